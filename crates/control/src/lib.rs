@@ -1,0 +1,1 @@
+//! The control plane: feeds, admin API, metrics.

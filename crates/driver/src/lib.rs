@@ -1,0 +1,211 @@
+//! The kernel behind one completion-shaped interface: epoll, io_uring, and a simulated one.
+//!
+//! A [`Driver`] belongs to one thread. It accepts and opens TCP connections, reads into a few shared
+//! receive buffers, sends owned frames, keeps timers and can be woken by other threads. It knows no
+//! protocol. The data plane and the load generator stand on the same interface.
+//!
+//! **Contract**, the same for every implementation and checked by one test suite (`tests/suite.rs`):
+//!
+//! - [`Driver::wait`] gathers, [`Driver::next_event`] hands out. A turn is one `wait` and then
+//!   `next_event` until it returns `None`.
+//! - Idle connections own no buffer. [`Event::Received`] lends one of the driver's receive buffers,
+//!   which goes back by [`Driver::recycle`]; a driver may run out of buffers if they aren't returned.
+//! - At most one send is in flight per connection. [`Driver::send`] while one is in flight is a bug of
+//!   the caller (`assert!`); what gathers meanwhile leaves as one vectored send later.
+//! - Frames in flight are owned by the driver until the kernel has taken them (or the connection ends).
+//! - After [`Event::Closed`], [`Driver::close`] or [`Driver::detach`] the id is dead: calls with it do
+//!   nothing, and no event names it. Ids are not reused while one is still known to the driver
+//!   (they carry a generation).
+//! - Within one turn each connection gets at most one [`Event::Received`], so that nobody starves.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+/// What became of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sending {
+    /// The kernel has taken everything; no event follows.
+    Done,
+    /// Some of it is still owned by the driver; [`Event::Sent`] or [`Event::Closed`] follows.
+    InFlight,
+}
+
+/// What happened since the last turn.
+#[derive(Debug)]
+pub enum Event {
+    /// A listener accepted a connection.
+    Accepted {
+        /// The new connection.
+        conn: ConnId,
+        /// The address of the other side.
+        peer: SocketAddr,
+    },
+    /// Accepting failed (out of descriptors, out of memory); the driver pauses its listeners for 100 ms
+    /// and goes on by itself.
+    AcceptFailed(io::Error),
+    /// A connection begun with [`Driver::connect`] is established. If it fails, `Closed` comes instead.
+    Connected(ConnId),
+    /// Bytes arrived.
+    Received {
+        /// Where.
+        conn: ConnId,
+        /// The bytes; give the buffer back with [`Driver::recycle`].
+        data: ReceiveBuffer,
+        /// When the read returned.
+        at: Instant,
+    },
+    /// The other side has finished sending (end of file). It may still read.
+    PeerFinished(ConnId),
+    /// The send in flight is done: the kernel has taken all of it.
+    Sent(ConnId),
+    /// The connection is gone: reset, refused, or [`Driver::finish`] completed. The id is dead.
+    Closed {
+        /// Which.
+        conn: ConnId,
+        /// Why; `None` for the orderly end of `finish`.
+        error: Option<io::Error>,
+    },
+    /// A timer fired: the token that it was set with. Its [`TimerId`] is dead.
+    Timer(u64),
+    /// A [`Waker`] of this driver was used since the last turn.
+    Woken,
+}
+
+/// How a listener is opened.
+#[derive(Clone, Debug)]
+pub struct ListenOptions {
+    /// Length of the accept queue, connections.
+    pub backlog: u32,
+    /// Whether several drivers may listen at the same address (SO_REUSEPORT).
+    pub reuse_port: bool,
+    /// TCP_NOTSENT_LOWAT in bytes, set on the listener and inherited: bounds what a client that doesn't
+    /// read pins in the kernel (177 kB instead of 4.1 MB at 16 kB).
+    pub notsent_lowat_bytes: u32,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self { backlog: 4096, reuse_port: true, notsent_lowat_bytes: 16 * 1024 }
+    }
+}
+
+/// One thread's view of the kernel. See the crate's documentation for the contract.
+pub trait Driver {
+    /// The time, as read when [`Driver::wait`] last returned (virtual in the simulation).
+    fn now(&self) -> Instant;
+
+    /// Listens at `addr` and returns the address bound (port 0 picks one). TCP_NODELAY is set.
+    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr>;
+
+    /// Begins to connect to `remote`, from the address `source` where given (port chosen late, so that
+    /// it doesn't run out per address). `Connected` or `Closed` follows.
+    fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<ConnId>;
+
+    /// Submits what is pending and waits until something happened or `timeout` has passed (`None`: for
+    /// ever; zero: not at all). Due timers count as something.
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
+
+    /// The next event of this turn.
+    fn next_event(&mut self) -> Option<Event>;
+
+    /// Gives a receive buffer back.
+    fn recycle(&mut self, buffer: ReceiveBuffer);
+
+    /// Sends `frames` as one vectored send; the vector is left empty, its capacity kept. Nothing may be
+    /// in flight on `conn`. Empty `frames` is `Done`. An error of the kernel appears as `Closed` later.
+    fn send(&mut self, conn: ConnId, frames: &mut Vec<Frame>) -> Sending;
+
+    /// As [`Driver::send`], for bytes that belong to this connection alone: what the kernel doesn't take
+    /// at once is copied.
+    fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Sending;
+
+    /// Bytes in flight that the kernel has not taken yet; 0 for a dead id. (A driver that only hears of
+    /// whole sends answers with the whole.)
+    fn in_flight_bytes(&self, conn: ConnId) -> usize;
+
+    /// Stops reading from `conn`: no `Received` until [`Driver::resume`]. Flow control then reaches the
+    /// peer. An error of the connection is still reported.
+    fn pause(&mut self, conn: ConnId);
+
+    /// Reads from `conn` again.
+    fn resume(&mut self, conn: ConnId);
+
+    /// Ends `conn` in order: what is in flight is sent, then the write side is shut down, what arrives
+    /// is discarded until the peer's end of file or until `linger` has passed, then it is closed and
+    /// `Closed { error: None }` follows. No other event of `conn` follows.
+    fn finish(&mut self, conn: ConnId, linger: Duration);
+
+    /// Ends `conn` now; frames in flight are released as soon as the kernel lets go. No event follows.
+    fn close(&mut self, conn: ConnId);
+
+    /// Takes `conn` out of this driver, to be attached to another one. Only with nothing in flight
+    /// (`assert!`); `None` for a dead id, or where bytes have been read that aren't handed out yet.
+    fn detach(&mut self, conn: ConnId) -> Option<Parcel>;
+
+    /// Takes a connection over from another driver of the same kind.
+    fn attach(&mut self, parcel: Parcel) -> io::Result<ConnId>;
+
+    /// How many connections this driver holds, those being finished included.
+    fn connections(&self) -> usize;
+
+    /// Sets a timer: [`Event::Timer`] with `token` comes at `at` or up to 10 ms later, never before.
+    fn timer_set(&mut self, at: Instant, token: u64) -> TimerId;
+
+    /// Cancels a timer; does nothing where it has fired.
+    fn timer_cancel(&mut self, timer: TimerId);
+
+    /// A handle by which other threads wake this driver.
+    fn waker(&self) -> Waker;
+
+    /// Stops accepting (drain): the listening sockets are closed.
+    fn stop_listening(&mut self);
+}
+
+/// Names a connection of one driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnId {
+    index: u32,
+    generation: u32,
+}
+
+impl ConnId {
+    /// A small number, unique among the connections that live in this driver now: fit to index a table.
+    pub fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
+/// A connection on its way from one driver to another (of the same kind, on another thread).
+pub struct Parcel {
+    _private: (),
+}
+
+/// Counts distinct live bytes: each frame made with it once, for as long as any clone lives.
+#[derive(Clone, Debug, Default)]
+pub struct Meter(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+/// Bytes to send: owned, or shared by reference between connections. A clone is cheap.
+#[derive(Clone)]
+pub struct Frame {
+    _private: (),
+}
+
+/// Received bytes in a buffer of the driver.
+#[derive(Debug)]
+pub struct ReceiveBuffer {
+    _private: (),
+}
+
+/// Names a timer that has not fired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerId {
+    index: u32,
+    generation: u32,
+}
+
+/// Wakes a driver from another thread.
+#[derive(Clone)]
+pub struct Waker {
+    _private: (),
+}

@@ -1,0 +1,1 @@
+//! The data plane: one core is one driver, protocol stacks and one hub shard.

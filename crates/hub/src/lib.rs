@@ -1,0 +1,1 @@
+//! Who is subscribed to what, and what they are owed; no I/O.

@@ -1,0 +1,2 @@
+//! The stentor binary.
+fn main() {}
