@@ -1,0 +1,99 @@
+//! What the control plane sees of the data plane, and the other way round: two small traits.
+//!
+//! Everything here may be called from any thread and never blocks. The data plane never waits for the
+//! control plane, and a full mailbox is an answer ([`Busy`]), not a wait: the caller waits for
+//! [`ControlPlane::space`] and tries again.
+
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_hub::{Data, Document, FeedState, Key, Room};
+
+/// A message for a room, from outside of the data plane.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// To whom.
+    pub room: Room,
+    /// The event's name, where it has one.
+    pub event: Option<Arc<str>>,
+    /// What is said.
+    pub data: Data,
+}
+
+/// What became of a feed.
+#[derive(Clone, Debug)]
+pub enum FeedUpdate {
+    /// A new version. The feed is live from now on.
+    Document(Document),
+    /// The document stays as it is (or there never was one); the state changed.
+    State {
+        /// The new state. `Lost` means that there is no such key: subscribers are told and let go.
+        state: FeedState,
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+}
+
+/// Whether anybody wants a key now. A level, not an event: only the newest answer per key counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which.
+    pub key: Key,
+    /// True from the first subscriber on, false after the last one.
+    pub wanted: bool,
+}
+
+/// The data plane's mailbox is full. Wait for [`ControlPlane::space`], then try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+/// Whether a figure only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// It only grows.
+    Counter,
+    /// It goes up and down.
+    Gauge,
+}
+
+/// One figure, as Prometheus understands it.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// Name with the unit last, without the prefix `stentor_` and without a counter's `_total`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// Counter or gauge.
+    pub kind: MetricKind,
+    /// Values by label sets, e.g. `([("core", "0")], 17)`.
+    pub samples: Vec<(Vec<(&'static str, String)>, u64)>,
+}
+
+/// The data plane, as the control plane sees it.
+pub trait DataPlane: Send + Sync {
+    /// Sends a message to a room. Messages of one caller to one room keep their order.
+    fn publish(&self, message: Publish) -> Result<(), Busy>;
+
+    /// Gives news of a feed to its home core. News of one key keep their order.
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy>;
+
+    /// Takes what changed about which keys are wanted, since the last call.
+    fn take_wanted(&self) -> Vec<Wanted>;
+
+    /// All figures of the data plane.
+    fn metrics(&self) -> Vec<Metric>;
+
+    /// Whether it listens and isn't draining.
+    fn is_ready(&self) -> bool;
+
+    /// Stops listening and ends all connections in order, within this time at the most.
+    fn drain(&self, within: Duration);
+}
+
+/// The control plane, as the data plane sees it. Both are called from a core's thread: they only notify.
+pub trait ControlPlane: Send + Sync {
+    /// [`DataPlane::take_wanted`] has something.
+    fn wanted(&self);
+
+    /// A mailbox that was full has room again.
+    fn space(&self);
+}

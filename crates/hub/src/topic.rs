@@ -1,0 +1,209 @@
+//! Topics: feeds by key, and rooms by namespace and name.
+//!
+//! A topic is a typed value, never a concatenated string, so that a room can't be named to collide with a
+//! feed or with a room of another namespace. Names chosen by clients are bounded here.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Longest key, in bytes (DESIGN.md, "Topics").
+pub const KEY_BYTES_MAX: usize = 256;
+/// Longest name of a room or namespace, in bytes.
+pub const ROOM_BYTES_MAX: usize = 256;
+
+/// The key of a feed: 1–256 bytes, non-empty segments of `[A-Za-z0-9._~@:=+,-]` joined by `/`, none of
+/// them `.` or `..`. So a key appended to an upstream's path never leaves that path.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(Arc<str>);
+
+/// Why a text is no key. Always the fault of whoever wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyError {
+    /// Nothing at all.
+    Empty,
+    /// More than [`KEY_BYTES_MAX`] bytes.
+    TooLong,
+    /// An empty segment: a leading, trailing or doubled `/`.
+    EmptySegment,
+    /// A segment `.` or `..`.
+    DotSegment,
+    /// A character outside the allowed set, at this byte.
+    Character(usize),
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "the key is empty"),
+            Self::TooLong => write!(f, "the key is longer than {KEY_BYTES_MAX} bytes"),
+            Self::EmptySegment => {
+                write!(f, "the key has an empty segment (a leading, trailing or doubled '/')")
+            }
+            Self::DotSegment => write!(f, "the key has a segment '.' or '..'"),
+            Self::Character(at) => {
+                write!(
+                    f,
+                    "the key has a character at byte {at} that is none of A-Z a-z 0-9 . _ ~ @ : = + , -"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl Key {
+    /// Checks a text that is percent-decoded already (once, an encoded slash refused before).
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
+        if text.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        if text.len() > KEY_BYTES_MAX {
+            return Err(KeyError::TooLong);
+        }
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._~@:=+,-/".contains(&b);
+        if let Some(at) = text.bytes().position(|b| !allowed(b)) {
+            return Err(KeyError::Character(at));
+        }
+        for segment in text.split('/') {
+            match segment {
+                "" => return Err(KeyError::EmptySegment),
+                "." | ".." => return Err(KeyError::DotSegment),
+                _ => {}
+            }
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The key's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({})", self.0)
+    }
+}
+
+/// A room: a name within a namespace. Plain protocols live in namespace `/`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Room {
+    namespace: Arc<str>,
+    name: Arc<str>,
+}
+
+/// Why a text names no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoomError {
+    /// Nothing at all.
+    Empty,
+    /// More than [`ROOM_BYTES_MAX`] bytes.
+    TooLong,
+}
+
+impl fmt::Display for RoomError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "the room's name is empty"),
+            Self::TooLong => write!(f, "the room's name is longer than {ROOM_BYTES_MAX} bytes"),
+        }
+    }
+}
+
+impl std::error::Error for RoomError {}
+
+impl Room {
+    /// The room `name` of `namespace`, each 1–256 bytes.
+    pub fn new(namespace: &str, name: &str) -> Result<Self, RoomError> {
+        for part in [namespace, name] {
+            if part.is_empty() {
+                return Err(RoomError::Empty);
+            }
+            if part.len() > ROOM_BYTES_MAX {
+                return Err(RoomError::TooLong);
+            }
+        }
+        Ok(Self { namespace: namespace.into(), name: name.into() })
+    }
+
+    /// The room `name` of namespace `/`, where the plain protocols live.
+    pub fn plain(name: &str) -> Result<Self, RoomError> {
+        Self::new("/", name)
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The name within the namespace.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// What can be subscribed to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// A document kept alive.
+    Feed(Key),
+    /// A room.
+    Room(Room),
+}
+
+impl From<Key> for Topic {
+    fn from(key: Key) -> Self {
+        Self::Feed(key)
+    }
+}
+
+impl From<Room> for Topic {
+    fn from(room: Room) -> Self {
+        Self::Room(room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys() {
+        fn check(text: &str, expect: Result<(), KeyError>) {
+            assert_eq!(Key::parse(text).map(|k| assert_eq!(k.as_str(), text)), expect, "{text:?}");
+        }
+        check("matchesfeed/8/matchcentre", Ok(()));
+        check("a.b_c~d@e:f=g+h,i-j", Ok(()));
+        check("...", Ok(()));
+        check("", Err(KeyError::Empty));
+        check(&"k".repeat(256), Ok(()));
+        check(&"k".repeat(257), Err(KeyError::TooLong));
+        check("/a", Err(KeyError::EmptySegment));
+        check("a/", Err(KeyError::EmptySegment));
+        check("a//b", Err(KeyError::EmptySegment));
+        check("a/../b", Err(KeyError::DotSegment));
+        check(".", Err(KeyError::DotSegment));
+        check("a%2fb", Err(KeyError::Character(1)));
+        check("a\r\nb", Err(KeyError::Character(1)));
+        check("http://x?y", Err(KeyError::Character(8)));
+        check("é", Err(KeyError::Character(0)));
+    }
+
+    #[test]
+    fn a_room_never_is_a_feed_of_the_same_name() {
+        let feed = Topic::from(Key::parse("scores").unwrap());
+        let room = Topic::from(Room::plain("scores").unwrap());
+        assert_ne!(feed, room);
+        assert_ne!(Room::new("/a", "b").unwrap(), Room::new("/", "ab").unwrap());
+        assert_eq!(Room::plain(""), Err(RoomError::Empty));
+        assert_eq!(Room::plain(&"r".repeat(257)), Err(RoomError::TooLong));
+    }
+}
