@@ -139,7 +139,9 @@ fn v1(body: &Body) -> (Vec<u8>, Option<Cow<'_>>, &'static [u8]) {
 type Cow<'a> = std::borrow::Cow<'a, [u8]>;
 
 fn write_position(out: &mut Vec<u8>, position: Position) {
-    out.extend_from_slice(format!(r#","epoch":{},"offset":{}"#, position.epoch.0, position.offset).as_bytes());
+    out.extend_from_slice(
+        format!(r#","epoch":{},"offset":{}"#, position.epoch.0, position.offset).as_bytes(),
+    );
 }
 
 /// A text as a JSON string.

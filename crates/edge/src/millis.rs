@@ -30,10 +30,6 @@ impl Millis {
     pub(crate) fn earlier(self, other: Self) -> Self {
         if other.is_before(self) { other } else { self }
     }
-
-    pub(crate) fn later(self, other: Self) -> Self {
-        if self.is_before(other) { other } else { self }
-    }
 }
 
 #[cfg(test)]
@@ -48,6 +44,5 @@ mod tests {
         assert_eq!(late.from(early), Duration::from_millis(10));
         assert_eq!(early.from(late), Duration::ZERO);
         assert_eq!(early.earlier(late), early);
-        assert_eq!(early.later(late), late);
     }
 }

@@ -57,7 +57,8 @@ fn parse(origin: &str) -> Option<Parsed<'_>> {
     } else {
         !host.is_empty() && host.bytes().all(plain)
     };
-    let scheme_fits = !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let scheme_fits =
+        !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
     (fits && scheme_fits).then_some(Parsed { scheme, host, port: port.or(default_port(scheme)) })
 }
 
@@ -173,7 +174,9 @@ mod tests {
 
     #[test]
     fn patterns_that_are_none_are_refused() {
-        for bad in ["", "example.com", "https://", "https://*", "https://a.*.com", "*.example.com", "https://a:b"] {
+        for bad in
+            ["", "example.com", "https://", "https://*", "https://a.*.com", "*.example.com", "https://a:b"]
+        {
             assert!(Origins::parse(&[bad]).is_err(), "{bad:?}");
         }
     }

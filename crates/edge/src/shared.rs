@@ -121,9 +121,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(options: Options, cores: usize, seed: [u64; 2], control: Arc<dyn ControlPlane>) -> Self {
+    pub(crate) fn new(
+        options: Options,
+        cores: usize,
+        seed: [u64; 2],
+        control: Arc<dyn ControlPlane>,
+    ) -> Self {
         let limits = &options.limits;
-        let inboxes = (0..cores).map(|_| Inbox::new(limits.inbox_messages_max, limits.inbox_bytes_max)).collect();
+        let inboxes =
+            (0..cores).map(|_| Inbox::new(limits.inbox_messages_max, limits.inbox_bytes_max)).collect();
         Self {
             cores,
             seed,
@@ -172,7 +178,8 @@ impl Shared {
     pub(crate) fn much_less_loaded_than(&self, core: CoreId) -> Option<CoreId> {
         let load = |core: CoreId| self.loads[core].load(Ordering::Relaxed);
         let least = (0..self.cores).min_by_key(|core| load(*core))?;
-        (load(core) > load(least) + IMBALANCE_MIN && load(core) > load(least) + load(least) / 8).then_some(least)
+        (load(core) > load(least) + IMBALANCE_MIN && load(core) > load(least) + load(least) / 8)
+            .then_some(least)
     }
 
     pub(crate) fn drain_until(&self) -> Option<Instant> {
@@ -241,7 +248,11 @@ impl DataPlane for Shared {
             samples: vec![(Vec::new(), value as u64)],
         };
         all.push(gauge("frame_bytes", "Distinct bytes of encoded frames that live.", self.meter.bytes()));
-        all.push(gauge("publication_bytes", "Distinct bytes of publications' bodies that live.", self.live.bytes()));
+        all.push(gauge(
+            "publication_bytes",
+            "Distinct bytes of publications' bodies that live.",
+            self.live.bytes(),
+        ));
         all.push(gauge(
             "memory_bytes_max",
             "The budget for distinct live bytes.",

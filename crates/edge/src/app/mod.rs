@@ -15,7 +15,9 @@ pub use rooms::RoomsApp;
 use crate::format::Formats;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_hub::{CoreId, Data, Disconnect, Emit, Hub, Notice, Policy, Position, Room, SessionId, SubscribeError, Topic};
+use stentor_hub::{
+    CoreId, Data, Disconnect, Emit, Hub, Notice, Policy, Position, Room, SessionId, SubscribeError, Topic,
+};
 use stentor_wire::http1::Request;
 use stentor_wire::ws::{self, Opcode};
 

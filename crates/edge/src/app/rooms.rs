@@ -66,7 +66,12 @@ fn refusal(code: &'static str, message: impl Into<String>) -> Refusal {
 }
 
 impl RoomsApp {
-    fn handle(&mut self, ctx: &mut Context<'_>, session: SessionId, incoming: &Incoming<'_>) -> Result<(), Refusal> {
+    fn handle(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        incoming: &Incoming<'_>,
+    ) -> Result<(), Refusal> {
         match &*incoming.kind {
             "ping" => Ok(()),
             "subscribe" => {
@@ -77,9 +82,10 @@ impl RoomsApp {
                 };
                 let policy = policy(incoming.policy.as_deref(), &topic)?;
                 ctx.subscribe(session, &topic, policy, since).map_err(|error| match error {
-                    SubscribeError::TooManySubscriptions => {
-                        refusal("too_many_subscriptions", "this session has as many subscriptions as it may (limits.subscriptions_max)")
-                    }
+                    SubscribeError::TooManySubscriptions => refusal(
+                        "too_many_subscriptions",
+                        "this session has as many subscriptions as it may (limits.subscriptions_max)",
+                    ),
                     SubscribeError::TooManyTopics => Refusal {
                         code: "too_many_topics",
                         message: "the server knows as many topics as it may (limits.topics_max)".into(),
@@ -104,12 +110,20 @@ impl RoomsApp {
                 let room = Room::plain(room).map_err(|e| refusal("bad_room", e.to_string()))?;
                 let data = incoming.data.map_or("null", RawValue::get);
                 let event = incoming.event.as_deref().map(Into::into);
-                ctx.publish(&room, event, Data::Json(Bytes::copy_from_slice(data.as_bytes())), Emit::default());
+                ctx.publish(
+                    &room,
+                    event,
+                    Data::Json(Bytes::copy_from_slice(data.as_bytes())),
+                    Emit::default(),
+                );
                 Ok(())
             }
             other => Err(refusal(
                 "unknown_type",
-                format!("there is no type {:?}; known are subscribe, unsubscribe, publish, ping", shortened(other)),
+                format!(
+                    "there is no type {:?}; known are subscribe, unsubscribe, publish, ping",
+                    shortened(other)
+                ),
             )),
         }
     }
@@ -121,8 +135,12 @@ fn shortened(text: &str) -> String {
 
 fn topic(incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
     match (&incoming.feed, &incoming.room) {
-        (Some(feed), None) => Key::parse(feed).map(Topic::Feed).map_err(|e| refusal("bad_key", e.to_string())),
-        (None, Some(room)) => Room::plain(room).map(Topic::Room).map_err(|e| refusal("bad_room", e.to_string())),
+        (Some(feed), None) => {
+            Key::parse(feed).map(Topic::Feed).map_err(|e| refusal("bad_key", e.to_string()))
+        }
+        (None, Some(room)) => {
+            Room::plain(room).map(Topic::Room).map_err(|e| refusal("bad_room", e.to_string()))
+        }
         _ => Err(refusal("bad_request", "name either \"feed\" or \"room\"")),
     }
 }
@@ -135,7 +153,10 @@ fn policy(name: Option<&str>, topic: &Topic) -> Result<Policy, Refusal> {
         Some("drop_oldest") => Ok(Policy::DropOldest),
         Some(other) => Err(refusal(
             "bad_policy",
-            format!("there is no policy {:?} here; known are latest (feeds), queue, drop_oldest", shortened(other)),
+            format!(
+                "there is no policy {:?} here; known are latest (feeds), queue, drop_oldest",
+                shortened(other)
+            ),
         )),
     }
 }
@@ -151,7 +172,11 @@ fn answer(kind: &str, id: Option<&RawValue>, rest: &str) -> String {
 
 fn error_answer(id: Option<&RawValue>, refusal: &Refusal) -> String {
     let message = String::from_utf8(json_string(&refusal.message)).unwrap_or_default();
-    answer("error", id, &format!(r#","code":"{}","message":{message},"retry":{}"#, refusal.code, refusal.retry))
+    answer(
+        "error",
+        id,
+        &format!(r#","code":"{}","message":{message},"retry":{}"#, refusal.code, refusal.retry),
+    )
 }
 
 impl Application for RoomsApp {
@@ -203,7 +228,8 @@ impl Application for RoomsApp {
                 Topic::Room(room) => room.name(),
                 Topic::Feed(key) => key.as_str(),
             };
-            let message = format!("the history of {name:?} no longer covers what you asked for: something was missed");
+            let message =
+                format!("the history of {name:?} no longer covers what you asked for: something was missed");
             ctx.send(*session, Message::Text(&error_answer(None, &refusal("history_gone", message))));
         }
     }

@@ -43,14 +43,18 @@ impl<D: Driver> Core<D> {
     pub(super) fn take_mail(&mut self) {
         for from in 0..self.mailboxes.from.len() {
             for _ in 0..MAIL_PER_TURN {
-                let Some(mail) = self.mailboxes.from[from].as_mut().and_then(Receiver::try_recv) else { break };
+                let Some(mail) = self.mailboxes.from[from].as_mut().and_then(Receiver::try_recv) else {
+                    break;
+                };
                 match mail {
                     Mail::Dispatch(dispatch) => self.hub.handle_dispatch(self.facts.now, from, dispatch),
                     Mail::Connection(arrival) => {
                         let Arrival { parcel, peer, buffer } = *arrival;
                         match self.driver.attach(parcel) {
                             Ok(conn) => self.begin_http(conn, peer, buffer, false),
-                            Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two cores"),
+                            Err(error) => {
+                                tracing::warn!(%error, %peer, "a connection was lost between two cores")
+                            }
                         }
                     }
                 }
@@ -85,7 +89,9 @@ impl<D: Driver> Core<D> {
         self.mail_waits = waiting > 0;
         if !self.is_congested() {
             for conn in std::mem::take(&mut self.waiting_for_cores) {
-                let Some(conn) = self.table.index_of(conn).and_then(|index| self.table.get_mut(index)) else { continue };
+                let Some(conn) = self.table.index_of(conn).and_then(|index| self.table.get_mut(index)) else {
+                    continue;
+                };
                 conn.paused_for_cores = false;
                 if !conn.paused_for_replies {
                     self.driver.resume(conn.id);
@@ -129,7 +135,9 @@ impl<D: Driver> Core<D> {
                 Order::Feed(key, FeedUpdate::Document(document)) => {
                     self.hub.handle_document(&key, stentor_hub::FeedState::Live, document);
                 }
-                Order::Feed(key, FeedUpdate::State { state, reason }) => self.hub.handle_state(&key, state, reason),
+                Order::Feed(key, FeedUpdate::State { state, reason }) => {
+                    self.hub.handle_state(&key, state, reason)
+                }
                 Order::Feed(key, FeedUpdate::Forget) => self.hub.handle_forget(&key),
             }
         }

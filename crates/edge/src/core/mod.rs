@@ -15,20 +15,19 @@ mod request;
 mod socket;
 mod table;
 
-pub(crate) use mail::Mail;
+pub(crate) use mail::Mailboxes;
 
 use crate::app::{Action, Application, Context, Envelope};
 use crate::format::Formats;
 use crate::millis::Millis;
 use crate::shared::Shared;
-use mail::Mailboxes;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use stentor_driver::{ConnId, Driver, Event, Frame, Sending, Waker};
+use stentor_driver::{ConnId, Driver, Event, Frame, Sending};
 use stentor_hub::{CoreId, Disconnect, Hub, Notice, SessionId};
 use stentor_wire::http1;
 use stentor_wire::ws;
@@ -65,7 +64,18 @@ impl Facts {
         envelope: Envelope,
     ) -> Context<'a> {
         let Self { now, core, seed, heartbeat_interval } = self;
-        Context { hub, out, current, envelope, actions, now, core, seed, heartbeat_interval, published: false }
+        Context {
+            hub,
+            out,
+            current,
+            envelope,
+            actions,
+            now,
+            core,
+            seed,
+            heartbeat_interval,
+            published: false,
+        }
     }
 }
 
@@ -81,7 +91,6 @@ pub struct Core<D: Driver> {
     ws: ws::Shared,
     http_limits: http1::Limits,
     mailboxes: Mailboxes,
-    waker: Waker,
     /// Bytes that leave with the event being handled: one buffer for all connections.
     cork: Vec<u8>,
     frames: Vec<Frame>,
@@ -114,7 +123,6 @@ impl<D: Driver> Core<D> {
             message_bytes_max: options.limits.message_bytes_max,
             fragments_max: options.limits.fragments_max,
         };
-        let waker = driver.waker();
         let mut core = Self {
             driver,
             facts: Facts { now, core, seed: shared.seed, heartbeat_interval: options.heartbeat.interval },
@@ -129,7 +137,6 @@ impl<D: Driver> Core<D> {
                 ..http1::Limits::default()
             },
             mailboxes,
-            waker,
             cork: Vec::with_capacity(16 * 1024),
             frames: Vec::new(),
             actions: Vec::new(),
@@ -163,11 +170,9 @@ impl<D: Driver> Core<D> {
 
     /// Waits for events, at most `timeout`, and handles them.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.waker.announce_sleep();
         let orders_wait = !self.shared.inboxes[self.facts.core].is_empty() && !self.is_congested();
-        let busy = !self.mailboxes.is_empty()
-            || orders_wait
-            || self.shared.drain_until().is_some() != self.draining;
+        let busy =
+            !self.mailboxes.is_empty() || orders_wait || self.shared.drain_until().is_some() != self.draining;
         let timeout = match timeout {
             _ if busy => Some(Duration::ZERO),
             // The reader of a full ring doesn't tell when it has read: look again soon.
@@ -185,7 +190,11 @@ impl<D: Driver> Core<D> {
         self.take_mail();
         self.take_orders();
         self.pump();
-        self.shared.metrics[self.facts.core].record(&self.hub, self.table.count(), self.waiting_for_cores.len());
+        self.shared.metrics[self.facts.core].record(
+            &self.hub,
+            self.table.count(),
+            self.waiting_for_cores.len(),
+        );
         Ok(())
     }
 
@@ -320,7 +329,9 @@ impl<D: Driver> Core<D> {
                 match &mut conn.stack {
                     Stack::Socket(_) => {
                         let frames = &mut self.frames;
-                        self.hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| frames.push(frame.clone()));
+                        self.hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| {
+                            frames.push(frame.clone())
+                        });
                     }
                     Stack::Http(http) => {
                         if let Some(waiting) = &mut http.waiting {
@@ -430,7 +441,11 @@ impl<D: Driver> Core<D> {
     }
 
     /// Calls the application about a session, not in answer to its client.
-    fn call_app(&mut self, session: Option<SessionId>, call: impl FnOnce(&mut dyn Application, &mut Context<'_>)) {
+    fn call_app(
+        &mut self,
+        session: Option<SessionId>,
+        call: impl FnOnce(&mut dyn Application, &mut Context<'_>),
+    ) {
         let envelope = match session.and_then(|s| self.connection_of(s)).and_then(|i| self.table.get(i)) {
             Some(Conn { stack: Stack::Socket(socket), .. }) => socket.envelope,
             _ => Envelope::Raw,
@@ -556,7 +571,9 @@ impl<D: Driver> Core<D> {
                     let session = *session;
                     self.disconnect(session, Disconnect::Draining);
                 }
-                Some(Conn { stack: Stack::Http(http), .. }) if http.waiting.is_none() && http.buffer.is_empty() => {
+                Some(Conn { stack: Stack::Http(http), .. })
+                    if http.waiting.is_none() && http.buffer.is_empty() =>
+                {
                     self.end(index, self.shared.options.limits.close_time_max);
                 }
                 _ => {}
@@ -569,7 +586,9 @@ impl<D: Driver> Core<D> {
     }
 
     fn accepted(&mut self, conn: ConnId, peer: SocketAddr) {
-        if self.shared.connections() >= self.shared.options.limits.connections_max || self.shared.kernel_is_full() {
+        if self.shared.connections() >= self.shared.options.limits.connections_max
+            || self.shared.kernel_is_full()
+        {
             self.metrics().refused.add(1);
             self.driver.close(conn);
             return;

@@ -50,6 +50,8 @@ pub(super) struct Http {
     pub(super) waiting: Option<Waiting>,
     /// The request at the front of the buffer belongs to another core; what is in flight is awaited.
     pub(super) moving: bool,
+    /// It can't be moved: another core had no room for it.
+    pub(super) stay: bool,
 }
 
 /// A request that waits for a document.
