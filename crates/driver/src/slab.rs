@@ -84,6 +84,14 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
+    /// Takes everything out.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
+        std::mem::replace(self, Self::new())
+            .chunks
+            .into_iter()
+            .flat_map(|chunk| chunk.into_vec().into_iter().filter_map(|slot| slot.value))
+    }
+
     /// The key of the entry at `index`, which must be occupied.
     pub(crate) fn key_at(&self, index: u32) -> Key {
         Key { index, generation: self.slot(index).generation }

@@ -20,6 +20,7 @@ mod connection;
 mod socket;
 mod transmit;
 
+use crate::backlog::{Backlog, Cursor};
 use crate::buffer::Buffers;
 use crate::parcel::Cargo;
 use crate::slab::{INDEX_MAX, Slab};
@@ -40,7 +41,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
-use transmit::{Cursor, Progress, transmit, transmit_bytes};
+use transmit::{Progress, transmit, transmit_bytes};
 
 /// Indices of what epoll watches besides connections.
 const WAKER_INDEX: u32 = INDEX_MAX;
@@ -145,7 +146,7 @@ impl EpollDriver {
 
     fn remove(&mut self, conn: ConnId) -> Option<Connection> {
         let connection = self.connections.remove(conn.into())?;
-        if let Some(linger) = connection.backlog.as_ref().and_then(|backlog| backlog.linger) {
+        if let Some(linger) = connection.extra.as_ref().and_then(|extra| extra.linger) {
             self.lingers.cancel(linger);
         }
         Some(connection)
@@ -231,15 +232,10 @@ impl EpollDriver {
 
     fn step_open(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
         let connection = self.connections.get_mut(conn.into())?;
-        if std::mem::take(&mut connection.writable)
-            && let Some(backlog) = &connection.backlog
-            && backlog.error.is_none()
+        if std::mem::take(&mut connection.writable) && connection.in_flight() && connection.error().is_none()
         {
             match connection.transmit_backlog() {
-                Progress::Done => {
-                    connection.backlog = None;
-                    return Some(Event::Sent(conn));
-                }
+                Progress::Done => return Some(Event::Sent(conn)),
                 Progress::Stalled => {}
                 Progress::Failed(_) => connection.broken = true,
             }
@@ -322,9 +318,8 @@ impl EpollDriver {
     /// Ends a connection by an error: the given one, else the one that sending met, else the socket's.
     fn closed(&mut self, conn: ConnId, error: Option<Errno>) -> Option<Event> {
         let connection = self.remove(conn)?;
-        let sending = || connection.backlog.as_ref().and_then(|backlog| backlog.error);
         let pending = || socket_error(&connection.fd).ok().and_then(Result::err);
-        let error = error.or_else(sending).or_else(pending).unwrap_or(Errno::CONNRESET);
+        let error = error.or_else(|| connection.error()).or_else(pending).unwrap_or(Errno::CONNRESET);
         Some(Event::Closed { conn, error: Some(error.into()) })
     }
 
@@ -491,7 +486,7 @@ impl Driver for EpollDriver {
             Progress::Stalled => None,
             Progress::Failed(error) => Some(error),
         };
-        connection.keep(frames.drain(..).skip(cursor.frame), cursor.offset, error);
+        connection.keep(Backlog::of(frames, cursor), error);
         self.after_send(conn, error.is_some())
     }
 
@@ -508,7 +503,7 @@ impl Driver for EpollDriver {
             Progress::Stalled => None,
             Progress::Failed(error) => Some(error),
         };
-        connection.keep(std::iter::once(Frame::owned(bytes[taken..].to_vec())), 0, error);
+        connection.keep(Backlog::of_bytes(bytes, taken), error);
         self.after_send(conn, error.is_some())
     }
 
@@ -516,7 +511,7 @@ impl Driver for EpollDriver {
         self.connections
             .get(conn.into())
             .filter(|connection| connection.phase != Phase::Finishing)
-            .map_or(0, Connection::backlog_bytes)
+            .map_or(0, Connection::in_flight_bytes)
     }
 
     fn pause(&mut self, conn: ConnId) {
@@ -549,7 +544,7 @@ impl Driver for EpollDriver {
         connection.readable = true;
         let linger = until.map(|until| self.lingers.set(until, conn.to_bits()));
         if let Some(connection) = self.connections.get_mut(conn.into()) {
-            connection.backlog.get_or_insert_default().linger = linger;
+            connection.extra.get_or_insert_default().linger = linger;
         }
         self.enqueue(conn);
     }
@@ -576,7 +571,9 @@ impl Driver for EpollDriver {
     }
 
     fn attach(&mut self, parcel: Parcel) -> io::Result<ConnId> {
-        let Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused } = parcel;
+        let Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused } = parcel else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
         let connection = Connection { ended, paused, ..Connection::new(fd, Phase::Open, peer) };
         self.register(connection)
     }

@@ -5,6 +5,7 @@
 //!
 //! `sendfile` knows no MSG_NOSIGNAL: the process must ignore SIGPIPE, as Rust's runtime arranges.
 
+use crate::backlog::Cursor;
 use crate::frame::{Frame, View};
 use rustix::fs::sendfile;
 use rustix::io::Errno;
@@ -17,27 +18,6 @@ const RUN_MAX: usize = 1024;
 
 /// Below this, the array of slices is small enough to be made for every call.
 const RUN_SMALL: usize = 16;
-
-/// How far a transmission has come: the frame, and the bytes of it that have been taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cursor {
-    pub(super) frame: usize,
-    pub(super) offset: usize,
-}
-
-impl Cursor {
-    fn advance(&mut self, frames: &[Frame], mut bytes: usize) {
-        while let Some(frame) = frames.get(self.frame) {
-            let left = frame.len() - self.offset;
-            if bytes < left {
-                self.offset += bytes;
-                return;
-            }
-            bytes -= left;
-            *self = Self { frame: self.frame + 1, offset: 0 };
-        }
-    }
-}
 
 /// What became of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
