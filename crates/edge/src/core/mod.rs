@@ -168,8 +168,8 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Waits for events, at most `timeout`, and handles them.
-    pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    /// Waits for events, at most `timeout`, and handles them. Says whether there was anything to do.
+    pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let orders_wait = !self.shared.inboxes[self.facts.core].is_empty() && !self.is_congested();
         let busy =
             !self.mailboxes.is_empty() || orders_wait || self.shared.drain_until().is_some() != self.draining;
@@ -184,7 +184,9 @@ impl<D: Driver> Core<D> {
         if self.shared.drain_until().is_some() && !self.draining {
             self.drain();
         }
+        let mut had_something = busy;
         while let Some(event) = self.driver.next_event() {
+            had_something = true;
             self.handle(event);
         }
         self.take_mail();
@@ -195,7 +197,7 @@ impl<D: Driver> Core<D> {
             self.table.count(),
             self.waiting_for_cores.len(),
         );
-        Ok(())
+        Ok(had_something)
     }
 
     /// The shard, for tests that look inside.
