@@ -75,6 +75,8 @@ struct Client {
     /// By topic: epoch and offset of the last one.
     places: HashMap<String, (u64, u64)>,
     version: HashMap<String, u64>,
+    /// Pings sent and not answered.
+    pings: usize,
 }
 
 struct Simulation {
@@ -189,6 +191,7 @@ impl Simulation {
             last: HashMap::new(),
             places: HashMap::new(),
             version: HashMap::new(),
+            pings: 0,
         };
         self.clients.insert(conn.index(), client);
     }
@@ -259,6 +262,16 @@ impl Simulation {
                 let Some(index) = self.pick() else { return };
                 let client = self.clients.remove(&index).unwrap();
                 self.driver.close(client.conn);
+            }
+            93..95 => {
+                // Also by those that don't read: then the answers pile up, and the server stops reading.
+                let Some(index) = self.pick() else { return };
+                for _ in 0..60 {
+                    self.send(index, &format!(r#"{{"id":"{}","type":"ping"}}"#, "p".repeat(50)));
+                }
+                if let Some(client) = self.clients.get_mut(&index) {
+                    client.pings += 60;
+                }
             }
             91..93 => {
                 let Some(index) = self.pick() else { return };
@@ -380,6 +393,9 @@ impl Simulation {
         match kind {
             "welcome" => {}
             "ok" => {
+                if message["id"].is_string() {
+                    client.pings -= 1;
+                }
                 let Some(id) = message["id"].as_u64() else { return };
                 let (topic, subscribe) = client.uncertain.remove(&id).unwrap();
                 if subscribe {
@@ -439,6 +455,15 @@ impl Simulation {
         assert_eq!(self.metric("deliveries_due"), accounted, "seed {}: counters don't add up", self.seed);
     }
 
+    fn check_documents(&self) {
+        for (index, client) in &self.clients {
+            for feed in client.subscribed.iter().filter_map(|topic| topic.strip_prefix("feed/")) {
+                let (has, newest) = (client.version.get(&format!("feed/{feed}")), self.versions.get(feed));
+                assert_eq!(has, newest, "seed {}: client {index} hasn't the newest {feed}", self.seed);
+            }
+        }
+    }
+
     /// Runs to the end; how many deliveries were checked, and how many clients closed for a full outbox.
     fn run(mut self) -> (usize, usize) {
         let seed = self.seed;
@@ -455,6 +480,8 @@ impl Simulation {
             self.driver.resume(client.conn);
         }
         self.run_for(Duration::from_secs(2));
+        // Who came late has got the newest document all the same.
+        self.check_documents();
         for feed in FEEDS {
             self.renew(feed);
         }
@@ -462,6 +489,7 @@ impl Simulation {
             self.publish(room);
         }
         self.run_for(Duration::from_secs(2));
+        self.check_documents();
         for (index, client) in &self.clients {
             assert!(client.uncertain.is_empty(), "seed {seed}: client {index} was left without an answer");
             for topic in &client.subscribed {
@@ -514,7 +542,7 @@ fn seeds() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seeds = match number("STENTOR_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("STENTOR_SEEDS").unwrap_or(60),
+        None => 0..number("STENTOR_SEEDS").unwrap_or(30),
     };
     let many = seeds.end - seeds.start > 10;
     let (mut deliveries, mut closed) = (0, 0);
