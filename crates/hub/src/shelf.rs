@@ -84,8 +84,8 @@ impl<E: Encoder> Shelf<E> {
         self.items[shelved.0 as usize].is_state
     }
 
-    /// Bytes of its frame in `format`, `None` where the format has no way to say it. Above 4 GiB they count
-    /// as that.
+    /// Bytes of its frame in `format`, `None` where the format has no way to say it. Nothing counts as less
+    /// than 1, so that a limit of bytes bounds the number of frames too, or as more than 4 GiB.
     pub(crate) fn bytes(&mut self, shelved: Shelved, format: FormatId) -> Option<u32> {
         let item = &mut self.items[shelved.0 as usize];
         if let Some((_, encoded)) = item.frames.iter().find(|(f, _)| *f == format) {
@@ -93,7 +93,7 @@ impl<E: Encoder> Shelf<E> {
         }
         let frame = item.publication.encoded(format, |body| self.encoder.encode(format, body));
         let encoded = frame.map(|frame| Encoded {
-            bytes: u32::try_from(E::len(frame)).unwrap_or(u32::MAX),
+            bytes: u32::try_from(E::len(frame)).unwrap_or(u32::MAX).max(1),
             frame: E::per_core(frame),
         });
         let bytes = encoded.as_ref().map(|e| e.bytes);
