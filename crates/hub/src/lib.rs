@@ -7,12 +7,18 @@
 mod budget;
 mod disconnect;
 mod dispatch;
+mod feed;
+mod follow;
 mod history;
 mod outbox;
+mod owe;
 mod publication;
 mod session;
 mod shard;
+mod shelf;
+mod spread;
 mod topic;
+mod topics;
 
 pub use budget::{Charge, Counters, LiveBytes};
 pub use disconnect::Disconnect;
@@ -20,5 +26,6 @@ pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};
 pub use history::HistoryLimits;
 pub use publication::{Body, Data, Document, Epoch, FORMATS_MAX, FeedState, FormatId, Position, Publication};
 pub use session::{Encoder, Policy, SessionId};
-pub use shard::{Hub, Notice, Options, SubscribeError, core_of};
+pub use shard::{Hub, Notice, Options, SubscribeError};
 pub use topic::{KEY_BYTES_MAX, Key, KeyError, ROOM_BYTES_MAX, Room, RoomError, Topic};
+pub use topics::core_of;
