@@ -229,12 +229,10 @@ fn open(connections: &mut Slab<Connection>, conn: ConnId) -> Option<&mut Connect
     connections.get_mut(conn.into()).filter(|connection| connection.phase != Phase::Finishing)
 }
 
-/// Closes a socket. Where the stream was cut off, by a reset: the peer shall not take it for the whole, and the
-/// kernel shall not keep its share for minutes.
-fn drop_connection(connection: Connection) {
-    if connection.in_flight() {
-        let _ = set_socket_linger(&connection.fd, Some(Duration::ZERO));
-    }
+/// Closes a socket by a reset: of a stream that is cut off, so that the peer doesn't take it for the whole, and
+/// the kernel doesn't keep its share for minutes.
+fn reset(connection: Connection) {
+    let _ = set_socket_linger(&connection.fd, Some(Duration::ZERO));
 }
 
 fn data(conn: ConnId) -> EventData {
@@ -397,8 +395,9 @@ impl Driver for EpollDriver {
     fn close(&mut self, conn: ConnId) {
         if self.open(conn).is_some()
             && let Some(connection) = self.remove(conn)
+            && connection.in_flight()
         {
-            drop_connection(connection);
+            reset(connection);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, Phase};
 use super::transmit::Progress;
-use super::{EpollDriver, drop_connection, socket};
+use super::{EpollDriver, reset, socket};
 use crate::buffer::Buffers;
 use crate::{ConnId, Event};
 use rustix::io::Errno;
@@ -160,7 +160,10 @@ impl EpollDriver {
     pub(super) fn step_linger(&mut self) -> Option<Event> {
         let conn = ConnId::from_bits(self.lingers.pop_due()?);
         let connection = self.remove(conn)?;
-        drop_connection(connection);
+        // What the peer's kernel has is left to the peer; what it doesn't even take isn't kept for it.
+        if connection.in_flight() || socket::unacknowledged_bytes(connection.fd.as_fd()) > 0 {
+            reset(connection);
+        }
         Some(Event::Closed { conn, error: None })
     }
 }
