@@ -1,2 +1,3 @@
 //! The stentor binary.
+mod config;
 fn main() {}
