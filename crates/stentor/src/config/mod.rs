@@ -22,6 +22,8 @@ pub(crate) mod value;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
+
 use self::schema::{Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Server};
 use self::section::{KeyInfo, Section};
 use self::value::Raw;
@@ -231,9 +233,15 @@ impl Sources {
                 })+
             };
         }
-        take!(
-            listen "--listen", admin "--admin", cores "--cores", driver "--driver", app "--app", log "--log"
-        );
+        take!(listen "--listen", admin "--admin", driver "--driver", app "--app", log "--log");
+        // The one flag whose type doesn't bound it.
+        if let Some(cores) = flags.cores {
+            let place = Place::Flag("--cores");
+            match self.config.set("server", "cores", Raw::Text(&cores.to_string())) {
+                Some(Err(text)) => self.problem(place, text),
+                _ => _ = self.places.insert(("server".into(), "cores"), place),
+            }
+        }
         self
     }
 

@@ -1,6 +1,6 @@
 //! docs/configuration.md, written from the table of keys.
 
-use super::environment::{CONFIG_FILE, variable};
+use super::environment::variable;
 use super::schema::FEED_REQUIRED;
 use super::{SectionInfo, sections};
 use std::fmt::Write;
@@ -71,6 +71,3 @@ fn write_section(page: &mut String, section: &SectionInfo) -> std::fmt::Result {
     }
     Ok(())
 }
-
-/// The variable that names the file, for the help.
-pub(crate) const CONFIG_VARIABLE: &str = CONFIG_FILE;

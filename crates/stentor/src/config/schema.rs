@@ -85,7 +85,7 @@ section! {
         /// environment than in the file.
         admin_token: Token = Token::default();
         /// Threads of the data plane. 0: one for each core of the machine.
-        cores: usize = 0, in 0..=1024;
+        cores: usize = 0, in 0..=256;
         /// How a core talks to the kernel.
         driver: Driver = Driver::Auto;
         /// What the server does with clients' messages.
@@ -103,8 +103,8 @@ section! {
     /// Which pages may connect, on every protocol.
     [origins] Origins {
         /// Origins of pages beside the server's own: `https://example.com`, `https://*.example.com` for
-        /// every subdomain, `*` for any. Requests without an Origin header, which no browser page can
-        /// make, are always accepted.
+        /// every subdomain, `*` for any. Requests without an Origin header, as programs that are no
+        /// browser send them, are accepted.
         allow: Vec<Origin> = Vec::new();
     }
 }
@@ -140,12 +140,10 @@ section! {
         outbox_bytes_max: Bytes = Bytes::mib(1), in Bytes::kib(1)..=Bytes::mib(1024);
         /// Connections at the same time, in all.
         connections_max: usize = 1_000_000, in 1..=100_000_000;
-        /// Rooms that a session may be in.
-        rooms_per_session_max: usize = 256, in 0..=1_000_000;
-        /// Feeds that a session may be subscribed to.
-        feeds_per_session_max: usize = 256, in 0..=1_000_000;
-        /// Rooms at the same time, in all.
-        rooms_max: usize = 1_000_000, in 1..=100_000_000;
+        /// Rooms and feeds that a session may be subscribed to.
+        subscriptions_per_session_max: usize = 1000, in 1..=1_000_000;
+        /// Rooms and feeds that one core may know of.
+        topics_max: usize = 1_000_000, in 1..=100_000_000;
         /// Memory for what is to be sent or kept: frames, history, documents and buffers, each counted
         /// once. New connections and publications are refused beyond it.
         memory_bytes_max: Bytes = Bytes::mib(1024), in Bytes::mib(1)..=Bytes(1 << 42);

@@ -109,7 +109,7 @@ fn the_wrong_kind() {
         "[server]\ncores = -1",
         "stentor.toml:2: cores in [server]: expected a whole number, not negative and below 2^63, found the number -1",
     );
-    check("[server]\ncores = 5000", "stentor.toml:2: cores in [server]: 5000 is out of range: 0 to 1024");
+    check("[server]\ncores = 5000", "stentor.toml:2: cores in [server]: 5000 is out of range: 0 to 256");
     check(
         "[server]\ndriver = \"uring\"",
         r#"stentor.toml:2: driver in [server]: expected "auto" or "io_uring" or "epoll", found "uring""#,
@@ -282,6 +282,13 @@ fn flags_over_environment_over_file() {
 }
 
 #[test]
+fn flags_have_the_same_ranges() {
+    let flags = Flags { cores: Some(9999), ..Flags::default() };
+    let problems = Sources::default().flags(&flags).load().unwrap_err();
+    assert_eq!(problems.to_string(), "--cores: 9999 is out of range: 0 to 256");
+}
+
+#[test]
 fn the_environment() {
     fn environment(name: &str, value: &str) -> Sources {
         Sources::default().environment([(name.to_string(), value.to_string())])
@@ -295,7 +302,7 @@ fn the_environment() {
     check("STENTOR_ROOMS_PUBLISH", "true", "");
     check("STENTOR_SERVER_ADMIN", "off", "");
     check("STENTOR_ROOMS_PUBLISH", "1", r#"STENTOR_ROOMS_PUBLISH: expected true or false, found "1""#);
-    check("STENTOR_SERVER_CORES", "9999", "STENTOR_SERVER_CORES: 9999 is out of range: 0 to 1024");
+    check("STENTOR_SERVER_CORES", "9999", "STENTOR_SERVER_CORES: 9999 is out of range: 0 to 256");
     check(
         "STENTOR_LIMITS_HEAD_TIME_MAX",
         "10",
