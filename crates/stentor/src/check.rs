@@ -1,10 +1,11 @@
-//! `stentor check FILE`: what is wrong with a configuration file, or what it changes.
+//! `stentor check FILE`: what is wrong with a configuration file, or what it changes; and `stentor keys`.
 //!
 //! It looks at the file alone, not at the environment: the answer is the same on every machine.
 
 use crate::cli::CheckArgs;
+use crate::config::schema::Feed;
 use crate::config::section::Section;
-use crate::config::{Config, Sources, schema::Feed};
+use crate::config::{Config, Sources, reference};
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -12,6 +13,13 @@ use std::process::ExitCode;
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let (config, _) = Sources::default().file(&args.file).load()?;
     print!("{}", summary(&args.file.display().to_string(), &config));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `stentor keys`: the reference.
+#[allow(clippy::print_stdout, reason = "the reference is what was asked for")]
+pub(crate) fn keys() -> anyhow::Result<ExitCode> {
+    print!("{}", reference::markdown());
     Ok(ExitCode::SUCCESS)
 }
 

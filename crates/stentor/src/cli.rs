@@ -26,6 +26,8 @@ pub(crate) enum Command {
     Publish(PublishArgs),
     /// Check a configuration file and say what it changes.
     Check(CheckArgs),
+    /// Print every key of the configuration with its default, as docs/configuration.md has it.
+    Keys,
     /// Run the server on live football matches, simulated, and a page that shows them.
     Demo(DemoArgs),
 }
@@ -43,7 +45,7 @@ pub(crate) struct CommonArgs {
     #[arg(long, value_name = "N")]
     pub(crate) cores: Option<usize>,
     /// How a core talks to the kernel [default: auto].
-    #[arg(long, value_enum, hide_possible_values = false)]
+    #[arg(long, value_enum)]
     pub(crate) driver: Option<Driver>,
     /// How log lines look [default: text].
     #[arg(long, value_enum)]
@@ -161,6 +163,7 @@ mod tests {
         check("stentor publish --room r hello", Ok(()));
         check("stentor publish --admin http://127.0.0.1:1 --room r --event e {}", Ok(()));
         check("stentor check stentor.toml", Ok(()));
+        check("stentor keys", Ok(()));
         check("stentor demo --seed 7 --replay dir --speed 0.5", Ok(()));
         check("stentor demo --speed 2", Err("--replay <DIR>"));
         check(

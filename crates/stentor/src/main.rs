@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Publish(args) => publish::run(&args),
         cli::Command::Check(args) => check::run(&args),
+        cli::Command::Keys => check::keys(),
         cli::Command::Demo(args) => demo::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -9,7 +9,7 @@ const HEAD: &str = "\
 # Configuration
 
 <!-- Written from crates/stentor/src/config/schema.rs; a test compares. To write it again:
-     UPDATE_DOCS=1 cargo test -p stentor configuration_reference -->
+     cargo run -p stentor -- keys > docs/configuration.md -->
 
 Stentor runs without any configuration. What you want otherwise comes from, first wins:
 
@@ -18,7 +18,8 @@ Stentor runs without any configuration. What you want otherwise comes from, firs
    separated by commas;
 3. the TOML file named by `--config` or `STENTOR_CONFIG`.
 
-`stentor check FILE` tells everything that is wrong with a file, and what it changes.
+`stentor check FILE` tells everything that is wrong with a file, and what it changes; `stentor keys` prints this
+page.
 
 Durations are written with their unit: `\"300ms\"`, `\"25s\"`, `\"5min\"`, `\"1h\"`. Sizes are integers (bytes) or
 have a unit: `\"1MB\"` is 1,000,000 bytes, `\"1MiB\"` is 1,048,576. `\"off\"` switches off what can be.
