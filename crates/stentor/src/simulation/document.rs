@@ -77,8 +77,15 @@ struct Side<'a> {
 #[derive(Serialize)]
 struct Statistic {
     name: &'static str,
-    home: f64,
-    away: f64,
+    home: Figure,
+    away: Figure,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Figure {
+    Count(u32),
+    Share(f64),
 }
 
 #[derive(Serialize)]
@@ -191,29 +198,28 @@ fn side(game: &Game, which: usize) -> Side<'_> {
 }
 
 fn statistics(game: &Game) -> Vec<Statistic> {
-    let actions: u32 = game.teams.iter().map(|team| team.counts.actions).sum();
-    let possession = |team: &Team| f64::from(team.counts.actions * 100 / actions.max(1));
-    let each = |name, of: &dyn Fn(&Team) -> f64| Statistic {
+    let [home, away] = &game.teams;
+    let each = |name, of: &dyn Fn(&Team) -> u32| Statistic {
         name,
-        home: of(&game.teams[0]),
-        away: of(&game.teams[1]),
+        home: Figure::Count(of(home)),
+        away: Figure::Count(of(away)),
     };
-    let sum = |name, of: fn(&Counts) -> u32| {
-        each(name, &|team| {
-            f64::from(team.players.iter().map(|player: &Player| of(&player.counts)).sum::<u32>())
-        })
-    };
-    let accuracy = |team: &Team| {
-        let total: u32 = team.players.iter().map(|p| p.counts.passes).sum();
-        let good: u32 = team.players.iter().map(|p| p.counts.passes_completed).sum();
-        f64::from(good * 100 / total.max(1))
-    };
+    let total = |team: &Team, of: fn(&Counts) -> u32| team.players.iter().map(|p| of(&p.counts)).sum::<u32>();
+    let sum = |name, of: fn(&Counts) -> u32| each(name, &|team| total(team, of));
+    let actions = (home.counts.actions + away.counts.actions).max(1);
+    let possession = home.counts.actions * 100 / actions;
+    let expected = |team: &Team| Figure::Share(f64::from(team.counts.expected_goals_milli / 10) / 100.0);
+    let accuracy = |team: &Team| total(team, |c| c.passes_completed) * 100 / total(team, |c| c.passes).max(1);
     vec![
-        each("Possession, %", &possession),
-        each("Expected goals", &|team| f64::from(team.counts.expected_goals_milli / 10) / 100.0),
+        Statistic {
+            name: "Possession, %",
+            home: Figure::Count(possession),
+            away: Figure::Count(100 - possession),
+        },
+        Statistic { name: "Expected goals", home: expected(home), away: expected(away) },
         sum("Shots", |c| c.shots),
         sum("Shots on target", |c| c.shots_on_target),
-        each("Corners", &|team| f64::from(team.counts.corners)),
+        each("Corners", &|team| team.counts.corners),
         sum("Passes", |c| c.passes),
         each("Pass accuracy, %", &accuracy),
         sum("Dribbles won", |c| c.dribbles_won),

@@ -107,8 +107,8 @@ pub(crate) struct Game {
 
 impl Game {
     /// The match before its first whistle.
-    pub(super) fn new(id: u32, number: u64, mut random: Random) -> Self {
-        let teams = teams(&mut random);
+    pub(super) fn new(id: u32, number: u64, mut random: Random, mut draw: Random) -> Self {
+        let teams = teams(&mut random, &mut draw, id);
         let mut game = Self {
             id,
             number,

@@ -72,7 +72,8 @@ impl World {
     }
 
     fn fixture(seed: u64, id: u32, number: u64) -> Game {
-        let random = Random::new(seed).fork(u64::from(id)).fork(number);
-        Game::new(id, number, random)
+        let world = Random::new(seed);
+        // 0 is no match's id, so the draw has a stream of its own.
+        Game::new(id, number, world.fork(u64::from(id)).fork(number), world.fork(0).fork(number))
     }
 }

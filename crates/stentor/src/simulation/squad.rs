@@ -271,11 +271,15 @@ pub(super) fn tenths(n: u32) -> f64 {
     f64::from(n) / 10.0
 }
 
-/// Two different teams. The first plays at home.
-pub(super) fn teams(random: &mut Random) -> [Team; 2] {
-    let home = random.below(TEAMS.len());
-    let away = (home + 1 + random.below(TEAMS.len() - 1)) % TEAMS.len();
-    [team(random, home), team(random, away)]
+/// The teams of match `id` of a round whose draw is `draw`: different in every match of the round, as long as
+/// there are teams. The first plays at home.
+pub(super) fn teams(random: &mut Random, draw: &mut Random, id: u32) -> [Team; 2] {
+    let mut order: Vec<usize> = (0..TEAMS.len()).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, draw.below(last + 1));
+    }
+    let home = 2 * (id as usize).saturating_sub(1) % order.len();
+    [team(random, order[home]), team(random, order[home + 1])]
 }
 
 fn team(random: &mut Random, which: usize) -> Team {

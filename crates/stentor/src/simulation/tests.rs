@@ -81,6 +81,15 @@ fn documents_are_json_and_change_every_second_of_play() {
     }
 }
 
+#[test]
+fn no_team_plays_twice_at_the_same_time() {
+    let mut names = std::collections::HashSet::new();
+    for id in 1..=10 {
+        let game = World::fixture(5, id, 0);
+        assert!(game.teams.iter().all(|team| names.insert(team.name)));
+    }
+}
+
 /// What the page shows is there.
 #[test]
 fn a_match_centre_has_what_a_page_needs() {
