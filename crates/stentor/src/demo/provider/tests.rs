@@ -38,7 +38,7 @@ impl Running {
     }
 }
 
-fn text<'a>(response: &'a hyper::Response<Bytes>, name: header::HeaderName) -> &'a str {
+fn text(response: &hyper::Response<Bytes>, name: header::HeaderName) -> &str {
     response.headers().get(name).map_or("", |value| value.to_str().unwrap())
 }
 
