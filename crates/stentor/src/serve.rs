@@ -51,9 +51,15 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
 pub(crate) async fn serve(config: &Config, routes: Vec<StaticRoute>) -> anyhow::Result<ExitCode> {
     let descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
-    let signals = lifecycle::signals().context("signals can't be received")?;
-    let launched =
-        wiring::launch(wiring::edge_options(config, routes), wiring::control_options(config)).await?;
+    let mut signals = lifecycle::signals().context("signals can't be received")?;
+    let launch = wiring::launch(wiring::edge_options(config, routes), wiring::control_options(config));
+    let launched = tokio::select! {
+        launched = launch => launched?,
+        Some(signal) = signals.recv() => {
+            tracing::info!(signal, "ending before anything listens");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     tracing::info!(
         listen = %launched.listen,
         admin = %launched.admin.map_or("off".into(), |addr| addr.to_string()),

@@ -75,7 +75,10 @@ pub(super) fn whistle(teams: &[Team; 2], phase: Phase) -> String {
 pub(super) fn colour(random: &mut Random, teams: &[Team; 2], side: usize) -> String {
     let (us, them) = (&teams[side], &teams[1 - side]);
     let playing: Vec<_> = us.players.iter().filter(|p| p.is_playing()).collect();
-    let (one, two) = (playing[random.below(playing.len())], playing[random.below(playing.len())]);
+    // Two of them; a side never has fewer than seven.
+    let first = random.below(playing.len());
+    let second = (first + 1 + random.below(playing.len().saturating_sub(1).max(1))) % playing.len();
+    let (one, two) = (playing[first], playing[second]);
     match random.below(6) {
         0 => format!(
             "{} keep the ball moving across the back line, patiently, while {} stay compact in their own half and wait \
