@@ -42,7 +42,7 @@ fn summary(name: &str, config: &Config) -> String {
     }
     let defaults = Feed::default().show();
     for feed in &config.feeds {
-        let keys = if feed.prefix.is_empty() { "every key".into() } else { format!("{}/…", feed.prefix) };
+        let keys = if feed.prefix.is_empty() { "every key".into() } else { format!("{}…", feed.prefix) };
         _ = writeln!(text, "  {}: {keys} from {}", feed.name, feed.url);
         let named = ["name", "prefix", "url"];
         for row in feed.show().into_iter().filter(|row| !defaults.contains(row) && !named.contains(&row.0)) {

@@ -5,7 +5,6 @@
 
 use crate::config::Flags;
 use crate::config::schema::{App, Driver, LogFormat};
-use crate::config::value::Switch;
 use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,9 +37,9 @@ pub(crate) struct CommonArgs {
     /// Where clients connect [default: 127.0.0.1:8000]. Port 0 picks a free one.
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where the admin API is served, or "off" [default: 127.0.0.1:8001].
+    /// Where the admin API is served [default: 127.0.0.1:8001].
     #[arg(long, value_name = "ADDR")]
-    pub(crate) admin: Option<Switch<SocketAddr>>,
+    pub(crate) admin: Option<SocketAddr>,
     /// Threads of the data plane [default: 0, one for each core].
     #[arg(long, value_name = "N")]
     pub(crate) cores: Option<usize>,
@@ -156,7 +155,7 @@ mod tests {
         }
         check("stentor serve", Ok(()));
         check(
-            "stentor serve --listen 0.0.0.0:80 --admin off --cores 2 --driver epoll --app chat --log json",
+            "stentor serve --listen 0.0.0.0:80 --admin 127.0.0.1:1 --cores 2 --driver epoll --app chat --log json",
             Ok(()),
         );
         check("stentor serve --config stentor.toml --driver io_uring", Ok(()));
@@ -173,7 +172,7 @@ mod tests {
         check("stentor demo --replay d --speed NaN", Err("expected versions a second"));
         check("stentor serve --lisen 127.0.0.1:1", Err("a similar argument exists: '--listen'"));
         check("stentor serve --driver uring", Err("[possible values: auto, io_uring, epoll]"));
-        check("stentor serve --admin 8001", Err("expected an address such as \"127.0.0.1:8000\""));
+        check("stentor serve --admin 8001", Err("invalid socket address syntax"));
         check("stentor publish hello", Err("--room <ROOM>"));
     }
 }

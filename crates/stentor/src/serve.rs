@@ -62,7 +62,7 @@ pub(crate) async fn serve(config: &Config, routes: Vec<StaticRoute>) -> anyhow::
     };
     tracing::info!(
         listen = %launched.listen,
-        admin = %launched.admin.map_or("off".into(), |addr| addr.to_string()),
+        admin = %launched.admin,
         driver = launched.driver,
         cores = wiring::cores(config.server.cores),
         app = config.server.app.as_str(),

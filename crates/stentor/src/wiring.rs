@@ -53,17 +53,14 @@ pub(crate) struct EdgeLimits {
     pub(crate) headers_max: usize,
     pub(crate) head_time_max: Duration,
     pub(crate) body_bytes_max: usize,
-    pub(crate) body_time_max: Duration,
-    pub(crate) keep_alive_time_max: Duration,
-    pub(crate) first_message_time_max: Option<Duration>,
+    pub(crate) idle_time_max: Duration,
     pub(crate) close_time_max: Duration,
     pub(crate) outbox_bytes_max: usize,
     pub(crate) connections_max: usize,
-    pub(crate) subscriptions_per_session_max: usize,
+    pub(crate) subscriptions_max: usize,
     pub(crate) topics_max: usize,
     pub(crate) memory_bytes_max: usize,
     pub(crate) mailbox_messages_max: usize,
-    pub(crate) json_depth_max: usize,
 }
 
 /// What every room keeps.
@@ -85,24 +82,23 @@ pub(crate) struct DeflateOptions {
 /// What the control plane needs to know.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlOptions {
-    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) admin: SocketAddr,
     pub(crate) admin_token: Option<String>,
     pub(crate) message_bytes_max: usize,
-    pub(crate) json_depth_max: usize,
     pub(crate) feeds: Vec<FeedOptions>,
     pub(crate) keys_max: usize,
     pub(crate) documents_bytes_max: usize,
     pub(crate) linger: Duration,
-    pub(crate) backoff_time_max: Duration,
+    pub(crate) backoff_max: Duration,
 }
 
 /// One upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct FeedOptions {
     pub(crate) name: String,
-    /// A key, or empty; the longest one that is a key's first segments wins.
+    /// The longest one that a key begins with wins.
     pub(crate) prefix: String,
-    /// Without a slash at the end; what a key has beyond `prefix` follows after one.
+    /// The whole key is appended to its path.
     pub(crate) url: String,
     pub(crate) interval: Duration,
     pub(crate) timeout: Duration,
@@ -128,17 +124,14 @@ pub(crate) fn edge_options(config: &Config, routes: Vec<StaticRoute>) -> EdgeOpt
             headers_max: limits.headers_max,
             head_time_max: limits.head_time_max,
             body_bytes_max: limits.body_bytes_max.0,
-            body_time_max: limits.body_time_max,
-            keep_alive_time_max: limits.keep_alive_time_max,
-            first_message_time_max: limits.first_message_time_max.0,
+            idle_time_max: limits.idle_time_max,
             close_time_max: limits.close_time_max,
             outbox_bytes_max: limits.outbox_bytes_max.0,
             connections_max: limits.connections_max,
-            subscriptions_per_session_max: limits.subscriptions_per_session_max,
+            subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
             memory_bytes_max: limits.memory_bytes_max.0,
             mailbox_messages_max: limits.mailbox_messages_max,
-            json_depth_max: limits.json_depth_max,
         },
         heartbeat_interval: heartbeat.interval,
         heartbeat_timeout: heartbeat.timeout,
@@ -168,15 +161,14 @@ pub(crate) fn cores(configured: usize) -> usize {
 pub(crate) fn control_options(config: &Config) -> ControlOptions {
     let Config { server, limits, feeds, feeds_limits, .. } = config;
     ControlOptions {
-        admin: server.admin.0,
+        admin: server.admin,
         admin_token: server.admin_token.0.as_ref().map(|token| token.reveal().into()),
         message_bytes_max: limits.message_bytes_max.0,
-        json_depth_max: limits.json_depth_max,
         feeds: feeds.iter().map(feed_options).collect(),
         keys_max: feeds_limits.keys_max,
         documents_bytes_max: feeds_limits.documents_bytes_max.0,
         linger: feeds_limits.linger,
-        backoff_time_max: feeds_limits.backoff_time_max,
+        backoff_max: feeds_limits.backoff_max,
     }
 }
 
@@ -184,7 +176,7 @@ fn feed_options(feed: &Feed) -> FeedOptions {
     FeedOptions {
         name: feed.name.clone(),
         prefix: feed.prefix.clone(),
-        url: feed.url.trim_end_matches('/').into(),
+        url: feed.url.clone(),
         interval: feed.interval,
         timeout: feed.timeout,
         document_bytes_max: feed.document_bytes_max.0,
@@ -198,7 +190,7 @@ pub(crate) struct Launched {
     /// Where clients connect.
     pub(crate) listen: SocketAddr,
     /// Where the admin API is.
-    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) admin: SocketAddr,
     /// The driver that runs, and why it isn't a better one.
     pub(crate) driver: String,
     pub(crate) plane: Arc<dyn DataPlane>,
@@ -289,6 +281,6 @@ mod tests {
         assert_eq!(edge.cores, 3);
         assert_eq!(edge.room_history.map(|h| h.publications_max), Some(10));
         assert!(edge.deflate.is_none());
-        assert_eq!(control_options(&config).feeds[0].url, "http://a/b");
+        assert_eq!(control_options(&config).feeds[0].url, "http://a/b/");
     }
 }

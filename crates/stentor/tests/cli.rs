@@ -61,7 +61,7 @@ fn check_of_a_valid_file() {
     let said = check_file(
         "[server]\nlisten = \"0.0.0.0:80\"\nadmin_token = \"0123456789abcdef\"\n\
          [limits]\nmessage_bytes_max = 2000000\n\
-         [[feeds]]\nname = \"scores\"\nprefix = \"scores\"\nurl = \"https://api.example.com/v1\"\ntimeout = \"2s\"\n\
+         [[feeds]]\nname = \"scores\"\nprefix = \"scores/\"\nurl = \"https://api.example.com/v1\"\ntimeout = \"2s\"\n\
          [feeds.headers]\nAuthorization = \"Bearer hunter2\"\n\
          [[feeds]]\nname = \"rest\"\nurl = \"http://localhost\"\n",
     );

@@ -72,7 +72,7 @@ fn an_address_in_use_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
-        .args(["serve", "--listen", &addr.to_string(), "--admin", "off"])
+        .args(["serve", "--listen", &addr.to_string(), "--admin", "127.0.0.1:0"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

@@ -24,7 +24,7 @@ mod tests;
 
 pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
-use self::schema::{Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Server};
+use self::schema::{AdminLimits, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Server};
 use self::section::{KeyInfo, Section};
 use self::value::Raw;
 use std::collections::HashMap;
@@ -37,6 +37,7 @@ pub(crate) struct Config {
     pub(crate) server: Server,
     pub(crate) origins: Origins,
     pub(crate) limits: Limits,
+    pub(crate) admin_limits: AdminLimits,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) rooms: Rooms,
     pub(crate) deflate: Deflate,
@@ -50,6 +51,7 @@ macro_rules! each_section {
         { let $section = $($reference)+ $config.server; $body }
         { let $section = $($reference)+ $config.origins; $body }
         { let $section = $($reference)+ $config.limits; $body }
+        { let $section = $($reference)+ $config.admin_limits; $body }
         { let $section = $($reference)+ $config.heartbeat; $body }
         { let $section = $($reference)+ $config.rooms; $body }
         { let $section = $($reference)+ $config.deflate; $body }
@@ -78,6 +80,7 @@ pub(crate) fn sections() -> Vec<SectionInfo> {
         SectionInfo::of::<Server>(false),
         SectionInfo::of::<Origins>(false),
         SectionInfo::of::<Limits>(false),
+        SectionInfo::of::<AdminLimits>(false),
         SectionInfo::of::<Heartbeat>(false),
         SectionInfo::of::<Rooms>(false),
         SectionInfo::of::<Deflate>(false),
@@ -183,7 +186,7 @@ impl std::error::Error for Problems {}
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flags {
     pub(crate) listen: Option<std::net::SocketAddr>,
-    pub(crate) admin: Option<value::Switch<std::net::SocketAddr>>,
+    pub(crate) admin: Option<std::net::SocketAddr>,
     pub(crate) cores: Option<usize>,
     pub(crate) driver: Option<schema::Driver>,
     pub(crate) app: Option<schema::App>,

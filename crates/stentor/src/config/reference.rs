@@ -22,7 +22,7 @@ Stentor runs without any configuration. What you want otherwise comes from, firs
 page.
 
 Durations are written with their unit: `\"300ms\"`, `\"25s\"`, `\"5min\"`, `\"1h\"`. Sizes are integers (bytes) or
-have a unit: `\"1MB\"` is 1,000,000 bytes, `\"1MiB\"` is 1,048,576. `\"off\"` switches off what can be.
+have a unit: `\"1MB\"` is 1,000,000 bytes, `\"1MiB\"` is 1,048,576.
 
 ```toml
 [server]
@@ -33,8 +33,8 @@ allow = [\"https://example.com\", \"https://*.example.com\"]
 
 [[feeds]]
 name = \"scores\"
-prefix = \"scores\"                        # the key scores/8/live …
-url = \"https://api.example.com/v1/scores\" # … is fetched from https://api.example.com/v1/scores/8/live
+prefix = \"scores/\"                  # the key scores/8/live …
+url = \"https://api.example.com/v1\"  # … is fetched from https://api.example.com/v1/scores/8/live
 interval = \"2s\"
 headers = { Authorization = \"Bearer …\" }
 ```

@@ -15,7 +15,7 @@ pub(super) fn check(sources: &mut Sources) {
 /// "Public routes").
 fn admin_beyond_loopback(sources: &mut Sources) {
     let server = &sources.config.server;
-    let Some(addr) = server.admin.0 else { return };
+    let addr = server.admin;
     if addr.ip().to_canonical().is_loopback() || server.admin_token.0.is_some() {
         return;
     }
@@ -67,17 +67,10 @@ fn name(name: &str) -> Option<String> {
     (!valid).then(|| format!("expected 1 to 64 of a-z 0-9 - _, found {name:?}"))
 }
 
-/// A prefix is a key by itself, so that whatever it is cut off from leaves a key.
+/// A prefix is what a key may begin with.
 fn prefix(prefix: &str) -> Option<String> {
-    if prefix.is_empty() {
-        return None;
-    }
-    stentor_hub::Key::parse(prefix).err().map(|error| match prefix.strip_suffix('/') {
-        Some(without) if stentor_hub::Key::parse(without).is_ok() => {
-            format!("write {without:?}, without the slash")
-        }
-        _ => error.to_string().replace("the key", "the prefix"),
-    })
+    let key = format!("{prefix}x");
+    stentor_hub::Key::parse(&key).err().map(|error| error.to_string().replace("the key", "the prefix"))
 }
 
 fn url(url: &str) -> Option<String> {
@@ -92,8 +85,8 @@ fn url(url: &str) -> Option<String> {
     if authority.as_str().contains('@') {
         return wrong("credentials belong in the headers, not in the URL");
     }
-    if uri.query().is_some() || url.contains('#') {
-        return wrong("keys are appended to the path, so this URL can't have a query or fragment");
+    if url.contains('#') {
+        return wrong("a fragment is never sent, so this URL can't have one");
     }
     None
 }

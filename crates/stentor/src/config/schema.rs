@@ -5,7 +5,7 @@
 //! budgets; where a number has another source, it is said beside it.
 
 use super::section::section;
-use super::value::{Bytes, Headers, Origin, Switch, Token, choice};
+use super::value::{Bytes, Headers, Origin, Token, choice};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
@@ -48,6 +48,16 @@ choice! {
 }
 
 choice! {
+    /// What an API serves.
+    Content {
+        /// JSON, whatever its Content-Type says; anything else is an error.
+        Json = "json",
+        /// Anything; what calls itself JSON must be valid.
+        Any = "any",
+    }
+}
+
+choice! {
     /// How log lines look.
     LogFormat {
         /// One line for people.
@@ -80,10 +90,12 @@ section! {
         listen: SocketAddr = loopback(8000);
         /// Where the admin API, `/metrics` and the status page are served. Beyond loopback it needs
         /// `admin_token`.
-        admin: Switch<SocketAddr> = Switch(Some(loopback(8001)));
+        admin: SocketAddr = loopback(8001);
         /// What a request to the admin port must carry as `Authorization: Bearer …`. Better set in the
         /// environment than in the file.
         admin_token: Token = Token::default();
+        /// Names that requests to the admin port may call this machine by, beside its address and loopback's.
+        admin_hosts: Vec<String> = Vec::new();
         /// Threads of the data plane. 0: one for each core of the machine.
         cores: usize = 0, in 0..=256;
         /// How a core talks to the kernel.
@@ -113,44 +125,60 @@ section! {
     /// What a client, a session or the whole process may use. Going over one ends the request or the
     /// session with an error that says so, and counts in the metric of the same name.
     [limits] Limits {
-        /// Size of one message from a client, both before and after inflating.
+        /// Size of one message from a client, both before and after inflating, and of one that is published.
         message_bytes_max: Bytes = Bytes::mb(1), in Bytes(1)..=Bytes::mib(1024);
         /// Frames that one message may come in. Conformance suites send 65,536.
-        fragments_max: usize = 65_536, in 1..=1_048_576;
-        /// Time from the first to the last frame of a message.
-        message_time_max: Duration = s(60), in ms(100)..=HOUR;
+        fragments_max: usize = 131_072, in 1..=1_048_576;
+        /// Time from the first to the last byte of a message.
+        message_time_max: Duration = s(30), in ms(100)..=HOUR;
         /// Size of a request's head: request line and headers.
         head_bytes_max: Bytes = Bytes::kib(16), in Bytes::kib(1)..=Bytes::mib(1);
         /// Number of headers of a request.
-        headers_max: usize = 100, in 8..=1000;
-        /// Time from a connection's first byte to the end of a request's head.
+        headers_max: usize = 64, in 8..=1000;
+        /// Time from a connection's start, or a request's first byte, to the end of the head.
         head_time_max: Duration = s(10), in ms(100)..=HOUR;
-        /// Size of a request's body.
-        body_bytes_max: Bytes = Bytes::mb(1), in Bytes(1)..=Bytes::mib(1024);
-        /// Time for a request's body.
-        body_time_max: Duration = s(30), in ms(100)..=HOUR;
-        /// How long a connection may stay open between two requests.
-        keep_alive_time_max: Duration = s(75), in ms(100)..=HOUR;
-        /// How long a new WebSocket session may be silent before its first message. `off`, because a client
-        /// that names its feed in the URL has nothing to say.
-        first_message_time_max: Switch<Duration> = Switch(None), in Switch(Some(ms(100)))..=Switch(Some(HOUR));
-        /// How long a connection that is being closed waits for the other side to close.
+        /// Size of a request's body that is read and thrown away on routes that take none.
+        body_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
+        /// Silence of an HTTP connection between two requests.
+        idle_time_max: Duration = s(75), in ms(100)..=HOUR;
+        /// Time from a request to what it waits for: a document, or an application's answer.
+        wait_time_max: Duration = s(10), in ms(100)..=HOUR;
+        /// Time from the decision to close a connection to its end.
         close_time_max: Duration = s(5), in ms(100)..=s(60);
-        /// What a session may be owed: encoded bytes that the kernel hasn't taken.
+        /// What a session may be owed, in encoded bytes that the kernel hasn't taken, where its policy isn't to
+        /// get the latest only.
         outbox_bytes_max: Bytes = Bytes::mib(1), in Bytes::kib(1)..=Bytes::mib(1024);
+        /// Size of answers that a client doesn't read, before its messages are no longer read.
+        replies_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
+        /// Rooms and feeds that a session may be subscribed to.
+        subscriptions_max: usize = 1000, in 1..=1_000_000;
+        /// Rooms and feeds that a core may know of.
+        topics_max: usize = 1_000_000, in 1..=100_000_000;
         /// Connections at the same time, in all.
         connections_max: usize = 1_000_000, in 1..=100_000_000;
-        /// Rooms and feeds that a session may be subscribed to.
-        subscriptions_per_session_max: usize = 1000, in 1..=1_000_000;
-        /// Rooms and feeds that one core may know of.
-        topics_max: usize = 1_000_000, in 1..=100_000_000;
-        /// Memory for what is to be sent or kept: frames, history, documents and buffers, each counted
-        /// once. New connections and publications are refused beyond it.
+        /// Memory for what is to be sent or kept: frames, history, documents, each counted once, however many
+        /// get it. Beyond it history is forgotten, then the slowest sessions end.
         memory_bytes_max: Bytes = Bytes::mib(1024), in Bytes::mib(1)..=Bytes(1 << 42);
-        /// Messages waiting in the mailbox between two threads.
-        mailbox_messages_max: usize = 16_384, in 64..=1_048_576;
-        /// Depth of a JSON value from a client or an upstream.
-        json_depth_max: usize = 128, in 8..=128;
+        /// Messages of the control plane that wait for a core.
+        inbox_messages_max: usize = 16_384, in 64..=1_048_576;
+        /// Size of the messages of the control plane that wait for a core.
+        inbox_bytes_max: Bytes = Bytes::mib(64), in Bytes::mib(1)..=Bytes(1 << 42);
+        /// Messages from one core that wait for another one. What is beyond stays with the sender.
+        mailbox_messages_max: usize = 4096, in 64..=1_048_576;
+    }
+}
+
+section! {
+    /// What clients of the admin port may use.
+    [admin_limits] AdminLimits {
+        /// Connections at the same time.
+        connections_max: usize = 256, in 1..=65_536;
+        /// Time for a request's head.
+        head_time_max: Duration = s(10), in ms(100)..=HOUR;
+        /// Silence within a request's body, and of a client that doesn't take its answer.
+        body_time_max: Duration = s(30), in ms(100)..=HOUR;
+        /// How long a publication waits for room in a full mailbox before it is refused with 503.
+        busy_time_max: Duration = s(10), in s(0)..=HOUR;
     }
 }
 
@@ -185,7 +213,7 @@ section! {
         /// Whether to accept a client's offer.
         enabled: bool = true;
         /// Effort: 1 is fast, 9 is small.
-        level: usize = 3, in 1..=9;
+        level: usize = 5, in 1..=9;
         /// Messages below this size are sent as they are.
         bytes_min: Bytes = Bytes(512), in Bytes(0)..=Bytes::mib(1024);
     }
@@ -193,40 +221,56 @@ section! {
 
 section! {
     /// An HTTP API whose documents are feeds. Write `[[feeds]]` once for each; a key belongs to the one with
-    /// the longest prefix that it has.
+    /// the longest prefix that it begins with.
     [feeds] Feed {
         /// What it is called in logs and metrics: 1 to 64 of `a-z 0-9 - _`.
         name: String = String::new();
-        /// The first segments of this API's keys, e.g. `scores/live`. Empty: every key.
+        /// What this API's keys begin with, e.g. `scores/`. Empty: every key.
         prefix: String = String::new();
-        /// Where the documents are: `http://` or `https://`. What the key has beyond `prefix` is appended
-        /// after a slash.
+        /// Where the documents are: `http://` or `https://`, perhaps with a path and a query. The whole key is
+        /// appended to the path.
         url: String = String::new();
         /// Time from one fetch of a key to the next, unless the answer's `Cache-Control: max-age` says it.
-        interval: Duration = s(1), in ms(10)..=s(24 * 3600);
-        /// Time for one fetch, from connecting to the last byte.
-        timeout: Duration = s(10), in ms(10)..=HOUR;
-        /// Size of one document, after decompression.
-        document_bytes_max: Bytes = Bytes::mib(8), in Bytes(1)..=Bytes::mib(1024);
+        interval: Duration = s(1), in ms(1)..=s(24 * 3600);
+        /// Time for one fetch, from its begin to the last byte.
+        timeout: Duration = s(10), in ms(1)..=HOUR;
+        /// Longest silence while connecting, before the answer's head and within its body.
+        read_timeout: Duration = s(5), in ms(1)..=HOUR;
+        /// Size of one document, both as received and after decompression.
+        document_bytes_max: Bytes = Bytes::mib(4), in Bytes(1)..=Bytes::mib(1024);
         /// Fetches at the same time. There is never more than one per key.
-        concurrency_max: usize = 32, in 1..=10_000;
+        concurrency_max: usize = 8, in 1..=10_000;
         /// Headers to send with every fetch.
         headers: Headers = Headers::default();
+        /// What its documents are.
+        content: Content = Content::Json;
+        /// Whether `interval` alone counts. Many frameworks send `max-age=0` by default, which otherwise ends a
+        /// feed.
+        ignore_cache_control: bool = false;
     }
 }
 
 section! {
-    /// What all feeds together may use.
+    /// What all feeds together may use, and how patient they are.
     [feeds_limits] FeedsLimits {
         /// Keys at the same time.
         keys_max: usize = 10_000, in 1..=10_000_000;
         /// Size of all documents kept.
-        documents_bytes_max: Bytes = Bytes::mib(512), in Bytes::kib(64)..=Bytes(1 << 42);
-        /// How long a key that nobody wants any more is still fetched.
+        documents_bytes_max: Bytes = Bytes::mib(256), in Bytes::kib(64)..=Bytes(1 << 42);
+        /// Fetches at the same time, of all feeds.
+        fetches_max: usize = 32, in 1..=10_000;
+        /// How long a key that nobody wants any more is still kept and fetched.
         linger: Duration = s(30), in s(0)..=s(24 * 3600);
-        /// Longest wait before a failing upstream is asked again; it begins with the feed's interval and
-        /// doubles, with jitter.
-        backoff_time_max: Duration = s(60), in ms(100)..=s(24 * 3600);
+        /// Time until a wanted key whose API said 404 is looked at again.
+        lost_interval: Duration = s(60), in ms(1)..=s(24 * 3600);
+        /// Longest wait before a failed fetch is tried again the first time; it doubles with each further error.
+        backoff_first: Duration = s(1), in ms(1)..=s(24 * 3600);
+        /// Longest wait before a failing API is asked again, whatever its `Retry-After` says.
+        backoff_max: Duration = s(60), in ms(1)..=s(24 * 3600);
+        /// Longest time that an API may ask for by `Cache-Control: max-age`.
+        max_age_max: Duration = s(24 * 3600), in s(1)..=s(365 * 24 * 3600);
+        /// A file of PEM certificates to trust for `https://`. Empty: those of the system.
+        ca_file: String = String::new();
     }
 }
 

@@ -7,7 +7,6 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
 use toml::de::DeValue;
 
@@ -75,13 +74,6 @@ pub(crate) trait Setting: Sized {
     fn read(raw: Raw<'_>) -> Result<Self, String>;
     /// As it would be written in the file. Secrets are not shown.
     fn show(&self) -> String;
-    /// Whether it lies in `range`.
-    fn within(&self, range: &RangeInclusive<Self>) -> bool
-    where
-        Self: PartialOrd,
-    {
-        range.contains(self)
-    }
 }
 
 /// Reads a setting and checks its range, where it has one.
@@ -91,7 +83,7 @@ pub(crate) fn read_within<T: Setting + PartialOrd>(
 ) -> Result<T, String> {
     let value = T::read(raw)?;
     match range {
-        Some(range) if !value.within(&range) => Err(format!(
+        Some(range) if !range.contains(&value) => Err(format!(
             "{} is out of range: {} to {}",
             value.show(),
             range.start().show(),
@@ -266,42 +258,6 @@ impl Setting for SocketAddr {
     }
 }
 
-/// A setting that can be switched off, by the word `off`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-pub(crate) struct Switch<T>(pub(crate) Option<T>);
-
-impl<T: Setting + PartialOrd> Setting for Switch<T> {
-    fn unit() -> String {
-        format!("{}, or `off`", T::unit())
-    }
-
-    fn read(raw: Raw<'_>) -> Result<Self, String> {
-        if raw.text() == Some("off") {
-            return Ok(Self(None));
-        }
-        T::read(raw)
-            .map(|value| Self(Some(value)))
-            .map_err(|e| e.replacen(", found", " or \"off\", found", 1))
-    }
-
-    fn show(&self) -> String {
-        self.0.as_ref().map_or("\"off\"".into(), T::show)
-    }
-
-    /// `off` lies in every range; the range's ends are never `off`.
-    fn within(&self, range: &RangeInclusive<Self>) -> bool {
-        self.0.is_none() || range.contains(self)
-    }
-}
-
-impl<T: Setting + PartialOrd> FromStr for Switch<T> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::read(Raw::Text(text))
-    }
-}
-
 /// A secret: read, passed on, never shown.
 #[derive(Clone, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Secret(String);
@@ -380,7 +336,7 @@ impl<T: Setting> Setting for Vec<T> {
     }
 }
 
-/// Where pages may come from: `https://host[:port]`, `https://*.host[:port]`, `null` or `*`.
+/// Where pages may come from: `https://host[:port]`, `https://*.host[:port]` or `*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Origin(String);
 
@@ -392,7 +348,7 @@ impl Origin {
     /// Whether `text` is an origin: a scheme and a host, perhaps a port, and no path. A `*` stands for
     /// one or more whole labels, so that `https://*.example.com` never allows `https://evilexample.com`.
     fn is_valid(text: &str) -> bool {
-        if text == "*" || text == "null" {
+        if text == "*" {
             return true;
         }
         let Some((scheme, rest)) = text.split_once("://") else { return false };
@@ -443,12 +399,14 @@ impl Setting for Origin {
 pub(crate) struct Headers(pub(crate) Vec<(String, Secret)>);
 
 /// Headers that are made by the fetcher, and that a setting would break.
-const HEADERS_RESERVED: [&str; 8] = [
+const HEADERS_RESERVED: [&str; 10] = [
+    "accept-encoding",
     "connection",
     "content-length",
     "host",
     "if-modified-since",
     "if-none-match",
+    "range",
     "te",
     "transfer-encoding",
     "upgrade",

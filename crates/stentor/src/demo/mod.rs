@@ -58,16 +58,17 @@ fn wall_clock() -> Duration {
 
 /// What anybody would configure to serve this provider's documents.
 fn config(provider: SocketAddr, replay: Option<&Replay>) -> Config {
-    let feed = |name: &str, interval| Feed {
+    let feed = |name: &str, prefix: &str, interval| Feed {
         name: name.into(),
-        prefix: name.into(),
-        url: format!("http://{provider}/{name}"),
+        prefix: prefix.into(),
+        url: format!("http://{provider}"),
         interval,
         ..Feed::default()
     };
     let second = Duration::from_secs(1);
-    let mut feeds = vec![feed("matchcentre", second), feed("scoreboard", second)];
-    feeds.extend(replay.map(|replay| feed("replay", replay.interval())));
+    let mut feeds =
+        vec![feed("matchcentre", "matchcentre/", second), feed("scoreboard", "scoreboard/", second)];
+    feeds.extend(replay.map(|replay| feed("replay", "replay", replay.interval())));
     Config { feeds, ..Config::default() }
 }
 
@@ -84,7 +85,7 @@ mod tests {
             let config = config("127.0.0.1:1234".parse().unwrap(), Some(&replay));
             let (config, _) = Sources::from_config(config).load().unwrap();
             assert_eq!(config.feeds.len(), 3);
-            assert_eq!(config.feeds[2].url, "http://127.0.0.1:1234/replay");
+            assert_eq!(config.feeds[2].url, "http://127.0.0.1:1234");
         }
     }
 }
