@@ -24,7 +24,7 @@ impl Options {
     /// # Errors
     /// [`Error::Setting`], naming the setting.
     pub fn check(&self) -> Result<(), Error> {
-        //crate::upstream::Upstreams::new(&self.feeds)?;
+        crate::upstream::Upstreams::new(&self.feeds)?;
         self.feeds.check()?;
         self.admin.check()
     }

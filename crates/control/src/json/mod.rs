@@ -19,7 +19,7 @@ pub const DEPTH_MAX: usize = 128;
 
 /// Why a text isn't the JSON that was promised. Always the fault of whoever wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JsonError {
+pub(crate) enum JsonError {
     /// The bytes aren't UTF-8 from this offset on.
     Utf8(usize),
     /// It ends in the middle of a value, or is empty.

@@ -414,6 +414,11 @@ impl Scheduler {
         self.events.pop_front()
     }
 
+    /// Whether [`Self::poll_event`] has something.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// When to call [`Self::poll_fetch`] again, if nothing else happens. While all workers are busy, keys that are
     /// due don't count: a result comes first.
     pub fn poll_timeout(&self) -> Option<Instant> {

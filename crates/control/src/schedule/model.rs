@@ -81,7 +81,7 @@ fn run(seed: u64) {
         match random.draw() % 8 {
             0..=2 => {
                 let shadow = shadows.get_mut(key).unwrap();
-                let wanted = !closing && random.draw() % 2 == 0;
+                let wanted = !closing && random.draw().is_multiple_of(2);
                 if shadow.wanted && !wanted {
                     shadow.unwanted_since = Some(now);
                 }
