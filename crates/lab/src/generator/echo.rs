@@ -77,7 +77,8 @@ pub(super) fn run_open<D: Driver>(
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let readers: Vec<usize> = (fleet.spec.paused..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    let readers: Vec<usize> =
+        (fleet.spec.paused..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
     if readers.is_empty() || rate_hz <= 0.0 {
         return Err(Error::Generator("an open loop needs connections and a rate".into()));
     }
@@ -115,7 +116,8 @@ pub(super) fn run_open<D: Driver>(
             sent += 1;
             now = Instant::now();
         }
-        let over = sent == total && load.0.delivered + fleet.audit.gaps >= measured && ends.readings.len() == 2;
+        let over =
+            sent == total && load.0.delivered + fleet.audit.gaps >= measured && ends.readings.len() == 2;
         if over || now > deadline {
             break;
         }

@@ -57,7 +57,9 @@ impl<D: Driver> Load<D> for Receiving {
         self.begun = true;
         self.arrived += 1;
         let plan = self.plan;
-        let Some(head) = fleet.check(&message, plan.bytes, |sequence| plan.measures(sequence)) else { return };
+        let Some(head) = fleet.check(&message, plan.bytes, |sequence| plan.measures(sequence)) else {
+            return;
+        };
         self.of_final += usize::from(head.sequence + 1 == plan.total());
         if plan.measures(head.sequence) {
             let latency_ns = message.at_ns.saturating_sub(head.intended_ns);
@@ -79,7 +81,11 @@ struct Publishing {
     end: Option<(Reading, u64)>,
 }
 
-pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, mut plan: Plan, outcome: &mut Outcome) -> Result<(), Error> {
+pub(super) fn run<D: Driver>(
+    fleet: &mut Fleet<D>,
+    mut plan: Plan,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
     let payload = payload::blank(plan.bytes);
     plan.bytes = payload.len();
     if fleet.open() == 0 || plan.rate_hz <= 0.0 || plan.count == 0 {
@@ -115,7 +121,8 @@ pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, mut plan: Plan, outcome: &mut
             Some(publishing) => publishing.step(fleet, &load, now, outcome),
             None => None,
         };
-        let over = load.of_final >= readers && publishing.as_ref().is_none_or(|publishing| publishing.end.is_some());
+        let over =
+            load.of_final >= readers && publishing.as_ref().is_none_or(|publishing| publishing.end.is_some());
         if over || now > deadline {
             break;
         }

@@ -278,7 +278,13 @@ impl<D: Driver> Fleet<D> {
                 return;
             }
             let head = <&[u8; HEAD_BYTES]>::try_from(frame.start).ok().and_then(Head::read);
-            arrived.push(Message { number, head, payload_bytes: frame.payload_bytes, clean: frame.clean, at_ns });
+            arrived.push(Message {
+                number,
+                head,
+                payload_bytes: frame.payload_bytes,
+                clean: frame.clean,
+                at_ns,
+            });
         });
         for message in arrived.drain(..) {
             load.message(self, message);
@@ -372,7 +378,12 @@ impl<D: Driver> Fleet<D> {
 
     /// Audits one message against the length that was sent and the order on its connection. Returns the head
     /// of a sound one; what is wrong is counted where `counts` says that it belongs to the measured part.
-    pub(super) fn check(&mut self, message: &Message, bytes: usize, counts: impl Fn(u64) -> bool) -> Option<Head> {
+    pub(super) fn check(
+        &mut self,
+        message: &Message,
+        bytes: usize,
+        counts: impl Fn(u64) -> bool,
+    ) -> Option<Head> {
         let Some(head) = message.head else {
             self.audit.corrupt += 1;
             return None;

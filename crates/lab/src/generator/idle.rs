@@ -9,7 +9,11 @@ use super::fleet::Fleet;
 use super::run::Ignore;
 use crate::Error;
 
-pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, hold: Duration, outcome: &mut Outcome) -> Result<(), Error> {
+pub(super) fn run<D: Driver>(
+    fleet: &mut Fleet<D>,
+    hold: Duration,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
     let begin = fleet.read_clocks();
     fleet.turn_for(hold, &mut Ignore)?;
     outcome.load = begin.until(&fleet.read_clocks());

@@ -86,7 +86,13 @@ impl From<Counts> for Latencies {
 
 impl From<Latencies> for Counts {
     fn from(latencies: Latencies) -> Self {
-        Self(latencies.0.iter_recorded().map(|value| (value.value_iterated_to(), value.count_at_value())).collect())
+        Self(
+            latencies
+                .0
+                .iter_recorded()
+                .map(|value| (value.value_iterated_to(), value.count_at_value()))
+                .collect(),
+        )
     }
 }
 

@@ -22,7 +22,7 @@ mod storm;
 mod worker;
 
 pub use latency::Latencies;
-pub use outcome::{Audit, Outcome, Span};
+pub use outcome::{Audit, Doubt, Outcome, Span};
 pub use reader::{Arrived, FrameReader, Violation};
 pub use run::run;
 pub use spec::{CONNECTIONS_PER_PROCESS_MAX, DriverKind, LoadSpec, MaskKey, Spec};

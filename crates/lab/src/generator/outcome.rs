@@ -101,16 +101,15 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Adds what another process found at the same time.
+    /// Adds what another process found: it connected after this one, and did the rest at the same time. So
+    /// the costs of connecting add up, and what the server used under the load is counted once, by this one.
     pub fn merge(&mut self, other: &Self) {
         self.connections += other.connections;
-        for (span, added) in
-            [(&mut self.connect, other.connect), (&mut self.idle, other.idle), (&mut self.load, other.load)]
-        {
-            span.wall = span.wall.max(added.wall);
-            span.server_cpu += added.server_cpu;
-            span.own_cpu += added.own_cpu;
-        }
+        self.connect.wall += other.connect.wall;
+        self.connect.server_cpu += other.connect.server_cpu;
+        self.connect.own_cpu += other.connect.own_cpu;
+        self.idle.own_cpu += other.idle.own_cpu;
+        self.load.own_cpu += other.load.own_cpu;
         self.messages += other.messages;
         self.audit.merge(&other.audit);
         self.latency.merge(&other.latency);
@@ -137,16 +136,20 @@ impl Outcome {
         Some(self.connect.server_cpu.saturating_sub(idle).div_f64(self.connections as f64))
     }
 
-    /// Why this result is invalid, in words; empty where it is sound.
-    pub fn doubts(&self) -> Vec<String> {
+    /// Why this result is invalid; empty where it is sound.
+    pub fn doubts(&self) -> Vec<Doubt> {
         let mut doubts = Vec::new();
+        let mut doubt = |latency_only: bool, what: String| doubts.push(Doubt { latency_only, what });
         let own = self.load.own_share();
         if own > OWN_CPU_MAX {
-            doubts.push(format!("the generator used {:.0} % of its core", own * 100.0));
+            doubt(false, format!("the generator used {:.0} % of its core", own * 100.0));
         }
         let (lag, p99) = (self.lag.percentile(99.0), self.latency.percentile(99.0));
         if !self.lag.is_empty() && lag.as_secs_f64() > p99.as_secs_f64() * LAG_SHARE_MAX {
-            doubts.push(format!("the generator lagged {lag:.1?} behind its schedule (p99), of {p99:.1?} measured"));
+            doubt(
+                true,
+                format!("the generator lagged {lag:.1?} behind its schedule (p99), of {p99:.1?} measured"),
+            );
         }
         let audit = &self.audit;
         for (count, what) in [
@@ -154,21 +157,33 @@ impl Outcome {
             (audit.repeated, "repeated or out of order"),
             (audit.wrong_length, "of a wrong length"),
             (audit.corrupt, "corrupt"),
-            (audit.expected.saturating_sub(audit.delivered).saturating_sub(audit.gaps), "not delivered in time"),
+            (
+                audit.expected.saturating_sub(audit.delivered).saturating_sub(audit.gaps),
+                "not delivered in time",
+            ),
         ] {
             if count > 0 {
-                doubts.push(format!("{count} messages {what}"));
+                doubt(false, format!("{count} messages {what}"));
             }
         }
         if audit.lost_connections > 0 {
             let why = audit.first_loss.as_deref().unwrap_or("no reason known");
-            doubts.push(format!("{} connections lost ({why})", audit.lost_connections));
+            doubt(false, format!("{} connections lost ({why})", audit.lost_connections));
         }
         if self.overlapping > 0 {
-            doubts.push(format!("{} publications weren't out when the next was due", self.overlapping));
+            doubt(false, format!("{} publications weren't out when the next was due", self.overlapping));
         }
         doubts
     }
+}
+
+/// A reason not to believe a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Doubt {
+    /// Whether it concerns the times only, and CPU and memory stand.
+    pub latency_only: bool,
+    /// In words.
+    pub what: String,
 }
 
 /// Reads the clocks at the ends of spans.
@@ -220,7 +235,11 @@ mod tests {
         let mut outcome = Outcome {
             connections: 10,
             messages: 1000,
-            idle: Span { wall: Duration::from_secs(1), server_cpu: Duration::from_millis(1), ..Span::default() },
+            idle: Span {
+                wall: Duration::from_secs(1),
+                server_cpu: Duration::from_millis(1),
+                ..Span::default()
+            },
             load: Span {
                 wall: Duration::from_secs(4),
                 server_cpu: Duration::from_millis(14),
@@ -249,7 +268,7 @@ mod tests {
             let doubts = outcome.doubts();
             assert_eq!(doubts.len(), expect.len(), "{doubts:?}");
             for (doubt, expect) in doubts.iter().zip(expect) {
-                assert!(doubt.contains(expect), "{doubt} / {expect}");
+                assert!(doubt.what.contains(expect), "{doubt:?} / {expect}");
             }
         };
         check(|_| {}, &[]);

@@ -91,7 +91,8 @@ impl FrameReader {
             data = rest;
             if self.left == 0 {
                 if !whole {
-                    let start = self.start.as_deref().map_or(&[][..], |start| &start[..usize::from(self.start_len)]);
+                    let start =
+                        self.start.as_deref().map_or(&[][..], |start| &start[..usize::from(self.start_len)]);
                     each(Arrived {
                         opcode: self.opcode,
                         payload_bytes: self.payload_bytes,

@@ -90,7 +90,11 @@ fn open_all<D: Driver>(fleet: &mut Fleet<D>) -> Result<(), Error> {
             return Err(Error::Generator(format!("{} of {total} connections opened; {why}", fleet.open())));
         }
         let mut burst = 0;
-        while next <= now && burst < 16 && fleet.begun() < total && fleet.begun() - settled < fleet.spec.connecting_max {
+        while next <= now
+            && burst < 16
+            && fleet.begun() < total
+            && fleet.begun() - settled < fleet.spec.connecting_max
+        {
             fleet.begin()?;
             next += every;
             burst += 1;

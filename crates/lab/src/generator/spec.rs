@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Connections that one source address opens to one destination: beyond about this many the kernel searches
 /// long for a free port.
-pub const CONNECTIONS_PER_SOURCE_MAX: usize = 12_000;
+pub(super) const CONNECTIONS_PER_SOURCE_MAX: usize = 12_000;
 
 /// Connections of one generator process, where the limit on descriptors is 20,000.
 pub const CONNECTIONS_PER_PROCESS_MAX: usize = 15_000;

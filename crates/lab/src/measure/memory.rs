@@ -27,6 +27,16 @@ impl ProcessMemory {
     }
 }
 
+/// Resident set of process `pid` now, bytes: cheaper to ask than [`ProcessMemory::of_process`].
+pub fn resident_bytes(pid: u32) -> io::Result<u64> {
+    Ok(kib(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:"))
+}
+
+/// Shared memory of the whole machine, bytes: frames in memfds, which no process's resident set shows.
+pub fn shared_bytes() -> io::Result<u64> {
+    Ok(kib(&fs::read_to_string("/proc/meminfo")?, "Shmem:"))
+}
+
 /// The kernel's TCP sockets: their number is this network namespace's, their memory the whole machine's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct KernelSockets {

@@ -10,7 +10,7 @@ mod pin;
 mod server;
 
 pub use cpu::CpuClock;
-pub use memory::{KernelSockets, ProcessMemory};
+pub use memory::{KernelSockets, ProcessMemory, resident_bytes, shared_bytes};
 pub use namespace::{Namespace, congestion_control, enter_namespace};
-pub use pin::{cores, pin_current};
+pub use pin::{Pinned, cores, pin_current};
 pub use server::{Server, ServerCommand};

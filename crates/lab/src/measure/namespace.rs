@@ -66,5 +66,6 @@ pub fn enter_namespace(congestion: &str) -> Namespace {
 
 /// The system's default congestion control.
 pub fn congestion_control() -> String {
-    fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").map_or("unknown".to_owned(), |name| name.trim().to_owned())
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
+        .map_or("unknown".to_owned(), |name| name.trim().to_owned())
 }

@@ -48,7 +48,8 @@ impl Server {
     /// Starts `command` and waits for its line `ready http://ADDR`.
     pub fn start(command: &ServerCommand) -> Result<Self, Error> {
         let failed = |what: String| Error::Server { name: command.name.clone(), what };
-        let pinned = command.core.map(pin_current).transpose().map_err(|error| failed(format!("pinning: {error}")))?;
+        let pinned =
+            command.core.map(pin_current).transpose().map_err(|error| failed(format!("pinning: {error}")))?;
         let mut child = Command::new(&command.program)
             .args(&command.args)
             .stdin(Stdio::null())
@@ -87,7 +88,9 @@ impl Server {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => return Err(server.error("it isn't ready after 30 s")),
-                Err(RecvTimeoutError::Disconnected) => return Err(server.error("it ended before it was ready")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(server.error("it ended before it was ready"));
+                }
             }
         }
     }
@@ -108,7 +111,11 @@ impl Server {
             Ok(lines) => lines.iter().cloned().collect(),
             Err(_) => Vec::new(),
         };
-        let what = if lines.is_empty() { what.to_owned() } else { format!("{what}; it said:\n{}", lines.join("\n")) };
+        let what = if lines.is_empty() {
+            what.to_owned()
+        } else {
+            format!("{what}; it said:\n{}", lines.join("\n"))
+        };
         Error::Server { name: self.name.clone(), what }
     }
 
