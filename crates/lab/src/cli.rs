@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::generator::{DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Spec, Workers, serve_worker};
-use crate::measure::{Namespace, congestion_control, enter_namespace};
+use crate::measure::{Namespace, congestion_control, enter_namespace, take_priority};
 use crate::{Error, bench};
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
@@ -71,6 +71,9 @@ struct BenchArguments {
     /// Messages a second of the open-loop echo, instead of 60 % of uWebSockets' saturation.
     #[arg(long)]
     echo_rate: Option<f64>,
+    /// Scheduling priority of servers and generators, -20 to 19; below 0 keeps a busy machine out of the result.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: i32,
     /// Seed of the bootstrap.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -203,6 +206,9 @@ fn run_bench(
             }
         }
     };
+    if arguments.nice != 0 {
+        take_priority(arguments.nice).map_err(Error::io("setting the priority (--nice)"))?;
+    }
     let mut servers = arguments.servers;
     if servers.is_empty() {
         if arguments.stentor.is_some() {

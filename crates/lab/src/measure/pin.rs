@@ -1,4 +1,4 @@
-//! Which cores a thread may run on (sched_setaffinity(2)).
+//! Which cores a thread may run on (sched_setaffinity(2)), and how soon (sched(7)).
 
 use std::io;
 
@@ -20,6 +20,16 @@ pub fn pin_current(core: usize) -> io::Result<Pinned> {
     set.set(core);
     sched_setaffinity(None, &set)?;
     Ok(Pinned { before })
+}
+
+/// Gives this process and what it starts the priority `nice`, -20 (first) to 19. Where the kernel groups
+/// sessions (autogroup), a process's own figure counts only within its session, so the session's is set too.
+pub fn take_priority(nice: i32) -> io::Result<()> {
+    rustix::process::setpriority_process(None, nice)?;
+    match std::fs::write("/proc/self/autogroup", nice.to_string()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Undoes a pinning.
