@@ -149,11 +149,7 @@ impl<D: Driver> Core<D> {
                     conn.session = Some(session);
                 }
                 if self.hub.handle_subscribe(session, &topic, Policy::Latest, None).is_err() {
-                    self.fail_waiting(
-                        index,
-                        503,
-                        "the server knows as many topics as it may (limits.topics_max)",
-                    );
+                    self.fail_waiting(index, 503, super::TOO_MANY_TOPICS);
                 }
                 false
             }
@@ -247,7 +243,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    fn fail_waiting(&mut self, index: usize, status: u16, why: &str) {
+    pub(super) fn fail_waiting(&mut self, index: usize, status: u16, why: &str) {
         self.metrics().request_errors.add(1);
         let deadline = self.millis().after(self.shared.options.limits.close_time_max);
         let Some(conn) = self.table.get_mut(index) else { return };
