@@ -11,6 +11,7 @@
 //! - the counters add up, and memory comes back when everybody has gone.
 //!
 //! A failing run prints its seed: `STENTOR_SEED=n cargo test -p stentor-edge --test simulation`.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 use bytes::Bytes;
 use serde_json::Value;
