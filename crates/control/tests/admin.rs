@@ -1,5 +1,8 @@
 //! The admin port over real sockets: publishing, and everybody who shouldn't.
 
+// A test that can't go on may panic; clippy knows tests only by their attribute.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::*;
