@@ -45,6 +45,8 @@ impl Control {
         let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
         let (admin_addr, listener) = bound.map_err(|source| Error::Listen { listen, source })?;
 
+        upstreams.iter().for_each(|upstream| upstream.log());
+        tracing::info!(%admin_addr, token = options.admin.token.is_some(), "the admin port listens");
         let metrics = Metrics::default();
         let feeds =
             Feeds::new(&options.feeds, upstreams, data_plane.clone(), signals.clone(), metrics.clone());

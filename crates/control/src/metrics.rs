@@ -37,8 +37,6 @@ pub(crate) struct ReasonLabels {
     pub(crate) reason: &'static str,
 }
 
-const NO_LABELS: [(&str, &str); 0] = [];
-
 type FetchSeconds = Family<UpstreamLabels, Histogram, fn() -> Histogram>;
 
 /// The control plane's own counters. Clones share them.
@@ -206,11 +204,12 @@ impl Collector for DataPlaneCollector {
                     ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder)
                 }
             };
-            for (labels, value) in &metric.samples {
-                if labels.is_empty() {
-                    write(*value, family.encode_family(&NO_LABELS)?)?;
-                } else {
-                    write(*value, family.encode_family(labels)?)?;
+            match metric.samples.as_slice() {
+                [(labels, value)] if labels.is_empty() => write(*value, family)?,
+                samples => {
+                    for (labels, value) in samples {
+                        write(*value, family.encode_family(labels)?)?;
+                    }
                 }
             }
         }

@@ -35,9 +35,8 @@ impl Signals {
         mut attempt: impl FnMut() -> Result<T, Busy>,
     ) -> Result<T, Busy> {
         loop {
-            // Registered before the attempt, so that space made between attempt and wait is noticed.
-            let mut space = std::pin::pin!(self.space.notified());
-            space.as_mut().enable();
+            // Made before the attempt: it notices space made between attempt and wait.
+            let space = self.space.notified();
             if let Ok(done) = attempt() {
                 return Ok(done);
             }

@@ -80,7 +80,7 @@ pub(super) async fn publish(
             Ok(()) => json(StatusCode::OK, &Answer { published: 1, error: None }),
             Err(refusal) => {
                 refused(&refusal);
-                discard(body).await;
+                discard(body, &refusal).await;
                 refusal.into_response()
             }
         },
@@ -90,7 +90,7 @@ pub(super) async fn publish(
                 Ok(()) => json(StatusCode::OK, &Answer { published: progress.published, error: None }),
                 Err(refusal) => {
                     refused(&refusal);
-                    discard(body).await;
+                    discard(body, &refusal).await;
                     let Refusal { status, code, message } = refusal;
                     let error = Some(LineError { line: progress.line, code, message });
                     json(status, &Answer { published: progress.published, error })
@@ -102,7 +102,7 @@ pub(super) async fn publish(
                 "Content-Type must be application/json (one message) or application/x-ndjson (many)";
             let refusal = Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message);
             refused(&refusal);
-            discard(body).await;
+            discard(body, &refusal).await;
             refusal.into_response()
         }
     }
@@ -188,7 +188,11 @@ async fn send(state: &State, message: Publish) -> Result<(), Refusal> {
     Ok(())
 }
 
-async fn discard(mut body: Body) {
+async fn discard(mut body: Body, refusal: &Refusal) {
+    // Whoever was too slow isn't waited for again.
+    if refusal.status == StatusCode::REQUEST_TIMEOUT {
+        return;
+    }
     let deadline = Instant::now() + DISCARD_TIMEOUT;
     let mut discarded = 0;
     while let Ok(Some(chunk)) = next_chunk(&mut body, deadline).await {

@@ -11,6 +11,9 @@ const VALIDATOR_BYTES_MAX: usize = 1024;
 /// A media type longer than this is none.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
+/// More of a host's name isn't shown (RFC 1035, 2.3.4: there is no longer one).
+const HOST_CHARS_MAX: usize = 255;
+
 /// What to send back next time.
 pub(super) fn validators(headers: &HeaderMap) -> Validators {
     let take = |name| {
@@ -61,9 +64,10 @@ pub(super) fn location_host(headers: &HeaderMap) -> String {
     let Some(location) = headers.get(header::LOCATION) else { return "nowhere (no Location)".into() };
     match location.to_str().ok().and_then(|text| text.parse::<Uri>().ok()) {
         None => "a Location that is no URL".into(),
-        Some(uri) => uri
-            .host()
-            .map_or_else(|| "another path of its own host".into(), |host| format!("the host {host}")),
+        Some(uri) => match uri.host() {
+            None => "another path of its own host".into(),
+            Some(host) => format!("the host {}", host.chars().take(HOST_CHARS_MAX).collect::<String>()),
+        },
     }
 }
 
@@ -160,6 +164,7 @@ mod tests {
             assert_eq!(location_host(&headers(&[("location", location)])), expect);
         }
         check("http://169.254.169.254/latest/meta-data", "the host 169.254.169.254");
+        check(&format!("http://{}/", "h".repeat(300)), &format!("the host {}", "h".repeat(255)));
         check("//evil.example/x", "another path of its own host");
         check("/elsewhere", "another path of its own host");
         check("http://[", "a Location that is no URL");

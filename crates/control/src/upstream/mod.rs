@@ -124,6 +124,12 @@ impl Upstream {
         format!("{}/{key}{}", self.base, self.query).parse().ok()
     }
 
+    /// Says where documents come from. Not the query: it may hold a secret.
+    pub(crate) fn log(&self) {
+        let UpstreamOptions { prefix, interval, .. } = &self.options;
+        tracing::info!(upstream = &*self.name, prefix, url = self.base, ?interval, "feeds come from here");
+    }
+
     fn accepts_json_only(&self) -> bool {
         self.options.content == Content::Json
     }
