@@ -621,8 +621,7 @@ impl World {
             for sub in s.live_subs().filter(|sub| !s.doomed && sub.is_latest()) {
                 let t = &self.shadow.topics[sub.topic];
                 let Some(newest) = t.view.document.as_ref().filter(|_| t.is_feed()) else { continue };
-                let last = sub.last_place();
-                assert_eq!(last, newest.place, "session {session}, topic {}", sub.topic);
+                assert_eq!(sub.newest_place(), newest.place, "session {session}, topic {}", sub.topic);
             }
         }
     }

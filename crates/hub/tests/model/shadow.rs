@@ -178,6 +178,8 @@ pub(crate) struct Sub {
     policy: Policy,
     /// Subscribed to again: then a document may come twice.
     again: bool,
+    /// The place of the newest document, if the client said that it has it.
+    came_with: Option<Place>,
     /// For the checks that look at what arrived only: the last place, and per sender the last number.
     last: Option<Place>,
     last_of: BTreeMap<usize, u64>,
@@ -191,9 +193,9 @@ impl Sub {
         self.policy == Policy::Latest && self.status == Status::Active
     }
 
-    /// The last place that arrived.
-    pub(crate) fn last_place(&self) -> Option<Place> {
-        self.last
+    /// The newest place that the client has.
+    pub(crate) fn newest_place(&self) -> Option<Place> {
+        self.last.max(self.came_with)
     }
 }
 
@@ -472,6 +474,7 @@ impl Shadow {
             status: if ask { Status::Pending } else { Status::Active },
             policy,
             again: false,
+            came_with: None,
             last: None,
             last_of: BTreeMap::new(),
             gapless,
@@ -532,7 +535,7 @@ impl Shadow {
     /// A client that came back with the newest document's place isn't sent it.
     fn has_already(&mut self, session: usize, uid: u64, since: Option<Place>, view: &View) {
         if since.is_some() && view.document.as_ref().is_some_and(|d| d.place == since) {
-            self.sessions[session].sub(uid).last = since;
+            self.sessions[session].sub(uid).came_with = since;
             self.saw("has it already");
         }
     }
