@@ -17,8 +17,6 @@ use crate::measure::{KernelSockets, ProcessMemory, Server, pin_current, resident
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// How long idle connections are left alone before memory is read.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// Connections on which a closed loop finds the saturation: more only make it slower.
-const SATURATING_MAX: usize = 10_000;
 
 /// A figure that a run gives. Smaller is better for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -131,12 +129,34 @@ struct Ran {
 
 /// A closed loop on the connections of `case`, short.
 pub(super) fn saturate(case: &Case, contestant: &Contestant, options: &Options) -> Result<Outcome, Error> {
+    look_at(case, contestant, None, options)
+}
+
+/// An open loop on the connections of `case`, short.
+pub(super) fn look(
+    case: &Case,
+    contestant: &Contestant,
+    rate_hz: f64,
+    options: &Options,
+) -> Result<Outcome, Error> {
+    look_at(case, contestant, Some(rate_hz), options)
+}
+
+fn look_at(
+    case: &Case,
+    contestant: &Contestant,
+    rate_hz: Option<f64>,
+    options: &Options,
+) -> Result<Outcome, Error> {
     let CaseKind::Echo { connections, bytes, warm_up, measure, .. } = case.kind else {
         return Err(Error::Usage(format!("{} is no echo", case.name)));
     };
-    let load = LoadSpec::EchoClosed { bytes, warm_up, measure: measure / 2 };
-    Ok(run_server(contestant, Application::Echo, connections.min(SATURATING_MAX), 0, None, load, options)?
-        .outcome)
+    let measure = measure / 2;
+    let load = match rate_hz {
+        Some(rate_hz) => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
+        None => LoadSpec::EchoClosed { bytes, warm_up, measure },
+    };
+    Ok(run_server(contestant, Application::Echo, connections, 0, None, load, options)?.outcome)
 }
 
 /// Runs `case` once on a fresh process.
