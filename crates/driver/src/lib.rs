@@ -18,6 +18,7 @@
 //!   (they carry a generation).
 //! - Within one turn each connection gets at most one [`Event::Received`], so that nobody starves.
 
+mod backlog;
 mod buffer;
 mod epoll;
 mod frame;
@@ -25,8 +26,8 @@ pub mod mailbox;
 mod options;
 mod parcel;
 mod probe;
-#[cfg(test)]
 mod random;
+pub mod sim;
 mod slab;
 mod waker;
 mod wheel;

@@ -1,8 +1,10 @@
 //! A connection between two drivers.
 
+use crate::slab::Key;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// A connection on its way from one driver to another (of the same kind, on another thread). Dropping it
 /// closes the connection.
@@ -18,6 +20,8 @@ pub struct Parcel {
 pub(crate) enum Cargo {
     /// A descriptor of this process.
     Descriptor(OwnedFd),
+    /// A socket of a simulated network, which closes it when it sees that the token is gone.
+    Simulated { socket: Key, token: Arc<()> },
 }
 
 impl Parcel {

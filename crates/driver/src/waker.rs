@@ -54,7 +54,6 @@ impl Sleeper {
     }
 
     /// Without a kernel.
-    #[cfg(test)]
     pub(crate) fn simulated() -> Self {
         Self(Waker(Arc::new(Shared { state: AtomicU8::new(AWAKE), eventfd: None })))
     }

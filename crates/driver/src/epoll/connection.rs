@@ -1,11 +1,10 @@
-//! What is kept for each connection: 56 bytes, and a backlog only while there is something to keep.
+//! What is kept for each connection: 56 bytes, and an extra only while there is something in it.
 
-use super::transmit::{Cursor, Progress, transmit};
+use super::transmit::{Progress, transmit};
 use crate::TimerId;
-use crate::frame::Frame;
+use crate::backlog::Backlog;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -41,18 +40,16 @@ pub(super) struct Connection {
     pub(super) queued: bool,
     /// Our side has been shut down.
     pub(super) shut: bool,
-    pub(super) backlog: Option<Box<Backlog>>,
+    pub(super) extra: Option<Box<Extra>>,
     pub(super) peer: SocketAddr,
 }
 
 /// What a connection holds only now and then.
 #[derive(Default)]
-pub(super) struct Backlog {
-    /// In flight, and not yet taken by the kernel. The first one lacks its first `offset` bytes.
-    frames: VecDeque<Frame>,
-    offset: usize,
-    bytes: usize,
-    /// Why sending failed. The frames stay until the connection is reported closed.
+pub(super) struct Extra {
+    /// In flight, and not yet taken by the kernel. After an error it stays until that is reported.
+    pub(super) backlog: Option<Backlog>,
+    /// Why sending failed.
     pub(super) error: Option<Errno>,
     /// Ends a `finish` that takes too long.
     pub(super) linger: Option<TimerId>,
@@ -71,7 +68,7 @@ impl Connection {
             paused: false,
             queued: false,
             shut: false,
-            backlog: None,
+            extra: None,
             peer,
         }
     }
@@ -84,35 +81,40 @@ impl Connection {
         self.broken |= flags.intersects(EventFlags::HUP | EventFlags::ERR);
     }
 
+    fn backlog(&self) -> Option<&Backlog> {
+        self.extra.as_ref()?.backlog.as_ref()
+    }
+
     /// Bytes in flight that the kernel hasn't taken.
-    pub(super) fn backlog_bytes(&self) -> usize {
-        self.backlog.as_ref().map_or(0, |backlog| backlog.bytes)
+    pub(super) fn in_flight_bytes(&self) -> usize {
+        self.backlog().map_or(0, Backlog::bytes)
     }
 
     /// Whether a send is in flight (a failed one included, until it is reported).
     pub(super) fn in_flight(&self) -> bool {
-        self.backlog_bytes() > 0
+        self.backlog().is_some()
     }
 
-    /// Keeps what the kernel didn't take: the frames from `cursor` on.
-    pub(super) fn keep(&mut self, frames: impl Iterator<Item = Frame>, offset: usize, error: Option<Errno>) {
-        let frames: VecDeque<Frame> = frames.collect();
-        let bytes = frames.iter().map(Frame::len).sum::<usize>() - offset;
-        self.backlog = Some(Box::new(Backlog { frames, offset, bytes, error, linger: None }));
+    /// Why sending failed.
+    pub(super) fn error(&self) -> Option<Errno> {
+        self.extra.as_ref()?.error
     }
 
-    /// Goes on with the backlog; `Done` if there is none.
-    pub(super) fn transmit_backlog(&mut self) -> Progress {
-        let Some(backlog) = &mut self.backlog else { return Progress::Done };
-        // Built once and only popped, so it never wraps.
-        let mut cursor = Cursor { frame: 0, offset: backlog.offset };
-        let progress = transmit(self.fd.as_fd(), backlog.frames.make_contiguous(), &mut cursor);
-        backlog.frames.drain(..cursor.frame);
-        backlog.offset = cursor.offset;
-        // Few frames are left by now, mostly; and it happens once per edge.
-        backlog.bytes = backlog.frames.iter().map(Frame::len).sum::<usize>() - backlog.offset;
-        if let Progress::Failed(error) = progress {
-            backlog.error = Some(error);
+    /// Keeps what the kernel didn't take.
+    pub(super) fn keep(&mut self, backlog: Backlog, error: Option<Errno>) {
+        self.extra = Some(Box::new(Extra { backlog: Some(backlog), error, linger: None }));
+    }
+
+    /// Goes on with the backlog; `Done` if there is none any more.
+    pub(super) fn transmit_backlog(&mut self, cork: &mut Vec<u8>) -> Progress {
+        let Some(extra) = &mut self.extra else { return Progress::Done };
+        let Some(backlog) = &mut extra.backlog else { return Progress::Done };
+        let progress = backlog.transmit(|frames, cursor| transmit(self.fd.as_fd(), frames, cursor, cork));
+        match progress {
+            Progress::Done if extra.linger.is_none() => self.extra = None,
+            Progress::Done => extra.backlog = None,
+            Progress::Stalled => {}
+            Progress::Failed(error) => extra.error = Some(error),
         }
         progress
     }

@@ -25,7 +25,7 @@ pub(crate) fn a_half_closed_peer_can_still_be_sent_to<D: Driver>(mut pair: Pair<
     let (far, near) = pair.connected();
     pair.client.finish(near, LONG);
     pair.until(|pair| pair.server.saw(&Seen::PeerFinished(far)));
-    let sending = pair.server.send(far, [Frame::owned(pattern(10 << 20, 1))]);
+    let sending = pair.server.send(far, [Frame::owned(pattern(pair.large_bytes, 1))]);
     pair.until(|pair| sending == Sending::Done || pair.server.saw(&Seen::Sent(far)));
     assert_eq!(pair.client.closed(near), None);
     pair.server.finish(far, LONG);
@@ -48,7 +48,7 @@ pub(crate) fn a_pause_delays_the_end<D: Driver>(mut pair: Pair<D>) {
 pub(crate) fn finish_sends_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
-    let bytes = pattern(12 << 20, 2);
+    let bytes = pattern(pair.large_bytes, 2);
     assert_eq!(pair.server.send(far, [Frame::owned(bytes.clone())]), Sending::InFlight);
     pair.server.finish(far, LONG);
     // To the caller it is dead from now on.
@@ -80,7 +80,7 @@ pub(crate) fn finish_after_the_peer_is_immediate<D: Driver>(mut pair: Pair<D>) {
 pub(crate) fn finish_discards_what_arrives<D: Driver>(mut pair: Pair<D>) {
     let (far, near) = pair.connected();
     pair.server.driver.pause(far);
-    assert_eq!(pair.client.send(near, [Frame::owned(pattern(12 << 20, 3))]), Sending::InFlight);
+    assert_eq!(pair.client.send(near, [Frame::owned(pattern(pair.large_bytes, 3))]), Sending::InFlight);
     pair.server.finish(far, LONG);
     pair.until(|pair| pair.client.saw(&Seen::Sent(near)) && pair.client.saw(&Seen::PeerFinished(near)));
     pair.client.close(near);
@@ -91,7 +91,7 @@ pub(crate) fn finish_gives_up_on_a_peer_that_never_reads<D: Driver>(mut pair: Pa
     let meter = Meter::default();
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
-    let frame = Frame::shared(&[&pattern(12 << 20, 4)], &meter);
+    let frame = Frame::shared(&[&pattern(pair.large_bytes, 4)], &meter);
     assert_eq!(pair.server.send(far, [frame]), Sending::InFlight);
     let begun = pair.server.driver.now();
     pair.server.finish(far, Duration::from_millis(120));
@@ -151,7 +151,7 @@ pub(crate) fn a_reset_ends_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
     let meter = Meter::default();
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
-    let frame = Frame::shared(&[&pattern(12 << 20, 5)], &meter);
+    let frame = Frame::shared(&[&pattern(pair.large_bytes, 5)], &meter);
     assert_eq!(pair.server.send(far, [frame]), Sending::InFlight);
     pair.barrier();
     pair.client.close(near);

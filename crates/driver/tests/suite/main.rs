@@ -13,18 +13,22 @@ mod receiving;
 mod sending;
 
 use pair::Pair;
-use stentor_driver::{EpollDriver, Options};
+use stentor_driver::sim::{self, SimDriver, World};
+use stentor_driver::{Driver, EpollDriver, Options};
+
+/// More than the kernel's buffers of two sockets hold.
+const LARGE_BYTES: usize = 12 << 20;
 
 macro_rules! suite {
-    ($driver:ident, $make:expr, [$($group:ident: $($case:ident)*;)*]) => {
+    ($driver:ident, $make:expr, $seeds:expr, [$($group:ident: $($case:ident)*;)*]) => {
         mod $driver {
             $(mod $group {
-                $(#[test] fn $case() { crate::$group::$case($make) })*
+                $(#[test] fn $case() { crate::run($seeds, $make, crate::$group::$case) })*
             })*
         }
     };
-    ($driver:ident, $make:expr) => {
-        suite!($driver, $make, [
+    ($driver:ident, $make:expr, $seeds:expr) => {
+        suite!($driver, $make, $seeds, [
             connecting: port_0_picks_one an_address_is_taken_once the_source_address_is_chosen_and_seen
                 ipv6_works an_ipv4_peer_is_one_everywhere a_refused_connection_is_closed
                 what_is_connected_outlives_the_listener a_send_may_precede_the_connection
@@ -50,17 +54,61 @@ macro_rules! suite {
     };
 }
 
+/// Runs a case once for each seed, and says which one failed.
+#[allow(clippy::print_stderr)] // It is how a test tells.
+fn run<D: Driver>(seeds: u64, make: impl Fn(u64) -> Pair<D>, case: impl Fn(Pair<D>)) {
+    struct Seed(u64);
+    impl Drop for Seed {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("seed {}", self.0);
+            }
+        }
+    }
+    for seed in 0..seeds {
+        let _shown = Seed(seed);
+        case(make(seed));
+    }
+}
+
 /// Drivers on epoll, with the usual options.
-fn epoll() -> Pair<EpollDriver> {
-    Pair::new(|| EpollDriver::new(&Options::default()).unwrap(), None)
+fn epoll(_seed: u64) -> Pair<EpollDriver> {
+    Pair::new(|| EpollDriver::new(&Options::default()).unwrap(), None, LARGE_BYTES)
 }
 
 /// Drivers on epoll, all of whose limits are met all the time.
-fn epoll_tight() -> Pair<EpollDriver> {
+fn epoll_tight(_seed: u64) -> Pair<EpollDriver> {
     let options =
         Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
-    Pair::new(|| EpollDriver::new(&options).unwrap(), None)
+    Pair::new(|| EpollDriver::new(&options).unwrap(), None, LARGE_BYTES)
 }
 
-suite!(on_epoll, crate::epoll());
-suite!(on_tight_epoll, crate::epoll_tight());
+suite!(on_epoll, crate::epoll, 1);
+suite!(on_tight_epoll, crate::epoll_tight, 1);
+
+/// Drivers in a simulated network.
+fn sim(seed: u64) -> Pair<SimDriver> {
+    simulated(seed, 4, sim::Options::default())
+}
+
+/// As [`sim`], all of whose limits are met all the time.
+fn sim_tight(seed: u64) -> Pair<SimDriver> {
+    let options = sim::Options {
+        driver: Options { receive_buffer_bytes: 7000, accepts_per_turn: 1, ..Options::default() },
+        segment_bytes_max: 9000,
+        send_buffer_bytes: 8000,
+        receive_buffer_bytes: 6000,
+        ..sim::Options::default()
+    };
+    simulated(seed, 20, options)
+}
+
+fn simulated(seed: u64, times: usize, options: sim::Options) -> Pair<SimDriver> {
+    let large_bytes = (options.send_buffer_bytes + options.receive_buffer_bytes) * times;
+    let world = World::new(seed, options);
+    let clock = world.clone();
+    Pair::new(|| world.driver(), Some(Box::new(move || clock.step())), large_bytes)
+}
+
+suite!(on_sim, crate::sim, 5);
+suite!(on_tight_sim, crate::sim_tight, 5);

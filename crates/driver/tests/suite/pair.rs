@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event, Frame, ListenOptions, Parcel, ReceiveBuffer, Sending};
 
 /// After this, a case that waits for the kernel has failed. The simulation knows by itself.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An event without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,13 +169,20 @@ pub(crate) struct Pair<D> {
     pub(crate) server: Side<D>,
     pub(crate) client: Side<D>,
     pub(crate) other: Side<D>,
+    /// More than two sockets' buffers hold.
+    pub(crate) large_bytes: usize,
     /// Moves a virtual clock to the next event; false if there is none. `None`: the clock moves by itself.
     advance: Option<Box<dyn FnMut() -> bool>>,
 }
 
 impl<D: Driver> Pair<D> {
-    pub(crate) fn new(mut make: impl FnMut() -> D, advance: Option<Box<dyn FnMut() -> bool>>) -> Self {
-        Self { server: Side::new(make()), client: Side::new(make()), other: Side::new(make()), advance }
+    pub(crate) fn new(
+        mut make: impl FnMut() -> D,
+        advance: Option<Box<dyn FnMut() -> bool>>,
+        large_bytes: usize,
+    ) -> Self {
+        let [server, client, other] = std::array::from_fn(|_| Side::new(make()));
+        Self { server, client, other, large_bytes, advance }
     }
 
     /// A turn of each; how many events they had.

@@ -25,10 +25,10 @@ pub(crate) fn a_paused_connection_is_not_read<D: Driver>(mut pair: Pair<D>) {
 
 pub(crate) fn a_pause_may_fall_into_the_middle<D: Driver>(mut pair: Pair<D>) {
     let (far, near) = pair.connected();
-    let bytes = pattern(3 << 20, 1);
+    let bytes = pattern(pair.large_bytes / 4, 1);
     pair.client.send(near, [Frame::owned(bytes.clone())]);
     for part in 1..=8 {
-        pair.until(|pair| pair.server.bytes(far).len() >= part * 200_000);
+        pair.until(|pair| pair.server.bytes(far).len() >= part * bytes.len() / 15);
         pair.server.driver.pause(far);
         let so_far = pair.server.bytes(far).len();
         pair.barrier();
@@ -43,7 +43,7 @@ pub(crate) fn nobody_starves<D: Driver>(mut pair: Pair<D>) {
     let addr = pair.server.listen("127.0.0.1:0");
     let loud: Vec<_> = (0..4).map(|_| pair.connect(addr)).collect();
     let (quiet_far, quiet_near) = pair.connect(addr);
-    let bytes = pattern(4 << 20, 2);
+    let bytes = pattern(pair.large_bytes / 3, 2);
     for (_, near) in &loud {
         pair.client.send(*near, [Frame::owned(bytes.clone())]);
     }

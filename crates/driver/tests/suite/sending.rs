@@ -3,9 +3,6 @@
 use crate::pair::{Pair, Seen, pattern};
 use stentor_driver::{ConnId, Driver, FILE_FRAME_BYTES_MIN, Frame, Meter, Sending};
 
-/// More than two sockets' buffers hold.
-const LARGE: usize = 12 << 20;
-
 pub(crate) fn echo<D: Driver>(mut pair: Pair<D>) {
     let (far, near) = pair.connected();
     for round in 0..50 {
@@ -58,21 +55,21 @@ fn stall<D: Driver>(mut pair: Pair<D>, send: impl FnOnce(&mut Pair<D>, ConnId) -
 
 pub(crate) fn a_slow_reader_stalls_one_frame<D: Driver>(pair: Pair<D>) {
     stall(pair, |pair, far| {
-        let bytes = pattern(LARGE, 1);
+        let bytes = pattern(pair.large_bytes, 1);
         (pair.server.send(far, [Frame::owned(bytes.clone())]), bytes)
     });
 }
 
 pub(crate) fn a_slow_reader_stalls_bytes<D: Driver>(pair: Pair<D>) {
     stall(pair, |pair, far| {
-        let bytes = pattern(LARGE, 2);
+        let bytes = pattern(pair.large_bytes, 2);
         (pair.server.driver.send_bytes(far, &bytes), bytes)
     });
 }
 
 pub(crate) fn a_slow_reader_stalls_a_file<D: Driver>(pair: Pair<D>) {
     stall(pair, |pair, far| {
-        let bytes = pattern(LARGE, 3);
+        let bytes = pattern(pair.large_bytes, 3);
         let (front, back) = bytes.split_at(1000);
         (pair.server.send(far, [Frame::shared(&[front, back], &Meter::default())]), bytes)
     });
@@ -128,10 +125,12 @@ pub(crate) fn thousands_of_frames_stall_and_go_on<D: Driver>(pair: Pair<D>) {
 
 pub(crate) fn both_ways_at_once<D: Driver>(mut pair: Pair<D>) {
     let (far, near) = pair.connected();
-    let (down, up) = (pattern(LARGE, 4), pattern(LARGE, 5));
+    let (down, up) = (pattern(pair.large_bytes, 4), pattern(pair.large_bytes, 5));
     assert_eq!(pair.server.send(far, [Frame::owned(down.clone())]), Sending::InFlight);
     assert_eq!(pair.client.send(near, [Frame::owned(up.clone())]), Sending::InFlight);
-    pair.until(|pair| pair.client.bytes(near).len() == LARGE && pair.server.bytes(far).len() == LARGE);
+    pair.until(|pair| {
+        pair.client.bytes(near).len() == pair.large_bytes && pair.server.bytes(far).len() == pair.large_bytes
+    });
     assert!(pair.client.bytes(near) == down && pair.server.bytes(far) == up);
     pair.until(|pair| pair.server.saw(&Seen::Sent(far)) && pair.client.saw(&Seen::Sent(near)));
 }
@@ -142,7 +141,7 @@ pub(crate) fn the_next_send_follows_the_last<D: Driver>(mut pair: Pair<D>) {
     let mut sends = 0;
     pair.until(|pair| {
         if sends < 40 && pair.server.driver.in_flight_bytes(far) == 0 {
-            let bytes = pattern(300_000 + sends, sends as u64);
+            let bytes = pattern(pair.large_bytes / 40 + sends, sends as u64);
             expected.extend_from_slice(&bytes);
             pair.server.send(far, [Frame::owned(bytes)]);
             sends += 1;
@@ -155,14 +154,14 @@ pub(crate) fn the_next_send_follows_the_last<D: Driver>(mut pair: Pair<D>) {
 pub(crate) fn two_sends_at_once_are_a_bug<D: Driver>(mut pair: Pair<D>) {
     let (far, near) = pair.connected();
     pair.client.driver.pause(near);
-    assert_eq!(pair.server.send(far, [Frame::owned(pattern(LARGE, 6))]), Sending::InFlight);
+    assert_eq!(pair.server.send(far, [Frame::owned(pattern(pair.large_bytes, 6))]), Sending::InFlight);
     let second = std::panic::AssertUnwindSafe(|| pair.server.send(far, [Frame::from_static(b"x")]));
     assert!(std::panic::catch_unwind(second).is_err());
 }
 
 pub(crate) fn closing_releases_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
     let meter = Meter::default();
-    for large in [1 << 20, LARGE] {
+    for large in [pair.large_bytes / 12, pair.large_bytes] {
         let (far, near) = pair.connected();
         pair.client.driver.pause(near);
         let frame = Frame::shared(&[&pattern(large, 7)], &meter);

@@ -93,7 +93,15 @@ impl<'b> Headers<'b> {
 
     /// The values of all headers of this name.
     pub fn all<'n>(self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
-        self.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        let mut lines = self.iter();
+        std::iter::from_fn(move || {
+            loop {
+                let (other, value) = lines.next_line()?;
+                if other.eq_ignore_ascii_case(name.as_bytes()) {
+                    return Some(trim(value));
+                }
+            }
+        })
     }
 
     /// True if a header of this name, read as a comma-separated list, has this token (without regard to case).
@@ -117,16 +125,24 @@ pub struct HeaderIter<'b> {
     rest: &'b [u8],
 }
 
+impl<'b> HeaderIter<'b> {
+    /// The next name, and its value with the spaces around it.
+    fn next_line(&mut self) -> Option<(&'b [u8], &'b [u8])> {
+        let end = memchr::memchr(b'\n', self.rest)?;
+        let line = &self.rest[..end];
+        self.rest = &self.rest[end + 1..];
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        let value = &line[colon + 1..];
+        Some((&line[..colon], value.strip_suffix(b"\r").unwrap_or(value)))
+    }
+}
+
 impl<'b> Iterator for HeaderIter<'b> {
     type Item = (&'b str, &'b [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let end = memchr::memchr(b'\n', self.rest)?;
-        let line = &self.rest[..end];
-        self.rest = &self.rest[end + 1..];
-        let colon = memchr::memchr(b':', line)?;
-        let value = line[colon + 1..].strip_suffix(b"\r").unwrap_or(&line[colon + 1..]);
-        Some((str::from_utf8(&line[..colon]).ok()?, trim(value)))
+        let (name, value) = self.next_line()?;
+        Some((str::from_utf8(name).ok()?, trim(value)))
     }
 }
 

@@ -24,7 +24,7 @@ const INFLATE_TAIL: [u8; 9] = [0x00, 0x00, 0xff, 0xff, 0x01, 0x00, 0x00, 0xff, 0
 /// Final blocks (RFC 7692 section 7.2.3.4) in one message; each makes us set up anew, so they are bounded.
 const FINAL_BLOCKS_MAX: u32 = 64;
 
-/// Bytes of the inflater's first buffer, and of what it keeps between messages.
+/// What the inflater keeps of its buffer from one message to the next.
 const INFLATED_BYTES_KEPT: usize = 256 * 1024;
 
 /// How a server answers offers of compression.
@@ -43,7 +43,7 @@ impl Default for DeflateOptions {
 /// What both sides have agreed on. That neither takes its context over is always part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Window of the server's compression, 9 to 15 bits.
+    /// Window of the server's compression, 9 to 15 bits; a client may be answered 8.
     pub server_max_window_bits: u8,
     /// Window of the client's compression, 9 to 15 bits.
     pub client_max_window_bits: u8,
@@ -119,6 +119,11 @@ impl Inflater {
         Inflater { decompress, buffer: Vec::new(), length: 0 }
     }
 
+    /// Bytes of memory held for output; at most the limit and one, or 256 kB, between messages.
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
     /// The bytes inflated last.
     pub fn inflated(&self) -> &[u8] {
         &self.buffer[..self.length]
@@ -130,8 +135,12 @@ impl Inflater {
     /// [`Error::MessageTooBig`] once the limit is reached and more would come, [`Error::BadDeflate`] if the payload is
     /// not DEFLATE or is cut off. Either is the peer's fault.
     pub fn inflate(&mut self, payload: &[u8], bytes_max: usize) -> Result<&[u8], Error> {
-        self.decompress.reset(false);
         self.length = 0;
+        if payload.is_empty() {
+            // RFC 7692 section 7.2.3.6 wants one zero byte, but what an empty frame means is plain.
+            return Ok(&[]);
+        }
+        self.decompress.reset(false);
         if self.buffer.len() > INFLATED_BYTES_KEPT {
             self.buffer.truncate(INFLATED_BYTES_KEPT);
             self.buffer.shrink_to_fit();
@@ -161,6 +170,8 @@ impl Inflater {
             let room_max = bytes_max.saturating_add(1);
             if self.length == self.buffer.len() {
                 let larger = (self.buffer.len() * 2).max(4096).min(room_max);
+                // Exactly, or a doubled capacity would exceed the limit.
+                self.buffer.reserve_exact(larger - self.length);
                 self.buffer.resize(larger, 0);
             }
             let room_end = self.buffer.len().min(room_max);
