@@ -1,5 +1,7 @@
 //! The generator against a server in a thread: what an honest one gives, and that each fault is found.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
 mod server;
 
 use std::path::PathBuf;

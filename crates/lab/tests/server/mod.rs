@@ -1,7 +1,5 @@
 //! A WebSocket server in a thread, honest or at fault in one way, for the generator to find out.
 
-#![allow(clippy::unwrap_used, reason = "a server in a test may fail loudly")]
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
