@@ -10,15 +10,16 @@ use serde::Serialize;
 
 use super::{Application, Case, CaseKind, Contestant, Options};
 use crate::Error;
-use crate::generator::{LoadSpec, Outcome, Spec, Workers};
+use crate::generator::{Doubt, LoadSpec, Outcome, Spec, Workers};
 use crate::measure::{KernelSockets, ProcessMemory, Server, pin_current, resident_bytes, shared_bytes};
 
 /// How often memory is looked at during a load.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// How long idle connections are left alone before memory is read.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// Connections on which a closed loop finds the saturation: more only make it slower.
-const SATURATING_MAX: usize = 10_000;
+
+/// The generator's share of its core above which it doesn't keep up the rate of connecting.
+const CONNECTING_SHARE_MAX: f64 = 0.8;
 
 /// A figure that a run gives. Smaller is better for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -86,7 +87,7 @@ pub struct Trial {
     /// Figures beside the table: shares of a core, counts.
     pub context: BTreeMap<&'static str, f64>,
     /// Why the run, or its times, are not to be believed.
-    pub doubts: Vec<crate::generator::Doubt>,
+    pub doubts: Vec<Doubt>,
 }
 
 impl Trial {
@@ -131,12 +132,34 @@ struct Ran {
 
 /// A closed loop on the connections of `case`, short.
 pub(super) fn saturate(case: &Case, contestant: &Contestant, options: &Options) -> Result<Outcome, Error> {
+    look_at(case, contestant, None, options)
+}
+
+/// An open loop on the connections of `case`, short.
+pub(super) fn look(
+    case: &Case,
+    contestant: &Contestant,
+    rate_hz: f64,
+    options: &Options,
+) -> Result<Outcome, Error> {
+    look_at(case, contestant, Some(rate_hz), options)
+}
+
+fn look_at(
+    case: &Case,
+    contestant: &Contestant,
+    rate_hz: Option<f64>,
+    options: &Options,
+) -> Result<Outcome, Error> {
     let CaseKind::Echo { connections, bytes, warm_up, measure, .. } = case.kind else {
         return Err(Error::Usage(format!("{} is no echo", case.name)));
     };
-    let load = LoadSpec::EchoClosed { bytes, warm_up, measure: measure / 2 };
-    Ok(run_server(contestant, Application::Echo, connections.min(SATURATING_MAX), 0, None, load, options)?
-        .outcome)
+    let measure = measure / 2;
+    let load = match rate_hz {
+        Some(rate_hz) => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
+        None => LoadSpec::EchoClosed { bytes, warm_up, measure },
+    };
+    Ok(run_server(contestant, Application::Echo, connections, 0, None, load, options)?.outcome)
 }
 
 /// Runs `case` once on a fresh process.
@@ -199,7 +222,14 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
     figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
     let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes);
     figures.insert(Metric::BytesPerConnection, grown as f64 / outcome.connections.max(1) as f64);
-    let doubts = outcome.doubts();
+    let mut doubts = outcome.doubts();
+    if matches!(case.kind, CaseKind::Connect { .. }) && outcome.connect.own_share() > CONNECTING_SHARE_MAX {
+        let share = outcome.connect.own_share() * 100.0;
+        doubts.push(Doubt {
+            latency_only: false,
+            what: format!("the generator used {share:.0} % of its core"),
+        });
+    }
     figures.retain(|metric, _| case.metrics.contains(metric));
     Ok(Trial { figures, context, doubts })
 }
@@ -335,7 +365,7 @@ mod tests {
         let mut trial = Trial {
             figures: BTreeMap::from([(Metric::CpuPerMessage, 4.0), (Metric::LatencyP99, 2.0)]),
             context: BTreeMap::new(),
-            doubts: vec![crate::generator::Doubt { latency_only: true, what: "lag".into() }],
+            doubts: vec![Doubt { latency_only: true, what: "lag".into() }],
         };
         assert_eq!((trial.sound(Metric::CpuPerMessage), trial.sound(Metric::LatencyP99)), (Some(4.0), None));
         trial.doubts[0].latency_only = false;
