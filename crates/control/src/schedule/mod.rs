@@ -15,10 +15,10 @@
 //! is wanted, or lingers with a document. Wishes never move the time at which a key is due, so a client that
 //! subscribes and unsubscribes in a loop forces no fetch.
 //!
-//! **Contract with the home core.** It keeps the last document for as long as the scheduler does, also while
-//! nobody subscribes: a wish that returns within the linger time isn't answered with the document again. The
-//! end is told by a state `Stale` ("fetched no more") sent when nobody wants the key: the home core may then
-//! forget it. States of keys without a document are told again at each wish, since nobody may have kept them.
+//! **Contract with the home core.** It keeps the last document and state for as long as the scheduler does, also
+//! while nobody subscribes: a wish that returns within the linger time isn't answered with the document again. The
+//! end is told by `Forget`, which also follows a refusal at once. States of keys without a document are told again
+//! at each wish, since `Lost` ends subscriptions.
 //!
 //! What it doesn't do: fetch, parse, compare, wait for the data plane. Its caller does, and polls no fetch while
 //! updates are undelivered, so that undelivered updates are bounded by the fetches in flight.
@@ -277,15 +277,15 @@ impl Scheduler {
 
     fn refuse(&mut self, key: &Key, reason: &str) {
         self.events.push_back((key.clone(), state_update(FeedState::Lost, &reason.into())));
+        self.events.push_back((key.clone(), FeedUpdate::Forget));
     }
 
     /// Drops all that is known of a key.
     fn forget(&mut self, key: &Key) {
         let Some(mut entry) = self.entries.remove(key) else { return };
         self.queues.detach(key, &mut entry);
-        if entry.kept.is_some() {
-            let reason = "nobody wanted it for a while, so it is fetched no more";
-            self.events.push_back((key.clone(), state_update(FeedState::Stale, &reason.into())));
+        if entry.state.is_some() {
+            self.events.push_back((key.clone(), FeedUpdate::Forget));
         }
     }
 

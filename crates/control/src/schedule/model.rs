@@ -40,11 +40,15 @@ fn hear(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, place: &
                 shadow.document = Some(document.body);
                 shadow.state = Some(FeedState::Live);
             }
-            FeedUpdate::State { state, reason } => {
-                if state == FeedState::Lost || reason.contains("fetched no more") {
+            FeedUpdate::State { state, .. } => {
+                if state == FeedState::Lost {
                     shadow.document = None;
                 }
                 shadow.state = Some(state);
+            }
+            FeedUpdate::Forget => {
+                shadow.document = None;
+                shadow.state = None;
             }
         }
     }

@@ -67,6 +67,7 @@ impl Bench {
                     format!("{key}={}", String::from_utf8_lossy(&document.body))
                 }
                 FeedUpdate::State { state, .. } => format!("{key}:{}", state.as_str()),
+                FeedUpdate::Forget => format!("{key}:forget"),
             });
         }
         events.join(" ")
@@ -140,7 +141,7 @@ fn the_longest_prefix_wins_and_strangers_are_told() {
     assert_eq!(bench.scheduler.poll_fetch(bench.now).map(|job| job.upstream), Some(2));
     bench.want("ab", true);
     assert_eq!(bench.scheduler.poll_fetch(bench.now).map(|job| job.upstream), Some(0));
-    bench.want("c", true).check("", "c:lost").want("c", false).check("", "");
+    bench.want("c", true).check("", "c:lost c:forget").want("c", false).check("", "");
     assert_eq!(bench.scheduler.stats().keys, 2);
     assert_eq!(bench.scheduler.stats().unknown_keys, 1);
 }
@@ -226,8 +227,8 @@ fn a_lost_key_is_told_and_looked_at_again_rarely() {
     // Lost after it had a document: the document goes, so that its return is news.
     bench.at(190).check("a", "").result("a", lost()).check("", "a:lost");
     assert_eq!(bench.scheduler.stats().documents_bytes, 0);
-    // Nobody wants it: nobody looks, and it is forgotten without a word.
-    bench.want("a", false).check("", "").next(Some(220)).at(220).check("", "").next(None);
+    // Nobody wants it: nobody looks, and it is forgotten.
+    bench.want("a", false).check("", "").next(Some(220)).at(220).check("", "a:forget").next(None);
     assert_eq!(bench.scheduler.stats().keys, 0);
 }
 
@@ -240,7 +241,7 @@ fn a_key_that_nobody_wants_lingers() {
     bench.at(20).check("a", "").result("a", fresh("3")).check("", "a=3");
     // A wish that returns meanwhile is no reason to fetch, nor to tell the document again.
     bench.at(25).want("a", true).check("", "").want("a", false).at(30).check("a", "").result("a", same());
-    bench.check("", "").at(55).check("", "a:stale").next(None);
+    bench.check("", "").at(55).check("", "a:forget").next(None);
     bench.want("a", true).check("a", "").result("a", fresh("3")).check("", "a=3");
 }
 
@@ -311,13 +312,13 @@ fn new_keys_take_every_second_worker_at_most() {
 #[test]
 fn keys_are_bounded_and_those_nobody_wants_make_room() {
     let mut bench = Bench::new(FeedsOptions { keys_max: 2, ..options() });
-    bench.want("a1", true).want("a2", true).want("a3", true).check("a1 a2", "a3:lost");
+    bench.want("a1", true).want("a2", true).want("a3", true).check("a1 a2", "a3:lost a3:forget");
     bench.result("a1", fresh("1")).result("a2", fresh("1")).check("", "a1=1 a2=1");
-    bench.at(1).want("a2", false).at(2).want("a1", false).want("a3", true).check("a3", "a2:stale");
+    bench.at(1).want("a2", false).at(2).want("a1", false).want("a3", true).check("a3", "a2:forget");
     let stats = bench.scheduler.stats();
     assert_eq!((stats.keys, stats.refused_keys, stats.evicted_keys), (2, 1, 1));
     // What is in flight can't make room.
-    bench.want("a3", false).want("a1", true).want("a4", true).check("", "a4:lost");
+    bench.want("a3", false).want("a1", true).want("a4", true).check("", "a4:lost a4:forget");
 }
 
 #[test]
@@ -335,7 +336,7 @@ fn documents_are_bounded_together() {
     bench.at(10).check("a1 b1", "").result("a1", fresh(&"y".repeat(100)));
     bench.check("", &format!("a1={}", "y".repeat(100)));
     // And what nobody wants any more makes room.
-    bench.want("a1", false).result("b1", fresh(&big)).check("", &format!("a1:stale b1={big}"));
+    bench.want("a1", false).result("b1", fresh(&big)).check("", &format!("a1:forget b1={big}"));
     assert_eq!(bench.scheduler.stats().documents_bytes, 60);
 }
 

@@ -97,6 +97,7 @@ impl FakePlane {
         match update {
             FeedUpdate::Document(document) => format!("{key}={}", String::from_utf8_lossy(&document.body)),
             FeedUpdate::State { state, reason } => format!("{key}:{}:{reason}", state.as_str()),
+            FeedUpdate::Forget => format!("{key}:forget"),
         }
     }
 
