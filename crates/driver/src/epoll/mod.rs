@@ -13,8 +13,8 @@
 //! Within a turn come first the connections' events, then accepted connections, then timers: what has arrived
 //! in time is seen before a time-out that would deny it.
 //!
-//! Invariants: `queued` is set exactly for connections in the queue; a connection with `readable`, `broken`
-//! or due work that isn't paused is either in the queue, or has been stepped since the last edge.
+//! Invariants: `queued` is set exactly for connections in the queue; one that is `broken`, or `readable` and not
+//! paused, is in the queue or the one being stepped.
 
 mod connection;
 mod socket;
@@ -359,17 +359,14 @@ impl Driver for EpollDriver {
 
     fn pause(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn) {
-            connection.paused = true;
-            if connection.broken {
-                self.enqueue(conn);
-            }
+            connection.paused = true; // a broken one is in the queue, and told from there
         }
     }
 
     fn resume(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn)
             && std::mem::take(&mut connection.paused)
-            && (connection.readable || connection.broken)
+            && connection.readable
         {
             self.enqueue(conn);
         }
