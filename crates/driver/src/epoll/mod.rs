@@ -47,6 +47,9 @@ use transmit::{Progress, transmit, transmit_bytes};
 const WAKER_INDEX: u32 = INDEX_MAX;
 const LISTENER_INDEX: u32 = INDEX_MAX + 1;
 
+/// The longest sleep at a stretch: what `epoll_wait` can express, and kernels before 5.11 have nothing else.
+const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// What every connection is registered for.
 const EDGES: EventFlags =
     EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
@@ -168,7 +171,8 @@ impl EpollDriver {
     fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
         // Rounded up to the millisecond by epoll.
-        let timeout = if sleeps { timeout } else { Some(Duration::ZERO) };
+        let timeout =
+            if sleeps { timeout.map(|timeout| timeout.min(SLEEP_MAX)) } else { Some(Duration::ZERO) };
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let result = epoll::wait(&self.epoll, spare_capacity(&mut self.edges), timeout.as_ref());
         self.woken |= self.sleeper.awake();
