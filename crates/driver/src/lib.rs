@@ -4,7 +4,7 @@
 //! receive buffers, sends owned frames, keeps timers and can be woken by other threads. It knows no
 //! protocol. The data plane and the load generator stand on the same interface.
 //!
-//! **Contract**, the same for every implementation and checked by one test suite (`tests/suite.rs`):
+//! **Contract**, the same for every implementation and checked by one test suite (`tests/suite/`):
 //!
 //! - [`Driver::wait`] gathers, [`Driver::next_event`] hands out. A turn is one `wait` and then
 //!   `next_event` until it returns `None`.
@@ -17,6 +17,28 @@
 //!   nothing, and no event names it. Ids are not reused while one is still known to the driver
 //!   (they carry a generation).
 //! - Within one turn each connection gets at most one [`Event::Received`], so that nobody starves.
+
+mod backlog;
+mod buffer;
+mod epoll;
+mod frame;
+pub mod mailbox;
+mod options;
+mod parcel;
+mod probe;
+mod random;
+pub mod sim;
+mod slab;
+mod waker;
+mod wheel;
+
+pub use buffer::ReceiveBuffer;
+pub use epoll::EpollDriver;
+pub use frame::{FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter};
+pub use options::{ListenOptions, Options};
+pub use parcel::Parcel;
+pub use probe::{Kind, Probe, probe};
+pub use waker::Waker;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -70,24 +92,6 @@ pub enum Event {
     Timer(u64),
     /// A [`Waker`] of this driver was used since the last turn.
     Woken,
-}
-
-/// How a listener is opened.
-#[derive(Clone, Debug)]
-pub struct ListenOptions {
-    /// Length of the accept queue, connections.
-    pub backlog: u32,
-    /// Whether several drivers may listen at the same address (SO_REUSEPORT).
-    pub reuse_port: bool,
-    /// TCP_NOTSENT_LOWAT in bytes, set on the listener and inherited: bounds what a client that doesn't
-    /// read pins in the kernel (177 kB instead of 4.1 MB at 16 kB).
-    pub notsent_lowat_bytes: u32,
-}
-
-impl Default for ListenOptions {
-    fn default() -> Self {
-        Self { backlog: 4096, reuse_port: true, notsent_lowat_bytes: 16 * 1024 }
-    }
 }
 
 /// One thread's view of the kernel. See the crate's documentation for the contract.
@@ -174,27 +178,27 @@ impl ConnId {
     pub fn index(self) -> usize {
         self.index as usize
     }
+
+    /// As one word, for the kernel to hand back.
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
 }
 
-/// A connection on its way from one driver to another (of the same kind, on another thread).
-pub struct Parcel {
-    _private: (),
+impl From<slab::Key> for ConnId {
+    fn from(slab::Key { index, generation }: slab::Key) -> Self {
+        Self { index, generation }
+    }
 }
 
-/// Counts distinct live bytes: each frame made with it once, for as long as any clone lives.
-#[derive(Clone, Debug, Default)]
-pub struct Meter(std::sync::Arc<std::sync::atomic::AtomicUsize>);
-
-/// Bytes to send: owned, or shared by reference between connections. A clone is cheap.
-#[derive(Clone)]
-pub struct Frame {
-    _private: (),
-}
-
-/// Received bytes in a buffer of the driver.
-#[derive(Debug)]
-pub struct ReceiveBuffer {
-    _private: (),
+impl From<ConnId> for slab::Key {
+    fn from(ConnId { index, generation }: ConnId) -> Self {
+        Self { index, generation }
+    }
 }
 
 /// Names a timer that has not fired.
@@ -202,10 +206,4 @@ pub struct ReceiveBuffer {
 pub struct TimerId {
     index: u32,
     generation: u32,
-}
-
-/// Wakes a driver from another thread.
-#[derive(Clone)]
-pub struct Waker {
-    _private: (),
 }

@@ -1,5 +1,22 @@
 //! The data plane: one core is one driver, protocol stacks and one hub shard.
+//!
+//! [`Node::start`] opens the listeners and starts a thread per core; [`DataPlane`] is the control plane's
+//! handle on them. A core knows no async runtime and takes no lock that another core holds for long.
 
+mod app;
+mod core;
+mod format;
+mod metrics;
+mod millis;
+mod node;
+mod options;
+mod origin;
 mod plane;
+mod shared;
 
+pub use app::{Application, Chat, Connect, Context, Echo, Envelope, Message, RoomsApp};
+pub use core::Core;
+pub use node::{AppFactory, DriverChoice, Node, StartError, Started, simulated};
+pub use options::{App, Deflate, Heartbeat, Limits, Options, Rooms, StaticRoute};
+pub use origin::{Origins, PatternError};
 pub use plane::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, MetricKind, Publish, Wanted};

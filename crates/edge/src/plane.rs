@@ -31,6 +31,10 @@ pub enum FeedUpdate {
         /// Why, for people.
         reason: Arc<str>,
     },
+    /// The feed isn't kept any more: what was known of it may be forgotten. Does nothing while somebody is
+    /// subscribed. Follows when a key that nobody wants has lingered, and after a `Lost` that the control
+    /// plane doesn't remember.
+    Forget,
 }
 
 /// Whether anybody wants a key now. A level, not an event: only the newest answer per key counts.

@@ -1,5 +1,6 @@
 //! Publications: what is sent to a topic, and its encodings, each made once per node.
 
+use crate::budget::{Charge, LiveBytes};
 use crate::topic::{Key, Room};
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
@@ -97,6 +98,8 @@ pub enum Body {
         event: Option<Arc<str>>,
         /// What is said.
         data: Data,
+        /// Its place, where the room keeps history.
+        position: Option<Position>,
     },
     /// A whole document.
     Snapshot {
@@ -120,16 +123,34 @@ pub enum Body {
     },
 }
 
+impl Body {
+    /// Bytes of what is said, without names and numbers.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Message { data, .. } => data.len(),
+            Self::Snapshot { document, .. } => document.body.len(),
+            Self::State { reason, .. } => reason.len(),
+        }
+    }
+
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Something sent to a topic, shared by reference by everybody who is owed it. `F` is an encoded frame.
 pub struct Publication<F> {
     body: Body,
-    encodings: [OnceLock<F>; FORMATS_MAX],
+    encodings: [OnceLock<Option<F>>; FORMATS_MAX],
+    _charge: Charge,
 }
 
 impl<F> Publication<F> {
-    /// Wraps what is to be said; nothing is encoded yet.
-    pub fn new(body: Body) -> Arc<Self> {
-        Arc::new(Self { body, encodings: [const { OnceLock::new() }; FORMATS_MAX] })
+    /// Wraps what is to be said; nothing is encoded yet. The body's bytes count in `live`.
+    pub fn new(body: Body, live: &LiveBytes) -> Arc<Self> {
+        let charge = live.charge(body.len());
+        Arc::new(Self { body, encodings: [const { OnceLock::new() }; FORMATS_MAX], _charge: charge })
     }
 
     /// What it says.
@@ -137,11 +158,12 @@ impl<F> Publication<F> {
         &self.body
     }
 
-    /// The encoding for `format`, made by `encode` if nobody has yet. A core that races waits.
+    /// The encoding for `format`, made by `encode` if nobody has yet (a core that races waits). `None`
+    /// where the format has no way to say it.
     ///
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`].
-    pub fn encoded(&self, format: FormatId, encode: impl FnOnce(&Body) -> F) -> &F {
-        self.encodings[usize::from(format.0)].get_or_init(|| encode(&self.body))
+    pub fn encoded(&self, format: FormatId, encode: impl FnOnce(&Body) -> Option<F>) -> Option<&F> {
+        self.encodings[usize::from(format.0)].get_or_init(|| encode(&self.body)).as_ref()
     }
 }

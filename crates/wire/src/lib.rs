@@ -1,1 +1,15 @@
 //! Bytes to typed events and back: HTTP/1.1 and WebSocket, client and server roles, no I/O.
+//!
+//! Nothing here owns a socket, reads a clock, starts a thread or draws a random number: bytes come in, events and
+//! bytes to transmit come out. So every parser can be tested on a table, split at every byte, and fuzzed.
+//!
+//! * [`http1`]: request and response heads, body framing (RFC 9110, RFC 9112).
+//! * [`ws`]: the opening handshake, frames, messages and permessage-deflate (RFC 6455, RFC 7692).
+//!
+//! Invariants of the crate: what a peer sends never panics, never allocates by a size the peer merely declares, and
+//! costs time linear in the bytes received, however they are cut into pieces. Cutting the same bytes differently gives
+//! the same events.
+#![forbid(unsafe_code)]
+
+pub mod http1;
+pub mod ws;

@@ -1,0 +1,96 @@
+//! What a connection has in flight and the kernel has not taken yet.
+//!
+//! Invariants: no frame is in here that has been taken whole; `bytes` is the sum of the frames' lengths less
+//! `offset`, and not 0 before the last call that [`Backlog::transmit`] makes.
+
+use crate::Frame;
+use std::collections::VecDeque;
+
+/// How far a transmission of frames has come: the frame, and the bytes of it that have been taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    pub(crate) frame: usize,
+    pub(crate) offset: usize,
+}
+
+impl Cursor {
+    /// Moves on by `bytes`, and past empty frames.
+    pub(crate) fn advance(&mut self, frames: &[Frame], mut bytes: usize) {
+        while let Some(frame) = frames.get(self.frame) {
+            let left = frame.len() - self.offset;
+            if bytes < left {
+                self.offset += bytes;
+                return;
+            }
+            bytes -= left;
+            *self = Self { frame: self.frame + 1, offset: 0 };
+        }
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct Backlog {
+    frames: VecDeque<Frame>,
+    offset: usize,
+    bytes: usize,
+}
+
+impl Backlog {
+    /// Of `frames`, what is left at `cursor`. The vector is left empty, its capacity kept.
+    pub(crate) fn of(frames: &mut Vec<Frame>, cursor: Cursor) -> Self {
+        Self::new(frames.drain(..).skip(cursor.frame).collect(), cursor.offset)
+    }
+
+    /// Of bytes, those from `taken` on.
+    pub(crate) fn of_bytes(bytes: &[u8], taken: usize) -> Self {
+        Self::new([Frame::owned(bytes[taken..].to_vec())].into(), 0)
+    }
+
+    fn new(frames: VecDeque<Frame>, offset: usize) -> Self {
+        let bytes = frames.iter().map(Frame::len).sum::<usize>() - offset;
+        Self { frames, offset, bytes }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Lets `send` go on from where the last one stopped, and releases the frames that its cursor passes.
+    pub(crate) fn transmit<R>(&mut self, send: impl FnOnce(&[Frame], &mut Cursor) -> R) -> R {
+        let mut cursor = Cursor { frame: 0, offset: self.offset };
+        // Collected once and only popped, so it never wraps.
+        let result = send(self.frames.make_contiguous(), &mut cursor);
+        let passed: usize = self.frames.drain(..cursor.frame).map(|frame| frame.len()).sum();
+        self.bytes = self.bytes + self.offset - passed - cursor.offset;
+        self.offset = cursor.offset;
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(lens: &[usize], taken: &[usize]) {
+        let mut frames: Vec<Frame> = lens.iter().map(|len| Frame::owned(vec![0; *len])).collect();
+        let mut left: usize = lens.iter().sum();
+        let mut backlog = Backlog::of(&mut frames, Cursor::default());
+        assert!(frames.is_empty());
+        for &bytes in taken {
+            backlog.transmit(|frames, cursor| cursor.advance(frames, bytes));
+            left -= bytes;
+            assert_eq!(backlog.bytes(), left, "{lens:?} {taken:?}");
+        }
+        assert_eq!(left == 0, backlog.frames.is_empty(), "{lens:?} {taken:?}");
+    }
+
+    #[test]
+    fn counts_what_is_left_however_it_is_taken() {
+        check(&[5], &[5]);
+        check(&[5], &[2, 0, 3]);
+        check(&[0, 3, 0, 0, 4, 0], &[1, 1, 1, 1, 1, 1, 1]);
+        check(&[0, 3, 0, 0, 4, 0], &[0, 5, 2]);
+        check(&[1, 2, 3, 4], &[10]);
+        check(&[1, 2, 3, 4], &[3, 4]);
+    }
+}

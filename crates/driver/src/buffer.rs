@@ -1,0 +1,70 @@
+//! The buffers that bytes are received into: few per driver, lent to whoever handles the event.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// Spare buffers kept for the next reads; what is recycled beyond that is freed.
+const SPARE_MAX: usize = 4;
+
+/// Received bytes in a buffer of the driver. Writable, so that they can be unmasked in place. Give it back
+/// by [`crate::Driver::recycle`]; one that is dropped instead costs an allocation.
+pub struct ReceiveBuffer {
+    storage: Box<[u8]>,
+    len: usize,
+}
+
+impl Deref for ReceiveBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.storage[..self.len]
+    }
+}
+
+impl DerefMut for ReceiveBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.storage[..self.len]
+    }
+}
+
+impl fmt::Debug for ReceiveBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReceiveBuffer({} bytes)", self.len)
+    }
+}
+
+/// The spare buffers of one driver, which all have the same size.
+pub(crate) struct Buffers {
+    size_bytes: usize,
+    spare: Vec<Box<[u8]>>,
+}
+
+impl Buffers {
+    /// # Panics
+    /// If the size is 0.
+    pub(crate) fn new(size_bytes: usize) -> Self {
+        assert!(size_bytes > 0, "a receive buffer holds at least a byte");
+        Self { size_bytes, spare: Vec::with_capacity(SPARE_MAX) }
+    }
+
+    /// A whole buffer, allocated if none is spare.
+    pub(crate) fn take(&mut self) -> Box<[u8]> {
+        self.spare.pop().unwrap_or_else(|| vec![0; self.size_bytes].into_boxed_slice())
+    }
+
+    /// Lends the first `len` bytes of `storage`.
+    pub(crate) fn lend(storage: Box<[u8]>, len: usize) -> ReceiveBuffer {
+        ReceiveBuffer { storage, len }
+    }
+
+    /// Takes one back that wasn't lent.
+    pub(crate) fn put(&mut self, storage: Box<[u8]>) {
+        if self.spare.len() < SPARE_MAX && storage.len() == self.size_bytes {
+            self.spare.push(storage);
+        }
+    }
+
+    pub(crate) fn recycle(&mut self, buffer: ReceiveBuffer) {
+        self.put(buffer.storage);
+    }
+}

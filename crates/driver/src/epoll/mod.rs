@@ -1,0 +1,612 @@
+//! The driver on edge-triggered epoll.
+//!
+//! Every socket is registered once, for IN, OUT and RDHUP, and never modified: what an edge told is kept in
+//! the connection until it has been used up. [`Driver::wait`] notes the edges and puts their connections into
+//! one queue; [`Driver::next_event`] steps through the part of the queue that was there when the turn began,
+//! and does the reading and writing then. A connection with more to read goes to the end of the queue, hence
+//! into the next turn, so each is read at most once per turn.
+//!
+//! A read that fills less than its buffer has drained the socket (epoll(7)); a write that isn't taken whole
+//! has filled it. So neither is tried again before the next edge, except where the peer has ended its side:
+//! then the end of file follows without an edge of its own.
+//!
+//! Within a turn come first the connections' events, then accepted connections, then timers: what has arrived
+//! in time is seen before a time-out that would deny it.
+//!
+//! Invariants: `queued` is set exactly for connections in the queue; a connection with `readable`, `broken`
+//! or due work that isn't paused is either in the queue, or has been stepped since the last edge.
+
+mod connection;
+mod socket;
+mod transmit;
+
+use crate::backlog::{Backlog, Cursor};
+use crate::buffer::Buffers;
+use crate::parcel::Cargo;
+use crate::slab::{INDEX_MAX, Slab};
+use crate::waker::Sleeper;
+use crate::wheel::Wheel;
+use crate::{
+    ConnId, Driver, Event, Frame, ListenOptions, Options, Parcel, ReceiveBuffer, Sending, TimerId, Waker,
+};
+use connection::{Connection, Phase};
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_linger, socket_error};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+use transmit::{Progress, transmit, transmit_bytes};
+
+/// Indices of what epoll watches besides connections.
+const WAKER_INDEX: u32 = INDEX_MAX;
+const LISTENER_INDEX: u32 = INDEX_MAX + 1;
+
+/// What every connection is registered for.
+const EDGES: EventFlags =
+    EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+
+/// See the module's documentation, and [`Driver`]'s.
+pub struct EpollDriver {
+    epoll: OwnedFd,
+    sleeper: Sleeper,
+    options: Options,
+    now: Instant,
+    connections: Slab<Connection>,
+    listeners: Vec<Listener>,
+    listener_first: usize,
+    /// Until when no listener is asked, after a failure.
+    accept_again_at: Option<Instant>,
+    /// What the kernel told; empty between waits.
+    edges: Vec<epoll::Event>,
+    queue: VecDeque<ConnId>,
+    /// How many of the queue belong to this turn.
+    queue_left: usize,
+    /// The connection being stepped, and whether it has been read in this turn.
+    current: Option<(ConnId, bool)>,
+    accepts_left: usize,
+    woken: bool,
+    timers: Wheel,
+    /// Ends of `finish`; the tokens are connections.
+    lingers: Wheel,
+    buffers: Buffers,
+}
+
+struct Listener {
+    fd: OwnedFd,
+    /// There may be a connection to accept.
+    ready: bool,
+}
+
+impl EpollDriver {
+    /// A driver for the calling thread.
+    ///
+    /// # Errors
+    /// The kernel's, where it gives no epoll or eventfd (out of descriptors or memory).
+    ///
+    /// # Panics
+    /// If an option is below its minimum.
+    pub fn new(options: &Options) -> io::Result<Self> {
+        assert!(options.events_per_turn > 0 && options.accepts_per_turn > 0, "{options:?}");
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let sleeper = Sleeper::new()?;
+        if let Some(eventfd) = sleeper.eventfd() {
+            let token = ConnId { index: WAKER_INDEX, generation: 0 };
+            epoll::add(&epoll, eventfd, data(token), EventFlags::IN | EventFlags::ET)?;
+        }
+        let now = Instant::now();
+        Ok(Self {
+            epoll,
+            sleeper,
+            now,
+            connections: Slab::new(),
+            listeners: Vec::new(),
+            listener_first: 0,
+            accept_again_at: None,
+            edges: Vec::with_capacity(options.events_per_turn),
+            queue: VecDeque::new(),
+            queue_left: 0,
+            current: None,
+            accepts_left: 0,
+            woken: false,
+            timers: Wheel::new(now),
+            lingers: Wheel::new(now),
+            buffers: Buffers::new(options.receive_buffer_bytes),
+            options: options.clone(),
+        })
+    }
+
+    /// The connection, if it is alive for the caller: not where it is being finished.
+    fn open(&mut self, conn: ConnId) -> Option<&mut Connection> {
+        self.connections.get_mut(conn.into()).filter(|connection| connection.phase != Phase::Finishing)
+    }
+
+    fn enqueue(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(conn.into())
+            && !std::mem::replace(&mut connection.queued, true)
+        {
+            self.queue.push_back(conn);
+        }
+    }
+
+    fn register(&mut self, connection: Connection) -> io::Result<ConnId> {
+        let conn = ConnId::from(self.connections.insert(connection));
+        let fd = self.connections.at(conn.index).fd.as_fd();
+        if let Err(error) = epoll::add(&self.epoll, fd, data(conn), EDGES) {
+            self.connections.remove(conn.into());
+            return Err(error.into());
+        }
+        Ok(conn)
+    }
+
+    fn remove(&mut self, conn: ConnId) -> Option<Connection> {
+        let connection = self.connections.remove(conn.into())?;
+        if let Some(linger) = connection.extra.as_ref().and_then(|extra| extra.linger) {
+            self.lingers.cancel(linger);
+        }
+        Some(connection)
+    }
+
+    /// Whether this turn has anything to hand out.
+    fn has_work(&self) -> bool {
+        !self.queue.is_empty()
+            || self.woken
+            || self.timers.has_due()
+            || self.lingers.has_due()
+            || self.accept_again_at.is_none() && self.listeners.iter().any(|listener| listener.ready)
+    }
+
+    /// Asks the kernel once, and notes what it tells.
+    fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
+        // Rounded up to the millisecond by epoll.
+        let timeout = if sleeps { timeout } else { Some(Duration::ZERO) };
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        let result = epoll::wait(&self.epoll, spare_capacity(&mut self.edges), timeout.as_ref());
+        self.woken |= self.sleeper.awake();
+        self.now = Instant::now();
+        match result {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for edge in self.edges.drain(..) {
+            let conn = ConnId::from_bits(edge.data.u64());
+            match conn.index {
+                WAKER_INDEX => {} // `awake` has told
+                LISTENER_INDEX => {
+                    if let Some(listener) = self.listeners.get_mut(conn.generation as usize) {
+                        listener.ready = true;
+                    }
+                }
+                _ => {
+                    if let Some(connection) = self.connections.get_mut(conn.into()) {
+                        connection.note(edge.flags);
+                        if !std::mem::replace(&mut connection.queued, true) {
+                            self.queue.push_back(conn);
+                        }
+                    }
+                }
+            }
+        }
+        self.accept_again_at = self.accept_again_at.filter(|at| *at > self.now);
+        self.timers.advance(self.now);
+        self.lingers.advance(self.now);
+        Ok(())
+    }
+
+    /// How long the kernel may sleep.
+    fn sleep(&self, until: Option<Instant>) -> Option<Duration> {
+        if self.has_work() {
+            return Some(Duration::ZERO);
+        }
+        let wakes = [until, self.timers.next_wake(), self.lingers.next_wake(), self.accept_again_at];
+        let first = wakes.into_iter().flatten().min()?;
+        Some(first.saturating_duration_since(Instant::now()))
+    }
+
+    /// The next event of the connection that is being stepped.
+    fn step(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
+        let connection = self.connections.get_mut(conn.into())?;
+        match connection.phase {
+            Phase::Connecting => {
+                if !connection.writable && !connection.broken {
+                    return None;
+                }
+                match socket_error(&connection.fd) {
+                    Ok(Ok(())) => {
+                        connection.phase = Phase::Open;
+                        Some(Event::Connected(conn))
+                    }
+                    Ok(Err(error)) | Err(error) => self.closed(conn, Some(error)),
+                }
+            }
+            Phase::Open => self.step_open(conn, may_read),
+            Phase::Finishing => self.step_finishing(conn),
+        }
+    }
+
+    fn step_open(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
+        let connection = self.connections.get_mut(conn.into())?;
+        if std::mem::take(&mut connection.writable) && connection.in_flight() && connection.error().is_none()
+        {
+            match connection.transmit_backlog() {
+                Progress::Done => return Some(Event::Sent(conn)),
+                Progress::Stalled => {}
+                Progress::Failed(_) => connection.broken = true,
+            }
+        }
+        if connection.paused || connection.ended {
+            return if connection.broken { self.closed(conn, None) } else { None };
+        }
+        if !connection.readable && !connection.broken {
+            return None;
+        }
+        if !may_read {
+            self.enqueue(conn);
+            return None;
+        }
+        let mut storage = self.buffers.take();
+        let result = receive(connection, &mut storage);
+        let read = match result {
+            Ok(read) => read,
+            Err(Errno::AGAIN) => {
+                self.buffers.put(storage);
+                connection.readable = false;
+                return if connection.broken { self.closed(conn, None) } else { None };
+            }
+            Err(error) => {
+                self.buffers.put(storage);
+                return self.closed(conn, Some(error));
+            }
+        };
+        if read == 0 {
+            self.buffers.put(storage);
+            connection.readable = false;
+            connection.ended = true;
+            // A broken connection has no half: its end is told as such by the next step.
+            return if connection.broken { self.closed(conn, None) } else { Some(Event::PeerFinished(conn)) };
+        }
+        connection.readable = read == storage.len() || connection.ending;
+        Some(Event::Received { conn, data: Buffers::lend(storage, read), at: Instant::now() })
+    }
+
+    fn step_finishing(&mut self, conn: ConnId) -> Option<Event> {
+        let connection = self.connections.get_mut(conn.into())?;
+        connection.writable = false;
+        if !connection.shut {
+            match connection.transmit_backlog() {
+                Progress::Done => {
+                    // It fails where the connection is broken, which reading tells.
+                    let _ = shutdown(&connection.fd, Shutdown::Write);
+                    connection.shut = true;
+                }
+                Progress::Stalled => {}
+                Progress::Failed(error) => return self.closed(conn, Some(error)),
+            }
+        }
+        while connection.readable && !connection.ended {
+            let mut storage = self.buffers.take();
+            let result = receive(connection, &mut storage);
+            let size_bytes = storage.len();
+            self.buffers.put(storage);
+            match result {
+                Ok(0) => connection.ended = true,
+                Ok(read) => {
+                    connection.readable = read == size_bytes || connection.ending;
+                    if connection.readable {
+                        // One buffer per turn, as for those that are listened to.
+                        self.enqueue(conn);
+                        return None;
+                    }
+                }
+                Err(Errno::AGAIN) => connection.readable = false,
+                Err(error) => return self.closed(conn, Some(error)),
+            }
+        }
+        if connection.ended && connection.shut {
+            self.remove(conn);
+            return Some(Event::Closed { conn, error: None });
+        }
+        if connection.broken { self.closed(conn, None) } else { None }
+    }
+
+    /// Ends a connection by an error: the given one, else the one that sending met, else the socket's.
+    fn closed(&mut self, conn: ConnId, error: Option<Errno>) -> Option<Event> {
+        let connection = self.remove(conn)?;
+        let pending = || socket_error(&connection.fd).ok().and_then(Result::err);
+        let error = error.or_else(|| connection.error()).or_else(pending).unwrap_or(Errno::CONNRESET);
+        Some(Event::Closed { conn, error: Some(error.into()) })
+    }
+
+    fn step_accept(&mut self) -> Option<Event> {
+        while self.accepts_left > 0 && self.accept_again_at.is_none() {
+            // In turns, so that one busy listener doesn't use up the batch of all.
+            let count = self.listeners.len();
+            let mut order = (0..count).map(|nth| (self.listener_first + nth) % count);
+            let index = order.find(|index| self.listeners[*index].ready)?;
+            self.listener_first = index + 1;
+            let listener = &mut self.listeners[index];
+            let accepted = match socket::accept(listener.fd.as_fd()) {
+                Ok(None) => {
+                    listener.ready = false;
+                    continue;
+                }
+                Ok(Some((fd, peer))) => {
+                    self.accepts_left -= 1;
+                    self.register(Connection::new(fd, Phase::Open, peer)).map(|conn| (conn, peer))
+                }
+                Err(error) => Err(error),
+            };
+            return Some(match accepted {
+                Ok((conn, peer)) => Event::Accepted { conn, peer },
+                Err(error) => {
+                    self.accept_again_at = Some(self.now + self.options.accept_pause);
+                    Event::AcceptFailed(error)
+                }
+            });
+        }
+        None
+    }
+
+    /// The end of a `finish` whose peer took too long.
+    fn step_linger(&mut self) -> Option<Event> {
+        let conn = ConnId::from_bits(self.lingers.pop_due()?);
+        let connection = self.remove(conn)?;
+        drop_connection(connection);
+        Some(Event::Closed { conn, error: None })
+    }
+
+    fn after_send(&mut self, conn: ConnId, failed: bool) -> Sending {
+        if failed {
+            // What has been received before can still be read; then, or at once if paused, `Closed` comes.
+            if let Some(connection) = self.connections.get_mut(conn.into()) {
+                connection.broken = true;
+                connection.ending = true;
+            }
+            self.enqueue(conn);
+        }
+        Sending::InFlight
+    }
+}
+
+/// Closes a socket. Where the stream was cut off, by a reset: the peer shall not take it for the whole, and the
+/// kernel shall not keep its share for minutes.
+fn drop_connection(connection: Connection) {
+    if connection.in_flight() {
+        let _ = set_socket_linger(&connection.fd, Some(Duration::ZERO));
+    }
+}
+
+fn receive(connection: &Connection, buffer: &mut [u8]) -> rustix::io::Result<usize> {
+    loop {
+        match recv(&connection.fd, &mut *buffer, RecvFlags::empty()) {
+            Ok((read, _)) => return Ok(read),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn data(conn: ConnId) -> EventData {
+    EventData::new_u64(conn.to_bits())
+}
+
+impl Driver for EpollDriver {
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr> {
+        let (fd, bound) = socket::listen(addr, options)?;
+        let token = ConnId { index: LISTENER_INDEX, generation: self.listeners.len() as u32 };
+        epoll::add(&self.epoll, &fd, data(token), EventFlags::IN | EventFlags::ET)?;
+        self.listeners.push(Listener { fd, ready: false });
+        Ok(bound)
+    }
+
+    fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<ConnId> {
+        let fd = socket::connect(remote, source)?;
+        self.register(Connection::new(fd, Phase::Connecting, remote))
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let until = match timeout {
+            Some(timeout) if !timeout.is_zero() => Instant::now().checked_add(timeout),
+            _ => None,
+        };
+        let poll = timeout.is_some_and(|timeout| timeout.is_zero());
+        loop {
+            let sleep = if poll { Some(Duration::ZERO) } else { self.sleep(until) };
+            self.gather(sleep)?;
+            if poll || self.has_work() || until.is_some_and(|until| self.now >= until) {
+                break;
+            }
+            // Only a timer has moved nearer within the wheel, or a wake came late.
+        }
+        self.queue_left = self.queue.len();
+        self.accepts_left = self.options.accepts_per_turn;
+        self.current = None;
+        Ok(())
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
+        if std::mem::take(&mut self.woken) {
+            return Some(Event::Woken);
+        }
+        loop {
+            if let Some((conn, has_read)) = self.current {
+                if let Some(event) = self.step(conn, !has_read) {
+                    self.current = Some((conn, has_read || matches!(event, Event::Received { .. })));
+                    return Some(event);
+                }
+                self.current = None;
+            }
+            if self.queue_left == 0 {
+                break;
+            }
+            self.queue_left -= 1;
+            if let Some(conn) = self.queue.pop_front()
+                && let Some(connection) = self.connections.get_mut(conn.into())
+            {
+                connection.queued = false;
+                self.current = Some((conn, false));
+            }
+        }
+        if let Some(event) = self.step_accept().or_else(|| self.step_linger()) {
+            return Some(event);
+        }
+        self.timers.pop_due().map(Event::Timer)
+    }
+
+    fn recycle(&mut self, buffer: ReceiveBuffer) {
+        self.buffers.recycle(buffer);
+    }
+
+    fn send(&mut self, conn: ConnId, frames: &mut Vec<Frame>) -> Sending {
+        let Some(connection) = self.open(conn) else {
+            frames.clear();
+            return Sending::Done;
+        };
+        assert!(!connection.in_flight(), "a send is in flight on this connection");
+        let mut cursor = Cursor::default();
+        let progress = match connection.phase {
+            Phase::Connecting => Progress::Stalled,
+            _ => transmit(connection.fd.as_fd(), frames, &mut cursor),
+        };
+        let error = match progress {
+            Progress::Done => {
+                frames.clear();
+                return Sending::Done;
+            }
+            Progress::Stalled => None,
+            Progress::Failed(error) => Some(error),
+        };
+        connection.keep(Backlog::of(frames, cursor), error);
+        self.after_send(conn, error.is_some())
+    }
+
+    fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Sending {
+        let Some(connection) = self.open(conn) else { return Sending::Done };
+        assert!(!connection.in_flight(), "a send is in flight on this connection");
+        let mut taken = 0;
+        let progress = match connection.phase {
+            Phase::Connecting => Progress::Stalled,
+            _ => transmit_bytes(connection.fd.as_fd(), bytes, &mut taken),
+        };
+        let error = match progress {
+            Progress::Done => return Sending::Done,
+            Progress::Stalled => None,
+            Progress::Failed(error) => Some(error),
+        };
+        connection.keep(Backlog::of_bytes(bytes, taken), error);
+        self.after_send(conn, error.is_some())
+    }
+
+    fn in_flight_bytes(&self, conn: ConnId) -> usize {
+        self.connections
+            .get(conn.into())
+            .filter(|connection| connection.phase != Phase::Finishing)
+            .map_or(0, Connection::in_flight_bytes)
+    }
+
+    fn pause(&mut self, conn: ConnId) {
+        if let Some(connection) = self.open(conn) {
+            connection.paused = true;
+            if connection.broken {
+                self.enqueue(conn);
+            }
+        }
+    }
+
+    fn resume(&mut self, conn: ConnId) {
+        if let Some(connection) = self.open(conn)
+            && std::mem::take(&mut connection.paused)
+            && (connection.readable || connection.broken)
+        {
+            self.enqueue(conn);
+        }
+    }
+
+    fn finish(&mut self, conn: ConnId, linger: Duration) {
+        let until = self.now.checked_add(linger);
+        let Some(connection) = self.open(conn) else { return };
+        if connection.phase == Phase::Connecting {
+            // There is nobody to part from.
+            connection.ended = true;
+            connection.shut = true;
+        }
+        connection.phase = Phase::Finishing;
+        connection.readable = true;
+        let linger = until.map(|until| self.lingers.set(until, conn.to_bits()));
+        if let Some(connection) = self.connections.get_mut(conn.into()) {
+            connection.extra.get_or_insert_default().linger = linger;
+        }
+        self.enqueue(conn);
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        if self.open(conn).is_some()
+            && let Some(connection) = self.remove(conn)
+        {
+            drop_connection(connection);
+        }
+    }
+
+    fn detach(&mut self, conn: ConnId) -> Option<Parcel> {
+        let connection = self.open(conn)?;
+        assert!(!connection.in_flight(), "a send is in flight on this connection");
+        if connection.phase != Phase::Open {
+            return None;
+        }
+        let connection = self.remove(conn)?;
+        // It can't fail: it is registered. Were it to, the id's generation hides what comes.
+        let _ = epoll::delete(&self.epoll, &connection.fd);
+        let Connection { fd, peer, ended, paused, .. } = connection;
+        Some(Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused })
+    }
+
+    fn attach(&mut self, parcel: Parcel) -> io::Result<ConnId> {
+        let Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused } = parcel else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let connection = Connection { ended, paused, ..Connection::new(fd, Phase::Open, peer) };
+        self.register(connection)
+    }
+
+    fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    fn timer_set(&mut self, at: Instant, token: u64) -> TimerId {
+        self.timers.set(at, token)
+    }
+
+    fn timer_cancel(&mut self, timer: TimerId) {
+        self.timers.cancel(timer);
+    }
+
+    fn waker(&self) -> Waker {
+        self.sleeper.waker()
+    }
+
+    fn stop_listening(&mut self) {
+        self.listeners.clear();
+        self.accept_again_at = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_takes_64_bytes() {
+        // With the generation and the free list's link.
+        assert!(size_of::<Option<Connection>>() + 8 <= 64, "{}", size_of::<Option<Connection>>());
+    }
+}

@@ -1,0 +1,98 @@
+//! Opening and accepting sockets: the options they need, once, before they are used.
+
+use crate::ListenOptions;
+use rustix::net::{SocketFlags, acceptfrom_with};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+fn open(remote_or_local: SocketAddr) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(remote_or_local), kind, Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    Ok(socket)
+}
+
+/// A listening socket, and the address that it got. What it accepts inherits TCP_NODELAY and
+/// TCP_NOTSENT_LOWAT.
+pub(super) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+    let socket = open(addr)?;
+    socket.set_tcp_notsent_lowat(options.notsent_lowat_bytes)?;
+    socket.set_reuse_address(true)?;
+    if options.reuse_port {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&addr.into())?;
+    socket.listen(i32::try_from(options.backlog).unwrap_or(i32::MAX))?;
+    let bound = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok((socket.into(), bound))
+}
+
+/// A socket on its way to `remote`.
+pub(super) fn connect(remote: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
+    let socket = open(remote)?;
+    if let Some(source) = source {
+        set_bind_address_no_port(&socket)?;
+        socket.bind(&SocketAddr::new(source, 0).into())?;
+    }
+    match socket.connect(&remote.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket.into()),
+    }
+}
+
+/// IP_BIND_ADDRESS_NO_PORT (Linux 4.2): the port is chosen at connect, when the whole pair of addresses must
+/// be unique and not only the local one. It works for IPv6 as well.
+#[allow(unsafe_code)] // Neither rustix 1.1 nor socket2 0.6 has this option.
+fn set_bind_address_no_port(socket: &Socket) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the pointer and the length are those of `on`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The next connection of a listener, with its peer's address (an IPv4 one as such, also where it came to an
+/// IPv6 listener); `None` if there is none.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+    use rustix::io::Errno;
+    loop {
+        match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok((fd, peer)) => {
+                let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) else { continue };
+                let peer = match peer {
+                    SocketAddr::V6(v6) if v6.ip().to_ipv4_mapped().is_some() => {
+                        SocketAddr::new(peer.ip().to_canonical(), v6.port())
+                    }
+                    other => other,
+                };
+                return Ok(Some((fd, peer)));
+            }
+            Err(Errno::AGAIN) => return Ok(None),
+            // Errors of the one connection that was about to be accepted: accept(2), "Error handling".
+            Err(
+                Errno::INTR
+                | Errno::CONNABORTED
+                | Errno::PROTO
+                | Errno::NETDOWN
+                | Errno::NOPROTOOPT
+                | Errno::HOSTDOWN
+                | Errno::NONET
+                | Errno::HOSTUNREACH
+                | Errno::OPNOTSUPP
+                | Errno::NETUNREACH
+                | Errno::PERM
+                | Errno::TIMEDOUT,
+            ) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

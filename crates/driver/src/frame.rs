@@ -1,0 +1,282 @@
+//! Bytes to send, owned so that they may stay in flight after the call that sends them.
+//!
+//! Three kinds: owned by one connection; shared on the heap; shared in a memfd, for encodings of
+//! [`FILE_FRAME_BYTES_MIN`] and more. A memfd is written once, sealed, and leaves by `sendfile`: the pages
+//! aren't copied, however many connections they wait for (1.4–1.6 times less CPU at 16–165 kB, and 5 kB
+//! instead of 155 kB of memory per connection that doesn't read).
+//!
+//! Invariant: the content of a frame never changes. (Segments in flight point into the memfd's pages.)
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::io::Errno;
+use std::borrow::Cow;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Shared frames of this length and more live in a memfd. Below, `send` with its copy is as fast (measured:
+/// even at 8 kB, 1.4 times faster with sendfile at 16 kB).
+pub const FILE_FRAME_BYTES_MIN: usize = 16 * 1024;
+
+/// Frames in a memfd that may live at once in the process, since each takes a file descriptor; those beyond
+/// live on the heap.
+pub const FILE_FRAMES_MAX: usize = 1024;
+
+static FILE_FRAMES: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts distinct live bytes: each shared frame made with it once, for as long as any clone lives. A clone
+/// of the meter is the same meter.
+#[derive(Clone, Debug, Default)]
+pub struct Meter(Arc<AtomicUsize>);
+
+impl Meter {
+    /// Bytes alive now.
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn charge(&self, bytes: usize) -> Charge {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Charge { meter: self.clone(), bytes }
+    }
+}
+
+/// What one frame has counted in its meter.
+struct Charge {
+    meter: Meter,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.meter.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Bytes to send: owned, or shared by reference between connections. Cloning a shared one costs a counter;
+/// cloning an owned one copies it.
+#[derive(Clone)]
+pub struct Frame(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Owned(Vec<u8>),
+    Static(&'static [u8]),
+    Shared(Arc<Heap>),
+    File(Arc<FileFrame>),
+}
+
+struct Heap {
+    bytes: Box<[u8]>,
+    _charge: Charge,
+}
+
+/// A sealed memfd.
+pub(crate) struct FileFrame {
+    file: File,
+    len: usize,
+    _charge: Charge,
+}
+
+impl Frame {
+    /// A frame for one connection.
+    pub fn owned(bytes: Vec<u8>) -> Self {
+        Self(Kind::Owned(bytes))
+    }
+
+    /// A frame that is the same for everybody and for ever, such as a ping. No meter counts it.
+    pub const fn from_static(bytes: &'static [u8]) -> Self {
+        Self(Kind::Static(bytes))
+    }
+
+    /// An encoding shared by many connections: the concatenation of `parts`. From [`FILE_FRAME_BYTES_MIN`]
+    /// on it lives in a memfd, where the kernel gives one.
+    pub fn shared(parts: &[&[u8]], meter: &Meter) -> Self {
+        let len = parts.iter().map(|part| part.len()).sum();
+        if len >= FILE_FRAME_BYTES_MIN
+            && let Some(file) = FileFrame::new(parts, len, meter)
+        {
+            return Self(Kind::File(Arc::new(file)));
+        }
+        Self(Kind::Shared(Arc::new(Heap { bytes: parts.concat().into(), _charge: meter.charge(len) })))
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Kind::Owned(bytes) => bytes.len(),
+            Kind::Static(bytes) => bytes.len(),
+            Kind::Shared(heap) => heap.bytes.len(),
+            Kind::File(file) => file.len,
+        }
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether it lives in a memfd.
+    pub fn is_file(&self) -> bool {
+        matches!(self.0, Kind::File(_))
+    }
+
+    /// The content; copied only if it lives in a memfd. For tests and slow paths.
+    ///
+    /// # Panics
+    /// If the kernel can't read a sealed memfd back (an I/O error of the swap device).
+    pub fn bytes(&self) -> Cow<'_, [u8]> {
+        match self.view() {
+            View::Memory(bytes) => Cow::Borrowed(bytes),
+            View::File(file) => {
+                let mut bytes = vec![0; file.len];
+                if let Err(error) = file.file.read_exact_at(&mut bytes, 0) {
+                    panic!("a sealed memfd can't be read: {error}");
+                }
+                Cow::Owned(bytes)
+            }
+        }
+    }
+
+    /// A copy of the content; see [`Frame::bytes`].
+    pub fn copy_to_vec(&self) -> Vec<u8> {
+        self.bytes().into_owned()
+    }
+
+    /// The content as a sender needs it.
+    #[inline]
+    pub(crate) fn view(&self) -> View<'_> {
+        match &self.0 {
+            Kind::Owned(bytes) => View::Memory(bytes),
+            Kind::Static(bytes) => View::Memory(bytes),
+            Kind::Shared(heap) => View::Memory(&heap.bytes),
+            Kind::File(file) => View::File(file),
+        }
+    }
+}
+
+impl From<Vec<u8>> for Frame {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::owned(bytes)
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.0 {
+            Kind::Owned(_) => "owned",
+            Kind::Static(_) => "static",
+            Kind::Shared(_) => "shared",
+            Kind::File(_) => "file",
+        };
+        write!(f, "Frame({kind}, {} bytes)", self.len())
+    }
+}
+
+/// Where a frame's content is.
+pub(crate) enum View<'a> {
+    Memory(&'a [u8]),
+    File(&'a FileFrame),
+}
+
+impl FileFrame {
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// None where it can't be had: too many, out of descriptors, out of memory, forbidden.
+    fn new(parts: &[&[u8]], len: usize, meter: &Meter) -> Option<Self> {
+        if FILE_FRAMES.fetch_add(1, Ordering::Relaxed) >= FILE_FRAMES_MAX {
+            FILE_FRAMES.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        match sealed_memfd(parts) {
+            Ok(file) => Some(Self { file, len, _charge: meter.charge(len) }),
+            Err(_) => {
+                FILE_FRAMES.fetch_sub(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for FileFrame {
+    fn drop(&mut self) {
+        FILE_FRAMES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn sealed_memfd(parts: &[&[u8]]) -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Linux 6.3 warns in its log about a memfd that doesn't say whether it may be executed; before, the
+    // flag doesn't exist.
+    let fd = match memfd_create(c"frame", flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => memfd_create(c"frame", flags)?,
+        result => result?,
+    };
+    let mut file = File::from(fd);
+    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+    let mut left = &mut slices[..];
+    IoSlice::advance_slices(&mut left, 0);
+    while !left.is_empty() {
+        match file.write_vectored(left)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => IoSlice::advance_slices(&mut left, written),
+        }
+    }
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_small() {
+        assert!(size_of::<Frame>() <= 24);
+    }
+
+    fn check(parts: &[&[u8]], is_file: bool) {
+        let meter = Meter::default();
+        let frame = Frame::shared(parts, &meter);
+        let whole = parts.concat();
+        assert_eq!((frame.len(), frame.is_empty()), (whole.len(), whole.is_empty()));
+        assert_eq!(frame.is_file(), is_file);
+        assert_eq!(frame.copy_to_vec(), whole);
+        let clone = frame.clone();
+        assert_eq!(meter.bytes(), whole.len());
+        drop(frame);
+        assert_eq!(meter.bytes(), whole.len());
+        assert_eq!(clone.bytes(), whole);
+        drop(clone);
+        assert_eq!(meter.bytes(), 0);
+    }
+
+    #[test]
+    fn shared_frames_are_counted_once_and_large_ones_live_in_a_file() {
+        let half = vec![7; FILE_FRAME_BYTES_MIN / 2];
+        check(&[], false);
+        check(&[b"ab", b"", b"c"], false);
+        check(&[&half, &half[1..]], false);
+        check(&[b"", &half, b"", &half], !cfg!(miri));
+        let many: Vec<&[u8]> = vec![&half[..100]; 3000]; // more than one writev takes
+        check(&many, !cfg!(miri));
+    }
+
+    #[test]
+    fn a_file_frame_can_not_be_changed() {
+        if let View::File(file) = Frame::shared(&[&[0; FILE_FRAME_BYTES_MIN]], &Meter::default()).view() {
+            assert!(file.file().write_at(b"x", 0).is_err());
+            assert!(file.file().set_len(1).is_err());
+        }
+    }
+}

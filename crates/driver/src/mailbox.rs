@@ -1,0 +1,258 @@
+//! A bounded queue from one thread to another (one producer, one consumer), with a wake per batch.
+//!
+//! The sender never blocks: a full mailbox hands the item back. [`Sender::flush`] wakes the receiving driver,
+//! once for however many items were sent since. The ring is allocated once; nothing is allocated per item.
+//!
+//! Invariants: `head` and `tail` count items ever taken and ever put, wrapping; `0 <= tail - head <= capacity`;
+//! exactly the slots `head..tail` hold an item. Only the sender writes `tail`, only the receiver `head`.
+
+#![allow(unsafe_code)] // A ring whose slots are handed from one thread to the other by an index.
+
+use crate::Waker;
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// On its own cache lines (two, since they are fetched in pairs), so that the ends don't slow each other.
+#[repr(align(128))]
+struct Padded<T>(T);
+
+struct Ring<T> {
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    head: Padded<AtomicUsize>,
+    tail: Padded<AtomicUsize>,
+    receiver_gone: AtomicBool,
+    sender_gone: AtomicBool,
+}
+
+// SAFETY: the ring moves values of `T` between threads and never shares a reference to one: the sender
+// touches only slots outside `head..tail`, the receiver only those inside.
+unsafe impl<T: Send> Sync for Ring<T> {}
+
+impl<T> Ring<T> {
+    fn slot(&self, position: usize) -> *mut MaybeUninit<T> {
+        // The capacity is a power of two, so wrapped positions stay consecutive.
+        self.slots[position & (self.slots.len() - 1)].get()
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        let (mut head, tail) = (*self.head.0.get_mut(), *self.tail.0.get_mut());
+        while head != tail {
+            // SAFETY: `head..tail` hold an item, and nobody else has the ring any more.
+            unsafe { (*self.slot(head)).assume_init_drop() };
+            head = head.wrapping_add(1);
+        }
+    }
+}
+
+/// The sending end. Dropping it flushes; what is in the mailbox can still be received.
+pub struct Sender<T: Send> {
+    ring: Arc<Ring<T>>,
+    waker: Waker,
+    tail: usize,
+    /// The head as last seen: read again only when the ring seems full.
+    head_seen: usize,
+    unflushed: bool,
+}
+
+/// The receiving end. Dropping it drops what is in the mailbox.
+pub struct Receiver<T: Send> {
+    ring: Arc<Ring<T>>,
+    head: usize,
+    /// The tail as last seen: read again only when the ring seems empty.
+    tail_seen: usize,
+}
+
+/// Makes a mailbox for `capacity` items (rounded up to a power of two, at least 1), whose receiver lives on
+/// the thread of the driver that `waker` wakes.
+///
+/// # Panics
+/// If the capacity is beyond `isize::MAX` bytes.
+pub fn channel<T: Send>(capacity: usize, waker: Waker) -> (Sender<T>, Receiver<T>) {
+    let capacity = capacity.max(1).next_power_of_two();
+    let ring = Arc::new(Ring {
+        slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+        head: Padded(AtomicUsize::new(0)),
+        tail: Padded(AtomicUsize::new(0)),
+        receiver_gone: AtomicBool::new(false),
+        sender_gone: AtomicBool::new(false),
+    });
+    let receiver = Receiver { ring: Arc::clone(&ring), head: 0, tail_seen: 0 };
+    (Sender { ring, waker, tail: 0, head_seen: 0, unflushed: false }, receiver)
+}
+
+impl<T: Send> Sender<T> {
+    /// Puts an item into the mailbox. The receiver finds it at its next look; [`Sender::flush`] makes it look.
+    ///
+    /// # Errors
+    /// The item itself, where the mailbox is full or its receiver is gone.
+    pub fn try_send(&mut self, item: T) -> Result<(), T> {
+        if self.tail.wrapping_sub(self.head_seen) == self.ring.slots.len() {
+            self.head_seen = self.ring.head.0.load(Ordering::Acquire);
+            if self.tail.wrapping_sub(self.head_seen) == self.ring.slots.len() {
+                return Err(item);
+            }
+        }
+        if self.is_disconnected() {
+            return Err(item);
+        }
+        // SAFETY: `tail` is outside `head..tail`, as the ring isn't full; the acquiring load of `head` above
+        // (now or earlier) came after the receiver took what was there.
+        unsafe { (*self.ring.slot(self.tail)).write(item) };
+        self.tail = self.tail.wrapping_add(1);
+        self.ring.tail.0.store(self.tail, Ordering::Release);
+        self.unflushed = true;
+        Ok(())
+    }
+
+    /// Wakes the receiver's driver if anything was sent since the last flush.
+    pub fn flush(&mut self) {
+        if std::mem::take(&mut self.unflushed) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether the receiver is gone.
+    pub fn is_disconnected(&self) -> bool {
+        self.ring.receiver_gone.load(Ordering::Relaxed)
+    }
+}
+
+impl<T: Send> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.ring.sender_gone.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+impl<T: Send> Receiver<T> {
+    /// The oldest item.
+    pub fn try_recv(&mut self) -> Option<T> {
+        if self.is_empty_as_seen() {
+            self.tail_seen = self.ring.tail.0.load(Ordering::Acquire);
+            if self.is_empty_as_seen() {
+                return None;
+            }
+        }
+        // SAFETY: `head` is inside `head..tail`: the acquiring load of `tail` came after the item was written.
+        let item = unsafe { (*self.ring.slot(self.head)).assume_init_read() };
+        self.head = self.head.wrapping_add(1);
+        self.ring.head.0.store(self.head, Ordering::Release);
+        Some(item)
+    }
+
+    /// Whether there is nothing to receive now.
+    pub fn is_empty(&self) -> bool {
+        self.is_empty_as_seen() && self.head == self.ring.tail.0.load(Ordering::Acquire)
+    }
+
+    /// Whether the sender is gone and everything has been received.
+    pub fn is_disconnected(&self) -> bool {
+        self.ring.sender_gone.load(Ordering::Acquire) && self.is_empty()
+    }
+
+    fn is_empty_as_seen(&self) -> bool {
+        self.head == self.tail_seen
+    }
+}
+
+impl<T: Send> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        // An item sent while this runs stays in the ring until the sender lets go of it.
+        self.ring.receiver_gone.store(true, Ordering::Relaxed);
+        while self.try_recv().is_some() {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::waker::Sleeper;
+
+    fn mailbox<T: Send>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+        channel(capacity, Sleeper::simulated().waker())
+    }
+
+    #[test]
+    fn is_first_in_first_out_and_bounded() {
+        let (mut sender, mut receiver) = mailbox(3); // 4
+        for round in 0..10 {
+            assert!(receiver.is_empty());
+            for item in 0..4 {
+                assert_eq!(sender.try_send(round * 10 + item), Ok(()));
+            }
+            assert_eq!(sender.try_send(-1), Err(-1));
+            assert!(!receiver.is_empty());
+            assert_eq!(receiver.try_recv(), Some(round * 10));
+            assert_eq!(sender.try_send(99), Ok(()));
+            let rest: Vec<i32> = std::iter::from_fn(|| receiver.try_recv()).collect();
+            assert_eq!(rest, [round * 10 + 1, round * 10 + 2, round * 10 + 3, 99]);
+        }
+    }
+
+    #[test]
+    fn a_flush_wakes_once_per_batch() {
+        let sleeper = Sleeper::simulated();
+        let (mut sender, _receiver) = channel(8, sleeper.waker());
+        sender.flush();
+        assert!(!sleeper.is_notified());
+        sender.try_send(1).unwrap();
+        assert!(!sleeper.is_notified());
+        sender.flush();
+        assert!(sleeper.awake());
+        sender.flush();
+        assert!(!sleeper.awake());
+        drop(sender);
+        assert!(sleeper.awake());
+    }
+
+    #[test]
+    fn dropping_either_end_frees_the_contents() {
+        let item = Arc::new(());
+        let (mut sender, receiver) = mailbox(4);
+        sender.try_send(Arc::clone(&item)).unwrap();
+        assert_eq!(Arc::strong_count(&item), 2);
+        drop(receiver);
+        assert_eq!(Arc::strong_count(&item), 1);
+        assert!(sender.try_send(Arc::clone(&item)).is_err());
+
+        let (mut sender, mut receiver) = mailbox(4);
+        for _ in 0..3 {
+            sender.try_send(Arc::clone(&item)).unwrap();
+        }
+        drop(sender);
+        assert!(receiver.try_recv().is_some() && !receiver.is_disconnected());
+        drop(receiver);
+        assert_eq!(Arc::strong_count(&item), 1);
+    }
+
+    #[test]
+    fn two_threads_lose_and_reorder_nothing() {
+        const ITEMS: u64 = if cfg!(miri) { 500 } else { 200_000 };
+        let (mut sender, mut receiver) = mailbox(16);
+        let producer = std::thread::spawn(move || {
+            for item in 0..ITEMS {
+                let mut boxed = Box::new(item);
+                while let Err(back) = sender.try_send(boxed) {
+                    boxed = back;
+                    std::thread::yield_now();
+                }
+            }
+        });
+        let mut expected = 0;
+        while !receiver.is_disconnected() {
+            match receiver.try_recv() {
+                Some(item) => {
+                    assert_eq!(*item, expected);
+                    expected += 1;
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+        assert_eq!(expected, ITEMS);
+        producer.join().unwrap();
+    }
+}

@@ -1,0 +1,559 @@
+//! Sockets, listeners and what travels between them.
+//!
+//! Invariants: what one socket sends arrives in the order sent, its end and its reset included; `in_transit`
+//! is the sum of its segments on the agenda; `outgoing + in_transit <= send_buffer_bytes` and, of the other
+//! end, `incoming + in_transit <= receive_buffer_bytes`.
+
+use super::Options;
+use crate::random::Random;
+use crate::slab::{Key, Slab};
+use crate::wheel::Wheel;
+use crate::{ConnId, ListenOptions};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// The ports given to those who don't choose one.
+const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
+
+/// When a connection that found the accept queue full tries again (as Linux does).
+const SYN_AGAIN: Duration = Duration::from_secs(1);
+
+/// One end of a connection.
+pub(super) struct Socket {
+    /// Who hears of it; none while it is in a queue or a parcel, or closed with bytes still to leave.
+    owner: Option<(usize, ConnId)>,
+    /// The other end; it may be gone.
+    other: Option<Key>,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    established: bool,
+    outgoing: VecDeque<u8>,
+    in_transit: usize,
+    incoming: VecDeque<u8>,
+    /// Our side sends nothing more: after `outgoing`, the end.
+    shut: bool,
+    end_sent: bool,
+    end_received: bool,
+    error: Option<Errno>,
+    /// The owner has found it full.
+    blocked: bool,
+    /// The owner has closed it; it goes when its bytes are gone.
+    orphan: bool,
+    /// When the last thing it sent arrives.
+    last_arrival: Instant,
+}
+
+/// What will happen.
+enum Happening {
+    Syn { from: Key, backlog_full: bool },
+    Established { to: Key },
+    Refused { to: Key },
+    Segment { from: Key, to: Key, bytes: Vec<u8> },
+    End { to: Key },
+    Reset { to: Key },
+}
+
+/// What reading found.
+pub(super) enum Read {
+    Bytes(usize),
+    Nothing,
+    End,
+    Failed(Errno),
+}
+
+/// A listening address of one driver.
+pub(super) struct Listener {
+    addr: SocketAddr,
+    reuse_port: bool,
+    backlog: usize,
+    queue: VecDeque<Key>,
+}
+
+/// What the network and the clock know of a driver.
+pub(super) struct Desk {
+    /// Connections at whose sockets something has changed.
+    pub(super) notices: Vec<ConnId>,
+    pub(super) timers: Wheel,
+    pub(super) lingers: Wheel,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) accept_again_at: Option<Instant>,
+    pub(super) accepts_to_fail: u32,
+}
+
+/// See the module's documentation.
+pub(super) struct Network {
+    options: Options,
+    random: Random,
+    now: Instant,
+    desks: Vec<Desk>,
+    sockets: Slab<Socket>,
+    agenda: BTreeMap<(Instant, u64), Happening>,
+    sequence: u64,
+    port: u16,
+    /// Sockets in parcels: a parcel that is dropped closes its socket.
+    parcels: Vec<(Key, Weak<()>)>,
+}
+
+impl Network {
+    pub(super) fn new(seed: u64, options: Options) -> Self {
+        assert!(
+            options.segment_bytes_max > 0
+                && options.send_buffer_bytes > 0
+                && options.receive_buffer_bytes > 0,
+            "{options:?}"
+        );
+        assert!(!options.latency.is_empty(), "{options:?}");
+        Self {
+            options,
+            random: Random::new(seed),
+            now: Instant::now(),
+            desks: Vec::new(),
+            sockets: Slab::new(),
+            agenda: BTreeMap::new(),
+            sequence: 0,
+            port: EPHEMERAL.start,
+            parcels: Vec::new(),
+        }
+    }
+
+    pub(super) fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.now
+    }
+
+    pub(super) fn desk(&mut self, index: usize) -> &mut Desk {
+        &mut self.desks[index]
+    }
+
+    pub(super) fn add_desk(&mut self) -> usize {
+        self.desks.push(Desk {
+            notices: Vec::new(),
+            timers: Wheel::new(self.now),
+            lingers: Wheel::new(self.now),
+            listeners: Vec::new(),
+            accept_again_at: None,
+            accepts_to_fail: 0,
+        });
+        self.desks.len() - 1
+    }
+
+    /// Forgets a driver's listeners and timers.
+    pub(super) fn retire(&mut self, desk: usize) {
+        self.stop_listening(desk);
+        let now = self.now;
+        let desk = &mut self.desks[desk];
+        desk.timers = Wheel::new(now);
+        desk.lingers = Wheel::new(now);
+        desk.notices = Vec::new();
+    }
+
+    /// Moves the clock to the next thing that happens, at most to `limit`; false if it stands there, or
+    /// nothing is left.
+    pub(super) fn step(&mut self, limit: Option<Instant>) -> bool {
+        self.close_lost_parcels();
+        let wakes = self.desks.iter().flat_map(|desk| {
+            [desk.timers.next_wake(), desk.lingers.next_wake(), desk.accept_again_at].into_iter().flatten()
+        });
+        let next = wakes
+            .filter(|wake| *wake > self.now)
+            .chain(self.agenda.first_key_value().map(|((at, _), _)| *at))
+            .min();
+        let Some(next) = next.filter(|next| limit.is_none_or(|limit| *next <= limit)) else {
+            self.now = self.now.max(limit.unwrap_or(self.now));
+            return false;
+        };
+        self.now = self.now.max(next);
+        while let Some(entry) = self.agenda.first_entry()
+            && entry.key().0 <= self.now
+        {
+            let happening = entry.remove();
+            self.happen(happening);
+        }
+        true
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Syn { from, backlog_full } => self.syn(from, backlog_full),
+            Happening::Established { to } => {
+                if let Some(socket) = self.sockets.get_mut(to) {
+                    socket.established = true;
+                    self.notify(to);
+                    self.pump(to);
+                }
+            }
+            Happening::Refused { to } => self.fail(to, Errno::CONNREFUSED),
+            Happening::Segment { from, to, bytes } => {
+                if let Some(socket) = self.sockets.get_mut(from) {
+                    socket.in_transit -= bytes.len();
+                    if std::mem::take(&mut socket.blocked) {
+                        self.notify(from);
+                    }
+                }
+                match self.sockets.get_mut(to) {
+                    Some(socket) if !socket.orphan => {
+                        socket.incoming.extend(bytes);
+                        self.notify(to);
+                    }
+                    // Nobody will read it.
+                    _ => {
+                        self.sockets.remove(to);
+                        self.later(self.now, Happening::Reset { to: from });
+                    }
+                }
+                self.pump(from);
+            }
+            Happening::End { to } => {
+                if let Some(socket) = self.sockets.get_mut(to) {
+                    socket.end_received = true;
+                    self.notify(to);
+                    self.pump(to);
+                }
+            }
+            Happening::Reset { to } => self.fail(to, Errno::CONNRESET),
+        }
+    }
+
+    fn syn(&mut self, from: Key, backlog_full: bool) {
+        let Some(client) = self.sockets.get(from) else { return };
+        let (addr, peer) = (client.remote, client.local);
+        let mut found: Vec<(usize, usize)> = self.listening(addr).collect();
+        if found.is_empty() {
+            return self.later(self.now, Happening::Refused { to: from });
+        }
+        let (desk, nth) = found.swap_remove(self.random.below(found.len() as u64) as usize);
+        let listener = &self.desks[desk].listeners[nth];
+        if listener.queue.len() >= listener.backlog.max(1) {
+            let at = if backlog_full { self.now + SYN_AGAIN } else { self.now };
+            return self.later(at, Happening::Syn { from, backlog_full: true });
+        }
+        let socket = self.socket(addr, peer);
+        if let Some(socket) = self.sockets.get_mut(socket) {
+            socket.other = Some(from);
+            socket.established = true;
+        }
+        if let Some(client) = self.sockets.get_mut(from) {
+            client.other = Some(socket);
+        }
+        self.desks[desk].listeners[nth].queue.push_back(socket);
+        self.later(self.now, Happening::Established { to: from });
+    }
+
+    /// The listeners for `addr`: those at that very address, else those at all addresses.
+    fn listening(&self, addr: SocketAddr) -> impl Iterator<Item = (usize, usize)> {
+        let all = |ip: IpAddr| SocketAddr::new(ip, addr.port());
+        let v4 = addr.is_ipv4().then_some(all(Ipv4Addr::UNSPECIFIED.into()));
+        let candidates = [Some(addr), v4, Some(all(Ipv6Addr::UNSPECIFIED.into()))];
+        let at = move |addr: SocketAddr| {
+            self.desks.iter().enumerate().flat_map(move |(desk, entry)| {
+                let here = move |(_, listener): &(usize, &Listener)| listener.addr == addr;
+                entry.listeners.iter().enumerate().filter(here).map(move |(nth, _)| (desk, nth))
+            })
+        };
+        candidates.into_iter().flatten().find(|addr| at(*addr).next().is_some()).into_iter().flat_map(at)
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        desk: usize,
+        mut addr: SocketAddr,
+        options: &ListenOptions,
+    ) -> io::Result<SocketAddr> {
+        while addr.port() == 0 || self.port_is_taken(addr, options.reuse_port) {
+            if addr.port() != 0 {
+                return Err(Errno::ADDRINUSE.into());
+            }
+            let port = self.next_port();
+            if self.listening(SocketAddr::new(addr.ip(), port)).next().is_none() {
+                addr.set_port(port);
+            }
+        }
+        let backlog = options.backlog as usize;
+        let listener = Listener { addr, reuse_port: options.reuse_port, backlog, queue: VecDeque::new() };
+        self.desks[desk].listeners.push(listener);
+        Ok(addr)
+    }
+
+    fn port_is_taken(&self, addr: SocketAddr, reuse_port: bool) -> bool {
+        let mut listeners = self.desks.iter().flat_map(|desk| &desk.listeners);
+        listeners.any(|listener| listener.addr == addr && !(reuse_port && listener.reuse_port))
+    }
+
+    fn next_port(&mut self) -> u16 {
+        self.port = if self.port + 1 < EPHEMERAL.end { self.port + 1 } else { EPHEMERAL.start };
+        self.port
+    }
+
+    /// Closes the listeners of a driver; who waits in their queues is reset.
+    pub(super) fn stop_listening(&mut self, desk: usize) {
+        self.desks[desk].accept_again_at = None;
+        for listener in std::mem::take(&mut self.desks[desk].listeners) {
+            for socket in listener.queue {
+                self.close(socket, true);
+            }
+        }
+    }
+
+    /// Whether a driver could accept now.
+    pub(super) fn can_accept(&self, desk: usize) -> bool {
+        let desk = &self.desks[desk];
+        desk.accept_again_at.is_none() && desk.listeners.iter().any(|listener| !listener.queue.is_empty())
+    }
+
+    /// The next connection for a driver, from the fullest queue.
+    pub(super) fn accept(&mut self, desk: usize) -> Option<io::Result<Key>> {
+        if !self.can_accept(desk) {
+            return None;
+        }
+        let by_chance = self.random.below(1_000_000) < u64::from(self.options.accept_failures_per_million);
+        let desk = &mut self.desks[desk];
+        if desk.accepts_to_fail > 0 || by_chance {
+            desk.accepts_to_fail = desk.accepts_to_fail.saturating_sub(1);
+            desk.accept_again_at = Some(self.now + self.options.driver.accept_pause);
+            return Some(Err(Errno::MFILE.into()));
+        }
+        let listener = desk.listeners.iter_mut().max_by_key(|listener| listener.queue.len())?;
+        Some(Ok(listener.queue.pop_front()?))
+    }
+
+    pub(super) fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<Key> {
+        let loopback: IpAddr =
+            if remote.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        let source = source.unwrap_or(loopback);
+        if source.is_ipv4() != remote.is_ipv4() {
+            return Err(Errno::AFNOSUPPORT.into());
+        }
+        let local = SocketAddr::new(source, self.next_port());
+        let socket = self.socket(local, remote);
+        self.later(self.now, Happening::Syn { from: socket, backlog_full: false });
+        Ok(socket)
+    }
+
+    fn socket(&mut self, local: SocketAddr, remote: SocketAddr) -> Key {
+        self.sockets.insert(Socket {
+            owner: None,
+            other: None,
+            local,
+            remote,
+            established: false,
+            outgoing: VecDeque::new(),
+            in_transit: 0,
+            incoming: VecDeque::new(),
+            shut: false,
+            end_sent: false,
+            end_received: false,
+            error: None,
+            blocked: false,
+            orphan: false,
+            last_arrival: self.now,
+        })
+    }
+
+    /// Gives a socket to a driver, which hears of it at once.
+    pub(super) fn own(&mut self, socket: Key, desk: usize, conn: ConnId) {
+        if let Some(entry) = self.sockets.get_mut(socket) {
+            entry.owner = Some((desk, conn));
+            self.notify(socket);
+        }
+    }
+
+    pub(super) fn remote(&self, socket: Key) -> SocketAddr {
+        self.sockets.at(socket.index).remote
+    }
+
+    /// Whether a connection has been established, or why it never will be.
+    pub(super) fn established(&self, socket: Key) -> Result<bool, Errno> {
+        let socket = self.sockets.get(socket).ok_or(Errno::NOTCONN)?;
+        socket.error.map_or(Ok(socket.established), Err)
+    }
+
+    /// Why a connection is broken.
+    pub(super) fn error(&self, socket: Key) -> Option<Errno> {
+        self.sockets.get(socket)?.error
+    }
+
+    /// Room for more to send; 0 makes the network tell when there is some.
+    pub(super) fn room(&mut self, socket: Key) -> Result<usize, Errno> {
+        let socket = self.sockets.get_mut(socket).ok_or(Errno::PIPE)?;
+        if let Some(error) = socket.error {
+            return Err(error);
+        }
+        if !socket.established {
+            return Ok(0); // `Established` notifies
+        }
+        let room = self.options.send_buffer_bytes - socket.outgoing.len() - socket.in_transit;
+        socket.blocked = room == 0;
+        Ok(room)
+    }
+
+    /// Takes bytes to send, not more than there is room for.
+    pub(super) fn write(&mut self, socket: Key, bytes: &[u8]) {
+        if let Some(entry) = self.sockets.get_mut(socket) {
+            entry.outgoing.extend(bytes);
+            self.pump(socket);
+        }
+    }
+
+    /// Reads what there is; at the end of it, why there is no more.
+    pub(super) fn read(&mut self, key: Key, buffer: &mut [u8]) -> Read {
+        let Some(socket) = self.sockets.get_mut(key) else { return Read::End };
+        let len = socket.incoming.len().min(buffer.len());
+        if len > 0 {
+            for (to, from) in buffer.iter_mut().zip(socket.incoming.drain(..len)) {
+                *to = from;
+            }
+            // The window has opened.
+            if let Some(other) = socket.other {
+                self.pump(other);
+            }
+            return Read::Bytes(len);
+        }
+        match socket.error {
+            Some(error) => Read::Failed(error),
+            None if socket.end_received => Read::End,
+            None => Read::Nothing,
+        }
+    }
+
+    /// Ends our side after what is still to leave.
+    pub(super) fn shut(&mut self, socket: Key) {
+        if let Some(entry) = self.sockets.get_mut(socket) {
+            entry.shut = true;
+            self.pump(socket);
+        }
+    }
+
+    /// Closes a socket: by a reset, where asked or with bytes unread, else in order.
+    pub(super) fn close(&mut self, key: Key, reset: bool) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        socket.owner = None;
+        if socket.error.is_some() {
+            self.sockets.remove(key);
+        } else if reset || !socket.established || !socket.incoming.is_empty() {
+            let (other, after) = (socket.other, socket.last_arrival.max(self.now));
+            if let Some(other) = other {
+                self.later(after, Happening::Reset { to: other });
+            }
+            self.sockets.remove(key);
+        } else {
+            socket.orphan = true;
+            self.shut(key);
+        }
+    }
+
+    /// Resets both ends, now.
+    pub(super) fn reset_both(&mut self, socket: Key) {
+        let other = self.sockets.get(socket).and_then(|socket| socket.other);
+        self.fail(socket, Errno::CONNRESET);
+        if let Some(other) = other {
+            self.fail(other, Errno::CONNRESET);
+        }
+    }
+
+    /// Takes a socket from its driver, until [`Network::unpack`] or the token is dropped.
+    pub(super) fn pack(&mut self, socket: Key) -> Arc<()> {
+        let token = Arc::new(());
+        if let Some(entry) = self.sockets.get_mut(socket) {
+            entry.owner = None;
+        }
+        self.parcels.push((socket, Arc::downgrade(&token)));
+        token
+    }
+
+    /// Whether the token was made by [`Network::pack`] of this world; it is used up.
+    pub(super) fn unpack(&mut self, socket: Key, token: &Arc<()>) -> bool {
+        let weak = Arc::downgrade(token);
+        let position = self.parcels.iter().position(|(key, other)| *key == socket && other.ptr_eq(&weak));
+        position.map(|position| self.parcels.swap_remove(position)).is_some()
+    }
+
+    fn close_lost_parcels(&mut self) {
+        while let Some(lost) = self.parcels.iter().position(|(_, token)| token.strong_count() == 0) {
+            let (socket, _) = self.parcels.swap_remove(lost);
+            self.close(socket, false);
+        }
+    }
+
+    /// Sends what the other end has room for, in segments of random length, and the end after it.
+    fn pump(&mut self, key: Key) {
+        loop {
+            let Some(socket) = self.sockets.get(key).filter(|socket| socket.established) else { return };
+            let Some(other) = socket.other else { return };
+            let from = socket.last_arrival.max(self.now);
+            if socket.outgoing.is_empty() {
+                if socket.shut && !socket.end_sent {
+                    self.later_from(key, from, Happening::End { to: other });
+                    let socket = self.sockets.at_mut(key.index);
+                    socket.end_sent = true;
+                }
+                if self.sockets.get(key).is_some_and(|socket| socket.orphan && socket.end_received) {
+                    self.sockets.remove(key);
+                }
+                return;
+            }
+            // To one that is gone, everything can be sent; it answers with a reset.
+            let window = self.sockets.get(other).map_or(usize::MAX, |other| {
+                (self.options.receive_buffer_bytes - other.incoming.len()).saturating_sub(socket.in_transit)
+            });
+            let len_max = window.min(socket.outgoing.len()).min(self.options.segment_bytes_max);
+            if len_max == 0 {
+                return;
+            }
+            if self.random.below(1_000_000) < u64::from(self.options.resets_per_million) {
+                return self.reset_both(key);
+            }
+            let len = 1 + self.random.below(len_max as u64) as usize;
+            let socket = self.sockets.at_mut(key.index);
+            let bytes = socket.outgoing.drain(..len).collect();
+            socket.in_transit += len;
+            self.later_from(key, from, Happening::Segment { from: key, to: other, bytes });
+        }
+    }
+
+    fn later_from(&mut self, key: Key, from: Instant, happening: Happening) {
+        // Relative to now, but never before what was sent earlier.
+        let at = (self.now + self.latency()).max(from);
+        self.sockets.at_mut(key.index).last_arrival = at;
+        self.put(at, happening);
+    }
+
+    fn later(&mut self, from: Instant, happening: Happening) {
+        let at = from + self.latency();
+        self.put(at, happening);
+    }
+
+    fn put(&mut self, at: Instant, happening: Happening) {
+        self.agenda.insert((at, self.sequence), happening);
+        self.sequence += 1;
+    }
+
+    fn latency(&mut self) -> Duration {
+        let (min, max) = (self.options.latency.start(), self.options.latency.end());
+        let spread = u64::try_from((*max - *min).as_nanos()).unwrap_or(u64::MAX);
+        *min + Duration::from_nanos(self.random.below(spread.saturating_add(1)))
+    }
+
+    fn fail(&mut self, key: Key, error: Errno) {
+        let Some(socket) = self.sockets.get_mut(key) else { return };
+        if socket.orphan {
+            self.sockets.remove(key);
+            return;
+        }
+        socket.error.get_or_insert(error);
+        socket.outgoing.clear();
+        self.notify(key);
+    }
+
+    fn notify(&mut self, socket: Key) {
+        if let Some((desk, conn)) = self.sockets.get(socket).and_then(|socket| socket.owner) {
+            self.desks[desk].notices.push(conn);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! A hierarchical timing wheel (Varghese and Lauck 1987, scheme 7): O(1) to set and to cancel.
+//!
+//! Time runs in ticks of 8 ms. Six levels of 64 slots: a timer stands on the level of the highest 6-bit
+//! digit in which its tick differs from the current one, and moves down (at most five times) as that digit
+//! is reached. A timer's tick is its instant rounded up, so it never fires early, and fires less than one
+//! tick late if [`Wheel::advance`] is called at [`Wheel::next_wake`].
+//!
+//! What it deliberately doesn't do: order timers within one tick, or wait longer than 2³⁶ ticks
+//! (17 years) from its origin; a later instant is treated as that one.
+//!
+//! Invariants: a timer in a slot has `tick > elapsed`, one on the due list `tick <= elapsed`; all timers
+//! of a level have the same digits as `elapsed` above that level's, and a larger one there; a level's bit
+//! is set exactly where its slot isn't empty.
+
+use crate::TimerId;
+use crate::slab::{Key, Slab};
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
+/// Length of a tick. [`crate::Driver::timer_set`] promises 10 ms; this leaves the 1 ms to which a wait is
+/// rounded up, and some.
+pub(crate) const TICK: Duration = Duration::from_millis(8);
+
+const DIGIT_BITS: u32 = 6;
+const SLOTS: usize = 1 << DIGIT_BITS;
+const LEVELS: usize = 6;
+const TICK_MAX: u64 = (1 << (DIGIT_BITS * LEVELS as u32)) - 1;
+const NONE: u32 = u32::MAX;
+
+struct Entry {
+    /// Never 0, as `elapsed` begins there: so that `Option<Entry>` needs no further word.
+    tick: NonZeroU64,
+    token: u64,
+    prev: u32,
+    next: u32,
+}
+
+struct Level {
+    occupied: u64,
+    heads: [u32; SLOTS],
+}
+
+/// See the module's documentation.
+pub(crate) struct Wheel {
+    origin: Instant,
+    elapsed: u64,
+    entries: Slab<Entry>,
+    levels: [Level; LEVELS],
+    due_head: u32,
+    due_tail: u32,
+}
+
+impl Wheel {
+    pub(crate) fn new(origin: Instant) -> Self {
+        Self {
+            origin,
+            elapsed: 0,
+            entries: Slab::new(),
+            levels: std::array::from_fn(|_| Level { occupied: 0, heads: [NONE; SLOTS] }),
+            due_head: NONE,
+            due_tail: NONE,
+        }
+    }
+
+    /// Sets a timer. It becomes due by a later [`Wheel::advance`], never by itself: one set for the past
+    /// falls due with the next tick, so that a handler that sets timers doesn't prolong its own turn.
+    pub(crate) fn set(&mut self, at: Instant, token: u64) -> TimerId {
+        let tick = ticks_up(at.saturating_duration_since(self.origin)).max(self.elapsed + 1).min(TICK_MAX);
+        let tick = NonZeroU64::new(tick).unwrap_or(NonZeroU64::MIN);
+        let Key { index, generation } = self.entries.insert(Entry { tick, token, prev: NONE, next: NONE });
+        self.place(index);
+        TimerId { index, generation }
+    }
+
+    /// Cancels a timer, also one that is due and has not been popped.
+    pub(crate) fn cancel(&mut self, id: TimerId) {
+        let key = Key { index: id.index, generation: id.generation };
+        if self.entries.get(key).is_some() {
+            self.unlink(key.index);
+            self.entries.remove(key);
+        }
+    }
+
+    /// Moves the clock to `now`; what has been reached can then be popped.
+    pub(crate) fn advance(&mut self, now: Instant) {
+        let now = ticks_down(now.saturating_duration_since(self.origin));
+        while let Some((level, slot, tick)) = self.next_slot()
+            && tick <= now
+        {
+            self.elapsed = tick;
+            let mut index = std::mem::replace(&mut self.levels[level].heads[slot], NONE);
+            self.levels[level].occupied &= !(1 << slot);
+            while index != NONE {
+                let entry = self.entries.at_mut(index);
+                let next = entry.next;
+                entry.prev = NONE;
+                entry.next = NONE;
+                self.place(index);
+                index = next;
+            }
+        }
+        self.elapsed = self.elapsed.max(now);
+    }
+
+    /// The token of the next due timer, which is dead from now on.
+    pub(crate) fn pop_due(&mut self) -> Option<u64> {
+        if self.due_head == NONE {
+            return None;
+        }
+        let index = self.due_head;
+        self.unlink(index);
+        self.entries.remove(self.entries.key_at(index)).map(|entry| entry.token)
+    }
+
+    /// Whether [`Wheel::pop_due`] has something.
+    pub(crate) fn has_due(&self) -> bool {
+        self.due_head != NONE
+    }
+
+    /// When [`Wheel::advance`] next has something to do; at or before the earliest timer.
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        if self.has_due() {
+            return Some(self.origin);
+        }
+        let (_, _, tick) = self.next_slot()?;
+        Some(self.origin + Duration::from_millis(tick * TICK.as_millis() as u64))
+    }
+
+    /// The earliest occupied slot: its level, its number and the tick at which it begins. Whatever stands
+    /// on a lower level is earlier than all of a higher one.
+    fn next_slot(&self) -> Option<(usize, usize, u64)> {
+        let level = self.levels.iter().position(|level| level.occupied != 0)?;
+        let slot = self.levels[level].occupied.trailing_zeros();
+        let shift = DIGIT_BITS * level as u32;
+        let above = self.elapsed >> (shift + DIGIT_BITS) << (shift + DIGIT_BITS);
+        Some((level, slot as usize, above | u64::from(slot) << shift))
+    }
+
+    fn slot_of(&self, tick: u64) -> (usize, usize) {
+        let level = (tick ^ self.elapsed).ilog2() / DIGIT_BITS;
+        (level as usize, (tick >> (DIGIT_BITS * level)) as usize % SLOTS)
+    }
+
+    fn place(&mut self, index: u32) {
+        let tick = self.entries.at(index).tick.get();
+        if tick <= self.elapsed {
+            let last = std::mem::replace(&mut self.due_tail, index);
+            self.entries.at_mut(index).prev = last;
+            if last == NONE {
+                self.due_head = index;
+            } else {
+                self.entries.at_mut(last).next = index;
+            }
+            return;
+        }
+        let (level, slot) = self.slot_of(tick);
+        self.levels[level].occupied |= 1 << slot;
+        let next = std::mem::replace(&mut self.levels[level].heads[slot], index);
+        self.entries.at_mut(index).next = next;
+        if next != NONE {
+            self.entries.at_mut(next).prev = index;
+        }
+    }
+
+    fn unlink(&mut self, index: u32) {
+        let &Entry { tick, prev, next, .. } = self.entries.at(index);
+        if next != NONE {
+            self.entries.at_mut(next).prev = prev;
+        }
+        if prev != NONE {
+            self.entries.at_mut(prev).next = next;
+        }
+        if tick.get() <= self.elapsed {
+            if prev == NONE {
+                self.due_head = next;
+            }
+            if next == NONE {
+                self.due_tail = prev;
+            }
+        } else if prev == NONE {
+            let (level, slot) = self.slot_of(tick.get());
+            self.levels[level].heads[slot] = next;
+            if next == NONE {
+                self.levels[level].occupied &= !(1 << slot);
+            }
+        }
+    }
+}
+
+fn ticks_down(elapsed: Duration) -> u64 {
+    // 125 ticks of 8 ms to the second.
+    elapsed.as_secs() * 125 + u64::from(elapsed.subsec_nanos()) / 8_000_000
+}
+
+fn ticks_up(elapsed: Duration) -> u64 {
+    elapsed
+        .as_secs()
+        .saturating_mul(125)
+        .saturating_add(u64::from(elapsed.subsec_nanos()).div_ceil(8_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn an_entry_with_its_slot_is_32_bytes() {
+        assert_eq!(size_of::<Option<Entry>>() + 8, 32);
+    }
+
+    /// Sets, cancels and advances at random, against a sorted map by tick.
+    fn check(seed: u64, steps: usize) {
+        let mut random = Random::new(seed);
+        let origin = Instant::now();
+        let mut wheel = Wheel::new(origin);
+        let mut now = origin;
+        let mut model: BTreeMap<(u64, u64), (Instant, TimerId)> = BTreeMap::new();
+        for token in 0..steps as u64 {
+            match random.below(10) {
+                0..5 => {
+                    // From the past to days ahead, evenly over the orders of magnitude.
+                    let ahead = random.magnitude(50);
+                    let at = if ahead == 0 { origin } else { now + Duration::from_nanos(ahead) };
+                    let tick = ticks_up(at - origin).max(ticks_down(now - origin) + 1);
+                    model.insert((tick, token), (at, wheel.set(at, token)));
+                }
+                5..7 => {
+                    if !model.is_empty() {
+                        let nth = random.below(model.len() as u64) as usize;
+                        let key = *model.keys().nth(nth).unwrap();
+                        wheel.cancel(model.remove(&key).unwrap().1);
+                    }
+                }
+                kind => {
+                    now += match wheel.next_wake() {
+                        Some(wake) if kind == 7 => wake.saturating_duration_since(now),
+                        _ => Duration::from_nanos(random.magnitude(46)),
+                    };
+                    wheel.advance(now);
+                    if random.below(3) == 0
+                        && let Some(first) = model.first_entry()
+                    {
+                        wheel.cancel(first.remove().1); // often one that is due, but not yet popped
+                    }
+                    let mut last = 0;
+                    while let Some(token) = wheel.pop_due() {
+                        let (&key, &(at, id)) = model.iter().find(|(key, _)| key.1 == token).unwrap();
+                        assert!(at <= now, "seed {seed}: early");
+                        assert!(key.0 >= last, "seed {seed}: out of order");
+                        last = key.0;
+                        model.remove(&key);
+                        wheel.cancel(id); // dead: does nothing
+                    }
+                    if let Some(((tick, _), _)) = model.first_key_value() {
+                        assert!(*tick > ticks_down(now - origin), "seed {seed}: late");
+                    }
+                }
+            }
+            assert_eq!(wheel.entries.len(), model.len(), "seed {seed}");
+            let first = model.first_key_value().map(|((tick, _), _)| *tick);
+            assert_eq!(wheel.next_wake().is_some(), first.is_some(), "seed {seed}");
+            if let (Some(wake), Some(first)) = (wheel.next_wake(), first) {
+                assert!(ticks_down(wake - origin) <= first, "seed {seed}: would wake too late");
+            }
+        }
+        wheel.advance(now + Duration::from_secs(40 * 24 * 3600));
+        assert_eq!(std::iter::from_fn(|| wheel.pop_due()).count(), model.len(), "seed {seed}");
+        assert_eq!(wheel.next_wake(), None, "seed {seed}");
+    }
+
+    #[test]
+    fn behaves_as_a_sorted_map() {
+        for seed in 0..50 {
+            check(seed, 600);
+        }
+    }
+
+    #[test]
+    fn far_instants_are_bounded() {
+        let origin = Instant::now();
+        let mut wheel = Wheel::new(origin);
+        wheel.set(origin + Duration::from_secs(3_000_000_000), 1);
+        assert!(wheel.next_wake().is_some());
+        wheel.advance(origin + Duration::from_secs(500_000_000));
+        assert_eq!(wheel.pop_due(), None);
+        wheel.advance(origin + Duration::from_secs(600_000_000));
+        assert_eq!(wheel.pop_due(), Some(1));
+    }
+}

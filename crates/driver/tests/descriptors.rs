@@ -1,0 +1,62 @@
+//! Running out of file descriptors: an own process, whose limit can be lowered.
+
+#![allow(clippy::unwrap_used)] // A test may panic; clippy knows only functions marked as such.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use stentor_driver::{
+    Driver, EpollDriver, Event, FILE_FRAME_BYTES_MIN, Frame, ListenOptions, Meter, Options,
+};
+
+/// Turns until `events` have come or `limit` has passed.
+fn events<D: Driver>(driver: &mut D, count: usize, limit: Duration) -> Vec<Event> {
+    let until = Instant::now() + limit;
+    let mut events = Vec::new();
+    while events.len() < count && Instant::now() < until {
+        driver.wait(Some(until.saturating_duration_since(Instant::now()))).unwrap();
+        events.extend(std::iter::from_fn(|| driver.next_event()));
+    }
+    events
+}
+
+fn recovers<D: Driver>(mut driver: D) {
+    let addr = driver.listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+    let before = getrlimit(Resource::Nofile);
+    // What follows this one is free: room for the clients and nothing else.
+    let last = std::fs::File::open("/dev/null").unwrap();
+    let last = u64::try_from(std::os::fd::AsRawFd::as_raw_fd(&last)).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(last + 4), maximum: before.maximum }).unwrap();
+    let clients: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(addr).unwrap()).collect();
+
+    // Frames do without a memfd.
+    let frame = Frame::shared(&[&[7; FILE_FRAME_BYTES_MIN]], &Meter::default());
+    assert!(!frame.is_file() && frame.len() == FILE_FRAME_BYTES_MIN);
+
+    // It fails, says so, and doesn't spin: in 350 ms there is room for four tries.
+    let failed = events(&mut driver, usize::MAX, Duration::from_millis(350));
+    assert!((2..=5).contains(&failed.len()), "{failed:?}");
+    for event in failed {
+        assert!(matches!(event, Event::AcceptFailed(error) if error.raw_os_error() == Some(24)));
+    }
+
+    // With room again it goes on by itself, and has lost nobody.
+    setrlimit(Resource::Nofile, before).unwrap();
+    let mut accepted = Vec::new();
+    while accepted.len() < 3 {
+        accepted.extend(events(&mut driver, 1, Duration::from_secs(10)).into_iter().filter_map(|event| {
+            match event {
+                Event::Accepted { peer, .. } => Some(peer),
+                Event::AcceptFailed(_) => None,
+                other => panic!("{other:?}"),
+            }
+        }));
+    }
+    assert!(clients.iter().all(|client| accepted.contains(&client.local_addr().unwrap())));
+}
+
+/// One test, as the limit is the process's.
+#[test]
+fn a_driver_recovers_from_having_no_descriptors() {
+    recovers(EpollDriver::new(&Options::default()).unwrap());
+}

@@ -1,0 +1,114 @@
+//! One suite for all drivers: each case is written once and run on each of them.
+//!
+//! To add a driver: one line in the list below. To add a case: a function in one of the modules, and its name
+//! in `suite!`.
+
+#![allow(clippy::unwrap_used)] // A test may panic; clippy knows only functions marked as such.
+
+mod clock;
+mod connecting;
+mod ending;
+mod pair;
+mod receiving;
+mod sending;
+
+use pair::Pair;
+use stentor_driver::sim::{self, SimDriver, World};
+use stentor_driver::{Driver, EpollDriver, Options};
+
+/// More than the kernel's buffers of two sockets hold.
+const LARGE_BYTES: usize = 12 << 20;
+
+macro_rules! suite {
+    ($driver:ident, $make:expr, $seeds:expr, [$($group:ident: $($case:ident)*;)*]) => {
+        mod $driver {
+            $(mod $group {
+                $(#[test] fn $case() { crate::run($seeds, $make, crate::$group::$case) })*
+            })*
+        }
+    };
+    ($driver:ident, $make:expr, $seeds:expr) => {
+        suite!($driver, $make, $seeds, [
+            connecting: port_0_picks_one an_address_is_taken_once the_source_address_is_chosen_and_seen
+                ipv6_works an_ipv4_peer_is_one_everywhere a_refused_connection_is_closed
+                what_is_connected_outlives_the_listener a_send_may_precede_the_connection
+                a_connection_begun_can_be_ended many_connect_at_once drivers_share_a_port;
+            sending: echo nothing_is_sent_at_once a_slow_reader_stalls_one_frame a_slow_reader_stalls_bytes
+                a_slow_reader_stalls_a_file thousands_of_frames_leave_in_order
+                thousands_of_frames_stall_and_go_on both_ways_at_once the_next_send_follows_the_last
+                two_sends_at_once_are_a_bug closing_releases_what_is_in_flight;
+            receiving: a_paused_connection_is_not_read a_pause_may_fall_into_the_middle nobody_starves
+                buffers_are_lent_and_used_again a_lent_buffer_can_be_written_to
+                a_connection_moves_with_bytes_unread a_lost_parcel_closes_its_connection
+                a_parcel_crosses_threads;
+            ending: the_end_of_the_peer_is_told_once a_half_closed_peer_can_still_be_sent_to
+                a_pause_delays_the_end finish_sends_what_is_in_flight finish_after_the_peer_is_immediate
+                finish_discards_what_arrives finish_gives_up_on_a_peer_that_never_reads
+                finish_gives_up_on_a_peer_that_never_ends close_tells_the_peer_and_nobody_else a_reset_closes
+                a_reset_reaches_a_paused_connection a_reset_ends_what_is_in_flight
+                a_failed_send_is_told_later a_stale_id_does_nothing;
+            clock: timers_fire_in_order_and_never_early a_cancelled_timer_does_not_fire
+                a_timer_due_can_be_cancelled_in_its_turn a_timer_does_not_prolong_its_turn
+                a_wake_is_told_once another_thread_wakes a_wait_ends_with_its_time;
+        ]);
+    };
+}
+
+/// Runs a case once for each seed, and says which one failed.
+#[allow(clippy::print_stderr)] // It is how a test tells.
+fn run<D: Driver>(seeds: u64, make: impl Fn(u64) -> Pair<D>, case: impl Fn(Pair<D>)) {
+    struct Seed(u64);
+    impl Drop for Seed {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                eprintln!("seed {}", self.0);
+            }
+        }
+    }
+    for seed in 0..seeds {
+        let _shown = Seed(seed);
+        case(make(seed));
+    }
+}
+
+/// Drivers on epoll, with the usual options.
+fn epoll(_seed: u64) -> Pair<EpollDriver> {
+    Pair::new(|| EpollDriver::new(&Options::default()).unwrap(), None, LARGE_BYTES)
+}
+
+/// Drivers on epoll, all of whose limits are met all the time.
+fn epoll_tight(_seed: u64) -> Pair<EpollDriver> {
+    let options =
+        Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
+    Pair::new(|| EpollDriver::new(&options).unwrap(), None, LARGE_BYTES)
+}
+
+suite!(on_epoll, crate::epoll, 1);
+suite!(on_tight_epoll, crate::epoll_tight, 1);
+
+/// Drivers in a simulated network.
+fn sim(seed: u64) -> Pair<SimDriver> {
+    simulated(seed, 4, sim::Options::default())
+}
+
+/// As [`sim`], all of whose limits are met all the time.
+fn sim_tight(seed: u64) -> Pair<SimDriver> {
+    let options = sim::Options {
+        driver: Options { receive_buffer_bytes: 7000, accepts_per_turn: 1, ..Options::default() },
+        segment_bytes_max: 9000,
+        send_buffer_bytes: 8000,
+        receive_buffer_bytes: 6000,
+        ..sim::Options::default()
+    };
+    simulated(seed, 20, options)
+}
+
+fn simulated(seed: u64, times: usize, options: sim::Options) -> Pair<SimDriver> {
+    let large_bytes = (options.send_buffer_bytes + options.receive_buffer_bytes) * times;
+    let world = World::new(seed, options);
+    let clock = world.clone();
+    Pair::new(|| world.driver(), Some(Box::new(move || clock.step())), large_bytes)
+}
+
+suite!(on_sim, crate::sim, 5);
+suite!(on_tight_sim, crate::sim_tight, 5);

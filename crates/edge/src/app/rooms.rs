@@ -1,0 +1,236 @@
+//! `--app rooms`: `stentor.v1`, the JSON messages by which plain clients subscribe and publish.
+//!
+//! docs/protocol.md is the definition. Unknown fields are ignored; what can't be understood is answered
+//! with `error` and changes nothing.
+
+use super::{Application, Context, Envelope, Message};
+use crate::format::json_string;
+use crate::options::Rooms;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use stentor_hub::{
+    Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, SubscribeError, Topic,
+};
+
+/// Longest `id` that is repeated in an answer, in bytes of JSON.
+const ID_BYTES_MAX: usize = 256;
+
+/// The application behind `stentor.v1`.
+#[derive(Debug)]
+pub struct RoomsApp {
+    options: Rooms,
+}
+
+impl RoomsApp {
+    /// With what clients may do.
+    pub fn new(options: Rooms) -> Self {
+        Self { options }
+    }
+}
+
+#[derive(Deserialize)]
+struct Incoming<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(rename = "type", borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    feed: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    room: Option<Cow<'a, str>>,
+    #[serde(default)]
+    epoch: Option<u32>,
+    #[serde(default)]
+    offset: Option<u64>,
+    #[serde(borrow, default)]
+    policy: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    event: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    data: Option<&'a RawValue>,
+}
+
+/// An answer of type `error`.
+struct Refusal {
+    code: &'static str,
+    message: String,
+    /// Whether the same message may succeed later.
+    retry: bool,
+}
+
+fn refusal(code: &'static str, message: impl Into<String>) -> Refusal {
+    Refusal { code, message: message.into(), retry: false }
+}
+
+impl RoomsApp {
+    fn handle(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        incoming: &Incoming<'_>,
+    ) -> Result<(), Refusal> {
+        match &*incoming.kind {
+            "ping" => Ok(()),
+            "subscribe" => {
+                let topic = topic(incoming)?;
+                let since = match (incoming.epoch, incoming.offset) {
+                    (Some(epoch), Some(offset)) => Some(Position { epoch: Epoch(epoch), offset }),
+                    _ => None,
+                };
+                let policy = policy(incoming.policy.as_deref(), &topic)?;
+                ctx.subscribe(session, &topic, policy, since).map_err(|error| match error {
+                    SubscribeError::TooManySubscriptions => refusal(
+                        "too_many_subscriptions",
+                        "this session has as many subscriptions as it may (limits.subscriptions_max)",
+                    ),
+                    SubscribeError::TooManyTopics => Refusal {
+                        code: "too_many_topics",
+                        message: "the server knows as many topics as it may (limits.topics_max)".into(),
+                        retry: true,
+                    },
+                })
+            }
+            "unsubscribe" => {
+                ctx.unsubscribe(session, &topic(incoming)?);
+                Ok(())
+            }
+            "publish" => {
+                let Some(room) = incoming.room.as_deref() else {
+                    return Err(refusal("bad_request", "publish needs \"room\""));
+                };
+                if !self.options.publish {
+                    return Err(refusal(
+                        "not_allowed",
+                        "clients may not publish here; the setting is rooms.publish = true",
+                    ));
+                }
+                let room = Room::plain(room).map_err(|e| refusal("bad_room", e.to_string()))?;
+                let data = incoming.data.map_or("null", RawValue::get);
+                let event = incoming.event.as_deref().map(Into::into);
+                ctx.publish(
+                    &room,
+                    event,
+                    Data::Json(Bytes::copy_from_slice(data.as_bytes())),
+                    Emit::default(),
+                );
+                Ok(())
+            }
+            other => Err(refusal(
+                "unknown_type",
+                format!(
+                    "there is no type {:?}; known are subscribe, unsubscribe, publish, ping",
+                    shortened(other)
+                ),
+            )),
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+fn topic(incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
+    match (&incoming.feed, &incoming.room) {
+        (Some(feed), None) => {
+            Key::parse(feed).map(Topic::Feed).map_err(|e| refusal("bad_key", e.to_string()))
+        }
+        (None, Some(room)) => {
+            Room::plain(room).map(Topic::Room).map_err(|e| refusal("bad_room", e.to_string()))
+        }
+        _ => Err(refusal("bad_request", "name either \"feed\" or \"room\"")),
+    }
+}
+
+fn policy(name: Option<&str>, topic: &Topic) -> Result<Policy, Refusal> {
+    match name {
+        None if matches!(topic, Topic::Feed(_)) => Ok(Policy::Latest),
+        None | Some("queue") => Ok(Policy::Queue),
+        Some("latest") if matches!(topic, Topic::Feed(_)) => Ok(Policy::Latest),
+        Some("drop_oldest") => Ok(Policy::DropOldest),
+        Some(other) => Err(refusal(
+            "bad_policy",
+            format!(
+                "there is no policy {:?} here; known are latest (feeds), queue, drop_oldest",
+                shortened(other)
+            ),
+        )),
+    }
+}
+
+/// `{"type":TYPE[,"id":ID]` and then what follows.
+fn answer(kind: &str, id: Option<&RawValue>, rest: &str) -> String {
+    let id = id.map(RawValue::get).filter(|id| id.len() <= ID_BYTES_MAX);
+    match id {
+        Some(id) => format!(r#"{{"type":"{kind}","id":{id}{rest}}}"#),
+        None => format!(r#"{{"type":"{kind}"{rest}}}"#),
+    }
+}
+
+fn error_answer(id: Option<&RawValue>, refusal: &Refusal) -> String {
+    let message = String::from_utf8(json_string(&refusal.message)).unwrap_or_default();
+    answer(
+        "error",
+        id,
+        &format!(r#","code":"{}","message":{message},"retry":{}"#, refusal.code, refusal.retry),
+    )
+}
+
+impl Application for RoomsApp {
+    fn envelope(&self) -> Envelope {
+        Envelope::V1
+    }
+
+    fn opened(&mut self, ctx: &mut Context<'_>, session: SessionId, envelope: Envelope) {
+        if envelope == Envelope::Raw {
+            return;
+        }
+        let mut hasher = DefaultHasher::new();
+        (ctx.seed, ctx.core, session).hash(&mut hasher);
+        let welcome = format!(
+            r#"{{"type":"welcome","session":"{:016x}","ping_ms":{}}}"#,
+            hasher.finish(),
+            ctx.heartbeat_interval.as_millis()
+        );
+        ctx.send(session, Message::Text(&welcome));
+    }
+
+    fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
+        let parsed = match message {
+            Message::Text(text) => serde_json::from_str::<Incoming<'_>>(text)
+                .map_err(|error| refusal("bad_json", format!("not a message of stentor.v1: {error}"))),
+            Message::Binary(_) => Err(refusal("bad_json", "stentor.v1 is text; this message was binary")),
+        };
+        let id = parsed.as_ref().ok().and_then(|incoming| incoming.id);
+        let result = parsed.and_then(|incoming| self.handle(ctx, session, &incoming));
+        // Who asked for bodies only gets no answers either.
+        if ctx.envelope() == Envelope::Raw {
+            if result.is_err() {
+                ctx.close(session, Disconnect::BadRequest);
+            }
+            return;
+        }
+        match result {
+            Ok(()) => ctx.send(session, Message::Text(&answer("ok", id, ""))),
+            Err(refusal) => ctx.send(session, Message::Text(&error_answer(id, &refusal))),
+        }
+    }
+
+    fn notice(&mut self, ctx: &mut Context<'_>, notice: &Notice) {
+        // A lost feed has been told with `state`.
+        if let Notice::Gap { session, topic } = notice
+            && ctx.envelope() == Envelope::V1
+        {
+            let name = match topic {
+                Topic::Room(room) => room.name(),
+                Topic::Feed(key) => key.as_str(),
+            };
+            let message =
+                format!("the history of {name:?} no longer covers what you asked for: something was missed");
+            ctx.send(*session, Message::Text(&error_answer(None, &refusal("history_gone", message))));
+        }
+    }
+}

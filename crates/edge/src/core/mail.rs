@@ -1,0 +1,171 @@
+//! What cores send each other, and what the control plane sends them.
+
+use super::Core;
+use crate::plane::FeedUpdate;
+use crate::shared::Order;
+use std::net::SocketAddr;
+use stentor_driver::mailbox::{Receiver, Sender};
+use stentor_driver::{ConnId, Driver, Frame, Parcel};
+use stentor_hub::{CoreId, Dispatch, Emit};
+
+/// Messages taken from one mailbox in a turn, so that connections get their turn too.
+const MAIL_PER_TURN: usize = 1_024;
+
+/// One message from core to core.
+pub(crate) enum Mail {
+    /// From shard to shard.
+    Dispatch(Dispatch<Frame>),
+    /// A connection moves, at a request boundary with nothing in flight.
+    Connection(Box<Arrival>),
+}
+
+/// A connection on its way.
+pub(crate) struct Arrival {
+    parcel: Parcel,
+    peer: SocketAddr,
+    /// What was read and not handled.
+    buffer: Vec<u8>,
+}
+
+/// A core's ends of the rings to and from each other core; its own places are empty.
+pub(crate) struct Mailboxes {
+    pub(crate) to: Vec<Option<Sender<Mail>>>,
+    pub(crate) from: Vec<Option<Receiver<Mail>>>,
+}
+
+impl Mailboxes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.from.iter().flatten().all(Receiver::is_empty)
+    }
+}
+
+impl<D: Driver> Core<D> {
+    pub(super) fn take_mail(&mut self) {
+        for from in 0..self.mailboxes.from.len() {
+            for _ in 0..MAIL_PER_TURN {
+                let Some(mail) = self.mailboxes.from[from].as_mut().and_then(Receiver::try_recv) else {
+                    break;
+                };
+                match mail {
+                    Mail::Dispatch(dispatch) => self.hub.handle_dispatch(self.facts.now, from, dispatch),
+                    Mail::Connection(arrival) => {
+                        let Arrival { parcel, peer, buffer } = *arrival;
+                        match self.driver.attach(parcel) {
+                            Ok(conn) => self.begin_http(conn, peer, buffer, false),
+                            Err(error) => {
+                                tracing::warn!(%error, %peer, "a connection was lost between two cores")
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes on what the shard has for other cores. What doesn't fit into a ring stays with the shard,
+    /// and who publishes isn't read from until it has left.
+    pub(super) fn send_mail(&mut self) {
+        let mut waiting = 0;
+        for core in 0..self.mailboxes.to.len() {
+            let Some(sender) = self.mailboxes.to[core].as_mut() else { continue };
+            let outgoing = self.hub.outgoing(core);
+            let mut sent = false;
+            while let Some(dispatch) = outgoing.pop_front() {
+                match sender.try_send(Mail::Dispatch(dispatch)) {
+                    Ok(()) => sent = true,
+                    Err(Mail::Dispatch(dispatch)) => {
+                        outgoing.push_front(dispatch);
+                        break;
+                    }
+                    Err(Mail::Connection(_)) => break,
+                }
+            }
+            waiting += outgoing.len();
+            if sent {
+                sender.flush();
+            }
+        }
+        self.metrics().mailbox_overflow.set(waiting as u64);
+        self.mail_waits = waiting > 0;
+        if !self.is_congested() {
+            for conn in std::mem::take(&mut self.waiting_for_cores) {
+                let Some(conn) = self.table.index_of(conn).and_then(|index| self.table.get_mut(index)) else {
+                    continue;
+                };
+                conn.paused_for_cores = false;
+                if !conn.paused_for_replies {
+                    self.driver.resume(conn.id);
+                }
+            }
+        }
+    }
+
+    /// Stops reading from a connection that has published more than other cores take in.
+    pub(super) fn hold_if_congested(&mut self, index: usize) {
+        if self.is_congested()
+            && let Some(conn) = self.table.get_mut(index)
+            && !conn.paused_for_cores
+        {
+            conn.paused_for_cores = true;
+            self.driver.pause(conn.id);
+            self.waiting_for_cores.push(conn.id);
+        }
+    }
+
+    /// Whether another core is behind by more than a ring.
+    pub(super) fn is_congested(&mut self) -> bool {
+        let ring = self.shared.options.limits.mailbox_messages_max;
+        (0..self.mailboxes.to.len()).any(|core| self.hub.outgoing(core).len() > ring)
+    }
+
+    pub(super) fn take_orders(&mut self) {
+        let core = self.facts.core;
+        // While other cores are behind, the control plane waits as publishing connections do.
+        if self.is_congested() {
+            return;
+        }
+        let shared = self.shared.clone();
+        let Some(orders) = shared.inboxes[core].take() else { return };
+        for order in orders {
+            match order {
+                Order::Publish(message) => {
+                    let (room, event, data) = (message.room, message.event, message.data);
+                    self.hub.handle_publish(self.facts.now, &room, event, data, Emit::default());
+                }
+                Order::Feed(key, FeedUpdate::Document(document)) => {
+                    self.hub.handle_document(&key, stentor_hub::FeedState::Live, document);
+                }
+                Order::Feed(key, FeedUpdate::State { state, reason }) => {
+                    self.hub.handle_state(&key, state, reason)
+                }
+                Order::Feed(key, FeedUpdate::Forget) => self.hub.handle_forget(&key),
+            }
+        }
+        shared.control.space();
+    }
+
+    /// Moves a connection to another core. Where that can't be, it begins anew on this one, to stay.
+    pub(super) fn hand_over(&mut self, conn: ConnId, peer: SocketAddr, buffer: Vec<u8>, core: CoreId) {
+        let Some(sender) = self.mailboxes.to.get_mut(core).and_then(Option::as_mut) else {
+            return self.begin_http(conn, peer, buffer, true);
+        };
+        let Some(parcel) = self.driver.detach(conn) else {
+            return self.begin_http(conn, peer, buffer, true);
+        };
+        match sender.try_send(Mail::Connection(Box::new(Arrival { parcel, peer, buffer }))) {
+            Ok(()) => {
+                sender.flush();
+                self.metrics().handed_over.add(1);
+            }
+            Err(Mail::Connection(arrival)) => {
+                // No room in the ring: slower here, but right.
+                let Arrival { parcel, peer, buffer } = *arrival;
+                match self.driver.attach(parcel) {
+                    Ok(conn) => self.begin_http(conn, peer, buffer, true),
+                    Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two cores"),
+                }
+            }
+            Err(Mail::Dispatch(_)) => {}
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Which route a request takes, and the answers that HTTP clients get.
+
+use crate::options::StaticRoute;
+use stentor_driver::Frame;
+use stentor_hub::{Body, FeedState, Hub, Key, KeyError, Position, SessionId};
+use stentor_wire::http1::{self, Request};
+
+use super::table::Waiting;
+use crate::format::Formats;
+
+/// Where a request goes.
+pub(super) enum Route {
+    /// `/healthz`
+    Health,
+    /// A page, by its place in the options.
+    Static(usize),
+    /// `/ws`: the application's; `/ws/KEY`: one feed, bodies only.
+    Socket(Option<Key>),
+    /// `/feed/KEY`
+    Feed(Key),
+    /// A path that should have a key, and hasn't.
+    BadKey(KeyError),
+    Unknown,
+}
+
+pub(super) fn route(path: &str, pages: &[StaticRoute]) -> Route {
+    if let Some(page) = pages.iter().position(|page| page.path == path) {
+        return Route::Static(page);
+    }
+    let with_key = |rest: &str, then: fn(Key) -> Route| match key_of_path(rest) {
+        Ok(key) => then(key),
+        Err(error) => Route::BadKey(error),
+    };
+    match path {
+        "/healthz" => Route::Health,
+        "/ws" | "/ws/" => Route::Socket(None),
+        _ => match (path.strip_prefix("/ws/"), path.strip_prefix("/feed/")) {
+            (Some(rest), _) => with_key(rest, |key| Route::Socket(Some(key))),
+            (_, Some(rest)) => with_key(rest, Route::Feed),
+            _ => Route::Unknown,
+        },
+    }
+}
+
+/// A key in a path: decoded once, and an encoded slash is refused, because proxies disagree on what it
+/// means.
+fn key_of_path(encoded: &str) -> Result<Key, KeyError> {
+    if let Some(at) = encoded.to_ascii_lowercase().find("%2f") {
+        return Err(KeyError::Character(at));
+    }
+    match http1::percent_decode(encoded) {
+        Ok(text) => Key::parse(&text),
+        Err(_) => Err(KeyError::Character(encoded.find('%').unwrap_or(0))),
+    }
+}
+
+/// What a client asks for in the query of a handshake.
+#[derive(Default)]
+pub(super) struct Wishes {
+    pub(super) feeds: Vec<Key>,
+    pub(super) raw: bool,
+}
+
+/// Reads `feed`, `resourceId` and `format`. In a query `%2F` is how clients' libraries write a slash, so
+/// it is one.
+pub(super) fn wishes(query: &str) -> Result<Wishes, KeyError> {
+    let mut wishes = Wishes::default();
+    for (name, value) in http1::query_pairs(query) {
+        match &*name {
+            "feed" | "resourceId" => wishes.feeds.push(Key::parse(&value)?),
+            "format" => wishes.raw = value == "raw",
+            _ => {}
+        }
+    }
+    Ok(wishes)
+}
+
+/// An answer with a short text.
+pub(super) fn text(out: &mut Vec<u8>, status: u16, extra: &[(&str, &str)], keep_alive: bool, text: &str) {
+    answer(out, status, "text/plain; charset=utf-8", extra, keep_alive, text.as_bytes(), false);
+}
+
+/// An answer with a body that is there already.
+pub(super) fn answer(
+    out: &mut Vec<u8>,
+    status: u16,
+    content_type: &str,
+    extra: &[(&str, &str)],
+    keep_alive: bool,
+    body: &[u8],
+    head_only: bool,
+) {
+    write_head(out, status, content_type, extra, keep_alive, body.len());
+    if !head_only {
+        out.extend_from_slice(body);
+    }
+}
+
+fn write_head(
+    out: &mut Vec<u8>,
+    status: u16,
+    content_type: &str,
+    extra: &[(&str, &str)],
+    keep_alive: bool,
+    len: usize,
+) {
+    let length = len.to_string();
+    let mut headers: Vec<(&str, &str)> = Vec::with_capacity(extra.len() + 4);
+    if status != 304 {
+        headers.push(("Content-Type", content_type));
+        headers.push(("Content-Length", &length));
+    }
+    // Nothing is guessed from content: a document is never run as a script.
+    headers.push(("X-Content-Type-Options", "nosniff"));
+    headers.push(("Connection", if keep_alive { "keep-alive" } else { "close" }));
+    headers.extend_from_slice(extra);
+    http1::write_response_head(out, status, &headers);
+}
+
+/// The headers by which a page of another origin may read the answer.
+pub(super) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
+    match origin {
+        Some(origin) => vec![("Access-Control-Allow-Origin", origin), ("Vary", "Origin")],
+        None => vec![("Vary", "Origin")],
+    }
+}
+
+/// The entity tag of a version.
+fn etag(position: Position) -> String {
+    format!("\"{}-{}\"", position.epoch.0, position.offset)
+}
+
+/// Whether an `If-None-Match` names a tag (RFC 9110, 13.1.2, weak comparison).
+fn names(if_none_match: &str, tag: &str) -> bool {
+    if_none_match.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag)
+}
+
+impl Waiting {
+    pub(super) fn new(key: Key, request: &Request<'_>) -> Self {
+        Self {
+            key,
+            head_only: request.method() == "HEAD",
+            keep_alive: request.keep_alive(),
+            if_none_match: request.header_str("if-none-match").map(str::to_owned),
+            origin: request.header_str("origin").map(str::to_owned),
+            answered: false,
+        }
+    }
+
+    /// Answers with what the session is owed, if that is an answer.
+    pub(super) fn answer(&mut self, session: SessionId, hub: &mut Hub<Formats>, frames: &mut Vec<Frame>) {
+        while !self.answered && hub.is_owed(session) {
+            let mut taken = 0;
+            hub.take(session, 0, 1, |publication, frame| {
+                taken += 1;
+                match publication.body() {
+                    Body::Snapshot { position, document, .. } => {
+                        self.answered = true;
+                        let tag = etag(*position);
+                        let mut extra = cors(self.origin.as_deref());
+                        extra.extend([("ETag", &*tag), ("Cache-Control", "no-cache")]);
+                        let unchanged = self.if_none_match.as_deref().is_some_and(|list| names(list, &tag));
+                        let status = if unchanged { 304 } else { 200 };
+                        let mut head = Vec::with_capacity(256);
+                        let len = document.body.len();
+                        write_head(&mut head, status, &document.content_type, &extra, self.keep_alive, len);
+                        frames.push(Frame::owned(head));
+                        if !self.head_only && !unchanged && len > 0 {
+                            frames.push(frame.clone());
+                        }
+                    }
+                    Body::State { state: FeedState::Lost, reason, .. } => self.fail(404, reason, frames),
+                    // Stale without a document: one may still come in time.
+                    Body::State { .. } | Body::Message { .. } => {}
+                }
+            });
+            if taken == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Answers with an error.
+    pub(super) fn fail(&mut self, status: u16, reason: &str, frames: &mut Vec<Frame>) {
+        self.answered = true;
+        let mut out = Vec::with_capacity(256);
+        let mut extra = cors(self.origin.as_deref());
+        extra.push(("Cache-Control", "no-store"));
+        let body = format!("{reason}\n");
+        answer(
+            &mut out,
+            status,
+            "text/plain; charset=utf-8",
+            &extra,
+            self.keep_alive,
+            body.as_bytes(),
+            self.head_only,
+        );
+        frames.push(Frame::owned(out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes() {
+        fn check(path: &str, expect: &str) {
+            let page = StaticRoute { path: "/".into(), content_type: "text/html".into(), body: [].into() };
+            let got = match route(path, &[page]) {
+                Route::Health => "health".to_owned(),
+                Route::Static(n) => format!("page {n}"),
+                Route::Socket(None) => "socket".to_owned(),
+                Route::Socket(Some(key)) => format!("socket {key}"),
+                Route::Feed(key) => format!("feed {key}"),
+                Route::BadKey(error) => format!("{error:?}"),
+                Route::Unknown => "unknown".to_owned(),
+            };
+            assert_eq!(got, expect, "{path}");
+        }
+        check("/", "page 0");
+        check("/healthz", "health");
+        check("/ws", "socket");
+        check("/ws/matches/8", "socket matches/8");
+        check("/ws/a%20b", "Character(1)");
+        check("/ws/a%2Fb", "Character(1)");
+        check("/ws/a%252fb", "Character(1)");
+        check("/ws/%zz", "Character(0)");
+        check("/feed/x%2Dy", "feed x-y");
+        check("/feed/../admin", "DotSegment");
+        check("/feed/%2e%2e/admin", "DotSegment");
+        check("/feed/", "Empty");
+        check("/wsx", "unknown");
+    }
+
+    #[test]
+    fn entity_tags() {
+        assert!(
+            names("\"1-2\"", "\"1-2\"") && names("\"0-1\", W/\"1-2\"", "\"1-2\"") && names("*", "\"1-2\"")
+        );
+        assert!(!names("\"1-20\"", "\"1-2\""));
+    }
+}

@@ -1,0 +1,129 @@
+//! Figures of the data plane: each core writes its own, anybody reads them.
+
+use crate::format::Formats;
+use crate::plane::{Metric, MetricKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use stentor_hub::{Disconnect, Hub};
+
+/// A figure written by one thread.
+#[derive(Debug, Default)]
+pub(crate) struct Figure(AtomicU64);
+
+impl Figure {
+    /// Only the core that owns the figure writes it, so that no atomic addition is needed.
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! figures {
+    ($($(#[doc = $help:literal])+ $name:ident: $kind:ident = $metric:literal,)*) => {
+        /// One core's figures.
+        #[derive(Default)]
+        pub(crate) struct CoreMetrics {
+            $($(#[doc = $help])+ pub(crate) $name: Figure,)*
+            pub(crate) disconnects: [Figure; Disconnect::ALL.len()],
+        }
+
+        /// All cores' figures, by core.
+        pub(crate) fn collect(cores: &[CoreMetrics]) -> Vec<Metric> {
+            let mut all = vec![$(Metric {
+                name: $metric,
+                help: concat!($($help),+).trim(),
+                kind: MetricKind::$kind,
+                samples: cores
+                    .iter()
+                    .enumerate()
+                    .map(|(core, figures)| (vec![("core", core.to_string())], figures.$name.value()))
+                    .collect(),
+            },)*];
+            all.push(Metric {
+                name: "disconnects",
+                help: "Sessions ended by the server, by reason.",
+                kind: MetricKind::Counter,
+                samples: Disconnect::ALL
+                    .iter()
+                    .map(|why| {
+                        let sum = cores.iter().map(|figures| figures.disconnects[*why as usize].value()).sum();
+                        (vec![("reason", why.name().to_owned())], sum)
+                    })
+                    .collect(),
+            });
+            all
+        }
+    };
+}
+
+figures! {
+    /// Connections that are open.
+    connections: Gauge = "connections",
+    /// Sessions that are open.
+    sessions: Gauge = "sessions",
+    /// Topics that the core knows.
+    topics: Gauge = "topics",
+    /// Connections accepted.
+    accepted: Counter = "connections_accepted",
+    /// Connections closed at once: over connections_max, or the kernel is short of socket memory.
+    refused: Counter = "connections_refused",
+    /// Attempts to accept that failed, for want of descriptors or memory.
+    accept_errors: Counter = "accept_errors",
+    /// Connections handed to another core.
+    handed_over: Counter = "connections_handed_over",
+    /// HTTP requests answered, upgrades included.
+    requests: Counter = "http_requests",
+    /// HTTP requests answered with a status of 400 or above.
+    request_errors: Counter = "http_request_errors",
+    /// Requests refused because of their Origin.
+    origins_refused: Counter = "origins_refused",
+    /// Messages received from clients.
+    messages: Counter = "messages_received",
+    /// Bytes received from clients.
+    received_bytes: Counter = "received_bytes",
+    /// WebSocket connections closed because the client broke the protocol or a limit.
+    protocol_errors: Counter = "protocol_errors",
+    /// Publications times sessions that they were for.
+    due: Counter = "deliveries_due",
+    /// Deliveries taken by the kernel.
+    sent: Counter = "deliveries_sent",
+    /// Deliveries left out: volatile, or pushed out of a full outbox.
+    dropped: Counter = "deliveries_dropped",
+    /// Deliveries replaced by a newer version.
+    conflated: Counter = "deliveries_conflated",
+    /// Deliveries that wait or are in flight.
+    owed: Gauge = "deliveries_owed",
+    /// Deliveries owed to sessions when they ended.
+    abandoned: Counter = "deliveries_abandoned",
+    /// Encoded bytes owed under byte-limited policies; shared frames count each time.
+    owed_bytes: Gauge = "owed_bytes",
+    /// Messages for other cores that didn't fit into a ring.
+    mailbox_overflow: Gauge = "mailbox_overflow_messages",
+    /// Connections not read from until other cores have caught up.
+    held: Gauge = "connections_held",
+    /// Times that the process was over its memory budget when looked at.
+    overloads: Counter = "memory_overloads",
+}
+
+impl CoreMetrics {
+    pub(crate) fn record(&self, hub: &Hub<Formats>, connections: usize, held: usize) {
+        let counters = hub.counters();
+        self.connections.set(connections as u64);
+        self.sessions.set(hub.sessions() as u64);
+        self.topics.set(hub.topics() as u64);
+        self.due.set(counters.due);
+        self.sent.set(counters.sent);
+        self.dropped.set(counters.dropped);
+        self.conflated.set(counters.conflated);
+        self.owed.set(counters.owed);
+        self.abandoned.set(counters.abandoned);
+        self.owed_bytes.set(hub.owed_bytes() as u64);
+        self.held.set(held as u64);
+    }
+}

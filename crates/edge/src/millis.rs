@@ -1,0 +1,48 @@
+//! Milliseconds since a core started, in four bytes: what an idle connection remembers of time.
+//!
+//! They wrap around after 49 days, so only differences mean something, and only within 24 days. What a
+//! connection remembers is never older than its last heartbeat.
+
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Millis(u32);
+
+impl Millis {
+    pub(crate) fn at(start: Instant, now: Instant) -> Self {
+        Self(now.saturating_duration_since(start).as_millis() as u32)
+    }
+
+    pub(crate) fn after(self, duration: Duration) -> Self {
+        let step = u32::try_from(duration.as_millis()).unwrap_or(u32::MAX).min(i32::MAX as u32);
+        Self(self.0.wrapping_add(step))
+    }
+
+    /// How long until `self`, from `now`; zero where it has passed.
+    pub(crate) fn from(self, now: Self) -> Duration {
+        Duration::from_millis((self.0.wrapping_sub(now.0) as i32).max(0) as u64)
+    }
+
+    pub(crate) fn is_before(self, other: Self) -> bool {
+        (self.0.wrapping_sub(other.0) as i32) < 0
+    }
+
+    pub(crate) fn earlier(self, other: Self) -> Self {
+        if other.is_before(self) { other } else { self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_survive_the_wrap() {
+        let early = Millis(u32::MAX - 5);
+        let late = early.after(Duration::from_millis(10));
+        assert!(early.is_before(late) && !late.is_before(early));
+        assert_eq!(late.from(early), Duration::from_millis(10));
+        assert_eq!(early.from(late), Duration::ZERO);
+        assert_eq!(early.earlier(late), early);
+    }
+}

@@ -1,0 +1,248 @@
+//! A node: its cores, each on a thread.
+
+use crate::app::{Application, Chat, Echo, RoomsApp};
+use crate::core::{Core, Mailboxes};
+use crate::options::{App, Options};
+use crate::plane::{ControlPlane, DataPlane};
+use crate::shared::Shared;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use stentor_driver::mailbox;
+use stentor_driver::{Driver, EpollDriver, ListenOptions, Waker};
+use stentor_hub::{CORES_MAX, CoreId, Room};
+
+/// Makes the application of a core.
+pub type AppFactory = Arc<dyn Fn(CoreId) -> Box<dyn Application> + Send + Sync>;
+
+/// Which driver to use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DriverChoice {
+    /// The best that works.
+    #[default]
+    Auto,
+    /// io_uring or nothing.
+    IoUring,
+    /// epoll.
+    Epoll,
+}
+
+/// Why a node can't start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The address to listen at can't be had.
+    Listen(SocketAddr, io::Error),
+    /// The driver that was asked for doesn't work here.
+    Driver(String),
+    /// A thread or descriptor couldn't be had.
+    Io(io::Error),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Listen(addr, error) => write!(f, "can't listen at {addr}: {error}"),
+            Self::Driver(why) => f.write_str(why),
+            Self::Io(error) => write!(f, "can't start: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// What a node has become at its start, for the log.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// Threads of the data plane.
+    pub cores: usize,
+    /// The driver's name.
+    pub driver: &'static str,
+    /// Why it isn't io_uring, where nobody asked for another.
+    pub fallback_reason: Option<String>,
+}
+
+/// The data plane of a process.
+pub struct Node {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    started: Started,
+}
+
+/// A ring from each core to each other one.
+fn connect_all(wakers: &[Waker], messages_max: usize) -> Vec<Mailboxes> {
+    let cores = wakers.len();
+    let empty =
+        || Mailboxes { to: (0..cores).map(|_| None).collect(), from: (0..cores).map(|_| None).collect() };
+    let mut all: Vec<Mailboxes> = (0..cores).map(|_| empty()).collect();
+    for from in 0..cores {
+        for to in (0..cores).filter(|to| *to != from) {
+            let (sender, receiver) = mailbox::channel(messages_max, wakers[to].clone());
+            all[from].to[to] = Some(sender);
+            all[to].from[from] = Some(receiver);
+        }
+    }
+    all
+}
+
+/// The cores of a node over drivers of the caller's, all on the caller's thread: for simulations. Each
+/// driver listens already; the caller runs [`Core::turn`] of each.
+pub fn simulated<D: Driver>(
+    options: Options,
+    seed: [u64; 2],
+    control: Arc<dyn ControlPlane>,
+    drivers: Vec<D>,
+) -> (Vec<Core<D>>, Arc<dyn DataPlane>) {
+    let app = built_in(&options);
+    let shared = Arc::new(Shared::new(options, drivers.len(), seed, control));
+    let wakers: Vec<Waker> = drivers.iter().map(Driver::waker).collect();
+    let mailboxes = connect_all(&wakers, shared.options.limits.mailbox_messages_max);
+    let cores = drivers
+        .into_iter()
+        .zip(mailboxes)
+        .enumerate()
+        .map(|(core, (driver, mailboxes))| {
+            shared.inboxes[core].connect(driver.waker());
+            Core::new(driver, core, shared.clone(), mailboxes, app(core))
+        })
+        .collect();
+    (cores, shared)
+}
+
+/// The built-in application that the options name.
+fn built_in(options: &Options) -> AppFactory {
+    let (app, rooms) = (options.app, options.rooms.clone());
+    Arc::new(move |_| match app {
+        App::Echo => Box::new(Echo),
+        App::Chat => match Room::plain("chat") {
+            Ok(room) => Box::new(Chat::new(room)),
+            Err(_) => Box::new(Echo),
+        },
+        App::Rooms => Box::new(RoomsApp::new(rooms.clone())),
+    })
+}
+
+impl Node {
+    /// Opens the listeners and starts the cores, with the built-in application that the options name, or
+    /// another one.
+    pub fn start(
+        options: Options,
+        choice: DriverChoice,
+        control: Arc<dyn ControlPlane>,
+        app: Option<AppFactory>,
+    ) -> Result<Self, StartError> {
+        let app = app.unwrap_or_else(|| built_in(&options));
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = if options.cores == 0 { processors } else { options.cores }.min(CORES_MAX);
+        let mut seed = [0; 2];
+        for word in &mut seed {
+            *word = getrandom::u64().map_err(|error| StartError::Io(io::Error::other(error)))?;
+        }
+        let probe = stentor_driver::probe();
+        if choice == DriverChoice::IoUring {
+            let why = probe.fallback_reason.unwrap_or_default();
+            return Err(StartError::Driver(format!("--driver io_uring: io_uring doesn't work here: {why}")));
+        }
+        let fallback_reason = (choice == DriverChoice::Auto).then_some(probe.fallback_reason).flatten();
+        let shared = Arc::new(Shared::new(options, cores, seed, control));
+        Self::run(
+            shared,
+            app,
+            || EpollDriver::new(&stentor_driver::Options::default()),
+            "epoll",
+            fallback_reason,
+        )
+    }
+
+    fn run<D: Driver + 'static>(
+        shared: Arc<Shared>,
+        app: AppFactory,
+        make: impl Fn() -> io::Result<D> + Clone + Send + 'static,
+        driver: &'static str,
+        fallback_reason: Option<String>,
+    ) -> Result<Self, StartError> {
+        let cores = shared.cores;
+        let mut addr = shared.options.listen;
+        let (ready, readies) = mpsc::channel();
+        let mut threads = Vec::with_capacity(cores);
+        let mut wakers = Vec::with_capacity(cores);
+        let mut go = Vec::with_capacity(cores);
+        // A driver belongs to the thread that makes it. Each thread makes its own and listens, then all
+        // get their mailboxes, so that the first connection finds everybody there.
+        for core in 0..cores {
+            let (mail, mails) = mpsc::channel();
+            go.push(mail);
+            let (shared, app, make, ready) = (shared.clone(), app.clone(), make.clone(), ready.clone());
+            let thread = std::thread::Builder::new().name(format!("core-{core}")).spawn(move || {
+                let opened = make().map_err(StartError::Io).and_then(|mut driver| {
+                    let bound = driver
+                        .listen(addr, &ListenOptions::default())
+                        .map_err(|error| StartError::Listen(addr, error))?;
+                    Ok((driver, bound))
+                });
+                let driver = match opened {
+                    Ok((driver, bound)) => {
+                        shared.inboxes[core].connect(driver.waker());
+                        if ready.send(Ok((bound, driver.waker()))).is_err() {
+                            return;
+                        }
+                        driver
+                    }
+                    Err(error) => {
+                        // Nobody listens only where the start has failed already.
+                        let _ = ready.send(Err(error));
+                        return;
+                    }
+                };
+                drop(ready);
+                let Ok(mailboxes) = mails.recv() else { return };
+                let mut core_loop = Core::new(driver, core, shared, mailboxes, app(core));
+                if let Err(error) = core_loop.run() {
+                    tracing::error!(core, %error, "a core of the data plane has failed; the process ends");
+                    std::process::exit(70);
+                }
+            });
+            threads.push(thread.map_err(StartError::Io)?);
+            // One after the other, so that port 0 becomes the port that the first one got.
+            match readies.recv() {
+                Ok(Ok((bound, waker))) => {
+                    addr = bound;
+                    wakers.push(waker);
+                }
+                Ok(Err(error)) => return Err(error),
+                Err(_) => return Err(StartError::Io(io::Error::other("a core's thread ended at its start"))),
+            }
+        }
+        for (go, mailboxes) in
+            go.into_iter().zip(connect_all(&wakers, shared.options.limits.mailbox_messages_max))
+        {
+            if go.send(mailboxes).is_err() {
+                return Err(StartError::Io(io::Error::other("a core's thread ended at its start")));
+            }
+        }
+        Ok(Self { shared, threads, started: Started { addr, cores, driver, fallback_reason } })
+    }
+
+    /// What it has become.
+    pub fn started(&self) -> &Started {
+        &self.started
+    }
+
+    /// The control plane's handle.
+    pub fn plane(&self) -> Arc<dyn DataPlane> {
+        self.shared.clone()
+    }
+
+    /// Waits until the node is drained.
+    pub fn join(self) {
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a core of the data plane has panicked");
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What the data plane can be told.
+
+use crate::origin::Origins;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_hub::HistoryLimits;
+
+/// The built-in applications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum App {
+    /// What a client sends comes back to it.
+    Echo,
+    /// What a client sends goes to everybody, the sender included.
+    Chat,
+    /// `stentor.v1`: feeds and rooms (docs/protocol.md).
+    #[default]
+    Rooms,
+}
+
+/// Bounds on what clients can make the server do. Each is enforced per connection unless it says
+/// otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a message, before and after inflating.
+    pub message_bytes_max: usize,
+    /// Fragments of a message (Autobahn 9.3 needs 65,536).
+    pub fragments_max: u32,
+    /// From a message's first byte to its last.
+    pub message_time_max: Duration,
+    /// Bytes of a request's head.
+    pub head_bytes_max: usize,
+    /// Headers of a request.
+    pub headers_max: usize,
+    /// From a request's first byte, or the connection's start, to the end of the head.
+    pub head_time_max: Duration,
+    /// Bytes of a request's body that are read and thrown away on routes that take none.
+    pub body_bytes_max: usize,
+    /// Silence of an HTTP connection between two requests.
+    pub idle_time_max: Duration,
+    /// From a request to what it waits for: a document, or an application's answer.
+    pub wait_time_max: Duration,
+    /// From the server's decision to close to the end of the connection.
+    pub close_time_max: Duration,
+    /// Encoded bytes that a session may be owed under the policies `queue` and `drop_oldest`.
+    pub outbox_bytes_max: usize,
+    /// Bytes of answers to a client that doesn't read them, before its messages are no longer read.
+    pub replies_bytes_max: usize,
+    /// Topics that a session may be subscribed to.
+    pub subscriptions_max: usize,
+    /// Topics that a core may know of.
+    pub topics_max: usize,
+    /// Connections of the process.
+    pub connections_max: usize,
+    /// Distinct live bytes of the process: frames, history, documents. Beyond it history is forgotten, then
+    /// the slowest sessions end.
+    pub memory_bytes_max: usize,
+    /// Messages of the control plane that wait for a core.
+    pub inbox_messages_max: usize,
+    /// Bytes of messages of the control plane that wait for a core.
+    pub inbox_bytes_max: usize,
+    /// Messages between each two cores that wait in their ring; what is beyond stays with the sender.
+    pub mailbox_messages_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 1_000_000,
+            fragments_max: 131_072,
+            message_time_max: Duration::from_secs(30),
+            head_bytes_max: 16 * 1024,
+            headers_max: 64,
+            head_time_max: Duration::from_secs(10),
+            body_bytes_max: 64 * 1024,
+            idle_time_max: Duration::from_secs(75),
+            wait_time_max: Duration::from_secs(10),
+            close_time_max: Duration::from_secs(5),
+            outbox_bytes_max: 1 << 20,
+            replies_bytes_max: 64 * 1024,
+            subscriptions_max: 1_000,
+            topics_max: 1_000_000,
+            connections_max: 1_000_000,
+            memory_bytes_max: 1 << 30,
+            inbox_messages_max: 16_384,
+            inbox_bytes_max: 64 << 20,
+            mailbox_messages_max: 4_096,
+        }
+    }
+}
+
+/// When a silent client is asked whether it is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Silence before a ping.
+    pub interval: Duration,
+    /// From when the ping reached the kernel to the end of the session. Received bytes and progress of what
+    /// is sent count as life, so that slow is not dead.
+    pub timeout: Duration,
+}
+
+impl Default for Heartbeat {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(25), timeout: Duration::from_secs(20) }
+    }
+}
+
+/// How messages are compressed for clients that offer it (RFC 7692, never with context takeover).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deflate {
+    /// Whether offers are accepted at all.
+    pub enabled: bool,
+    /// 1 (fast) to 9 (small).
+    pub level: u8,
+    /// Payloads below this leave as they are.
+    pub bytes_min: usize,
+}
+
+impl Default for Deflate {
+    fn default() -> Self {
+        Self { enabled: true, level: 5, bytes_min: 512 }
+    }
+}
+
+/// A page or file that is served as it is.
+#[derive(Clone, Debug)]
+pub struct StaticRoute {
+    /// The whole path, beginning with `/`.
+    pub path: String,
+    /// The media type.
+    pub content_type: String,
+    /// The content.
+    pub body: Arc<[u8]>,
+}
+
+/// What the application `rooms` lets clients do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rooms {
+    /// Whether clients may publish.
+    pub publish: bool,
+    /// Which rooms keep history: by the longest matching prefix of the name.
+    pub history: Vec<(String, HistoryLimits)>,
+}
+
+/// Everything that the data plane can be told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where clients connect. Port 0 picks one.
+    pub listen: SocketAddr,
+    /// Threads of the data plane; 0 means as many as the machine has processors.
+    pub cores: usize,
+    /// Which built-in application runs.
+    pub app: App,
+    /// Which pages may connect.
+    pub origins: Origins,
+    /// Bounds.
+    pub limits: Limits,
+    /// Heartbeats.
+    pub heartbeat: Heartbeat,
+    /// Compression.
+    pub deflate: Deflate,
+    /// The application `rooms`.
+    pub rooms: Rooms,
+    /// Pages.
+    pub routes: Vec<StaticRoute>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
+            cores: 0,
+            app: App::default(),
+            origins: Origins::default(),
+            limits: Limits::default(),
+            heartbeat: Heartbeat::default(),
+            deflate: Deflate::default(),
+            rooms: Rooms::default(),
+            routes: Vec::new(),
+        }
+    }
+}

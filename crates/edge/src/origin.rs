@@ -1,0 +1,183 @@
+//! Which pages may connect: one list for all protocols.
+//!
+//! A browser sends the `Origin` of the page with each WebSocket handshake and cross-origin request; other
+//! clients send none. Allowed are: no `Origin`, the same host and port as the request's own, and what the
+//! list names. Names are compared whole or by label, never by text within them, so that
+//! `https://evilexample.com` is not `https://*.example.com` (CVE-2022-42975).
+
+use std::fmt;
+
+/// The list of allowed origins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origins {
+    any: bool,
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    scheme: String,
+    /// Whether the host begins with `*.`: any number of labels before it, at least one.
+    wildcard: bool,
+    host: String,
+    port: Option<u16>,
+}
+
+/// Why a text is no pattern for origins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatternError(String);
+
+impl fmt::Display for PatternError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no origin: write \"https://example.com\", \"https://*.example.com\", with \":PORT\" where it isn't \
+             the scheme's own, or \"*\" for any",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for PatternError {}
+
+/// An origin, taken apart. `null` and anything that isn't `scheme://host[:port]` is none.
+struct Parsed<'a> {
+    scheme: &'a str,
+    host: &'a str,
+    port: Option<u16>,
+}
+
+fn parse(origin: &str) -> Option<Parsed<'_>> {
+    let (scheme, rest) = origin.split_once("://")?;
+    let (host, port) = split_port(rest)?;
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    let bracketed = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
+    let fits = if bracketed {
+        host[1..host.len() - 1].bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.')
+    } else {
+        !host.is_empty() && host.bytes().all(plain)
+    };
+    let scheme_fits =
+        !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    (fits && scheme_fits).then_some(Parsed { scheme, host, port: port.or(default_port(scheme)) })
+}
+
+fn default_port(scheme: &str) -> Option<u16> {
+    if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("ws") {
+        Some(80)
+    } else if scheme.eq_ignore_ascii_case("https") || scheme.eq_ignore_ascii_case("wss") {
+        Some(443)
+    } else {
+        None
+    }
+}
+
+fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
+    let after_bracket = authority.rfind(']').map_or(0, |at| at + 1);
+    match authority[after_bracket..].find(':') {
+        Some(at) => {
+            let (host, port) = authority.split_at(after_bracket + at);
+            Some((host, Some(port[1..].parse().ok()?)))
+        }
+        None => Some((authority, None)),
+    }
+}
+
+impl Origins {
+    /// Reads a list of patterns: `scheme://host[:port]`, the host with `*.` in front for all hosts below
+    /// it, or `*` for any origin at all.
+    pub fn parse(patterns: &[impl AsRef<str>]) -> Result<Self, PatternError> {
+        let mut origins = Self::default();
+        for pattern in patterns {
+            let text = pattern.as_ref();
+            if text == "*" {
+                origins.any = true;
+                continue;
+            }
+            let bare = text.replacen("://*.", "://", 1);
+            let parsed = parse(&bare).ok_or_else(|| PatternError(text.to_owned()))?;
+            origins.patterns.push(Pattern {
+                scheme: parsed.scheme.to_ascii_lowercase(),
+                wildcard: bare != text,
+                host: parsed.host.to_ascii_lowercase(),
+                port: parsed.port,
+            });
+        }
+        Ok(origins)
+    }
+
+    /// Whether a request with this `Origin`, sent to `host` (the `Host` header), is allowed.
+    pub fn allow(&self, origin: Option<&str>, host: &str) -> bool {
+        let Some(origin) = origin else { return true };
+        if self.any {
+            return true;
+        }
+        let Some(origin) = parse(origin) else { return false };
+        let same_host = split_port(host).is_some_and(|(name, port)| {
+            name.eq_ignore_ascii_case(origin.host) && port.or(default_port(origin.scheme)) == origin.port
+        });
+        same_host || self.patterns.iter().any(|pattern| pattern.matches(&origin))
+    }
+}
+
+impl Pattern {
+    fn matches(&self, origin: &Parsed<'_>) -> bool {
+        let host = origin.host.to_ascii_lowercase();
+        let host_matches = if self.wildcard {
+            host.strip_suffix(&self.host).is_some_and(|labels| labels.len() > 1 && labels.ends_with('.'))
+        } else {
+            host == self.host
+        };
+        host_matches && origin.scheme.eq_ignore_ascii_case(&self.scheme) && origin.port == self.port
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins() {
+        fn check(patterns: &[&str], origin: Option<&str>, host: &str, expect: bool) {
+            let origins = Origins::parse(patterns).unwrap();
+            assert_eq!(origins.allow(origin, host), expect, "{patterns:?} {origin:?} {host}");
+        }
+        check(&[], None, "a.test", true);
+        check(&[], Some("http://a.test"), "a.test", true);
+        check(&[], Some("http://a.test:8000"), "a.test:8000", true);
+        check(&[], Some("https://a.test"), "a.test", true);
+        check(&[], Some("https://a.test:443"), "a.test", true);
+        check(&[], Some("http://a.test:8000"), "a.test:8001", false);
+        check(&[], Some("http://[::1]:8000"), "[::1]:8000", true);
+        check(&[], Some("http://evil.test"), "a.test", false);
+        check(&[], Some("null"), "a.test", false);
+        check(&["*"], Some("null"), "a.test", true);
+        check(&["*"], Some("http://evil.test"), "a.test", true);
+        let list = &["https://example.com", "https://*.example.com", "http://local.test:3000"];
+        check(list, Some("https://example.com"), "a.test", true);
+        check(list, Some("HTTPS://EXAMPLE.com:443"), "a.test", true);
+        check(list, Some("https://www.example.com"), "a.test", true);
+        check(list, Some("https://a.b.example.com"), "a.test", true);
+        check(list, Some("https://evilexample.com"), "a.test", false);
+        check(list, Some("https://.example.com"), "a.test", false);
+        check(list, Some("https://example.com.evil.test"), "a.test", false);
+        check(list, Some("http://example.com"), "a.test", false);
+        check(list, Some("https://example.com:444"), "a.test", false);
+        check(list, Some("http://local.test:3000"), "a.test", true);
+        check(list, Some("http://local.test"), "a.test", false);
+        // WS-2020-0443: characters that end no host
+        check(list, Some("https://example.com`.evil.test"), "a.test", false);
+        check(list, Some("https://evil.test$.example.com"), "a.test", false);
+        check(list, Some("https://user@example.com"), "a.test", false);
+        check(list, Some("https://example.com/"), "a.test", false);
+    }
+
+    #[test]
+    fn patterns_that_are_none_are_refused() {
+        for bad in
+            ["", "example.com", "https://", "https://*", "https://a.*.com", "*.example.com", "https://a:b"]
+        {
+            assert!(Origins::parse(&[bad]).is_err(), "{bad:?}");
+        }
+    }
+}

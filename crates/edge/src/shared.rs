@@ -1,0 +1,277 @@
+//! What the cores of a node share, and what the control plane reaches them by.
+
+use crate::metrics::{CoreMetrics, collect};
+use crate::options::Options;
+use crate::plane::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, MetricKind, Publish, Wanted};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use stentor_driver::{Meter, Waker};
+use stentor_hub::{CoreId, Key, LiveBytes, Topic, core_of};
+
+/// A core hands over new connections when it holds so many more than the least loaded one.
+const IMBALANCE_MIN: usize = 32;
+
+/// Something that the control plane wants of a core.
+pub(crate) enum Order {
+    Publish(Publish),
+    Feed(Key, FeedUpdate),
+}
+
+impl Order {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Publish(message) => message.data.len(),
+            Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
+            Self::Feed(..) => 0,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    orders: Vec<Order>,
+    bytes: usize,
+}
+
+/// The control plane's mailbox at a core: bounded in messages and bytes.
+pub(crate) struct Inbox {
+    queue: Mutex<Queue>,
+    waiting: AtomicUsize,
+    waker: OnceLock<Waker>,
+    messages_max: usize,
+    bytes_max: usize,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these locks; if something did, the data is still whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Inbox {
+    fn new(messages_max: usize, bytes_max: usize) -> Self {
+        let (queue, waiting, waker) = (Mutex::default(), AtomicUsize::new(0), OnceLock::new());
+        Self { queue, waiting, waker, messages_max, bytes_max }
+    }
+
+    /// By which the core is woken.
+    pub(crate) fn connect(&self, waker: Waker) {
+        // A second core at the same inbox would be a bug of the node's start.
+        assert!(self.waker.set(waker).is_ok());
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0
+    }
+
+    fn put(&self, order: Order) -> Result<(), Busy> {
+        let bytes = order.bytes();
+        {
+            let mut queue = locked(&self.queue);
+            let full = queue.orders.len() >= self.messages_max || queue.bytes + bytes > self.bytes_max;
+            if full && !queue.orders.is_empty() {
+                return Err(Busy);
+            }
+            queue.orders.push(order);
+            queue.bytes += bytes;
+            self.waiting.store(queue.orders.len(), Ordering::SeqCst);
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Everything that waits, `None` where nothing does.
+    pub(crate) fn take(&self) -> Option<Vec<Order>> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut queue = locked(&self.queue);
+        self.waiting.store(0, Ordering::SeqCst);
+        queue.bytes = 0;
+        Some(std::mem::take(&mut queue.orders))
+    }
+
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake();
+        }
+    }
+}
+
+/// What the cores of a node share.
+pub(crate) struct Shared {
+    pub(crate) options: Options,
+    pub(crate) cores: usize,
+    /// Drawn at random at the start.
+    pub(crate) seed: [u64; 2],
+    /// Bytes of encoded frames that live.
+    pub(crate) meter: Meter,
+    /// Bytes of publications' bodies that live.
+    pub(crate) live: LiveBytes,
+    pub(crate) inboxes: Vec<Inbox>,
+    /// Connections of each core.
+    pub(crate) loads: Vec<AtomicUsize>,
+    pub(crate) metrics: Vec<CoreMetrics>,
+    pub(crate) control: Arc<dyn ControlPlane>,
+    wanted: Mutex<HashMap<Key, bool>>,
+    drain_until: Mutex<Option<Instant>>,
+    draining: AtomicBool,
+    kernel_full: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        options: Options,
+        cores: usize,
+        seed: [u64; 2],
+        control: Arc<dyn ControlPlane>,
+    ) -> Self {
+        let limits = &options.limits;
+        let inboxes =
+            (0..cores).map(|_| Inbox::new(limits.inbox_messages_max, limits.inbox_bytes_max)).collect();
+        Self {
+            cores,
+            seed,
+            meter: Meter::default(),
+            live: LiveBytes::default(),
+            inboxes,
+            loads: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
+            metrics: (0..cores).map(|_| CoreMetrics::default()).collect(),
+            control,
+            wanted: Mutex::default(),
+            drain_until: Mutex::default(),
+            draining: AtomicBool::new(false),
+            kernel_full: AtomicBool::new(false),
+            options,
+        }
+    }
+
+    pub(crate) fn hub_options(&self, core: CoreId) -> stentor_hub::Options {
+        let limits = &self.options.limits;
+        stentor_hub::Options {
+            core,
+            cores: self.cores,
+            seed: self.seed,
+            outbox_bytes_max: limits.outbox_bytes_max,
+            subscriptions_max: limits.subscriptions_max,
+            topics_max: limits.topics_max,
+            room_history: self.options.rooms.history.clone(),
+            live: self.live.clone(),
+        }
+    }
+
+    pub(crate) fn set_wanted(&self, key: Key, wanted: bool) {
+        locked(&self.wanted).insert(key, wanted);
+    }
+
+    /// Distinct live bytes of the process.
+    pub(crate) fn live_bytes(&self) -> usize {
+        self.meter.bytes() + self.live.bytes()
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The least loaded core, if it holds so much fewer connections than `core` that moving one pays.
+    pub(crate) fn much_less_loaded_than(&self, core: CoreId) -> Option<CoreId> {
+        let load = |core: CoreId| self.loads[core].load(Ordering::Relaxed);
+        let least = (0..self.cores).min_by_key(|core| load(*core))?;
+        (load(core) > load(least) + IMBALANCE_MIN && load(core) > load(least) + load(least) / 8)
+            .then_some(least)
+    }
+
+    pub(crate) fn drain_until(&self) -> Option<Instant> {
+        // The common case is one load, not a lock.
+        if !self.draining.load(Ordering::Acquire) {
+            return None;
+        }
+        *locked(&self.drain_until)
+    }
+
+    /// Whether the kernel is short of memory for sockets.
+    pub(crate) fn kernel_is_full(&self) -> bool {
+        self.kernel_full.load(Ordering::Relaxed)
+    }
+
+    /// Reads how much memory the kernel's sockets hold, so that new connections are refused before the
+    /// kernel starts to drop packets of all of them (tcp_mem's middle figure).
+    pub(crate) fn look_at_kernel_memory(&self) {
+        let used = std::fs::read_to_string("/proc/net/sockstat").ok().and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("TCP:"))?;
+            let mut words = line.split_whitespace().skip_while(|word| *word != "mem");
+            words.nth(1)?.parse::<u64>().ok()
+        });
+        let pressure = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_mem")
+            .ok()
+            .and_then(|text| text.split_whitespace().nth(1)?.parse::<u64>().ok());
+        if let (Some(used), Some(pressure)) = (used, pressure) {
+            let full = used >= pressure;
+            if full && !self.kernel_full.swap(full, Ordering::Relaxed) {
+                tracing::warn!(
+                    used_pages = used,
+                    pressure_pages = pressure,
+                    "the kernel is short of memory for sockets; new connections are refused until it has some \
+                     (net.ipv4.tcp_mem)"
+                );
+            }
+            self.kernel_full.store(full, Ordering::Relaxed);
+        }
+    }
+}
+
+impl DataPlane for Shared {
+    fn publish(&self, message: Publish) -> Result<(), Busy> {
+        if self.live_bytes() > self.options.limits.memory_bytes_max {
+            return Err(Busy);
+        }
+        let core = core_of(self.seed, self.cores, &Topic::Room(message.room.clone()));
+        self.inboxes[core].put(Order::Publish(message))
+    }
+
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        let core = core_of(self.seed, self.cores, &Topic::Feed(key.clone()));
+        self.inboxes[core].put(Order::Feed(key.clone(), update))
+    }
+
+    fn take_wanted(&self) -> Vec<Wanted> {
+        locked(&self.wanted).drain().map(|(key, wanted)| Wanted { key, wanted }).collect()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let mut all = collect(&self.metrics);
+        let gauge = |name, help, value: usize| Metric {
+            name,
+            help,
+            kind: MetricKind::Gauge,
+            samples: vec![(Vec::new(), value as u64)],
+        };
+        all.push(gauge("frame_bytes", "Distinct bytes of encoded frames that live.", self.meter.bytes()));
+        all.push(gauge(
+            "publication_bytes",
+            "Distinct bytes of publications' bodies that live.",
+            self.live.bytes(),
+        ));
+        all.push(gauge(
+            "memory_bytes_max",
+            "The budget for distinct live bytes.",
+            self.options.limits.memory_bytes_max,
+        ));
+        let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
+        all.push(gauge("inbox_messages", "Messages of the control plane that wait for a core.", waiting));
+        all
+    }
+
+    fn is_ready(&self) -> bool {
+        !self.draining.load(Ordering::Acquire)
+    }
+
+    fn drain(&self, within: Duration) {
+        *locked(&self.drain_until) = Some(Instant::now() + within);
+        self.draining.store(true, Ordering::Release);
+        for inbox in &self.inboxes {
+            inbox.wake();
+        }
+    }
+}

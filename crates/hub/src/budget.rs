@@ -1,0 +1,59 @@
+//! Budgets: bytes that live once, however many sessions are owed them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Counts distinct live bytes of a process: each publication's body once, for as long as anybody holds it.
+#[derive(Clone, Debug, Default)]
+pub struct LiveBytes(Arc<AtomicUsize>);
+
+impl LiveBytes {
+    /// Bytes alive now.
+    pub fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Counts `bytes` until the charge is dropped.
+    pub fn charge(&self, bytes: usize) -> Charge {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Charge { counter: self.0.clone(), bytes }
+    }
+}
+
+/// Bytes counted by a [`LiveBytes`]; they are taken off when it is dropped.
+#[derive(Debug)]
+pub struct Charge {
+    counter: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.counter.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// What became of everything that was due to the sessions of one shard, in deliveries (one publication to
+/// one session). **Invariant:** `due = sent + dropped + conflated + owed + abandoned`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Publications times sessions that they were for.
+    pub due: u64,
+    /// Taken by the kernel.
+    pub sent: u64,
+    /// Left out: volatile, or pushed out by `drop_oldest`.
+    pub dropped: u64,
+    /// Replaced by a newer version of the same document.
+    pub conflated: u64,
+    /// Waiting, or in flight.
+    pub owed: u64,
+    /// Owed to a session when it ended, or to a subscription when it was given up.
+    pub abandoned: u64,
+}
+
+impl Counters {
+    /// Whether the counters add up.
+    pub fn balanced(&self) -> bool {
+        self.due == self.sent + self.dropped + self.conflated + self.owed + self.abandoned
+    }
+}

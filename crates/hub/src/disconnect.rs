@@ -1,0 +1,103 @@
+//! The one table of reasons for which a server ends a session, with the advice that each carries.
+//!
+//! Codes 44xx say: don't come back as you are, it would be refused again. Codes 45xx say: come back, later
+//! if told so. Codes below are RFC 6455's own.
+
+/// Why a session is ended by the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Disconnect {
+    /// The server drains (deployment, shutdown).
+    Draining,
+    /// The session owed more than its outbox may hold.
+    SlowConsumer,
+    /// The process is over its memory budget and this session is owed the most.
+    Overloaded,
+    /// No answer to a heartbeat.
+    HeartbeatTimeout,
+    /// A message that was begun didn't end in time.
+    MessageTimeout,
+    /// The client sent what this endpoint doesn't take.
+    NotAccepted,
+    /// There is no such feed.
+    UnknownKey,
+    /// The request for a subscription was malformed.
+    BadRequest,
+}
+
+impl Disconnect {
+    /// Every reason, for documents and tests.
+    pub const ALL: [Self; 8] = [
+        Self::Draining,
+        Self::SlowConsumer,
+        Self::Overloaded,
+        Self::HeartbeatTimeout,
+        Self::MessageTimeout,
+        Self::NotAccepted,
+        Self::UnknownKey,
+        Self::BadRequest,
+    ];
+
+    /// The WebSocket close code.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::NotAccepted => 4400,
+            Self::BadRequest => 4401,
+            Self::UnknownKey => 4404,
+            Self::Draining => 4500,
+            Self::SlowConsumer => 4501,
+            Self::Overloaded => 4502,
+            Self::HeartbeatTimeout => 4503,
+            Self::MessageTimeout => 4504,
+        }
+    }
+
+    /// The reason in words, at most 123 bytes.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Draining => "the server is going away",
+            Self::SlowConsumer => "you read too slowly: the outbox is full",
+            Self::Overloaded => "the server is out of memory for slow readers",
+            Self::HeartbeatTimeout => "no answer to the heartbeat",
+            Self::MessageTimeout => "a message was begun and not ended in time",
+            Self::NotAccepted => "nothing is accepted from clients here",
+            Self::UnknownKey => "there is no such feed",
+            Self::BadRequest => "the request was malformed",
+        }
+    }
+
+    /// Whether coming back makes sense.
+    pub fn reconnect(self) -> bool {
+        self.code() >= 4500
+    }
+
+    /// The name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Draining => "draining",
+            Self::SlowConsumer => "slow_consumer",
+            Self::Overloaded => "overloaded",
+            Self::HeartbeatTimeout => "heartbeat_timeout",
+            Self::MessageTimeout => "message_timeout",
+            Self::NotAccepted => "not_accepted",
+            Self::UnknownKey => "unknown_key",
+            Self::BadRequest => "bad_request",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_distinct_and_reasons_fit_a_close_frame() {
+        let mut codes: Vec<u16> = Disconnect::ALL.iter().map(|d| d.code()).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        assert_eq!(codes.len(), Disconnect::ALL.len());
+        for d in Disconnect::ALL {
+            assert!(d.reason().len() <= 123, "{d:?}");
+            assert!((4400..4600).contains(&d.code()), "{d:?}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A topic's bounded past, kept at its home core.
+
+use crate::publication::{Position, Publication};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How much of a topic's past is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryLimits {
+    /// At most so many publications; 0 keeps none.
+    pub publications_max: usize,
+    /// At most so many bytes of bodies.
+    pub bytes_max: usize,
+    /// None older than this.
+    pub age_max: Duration,
+}
+
+struct Entry<F> {
+    offset: u64,
+    at: Instant,
+    publication: Arc<Publication<F>>,
+}
+
+/// The newest publications of a topic, consecutive offsets, oldest first.
+pub(crate) struct History<F> {
+    limits: HistoryLimits,
+    entries: VecDeque<Entry<F>>,
+    bytes: usize,
+}
+
+impl<F> History<F> {
+    pub(crate) fn new(limits: HistoryLimits) -> Self {
+        Self { limits, entries: VecDeque::new(), bytes: 0 }
+    }
+
+    pub(crate) fn push(&mut self, now: Instant, offset: u64, publication: Arc<Publication<F>>) {
+        self.bytes += publication.body().len();
+        self.entries.push_back(Entry { offset, at: now, publication });
+        while self.entries.len() > self.limits.publications_max || self.bytes > self.limits.bytes_max {
+            self.forget_oldest();
+        }
+        self.expire(now);
+    }
+
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while self.entries.front().is_some_and(|e| now.saturating_duration_since(e.at) > self.limits.age_max)
+        {
+            self.forget_oldest();
+        }
+    }
+
+    /// Forgets the oldest publication and says how many bytes of body went with it.
+    pub(crate) fn forget_oldest(&mut self) -> usize {
+        let bytes = self.entries.pop_front().map_or(0, |e| e.publication.body().len());
+        self.bytes -= bytes;
+        bytes
+    }
+
+    /// What came after `since`, or `None` where the past doesn't reach back so far. `newest` is the
+    /// topic's position.
+    pub(crate) fn after(&self, since: Position, newest: Position) -> Option<Vec<Arc<Publication<F>>>> {
+        if since.epoch != newest.epoch || since.offset > newest.offset {
+            return None;
+        }
+        let missing = newest.offset - since.offset;
+        let kept = self.entries.len() as u64;
+        if missing > kept {
+            return None;
+        }
+        let start = (kept - missing) as usize;
+        debug_assert!(self.entries.get(start).is_none_or(|e| e.offset == since.offset + 1));
+        Some(self.entries.range(start..).map(|e| e.publication.clone()).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(crate) fn newest_at(&self) -> Option<Instant> {
+        self.entries.back().map(|e| e.at)
+    }
+}

@@ -1,0 +1,530 @@
+//! Finding and parsing heads (RFC 9112 sections 2 to 6). httparse does the grammar; what decides framing is done here.
+
+use std::mem::MaybeUninit;
+
+use super::list::{tokens, trim};
+use super::{BodyKind, Error};
+
+/// Headers a head may have at most, whatever [`Limits::headers_max`] says: the parser's table is on the stack.
+const HEADERS_CAPACITY: usize = 128;
+
+/// Bounds on a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a head, from its first to the end of the empty line. Default 16,384.
+    pub head_bytes_max: usize,
+    /// Number of headers, at most 128. Default 64.
+    pub headers_max: usize,
+    /// Bytes of a request's target. Default 8,192.
+    pub target_bytes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { head_bytes_max: 16 * 1024, headers_max: 64, target_bytes_max: 8 * 1024 }
+    }
+}
+
+/// Finds the end of a head while it arrives. It remembers what it has seen, so a head that comes byte by byte costs
+/// the same as one that comes at once.
+///
+/// Invariant: `line_start <= scanned <=` the length of the buffer of the last call.
+#[derive(Debug, Clone, Default)]
+pub struct HeadScanner {
+    scanned: usize,
+    line_start: usize,
+    /// A line that is not empty has ended; empty lines before it are skipped (RFC 9112 section 2.2).
+    begun: bool,
+}
+
+impl HeadScanner {
+    /// Looks for the end of the head at the start of `buf`, which must begin with the same bytes as in the last call.
+    /// `Some(length)` includes the empty line, and makes the scanner ready for the next head.
+    ///
+    /// # Errors
+    /// [`Error::BareLineFeed`], [`Error::TargetTooLong`] if the first line does not end within the limit,
+    /// [`Error::HeadTooLarge`] if the head does not.
+    pub fn find_end(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, Error> {
+        let window = &buf[..buf.len().min(limits.head_bytes_max)];
+        while let Some(offset) = memchr::memchr(b'\n', window.get(self.scanned..).unwrap_or_default()) {
+            let line_feed = self.scanned + offset;
+            if line_feed == 0 || window[line_feed - 1] != b'\r' {
+                return Err(Error::BareLineFeed);
+            }
+            let is_empty = line_feed - 1 == self.line_start;
+            if is_empty && self.begun {
+                *self = HeadScanner::default();
+                return Ok(Some(line_feed + 1));
+            }
+            self.begun |= !is_empty;
+            self.scanned = line_feed + 1;
+            self.line_start = line_feed + 1;
+        }
+        self.scanned = window.len();
+        match (buf.len() >= limits.head_bytes_max, self.begun) {
+            (true, true) => Err(Error::HeadTooLarge),
+            (true, false) => Err(Error::TargetTooLong),
+            (false, _) => Ok(None),
+        }
+    }
+}
+
+/// The version of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.0
+    Http10,
+    /// HTTP/1.1
+    Http11,
+}
+
+/// The headers of a parsed head, in order. Names compare without regard to case.
+#[derive(Debug, Clone, Copy)]
+pub struct Headers<'b> {
+    /// Invariant: header lines that httparse has accepted, each ended by CRLF.
+    lines: &'b [u8],
+}
+
+impl<'b> Headers<'b> {
+    /// Name and value of each header.
+    pub fn iter(self) -> HeaderIter<'b> {
+        HeaderIter { rest: self.lines }
+    }
+
+    /// The values of all headers of this name.
+    pub fn all<'n>(self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
+        let mut lines = self.iter();
+        std::iter::from_fn(move || {
+            loop {
+                let (other, value) = lines.next_line()?;
+                if other.eq_ignore_ascii_case(name.as_bytes()) {
+                    return Some(trim(value));
+                }
+            }
+        })
+    }
+
+    /// True if a header of this name, read as a comma-separated list, has this token (without regard to case).
+    pub fn list_has(self, name: &str, token: &str) -> bool {
+        self.all(name).any(|value| tokens(value).any(|other| other.eq_ignore_ascii_case(token)))
+    }
+}
+
+impl<'b> IntoIterator for Headers<'b> {
+    type Item = (&'b str, &'b [u8]);
+    type IntoIter = HeaderIter<'b>;
+
+    fn into_iter(self) -> HeaderIter<'b> {
+        self.iter()
+    }
+}
+
+/// Iterator of [`Headers`].
+#[derive(Debug, Clone)]
+pub struct HeaderIter<'b> {
+    rest: &'b [u8],
+}
+
+impl<'b> HeaderIter<'b> {
+    /// The next name, and its value with the spaces around it.
+    fn next_line(&mut self) -> Option<(&'b [u8], &'b [u8])> {
+        let end = memchr::memchr(b'\n', self.rest)?;
+        let line = &self.rest[..end];
+        self.rest = &self.rest[end + 1..];
+        let colon = line.iter().position(|&byte| byte == b':')?;
+        let value = &line[colon + 1..];
+        Some((&line[..colon], value.strip_suffix(b"\r").unwrap_or(value)))
+    }
+}
+
+impl<'b> Iterator for HeaderIter<'b> {
+    type Item = (&'b str, &'b [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (name, value) = self.next_line()?;
+        Some((str::from_utf8(name).ok()?, trim(value)))
+    }
+}
+
+/// A request's head. Small and `Copy`; it borrows the head's bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'b> {
+    method: &'b str,
+    target: &'b str,
+    path: &'b str,
+    query: &'b str,
+    authority: &'b str,
+    headers: Headers<'b>,
+    framing: Framing,
+}
+
+/// What the headers say about the message's place in the stream.
+#[derive(Debug, Clone, Copy)]
+struct Framing {
+    version: Version,
+    keep_alive: bool,
+    chunked: bool,
+    length: Option<u64>,
+}
+
+impl<'b> Request<'b> {
+    /// The method, as sent (methods are case-sensitive).
+    pub fn method(&self) -> &'b str {
+        self.method
+    }
+
+    /// The target, as sent.
+    pub fn target(&self) -> &'b str {
+        self.target
+    }
+
+    /// The target's path, not decoded; starts with `/`, except for the targets of `CONNECT` (`""`) and `OPTIONS *`.
+    pub fn path(&self) -> &'b str {
+        self.path
+    }
+
+    /// The target's query, not decoded, without `?`; `""` if there is none.
+    pub fn query(&self) -> &'b str {
+        self.query
+    }
+
+    /// Host and port: of the target if it is absolute (RFC 9112 section 3.2.2), else of `Host`; `""` if there is none.
+    pub fn authority(&self) -> &'b str {
+        self.authority
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.framing.version
+    }
+
+    /// All headers.
+    pub fn headers(&self) -> Headers<'b> {
+        self.headers
+    }
+
+    /// The value of the first header of this name.
+    pub fn header(&self, name: &str) -> Option<&'b [u8]> {
+        self.headers.all(name).next()
+    }
+
+    /// The value of the first header of this name, if it is UTF-8.
+    pub fn header_str(&self, name: &str) -> Option<&'b str> {
+        self.header(name).and_then(|value| str::from_utf8(value).ok())
+    }
+
+    /// True if the peer would send another request on this connection (RFC 9112 section 9.3).
+    pub fn keep_alive(&self) -> bool {
+        self.framing.keep_alive
+    }
+
+    /// True if `Connection` lists this token.
+    pub fn connection_has(&self, token: &str) -> bool {
+        self.headers.list_has("connection", token)
+    }
+
+    /// True if the peer waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
+    pub fn expects_continue(&self) -> bool {
+        self.framing.version == Version::Http11
+            && self.body() != BodyKind::Empty
+            && self.header("expect").is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
+    }
+
+    /// How the body's end is known. Never [`BodyKind::UntilClose`].
+    pub fn body(&self) -> BodyKind {
+        match (self.framing.chunked, self.framing.length) {
+            (true, _) => BodyKind::Chunked,
+            (false, None | Some(0)) => BodyKind::Empty,
+            (false, Some(bytes)) => BodyKind::Length(bytes),
+        }
+    }
+}
+
+/// A response's head. Small and `Copy`; it borrows the head's bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Response<'b> {
+    status: u16,
+    headers: Headers<'b>,
+    framing: Framing,
+}
+
+impl<'b> Response<'b> {
+    /// The status, 100 to 999.
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.framing.version
+    }
+
+    /// All headers.
+    pub fn headers(&self) -> Headers<'b> {
+        self.headers
+    }
+
+    /// The value of the first header of this name.
+    pub fn header(&self, name: &str) -> Option<&'b [u8]> {
+        self.headers.all(name).next()
+    }
+
+    /// The value of the first header of this name, if it is UTF-8.
+    pub fn header_str(&self, name: &str) -> Option<&'b str> {
+        self.header(name).and_then(|value| str::from_utf8(value).ok())
+    }
+
+    /// True if the connection takes another request after this response, unless its body runs until close.
+    pub fn keep_alive(&self) -> bool {
+        self.framing.keep_alive
+    }
+
+    /// True if `Connection` lists this token.
+    pub fn connection_has(&self, token: &str) -> bool {
+        self.headers.list_has("connection", token)
+    }
+
+    /// How the body's end is known (RFC 9112 section 6.3). `to_head`: the request's method was HEAD.
+    pub fn body(&self, to_head: bool) -> BodyKind {
+        let bodiless = to_head || matches!(self.status, 100..=199 | 204 | 304);
+        match (self.framing.chunked, self.framing.length) {
+            _ if bodiless => BodyKind::Empty,
+            (true, _) => BodyKind::Chunked,
+            (false, Some(0)) => BodyKind::Empty,
+            (false, Some(bytes)) => BodyKind::Length(bytes),
+            (false, None) => BodyKind::UntilClose,
+        }
+    }
+}
+
+/// Parses one complete request head, as [`HeadScanner`] delimits it.
+///
+/// # Errors
+/// See [`Error`]; the answer is its [`Error::status`], and the connection is closed.
+pub fn parse_request<'b>(head: &'b [u8], limits: &Limits) -> Result<Request<'b>, Error> {
+    let lines = check_lines(head, limits)?;
+    let mut table = [const { MaybeUninit::uninit() }; HEADERS_CAPACITY];
+    let table = &mut table[..limits.headers_max.min(HEADERS_CAPACITY)];
+    let mut parsed = httparse::Request::new(&mut []);
+    let outcome =
+        httparse::ParserConfig::default().parse_request_with_uninit_headers(&mut parsed, head, table);
+    complete(outcome, head.len(), Error::BadRequestLine)?;
+    let (method, target) = parsed.method.zip(parsed.path).ok_or(Error::Incomplete)?;
+    if target.len() > limits.target_bytes_max {
+        return Err(Error::TargetTooLong);
+    }
+    let (framing, host) = Framing::read(version(parsed.version)?, parsed.headers)?;
+    let host = match host {
+        Host::One(value) => value,
+        Host::None if framing.version == Version::Http10 => "",
+        Host::None | Host::Many => return Err(Error::BadHost),
+    };
+    let Target { authority, path, query } = split_target(method, target)?;
+    let authority = authority.unwrap_or(host);
+    Ok(Request { method, target, path, query, authority, headers: Headers { lines }, framing })
+}
+
+/// Parses one complete response head, as [`HeadScanner`] delimits it.
+///
+/// # Errors
+/// See [`Error`]; the connection is of no more use.
+pub fn parse_response<'b>(head: &'b [u8], limits: &Limits) -> Result<Response<'b>, Error> {
+    let lines = check_lines(head, limits)?;
+    let mut table = [const { MaybeUninit::uninit() }; HEADERS_CAPACITY];
+    let table = &mut table[..limits.headers_max.min(HEADERS_CAPACITY)];
+    let mut parsed = httparse::Response::new(&mut []);
+    let outcome =
+        httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut parsed, head, table);
+    complete(outcome, head.len(), Error::BadStatusLine)?;
+    let status = parsed.code.filter(|&code| code >= 100).ok_or(Error::BadStatusLine)?;
+    let (framing, _) = Framing::read(version(parsed.version)?, parsed.headers)?;
+    Ok(Response { status, headers: Headers { lines }, framing })
+}
+
+/// Checks that every line ends with CRLF and that the head ends where its first empty line does (empty lines before
+/// the first line aside); returns the header lines.
+fn check_lines<'b>(head: &'b [u8], limits: &Limits) -> Result<&'b [u8], Error> {
+    if head.len() > limits.head_bytes_max {
+        return Err(Error::HeadTooLarge);
+    }
+    let (mut line_start, mut headers_start) = (0, None);
+    for line_feed in memchr::memchr_iter(b'\n', head) {
+        if line_feed == 0 || head[line_feed - 1] != b'\r' {
+            return Err(Error::BareLineFeed);
+        }
+        let is_empty = line_feed - 1 == line_start;
+        match headers_start {
+            None if !is_empty => headers_start = Some(line_feed + 1),
+            Some(start) if is_empty => {
+                let ends_here = line_feed + 1 == head.len();
+                return if ends_here { Ok(&head[start..line_start]) } else { Err(Error::Incomplete) };
+            }
+            _ => {}
+        }
+        line_start = line_feed + 1;
+    }
+    Err(Error::Incomplete)
+}
+
+fn complete(outcome: httparse::Result<usize>, length: usize, in_first_line: Error) -> Result<(), Error> {
+    match outcome {
+        Ok(httparse::Status::Complete(end)) if end == length => Ok(()),
+        Ok(_) => Err(Error::Incomplete),
+        Err(httparse::Error::HeaderName | httparse::Error::HeaderValue) => Err(Error::BadHeader),
+        Err(httparse::Error::TooManyHeaders) => Err(Error::TooManyHeaders),
+        Err(httparse::Error::Version) => Err(Error::UnsupportedVersion),
+        Err(httparse::Error::NewLine | httparse::Error::Status | httparse::Error::Token) => {
+            Err(in_first_line)
+        }
+    }
+}
+
+fn version(minor: Option<u8>) -> Result<Version, Error> {
+    match minor {
+        Some(0) => Ok(Version::Http10),
+        Some(1) => Ok(Version::Http11),
+        _ => Err(Error::UnsupportedVersion),
+    }
+}
+
+enum Host<'b> {
+    None,
+    One(&'b str),
+    Many,
+}
+
+impl Framing {
+    fn read<'b>(version: Version, headers: &[httparse::Header<'b>]) -> Result<(Framing, Host<'b>), Error> {
+        let (mut length, mut coding) = (None, None);
+        let (mut close, mut keep_alive) = (false, false);
+        let mut host = Host::None;
+        for header in headers {
+            let name = header.name;
+            if name.eq_ignore_ascii_case("host") {
+                host = match host {
+                    Host::None => Host::One(host_value(header.value)?),
+                    Host::One(_) | Host::Many => Host::Many,
+                };
+            } else if name.eq_ignore_ascii_case("content-length") {
+                // RFC 9112 section 6.3 lets us refuse repetitions even where they agree.
+                if length.replace(decimal(header.value)?).is_some() {
+                    return Err(Error::BadContentLength);
+                }
+            } else if name.eq_ignore_ascii_case("transfer-encoding") {
+                // Of several lines the last decides which coding is final.
+                let this = transfer_coding(header.value)?;
+                coding = match coding {
+                    None => Some(this),
+                    Some(Coding::Chunked) => return Err(Error::BadTransferEncoding),
+                    Some(Coding::Other) if this == Coding::Chunked => {
+                        return Err(Error::UnsupportedTransferCoding);
+                    }
+                    Some(Coding::Other) => Some(Coding::Other),
+                };
+            } else if name.eq_ignore_ascii_case("connection") {
+                for token in tokens(header.value) {
+                    close |= token.eq_ignore_ascii_case("close");
+                    keep_alive |= token.eq_ignore_ascii_case("keep-alive");
+                }
+            }
+        }
+        match (coding, length, version) {
+            (Some(_), Some(_), _) => return Err(Error::ConflictingLength),
+            (Some(Coding::Other), None, _) | (Some(_), None, Version::Http10) => {
+                return Err(Error::BadTransferEncoding);
+            }
+            _ => {}
+        }
+        let keep_alive = !close && (keep_alive || version == Version::Http11);
+        Ok((Framing { version, keep_alive, chunked: coding.is_some(), length }, host))
+    }
+}
+
+/// What one Transfer-Encoding line ends with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    Chunked,
+    Other,
+}
+
+fn transfer_coding(value: &[u8]) -> Result<Coding, Error> {
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Ok(Coding::Chunked);
+    }
+    let mut codings =
+        value.split(|&byte| byte == b',').map(trim).filter(|coding| !coding.is_empty()).peekable();
+    let mut last = None;
+    while let Some(coding) = codings.next() {
+        let chunked = coding.eq_ignore_ascii_case(b"chunked");
+        if chunked && codings.peek().is_some() {
+            return Err(Error::BadTransferEncoding);
+        }
+        if chunked && last.is_some() {
+            return Err(Error::UnsupportedTransferCoding);
+        }
+        last = Some(if chunked { Coding::Chunked } else { Coding::Other });
+    }
+    last.ok_or(Error::BadTransferEncoding)
+}
+
+/// One decimal number below 2^63; no sign, no list.
+fn decimal(value: &[u8]) -> Result<u64, Error> {
+    if value.is_empty() || value.len() > 19 {
+        return Err(Error::BadContentLength);
+    }
+    let mut number = 0u64;
+    for &byte in value {
+        if !byte.is_ascii_digit() {
+            return Err(Error::BadContentLength);
+        }
+        number = number * 10 + u64::from(byte - b'0');
+    }
+    if number <= i64::MAX as u64 { Ok(number) } else { Err(Error::BadContentLength) }
+}
+
+/// The characters of RFC 3986 `host [":" port]`, without user information. Empty is allowed.
+fn host_value(value: &[u8]) -> Result<&str, Error> {
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=:[]".contains(byte);
+    if value.iter().all(allowed) {
+        str::from_utf8(value).map_err(|_| Error::BadHost)
+    } else {
+        Err(Error::BadHost)
+    }
+}
+
+struct Target<'b> {
+    /// Only in absolute and authority form.
+    authority: Option<&'b str>,
+    path: &'b str,
+    query: &'b str,
+}
+
+/// RFC 9112 section 3.2: origin, absolute, authority (CONNECT) or asterisk (OPTIONS) form.
+fn split_target<'b>(method: &str, target: &'b str) -> Result<Target<'b>, Error> {
+    if !target.is_ascii() || target.contains('#') {
+        return Err(Error::BadTarget);
+    }
+    if method == "CONNECT" {
+        host_value(target.as_bytes()).map_err(|_| Error::BadTarget)?;
+        return Ok(Target { authority: Some(target), path: "", query: "" });
+    }
+    if target == "*" && method == "OPTIONS" {
+        return Ok(Target { authority: None, path: "*", query: "" });
+    }
+    let (authority, rest) = if target.starts_with('/') {
+        (None, target)
+    } else {
+        let (scheme, rest) = target.split_once("://").ok_or(Error::BadTarget)?;
+        if !["http", "https", "ws", "wss"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+            return Err(Error::BadTarget);
+        }
+        let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        host_value(authority.as_bytes()).map_err(|_| Error::BadTarget)?;
+        if authority.is_empty() {
+            return Err(Error::BadTarget);
+        }
+        (Some(authority), rest)
+    };
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    Ok(Target { authority, path: if path.is_empty() { "/" } else { path }, query })
+}

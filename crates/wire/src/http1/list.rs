@@ -1,0 +1,74 @@
+//! Comma-separated header values (RFC 9110 section 5.6). All of it is linear in the value's length.
+
+/// True for a byte of a token (RFC 9110 section 5.6.2).
+pub(crate) fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// True for a non-empty token (RFC 9110 section 5.6.2).
+pub(crate) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|&byte| is_token_byte(byte))
+}
+
+/// `bytes` without spaces and tabs at both ends.
+pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = bytes {
+        bytes = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+/// The elements of a comma-separated list of tokens, trimmed; empty elements and those that are no token are skipped.
+pub fn tokens(value: &[u8]) -> Tokens<'_> {
+    Tokens { rest: value }
+}
+
+/// Iterator of [`tokens`].
+#[derive(Debug, Clone)]
+pub struct Tokens<'b> {
+    rest: &'b [u8],
+}
+
+impl<'b> Iterator for Tokens<'b> {
+    type Item = &'b str;
+
+    fn next(&mut self) -> Option<&'b str> {
+        while !self.rest.is_empty() {
+            let end = memchr::memchr(b',', self.rest).unwrap_or(self.rest.len());
+            let element = trim(&self.rest[..end]);
+            self.rest = &self.rest[(end + 1).min(self.rest.len())..];
+            if is_token(element)
+                && let Ok(text) = str::from_utf8(element)
+            {
+                return Some(text);
+            }
+        }
+        None
+    }
+}
+
+/// Splits at `separator`, but not inside a quoted string (RFC 9110 section 5.6.4); elements are trimmed, may be empty.
+pub(crate) fn split_unquoted(value: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(value);
+    std::iter::from_fn(move || {
+        let bytes = rest?;
+        let (mut quoted, mut escaped) = (false, false);
+        for (at, &byte) in bytes.iter().enumerate() {
+            if escaped {
+                escaped = false;
+            } else if quoted && byte == b'\\' {
+                escaped = true;
+            } else if byte == b'"' {
+                quoted = !quoted;
+            } else if byte == separator && !quoted {
+                rest = Some(&bytes[at + 1..]);
+                return Some(trim(&bytes[..at]));
+            }
+        }
+        rest = None;
+        Some(trim(bytes))
+    })
+}

@@ -1,0 +1,33 @@
+//! HTTP/1.1 (and 1.0) heads and body framing, RFC 9110 and RFC 9112, for both roles.
+//!
+//! A head is first found ([`HeadScanner`]), then parsed in one go ([`parse_request`], [`parse_response`]) into values
+//! that borrow the head; a body is then cut out of the stream by a [`BodyDecoder`].
+//!
+//! It is stricter than RFC 9112 asks wherever two readers of the same bytes could disagree about where a message ends:
+//! a bare LF or CR, NUL, folded headers, space before a colon, Content-Length twice or beside Transfer-Encoding, and a
+//! transfer coding other than exactly `chunked` are errors. After any error the connection must be closed.
+//!
+//! Deliberately absent: HTTP/2, trailers (checked, counted, dropped), content codings, `Expect` other than
+//! `100-continue`, Upgrade (see [`crate::ws::handshake`]).
+
+mod body;
+mod error;
+mod head;
+mod list;
+mod query;
+mod write;
+
+pub use body::{BodyDecoder, BodyKind, CHUNK_EXTENSION_BYTES_MAX, Decoded, TRAILER_BYTES_MAX};
+pub use error::Error;
+pub use head::{
+    HeadScanner, HeaderIter, Headers, Limits, Request, Response, Version, parse_request, parse_response,
+};
+pub use list::{Tokens, tokens};
+pub(crate) use list::{is_token, split_unquoted, trim};
+pub use query::{QueryPairs, percent_decode, query_pairs};
+pub use write::{
+    reason_phrase, write_chunk, write_header, write_last_chunk, write_request_head, write_response_head,
+};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,3 @@
+mod body;
+mod head;
+mod text;

@@ -1,0 +1,567 @@
+//! One side of an open WebSocket (RFC 6455 sections 5 to 7).
+//!
+//! ```text
+//!           close()                 peer's close
+//!  Open ───────────────▶ Closing ─────────────────▶ Closed
+//!    │                      └── violation by peer ─────▲
+//!    └── peer's close (echoed), violation (1002…) ──────┘
+//! ```
+//!
+//! Invariants: `partial` is there exactly while a frame or a fragmented message has begun and not ended; its memory is
+//! at most about twice the bytes that have arrived of it, and those are at most `message_bytes_max`. At most one close
+//! frame is ever transmitted.
+
+use super::deflate::Negotiated;
+use super::frame::{self, CONTROL_BYTES_MAX, FIN, HEADER_BYTES_MAX, Kind, MASKED, Opcode, RSV1, RSV2_RSV3};
+use super::{Error, Event, Received, Role, Shared, mask, utf8};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Our close frame is out.
+    Closing,
+    /// Both are, or the peer erred.
+    Closed,
+}
+
+/// One side of one connection. 24 bytes while no message is under way.
+pub struct Connection {
+    partial: Option<Box<Partial>>,
+    mask_state: u32,
+    deflate: Option<Negotiated>,
+    role: Role,
+    phase: Phase,
+}
+
+/// A frame or message under way.
+#[derive(Default)]
+struct Partial {
+    /// The start of a header: `header[..header_len]`, too short to be read yet.
+    header: [u8; HEADER_BYTES_MAX],
+    header_len: u8,
+    /// The frame whose payload is arriving.
+    frame: Option<Frame>,
+    /// The message that has begun, however many frames it has so far.
+    message: Option<Message>,
+    /// The message's bytes so far, unmasked, not inflated.
+    payload: Vec<u8>,
+    /// The payload of a control frame that arrives in pieces.
+    control: Vec<u8>,
+}
+
+/// A frame whose header has been read and found good.
+#[derive(Clone, Copy)]
+struct Frame {
+    opcode: Opcode,
+    fin: bool,
+    rsv1: bool,
+    /// Turned so that its first byte belongs to the next byte of the payload; zero if there is none.
+    mask: [u8; 4],
+    /// Bytes of the payload that are still to come. `usize` suffices: the limits were checked first.
+    left: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Message {
+    kind: Kind,
+    compressed: bool,
+    fragments: u32,
+    /// `payload[..valid]` is valid UTF-8; stays 0 unless this is text and not compressed.
+    valid: usize,
+}
+
+/// Where delivered bytes lie.
+enum Place {
+    Nowhere,
+    /// `input[start..end]`
+    Input(usize, usize),
+    /// `shared.gathered[start..]`
+    Gathered(usize),
+    Inflated,
+}
+
+enum Outcome {
+    Nothing,
+    Message(Kind, Place),
+    Ping,
+    Pong(Place),
+    Closed(u16, Place),
+    Violation(Error),
+}
+
+impl Connection {
+    /// A connection just opened by the handshake.
+    pub fn new(role: Role, deflate: Option<Negotiated>) -> Self {
+        Connection { partial: None, mask_state: 0, deflate, role, phase: Phase::Open }
+    }
+
+    /// Seeds the masks of a client. They are spread well but can be predicted from the seed, which is enough where the
+    /// caller chooses the payloads itself; a browser, which runs strangers' scripts, would need more (RFC 6455
+    /// section 10.3).
+    pub fn seed_masks(&mut self, seed: u32) {
+        self.mask_state = seed;
+    }
+
+    /// The mask for the next frame that the caller encodes: `None` for a server.
+    pub fn next_mask(&mut self) -> Option<[u8; 4]> {
+        if self.role == Role::Server {
+            return None;
+        }
+        // A Weyl sequence through the finaliser of MurmurHash3: every state is visited, neighbours differ in all bits.
+        self.mask_state = self.mask_state.wrapping_add(0x9e37_79b9);
+        let mut bits = self.mask_state;
+        bits = (bits ^ bits >> 16).wrapping_mul(0x85eb_ca6b);
+        bits = (bits ^ bits >> 13).wrapping_mul(0xc2b2_ae35);
+        Some((bits ^ bits >> 16).to_ne_bytes())
+    }
+
+    /// What the handshake agreed on.
+    pub fn deflate(&self) -> Option<Negotiated> {
+        self.deflate
+    }
+
+    /// True while a frame or a fragmented message has begun and not ended: the caller then limits its time.
+    pub fn is_mid_message(&self) -> bool {
+        self.partial.is_some()
+    }
+
+    /// True once [`Connection::close`] has been called and while the peer has not answered.
+    pub fn is_closing(&self) -> bool {
+        self.phase == Phase::Closing
+    }
+
+    /// True after [`Event::Closed`].
+    pub fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+
+    /// Bytes of memory held for a message under way.
+    pub fn held_bytes(&self) -> usize {
+        self.partial.as_ref().map_or(0, |partial| {
+            size_of::<Partial>() + partial.payload.capacity() + partial.control.capacity()
+        })
+    }
+
+    /// Begins our close; the peer's answer is [`Event::Closed`]. Only the first call does anything. A code that must
+    /// not travel (below 1000, 1004 to 1006, 1015 to 2999, above 4999) is sent as a close without a code; a
+    /// reason is cut to 123 bytes at a character's start.
+    pub fn close(&mut self, code: u16, reason: &str, transmit: &mut Vec<u8>) {
+        if self.phase == Phase::Open {
+            self.phase = Phase::Closing;
+            self.send_close(code, reason, transmit);
+        }
+    }
+
+    /// Deals with the start of `input`, unmasking in place; appends what the protocol answers (pong, close) to
+    /// `transmit`; and yields at most one event. Call again with the rest until everything is consumed. After
+    /// [`Event::Closed`] everything is discarded.
+    ///
+    /// One call adds at most 131 bytes to `transmit`, so a caller that looks at it between calls bounds what a flood of
+    /// pings can pile up. What the event borrows is not the connection, which may be used meanwhile.
+    #[inline]
+    pub fn receive<'a>(
+        &mut self,
+        shared: &'a mut Shared,
+        input: &'a mut [u8],
+        transmit: &mut Vec<u8>,
+    ) -> Received<'a> {
+        // The common case first: one whole short frame with a whole message that is not compressed.
+        if let Some((kind, start, end)) = self.simple_frame(shared, input) {
+            let head = &mut input[..end];
+            if self.role == Role::Server {
+                let (header, payload) = head.split_at_mut(start);
+                if let Some(mask) = header.last_chunk() {
+                    mask::apply(payload, *mask);
+                }
+            }
+            if kind == Kind::Text && utf8::check(&head[start..]).is_err() {
+                return self.violation(Error::BadUtf8, input.len(), transmit);
+            }
+            return Received {
+                consumed: end,
+                event: Some(Event::Message { kind, data: &input[start..end] }),
+            };
+        }
+        self.receive_any(shared, input, transmit)
+    }
+
+    /// Kind, and start and end of the payload, if `input` begins with a whole, final, uncompressed data frame below
+    /// 64 kB that may come now. Everything else, errors too, is for [`Connection::receive_any`].
+    #[inline]
+    fn simple_frame(&self, shared: &Shared, input: &[u8]) -> Option<(Kind, usize, usize)> {
+        if self.partial.is_some() || self.phase == Phase::Closed {
+            return None;
+        }
+        let &[first, second, ref rest @ ..] = input else { return None };
+        const TEXT: u8 = FIN | Opcode::Text as u8;
+        const BINARY: u8 = FIN | Opcode::Binary as u8;
+        let kind = match first {
+            TEXT => Kind::Text,
+            BINARY => Kind::Binary,
+            _ => return None,
+        };
+        let masked = second & MASKED != 0;
+        if masked != (self.role == Role::Server) {
+            return None;
+        }
+        let (payload_bytes, length_end) = match second & !MASKED {
+            127 => return None,
+            126 => (usize::from(u16::from_be_bytes(*rest.first_chunk()?)), 4),
+            short => (usize::from(short), 2),
+        };
+        let start = length_end + if masked { 4 } else { 0 };
+        let end = start + payload_bytes;
+        (end <= input.len() && payload_bytes <= shared.limits.message_bytes_max).then_some((kind, start, end))
+    }
+
+    fn receive_any<'a>(
+        &mut self,
+        shared: &'a mut Shared,
+        input: &'a mut [u8],
+        transmit: &mut Vec<u8>,
+    ) -> Received<'a> {
+        let mut consumed = 0;
+        let outcome = loop {
+            if self.phase == Phase::Closed || consumed == input.len() {
+                return Received { consumed: input.len(), event: None };
+            }
+            let advanced = self.advance(shared, input, &mut consumed, transmit);
+            self.settle();
+            match advanced {
+                Ok(Outcome::Nothing) => {}
+                Ok(outcome) => break outcome,
+                Err(error) => break Outcome::Violation(error),
+            }
+        };
+        let (shared, input_bytes): (&'a Shared, usize) = (shared, input.len());
+        let input: &'a [u8] = input;
+        let locate = |place| match place {
+            Place::Nowhere => &[][..],
+            Place::Input(start, end) => &input[start..end],
+            Place::Gathered(start) => &shared.gathered[start..],
+            Place::Inflated => shared.inflater.as_ref().map_or(&[][..], |inflater| inflater.inflated()),
+        };
+        let event = match outcome {
+            Outcome::Nothing => None,
+            Outcome::Message(kind, place) => Some(Event::Message { kind, data: locate(place) }),
+            Outcome::Ping => Some(Event::Ping),
+            Outcome::Pong(place) => Some(Event::Pong(locate(place))),
+            Outcome::Closed(code, place) => {
+                consumed = input_bytes;
+                Some(Event::Closed { code, reason: str::from_utf8(locate(place)).unwrap_or(""), error: None })
+            }
+            Outcome::Violation(error) => return self.violation(error, input_bytes, transmit),
+        };
+        Received { consumed, event }
+    }
+
+    /// Ends the connection because the peer erred.
+    #[cold]
+    fn violation<'a>(&mut self, error: Error, consumed: usize, transmit: &mut Vec<u8>) -> Received<'a> {
+        let code = error.close_code();
+        if self.phase == Phase::Open {
+            self.send_close(code, "", transmit);
+        }
+        self.phase = Phase::Closed;
+        self.partial = None;
+        Received { consumed, event: Some(Event::Closed { code, reason: "", error: Some(error) }) }
+    }
+
+    /// Takes one step from `input[*consumed..]`, which is not empty: a header and what is there of its payload, or more
+    /// of the payload under way.
+    fn advance(
+        &mut self,
+        shared: &mut Shared,
+        input: &mut [u8],
+        consumed: &mut usize,
+        transmit: &mut Vec<u8>,
+    ) -> Result<Outcome, Error> {
+        let resumed = self.partial.as_mut().and_then(|partial| partial.frame.take());
+        let Some(frame) = (match resumed {
+            Some(frame) => Some(frame),
+            None => self.next_header(shared, input, consumed)?,
+        }) else {
+            return Ok(Outcome::Nothing);
+        };
+        let start = *consumed;
+        let end = start + frame.left.min(input.len() - start);
+        *consumed = end;
+        if frame.mask != [0; 4] {
+            mask::apply(&mut input[start..end], frame.mask);
+        }
+        if frame.opcode.is_control() {
+            return self.control_payload(shared, frame, input, (start, end), transmit);
+        }
+        if resumed.is_none() {
+            match frame.opcode {
+                Opcode::Text | Opcode::Binary => {
+                    let kind = if frame.opcode == Opcode::Text { Kind::Text } else { Kind::Binary };
+                    if frame.fin && end - start == frame.left {
+                        let payload = &input[start..end];
+                        return deliver(shared, kind, frame.rsv1, payload, Place::Input(start, end));
+                    }
+                    let message = Message { kind, compressed: frame.rsv1, fragments: 1, valid: 0 };
+                    self.partial.get_or_insert_default().message = Some(message);
+                }
+                _ => {
+                    if let Some(message) = self.partial.as_mut().and_then(|partial| partial.message.as_mut())
+                    {
+                        message.fragments += 1;
+                    }
+                }
+            }
+        }
+        self.data_payload(shared, frame, &input[start..end])
+    }
+
+    /// Reads a header that may have begun in an earlier input. `None`: it goes on in the next.
+    fn next_header(
+        &mut self,
+        shared: &Shared,
+        input: &[u8],
+        consumed: &mut usize,
+    ) -> Result<Option<Frame>, Error> {
+        let rest = &input[*consumed..];
+        let pending = self.partial.as_ref().map_or(0, |partial| usize::from(partial.header_len));
+        if pending == 0 {
+            if let Some((frame, bytes)) = self.read_header(shared, rest)? {
+                *consumed += bytes;
+                return Ok(Some(frame));
+            }
+            // read_header reads every header of HEADER_BYTES_MAX bytes, so the rest is shorter.
+            let partial = self.partial.get_or_insert_default();
+            partial.header[..rest.len()].copy_from_slice(rest);
+            partial.header_len = rest.len() as u8;
+            *consumed = input.len();
+            return Ok(None);
+        }
+        let mut header = self.partial.as_ref().map_or([0; HEADER_BYTES_MAX], |partial| partial.header);
+        let available = pending + rest.len().min(HEADER_BYTES_MAX - pending);
+        header[pending..available].copy_from_slice(&rest[..available - pending]);
+        let read = self.read_header(shared, &header[..available])?;
+        let partial = self.partial.get_or_insert_default();
+        if let Some((frame, bytes)) = read {
+            // What was pending was too short to be read, so bytes > pending.
+            *consumed += bytes - pending;
+            partial.header_len = 0;
+            return Ok(Some(frame));
+        }
+        partial.header = header;
+        partial.header_len = available as u8;
+        *consumed = input.len();
+        Ok(None)
+    }
+
+    /// Reads the header at the start of `bytes` and checks all that can be checked with what is there. `None`: it is
+    /// longer than `bytes`, and good so far.
+    fn read_header(&self, shared: &Shared, bytes: &[u8]) -> Result<Option<(Frame, usize)>, Error> {
+        let &[first, second, ref rest @ ..] = bytes else { return Ok(None) };
+        let opcode = Opcode::from_bits(first & 0x0f).ok_or(Error::ReservedOpcode)?;
+        let (fin, rsv1, masked) = (first & FIN != 0, first & RSV1 != 0, second & MASKED != 0);
+        let begins = matches!(opcode, Opcode::Text | Opcode::Binary);
+        let message = self.partial.as_ref().and_then(|partial| partial.message);
+        if first & RSV2_RSV3 != 0 || rsv1 && !(begins && self.deflate.is_some()) {
+            return Err(Error::ReservedBits);
+        }
+        match self.role {
+            Role::Server if !masked => return Err(Error::Unmasked),
+            Role::Client if masked => return Err(Error::Masked),
+            _ => {}
+        }
+        if opcode.is_control() {
+            if !fin {
+                return Err(Error::ControlFragmented);
+            }
+            if usize::from(second & !MASKED) > CONTROL_BYTES_MAX {
+                return Err(Error::ControlTooLong);
+            }
+        } else if begins && message.is_some() {
+            return Err(Error::ExpectedContinuation);
+        } else if opcode == Opcode::Continuation {
+            let message = message.ok_or(Error::UnexpectedContinuation)?;
+            if message.fragments >= shared.limits.fragments_max {
+                return Err(Error::TooManyFragments);
+            }
+        }
+        let (payload_bytes, length_bytes) = match second & !MASKED {
+            126 => match rest.first_chunk() {
+                Some(length) => (u64::from(u16::from_be_bytes(*length)), 2),
+                None => return Ok(None),
+            },
+            127 => match rest.first_chunk() {
+                Some(length) => (u64::from_be_bytes(*length), 8),
+                None => return Ok(None),
+            },
+            short => (u64::from(short), 0),
+        };
+        if payload_bytes > i64::MAX as u64 {
+            return Err(Error::BadLength);
+        }
+        let held = self.partial.as_ref().map_or(0, |partial| partial.payload.len());
+        let room = shared.limits.message_bytes_max.saturating_sub(held) as u64;
+        if payload_bytes > room && !opcode.is_control() {
+            return Err(Error::MessageTooBig);
+        }
+        let mask = match rest[length_bytes..].first_chunk() {
+            _ if !masked => [0; 4],
+            Some(mask) => *mask,
+            None => return Ok(None),
+        };
+        let header_bytes = 2 + length_bytes + if masked { 4 } else { 0 };
+        Ok(Some((Frame { opcode, fin, rsv1, mask, left: payload_bytes as usize }, header_bytes)))
+    }
+
+    /// The next bytes, already unmasked, of a data frame that can't be delivered where it lies.
+    fn data_payload(&mut self, shared: &mut Shared, frame: Frame, bytes: &[u8]) -> Result<Outcome, Error> {
+        // A continuation without a message was refused with its header.
+        let Some(partial) = &mut self.partial else { return Err(Error::UnexpectedContinuation) };
+        let Some(message) = &mut partial.message else { return Err(Error::UnexpectedContinuation) };
+        partial.payload.extend_from_slice(bytes);
+        let is_plain_text = message.kind == Kind::Text && !message.compressed;
+        if is_plain_text {
+            message.valid = utf8::extend_valid(&partial.payload, message.valid)?;
+        }
+        if bytes.len() < frame.left {
+            partial.frame = Some(frame.after(bytes.len()));
+            return Ok(Outcome::Nothing);
+        }
+        if !frame.fin {
+            return Ok(Outcome::Nothing);
+        }
+        if is_plain_text && message.valid < partial.payload.len() {
+            return Err(Error::BadUtf8);
+        }
+        let Message { kind, compressed, .. } = *message;
+        shared.gathered = std::mem::take(&mut partial.payload);
+        partial.message = None;
+        if !compressed {
+            return Ok(Outcome::Message(kind, Place::Gathered(0)));
+        }
+        let gathered = std::mem::take(&mut shared.gathered);
+        deliver(shared, kind, compressed, &gathered, Place::Nowhere)
+    }
+
+    /// The next bytes, `input[start..end]`, already unmasked, of a control frame.
+    fn control_payload(
+        &mut self,
+        shared: &mut Shared,
+        frame: Frame,
+        input: &[u8],
+        (start, end): (usize, usize),
+        transmit: &mut Vec<u8>,
+    ) -> Result<Outcome, Error> {
+        let bytes = &input[start..end];
+        if bytes.len() < frame.left {
+            let partial = self.partial.get_or_insert_default();
+            partial.control.extend_from_slice(bytes);
+            partial.frame = Some(frame.after(bytes.len()));
+            return Ok(Outcome::Nothing);
+        }
+        let (payload, place) = match &mut self.partial {
+            Some(partial) if !partial.control.is_empty() => {
+                partial.control.extend_from_slice(bytes);
+                shared.gathered = std::mem::take(&mut partial.control);
+                (&shared.gathered[..], Place::Gathered(0))
+            }
+            _ => (bytes, Place::Input(start, end)),
+        };
+        match frame.opcode {
+            Opcode::Ping => {
+                if self.phase == Phase::Open {
+                    self.send(Opcode::Pong, payload, transmit);
+                }
+                Ok(Outcome::Ping)
+            }
+            Opcode::Close => {
+                let code = match *payload {
+                    [] => 1005,
+                    [_] => return Err(Error::BadClosePayload),
+                    [high, low, ref reason @ ..] => {
+                        let code = u16::from_be_bytes([high, low]);
+                        if !may_travel(code) {
+                            return Err(Error::BadCloseCode);
+                        }
+                        utf8::check(reason)?;
+                        code
+                    }
+                };
+                if self.phase == Phase::Open {
+                    self.send_close(code, "", transmit);
+                }
+                self.phase = Phase::Closed;
+                Ok(Outcome::Closed(code, place.after(payload.len().min(2))))
+            }
+            _ => Ok(Outcome::Pong(place)),
+        }
+    }
+
+    fn send_close(&mut self, code: u16, reason: &str, transmit: &mut Vec<u8>) {
+        let mut payload = [0; CONTROL_BYTES_MAX];
+        let mut len = 0;
+        if may_travel(code) {
+            let reason = &reason[..reason.floor_char_boundary(CONTROL_BYTES_MAX - 2)];
+            len = 2 + reason.len();
+            payload[..2].copy_from_slice(&code.to_be_bytes());
+            payload[2..len].copy_from_slice(reason.as_bytes());
+        }
+        self.send(Opcode::Close, &payload[..len], transmit);
+    }
+
+    fn send(&mut self, opcode: Opcode, payload: &[u8], transmit: &mut Vec<u8>) {
+        let mask = self.next_mask();
+        frame::encode(transmit, opcode, payload, false, mask);
+    }
+
+    /// Lets go of the partial message's memory once there is none.
+    fn settle(&mut self) {
+        if self.phase == Phase::Closed || self.partial.as_ref().is_some_and(|partial| partial.is_idle()) {
+            self.partial = None;
+        }
+    }
+}
+
+impl Partial {
+    fn is_idle(&self) -> bool {
+        self.header_len == 0 && self.frame.is_none() && self.message.is_none()
+    }
+}
+
+impl Frame {
+    /// What is left of the frame after `done` more bytes of its payload.
+    fn after(mut self, done: usize) -> Frame {
+        self.mask.rotate_left(done % 4);
+        self.left -= done;
+        self
+    }
+}
+
+impl Place {
+    fn after(self, skipped: usize) -> Place {
+        match self {
+            Place::Input(start, end) => Place::Input(start + skipped, end),
+            Place::Gathered(start) => Place::Gathered(start + skipped),
+            other => other,
+        }
+    }
+}
+
+/// A whole message, inflated if need be and checked.
+fn deliver(
+    shared: &mut Shared,
+    kind: Kind,
+    compressed: bool,
+    payload: &[u8],
+    place: Place,
+) -> Result<Outcome, Error> {
+    let (data, place) =
+        if compressed { (shared.inflate(payload)?, Place::Inflated) } else { (payload, place) };
+    if kind == Kind::Text {
+        utf8::check(data)?;
+    }
+    Ok(Outcome::Message(kind, place))
+}
+
+/// True for a code that may be in a close frame (RFC 6455 section 7.4, and the registry: 1012 to 1014).
+fn may_travel(code: u16) -> bool {
+    matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
+}

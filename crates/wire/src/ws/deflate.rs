@@ -1,0 +1,202 @@
+//! permessage-deflate (RFC 7692), always without context takeover.
+//!
+//! Each message is compressed by itself, so what is compressed once serves every connection, and one [`Inflater`]
+//! serves all of a core. The price is a somewhat worse ratio on short messages.
+//!
+//! Windows: a sender's may be 512 bytes to 32 kB. 256 bytes (`server_max_window_bits=8`) is declined, because zlib
+//! cannot make it for raw DEFLATE. We always inflate with 32 kB, so a peer's window never matters to us.
+//!
+//! Invariant: nothing inflates past the limit, whatever the ratio.
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+
+use super::Error;
+
+/// Window bits of a sender (RFC 7692 section 7.1.2), as far as zlib can make them.
+pub(super) const WINDOW_BITS: std::ops::RangeInclusive<u8> = 9..=15;
+
+/// What a sender leaves out at the end of a message and a receiver puts back (RFC 7692 section 7.2.1) ...
+const SYNC_TAIL: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
+
+/// ... and, after it, an empty final block, with which only a message that is complete ends here.
+const INFLATE_TAIL: [u8; 9] = [0x00, 0x00, 0xff, 0xff, 0x01, 0x00, 0x00, 0xff, 0xff];
+
+/// Final blocks (RFC 7692 section 7.2.3.4) in one message; each makes us set up anew, so they are bounded.
+const FINAL_BLOCKS_MAX: u32 = 64;
+
+/// What the inflater keeps of its buffer from one message to the next.
+const INFLATED_BYTES_KEPT: usize = 256 * 1024;
+
+/// How a server answers offers of compression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeflateOptions {
+    /// The largest window we compress with, 9 to 15 bits. Default 15 (32 kB).
+    pub window_bits_max: u8,
+}
+
+impl Default for DeflateOptions {
+    fn default() -> Self {
+        DeflateOptions { window_bits_max: 15 }
+    }
+}
+
+/// What both sides have agreed on. That neither takes its context over is always part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Negotiated {
+    /// Window of the server's compression, 9 to 15 bits; a client may be answered 8.
+    pub server_max_window_bits: u8,
+    /// Window of the client's compression, 9 to 15 bits.
+    pub client_max_window_bits: u8,
+}
+
+/// Compresses messages. One per core or thread: it holds about 256 kB per window size once that is used.
+pub struct Deflater {
+    level: Compression,
+    by_window_bits: [Option<Box<Compress>>; 7],
+    out: Vec<u8>,
+}
+
+impl Deflater {
+    /// `level` 0 (none) to 9 (best); more is taken as 9. 1 is the usual choice for live data, 6 is zlib's default.
+    pub fn new(level: u8) -> Self {
+        Deflater {
+            level: Compression::new(u32::from(level.min(9))),
+            by_window_bits: Default::default(),
+            out: Vec::new(),
+        }
+    }
+
+    /// The payload of a compressed message; send it with RSV1. `window_bits` is our side's of [`Negotiated`]; what is
+    /// compressed for a smaller window serves a larger one as well. Values outside 9 to 15 are taken as the nearest.
+    pub fn deflate(&mut self, payload: &[u8], window_bits: u8) -> &[u8] {
+        self.out.clear();
+        if payload.is_empty() {
+            // RFC 7692 section 7.2.3.6.
+            self.out.push(0);
+            return &self.out;
+        }
+        let window_bits = window_bits.clamp(*WINDOW_BITS.start(), *WINDOW_BITS.end());
+        let level = self.level;
+        let compress = self.by_window_bits[usize::from(window_bits - WINDOW_BITS.start())]
+            .get_or_insert_with(|| Box::new(Compress::new_with_window_bits(level, false, window_bits)));
+        compress.reset();
+        self.out.reserve(payload.len() / 2 + 64);
+        loop {
+            let consumed = compress.total_in() as usize;
+            let status = compress.compress_vec(&payload[consumed..], &mut self.out, FlushCompress::Sync);
+            // A compressor that we set up ourselves has nothing to refuse.
+            assert!(status.is_ok(), "deflate failed: {status:?}");
+            if compress.total_in() as usize == payload.len() && self.out.len() < self.out.capacity() {
+                break;
+            }
+            self.out.reserve(payload.len() / 2 + 64);
+        }
+        debug_assert!(self.out.ends_with(&SYNC_TAIL));
+        &self.out[..self.out.len() - SYNC_TAIL.len()]
+    }
+}
+
+/// Inflates whole messages, up to a limit. One per core.
+///
+/// Invariant: the bytes inflated last are `buffer[..length]`.
+pub struct Inflater {
+    decompress: Decompress,
+    /// Always initialised to its full length; grows with what has been inflated, not with what might come.
+    buffer: Vec<u8>,
+    length: usize,
+}
+
+impl Default for Inflater {
+    fn default() -> Self {
+        Inflater::new()
+    }
+}
+
+impl Inflater {
+    /// An inflater for any window.
+    pub fn new() -> Self {
+        let decompress = Decompress::new_with_window_bits(false, *WINDOW_BITS.end());
+        Inflater { decompress, buffer: Vec::new(), length: 0 }
+    }
+
+    /// Bytes of memory held for output; at most the limit and one, or 256 kB, between messages.
+    pub fn held_bytes(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// The bytes inflated last.
+    pub fn inflated(&self) -> &[u8] {
+        &self.buffer[..self.length]
+    }
+
+    /// Inflates the payload of one message, at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// [`Error::MessageTooBig`] once the limit is reached and more would come, [`Error::BadDeflate`] if the payload is
+    /// not DEFLATE or is cut off. Either is the peer's fault.
+    pub fn inflate(&mut self, payload: &[u8], bytes_max: usize) -> Result<&[u8], Error> {
+        self.length = 0;
+        if payload.is_empty() {
+            // RFC 7692 section 7.2.3.6 wants one zero byte, but what an empty frame means is plain.
+            return Ok(&[]);
+        }
+        self.decompress.reset(false);
+        if self.buffer.len() > INFLATED_BYTES_KEPT {
+            self.buffer.truncate(INFLATED_BYTES_KEPT);
+            self.buffer.shrink_to_fit();
+        }
+        let mut final_blocks = 0;
+        let mut input = payload;
+        while self.run(&mut input, bytes_max)? {
+            // A final block before the end: what follows is a stream of its own.
+            if input.is_empty() {
+                return Ok(self.inflated());
+            }
+            final_blocks += 1;
+            if final_blocks > FINAL_BLOCKS_MAX {
+                return Err(Error::BadDeflate);
+            }
+            self.decompress.reset(false);
+        }
+        input = &INFLATE_TAIL;
+        let ended = self.run(&mut input, bytes_max)?;
+        if ended && input.is_empty() { Ok(self.inflated()) } else { Err(Error::BadDeflate) }
+    }
+
+    /// Inflates until the input is used up (false) or a final block has ended (true).
+    fn run(&mut self, input: &mut &[u8], bytes_max: usize) -> Result<bool, Error> {
+        loop {
+            // One byte more than the limit, to tell a message that ends there from one that does not.
+            let room_max = bytes_max.saturating_add(1);
+            if self.length == self.buffer.len() {
+                let larger = (self.buffer.len() * 2).max(4096).min(room_max);
+                // Exactly, or a doubled capacity would exceed the limit.
+                self.buffer.reserve_exact(larger - self.length);
+                self.buffer.resize(larger, 0);
+            }
+            let room_end = self.buffer.len().min(room_max);
+            let (before_in, before_out) = (self.decompress.total_in(), self.decompress.total_out());
+            let status = self.decompress.decompress(
+                input,
+                &mut self.buffer[self.length..room_end],
+                FlushDecompress::None,
+            );
+            let consumed = (self.decompress.total_in() - before_in) as usize;
+            let produced = (self.decompress.total_out() - before_out) as usize;
+            *input = &input[consumed..];
+            self.length += produced;
+            if self.length > bytes_max {
+                self.length = 0;
+                return Err(Error::MessageTooBig);
+            }
+            match status {
+                Ok(Status::StreamEnd) => return Ok(true),
+                // Output may wait inside although the input is used up: only room left over says that it does not.
+                Ok(_) if input.is_empty() && self.length < room_end => return Ok(false),
+                Ok(_) if consumed == 0 && produced == 0 => return Err(Error::BadDeflate),
+                Ok(_) => {}
+                Err(_) => return Err(Error::BadDeflate),
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Frame headers (RFC 6455 section 5.2), read and written.
+
+use std::ops::Deref;
+
+use super::mask;
+
+/// Bytes of the longest header: two, a 64-bit length, a mask.
+pub(super) const HEADER_BYTES_MAX: usize = 14;
+
+/// Bytes of a control frame's payload (RFC 6455 section 5.5).
+pub const CONTROL_BYTES_MAX: usize = 125;
+
+pub(super) const FIN: u8 = 0x80;
+pub(super) const RSV1: u8 = 0x40;
+pub(super) const RSV2_RSV3: u8 = 0x30;
+pub(super) const MASKED: u8 = 0x80;
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// UTF-8 text.
+    Text,
+    /// Bytes.
+    Binary,
+}
+
+/// What a frame is (RFC 6455 section 5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Goes on with a message.
+    Continuation = 0,
+    /// Begins a text message.
+    Text = 1,
+    /// Begins a binary message.
+    Binary = 2,
+    /// Ends the connection.
+    Close = 8,
+    /// Asks for a pong.
+    Ping = 9,
+    /// Answers a ping.
+    Pong = 10,
+}
+
+impl Opcode {
+    /// True for close, ping and pong.
+    pub fn is_control(self) -> bool {
+        self as u8 >= 8
+    }
+
+    pub(super) fn from_bits(bits: u8) -> Option<Opcode> {
+        Some(match bits {
+            0 => Opcode::Continuation,
+            1 => Opcode::Text,
+            2 => Opcode::Binary,
+            8 => Opcode::Close,
+            9 => Opcode::Ping,
+            10 => Opcode::Pong,
+            _ => return None,
+        })
+    }
+}
+
+impl From<Kind> for Opcode {
+    fn from(kind: Kind) -> Opcode {
+        match kind {
+            Kind::Text => Opcode::Text,
+            Kind::Binary => Opcode::Binary,
+        }
+    }
+}
+
+/// A frame's header, for writing any frame, well-formed or not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The last frame of its message.
+    pub fin: bool,
+    /// The first frame of a compressed message.
+    pub rsv1: bool,
+    /// What it is.
+    pub opcode: Opcode,
+    /// Bytes of the payload.
+    pub payload_bytes: u64,
+    /// The mask of a client's frame.
+    pub mask: Option<[u8; 4]>,
+}
+
+impl Header {
+    /// The bytes of the header.
+    pub fn encode(&self) -> HeaderBuf {
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        bytes[0] = self.opcode as u8 | if self.fin { FIN } else { 0 } | if self.rsv1 { RSV1 } else { 0 };
+        let mut len = match self.payload_bytes {
+            short @ ..=125 => {
+                bytes[1] = short as u8;
+                2
+            }
+            medium @ ..=0xffff => {
+                bytes[1] = 126;
+                bytes[2..4].copy_from_slice(&(medium as u16).to_be_bytes());
+                4
+            }
+            long => {
+                bytes[1] = 127;
+                bytes[2..10].copy_from_slice(&long.to_be_bytes());
+                10
+            }
+        };
+        if let Some(mask) = self.mask {
+            bytes[1] |= MASKED;
+            bytes[len..len + 4].copy_from_slice(&mask);
+            len += 4;
+        }
+        HeaderBuf { bytes, len: len as u8 }
+    }
+}
+
+/// The bytes of one header, on the stack.
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderBuf {
+    bytes: [u8; HEADER_BYTES_MAX],
+    /// Invariant: `2 <= len <= HEADER_BYTES_MAX`.
+    len: u8,
+}
+
+impl Deref for HeaderBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+/// The header of a whole frame from a server, to be put before a payload that stays where it is.
+pub fn server_header(opcode: Opcode, payload_bytes: usize, rsv1: bool) -> HeaderBuf {
+    Header { fin: true, rsv1, opcode, payload_bytes: payload_bytes as u64, mask: None }.encode()
+}
+
+/// Appends a whole frame. `rsv1` says that `payload` is compressed; `mask` is for clients.
+pub fn encode(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], rsv1: bool, mask: Option<[u8; 4]>) {
+    encode_fragment(out, opcode, payload, true, rsv1, mask);
+}
+
+/// Appends one frame of a message that may have several; the last one has `fin`, and all but the first are
+/// [`Opcode::Continuation`] without `rsv1`. The caller keeps to these rules.
+pub fn encode_fragment(
+    out: &mut Vec<u8>,
+    opcode: Opcode,
+    payload: &[u8],
+    fin: bool,
+    rsv1: bool,
+    mask: Option<[u8; 4]>,
+) {
+    let header = Header { fin, rsv1, opcode, payload_bytes: payload.len() as u64, mask }.encode();
+    out.reserve(header.len() + payload.len());
+    out.extend_from_slice(&header);
+    let start = out.len();
+    out.extend_from_slice(payload);
+    if let Some(mask) = mask {
+        mask::apply(&mut out[start..], mask);
+    }
+}

@@ -1,0 +1,357 @@
+//! The opening handshake (RFC 6455 section 4), with the negotiation of permessage-deflate (RFC 7692 section 7.1).
+//!
+//! It decides about the headers only. Origins, paths and which subprotocol to take are the caller's.
+
+use std::fmt;
+use std::str;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
+use super::deflate::{DeflateOptions, Negotiated, WINDOW_BITS};
+use crate::http1::{
+    self, BodyKind, Headers, Request, Response, Version, is_token, split_unquoted, tokens, trim, write_header,
+};
+
+const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+
+/// What a client did wrong in its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandshakeError {
+    /// The method is not GET.
+    MethodNotGet,
+    /// `Upgrade` does not name `websocket`.
+    NoUpgrade,
+    /// `Connection` does not list `upgrade`, or the version is HTTP/1.0.
+    NoConnectionUpgrade,
+    /// `Sec-WebSocket-Version` is not exactly one 13.
+    BadVersion,
+    /// `Sec-WebSocket-Key` is not exactly one base64 of 16 bytes.
+    BadKey,
+    /// The request announces a body, which could not be told from frames.
+    HasBody,
+}
+
+impl HandshakeError {
+    /// The status of the answer.
+    pub fn status(&self) -> u16 {
+        match self {
+            HandshakeError::MethodNotGet => 405,
+            HandshakeError::NoUpgrade => 426,
+            HandshakeError::NoConnectionUpgrade
+            | HandshakeError::BadVersion
+            | HandshakeError::BadKey
+            | HandshakeError::HasBody => 400,
+        }
+    }
+
+    /// The headers that the status requires (RFC 9110 sections 15.5.6 and 15.5.22, RFC 6455 section 4.4).
+    pub fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            HandshakeError::MethodNotGet => &[("Allow", "GET")],
+            HandshakeError::NoUpgrade => &[("Upgrade", "websocket"), ("Connection", "Upgrade")],
+            HandshakeError::BadVersion => &[("Sec-WebSocket-Version", "13")],
+            HandshakeError::NoConnectionUpgrade | HandshakeError::BadKey | HandshakeError::HasBody => &[],
+        }
+    }
+}
+
+impl fmt::Display for HandshakeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HandshakeError::MethodNotGet => "the method is not GET",
+            HandshakeError::NoUpgrade => "Upgrade is not websocket",
+            HandshakeError::NoConnectionUpgrade => "Connection does not list upgrade",
+            HandshakeError::BadVersion => "Sec-WebSocket-Version is not 13",
+            HandshakeError::BadKey => "Sec-WebSocket-Key is not base64 of 16 bytes",
+            HandshakeError::HasBody => "the request has a body",
+        })
+    }
+}
+
+impl std::error::Error for HandshakeError {}
+
+/// What a server did wrong in its response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseError {
+    /// The status is not 101: the server refuses. This is its status.
+    Refused(u16),
+    /// `Upgrade` or `Connection` is missing or wrong.
+    NoUpgrade,
+    /// `Sec-WebSocket-Accept` does not answer our key.
+    BadAccept,
+    /// `Sec-WebSocket-Extensions` has something we have not offered, or not in this way.
+    BadExtensions,
+}
+
+impl fmt::Display for ResponseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ResponseError::Refused(status) => write!(f, "the server refuses with status {status}"),
+            ResponseError::NoUpgrade => f.write_str("Upgrade or Connection is wrong in the response"),
+            ResponseError::BadAccept => f.write_str("Sec-WebSocket-Accept does not answer our key"),
+            ResponseError::BadExtensions => f.write_str("Sec-WebSocket-Extensions was not offered"),
+        }
+    }
+}
+
+impl std::error::Error for ResponseError {}
+
+/// A request that is a good opening handshake. It borrows nothing, so that the answer may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Accepted {
+    /// The value of `Sec-WebSocket-Accept`, ASCII.
+    pub accept: [u8; 28],
+    /// What is agreed on compression.
+    pub deflate: Option<Negotiated>,
+    /// The answer must name the server's window.
+    names_server_window: bool,
+}
+
+impl Accepted {
+    /// Appends the 101 response. `subprotocol` is one of [`subprotocols`]; `extra_headers` as in
+    /// [`http1::write_response_head`].
+    pub fn write_response(
+        &self,
+        out: &mut Vec<u8>,
+        extra_headers: &[(&str, &str)],
+        subprotocol: Option<&str>,
+    ) {
+        out.extend_from_slice(
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ",
+        );
+        out.extend_from_slice(&self.accept);
+        out.extend_from_slice(b"\r\n");
+        if let Some(protocol) = subprotocol {
+            write_header(out, "Sec-WebSocket-Protocol", protocol);
+        }
+        if let Some(negotiated) = self.deflate {
+            out.extend_from_slice(
+                b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover",
+            );
+            if self.names_server_window {
+                out.extend_from_slice(b"; server_max_window_bits=");
+                out.extend_from_slice(negotiated.server_max_window_bits.to_string().as_bytes());
+            }
+            out.extend_from_slice(b"\r\n");
+        }
+        for (name, value) in extra_headers {
+            write_header(out, name, value);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Checks a request for a WebSocket. `deflate`: how to answer offers of compression, `None` to decline them all.
+///
+/// Bytes after the request's head are the first frames already.
+///
+/// # Errors
+/// The request is not one; see [`HandshakeError::status`] and [`HandshakeError::headers`] for the answer.
+pub fn check_request(
+    request: &Request<'_>,
+    deflate: Option<&DeflateOptions>,
+) -> Result<Accepted, HandshakeError> {
+    let headers = request.headers();
+    if request.method() != "GET" {
+        return Err(HandshakeError::MethodNotGet);
+    }
+    if !headers.list_has("upgrade", "websocket") {
+        return Err(HandshakeError::NoUpgrade);
+    }
+    if request.version() != Version::Http11 || !request.connection_has("upgrade") {
+        return Err(HandshakeError::NoConnectionUpgrade);
+    }
+    if only(headers, "sec-websocket-version") != Some(b"13") {
+        return Err(HandshakeError::BadVersion);
+    }
+    let key = only(headers, "sec-websocket-key").filter(|key| is_key(key)).ok_or(HandshakeError::BadKey)?;
+    if request.body() != BodyKind::Empty {
+        return Err(HandshakeError::HasBody);
+    }
+    let offer = deflate.and_then(|options| first_good_offer(headers, options));
+    Ok(Accepted {
+        accept: accept(key),
+        deflate: offer.map(|(negotiated, _)| negotiated),
+        names_server_window: offer.is_some_and(|(_, names_server_window)| names_server_window),
+    })
+}
+
+/// The subprotocols that a client offers, in its order of preference; what is no token is skipped.
+pub fn subprotocols<'b>(request: &Request<'b>) -> impl Iterator<Item = &'b str> + use<'b> {
+    request.headers().all("sec-websocket-protocol").flat_map(tokens)
+}
+
+/// The client's side of one opening handshake.
+#[derive(Debug, Clone, Copy)]
+pub struct ClientHandshake {
+    key: [u8; 24],
+    offers_deflate: bool,
+}
+
+impl ClientHandshake {
+    /// `key16` are random bytes, new for each connection. `offers_deflate` offers permessage-deflate.
+    pub fn new(key16: [u8; 16], offers_deflate: bool) -> Self {
+        let mut key = [b'='; 24];
+        // 16 bytes always make 24 characters.
+        let written = STANDARD.encode_slice(key16, &mut key);
+        debug_assert_eq!(written, Ok(24));
+        ClientHandshake { key, offers_deflate }
+    }
+
+    /// Appends the request. A subprotocol goes into `extra_headers`, and checking its answer is the caller's.
+    pub fn write_request(&self, out: &mut Vec<u8>, host: &str, target: &str, extra_headers: &[(&str, &str)]) {
+        let key = str::from_utf8(&self.key).unwrap_or_default();
+        // write_request_head ends the head; the extra headers must come before that.
+        let mut headers = vec![
+            ("Host", host),
+            ("Upgrade", "websocket"),
+            ("Connection", "Upgrade"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", key),
+        ];
+        if self.offers_deflate {
+            let offer = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
+            headers.push(("Sec-WebSocket-Extensions", offer));
+        }
+        headers.extend_from_slice(extra_headers);
+        http1::write_request_head(out, "GET", target, &headers);
+    }
+
+    /// Checks the response; `Some` if compression is agreed on. Bytes after the head are the first frames already.
+    ///
+    /// # Errors
+    /// The server refuses, or errs; the connection must be closed.
+    pub fn check_response(&self, response: &Response<'_>) -> Result<Option<Negotiated>, ResponseError> {
+        let headers = response.headers();
+        if response.status() != 101 {
+            return Err(ResponseError::Refused(response.status()));
+        }
+        let upgrades = only(headers, "upgrade").is_some_and(|value| value.eq_ignore_ascii_case(b"websocket"));
+        if !upgrades || !response.connection_has("upgrade") {
+            return Err(ResponseError::NoUpgrade);
+        }
+        if only(headers, "sec-websocket-accept") != Some(&accept(&self.key)) {
+            return Err(ResponseError::BadAccept);
+        }
+        let mut extensions =
+            headers.all("sec-websocket-extensions").flat_map(|value| split_unquoted(value, b','));
+        let Some(extension) = extensions.next() else { return Ok(None) };
+        if !self.offers_deflate || extensions.next().is_some() {
+            return Err(ResponseError::BadExtensions);
+        }
+        let parameters = Parameters::read(extension).ok_or(ResponseError::BadExtensions)?;
+        // We did not offer client_max_window_bits, so it must not be there (RFC 7692 section 7.1.2.2); and a server
+        // that keeps its context makes what we can't inflate.
+        if !parameters.server_no_context_takeover || parameters.client_max_window_bits.is_some() {
+            return Err(ResponseError::BadExtensions);
+        }
+        let server_max_window_bits = parameters.server_max_window_bits.unwrap_or(*WINDOW_BITS.end());
+        Ok(Some(Negotiated { server_max_window_bits, client_max_window_bits: *WINDOW_BITS.end() }))
+    }
+}
+
+/// The value of a header that must be there exactly once.
+fn only<'b>(headers: Headers<'b>, name: &str) -> Option<&'b [u8]> {
+    let mut values = headers.all(name);
+    let value = values.next()?;
+    values.next().is_none().then_some(value)
+}
+
+/// 22 base64 characters and `==`. Whether the unused bits of the last one are zero does not matter to anyone.
+fn is_key(key: &[u8]) -> bool {
+    let is_digit = |&byte: &u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
+    key.len() == 24 && key[..22].iter().all(is_digit) && key.ends_with(b"==")
+}
+
+/// RFC 6455 section 4.2.2, item 5.4.
+fn accept(key: &[u8]) -> [u8; 28] {
+    let mut hash = sha1_smol::Sha1::new();
+    hash.update(key);
+    hash.update(GUID);
+    let mut accept = [b'='; 28];
+    // 20 bytes always make 28 characters.
+    let written = STANDARD.encode_slice(hash.digest().bytes(), &mut accept);
+    debug_assert_eq!(written, Ok(28));
+    accept
+}
+
+/// The first offer we can take (RFC 7692 section 5), and whether the answer must name the server's window.
+fn first_good_offer(headers: Headers<'_>, options: &DeflateOptions) -> Option<(Negotiated, bool)> {
+    let ours = options.window_bits_max.clamp(*WINDOW_BITS.start(), *WINDOW_BITS.end());
+    let mut offers = headers.all("sec-websocket-extensions").flat_map(|value| split_unquoted(value, b','));
+    offers.find_map(|offer| {
+        let parameters = Parameters::read(offer)?;
+        let offered = parameters.server_max_window_bits;
+        if offered.is_some_and(|bits| !WINDOW_BITS.contains(&bits)) {
+            return None;
+        }
+        let server_max_window_bits = ours.min(offered.unwrap_or(ours));
+        // client_max_window_bits is only leave for us to limit the client's window, which we don't care for. With a
+        // value it is a hint that the client keeps to by itself.
+        let negotiated = Negotiated { server_max_window_bits, client_max_window_bits: *WINDOW_BITS.end() };
+        Some((negotiated, offered.is_some() || ours < *WINDOW_BITS.end()))
+    })
+}
+
+/// One offer of, or answer on, permessage-deflate.
+#[derive(Default)]
+struct Parameters {
+    server_no_context_takeover: bool,
+    client_no_context_takeover: bool,
+    server_max_window_bits: Option<u8>,
+    /// The inner `None`: present without a value.
+    client_max_window_bits: Option<Option<u8>>,
+}
+
+impl Parameters {
+    /// `None` if it is another extension, or has a parameter that is unknown, repeated, or has an impossible value.
+    fn read(extension: &[u8]) -> Option<Parameters> {
+        let mut parts = split_unquoted(extension, b';');
+        if parts.next()? != b"permessage-deflate" {
+            return None;
+        }
+        let mut parameters = Parameters::default();
+        for part in parts {
+            let (name, value) = match memchr::memchr(b'=', part) {
+                Some(equals) => (trim(&part[..equals]), Some(trim(&part[equals + 1..]))),
+                None => (part, None),
+            };
+            let is_repeated = match (name, value) {
+                (b"server_no_context_takeover", None) => {
+                    std::mem::replace(&mut parameters.server_no_context_takeover, true)
+                }
+                (b"client_no_context_takeover", None) => {
+                    std::mem::replace(&mut parameters.client_no_context_takeover, true)
+                }
+                (b"server_max_window_bits", Some(value)) => {
+                    parameters.server_max_window_bits.replace(window_bits(value)?).is_some()
+                }
+                (b"client_max_window_bits", Some(value)) => {
+                    parameters.client_max_window_bits.replace(Some(window_bits(value)?)).is_some()
+                }
+                (b"client_max_window_bits", None) => {
+                    parameters.client_max_window_bits.replace(None).is_some()
+                }
+                _ => return None,
+            };
+            if is_repeated {
+                return None;
+            }
+        }
+        Some(parameters)
+    }
+}
+
+/// 8 to 15 without leading zeros (RFC 7692 section 7.1.2.1), as a token or quoted.
+fn window_bits(value: &[u8]) -> Option<u8> {
+    let value = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value);
+    if !is_token(value) {
+        return None;
+    }
+    match value {
+        [digit @ b'8'..=b'9'] => Some(digit - b'0'),
+        [b'1', digit @ b'0'..=b'5'] => Some(10 + digit - b'0'),
+        _ => None,
+    }
+}

@@ -1,0 +1,342 @@
+use super::*;
+
+fn text(text: &str) -> Seen {
+    Seen::Text(text.to_owned())
+}
+
+/// What a server without compression sees and answers when a client sends these frames.
+fn check(frames: &[(u8, &[u8])], expect: &[Seen], transmit: &[Vec<u8>]) {
+    let bytes: Vec<u8> = frames.iter().flat_map(|(first, payload)| client_frame(*first, payload)).collect();
+    let side = run(Role::Server, None, Limits::default(), &bytes);
+    assert_eq!(side.seen, expect, "{frames:?}");
+    assert_eq!(side.transmit, transmit.concat(), "{frames:?}");
+}
+
+fn violates(frames: &[(u8, &[u8])], before: &[Seen], error: Error) {
+    check(frames, &[before, &[Seen::Violation(error)]].concat(), &[close_frame(error.close_code())]);
+}
+
+#[test]
+fn connections_are_small() {
+    assert!(size_of::<Connection>() <= 24, "{}", size_of::<Connection>());
+}
+
+#[test]
+fn messages() {
+    check(&[(0x81, b"")], &[text("")], &[]);
+    check(&[(0x81, b"hello"), (0x81, b"world")], &[text("hello"), text("world")], &[]);
+    check(&[(0x82, &[0xff; 200])], &[Seen::Binary(vec![0xff; 200])], &[]);
+    check(&[(0x82, &[1; 125])], &[Seen::Binary(vec![1; 125])], &[]);
+    check(&[(0x82, &[1; 126])], &[Seen::Binary(vec![1; 126])], &[]);
+    check(&[(0x82, &[1; 65_535])], &[Seen::Binary(vec![1; 65_535])], &[]);
+    check(&[(0x82, &[1; 65_536])], &[Seen::Binary(vec![1; 65_536])], &[]);
+}
+
+#[test]
+fn fragments() {
+    check(&[(0x01, b"he"), (0x00, b"l"), (0x80, b"lo")], &[text("hello")], &[]);
+    check(&[(0x01, b""), (0x00, b""), (0x80, b"")], &[text("")], &[]);
+    check(&[(0x02, b"a"), (0x80, b""), (0x81, b"b")], &[Seen::Binary(b"a".into()), text("b")], &[]);
+    // A character may be cut by fragments, but not by the message's end.
+    check(&[(0x01, b"\xc3"), (0x80, b"\xa4")], &[text("\u{e4}")], &[]);
+    check(&[(0x01, b"\xf0"), (0x00, b"\x9f\x98"), (0x80, b"\x80!")], &[text("\u{1f600}!")], &[]);
+    violates(&[(0x01, b"a"), (0x80, b"\xc3")], &[], Error::BadUtf8);
+    violates(&[(0x01, b"\xc3"), (0x80, b"")], &[], Error::BadUtf8);
+    // Control frames in the middle are dealt with at once.
+    check(
+        &[(0x01, b"a"), (0x89, b"p"), (0x00, b"b"), (0x8a, b"q"), (0x80, b"c")],
+        &[Seen::Ping, Seen::Pong(b"q".into()), text("abc")],
+        &[server_frame(Opcode::Pong, b"p")],
+    );
+    check(
+        &[(0x01, b"a"), (0x88, b"\x03\xe8bye"), (0x80, b"b")],
+        &[Seen::Closed(1000, "bye".into())],
+        &[close_frame(1000)],
+    );
+    violates(&[(0x80, b"a")], &[], Error::UnexpectedContinuation);
+    violates(&[(0x00, b"a")], &[], Error::UnexpectedContinuation);
+    violates(&[(0x81, b"a"), (0x80, b"b")], &[text("a")], Error::UnexpectedContinuation);
+    violates(&[(0x01, b"a"), (0x81, b"b")], &[], Error::ExpectedContinuation);
+    violates(&[(0x01, b"a"), (0x02, b"b")], &[], Error::ExpectedContinuation);
+}
+
+#[test]
+fn control_frames() {
+    check(&[(0x89, b"")], &[Seen::Ping], &[server_frame(Opcode::Pong, b"")]);
+    check(&[(0x89, &[7; 125])], &[Seen::Ping], &[server_frame(Opcode::Pong, &[7; 125])]);
+    check(&[(0x8a, b"unasked")], &[Seen::Pong(b"unasked".into())], &[]);
+    violates(&[(0x89, &[7; 126])], &[], Error::ControlTooLong);
+    violates(&[(0x88, &[7; 70_000])], &[], Error::ControlTooLong);
+    violates(&[(0x09, b"a"), (0x80, b"b")], &[], Error::ControlFragmented);
+    violates(&[(0x08, b"")], &[], Error::ControlFragmented);
+}
+
+/// What came before a bad frame still counts , what comes after does not.
+#[test]
+fn reserved_bits_and_opcodes() {
+    for first in [0xc1, 0xa1, 0x91, 0xf1, 0xc9, 0xc0] {
+        violates(&[(0x81, b"a"), (first, b"b"), (0x81, b"c")], &[text("a")], Error::ReservedBits);
+    }
+    for opcode in [3, 4, 5, 6, 7, 11, 12, 13, 14, 15] {
+        let mut bytes = client_frame(0x81, b"a");
+        bytes.extend_from_slice(&[0x80 | opcode, 0x80, 0, 0, 0, 0]);
+        let side = run(Role::Server, None, Limits::default(), &bytes);
+        assert_eq!(side.seen, [text("a"), Seen::Violation(Error::ReservedOpcode)]);
+    }
+}
+
+#[test]
+fn close_frames() {
+    check(&[(0x88, b"")], &[Seen::Closed(1005, String::new())], &[server_frame(Opcode::Close, b"")]);
+    violates(&[(0x88, b"\x03")], &[], Error::BadClosePayload);
+    violates(&[(0x88, b"\x03\xe8\xff")], &[], Error::BadUtf8);
+    let reason = "\u{e4}".repeat(61) + "!";
+    let payload = [b"\x0b\xb8", reason.as_bytes()].concat();
+    check(&[(0x88, &payload)], &[Seen::Closed(3000, reason)], &[close_frame(3000)]);
+    for code in
+        [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999]
+    {
+        let payload = u16::to_be_bytes(code);
+        check(&[(0x88, &payload)], &[Seen::Closed(code, String::new())], &[close_frame(code)]);
+    }
+    for code in [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535] {
+        violates(&[(0x88, &u16::to_be_bytes(code))], &[], Error::BadCloseCode);
+    }
+    // Nothing after a close counts.
+    check(
+        &[(0x88, b"\x03\xe8"), (0x81, b"a"), (0x89, b""), (0xf1, b"")],
+        &[Seen::Closed(1000, String::new())],
+        &[close_frame(1000)],
+    );
+}
+
+#[test]
+fn our_own_close() {
+    let mut side = Side::server();
+    let reason = format!("{}\u{e4}", "x".repeat(122));
+    side.connection.close(4400, &reason, &mut side.transmit);
+    // Cut before the character that would not fit.
+    assert_eq!(side.transmit, server_frame(Opcode::Close, &[b"\x11\x30", &[b'x'; 122][..]].concat()));
+    let length = side.transmit.len();
+    side.connection.close(1000, "", &mut side.transmit);
+    assert!(side.connection.is_closing() && !side.connection.is_closed());
+    // What the peer sent before it saw our close still arrives; but nothing of ours may follow a close frame.
+    side.feed(&client_frame(0x81, b"late"));
+    side.feed(&client_frame(0x89, b"late"));
+    side.feed(&client_frame(0x88, b"\x11\x30"));
+    assert_eq!(side.seen, [text("late"), Seen::Ping, Seen::Closed(4400, String::new())]);
+    side.connection.close(1000, "", &mut side.transmit);
+    assert_eq!(side.transmit.len(), length);
+    assert!(side.connection.is_closed());
+
+    let mut side = Side::server();
+    side.connection.close(1001, "", &mut side.transmit);
+    side.feed(&client_frame(0xf1, b""));
+    assert_eq!(side.seen, [Seen::Violation(Error::ReservedBits)]);
+    assert_eq!(side.transmit, close_frame(1001));
+
+    for code in [0, 1005, 1006, 1015, 2999, 5000] {
+        let mut side = Side::server();
+        side.connection.close(code, "reason", &mut side.transmit);
+        assert_eq!(side.transmit, server_frame(Opcode::Close, b""));
+    }
+}
+
+#[test]
+fn masks_are_required_of_clients_only() {
+    let side = run(Role::Server, None, Limits::default(), &server_frame(Opcode::Text, b"a"));
+    assert_eq!(side.seen, [Seen::Violation(Error::Unmasked)]);
+    let side = run(Role::Client, None, Limits::default(), &client_frame(0x81, b"a"));
+    assert_eq!(side.seen, [Seen::Violation(Error::Masked)]);
+    let side = run(Role::Client, None, Limits::default(), &server_frame(Opcode::Text, b"a"));
+    assert_eq!(side.seen, [text("a")]);
+    // A mask of zeros is a mask.
+    let side = run(Role::Server, None, Limits::default(), &[0x81, 0x81, 0, 0, 0, 0, b'a']);
+    assert_eq!(side.seen, [text("a")]);
+}
+
+#[test]
+fn a_client_masks_its_answers() {
+    let mut client = Side::new(Role::Client, None, Limits::default());
+    client.connection.seed_masks(7);
+    client.feed(&server_frame(Opcode::Ping, b"one"));
+    client.feed(&server_frame(Opcode::Ping, b"two"));
+    client.connection.close(1000, "done", &mut client.transmit);
+    let mut server = Side::server();
+    server.feed(&client.transmit);
+    assert_eq!(
+        server.seen,
+        [Seen::Pong(b"one".into()), Seen::Pong(b"two".into()), Seen::Closed(1000, "done".into())]
+    );
+    assert_ne!(client.connection.next_mask(), client.connection.next_mask());
+    assert_eq!(server.connection.next_mask(), None);
+}
+
+/// Bad UTF-8 is refused with the byte that makes it bad, also inside a half-received frame .
+#[test]
+fn bad_utf8_is_seen_at_once() {
+    fn check(good: &[u8], bad: u8) {
+        let frame = client_frame(0x81, &[good, &[bad], &[b'x'; 100]].concat());
+        let header = frame.len() - good.len() - 101;
+        for at in 0..=header + good.len() {
+            let mut side = Side::server();
+            side.feed(&frame[..at]);
+            side.feed(&frame[at..header + good.len()]);
+            assert_eq!(side.seen, [], "{good:x?} {bad:x}");
+            side.feed(&frame[header + good.len()..header + good.len() + 1]);
+            assert_eq!(side.seen, [Seen::Violation(Error::BadUtf8)], "{good:x?} {bad:x}");
+        }
+    }
+    check(b"", 0xff);
+    check(b"abc", 0x80);
+    check(b"", 0xc0);
+    check(b"", 0xf5);
+    check(b"\xce\xba\xe1\xbd\xb9", 0xff);
+    check(b"abc\xc3", b'x');
+    check(b"\xe0", 0x80);
+    check(b"\xed", 0xa0);
+    check(b"\xf4", 0x90);
+    check(b"\xf0\x9f\x98", b'x');
+}
+
+/// An error is seen with the first bytes that show it, not when the header is complete.
+#[test]
+fn bad_headers_are_seen_at_once() {
+    fn check(bytes: &[u8], error: Error) {
+        let mut side = Side::server();
+        side.feed(&bytes[..bytes.len() - 1]);
+        assert_eq!(side.seen, [], "{bytes:x?}");
+        side.feed(&bytes[bytes.len() - 1..]);
+        assert_eq!(side.seen, [Seen::Violation(error)], "{bytes:x?}");
+        assert_eq!(side.connection.held_bytes(), 0);
+    }
+    check(&[0xb1, 0x80], Error::ReservedBits);
+    check(&[0x83, 0xff], Error::ReservedOpcode);
+    check(&[0x81, 0x7f], Error::Unmasked);
+    check(&[0x89, 0xfe], Error::ControlTooLong);
+    check(&[0x80, 0xff], Error::UnexpectedContinuation);
+    check(&[0x82, 0xff, 0, 0, 0, 0, 0x80, 0, 0, 0], Error::MessageTooBig);
+    check(&[0x82, 0xff, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Error::MessageTooBig);
+    check(&[0x82, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0], Error::BadLength);
+    check(&[0x82, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Error::BadLength);
+}
+
+#[test]
+fn lengths_in_more_bytes_than_needed_are_accepted() {
+    let zero = [0, 0, 0, 0];
+    let bytes =
+        [&[0x81, 0xfe, 0, 1][..], &zero, b"a", &[0x81, 0xff, 0, 0, 0, 0, 0, 0, 0, 1], &zero, b"b"].concat();
+    assert_eq!(run(Role::Server, None, Limits::default(), &bytes).seen, [text("a"), text("b")]);
+}
+
+#[test]
+fn limits_hold() {
+    let limits = Limits { message_bytes_max: 10, fragments_max: 3 };
+    let check = |frames: &[(u8, &[u8])], expect: &[Seen]| {
+        let bytes: Vec<u8> =
+            frames.iter().flat_map(|(first, payload)| client_frame(*first, payload)).collect();
+        assert_eq!(run(Role::Server, None, limits, &bytes).seen, expect, "{frames:?}");
+    };
+    check(&[(0x82, &[1; 10])], &[Seen::Binary(vec![1; 10])]);
+    check(&[(0x82, &[1; 11])], &[Seen::Violation(Error::MessageTooBig)]);
+    check(&[(0x02, &[1; 10]), (0x80, b"")], &[Seen::Binary(vec![1; 10])]);
+    check(&[(0x02, &[1; 10]), (0x80, b"1")], &[Seen::Violation(Error::MessageTooBig)]);
+    check(&[(0x02, &[1; 4]), (0x00, &[1; 4]), (0x80, b"123")], &[Seen::Violation(Error::MessageTooBig)]);
+    check(&[(0x02, b""), (0x00, b""), (0x80, b"")], &[Seen::Binary(vec![])]);
+    check(&[(0x02, b""), (0x00, b""), (0x00, b""), (0x80, b"")], &[Seen::Violation(Error::TooManyFragments)]);
+    // Control frames have their own limit and are no fragments.
+    let ping: (u8, &[u8]) = (0x89, &[1; 20]);
+    check(
+        &[(0x02, &[1; 9]), ping, ping, ping, ping, (0x80, b"")],
+        &[Seen::Ping, Seen::Ping, Seen::Ping, Seen::Ping, Seen::Binary(vec![1; 9])],
+    );
+    // The next message counts anew.
+    check(
+        &[(0x02, &[1; 10]), (0x80, b""), (0x02, &[1; 10]), (0x80, b"")],
+        &[Seen::Binary(vec![1; 10]), Seen::Binary(vec![1; 10])],
+    );
+}
+
+/// The default limits let pass what Autobahn 9.3 and 9.4 send: 4 MiB aside, 65,536 fragments.
+#[test]
+fn many_fragments_cost_no_memory_each() {
+    let mut side = Side::server();
+    side.feed(&client_frame(0x02, b"x"));
+    for _ in 0..65_534 {
+        side.feed(&client_frame(0x00, b"x"));
+    }
+    assert!(side.connection.is_mid_message());
+    assert!(side.connection.held_bytes() <= 2 * 65_536 + 256, "{}", side.connection.held_bytes());
+    side.feed(&client_frame(0x80, b"x"));
+    assert_eq!(side.seen, [Seen::Binary(vec![b'x'; 65_536])]);
+    assert_eq!((side.connection.is_mid_message(), side.connection.held_bytes()), (false, 0));
+}
+
+/// `is_mid_message` is what the caller's time limit hangs on: from the first byte of a frame to the end of its message.
+#[test]
+fn mid_message() {
+    let mut side = Side::server();
+    let mut check = |bytes: &[u8], expect: bool| {
+        side.feed(bytes);
+        assert_eq!(side.connection.is_mid_message(), expect, "{bytes:x?}");
+        assert_eq!(side.connection.held_bytes() > 0, expect);
+    };
+    let frame = client_frame(0x81, b"hello");
+    check(&frame, false);
+    check(&frame[..1], true);
+    check(&frame[1..4], true);
+    check(&frame[4..6], true);
+    check(&frame[6..7], true);
+    check(&frame[7..], false);
+    check(&client_frame(0x01, b""), true);
+    let ping = client_frame(0x89, b"abc");
+    check(&ping[..8], true);
+    check(&ping[8..], true);
+    check(&client_frame(0x80, b""), false);
+    check(&ping[..8], true);
+    check(&ping[8..], false);
+    check(&client_frame(0x01, b""), true);
+    check(&client_frame(0x88, b""), false);
+}
+
+/// The mask goes on where the last piece ended.
+#[test]
+fn masks_in_pieces() {
+    let payload: Vec<u8> = (0..100).collect();
+    let frame = client_frame(0x82, &payload);
+    for first in 0..30 {
+        for second in first..40 {
+            let mut side = Side::server();
+            side.feed(&frame[..first]);
+            side.feed(&frame[first..second]);
+            side.feed(&frame[second..]);
+            assert_eq!(side.seen, [Seen::Binary(payload.clone())]);
+        }
+    }
+}
+
+#[test]
+fn masking() {
+    for length in 0..40 {
+        let mut data: Vec<u8> = (0..length).collect();
+        apply_mask(&mut data, [1, 20, 0x80, 0xff]);
+        let plain = (0..length).zip([1, 20, 0x80, 0xff].iter().cycle()).map(|(byte, key)| byte ^ key);
+        assert_eq!(data, plain.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn headers() {
+    fn check(payload_bytes: usize, expect: &[u8]) {
+        assert_eq!(*server_header(Opcode::Binary, payload_bytes, false), *expect);
+    }
+    check(0, &[0x82, 0]);
+    check(125, &[0x82, 125]);
+    check(126, &[0x82, 126, 0, 126]);
+    check(65_535, &[0x82, 126, 0xff, 0xff]);
+    check(65_536, &[0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0]);
+    assert_eq!(*server_header(Opcode::Text, 5, true), [0xc1, 5]);
+    let mut out = Vec::new();
+    frame::encode_fragment(&mut out, Opcode::Continuation, b"ab", false, false, Some([1, 2, 3, 4]));
+    assert_eq!(out, [0, 0x82, 1, 2, 3, 4, b'a' ^ 1, b'b' ^ 2]);
+}

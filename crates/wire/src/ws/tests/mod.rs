@@ -1,0 +1,119 @@
+//! One side of a connection fed with bytes, whole and in pieces, and what it makes of them.
+
+mod connection;
+mod deflate;
+mod distance;
+mod handshake;
+mod pair;
+
+use super::*;
+
+const MASK: Option<[u8; 4]> = Some([0x12, 0x34, 0x56, 0x78]);
+const DEFLATE: Negotiated = Negotiated { server_max_window_bits: 15, client_max_window_bits: 15 };
+
+/// An event that owns its bytes.
+#[derive(Debug, Clone, PartialEq)]
+enum Seen {
+    Text(String),
+    Binary(Vec<u8>),
+    Ping,
+    Pong(Vec<u8>),
+    Closed(u16, String),
+    Violation(Error),
+}
+
+impl From<Event<'_>> for Seen {
+    fn from(event: Event<'_>) -> Seen {
+        match event {
+            Event::Message { kind: Kind::Text, data } => Seen::Text(str::from_utf8(data).unwrap().to_owned()),
+            Event::Message { kind: Kind::Binary, data } => Seen::Binary(data.to_vec()),
+            Event::Ping => Seen::Ping,
+            Event::Pong(data) => Seen::Pong(data.to_vec()),
+            Event::Closed { code, reason, error: None } => Seen::Closed(code, reason.to_owned()),
+            Event::Closed { code, reason, error: Some(error) } => {
+                assert_eq!((code, reason), (error.close_code(), ""));
+                Seen::Violation(error)
+            }
+        }
+    }
+}
+
+struct Side {
+    connection: Connection,
+    shared: Shared,
+    transmit: Vec<u8>,
+    seen: Vec<Seen>,
+}
+
+impl Side {
+    fn new(role: Role, deflate: Option<Negotiated>, limits: Limits) -> Side {
+        let (connection, shared) = (Connection::new(role, deflate), Shared::new(limits));
+        Side { connection, shared, transmit: Vec::new(), seen: Vec::new() }
+    }
+
+    fn server() -> Side {
+        Side::new(Role::Server, None, Limits::default())
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        let mut input = bytes.to_vec();
+        let (mut at, end) = (0, input.len());
+        while at < end {
+            let received = self.connection.receive(&mut self.shared, &mut input[at..], &mut self.transmit);
+            assert!(received.consumed > 0 && received.consumed <= end - at);
+            at += received.consumed;
+            self.seen.extend(received.event.map(Seen::from));
+        }
+    }
+}
+
+/// Feeds `bytes` whole, split in two at every place, and byte by byte. All must see and answer the same.
+fn run(role: Role, deflate: Option<Negotiated>, limits: Limits, bytes: &[u8]) -> Side {
+    let fed = |pieces: &mut dyn Iterator<Item = &[u8]>| {
+        let mut side = Side::new(role, deflate, limits);
+        pieces.for_each(|piece| side.feed(piece));
+        side
+    };
+    let whole = fed(&mut [bytes].into_iter());
+    let same = |other: Side, how: &str| {
+        assert_eq!(other.seen, whole.seen, "{how}");
+        assert_eq!(other.transmit, whole.transmit, "{how}");
+        assert_eq!(other.connection.is_mid_message(), whole.connection.is_mid_message(), "{how}");
+        assert_eq!(other.connection.is_closed(), whole.connection.is_closed(), "{how}");
+    };
+    same(fed(&mut bytes.chunks(1)), "byte by byte");
+    same(fed(&mut bytes.chunks(7)), "by sevens");
+    // Splitting long inputs everywhere would take long; the places near both ends are the interesting ones.
+    for at in (0..bytes.len()).filter(|at| *at < 300 || bytes.len() - at < 300) {
+        same(fed(&mut [&bytes[..at], &bytes[at..]].into_iter()), &format!("split at {at}"));
+    }
+    whole
+}
+
+/// A frame written out: opcode byte, payload; masked as a client's.
+fn client_frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let header = Header {
+        fin: first & 0x80 != 0,
+        rsv1: first & 0x40 != 0,
+        opcode: frame::Opcode::from_bits(first & 0x0f).unwrap(),
+        payload_bytes: payload.len() as u64,
+        mask: MASK,
+    };
+    let mut out = header.encode().to_vec();
+    // Reserved bits, which Header can't express.
+    out[0] |= first & 0x30;
+    let start = out.len();
+    out.extend_from_slice(payload);
+    apply_mask(&mut out[start..], MASK.unwrap());
+    out
+}
+
+fn server_frame(opcode: Opcode, payload: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(&mut out, opcode, payload, false, None);
+    out
+}
+
+fn close_frame(code: u16) -> Vec<u8> {
+    server_frame(Opcode::Close, &code.to_be_bytes())
+}

@@ -1,0 +1,120 @@
+// Starts the real binary, an upstream to feed it, and gives tests something to wait on.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import http from 'node:http';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
+export const binary = process.env.STENTOR_BIN ?? path.join(root, 'target/debug/stentor');
+
+/** Runs `stentor` to its end: { code, stdout, stderr }. */
+export async function run(...args) {
+  const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  let stdout = '';
+  let stderr = '';
+  child.stdout.on('data', (chunk) => (stdout += chunk));
+  child.stderr.on('data', (chunk) => (stderr += chunk));
+  const [code, signal] = await once(child, 'close');
+  return { code, signal, stdout, stderr };
+}
+
+/** Starts `stentor serve` on free ports and waits for its line; ends it with the test. */
+export async function serve(t, { args = [], config } = {}) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
+  const all = ['serve', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--log', 'json', ...args];
+  if (config) {
+    const file = path.join(folder, 'stentor.toml');
+    writeFileSync(file, config);
+    all.push('--config', file);
+  }
+  const child = spawn(binary, all, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const closed = once(child, 'close');
+  const log = [];
+  let stderr = '';
+  child.stderr.on('data', (chunk) => {
+    stderr += chunk;
+    for (let end; (end = stderr.indexOf('\n')) >= 0; stderr = stderr.slice(end + 1)) log.push(stderr.slice(0, end));
+  });
+  t.after(async () => {
+    if (child.exitCode === null && child.signalCode === null) {
+      child.kill('SIGTERM');
+      const impatience = setTimeout(() => child.kill('SIGKILL'), 15_000);
+      await closed;
+      clearTimeout(impatience);
+    }
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const line = await new Promise((resolve, reject) => {
+    let stdout = '';
+    child.stdout.on('data', (chunk) => {
+      stdout += chunk;
+      if (stdout.includes('\n')) resolve(stdout.split('\n')[0]);
+    });
+    child.once('close', (code) => reject(new Error(`stentor ended with ${code} before it was ready:\n${log.join('\n')}${stderr}`)));
+  });
+  const http = /^ready (http:\/\/\S+)$/.exec(line)?.[1];
+  if (!http) throw new Error(`not the line expected: ${line}`);
+  const admin = () => {
+    const found = log.map((text) => /"(http:\/\/127\.0\.0\.1:\d+)"/.exec(text.match(/"admin":"[^"]*"/)?.[0] ?? '')).find(Boolean);
+    if (!found) throw new Error(`the log names no admin address:\n${log.join('\n')}`);
+    return found[1];
+  };
+  return { http, ws: http.replace('http', 'ws'), get admin() { return admin(); }, child, closed, log };
+}
+
+/** An upstream whose documents the test sets: `documents.set(key, {...})`; counts requests by key. */
+export async function upstream(t) {
+  const documents = new Map();
+  const requests = new Map();
+  const server = http.createServer((request, response) => {
+    const key = request.url.slice(1);
+    requests.set(key, (requests.get(key) ?? 0) + 1);
+    const document = documents.get(key);
+    if (typeof document === 'function') return document(request, response);
+    if (document === undefined) return response.writeHead(404).end();
+    response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(document));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return { documents, requests, url: `http://127.0.0.1:${server.address().port}` };
+}
+
+/** A queue of what a WebSocket receives: `await inbox.next()`, in order. */
+export function inbox(socket) {
+  const waiting = [];
+  const received = [];
+  const put = (item) => (waiting.length ? waiting.shift().resolve(item) : received.push(item));
+  socket.on('message', (data, binary) => put({ data: binary ? data : data.toString(), binary }));
+  socket.on('close', (code, reason) => put({ closed: code, reason: reason.toString() }));
+  return {
+    next: () => (received.length ? Promise.resolve(received.shift()) : new Promise((resolve, reject) => waiting.push({ resolve, reject }))),
+    async json() {
+      const item = await this.next();
+      if (item.closed !== undefined) throw new Error(`closed with ${item.closed} ${item.reason}`);
+      return JSON.parse(item.data);
+    },
+    /** The next message for which `wanted` holds; earlier ones are left out. */
+    async until(wanted) {
+      for (;;) {
+        const message = await this.json();
+        if (wanted(message)) return message;
+      }
+    },
+  };
+}
+
+/** The configuration of one feed that takes in everything from an upstream, as fast as is allowed. */
+export const feedsFrom = (url, interval = '50ms') => `
+[[feeds]]
+name = "all"
+prefix = ""
+url = "${url}/"
+interval = "${interval}"
+`;
