@@ -1,4 +1,4 @@
-//! One HTTP/1.1 request over one connection: enough for `publish`, and for tests of what we serve.
+//! One HTTP/1.1 request over one connection: enough for tests of what we serve.
 //!
 //! Deliberately no TLS, no redirects, no pool. Bounded in time and in the bytes of the answer.
 

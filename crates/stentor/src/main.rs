@@ -11,6 +11,7 @@ mod check;
 mod cli;
 mod config;
 mod demo;
+#[cfg(test)]
 mod http_client;
 mod lifecycle;
 mod logging;

@@ -2,14 +2,15 @@
 
 use crate::cli::ServeArgs;
 use crate::config::{Config, Sources};
-use crate::lifecycle;
+use crate::lifecycle::{self, Outcome};
 use crate::logging;
-use crate::wiring::{self, StaticRoute};
+use crate::wiring::{self, Launched};
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use stentor_edge::StaticRoute;
 
 /// Threads of the control plane's runtime. Its work is small beside the data plane's; blocking work has a
 /// pool of its own.
@@ -51,24 +52,20 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
 pub(crate) async fn serve(config: &Config, routes: Vec<StaticRoute>) -> anyhow::Result<ExitCode> {
     let descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
-    let mut signals = lifecycle::signals().context("signals can't be received")?;
-    let launch = wiring::launch(wiring::edge_options(config, routes), wiring::control_options(config));
-    let launched = tokio::select! {
-        launched = launch => launched?,
-        Some(signal) = signals.recv() => {
-            tracing::info!(signal, "ending before anything listens");
-            return Ok(ExitCode::SUCCESS);
-        }
-    };
+    let signals = lifecycle::signals().context("signals can't be received")?;
+    let Launched { started, plane, control, ended } = wiring::launch(config, routes)?;
     tracing::info!(
-        listen = %launched.listen,
-        admin = %launched.admin,
-        driver = launched.driver,
-        cores = wiring::cores(config.server.cores),
+        listen = %started.addr,
+        admin = %control.admin_addr(),
+        driver = started.driver,
+        cores = started.cores,
         app = config.server.app.as_str(),
         descriptors_max,
         "listening"
     );
+    if let Some(reason) = &started.fallback_reason {
+        tracing::info!(reason, "io_uring isn't used");
+    }
     tracing::info!(allowed = origins(config), "origins");
     for feed in &config.feeds {
         let prefix = if feed.prefix.is_empty() { "every key" } else { &feed.prefix };
@@ -77,10 +74,13 @@ pub(crate) async fn serve(config: &Config, routes: Vec<StaticRoute>) -> anyhow::
     if config.feeds.is_empty() {
         tracing::info!("no feeds are configured");
     }
-    if let Err(error) = say_ready(&mut std::io::stdout().lock(), launched.listen) {
+    if let Err(error) = say_ready(&mut std::io::stdout().lock(), started.addr) {
         tracing::warn!(%error, "standard output is closed; nobody hears that the server is ready");
     }
-    let outcome = lifecycle::run(launched.plane, launched.ended, signals, config.server.drain_time_max).await;
+    let outcome = lifecycle::run(plane, ended, signals, config.server.drain_time_max).await;
+    if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
+        control.shutdown().await;
+    }
     Ok(outcome.into())
 }
 

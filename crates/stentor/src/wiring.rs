@@ -1,199 +1,148 @@
 //! From the configuration to the options of the planes, and from these to a running server.
 //!
-//! The only module that knows both sides. The structs here are what this side expects of the planes; they
-//! are replaced by the planes' own `Options` as these arrive, field by field, and nothing else changes.
-
-#![expect(dead_code, reason = "the planes read these fields as soon as they are joined in `launch`")]
+//! The only module that knows both sides. Both planes begin here: the data plane first, because the control
+//! plane holds its handle; the [`Signals`] before either, because both know them.
 
 use crate::config::Config;
-use crate::config::schema::{App, Driver, Feed};
-use bytes::Bytes;
+use crate::config::schema::{App, Content, Driver, Feed};
+use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::DataPlane;
+use stentor_control::{AdminOptions, Control, FeedsOptions, Signals, UpstreamOptions};
+use stentor_edge::{DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute};
+use stentor_hub::HistoryLimits;
 
-/// A route of the public port that always answers the same.
-#[derive(Clone, Debug)]
-pub(crate) struct StaticRoute {
-    pub(crate) path: &'static str,
-    pub(crate) content_type: &'static str,
-    pub(crate) body: Bytes,
-}
-
-/// What the data plane needs to know.
-#[derive(Clone, Debug)]
-pub(crate) struct EdgeOptions {
-    pub(crate) listen: SocketAddr,
-    /// At least 1.
-    pub(crate) cores: usize,
-    pub(crate) driver: Driver,
-    pub(crate) app: App,
-    /// Lower case, without a path.
-    pub(crate) origins_allowed: Vec<String>,
-    pub(crate) limits: EdgeLimits,
-    pub(crate) heartbeat_interval: Duration,
-    pub(crate) heartbeat_timeout: Duration,
-    pub(crate) clients_publish: bool,
-    pub(crate) room_history: Option<HistoryOptions>,
-    pub(crate) deflate: Option<DeflateOptions>,
-    pub(crate) routes: Vec<StaticRoute>,
-}
-
-/// What a client, a session or the whole data plane may use.
-#[derive(Clone, Debug)]
-pub(crate) struct EdgeLimits {
-    pub(crate) message_bytes_max: usize,
-    pub(crate) fragments_max: usize,
-    pub(crate) message_time_max: Duration,
-    pub(crate) head_bytes_max: usize,
-    pub(crate) headers_max: usize,
-    pub(crate) head_time_max: Duration,
-    pub(crate) body_bytes_max: usize,
-    pub(crate) idle_time_max: Duration,
-    pub(crate) close_time_max: Duration,
-    pub(crate) outbox_bytes_max: usize,
-    pub(crate) connections_max: usize,
-    pub(crate) subscriptions_max: usize,
-    pub(crate) topics_max: usize,
-    pub(crate) memory_bytes_max: usize,
-    pub(crate) mailbox_messages_max: usize,
-}
-
-/// What every room keeps.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HistoryOptions {
-    pub(crate) publications_max: usize,
-    pub(crate) bytes_max: usize,
-    pub(crate) age_max: Duration,
-}
-
-/// How messages are compressed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DeflateOptions {
-    /// 1 to 9.
-    pub(crate) level: u32,
-    pub(crate) bytes_min: usize,
-}
-
-/// What the control plane needs to know.
-#[derive(Clone, Debug)]
-pub(crate) struct ControlOptions {
-    pub(crate) admin: SocketAddr,
-    pub(crate) admin_token: Option<String>,
-    pub(crate) message_bytes_max: usize,
-    pub(crate) feeds: Vec<FeedOptions>,
-    pub(crate) keys_max: usize,
-    pub(crate) documents_bytes_max: usize,
-    pub(crate) linger: Duration,
-    pub(crate) backoff_max: Duration,
-}
-
-/// One upstream.
-#[derive(Clone, Debug)]
-pub(crate) struct FeedOptions {
-    pub(crate) name: String,
-    /// The longest one that a key begins with wins.
-    pub(crate) prefix: String,
-    /// The whole key is appended to its path.
-    pub(crate) url: String,
-    pub(crate) interval: Duration,
-    pub(crate) timeout: Duration,
-    pub(crate) document_bytes_max: usize,
-    pub(crate) concurrency_max: usize,
-    pub(crate) headers: Vec<(String, String)>,
-}
+/// Time for requests to the admin port that are under way when the data plane has ended.
+const ADMIN_SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(1);
 
 /// The data plane's options.
-pub(crate) fn edge_options(config: &Config, routes: Vec<StaticRoute>) -> EdgeOptions {
+///
+/// # Errors
+/// If an origin isn't one; a configuration that was loaded has none of these.
+pub(crate) fn edge_options(
+    config: &Config,
+    routes: Vec<StaticRoute>,
+) -> Result<stentor_edge::Options, PatternError> {
     let Config { server, origins, limits, heartbeat, rooms, deflate, .. } = config;
-    EdgeOptions {
+    let origins: Vec<_> = origins.allow.iter().map(|origin| origin.as_str()).collect();
+    let history = HistoryLimits {
+        publications_max: rooms.history_length,
+        bytes_max: rooms.history_bytes_max.0,
+        age_max: rooms.history_time_max,
+    };
+    Ok(stentor_edge::Options {
         listen: server.listen,
-        cores: cores(server.cores),
-        driver: server.driver,
-        app: server.app,
-        origins_allowed: origins.allow.iter().map(|origin| origin.as_str().into()).collect(),
-        limits: EdgeLimits {
+        cores: server.cores,
+        app: match server.app {
+            App::Rooms => stentor_edge::App::Rooms,
+            App::Echo => stentor_edge::App::Echo,
+            App::Chat => stentor_edge::App::Chat,
+        },
+        origins: Origins::parse(&origins)?,
+        limits: stentor_edge::Limits {
             message_bytes_max: limits.message_bytes_max.0,
-            fragments_max: limits.fragments_max,
+            fragments_max: u32::try_from(limits.fragments_max).unwrap_or(u32::MAX),
             message_time_max: limits.message_time_max,
             head_bytes_max: limits.head_bytes_max.0,
             headers_max: limits.headers_max,
             head_time_max: limits.head_time_max,
             body_bytes_max: limits.body_bytes_max.0,
             idle_time_max: limits.idle_time_max,
+            wait_time_max: limits.wait_time_max,
             close_time_max: limits.close_time_max,
             outbox_bytes_max: limits.outbox_bytes_max.0,
-            connections_max: limits.connections_max,
+            replies_bytes_max: limits.replies_bytes_max.0,
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
+            connections_max: limits.connections_max,
             memory_bytes_max: limits.memory_bytes_max.0,
+            inbox_messages_max: limits.inbox_messages_max,
+            inbox_bytes_max: limits.inbox_bytes_max.0,
             mailbox_messages_max: limits.mailbox_messages_max,
         },
-        heartbeat_interval: heartbeat.interval,
-        heartbeat_timeout: heartbeat.timeout,
-        clients_publish: rooms.publish,
-        room_history: (rooms.history_length > 0).then_some(HistoryOptions {
-            publications_max: rooms.history_length,
-            bytes_max: rooms.history_bytes_max.0,
-            age_max: rooms.history_time_max,
-        }),
-        deflate: deflate.enabled.then(|| DeflateOptions {
-            level: u32::try_from(deflate.level).unwrap_or(9),
+        heartbeat: stentor_edge::Heartbeat { interval: heartbeat.interval, timeout: heartbeat.timeout },
+        deflate: stentor_edge::Deflate {
+            enabled: deflate.enabled,
+            level: u8::try_from(deflate.level).unwrap_or(9),
             bytes_min: deflate.bytes_min.0,
-        }),
+        },
+        rooms: stentor_edge::Rooms {
+            publish: rooms.publish,
+            // The empty prefix: every room.
+            history: if rooms.history_length > 0 { vec![(String::new(), history)] } else { Vec::new() },
+        },
         routes,
-    }
+    })
 }
 
-/// Threads of the data plane: as configured, or one for each core that this process may use.
-pub(crate) fn cores(configured: usize) -> usize {
-    match configured {
-        0 => std::thread::available_parallelism().map_or(1, usize::from).min(256),
-        n => n,
+fn driver_choice(driver: Driver) -> DriverChoice {
+    match driver {
+        Driver::Auto => DriverChoice::Auto,
+        Driver::IoUring => DriverChoice::IoUring,
+        Driver::Epoll => DriverChoice::Epoll,
     }
 }
 
 /// The control plane's options.
-pub(crate) fn control_options(config: &Config) -> ControlOptions {
-    let Config { server, limits, feeds, feeds_limits, .. } = config;
-    ControlOptions {
-        admin: server.admin,
-        admin_token: server.admin_token.0.as_ref().map(|token| token.reveal().into()),
-        message_bytes_max: limits.message_bytes_max.0,
-        feeds: feeds.iter().map(feed_options).collect(),
-        keys_max: feeds_limits.keys_max,
-        documents_bytes_max: feeds_limits.documents_bytes_max.0,
-        linger: feeds_limits.linger,
-        backoff_max: feeds_limits.backoff_max,
+pub(crate) fn control_options(config: &Config) -> stentor_control::Options {
+    let Config { server, limits, admin_limits, feeds, feeds_limits, .. } = config;
+    stentor_control::Options {
+        feeds: FeedsOptions {
+            upstreams: feeds.iter().map(upstream_options).collect(),
+            keys_max: feeds_limits.keys_max,
+            documents_bytes_max: feeds_limits.documents_bytes_max.0,
+            fetches_max: feeds_limits.fetches_max,
+            linger: feeds_limits.linger,
+            lost_interval: feeds_limits.lost_interval,
+            backoff_first: feeds_limits.backoff_first,
+            backoff_max: feeds_limits.backoff_max,
+            max_age_max: feeds_limits.max_age_max,
+            ca_file: (!feeds_limits.ca_file.is_empty()).then(|| PathBuf::from(&feeds_limits.ca_file)),
+        },
+        admin: AdminOptions {
+            listen: server.admin,
+            token: server.admin_token.0.as_ref().map(|token| token.reveal().into()),
+            hosts: server.admin_hosts.clone(),
+            message_bytes_max: limits.message_bytes_max.0,
+            connections_max: admin_limits.connections_max,
+            head_timeout: admin_limits.head_time_max,
+            body_timeout: admin_limits.body_time_max,
+            busy_timeout: admin_limits.busy_time_max,
+            shutdown_timeout: ADMIN_SHUTDOWN_TIME_MAX,
+        },
     }
 }
 
-fn feed_options(feed: &Feed) -> FeedOptions {
-    FeedOptions {
+fn upstream_options(feed: &Feed) -> UpstreamOptions {
+    UpstreamOptions {
         name: feed.name.clone(),
         prefix: feed.prefix.clone(),
-        url: feed.url.clone(),
+        base_url: feed.url.clone(),
         interval: feed.interval,
         timeout: feed.timeout,
+        read_timeout: feed.read_timeout,
         document_bytes_max: feed.document_bytes_max.0,
         concurrency_max: feed.concurrency_max,
         headers: feed.headers.0.iter().map(|(name, value)| (name.clone(), value.reveal().into())).collect(),
+        content: match feed.content {
+            Content::Json => stentor_control::Content::Json,
+            Content::Any => stentor_control::Content::Any,
+        },
+        ignore_cache_control: feed.ignore_cache_control,
     }
 }
 
 /// A server that listens.
 pub(crate) struct Launched {
-    /// Where clients connect.
-    pub(crate) listen: SocketAddr,
-    /// Where the admin API is.
-    pub(crate) admin: SocketAddr,
-    /// The driver that runs, and why it isn't a better one.
-    pub(crate) driver: String,
+    /// What the data plane has become.
+    pub(crate) started: Started,
     pub(crate) plane: Arc<dyn DataPlane>,
+    pub(crate) control: Control,
     /// Completes when the data plane has ended.
     pub(crate) ended: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -203,14 +152,21 @@ pub(crate) struct Launched {
 pub(crate) enum LaunchError {
     /// The kernel doesn't let it listen there.
     Listen { flag: &'static str, addr: SocketAddr, error: io::Error },
-    /// This build has no data plane.
-    NoDataPlane,
+    /// Another reason, told by the data plane.
+    Edge(StartError),
+    /// Another reason, told by the control plane.
+    Control(stentor_control::Error),
+    /// An origin that isn't one.
+    Origin(PatternError),
 }
 
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Listen { flag, addr, error } = self else {
-            return f.write_str("this build has no data plane yet");
+        let (flag, addr, error) = match self {
+            Self::Listen { flag, addr, error } => (flag, addr, error),
+            Self::Edge(error) => return error.fmt(f),
+            Self::Control(error) => return error.fmt(f),
+            Self::Origin(error) => return error.fmt(f),
         };
         write!(f, "{flag} {addr}: ")?;
         match error.kind() {
@@ -231,9 +187,64 @@ impl fmt::Display for LaunchError {
 
 impl std::error::Error for LaunchError {}
 
-/// Starts both planes; returns when they listen.
-pub(crate) async fn launch(_edge: EdgeOptions, _control: ControlOptions) -> Result<Launched, LaunchError> {
-    Err(LaunchError::NoDataPlane)
+impl From<StartError> for LaunchError {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Listen(addr, error) => Self::Listen { flag: "--listen", addr, error },
+            other => Self::Edge(other),
+        }
+    }
+}
+
+impl From<stentor_control::Error> for LaunchError {
+    fn from(error: stentor_control::Error) -> Self {
+        match error {
+            stentor_control::Error::Listen { listen, source } => {
+                Self::Listen { flag: "--admin", addr: listen, error: source }
+            }
+            other => Self::Control(other),
+        }
+    }
+}
+
+/// Says whether both planes would take this configuration. Opens no socket; files that it names are read.
+///
+/// # Errors
+/// What is wrong, for people.
+pub(crate) fn validate(config: &Config) -> Result<(), LaunchError> {
+    edge_options(config, Vec::new()).map_err(LaunchError::Origin)?;
+    control_options(config).check()?;
+    Ok(())
+}
+
+/// Starts both planes; returns when they listen. Called within the control plane's runtime.
+pub(crate) fn launch(config: &Config, routes: Vec<StaticRoute>) -> Result<Launched, LaunchError> {
+    let options = edge_options(config, routes).map_err(LaunchError::Origin)?;
+    is_free(options.listen).map_err(|error| StartError::Listen(options.listen, error))?;
+    let signals = Signals::new();
+    let node = Node::start(options, driver_choice(config.server.driver), signals.clone(), None)?;
+    let (started, plane) = (node.started().clone(), node.plane());
+    let runtime = tokio::runtime::Handle::current();
+    let control = Control::start(&runtime, control_options(config), plane.clone(), signals)?;
+    let joined = runtime.spawn_blocking(move || node.join());
+    let ended = Box::pin(async move {
+        if let Err(error) = joined.await {
+            tracing::error!(%error, "nobody waits for the data plane any more");
+        }
+    });
+    Ok(Launched { started, plane, control, ended })
+}
+
+/// Whether nobody listens at `addr`. The cores share their address by SO_REUSEPORT, which would let a
+/// second server of the same user take half of the connections of the first without a word.
+fn is_free(addr: SocketAddr) -> io::Result<()> {
+    if addr.port() == 0 {
+        return Ok(());
+    }
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections of a server that has just ended are no obstacle.
+    socket.set_reuse_address(true)?;
+    socket.bind(&addr.into())
 }
 
 #[cfg(test)]
@@ -267,20 +278,44 @@ mod tests {
         );
     }
 
+    /// A limit has one default, wherever it is looked up.
+    #[test]
+    fn the_defaults_are_those_of_the_planes() {
+        let config = Config::default();
+        let edge = edge_options(&config, Vec::new()).unwrap();
+        let theirs = stentor_edge::Options::default();
+        assert_eq!(edge.limits, theirs.limits);
+        assert_eq!((edge.heartbeat, edge.deflate), (theirs.heartbeat, theirs.deflate));
+        assert_eq!((edge.listen, edge.cores, edge.app), (theirs.listen, theirs.cores, theirs.app));
+        assert_eq!((edge.origins, edge.rooms), (theirs.origins, theirs.rooms));
+        let ours = control_options(&config);
+        let theirs = stentor_control::Options::default();
+        assert_eq!(format!("{:?}", ours.feeds), format!("{:?}", theirs.feeds));
+        let admin = AdminOptions { shutdown_timeout: ADMIN_SHUTDOWN_TIME_MAX, ..theirs.admin };
+        assert_eq!(format!("{:?}", ours.admin), format!("{admin:?}"));
+        let feed = upstream_options(&Feed::default());
+        assert_eq!(format!("{feed:?}"), format!("{:?}", UpstreamOptions::default()));
+    }
+
     #[test]
     fn the_configuration_reaches_the_options() {
         let mut config = Config::default();
-        assert!(edge_options(&config, Vec::new()).cores >= 1);
-        assert!(edge_options(&config, Vec::new()).room_history.is_none());
-        assert_eq!(edge_options(&config, Vec::new()).deflate.map(|d| d.bytes_min), Some(512));
-        config.server.cores = 3;
         config.rooms.history_length = 10;
-        config.deflate.enabled = false;
-        config.feeds.push(Feed { url: "http://a/b/".into(), ..Feed::default() });
-        let edge = edge_options(&config, Vec::new());
-        assert_eq!(edge.cores, 3);
-        assert_eq!(edge.room_history.map(|h| h.publications_max), Some(10));
-        assert!(edge.deflate.is_none());
-        assert_eq!(control_options(&config).feeds[0].url, "http://a/b/");
+        config.deflate.level = 9;
+        config.limits.fragments_max = 7;
+        let edge = edge_options(&config, Vec::new()).unwrap();
+        assert_eq!(edge.rooms.history.len(), 1);
+        assert_eq!(edge.rooms.history[0].1.publications_max, 10);
+        assert_eq!((edge.deflate.level, edge.limits.fragments_max), (9, 7));
+    }
+
+    #[test]
+    fn an_address_where_somebody_listens_is_not_free() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        assert_eq!(is_free(addr).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        is_free(addr).unwrap();
+        is_free("127.0.0.1:0".parse().unwrap()).unwrap();
     }
 }

@@ -47,7 +47,6 @@ impl Server {
 }
 
 #[test]
-#[ignore = "needs the data plane"]
 fn each_signal_drains_and_exits_with_0() {
     for signal in [Signal::INT, Signal::TERM] {
         let mut server = start(&["serve"]);
@@ -58,7 +57,6 @@ fn each_signal_drains_and_exits_with_0() {
 }
 
 #[test]
-#[ignore = "needs the data plane"]
 fn the_demo_is_a_server_too() {
     let mut server = start(&["demo"]);
     TcpStream::connect(&server.addr).unwrap();
@@ -67,7 +65,6 @@ fn the_demo_is_a_server_too() {
 }
 
 #[test]
-#[ignore = "needs the data plane"]
 fn an_address_in_use_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap();

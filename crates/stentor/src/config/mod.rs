@@ -251,6 +251,12 @@ impl Sources {
     /// The configuration and its warnings, or everything that is wrong with it.
     pub(crate) fn load(mut self) -> Result<(Config, Vec<String>), Problems> {
         rules::check(&mut self);
+        if self.problems.is_empty()
+            && let Err(error) = crate::wiring::validate(&self.config)
+        {
+            // What only the planes know, for example whether a file that is named can be read.
+            self.problem(Place::Default, error.to_string());
+        }
         if self.problems.is_empty() {
             return Ok((self.config, self.warnings));
         }

@@ -16,7 +16,7 @@ pub(super) fn check(sources: &mut Sources) {
 fn admin_beyond_loopback(sources: &mut Sources) {
     let server = &sources.config.server;
     let addr = server.admin;
-    if addr.ip().to_canonical().is_loopback() || server.admin_token.0.is_some() {
+    if addr.ip().is_loopback() || server.admin_token.0.is_some() {
         return;
     }
     let text = format!(

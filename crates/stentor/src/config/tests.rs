@@ -260,7 +260,6 @@ fn the_admin_port_beyond_loopback_needs_a_token() {
     check("[server]\nadmin = \"0.0.0.0:8001\"\nadmin_token = \"0123456789abcdef\"", "");
     check("[server]\nadmin = \"[::1]:8001\"", "");
     check("[server]\nadmin = \"127.3.2.1:8001\"", "");
-    check("[server]\nadmin = \"[::ffff:127.0.0.1]:8001\"", "");
     let flags = Flags { admin: Some("[::]:1".parse().unwrap()), ..Flags::default() };
     let problems = Sources::default().flags(&flags).load().unwrap_err();
     assert!(problems.to_string().starts_with("--admin: the admin port at [::]:1"), "{problems}");
@@ -397,7 +396,6 @@ fn origins() {
         "https://me@a",
         "https://`a`",
         "https://a$",
-        "https://.a",
         "https://[::g]",
         "://a",
         "null",

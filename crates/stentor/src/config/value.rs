@@ -345,29 +345,9 @@ impl Origin {
         &self.0
     }
 
-    /// Whether `text` is an origin: a scheme and a host, perhaps a port, and no path. A `*` stands for
-    /// one or more whole labels, so that `https://*.example.com` never allows `https://evilexample.com`.
+    /// Whether the data plane takes it for one.
     fn is_valid(text: &str) -> bool {
-        if text == "*" {
-            return true;
-        }
-        let Some((scheme, rest)) = text.split_once("://") else { return false };
-        let rest = rest.strip_prefix("*.").unwrap_or(rest);
-        let (host, port) = match rest.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => (host, Some(port)),
-            _ => (rest, None),
-        };
-        let label =
-            |l: &str| !l.is_empty() && l.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-        let ipv6 = |h: &str| {
-            h.strip_prefix('[')
-                .and_then(|h| h.strip_suffix(']'))
-                .is_some_and(|h| h.parse::<std::net::Ipv6Addr>().is_ok())
-        };
-        let scheme_ok = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-        let port_ok = port.is_none_or(|p| p.bytes().all(|b| b.is_ascii_digit()) && p.parse::<u16>().is_ok());
-        scheme_ok && port_ok && (host.split('.').all(label) || ipv6(host))
+        stentor_edge::Origins::parse(&[text]).is_ok()
     }
 }
 

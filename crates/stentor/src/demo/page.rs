@@ -3,18 +3,18 @@
 //! Its own policy, in a `meta` element, allows exactly the one style and the one script in it, by hash; a
 //! test compares, and says the new hash when one of them was changed.
 
-use crate::wiring::StaticRoute;
-use bytes::Bytes;
+use stentor_edge::StaticRoute;
 
 const PAGE: &str = include_str!("page.html");
 
 /// What the demo serves beside the application's routes.
 pub(super) fn routes() -> Vec<StaticRoute> {
-    vec![StaticRoute {
-        path: "/",
-        content_type: "text/html; charset=utf-8",
-        body: Bytes::from_static(PAGE.as_bytes()),
-    }]
+    let page = StaticRoute {
+        path: "/".into(),
+        content_type: "text/html; charset=utf-8".into(),
+        body: PAGE.as_bytes().into(),
+    };
+    vec![page]
 }
 
 #[cfg(test)]
