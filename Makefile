@@ -1,10 +1,34 @@
 # The two commands of this project: `make run` starts the demo, `make test` runs every test.
-.PHONY: run test
+.PHONY: run test setup lint rust-test fuzz-build client-test bench
+
+export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
 
 run:
 	cargo run --release --quiet --package stentor -- demo
 
-test:
+test: setup lint rust-test fuzz-build client-test
+
+# What the tests need and this machine lacks.
+setup:
+	scripts/setup-tests
+
+lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test --workspace
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo deny --log-level error check bans licenses sources
+
+rust-test:
+	cargo test --quiet --workspace
+
+# The fuzz targets build, so that they can be run when they are wanted: see fuzz/README.md.
+fuzz-build:
+	CARGO_TARGET_DIR=target/fuzz cargo build --quiet --manifest-path fuzz/Cargo.toml
+
+# Real clients against the binary that was tested above.
+client-test:
+	cargo build --quiet --package stentor
+	cd tests/clients && npm test --silent
+
+# Our figures beside the bare loops' and the peers', in the same run: see docs/benchmarks.md.
+bench:
+	lab/bench
