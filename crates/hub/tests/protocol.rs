@@ -465,6 +465,25 @@ fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
 }
 
 #[test]
+fn what_may_be_dropped_after_all_is_dropped_in_its_turn() {
+    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let [kept, may_later, may] =
+        ["kept", "later", "may"].map(|name| Room::plain(&format!("r/{name}")).unwrap());
+    let session = node.open(0);
+    node.subscribe(0, session, &kept.clone().into(), Policy::Queue);
+    node.subscribe(0, session, &may_later.clone().into(), Policy::Queue);
+    node.subscribe(0, session, &may.clone().into(), Policy::DropOldest);
+    node.publish(0, &kept, "aaaa");
+    node.publish(0, &may_later, "bb");
+    for text in ["cc", "dd", "ee"] {
+        node.publish(0, &may, text);
+    }
+    node.subscribe(0, session, &may_later.clone().into(), Policy::DropOldest);
+    node.publish(0, &may, "ff");
+    assert_eq!(node.take(0, session), ["aaaa", "dd", "ee", "ff"]);
+}
+
+#[test]
 fn a_past_that_doesnt_fit_is_a_gap_and_not_the_end() {
     let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
     let (room, topic) = kept_at_0();
