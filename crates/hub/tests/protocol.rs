@@ -1,6 +1,8 @@
 //! One test per rule that was once broken, or would be easy to break: what a session gets, in which order,
 //! and what is left behind. The random test beside this one covers the ground; these name the places.
 
+#![allow(clippy::unwrap_used, reason = "a test; clippy knows only functions marked so")]
+
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
