@@ -28,7 +28,7 @@ use stentor_hub::{
 };
 
 /// How many seeds `cargo test` runs: a few seconds unoptimised.
-const SEEDS: u64 = 120;
+const SEEDS: u64 = 100;
 
 const OPERATIONS: usize = 500;
 
