@@ -448,6 +448,26 @@ fn a_change_of_policy_leaves_the_newest_and_never_an_older_one_after_it() {
 }
 
 #[test]
+fn a_change_of_policy_leaves_no_state_that_is_older_than_the_document() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    let [session, other] = [node.open(0), node.open(0)];
+    node.subscribe(0, session, &feed, Policy::Queue);
+    node.state(&key, FeedState::Stale, "why");
+    node.document(&key, "one", FeedState::Live);
+    node.subscribe(0, other, &feed, Policy::Latest);
+    let since = node.position(0, other);
+    assert_eq!(node.hubs[0].handle_subscribe(session, &feed, Policy::Latest, since), Ok(()));
+    assert_eq!(node.take(0, session), ["doc one live"]);
+    // One that is newer stays.
+    node.document(&key, "two", FeedState::Live);
+    node.state(&key, FeedState::Stale, "why");
+    let since = node.position(0, other);
+    assert_eq!(node.hubs[0].handle_subscribe(session, &feed, Policy::Queue, since), Ok(()));
+    assert_eq!(node.take(0, session), ["doc two live", "stale why", "stale why"]);
+}
+
+#[test]
 fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
     let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
     let [may, must] = ["may", "must"].map(|name| Room::plain(name).unwrap());
