@@ -4,7 +4,8 @@
 //!
 //! Members are in random order, as after some time of coming and going. The last rows have two cores at
 //! work on the same publication at the same time, each with that many sessions: what they share, they
-//! fight for.
+//! fight for, once with clones of one frame counted in one place, once with a count per core
+//! ([`Encoder::per_core`]).
 //!
 //! `cargo run --release -p stentor-hub --example fanout`
 
@@ -20,29 +21,41 @@ use stentor_hub::{
     Topic,
 };
 
-/// A frame is a reference to shared bytes, as in edge.
-struct Shared;
+/// A frame is a reference to shared bytes, as in edge: here in two steps, so that the outer count can be
+/// each core's own.
+struct Shared<const PER_CORE: bool>;
 
-type Frame = Arc<[u8]>;
+type Frame = Arc<Arc<[u8]>>;
 
-impl Encoder for Shared {
+impl<const PER_CORE: bool> Encoder for Shared<PER_CORE> {
     type Frame = Frame;
 
     fn encode(&self, _format: FormatId, body: &Body) -> Option<Frame> {
-        match body {
-            Body::Message { data: Data::Json(b) | Data::Text(b) | Data::Binary(b), .. } => Some(b[..].into()),
-            Body::Snapshot { document, .. } => Some(document.body[..].into()),
-            Body::State { reason, .. } => Some(reason.as_bytes().into()),
-        }
+        let bytes = match body {
+            Body::Message { data: Data::Json(b) | Data::Text(b) | Data::Binary(b), .. } => &b[..],
+            Body::Snapshot { document, .. } => &document.body[..],
+            Body::State { reason, .. } => reason.as_bytes(),
+        };
+        Some(Arc::new(bytes.into()))
     }
 
     fn len(frame: &Frame) -> usize {
         frame.len()
     }
+
+    fn per_core(frame: &Frame) -> Frame {
+        if PER_CORE { Arc::new(Arc::clone(frame)) } else { frame.clone() }
+    }
 }
 
 /// A shard with so many subscribers, who came in random order.
-fn shard(core: usize, cores: usize, sessions: usize, topic: &Topic, policy: Policy) -> Hub<Shared> {
+fn shard<const PER_CORE: bool>(
+    core: usize,
+    cores: usize,
+    sessions: usize,
+    topic: &Topic,
+    policy: Policy,
+) -> Hub<Shared<PER_CORE>> {
     let mut hub = Hub::new(Options { core, cores, ..Options::default() }, Shared);
     let mut ids: Vec<_> = (0..sessions).map(|n| hub.handle_open(FormatId(0), n as u64)).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -57,7 +70,7 @@ fn shard(core: usize, cores: usize, sessions: usize, topic: &Topic, policy: Poli
 }
 
 /// Takes what everybody is owed, the way edge does, and says how many deliveries that were.
-fn drain(hub: &mut Hub<Shared>, frames: &mut Vec<Frame>) -> usize {
+fn drain<E: Encoder>(hub: &mut Hub<E>, frames: &mut Vec<E::Frame>) -> usize {
     let mut taken = 0;
     while let Some((session, tag)) = hub.poll_ready() {
         hub.take(session, 64 * 1024, 64, |_, frame| frames.push(frame.clone()));
@@ -84,7 +97,7 @@ fn median(mut ns: Vec<f64>) -> f64 {
 }
 
 fn one_core(sessions: usize, topic: &Topic, policy: Policy) {
-    let mut hub = shard(0, 1, sessions, topic, policy);
+    let mut hub = shard::<false>(0, 1, sessions, topic, policy);
     let mut frames = Vec::new();
     let (mut owe, mut drained) = (Vec::new(), Vec::new());
     for round in 0..rounds(sessions) {
@@ -111,13 +124,13 @@ fn one_core(sessions: usize, topic: &Topic, policy: Policy) {
     );
 }
 
-fn two_cores(sessions: usize, room: &Room) {
+fn two_cores<const PER_CORE: bool>(sessions: usize, room: &Room) {
     let topic = Topic::from(room.clone());
     let rounds = rounds(sessions);
     let start = Barrier::new(2);
     let (to_other, from_one) = mpsc::channel::<Dispatch<Frame>>();
-    let mut one = shard(0, 2, sessions, &topic, Policy::Queue);
-    let mut other = shard(1, 2, sessions, &topic, Policy::Queue);
+    let mut one = shard::<PER_CORE>(0, 2, sessions, &topic, Policy::Queue);
+    let mut other = shard::<PER_CORE>(1, 2, sessions, &topic, Policy::Queue);
     let now = Instant::now();
     for dispatch in other.outgoing(0).drain(..) {
         one.handle_dispatch(now, 1, dispatch);
@@ -151,7 +164,11 @@ fn two_cores(sessions: usize, room: &Room) {
         }
         ns
     });
-    println!("2 cores, {sessions:>6} sessions, Queue:     {:>6.1} ns per delivery", median(ns));
+    let counted = if PER_CORE { "per core" } else { "in one place" };
+    println!(
+        "2 cores, {sessions:>6} sessions, Queue:     {:>6.1} ns per delivery, frames counted {counted}",
+        median(ns)
+    );
 }
 
 fn main() {
@@ -163,6 +180,7 @@ fn main() {
         one_core(sessions, &feed, Policy::Latest);
     }
     for sessions in [2_000, 15_000, 100_000] {
-        two_cores(sessions, &room);
+        two_cores::<false>(sessions, &room);
+        two_cores::<true>(sessions, &room);
     }
 }

@@ -3,6 +3,11 @@
 //! A [`Hub`] is one core's shard. It takes what happens through `handle_*` and hands out what follows
 //! through `poll_*` and [`Hub::take`]. It knows no client protocol: an [`Encoder`] makes frames, and a
 //! format is a number. It has no clock, no thread, no socket and no random source of its own.
+//!
+//! Where to look: `shard` is the face; `follow` how cores agree on who gets what; `spread` what becomes of a
+//! publication; `feed` what the control plane says and hears; `topics` and `session` the two tables; `owe`,
+//! `outbox` and `shelf` what sessions are owed, the hot path; `history` and `budget` what is bounded how.
+//! `tests/model` holds all of it against a shadow.
 
 mod budget;
 mod disconnect;

@@ -33,27 +33,38 @@ impl<E: Encoder> Sessions<E> {
             return;
         }
         let shelved = self.shelf.put(publication);
+        // Most members of a topic speak the same format.
+        let mut last = None;
         for member in members {
             if except == Some(member.session) {
                 continue;
             }
             let session = &self.slots[member.session as usize];
-            if session.doomed || self.shelf.bytes(shelved, session.format).is_none() {
+            if session.doomed {
                 continue;
             }
+            let bytes = match last {
+                Some((format, bytes)) if format == session.format => bytes,
+                _ => {
+                    let bytes = self.shelf.bytes(shelved, session.format);
+                    last = Some((session.format, bytes));
+                    bytes
+                }
+            };
+            let Some(bytes) = bytes else { continue };
             self.counters.due += 1;
             if volatile && (session.waiting > 0 || session.in_flight > 0) {
                 self.counters.dropped += 1;
                 continue;
             }
-            self.enqueue(*member, shelved);
+            self.enqueue(*member, shelved, bytes);
         }
         self.shelf.release(shelved);
     }
 
     /// Puts one publication into a session's outbox, by the subscription's policy. It is due already, and
-    /// comes out as owed, dropped or abandoned.
-    pub(crate) fn enqueue(&mut self, member: Member, shelved: Shelved) {
+    /// comes out as owed, dropped or abandoned. `bytes` are those of its frame.
+    pub(crate) fn enqueue(&mut self, member: Member, shelved: Shelved, bytes: u32) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
         match subscription.policy {
@@ -81,7 +92,6 @@ impl<E: Encoder> Sessions<E> {
                 }
             }
             policy => {
-                let Some(bytes) = self.shelf.bytes(shelved, session.format) else { return };
                 let over = |queue_bytes: u32| {
                     queue_bytes > 0
                         && u64::from(queue_bytes) + u64::from(bytes) > self.outbox_bytes_max.into()

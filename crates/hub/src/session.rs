@@ -276,10 +276,10 @@ impl<E: Encoder> Sessions<E> {
             }
         }
         for shelved in [newest, state].into_iter().flatten() {
-            if self.slots[member.session as usize].doomed {
-                self.counters.abandoned += 1;
-            } else {
-                self.enqueue(member, shelved);
+            let session = &self.slots[member.session as usize];
+            match self.shelf.bytes(shelved, session.format) {
+                Some(bytes) if !session.doomed => self.enqueue(member, shelved, bytes),
+                _ => self.counters.abandoned += 1,
             }
             self.shelf.release(shelved);
         }

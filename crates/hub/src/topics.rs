@@ -235,7 +235,20 @@ impl<F> Topics<F> {
 
     /// Forgets what is too old, and says which topics have no past left.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<u32> {
-        self.forget(|history| history.expire(now))
+        let mut empty = Vec::new();
+        let slots = &mut self.slots;
+        self.with_past.retain(|index| {
+            let state = slots.get_mut(*index as usize);
+            let keeps = state.and_then(|t| t.kept.as_mut()?.history.as_mut()).is_some_and(|history| {
+                history.expire(now);
+                !history.is_empty()
+            });
+            if !keeps {
+                empty.push(*index);
+            }
+            keeps
+        });
+        empty
     }
 
     /// Forgets the past of topics, those first that were silent the longest, until about `bytes_max` bytes
@@ -263,23 +276,6 @@ impl<F> Topics<F> {
             empty.push(index);
         }
         (freed, empty)
-    }
-
-    fn forget(&mut self, mut some: impl FnMut(&mut History<F>)) -> Vec<u32> {
-        let mut empty = Vec::new();
-        let slots = &mut self.slots;
-        self.with_past.retain(|index| {
-            let history = slots.get_mut(*index as usize).and_then(|t| t.kept.as_mut()?.history.as_mut());
-            let keeps = history.is_some_and(|history| {
-                some(history);
-                !history.is_empty()
-            });
-            if !keeps {
-                empty.push(*index);
-            }
-            keeps
-        });
-        empty
     }
 }
 

@@ -1,6 +1,8 @@
 //! One test per rule that was once broken, or would be easy to break: what a session gets, in which order,
 //! and what is left behind. The random test beside this one covers the ground; these name the places.
 
+#![allow(clippy::unwrap_used, reason = "a test; clippy knows only functions marked so")]
+
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -446,6 +448,26 @@ fn a_change_of_policy_leaves_the_newest_and_never_an_older_one_after_it() {
 }
 
 #[test]
+fn a_change_of_policy_leaves_no_state_that_is_older_than_the_document() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    let [session, other] = [node.open(0), node.open(0)];
+    node.subscribe(0, session, &feed, Policy::Queue);
+    node.state(&key, FeedState::Stale, "why");
+    node.document(&key, "one", FeedState::Live);
+    node.subscribe(0, other, &feed, Policy::Latest);
+    let since = node.position(0, other);
+    assert_eq!(node.hubs[0].handle_subscribe(session, &feed, Policy::Latest, since), Ok(()));
+    assert_eq!(node.take(0, session), ["doc one live"]);
+    // One that is newer stays.
+    node.document(&key, "two", FeedState::Live);
+    node.state(&key, FeedState::Stale, "why");
+    let since = node.position(0, other);
+    assert_eq!(node.hubs[0].handle_subscribe(session, &feed, Policy::Queue, since), Ok(()));
+    assert_eq!(node.take(0, session), ["doc two live", "stale why", "stale why"]);
+}
+
+#[test]
 fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
     let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
     let [may, must] = ["may", "must"].map(|name| Room::plain(name).unwrap());
@@ -462,6 +484,25 @@ fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
     node.publish(0, &must, "too");
     assert_eq!(node.hubs[0].poll_doomed(), Some((session, 0, Disconnect::SlowConsumer)));
     assert_eq!(node.hubs[0].poll_doomed(), None);
+}
+
+#[test]
+fn what_may_be_dropped_after_all_is_dropped_in_its_turn() {
+    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let [kept, may_later, may] =
+        ["kept", "later", "may"].map(|name| Room::plain(&format!("r/{name}")).unwrap());
+    let session = node.open(0);
+    node.subscribe(0, session, &kept.clone().into(), Policy::Queue);
+    node.subscribe(0, session, &may_later.clone().into(), Policy::Queue);
+    node.subscribe(0, session, &may.clone().into(), Policy::DropOldest);
+    node.publish(0, &kept, "aaaa");
+    node.publish(0, &may_later, "bb");
+    for text in ["cc", "dd", "ee"] {
+        node.publish(0, &may, text);
+    }
+    node.subscribe(0, session, &may_later.clone().into(), Policy::DropOldest);
+    node.publish(0, &may, "ff");
+    assert_eq!(node.take(0, session), ["aaaa", "dd", "ee", "ff"]);
 }
 
 #[test]

@@ -74,8 +74,17 @@ impl View {
 struct Ask {
     uid: u64,
     since: Option<Place>,
-    /// Once home has seen it: what is owed (`None`: a gap), what is known; or that it was refused.
-    answer: Option<Result<(Option<Vec<Rc<Thing>>>, View), ()>>,
+    /// Once home has seen it.
+    answer: Option<Answer>,
+}
+
+enum Answer {
+    Joined {
+        /// `None` for a gap.
+        owed: Option<Vec<Rc<Thing>>>,
+        view: View,
+    },
+    Refused,
 }
 
 /// What one core should know of a topic.
@@ -797,13 +806,13 @@ impl Shadow {
         let (_, asker) = self.sub_by_uid(uid);
         assert_eq!(self.sessions[asker].id, session, "questions come in order");
         let answer = if refused {
-            Err(())
+            Answer::Refused
         } else {
             let owed = self.owed_here(topic, home, since);
             self.topics[topic].at[home].interested.insert(from);
             let view = self.topics[topic].view.clone();
             self.has_already(asker, uid, since, &view);
-            Ok((owed, self.topics[topic].view.clone()))
+            Answer::Joined { owed, view }
         };
         let asks = &mut self.topics[topic].at[from].asks;
         asks.iter_mut().find(|a| a.uid == uid).expect("found above").answer = Some(answer);
@@ -814,11 +823,11 @@ impl Shadow {
         let at = &mut self.topics[topic].at[core];
         let ask = at.asks.pop_front().expect("an answer has a question");
         let answer = ask.answer.expect("home has seen it");
-        assert_eq!(answer.is_err(), refused);
+        assert_eq!(matches!(answer, Answer::Refused), refused);
         let (status, asker) = self.sub_by_uid(ask.uid);
         assert_eq!(self.sessions[asker].id, session, "answers come in order");
         match answer {
-            Ok((owed, view)) => {
+            Answer::Joined { owed, view } => {
                 let at = &mut self.topics[topic].at[core];
                 at.following.get_or_insert(view);
                 if status == Status::Pending {
@@ -828,7 +837,7 @@ impl Shadow {
                     self.saw("answered too late");
                 }
             }
-            Err(()) => {
+            Answer::Refused => {
                 if status == Status::Pending {
                     self.sessions[asker].sub(ask.uid).status = Status::Ended;
                     self.told[core].push(Told::Refused(asker, topic));
