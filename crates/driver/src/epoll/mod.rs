@@ -17,8 +17,8 @@
 //! or due work that isn't paused is either in the queue, or has been stepped since the last edge.
 
 mod connection;
-mod socket;
-mod transmit;
+pub(crate) mod socket;
+pub(crate) mod transmit;
 
 use crate::backlog::{Backlog, Cursor};
 use crate::buffer::Buffers;

@@ -21,7 +21,7 @@ const RUN_SMALL: usize = 16;
 
 /// What became of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// The kernel has taken everything.
     Done,
     /// The socket is full; an edge will tell when it isn't.
@@ -31,7 +31,7 @@ pub(super) enum Progress {
 }
 
 /// Sends `bytes`; how many were taken is added to `taken`.
-pub(super) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut usize) -> Progress {
+pub(crate) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut usize) -> Progress {
     while *taken < bytes.len() {
         match send(socket, &bytes[*taken..], SendFlags::NOSIGNAL) {
             Ok(sent) => *taken += sent,
@@ -44,7 +44,7 @@ pub(super) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut u
 }
 
 /// Sends `frames` from `cursor` on and moves it; a frame that the cursor has passed may be released.
-pub(super) fn transmit(socket: BorrowedFd<'_>, frames: &[Frame], cursor: &mut Cursor) -> Progress {
+pub(crate) fn transmit(socket: BorrowedFd<'_>, frames: &[Frame], cursor: &mut Cursor) -> Progress {
     loop {
         cursor.advance(frames, 0); // past empty frames
         let Some(frame) = frames.get(cursor.frame) else { return Progress::Done };

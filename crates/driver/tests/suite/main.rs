@@ -14,7 +14,7 @@ mod sending;
 
 use pair::Pair;
 use stentor_driver::sim::{self, SimDriver, World};
-use stentor_driver::{Driver, EpollDriver, Options};
+use stentor_driver::{Driver, EpollDriver, Options, UringDriver, UringOptions};
 
 /// More than the kernel's buffers of two sockets hold.
 const LARGE_BYTES: usize = 12 << 20;
@@ -112,3 +112,19 @@ fn simulated(seed: u64, times: usize, options: sim::Options) -> Pair<SimDriver> 
 
 suite!(on_sim, crate::sim, 5);
 suite!(on_tight_sim, crate::sim_tight, 5);
+
+/// Drivers on io_uring, with the usual options.
+fn uring(_seed: u64) -> Pair<UringDriver> {
+    Pair::new(|| UringDriver::new(&Options::default()).unwrap(), None, LARGE_BYTES)
+}
+
+/// Drivers on io_uring, all of whose limits are met all the time.
+fn uring_tight(_seed: u64) -> Pair<UringDriver> {
+    let options =
+        Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
+    let uring_options = UringOptions { submission_entries: 4, lone_sends_per_turn: 1 };
+    Pair::new(|| UringDriver::with(&options, &uring_options).unwrap(), None, LARGE_BYTES)
+}
+
+suite!(on_uring, crate::uring, 1);
+suite!(on_tight_uring, crate::uring_tight, 1);
