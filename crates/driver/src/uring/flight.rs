@@ -218,17 +218,17 @@ impl Flights {
     }
 
     /// Sends from a flight that leaves by calls.
-    pub(super) fn transmit(&mut self, id: FlightId, socket: BorrowedFd<'_>) -> Progress {
+    pub(super) fn transmit(&mut self, id: FlightId, socket: BorrowedFd<'_>, cork: &mut Vec<u8>) -> Progress {
         let flight = self.flights.at_mut(id.index());
         assert_eq!(flight.state, State::Waiting);
         let progress = match &mut flight.cargo {
             Cargo::One { frame, offset } => {
                 let mut cursor = Cursor { frame: 0, offset: *offset };
-                let progress = transmit(socket, std::slice::from_ref(frame), &mut cursor);
+                let progress = transmit(socket, std::slice::from_ref(frame), &mut cursor, cork);
                 *offset = if cursor.frame == 0 { cursor.offset } else { frame.len() };
                 progress
             }
-            Cargo::Many(backlog) => backlog.transmit(|frames, cursor| transmit(socket, frames, cursor)),
+            Cargo::Many(backlog) => backlog.transmit(|frames, cursor| transmit(socket, frames, cursor, cork)),
             Cargo::None => Progress::Done,
         };
         match progress {

@@ -101,6 +101,8 @@ pub struct UringDriver {
     /// Ends of `finish`; the tokens are connections.
     lingers: Wheel,
     buffers: Buffers,
+    /// Where small frames are put together.
+    cork: Vec<u8>,
 }
 
 impl UringDriver {
@@ -145,6 +147,7 @@ impl UringDriver {
             timers: Wheel::new(now),
             lingers: Wheel::new(now),
             buffers: Buffers::new(options.receive_buffer_bytes),
+            cork: Vec::new(),
             options: options.clone(),
             uring_options: uring_options.clone(),
         })
@@ -343,7 +346,7 @@ impl Driver for UringDriver {
         if is_open && (self.lone_sends_left > 0 || frames.iter().any(Frame::is_file)) {
             self.lone_sends_left = self.lone_sends_left.saturating_sub(1);
             let connection = self.connections.at(conn.index);
-            progress = transmit(connection.fd.as_fd(), frames, &mut cursor);
+            progress = transmit(connection.fd.as_fd(), frames, &mut cursor, &mut self.cork);
             if progress == Progress::Done {
                 frames.clear();
                 return Sending::Done;

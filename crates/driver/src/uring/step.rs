@@ -48,7 +48,7 @@ impl UringDriver {
                 if !std::mem::take(&mut connection.writable) {
                     return Progress::Stalled;
                 }
-                let progress = self.flights.transmit(flight, connection.fd.as_fd());
+                let progress = self.flights.transmit(flight, connection.fd.as_fd(), &mut self.cork);
                 if progress == Progress::Stalled {
                     self.await_room(conn);
                 }
