@@ -49,6 +49,7 @@ mod probe;
 mod random;
 pub mod sim;
 mod slab;
+mod uring;
 mod waker;
 mod wheel;
 
@@ -58,6 +59,7 @@ pub use frame::{FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter};
 pub use options::{ListenOptions, Options};
 pub use parcel::Parcel;
 pub use probe::{Kind, Probe, probe};
+pub use uring::{UringDriver, UringOptions};
 pub use waker::Waker;
 
 use std::io;

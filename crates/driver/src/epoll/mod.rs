@@ -17,9 +17,9 @@
 //! paused, is in the queue or the one being stepped.
 
 mod connection;
-mod socket;
+pub(crate) mod socket;
 mod step;
-mod transmit;
+pub(crate) mod transmit;
 
 use crate::backlog::{Backlog, Cursor};
 use crate::buffer::Buffers;

@@ -16,7 +16,7 @@ fn open(remote_or_local: SocketAddr) -> io::Result<Socket> {
 
 /// A listening socket, and the address that it got. What it accepts inherits TCP_NODELAY and
 /// TCP_NOTSENT_LOWAT.
-pub(super) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+pub(crate) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = open(addr)?;
     socket.set_tcp_notsent_lowat(options.notsent_lowat_bytes)?;
     socket.set_reuse_address(true)?;
@@ -30,7 +30,7 @@ pub(super) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(O
 }
 
 /// A socket on its way to `remote`.
-pub(super) fn connect(remote: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
+pub(crate) fn connect(remote: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
     let socket = open(remote)?;
     if let Some(source) = source {
         set_bind_address_no_port(&socket)?;
@@ -62,7 +62,7 @@ fn set_bind_address_no_port(socket: &Socket) -> io::Result<()> {
 
 /// Bytes that the peer hasn't acknowledged yet (SIOCOUTQ, tcp(7)); 0 where the kernel doesn't say.
 #[allow(unsafe_code)] // rustix 1.1 and socket2 0.6 don't have this request.
-pub(super) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> usize {
+pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> usize {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one c_int, to a place that outlives the call. (SIOCOUTQ is TIOCOUTQ.)
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
@@ -71,7 +71,7 @@ pub(super) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> usize {
 
 /// The next connection of a listener, with its peer's address (an IPv4 one as such, also where it came to an
 /// IPv6 listener); `None` if there is none.
-pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
     use rustix::io::Errno;
     loop {
         match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {

@@ -16,20 +16,20 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Frames in one `sendmsg` at most: UIO_MAXIOV of the kernel.
-const RUN_MAX: usize = 1024;
+pub(crate) const RUN_MAX: usize = 1024;
 
 /// A run of at most this many bytes is copied together, if its frames are small.
-const CORK_BYTES: usize = 16 * 1024;
+pub(crate) const CORK_BYTES: usize = 16 * 1024;
 
 /// Frames are small if they have at most this many bytes on average.
-const SMALL_BYTES: usize = 1024;
+pub(crate) const SMALL_BYTES: usize = 1024;
 
 /// Below this, the array of slices is small enough to be made for every call.
 const RUN_SMALL: usize = 16;
 
 /// What became of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// The kernel has taken everything.
     Done,
     /// The socket is full; an edge will tell when it isn't.
@@ -39,7 +39,7 @@ pub(super) enum Progress {
 }
 
 /// Sends `bytes`; how many were taken is added to `taken`.
-pub(super) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut usize) -> Progress {
+pub(crate) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut usize) -> Progress {
     while *taken < bytes.len() {
         match send(socket, &bytes[*taken..], SendFlags::NOSIGNAL) {
             Ok(sent) => *taken += sent,
@@ -53,7 +53,7 @@ pub(super) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut u
 
 /// Sends `frames` from `cursor` on and moves it; a frame that the cursor has passed may be released.
 /// `cork` is only room for copies, one per driver.
-pub(super) fn transmit(
+pub(crate) fn transmit(
     socket: BorrowedFd<'_>,
     frames: &[Frame],
     cursor: &mut Cursor,

@@ -8,13 +8,15 @@
 mod clock;
 mod connecting;
 mod ending;
+mod mixed;
 mod pair;
 mod receiving;
 mod sending;
 
+use mixed::Mixed;
 use pair::Pair;
 use stentor_driver::sim::{self, SimDriver, World};
-use stentor_driver::{Driver, EpollDriver, Options};
+use stentor_driver::{Driver, EpollDriver, Options, UringDriver, UringOptions};
 
 /// More than the kernel's buffers of two sockets hold.
 const LARGE_BYTES: usize = 12 << 20;
@@ -113,3 +115,46 @@ fn simulated(seed: u64, times: usize, options: sim::Options) -> Pair<SimDriver> 
 
 suite!(on_sim, crate::sim, 5);
 suite!(on_tight_sim, crate::sim_tight, 5);
+
+/// Drivers on io_uring, with the usual options.
+fn uring(_seed: u64) -> Pair<UringDriver> {
+    Pair::new(|| UringDriver::new(&Options::default()).unwrap(), None, LARGE_BYTES)
+}
+
+/// Drivers on io_uring, all of whose limits are met all the time.
+fn uring_tight(_seed: u64) -> Pair<UringDriver> {
+    let options =
+        Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
+    let uring_options = UringOptions { submission_entries: 4, lone_sends_per_turn: 1, ..UringOptions::default() };
+    Pair::new(|| UringDriver::with(&options, &uring_options).unwrap(), None, LARGE_BYTES)
+}
+
+/// A server on io_uring, and a client on epoll, between which connections move as well.
+fn uring_and_epoll(seed: u64) -> Pair<Mixed> {
+    let mut nth = seed;
+    let make = move || {
+        nth += 1;
+        match nth % 2 {
+            0 => Mixed::Epoll(Box::new(EpollDriver::new(&Options::default()).unwrap())),
+            _ => Mixed::Uring(Box::new(UringDriver::new(&Options::default()).unwrap())),
+        }
+    };
+    Pair::new(make, None, LARGE_BYTES)
+}
+
+/// No seed where there is no io_uring.
+#[allow(clippy::print_stderr)] // It is how a test tells.
+fn uring_seeds(seeds: u64) -> u64 {
+    match stentor_driver::probe().fallback_reason {
+        None => seeds,
+        Some(reason) => {
+            eprintln!("skipped: {reason}");
+            0
+        }
+    }
+}
+
+suite!(on_uring, crate::uring, crate::uring_seeds(1));
+suite!(on_tight_uring, crate::uring_tight, crate::uring_seeds(1));
+// The second seed exchanges them.
+suite!(on_uring_and_epoll, crate::uring_and_epoll, crate::uring_seeds(2));
