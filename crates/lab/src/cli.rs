@@ -79,9 +79,10 @@ struct BenchArguments {
     seed: u64,
 }
 
-const DEFAULT_CASES: [&str; 7] =
-    ["echo-1k", "echo-10k", "fanout-1kB", "fanout-165kB", "idle", "connect", "slow"];
-const DEFAULT_PEERS: [&str; 5] = ["bare-uring", "bare-epoll", "bare-sendfile", "uws-cpp", "ws8"];
+const DEFAULT_CASES: [&str; 8] =
+    ["echo-1k", "echo-10k", "fanout-1kB", "fanout-165kB", "idle", "connect", "slow", "direct"];
+const DEFAULT_PEERS: [&str; 6] =
+    ["bare-uring", "bare-epoll", "bare-sendfile", "bare-direct", "uws-cpp", "ws8"];
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {

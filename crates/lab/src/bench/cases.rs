@@ -17,6 +17,16 @@ pub struct Case {
     pub metrics: &'static [Metric],
     /// What is to be reached by the first server.
     pub targets: Vec<Target>,
+    /// Who can take part; empty: everybody.
+    pub only: &'static [&'static str],
+}
+
+impl Case {
+    /// Whether the server of this name takes part: not where it can't, and one that is made for more
+    /// connections than descriptors only there.
+    pub fn admits(&self, server: &str) -> bool {
+        if self.only.is_empty() { server != "bare-direct" } else { self.only.contains(&server) }
+    }
 }
 
 /// What happens in a case.
@@ -105,6 +115,9 @@ const ECHO: &[Target] = &[
     ratio(Metric::LatencyP99, "uws-cpp", 1.0),
 ];
 
+/// Those that hold more connections than they have descriptors.
+const DIRECT: &[&str] = &["stentor-uring", "bare-direct"];
+
 const TIMED: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99];
 const LARGE: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::PeakMemory];
 
@@ -125,6 +138,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
         },
         metrics: TIMED,
         targets: ECHO.to_vec(),
+        only: &[],
     };
     let crowd = number(2000, 500);
     let fanout =
@@ -134,6 +148,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
             kind: CaseKind::Fanout { connections, bytes, rate_hz, warm_up, count },
             metrics,
             targets,
+            only: &[],
         };
     let idle = number(15_000, 2000);
     let connecting = number(10_000, 2000);
@@ -176,6 +191,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
             kind: CaseKind::Idle { connections: idle },
             metrics: &[Metric::BytesPerConnection],
             targets: vec![bound(Metric::BytesPerConnection, 512.0)],
+            only: &[],
         },
         Case {
             name: "connect",
@@ -183,6 +199,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
             kind: CaseKind::Connect { connections: connecting, rate_hz: 2000.0 },
             metrics: &[Metric::CpuPerConnection],
             targets: vec![ratio(Metric::CpuPerConnection, "uws-cpp", 1.2)],
+            only: &[],
         },
         Case {
             name: "slow",
@@ -203,6 +220,20 @@ pub fn cases(quick: bool) -> Vec<Case> {
                 bound(Metric::KernelPerSlow, 200_000.0),
                 bound(Metric::MemoryGrowth, 1.0),
             ],
+            only: &[],
+        },
+        Case {
+            only: DIRECT,
+            ..fanout(
+                "direct",
+                number(100_000, 25_000),
+                1000,
+                0.5,
+                times(2, 1),
+                times(5, 2),
+                &[Metric::CpuPerMessage, Metric::LatencyP99, Metric::PeakMemory],
+                vec![ratio(Metric::CpuPerMessage, "bare-direct", 1.15)],
+            )
         },
         fanout("crowd", number(10_000, 2000), 165_000, 1.0, times(3, 1), times(8, 3), LARGE, Vec::new()),
     ]
@@ -219,6 +250,7 @@ mod tests {
             for target in &case.targets {
                 assert!(case.metrics.contains(&target.metric), "{}: {:?}", case.name, target.metric);
                 if let Some(against) = target.against {
+                    assert!(case.admits(against), "{}: {against}", case.name);
                     assert!(KNOWN.iter().any(|(name, ..)| *name == against), "{}: {against}", case.name);
                 }
             }

@@ -92,16 +92,22 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
             let known: Vec<&str> = chosen.iter().map(|case| case.name).collect();
             Error::Usage(format!("there is no case `{name}`; there are {}", known.join(", ")))
         })?;
+        let fit: Vec<Contestant> =
+            contestants.iter().filter(|contestant| case.admits(contestant.name())).cloned().collect();
+        if fit.is_empty() {
+            say(format!("{name}: none of the servers can do it; it takes {}", case.only.join(" or ")));
+            continue;
+        }
         if matches!(case.kind, CaseKind::Echo { .. }) {
             let offered = match options.echo_rate_hz {
                 Some(rate_hz) => rate_hz,
-                None => offered_rate(&case, &contestants, options, &mut say)?,
+                None => offered_rate(&case, &fit, options, &mut say)?,
             };
             if let CaseKind::Echo { rate_hz, .. } = &mut case.kind {
                 *rate_hz = offered;
             }
         }
-        reports.push(run_case(&case, &contestants, options, &mut say)?);
+        reports.push(run_case(&case, &fit, options, &mut say)?);
     }
     Ok(Report {
         congestion: options.congestion.clone(),
