@@ -41,7 +41,7 @@ struct BenchArguments {
     /// The cases.
     #[arg(long, value_delimiter = ',', default_values_t = DEFAULT_CASES.map(str::to_owned))]
     cases: Vec<String>,
-    /// The `stentor` binary.
+    /// The `stentor` binary [default: this one, run as `stentor lab`].
     #[arg(long)]
     stentor: Option<PathBuf>,
     /// The folder of the peers.
@@ -210,9 +210,12 @@ fn run_bench(
     if arguments.nice != 0 {
         take_priority(arguments.nice).map_err(Error::io("setting the priority (--nice)"))?;
     }
+    // Run as `stentor lab`, the lab is a part of the server that it measures.
+    let own = || if prefix.is_empty() { None } else { std::env::current_exe().ok() };
+    let stentor = arguments.stentor.or_else(own);
     let mut servers = arguments.servers;
     if servers.is_empty() {
-        if arguments.stentor.is_some() {
+        if stentor.is_some() {
             servers.extend(["stentor-uring", "stentor-epoll"].map(str::to_owned));
         }
         servers.extend(DEFAULT_PEERS.map(str::to_owned));
@@ -221,7 +224,7 @@ fn run_bench(
         invocation: Invocation::current(prefix)?,
         servers,
         cases: arguments.cases,
-        stentor: arguments.stentor,
+        stentor,
         peers: arguments.peers,
         pairs: arguments.pairs.unwrap_or(if arguments.quick { 2 } else { 6 }).max(1),
         quick: arguments.quick,

@@ -29,6 +29,17 @@ pub(crate) enum Command {
     Keys,
     /// Run the server on live football matches, simulated, and a page that shows them.
     Demo(DemoArgs),
+    /// Measure realtime servers: `stentor lab help` says what there is.
+    Lab(LabArgs),
+}
+
+/// The lab has a command line of its own.
+#[derive(Args, Clone, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct LabArgs {
+    /// What follows `stentor lab`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) args: Vec<std::ffi::OsString>,
 }
 
 /// Flags that `serve` and `demo` share.

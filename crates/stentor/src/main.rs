@@ -30,12 +30,19 @@ fn main() -> ExitCode {
         cli::Command::Check(args) => check::run(&args),
         cli::Command::Keys => check::keys(),
         cli::Command::Demo(args) => demo::run(&args),
+        cli::Command::Lab(args) => {
+            Ok(stentor_lab::cli::main(args.args, &["lab"], &mut std::io::stdout(), &mut std::io::stderr()))
+        }
     };
     result.unwrap_or_else(|error| {
         complain(&error);
         ExitCode::FAILURE
     })
 }
+
+/// Frames and messages are allocated on one core and freed on another, which glibc's arenas keep apart.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Tells people what went wrong. Mistakes in a configuration stand alone, one per line, as compilers
 /// write them, so that editors find the place.

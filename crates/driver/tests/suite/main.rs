@@ -125,7 +125,8 @@ fn uring(_seed: u64) -> Pair<UringDriver> {
 fn uring_tight(_seed: u64) -> Pair<UringDriver> {
     let options =
         Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
-    let uring_options = UringOptions { submission_entries: 4, lone_sends_per_turn: 1, ..UringOptions::default() };
+    let uring_options =
+        UringOptions { submission_entries: 4, lone_sends_per_turn: 1, ..UringOptions::default() };
     Pair::new(|| UringDriver::with(&options, &uring_options).unwrap(), None, LARGE_BYTES)
 }
 
