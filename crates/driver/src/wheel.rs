@@ -259,6 +259,7 @@ mod tests {
                 }
             }
             assert_eq!(wheel.entries.len(), model.len(), "seed {seed}");
+            assert!(!wheel.has_due(), "seed {seed}: due without an advance");
             let first = model.first_key_value().map(|((tick, _), _)| *tick);
             assert_eq!(wheel.next_wake().is_some(), first.is_some(), "seed {seed}");
             if let (Some(wake), Some(first)) = (wheel.next_wake(), first) {

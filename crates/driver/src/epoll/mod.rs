@@ -13,8 +13,8 @@
 //! Within a turn come first the connections' events, then accepted connections, then timers: what has arrived
 //! in time is seen before a time-out that would deny it.
 //!
-//! Invariants: `queued` is set exactly for connections in the queue; a connection with `readable`, `broken`
-//! or due work that isn't paused is either in the queue, or has been stepped since the last edge.
+//! Invariants: `queued` is set exactly for connections in the queue; one that is `broken`, or `readable` and not
+//! paused, is in the queue or the one being stepped.
 
 mod connection;
 mod socket;
@@ -46,6 +46,9 @@ use transmit::{Progress, transmit, transmit_bytes};
 /// Indices of what epoll watches besides connections.
 const WAKER_INDEX: u32 = INDEX_MAX;
 const LISTENER_INDEX: u32 = INDEX_MAX + 1;
+
+/// The longest sleep at a stretch: what `epoll_wait` can express, and kernels before 5.11 have nothing else.
+const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// What every connection is registered for.
 const EDGES: EventFlags =
@@ -168,7 +171,8 @@ impl EpollDriver {
     fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
         // Rounded up to the millisecond by epoll.
-        let timeout = if sleeps { timeout } else { Some(Duration::ZERO) };
+        let timeout =
+            if sleeps { timeout.map(|timeout| timeout.min(SLEEP_MAX)) } else { Some(Duration::ZERO) };
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let result = epoll::wait(&self.epoll, spare_capacity(&mut self.edges), timeout.as_ref());
         self.woken |= self.sleeper.awake();
@@ -359,17 +363,14 @@ impl Driver for EpollDriver {
 
     fn pause(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn) {
-            connection.paused = true;
-            if connection.broken {
-                self.enqueue(conn);
-            }
+            connection.paused = true; // a broken one is in the queue, and told from there
         }
     }
 
     fn resume(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn)
             && std::mem::take(&mut connection.paused)
-            && (connection.readable || connection.broken)
+            && connection.readable
         {
             self.enqueue(conn);
         }

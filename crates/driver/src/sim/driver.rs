@@ -395,7 +395,6 @@ impl Driver for SimDriver {
     fn pause(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn) {
             connection.paused = true;
-            self.enqueue(conn); // it may be broken
         }
     }
 

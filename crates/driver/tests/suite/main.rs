@@ -45,7 +45,8 @@ macro_rules! suite {
                 a_pause_delays_the_end finish_sends_what_is_in_flight finish_after_the_peer_is_immediate
                 finish_discards_what_arrives finish_gives_up_on_a_peer_that_never_reads
                 finish_gives_up_on_a_peer_that_never_ends close_tells_the_peer_and_nobody_else a_reset_closes
-                a_reset_reaches_a_paused_connection a_reset_ends_what_is_in_flight
+                a_reset_reaches_a_paused_connection
+                a_reset_reaches_a_connection_paused_while_it_is_read a_reset_ends_what_is_in_flight
                 a_failed_send_is_told_later a_stale_id_does_nothing;
             clock: timers_fire_in_order_and_never_early a_cancelled_timer_does_not_fire
                 a_timer_due_can_be_cancelled_in_its_turn a_timer_does_not_prolong_its_turn
