@@ -168,7 +168,11 @@ fn run_case(
             if round % 2 == 0 { (0..names.len()).collect() } else { (0..names.len()).rev().collect() };
         for index in order {
             let contestant = &contestants[index % contestants.len()];
-            let trial = trial::run(case, contestant, options)?;
+            let trial = match trial::run(case, contestant, options) {
+                // One server's failure doesn't throw away what the others gave.
+                Err(error @ Error::Server { .. }) => Trial::failed(&error),
+                other => other?,
+            };
             done += 1;
             say(format!("{} {done}/{total} {}: {}", case.name, names[index], trial.summary()));
             trials.entry(index).or_default().push(trial);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ impl Server {
         let failed = |what: String| Error::Server { name: command.name.clone(), what };
         let pinned =
             command.core.map(pin_current).transpose().map_err(|error| failed(format!("pinning: {error}")))?;
-        let mut child = Command::new(&command.program)
+        let mut child = dying_with_us(command)
             .args(&command.args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -153,6 +153,22 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// The command, such that the kernel ends it should this process end without doing so (setpriv(1), of
+/// util-linux; where that isn't installed, without this precaution). It keeps the process id.
+fn dying_with_us(command: &ServerCommand) -> Command {
+    static SETPRIV: OnceLock<bool> = OnceLock::new();
+    let there = *SETPRIV.get_or_init(|| {
+        let trial = Command::new("setpriv").args(["--pdeathsig", "TERM", "--", "true"]).output();
+        trial.is_ok_and(|output| output.status.success())
+    });
+    if !there {
+        return Command::new(&command.program);
+    }
+    let mut wrapped = Command::new("setpriv");
+    wrapped.args(["--pdeathsig", "TERM", "--"]).arg(&command.program);
+    wrapped
 }
 
 fn keep_lines(from: impl Read + Send + 'static, to: Arc<Mutex<VecDeque<String>>>) {
