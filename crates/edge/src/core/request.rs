@@ -178,14 +178,15 @@ impl Waiting {
         Self { keep_alive: self.keep_alive && !last, ..self }
     }
 
-    /// Answers with what the session is owed, if that is an answer.
+    /// Answers with what the session is owed, if that is an answer; says whether it is an error.
     pub(super) fn answer(
         &mut self,
         session: SessionId,
         hub: &mut Hub<Formats>,
         frames: &mut Vec<Frame>,
         draining: bool,
-    ) {
+    ) -> bool {
+        let mut failed = false;
         while !self.answered && hub.is_owed(session) {
             let mut taken = 0;
             hub.take(session, 0, 1, |publication, frame| {
@@ -213,6 +214,7 @@ impl Waiting {
                     }
                     Body::State { state: FeedState::Lost, reason, .. } => {
                         self.answered = true;
+                        failed = true;
                         let mut out = Vec::with_capacity(256);
                         self.fail(404, reason, draining, &mut out);
                         frames.push(Frame::owned(out));
@@ -225,6 +227,7 @@ impl Waiting {
                 break;
             }
         }
+        failed
     }
 
     /// Appends an answer without a document: an error, or that it is unchanged.

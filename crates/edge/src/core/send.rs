@@ -96,7 +96,9 @@ impl<D: Driver> Core<D> {
                     }
                     Stack::Http(http) => {
                         if let Some(waiting) = &mut http.waiting {
-                            waiting.answer(session, &mut self.hub, &mut self.frames, self.draining);
+                            if waiting.answer(session, &mut self.hub, &mut self.frames, self.draining) {
+                                self.shared.metrics[self.facts.core].request_errors.add(1);
+                            }
                         }
                     }
                     Stack::Closing { .. } => {}

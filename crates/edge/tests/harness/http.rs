@@ -5,13 +5,13 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use stentor_wire::http1::{BodyDecoder, BodyKind, HeadScanner, Limits, parse_response};
 
-pub struct Http {
+pub(crate) struct Http {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 #[derive(Debug)]
-pub struct Response {
+pub(crate) struct Response {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -19,18 +19,18 @@ pub struct Response {
 
 impl Response {
     /// The value of a header, "" where there is none.
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         let found = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
         found.map_or("", |(_, value)| value)
     }
 
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 }
 
 impl Http {
-    pub fn connect(addr: SocketAddr) -> Self {
+    pub(crate) fn connect(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -38,26 +38,32 @@ impl Http {
         Self { stream, buffer: Vec::new() }
     }
 
-    pub fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    /// The stream, of which nothing is read and kept.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        assert!(self.buffer.is_empty());
+        self.stream
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
     /// Sends as much as the server takes before it closes.
-    pub fn send_if_open(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+    pub(crate) fn send_if_open(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.stream.write_all(bytes.as_ref()).is_ok()
     }
 
     /// `GET target`, answered.
-    pub fn get(&mut self, target: &str) -> Response {
+    pub(crate) fn get(&mut self, target: &str) -> Response {
         self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
         self.response()
     }
 
-    pub fn finish_sending(&mut self) {
+    pub(crate) fn finish_sending(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
@@ -69,12 +75,12 @@ impl Http {
         n > 0
     }
 
-    pub fn response(&mut self) -> Response {
+    pub(crate) fn response(&mut self) -> Response {
         self.response_to(false)
     }
 
     /// The next answer; `head`: it is to a HEAD.
-    pub fn response_to(&mut self, head: bool) -> Response {
+    pub(crate) fn response_to(&mut self, head: bool) -> Response {
         let limits = Limits::default();
         let mut scanner = HeadScanner::default();
         let end = loop {
@@ -104,12 +110,12 @@ impl Http {
     }
 
     /// The server ends the connection, and sends nothing more before.
-    pub fn expect_end(&mut self) {
+    pub(crate) fn expect_end(&mut self) {
         assert_eq!(String::from_utf8_lossy(&self.rest()), "");
     }
 
     /// What comes until the connection ends, in order or by a reset.
-    pub fn rest(&mut self) -> Vec<u8> {
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
         loop {
             let mut bytes = [0; 64 * 1024];
             match self.stream.read(&mut bytes) {

@@ -5,13 +5,13 @@
 #![allow(dead_code)] // Each test file uses its part.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
 
-pub mod http;
-pub mod ws;
+pub(crate) mod http;
+pub(crate) mod ws;
 
 #[allow(unused_imports)] // As above.
-pub use http::{Http, Response};
+pub(crate) use http::{Http, Response};
 #[allow(unused_imports)]
-pub use ws::{Seen, Ws};
+pub(crate) use ws::{Seen, Ws};
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,11 +23,11 @@ use stentor_edge::{
 use stentor_hub::{Data, Document, FeedState, Key, Room};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A control plane that only takes notes.
 #[derive(Default)]
-pub struct Control {
+pub(crate) struct Control {
     calls: Mutex<Calls>,
     called: Condvar,
 }
@@ -51,7 +51,7 @@ impl ControlPlane for Control {
 }
 
 /// A node, drained when it is dropped.
-pub struct Server {
+pub(crate) struct Server {
     node: Option<Node>,
     plane: Arc<dyn DataPlane>,
     control: Arc<Control>,
@@ -61,12 +61,12 @@ pub struct Server {
 
 impl Server {
     /// A node with as many cores, its other options set by `set`.
-    pub fn start(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) fn start(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
         Self::with_app(cores, None, set)
     }
 
     /// A node with an application of the test's.
-    pub fn with_app(cores: usize, app: Option<AppFactory>, set: impl FnOnce(&mut Options)) -> Self {
+    pub(crate) fn with_app(cores: usize, app: Option<AppFactory>, set: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores, ..Options::default() };
         set(&mut options);
         let control = Arc::new(Control::default());
@@ -75,21 +75,21 @@ impl Server {
         Self { node: Some(node), plane, control, levels: Mutex::default(), addr }
     }
 
-    pub fn plane(&self) -> &dyn DataPlane {
+    pub(crate) fn plane(&self) -> &dyn DataPlane {
         &*self.plane
     }
 
-    pub fn http(&self) -> Http {
+    pub(crate) fn http(&self) -> Http {
         Http::connect(self.addr)
     }
 
     /// A WebSocket client of `target` that offers no compression.
-    pub fn ws(&self, target: &str) -> Ws {
+    pub(crate) fn ws(&self, target: &str) -> Ws {
         Ws::open(self.addr, target, &[], false).unwrap()
     }
 
     /// Waits until `key` is wanted, or no longer.
-    pub fn wait_wanted(&self, key: &str, level: bool) {
+    pub(crate) fn wait_wanted(&self, key: &str, level: bool) {
         let key = Key::parse(key).unwrap();
         let deadline = Instant::now() + PATIENCE;
         let mut levels = self.levels.lock().unwrap();
@@ -106,47 +106,47 @@ impl Server {
     }
 
     /// How often the control plane was told that there is space.
-    pub fn spaces(&self) -> u64 {
+    pub(crate) fn spaces(&self) -> u64 {
         self.control.calls.lock().unwrap().space
     }
 
     /// Waits until the control plane has been told of space more often than `before`.
-    pub fn wait_space(&self, before: u64) {
+    pub(crate) fn wait_space(&self, before: u64) {
         until("space", || self.spaces() > before);
     }
 
     /// A new version of a JSON document.
-    pub fn document(&self, key: &str, body: &str) {
+    pub(crate) fn document(&self, key: &str, body: &str) {
         let document =
             Document { body: body.to_owned().into(), json: true, content_type: "application/json".into() };
         self.update(key, FeedUpdate::Document(document));
     }
 
     /// A change of a feed's state.
-    pub fn state(&self, key: &str, state: FeedState, reason: &str) {
+    pub(crate) fn state(&self, key: &str, state: FeedState, reason: &str) {
         self.update(key, FeedUpdate::State { state, reason: reason.into() });
     }
 
-    pub fn update(&self, key: &str, update: FeedUpdate) {
+    pub(crate) fn update(&self, key: &str, update: FeedUpdate) {
         self.plane.update_feed(&Key::parse(key).unwrap(), update).unwrap();
     }
 
     /// A message of the control plane's to a room, in JSON.
-    pub fn publish(&self, room: &str, data: &str) {
+    pub(crate) fn publish(&self, room: &str, data: &str) {
         let room = Room::plain(room).unwrap();
         let data = Data::Json(data.to_owned().into());
         self.plane.publish(Publish { room, event: None, data }).unwrap();
     }
 
     /// The sum of a figure over its samples.
-    pub fn metric(&self, name: &str) -> u64 {
+    pub(crate) fn metric(&self, name: &str) -> u64 {
         let all = self.plane.metrics();
         let metric = all.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}"));
         metric.samples.iter().map(|(_, value)| value).sum()
     }
 
     /// Sessions ended by the server for this reason.
-    pub fn disconnects(&self, reason: &str) -> u64 {
+    pub(crate) fn disconnects(&self, reason: &str) -> u64 {
         let all = self.plane.metrics();
         let metric = all.iter().find(|metric| metric.name == "disconnects").unwrap();
         let sample = metric.samples.iter().find(|(labels, _)| labels[0].1 == reason).unwrap();
@@ -154,7 +154,7 @@ impl Server {
     }
 
     /// Waits until a figure is what `holds` says.
-    pub fn until_metric(&self, name: &str, holds: impl Fn(u64) -> bool) {
+    pub(crate) fn until_metric(&self, name: &str, holds: impl Fn(u64) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let value = self.metric(name);
@@ -167,7 +167,7 @@ impl Server {
     }
 
     /// Checks that the counters of deliveries add up, once nothing moves.
-    pub fn check_balance(&self) {
+    pub(crate) fn check_balance(&self) {
         until("the counters of deliveries to add up", || {
             let [due, sent, dropped, conflated, owed, abandoned] =
                 ["due", "sent", "dropped", "conflated", "owed", "abandoned"]
@@ -177,7 +177,7 @@ impl Server {
     }
 
     /// Checks that everything that clients cost is given back.
-    pub fn check_empty(&self) {
+    pub(crate) fn check_empty(&self) {
         for name in ["connections", "sessions", "frame_bytes", "deliveries_owed", "owed_bytes"] {
             self.until_metric(name, |value| value == 0);
         }
@@ -185,19 +185,19 @@ impl Server {
     }
 
     /// Checks that others are still served.
-    pub fn check_serves(&self) {
+    pub(crate) fn check_serves(&self) {
         let mut http = self.http();
         http.send("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(http.response().status, 200);
     }
 
     /// Begins to drain.
-    pub fn drain(&self, within: Duration) {
+    pub(crate) fn drain(&self, within: Duration) {
         self.plane.drain(within);
     }
 
     /// Waits until the node has ended, and says how long that took.
-    pub fn join(mut self) -> Duration {
+    pub(crate) fn join(mut self) -> Duration {
         let begun = Instant::now();
         self.node.take().unwrap().join();
         begun.elapsed()
@@ -214,7 +214,7 @@ impl Drop for Server {
 }
 
 /// Waits until something is so, where nothing tells when.
-pub fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
@@ -223,13 +223,13 @@ pub fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Runs a test on one core and on three.
-pub fn on_one_and_three(test: impl Fn(usize)) {
+pub(crate) fn on_one_and_three(test: impl Fn(usize)) {
     for cores in [1, 3] {
         test(cores);
     }
 }
 
 /// Makes a client slow. That it is slow enough for what the test wants to show, the test checks.
-pub fn pace(duration: Duration) {
+pub(crate) fn pace(duration: Duration) {
     std::thread::sleep(duration);
 }

@@ -12,7 +12,7 @@ const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 
 /// What the server sent.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Seen {
+pub(crate) enum Seen {
     Text(String),
     Binary(Vec<u8>),
     Ping,
@@ -23,7 +23,7 @@ pub enum Seen {
     End,
 }
 
-pub struct Ws {
+pub(crate) struct Ws {
     stream: TcpStream,
     connection: Connection,
     shared: Shared,
@@ -35,7 +35,7 @@ pub struct Ws {
 
 impl Ws {
     /// Opens a WebSocket; the status where it is refused.
-    pub fn open(
+    pub(crate) fn open(
         addr: SocketAddr,
         target: &str,
         headers: &[(&str, &str)],
@@ -45,7 +45,7 @@ impl Ws {
     }
 
     /// As `open`, with bytes glued to the handshake.
-    pub fn open_with(
+    pub(crate) fn open_with(
         addr: SocketAddr,
         target: &str,
         headers: &[(&str, &str)],
@@ -65,7 +65,7 @@ impl Ws {
     }
 
     /// Reads the answer to a handshake that was sent over `stream`. Without `handshake` it isn't checked.
-    pub fn answered(
+    pub(crate) fn answered(
         mut stream: TcpStream,
         handshake: Option<&handshake::ClientHandshake>,
     ) -> Result<Self, u16> {
@@ -100,11 +100,11 @@ impl Ws {
     }
 
     /// From now on pings are answered by nothing.
-    pub fn ignore_pings(&mut self) {
+    pub(crate) fn ignore_pings(&mut self) {
         self.answers_pings = false;
     }
 
-    pub fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
@@ -134,7 +134,7 @@ impl Ws {
     }
 
     /// The next thing that the server sent.
-    pub fn next(&mut self) -> Seen {
+    pub(crate) fn next(&mut self) -> Seen {
         loop {
             if let Some(seen) = self.seen.pop_front() {
                 return seen;
@@ -149,31 +149,31 @@ impl Ws {
         }
     }
 
-    pub fn next_text(&mut self) -> String {
+    pub(crate) fn next_text(&mut self) -> String {
         match self.next() {
             Seen::Text(text) => text,
             other => panic!("no text but {other:?}"),
         }
     }
 
-    pub fn next_binary(&mut self) -> Vec<u8> {
+    pub(crate) fn next_binary(&mut self) -> Vec<u8> {
         match self.next() {
             Seen::Binary(bytes) => bytes,
             other => panic!("not binary but {other:?}"),
         }
     }
 
-    pub fn next_json(&mut self) -> Value {
+    pub(crate) fn next_json(&mut self) -> Value {
         serde_json::from_str(&self.next_text()).unwrap()
     }
 
     /// Checks that the next text is this JSON.
-    pub fn expect_json(&mut self, expect: Value) {
+    pub(crate) fn expect_json(&mut self, expect: Value) {
         assert_eq!(self.next_json(), expect);
     }
 
     /// The close code and reason; nothing but pings comes before, and then TCP ends.
-    pub fn expect_close(&mut self) -> (u16, String) {
+    pub(crate) fn expect_close(&mut self) -> (u16, String) {
         let closed = loop {
             match self.next() {
                 Seen::Ping => {}
@@ -186,7 +186,7 @@ impl Ws {
     }
 
     /// As `expect_close`, but whatever was owed may come before.
-    pub fn skip_to_close(&mut self) -> u16 {
+    pub(crate) fn skip_to_close(&mut self) -> u16 {
         loop {
             match self.next() {
                 Seen::Closed(code, _) => return code,
@@ -197,7 +197,7 @@ impl Ws {
     }
 
     /// All that has been sent before the answer to a ping.
-    pub fn fence(&mut self) -> Vec<Seen> {
+    pub(crate) fn fence(&mut self) -> Vec<Seen> {
         self.send_frame(Opcode::Ping, b"fence", true, false);
         let mut before = Vec::new();
         loop {
@@ -209,53 +209,53 @@ impl Ws {
         }
     }
 
-    pub fn send_text(&mut self, text: &str) {
+    pub(crate) fn send_text(&mut self, text: &str) {
         self.send_frame(Opcode::Text, text.as_bytes(), true, false);
     }
 
-    pub fn send_binary(&mut self, bytes: &[u8]) {
+    pub(crate) fn send_binary(&mut self, bytes: &[u8]) {
         self.send_frame(Opcode::Binary, bytes, true, false);
     }
 
-    pub fn send_json(&mut self, value: Value) {
+    pub(crate) fn send_json(&mut self, value: Value) {
         self.send_text(&value.to_string());
     }
 
     /// Sends a message of `stentor.v1` and checks that it is answered with `ok`.
-    pub fn ask(&mut self, mut value: Value) {
+    pub(crate) fn ask(&mut self, mut value: Value) {
         value["id"] = "asked".into();
         self.send_json(value);
         self.expect_json(serde_json::json!({"type": "ok", "id": "asked"}));
     }
 
     /// Sends a close frame.
-    pub fn send_close(&mut self, code: u16, reason: &str) {
+    pub(crate) fn send_close(&mut self, code: u16, reason: &str) {
         let mut payload = code.to_be_bytes().to_vec();
         payload.extend_from_slice(reason.as_bytes());
         self.send_frame(Opcode::Close, &payload, true, false);
     }
 
-    pub fn send_frame(&mut self, opcode: Opcode, payload: &[u8], fin: bool, rsv1: bool) {
+    pub(crate) fn send_frame(&mut self, opcode: Opcode, payload: &[u8], fin: bool, rsv1: bool) {
         self.send_raw(&frame(opcode, payload, fin, rsv1));
     }
 
-    pub fn send_deflated(&mut self, text: &str) {
+    pub(crate) fn send_deflated(&mut self, text: &str) {
         let deflated = Deflater::new(6).deflate(text.as_bytes(), 15).to_vec();
         self.send_frame(Opcode::Text, &deflated, true, true);
     }
 
-    pub fn send_raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
     }
 
     /// Sends as much as the server takes before it closes.
-    pub fn send_if_open(&mut self, bytes: &[u8]) -> bool {
+    pub(crate) fn send_if_open(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }
 }
 
 /// A client's frame.
-pub fn frame(opcode: Opcode, payload: &[u8], fin: bool, rsv1: bool) -> Vec<u8> {
+pub(crate) fn frame(opcode: Opcode, payload: &[u8], fin: bool, rsv1: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     ws::frame::encode_fragment(&mut bytes, opcode, payload, fin, rsv1, Some(MASK));
     bytes
