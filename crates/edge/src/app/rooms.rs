@@ -248,6 +248,10 @@ impl Application for RoomsApp {
 
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
         let (id, parsed) = match message {
+            // Without a name for each field it is no message, though serde would take a list for one.
+            Message::Text(text) if !text.trim_ascii_start().starts_with('{') => {
+                (None, Err(refusal("bad_json", "not a message of stentor.v1: it is no JSON object")))
+            }
             Message::Text(text) => match serde_json::from_str::<Incoming<'_>>(text) {
                 Ok(incoming) => (incoming.id, Ok(incoming)),
                 Err(error) => {

@@ -233,3 +233,63 @@ pub(crate) fn on_one_and_three(test: impl Fn(usize)) {
 pub(crate) fn pace(duration: Duration) {
     std::thread::sleep(duration);
 }
+
+impl Server {
+    /// The samples of a figure that is kept by core.
+    pub(crate) fn by_core(&self, name: &str) -> Vec<u64> {
+        let all = self.plane.metrics();
+        let metric = all.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}"));
+        metric.samples.iter().map(|(_, value)| *value).collect()
+    }
+
+    /// At least four WebSocket clients of `target`, and at least two on each core.
+    pub(crate) fn ws_on_each_core(&self, target: &str) -> Vec<Ws> {
+        let mut clients = Vec::new();
+        while clients.len() < 4 || self.by_core("sessions").iter().any(|sessions| *sessions < 2) {
+            assert!(clients.len() < 1000, "the kernel doesn't spread connections");
+            clients.push(self.ws(target));
+            let count = clients.len() as u64;
+            self.until_metric("sessions", |sessions| sessions == count);
+        }
+        clients
+    }
+}
+
+/// Makes sure that each client's messages reach all of them: that cores know of each other's members takes a
+/// moment. `send` publishes a text, `receive` waits for the next text published by any of them.
+///
+/// Rounds of messages, until everybody has one of everybody; then one more of each, the last that arrives. (Who
+/// has received a message of a core has had, before it, what that core tells of its members.)
+pub(crate) fn meet(clients: &mut [Ws], send: impl Fn(&mut Ws, &str), receive: impl Fn(&mut Ws) -> String) {
+    let count = clients.len();
+    let mut met = vec![vec![false; count]; count];
+    let deadline = Instant::now() + PATIENCE;
+    for round in 0.. {
+        assert!(Instant::now() < deadline, "some clients never meet");
+        for (n, client) in clients.iter_mut().enumerate() {
+            send(client, &format!("{n} meets in round {round}"));
+        }
+        for (n, client) in clients.iter_mut().enumerate() {
+            loop {
+                let text = receive(client);
+                let from: usize = text.split(' ').next().unwrap().parse().unwrap();
+                met[n][from] = true;
+                if text == format!("{n} meets in round {round}") {
+                    break;
+                }
+            }
+        }
+        if met.iter().flatten().all(|met| *met) {
+            break;
+        }
+    }
+    for (n, client) in clients.iter_mut().enumerate() {
+        send(client, &format!("{n} has met"));
+    }
+    for client in clients {
+        let mut left = count;
+        while left > 0 {
+            left -= usize::from(receive(client).ends_with("has met"));
+        }
+    }
+}
