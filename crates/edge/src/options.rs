@@ -36,16 +36,20 @@ pub struct Limits {
     pub head_time_max: Duration,
     /// Bytes of a request's body that are read and thrown away on routes that take none.
     pub body_bytes_max: usize,
-    /// Silence of an HTTP connection between two requests.
+    /// Silence of an HTTP connection between two requests; also the time for a body, and for any progress of
+    /// an answer.
     pub idle_time_max: Duration,
     /// From a request to what it waits for: a document, or an application's answer.
     pub wait_time_max: Duration,
-    /// From the server's decision to close to the end of the connection.
+    /// From the server's decision to close to the end of the connection, or to any progress of what the client
+    /// must still get.
     pub close_time_max: Duration,
     /// Encoded bytes that a session may be owed under the policies `queue` and `drop_oldest`.
     pub outbox_bytes_max: usize,
     /// Bytes of answers to a client that doesn't read them, before its messages are no longer read.
     pub replies_bytes_max: usize,
+    /// How deep arrays and objects may be nested in JSON that a client publishes.
+    pub json_depth_max: usize,
     /// Topics that a session may be subscribed to.
     pub subscriptions_max: usize,
     /// Topics that a core may know of.
@@ -78,6 +82,7 @@ impl Default for Limits {
             close_time_max: Duration::from_secs(5),
             outbox_bytes_max: 1 << 20,
             replies_bytes_max: 64 * 1024,
+            json_depth_max: 128,
             subscriptions_max: 1_000,
             topics_max: 1_000_000,
             connections_max: 1_000_000,

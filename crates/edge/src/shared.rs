@@ -118,6 +118,8 @@ pub(crate) struct Shared {
     drain_until: Mutex<Option<Instant>>,
     draining: AtomicBool,
     kernel_full: AtomicBool,
+    /// A publication was refused for want of memory, and `space` hasn't been told since.
+    refused_for_memory: AtomicBool,
 }
 
 impl Shared {
@@ -143,6 +145,7 @@ impl Shared {
             drain_until: Mutex::default(),
             draining: AtomicBool::new(false),
             kernel_full: AtomicBool::new(false),
+            refused_for_memory: AtomicBool::new(false),
             options,
         }
     }
@@ -190,6 +193,14 @@ impl Shared {
         *locked(&self.drain_until)
     }
 
+    /// Tells the control plane that there is memory again, if it was refused any. To be called from time to
+    /// time while the process is inside its budget.
+    pub(crate) fn tell_space(&self) {
+        if self.refused_for_memory.swap(false, Ordering::SeqCst) {
+            self.control.space();
+        }
+    }
+
     /// Whether the kernel is short of memory for sockets.
     pub(crate) fn kernel_is_full(&self) -> bool {
         self.kernel_full.load(Ordering::Relaxed)
@@ -224,6 +235,7 @@ impl Shared {
 impl DataPlane for Shared {
     fn publish(&self, message: Publish) -> Result<(), Busy> {
         if self.live_bytes() > self.options.limits.memory_bytes_max {
+            self.refused_for_memory.store(true, Ordering::SeqCst);
             return Err(Busy);
         }
         let core = core_of(self.seed, self.cores, &Topic::Room(message.room.clone()));

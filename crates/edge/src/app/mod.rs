@@ -94,9 +94,15 @@ pub struct Context<'a> {
     pub(crate) core: CoreId,
     pub(crate) seed: [u64; 2],
     pub(crate) heartbeat_interval: Duration,
-    /// Whether the handler published: its connection may have to wait for other cores.
-    pub(crate) published: bool,
+    pub(crate) json_depth_max: usize,
+    /// The process is over its budget for memory.
+    pub(crate) is_overloaded: bool,
+    /// About how many bytes the handler has published: its connection may have to wait for other cores.
+    pub(crate) published_bytes: usize,
 }
+
+/// About how many bytes a message takes besides its data, where it is counted before it is encoded.
+pub(crate) const ENVELOPE_BYTES: usize = 64;
 
 /// What a handler asked for that concerns other connections, done after it has returned.
 pub(crate) enum Action {
@@ -109,6 +115,11 @@ impl Context<'_> {
     /// The time of this turn of the core.
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// Whether the process is over its budget for memory (`limits.memory_bytes_max`): better not to publish.
+    pub fn is_overloaded(&self) -> bool {
+        self.is_overloaded
     }
 
     /// How publications are written for the session that this call is about.
@@ -157,7 +168,7 @@ impl Context<'_> {
 
     /// Publishes to a room, on all cores.
     pub fn publish(&mut self, room: &Room, event: Option<Arc<str>>, data: Data, how: Emit) {
-        self.published = true;
+        self.published_bytes += data.len() + ENVELOPE_BYTES;
         self.hub.handle_publish(self.now, room, event, data, how);
     }
 

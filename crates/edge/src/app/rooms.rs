@@ -31,12 +31,19 @@ impl RoomsApp {
     }
 }
 
+/// What can be said of a message that isn't one of `stentor.v1`: which one it is.
+#[derive(Deserialize)]
+struct Identified<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+}
+
 #[derive(Deserialize)]
 struct Incoming<'a> {
     #[serde(borrow, default)]
     id: Option<&'a RawValue>,
-    #[serde(rename = "type", borrow)]
-    kind: Cow<'a, str>,
+    #[serde(rename = "type", borrow, default)]
+    kind: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     feed: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -72,7 +79,7 @@ impl RoomsApp {
         session: SessionId,
         incoming: &Incoming<'_>,
     ) -> Result<(), Refusal> {
-        match &*incoming.kind {
+        match incoming.kind.as_deref().ok_or_else(|| refusal("bad_request", "\"type\" is missing"))? {
             "ping" => Ok(()),
             "subscribe" => {
                 let topic = topic(incoming)?;
@@ -109,6 +116,19 @@ impl RoomsApp {
                 }
                 let room = Room::plain(room).map_err(|e| refusal("bad_room", e.to_string()))?;
                 let data = incoming.data.map_or("null", RawValue::get);
+                if depth(data) > ctx.json_depth_max {
+                    return Err(refusal(
+                        "too_deep",
+                        format!("data is nested deeper than {} (limits.json_depth_max)", ctx.json_depth_max),
+                    ));
+                }
+                if ctx.is_overloaded() {
+                    return Err(Refusal {
+                        code: "overloaded",
+                        message: "the server is over its budget for memory (limits.memory_bytes_max)".into(),
+                        retry: true,
+                    });
+                }
                 let event = incoming.event.as_deref().map(Into::into);
                 ctx.publish(
                     &room,
@@ -131,6 +151,34 @@ impl RoomsApp {
 
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
+}
+
+/// How deep arrays and objects are nested in a JSON text that has been found good.
+fn depth(json: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut bytes = json.bytes();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'[' | b'{' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'"' => {
+                while let Some(byte) = bytes.next() {
+                    match byte {
+                        b'"' => break,
+                        b'\\' => {
+                            bytes.next();
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    deepest
 }
 
 fn topic(incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
@@ -199,12 +247,23 @@ impl Application for RoomsApp {
     }
 
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
-        let parsed = match message {
-            Message::Text(text) => serde_json::from_str::<Incoming<'_>>(text)
-                .map_err(|error| refusal("bad_json", format!("not a message of stentor.v1: {error}"))),
-            Message::Binary(_) => Err(refusal("bad_json", "stentor.v1 is text; this message was binary")),
+        let (id, parsed) = match message {
+            // Without a name for each field it is no message, though serde would take a list for one.
+            Message::Text(text) if !text.trim_ascii_start().starts_with('{') => {
+                (None, Err(refusal("bad_json", "not a message of stentor.v1: it is no JSON object")))
+            }
+            Message::Text(text) => match serde_json::from_str::<Incoming<'_>>(text) {
+                Ok(incoming) => (incoming.id, Ok(incoming)),
+                Err(error) => {
+                    let known = serde_json::from_str::<Identified<'_>>(text).ok();
+                    let why = format!("not a message of stentor.v1: {error}");
+                    (known.and_then(|known| known.id), Err(refusal("bad_json", why)))
+                }
+            },
+            Message::Binary(_) => {
+                (None, Err(refusal("bad_json", "stentor.v1 is text; this message was binary")))
+            }
         };
-        let id = parsed.as_ref().ok().and_then(|incoming| incoming.id);
         let result = parsed.and_then(|incoming| self.handle(ctx, session, &incoming));
         // Who asked for bodies only gets no answers either.
         if ctx.envelope() == Envelope::Raw {
@@ -247,5 +306,23 @@ impl Application for RoomsApp {
             }
         };
         ctx.send(*session, Message::Text(&error_answer(None, &refusal)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depths() {
+        fn check(json: &str, expect: usize) {
+            assert_eq!(depth(json), expect, "{json}");
+        }
+        check("1", 0);
+        check("[]", 1);
+        check(r#"{"a":[{"b":1}],"c":{}}"#, 3);
+        check(r#""[[[""#, 0);
+        check(r#"["\"[[[", "\\", [1]]"#, 2);
+        check(&"[".repeat(100_000), 100_000);
     }
 }

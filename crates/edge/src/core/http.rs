@@ -1,16 +1,21 @@
 //! HTTP connections: requests in order, one at a time, until one becomes something else.
+//!
+//! What is read is dealt with where it lies; only the rest of it is kept, and an idle connection keeps
+//! nothing. Each request gets exactly one answer, also where its body turns out to be too large or broken
+//! after that: then the connection ends.
+//!
+//! Pipelined requests wait while an earlier one waits for something, or while answers aren't read: those
+//! that have been read in the buffer, which holds at most a head and what came with it in one read, the
+//! others in the kernel.
 
-use super::Core;
-use super::request::{Route, Wishes, answer, cors, route, text, wishes};
-use super::table::{Accepts, Conn, Http, Socket, Stack, Waiting};
-use crate::app::{Connect, Envelope};
+use super::request::{Manner, Route, Wishes, answer, cors, route, text, wishes};
+use super::table::{Accepts, Conn, Held, Http, Socket, Stack, Waiting};
+use super::{Core, Incoming};
+use crate::app::{Action, Connect, Envelope};
 use crate::format;
-use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-use stentor_driver::{ConnId, Driver};
-use stentor_hub::{CoreId, Disconnect, Key, Policy, Topic};
-use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner, Request};
+use stentor_driver::Driver;
+use stentor_hub::{CoreId, Disconnect, Key, Policy, SubscribeError, Topic};
+use stentor_wire::http1::{self, BodyDecoder, BodyKind, Request};
 use stentor_wire::ws::{self, DeflateOptions, handshake};
 
 /// What became of a request.
@@ -25,305 +30,379 @@ enum Verdict {
     Move(CoreId),
 }
 
+/// How far the input has been dealt with: so many bytes of it.
+enum Step {
+    /// What follows can be looked at.
+    Next(usize),
+    /// More bytes are needed, or something has to happen first.
+    Pause(usize),
+    /// The connection ends or speaks something else; what is left is dealt with or worth nothing.
+    Over,
+}
+
 impl<D: Driver> Core<D> {
-    /// A connection begins, with bytes read already. `stay`: it can't be moved to another core.
-    pub(super) fn begin_http(&mut self, conn: ConnId, peer: SocketAddr, buffer: Vec<u8>, stay: bool) {
+    /// A connection begins, perhaps with bytes read already. `stay`: it can't be moved to another core.
+    pub(super) fn begin_http(&mut self, incoming: Incoming, stay: bool) {
+        let Incoming { conn, peer, mut buffer, finished } = incoming;
         let deadline = self.millis().after(self.shared.options.limits.head_time_max);
-        let fresh = buffer.is_empty();
-        let http = Http {
-            peer,
-            buffer,
-            scanner: HeadScanner::default(),
-            body: None,
-            deadline,
-            waiting: None,
-            moving: false,
-            stay,
-        };
+        let http = Http { stay, finished, ..Http::new(peer, deadline) };
         let index = self.table.insert(conn, Stack::Http(Box::new(http)));
-        self.shared.loads[self.facts.core].store(self.table.count(), Ordering::Relaxed);
         self.arm(index, deadline);
-        if !fresh {
-            self.serve(index);
+        if !buffer.is_empty() || finished || self.draining {
+            self.serve(index, &mut buffer);
         }
     }
 
-    /// Deals with what has been read of an HTTP connection.
-    pub(super) fn serve(&mut self, index: usize) {
+    fn http(&mut self, index: usize) -> Option<&mut Http> {
+        match self.table.get_mut(index) {
+            Some(Conn { stack: Stack::Http(http), .. }) => Some(http),
+            _ => None,
+        }
+    }
+
+    /// Deals with what has been read of an HTTP connection: what was kept, and `received`.
+    pub(super) fn serve(&mut self, index: usize, received: &mut [u8]) {
+        let replies_bytes_max = self.shared.options.limits.replies_bytes_max;
+        let Some(http) = self.http(index) else { return };
+        let mut kept = std::mem::take(&mut http.buffer);
+        if http.is_busy() || !kept.is_empty() {
+            kept.extend_from_slice(received);
+        }
+        let was_kept = !kept.is_empty();
+        let input = if was_kept { &mut kept } else { received };
         let mut out = std::mem::take(&mut self.cork);
-        while self.serve_one(index, &mut out) {}
-        self.answer(index, out);
-    }
-
-    /// Deals with one request or part of a body and says whether to go on.
-    fn serve_one(&mut self, index: usize, out: &mut Vec<u8>) -> bool {
-        let limits = self.http_limits;
-        let Some(conn) = self.table.get_mut(index) else { return false };
-        let Stack::Http(http) = &mut conn.stack else { return false };
-        if http.waiting.is_some() || http.moving {
-            // Pipelined requests wait in the buffer, and beyond a head's worth in the kernel.
-            if http.buffer.len() > limits.head_bytes_max && !conn.paused_for_replies {
-                conn.paused_for_replies = true;
-                self.driver.pause(conn.id);
+        let mut at = 0;
+        let goes_on = loop {
+            if out.len() > replies_bytes_max && at < input.len() {
+                if let Some(http) = self.http(index) {
+                    http.stalled = true;
+                }
+                break true;
             }
-            return false;
-        }
-        if let Some((decoder, left)) = &mut http.body {
-            let Ok(decoded) = decoder.decode(&http.buffer) else {
-                return self.bad_request(index, out, 400, "the body's framing is broken");
+            match self.serve_one(index, &mut input[at..], &mut out) {
+                Step::Next(bytes) => at += bytes,
+                Step::Pause(bytes) => {
+                    at += bytes;
+                    break true;
+                }
+                Step::Over => break false,
+            }
+        };
+        if goes_on {
+            let rest = if at == input.len() {
+                Vec::new()
+            } else if was_kept {
+                kept.drain(..at);
+                kept
+            } else {
+                input[at..].to_vec()
             };
-            let (consumed, done) = (decoded.consumed, decoded.done);
-            if decoded.data.len() > *left {
-                return self.bad_request(index, out, 413, "the body is too large (limits.body_bytes_max)");
-            }
-            *left -= decoded.data.len();
-            http.buffer.drain(..consumed);
-            if done {
-                http.body = None;
-            }
-            return done || (consumed > 0 && !http.buffer.is_empty());
+            self.keep(index, rest);
         }
-        match http.scanner.find_end(&http.buffer, &limits) {
-            Err(error) => self.bad_request(index, out, error.status(), &error.to_string()),
-            Ok(None) => false,
-            Ok(Some(head)) => {
-                let mut buffer = std::mem::take(&mut http.buffer);
-                let verdict = match http1::parse_request(&buffer[..head], &limits) {
-                    Err(error) => return self.bad_request(index, out, error.status(), &error.to_string()),
-                    Ok(request) => {
-                        self.metrics().requests.add(1);
-                        let body = request.body();
-                        (self.request(index, &request, out), body, request.expects_continue())
-                    }
-                };
-                self.act_on(index, verdict, &mut buffer, head, out)
-            }
+        self.answer(index, out);
+        let draining = self.draining;
+        if let Some(http) = self.http(index)
+            && !http.is_busy()
+            && (http.finished || draining && http.buffer.is_empty())
+        {
+            self.end(index);
         }
     }
 
-    fn act_on(
-        &mut self,
-        index: usize,
-        (verdict, body, expects_continue): (Verdict, BodyKind, bool),
-        buffer: &mut Vec<u8>,
-        head: usize,
-        out: &mut Vec<u8>,
-    ) -> bool {
-        let limits = self.shared.options.limits.clone();
-        let now = self.millis();
-        let Some(conn) = self.table.get_mut(index) else { return false };
-        match (verdict, &mut conn.stack) {
-            (Verdict::Upgraded, _) => {
+    /// Keeps what can't be dealt with yet, and no more than a head and what came with it.
+    fn keep(&mut self, index: usize, rest: Vec<u8>) {
+        let limits = &self.shared.options.limits;
+        let (head_bytes_max, head_time_max) = (limits.head_bytes_max, limits.head_time_max);
+        let head_deadline = self.millis().after(head_time_max);
+        let Some(http) = self.http(index) else { return };
+        let is_busy = http.is_busy();
+        let hold = http.stalled || is_busy && rest.len() > head_bytes_max;
+        let begins = !is_busy && !rest.is_empty() && !http.begun;
+        http.buffer = rest;
+        if begins {
+            http.begun = true;
+            http.deadline = head_deadline;
+            self.arm(index, head_deadline);
+        }
+        if hold {
+            self.hold(index, Held::INPUT);
+        } else {
+            self.release(index, Held::INPUT);
+        }
+    }
+
+    /// Deals with one request, or part of a body.
+    fn serve_one(&mut self, index: usize, input: &mut [u8], out: &mut Vec<u8>) -> Step {
+        let limits = self.http_limits;
+        let Some(http) = self.http(index) else { return Step::Over };
+        if http.is_busy() {
+            return Step::Pause(0);
+        }
+        if http.body.is_some() {
+            return self.discard_body(index, input, out);
+        }
+        let head = match http.scanner.find_end(input, &limits) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Step::Pause(0),
+            Err(error) => return self.bad_request(index, out, error.status(), &error.to_string()),
+        };
+        let request = match http1::parse_request(&input[..head], &limits) {
+            Ok(request) => request,
+            Err(error) => return self.bad_request(index, out, error.status(), &error.to_string()),
+        };
+        let body_bytes_max = self.shared.options.limits.body_bytes_max;
+        let body = request.body();
+        if matches!(body, BodyKind::Length(bytes) if bytes > body_bytes_max as u64) {
+            return self.bad_request(index, out, 413, "the body is too large (limits.body_bytes_max)");
+        }
+        // A client that asks first and is not answered 100 sends no body (RFC 9110, 10.1.1), but may: the
+        // connection can't be used again.
+        let expects_continue = request.expects_continue();
+        let verdict = self.request(index, &request, out);
+        if !matches!(verdict, Verdict::Move(_)) {
+            self.metrics().requests.add(1);
+        }
+        let idle_deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let Some(conn) = self.table.get_mut(index) else { return Step::Over };
+        let http = match (&mut conn.stack, &verdict) {
+            (Stack::Http(http), _) => http,
+            (Stack::Socket(_), Verdict::Upgraded) => {
                 // A frame glued to the handshake is not lost.
-                self.socket_input(index, &mut buffer[head..], out);
-                false
+                self.socket_input(index, &mut input[head..], out);
+                return Step::Over;
             }
-            (Verdict::Answered { keep_alive }, Stack::Http(http)) => {
-                // A client that asks first and is not answered 100 sends no body (RFC 9110, 10.1.1), but may:
-                // the connection can't be used again.
-                if !keep_alive || expects_continue {
-                    self.finish_after(index, std::mem::take(out));
-                    return false;
-                }
-                buffer.drain(..head);
-                http.buffer = std::mem::take(buffer);
-                if body != BodyKind::Empty {
-                    http.body = Some((BodyDecoder::new(body), limits.body_bytes_max));
-                }
-                http.stay = false;
-                http.deadline = now.after(limits.idle_time_max);
-                let deadline = http.deadline;
-                self.arm(index, deadline);
-                true
+            _ => return Step::Over,
+        };
+        if let Verdict::Move(core) = verdict {
+            // It is looked at anew there.
+            http.moving = Some(core);
+            return Step::Pause(0);
+        }
+        http.body = (body != BodyKind::Empty).then(|| (BodyDecoder::new(body), body_bytes_max));
+        http.begun = false;
+        http.stay = false;
+        http.deadline = idle_deadline;
+        match verdict {
+            Verdict::Answered { keep_alive } if keep_alive && !expects_continue => {
+                self.arm(index, idle_deadline);
+                Step::Next(head)
             }
-            (Verdict::Waiting(waiting), Stack::Http(http)) => {
-                buffer.drain(..head);
-                http.buffer = std::mem::take(buffer);
-                http.deadline = now.after(limits.wait_time_max);
-                let deadline = http.deadline;
-                let topic = Topic::Feed(waiting.key.clone());
-                http.waiting = Some(waiting);
-                self.arm(index, deadline);
-                let session = self.hub.handle_open(format::BODY, index as u64);
-                if let Some(conn) = self.table.get_mut(index) {
-                    conn.session = Some(session);
-                }
-                if self.hub.handle_subscribe(session, &topic, Policy::Latest, None).is_err() {
-                    self.fail_waiting(index, 503, super::TOO_MANY_TOPICS);
-                }
-                false
-            }
-            (Verdict::Move(core), Stack::Http(http)) => {
-                http.buffer = std::mem::take(buffer);
-                http.moving = true;
-                let idle = !conn.in_flight && conn.replies.is_none();
-                if idle && out.is_empty() {
-                    self.move_connection(index, core);
-                }
-                false
-            }
-            _ => false,
+            Verdict::Waiting(waiting) => self.wait_for(index, waiting.last_if(expects_continue), head, out),
+            _ => self.finish_after(index, out),
         }
     }
 
-    /// What waited is done: the connection is free for the next request.
-    pub(super) fn request_done(&mut self, index: usize) {
-        let Some(Conn { id, stack: Stack::Http(http), .. }) = self.table.get_mut(index) else { return };
-        if http.moving {
-            // Looked at anew: the route is the same, and nothing is in flight now.
-            http.moving = false;
-            http.scanner = HeadScanner::default();
-            return self.serve(index);
+    /// Reads a body and throws it away, up to a bound. Its request has been answered.
+    fn discard_body(&mut self, index: usize, input: &[u8], out: &mut Vec<u8>) -> Step {
+        let Some(http) = self.http(index) else { return Step::Over };
+        let Some((decoder, left)) = &mut http.body else { return Step::Pause(0) };
+        let mut at = 0;
+        while at < input.len() {
+            match decoder.decode(&input[at..]) {
+                Ok(decoded) if decoded.data.len() <= *left => {
+                    *left -= decoded.data.len();
+                    at += decoded.consumed;
+                    if decoded.done {
+                        http.body = None;
+                        return Step::Next(at);
+                    }
+                }
+                // Too large, or broken: what follows can't be told from it.
+                _ => {
+                    self.metrics().request_errors.add(1);
+                    return self.finish_after(index, out);
+                }
+            }
         }
-        let Some(waiting) = http.waiting.take_if(|waiting| waiting.answered) else { return };
-        let id = *id;
-        http.deadline = Default::default();
-        self.end_session(index);
-        if !waiting.keep_alive {
-            self.drop_connection(index);
-            self.driver.finish(id, self.shared.options.limits.close_time_max);
+        Step::Pause(at)
+    }
+
+    /// Subscribes a request to what it waits for.
+    fn wait_for(&mut self, index: usize, waiting: Waiting, head: usize, out: &mut Vec<u8>) -> Step {
+        let deadline = self.millis().after(self.shared.options.limits.wait_time_max);
+        let topic = Topic::Feed(waiting.key.clone());
+        let session = self.hub.handle_open(format::BODY, index as u64);
+        if self.hub.handle_subscribe(session, &topic, Policy::Latest, None).is_err() {
+            self.hub.handle_close(session);
+            self.metrics().request_errors.add(1);
+            let why = super::TOO_MANY_TOPICS;
+            waiting.fail(503, why, self.draining, out);
+            return if waiting.keep_alive { Step::Next(head) } else { self.finish_after(index, out) };
+        }
+        if let Some(conn) = self.table.get_mut(index)
+            && let Stack::Http(http) = &mut conn.stack
+        {
+            conn.session = Some(session);
+            http.deadline = deadline;
+            http.waiting = Some(waiting);
+        }
+        self.arm(index, deadline);
+        Step::Pause(head)
+    }
+
+    /// What a connection waited for has happened, and nothing is in flight: it is free for the next request.
+    pub(super) fn request_done(&mut self, index: usize) {
+        let idle_deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let Stack::Http(http) = &mut conn.stack else { return };
+        if conn.in_flight || conn.replies.is_some() {
             return;
         }
-        let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
-        if let Some(Conn { stack: Stack::Http(http), .. }) = self.table.get_mut(index) {
-            http.deadline = deadline;
-            http.stay = false;
+        if let Some(core) = http.moving.take() {
+            return self.move_connection(index, core);
         }
-        self.arm(index, deadline);
-        self.serve(index);
+        http.stalled = false;
+        if let Some(waiting) = http.waiting.take_if(|waiting| waiting.answered) {
+            http.deadline = idle_deadline;
+            self.end_session(index);
+            if !waiting.keep_alive || self.draining {
+                return self.end(index);
+            }
+            self.arm(index, idle_deadline);
+        }
+        self.serve(index, &mut []);
     }
 
     fn move_connection(&mut self, index: usize, core: CoreId) {
+        // The next core knows no reason not to read.
+        self.release(index, Held::INPUT);
         let Some(Conn { id, stack: Stack::Http(http), .. }) = self.table.get_mut(index) else { return };
-        let (id, peer, buffer) = (*id, http.peer, std::mem::take(&mut http.buffer));
+        let buffer = std::mem::take(&mut http.buffer);
+        let incoming = Incoming { conn: *id, peer: http.peer, buffer, finished: http.finished };
         self.drop_connection(index);
-        self.hand_over(id, peer, buffer, core);
+        self.hand_over(incoming, core);
     }
 
     /// Answers with an error and ends the connection: what follows in the stream can't be trusted.
-    fn bad_request(&mut self, index: usize, out: &mut Vec<u8>, status: u16, why: &str) -> bool {
+    fn bad_request(&mut self, index: usize, out: &mut Vec<u8>, status: u16, why: &str) -> Step {
         self.metrics().request_errors.add(1);
-        text(out, status, &[], false, &format!("{why}\n"));
-        self.finish_after(index, std::mem::take(out));
-        false
+        text(out, Manner::LAST, status, &[], why);
+        self.finish_after(index, out)
     }
 
-    /// Ends a connection after `bytes` have left.
-    fn finish_after(&mut self, index: usize, bytes: Vec<u8>) {
+    /// Ends a connection after `out` has left.
+    fn finish_after(&mut self, index: usize, out: &mut Vec<u8>) -> Step {
         if let Some(conn) = self.table.get_mut(index) {
-            if !bytes.is_empty() {
-                conn.replies.get_or_insert_default().extend_from_slice(&bytes);
+            if !out.is_empty() {
+                conn.replies.get_or_insert_default().append(out);
             }
-            self.end(index, self.shared.options.limits.close_time_max);
+            self.end(index);
         }
+        Step::Over
     }
 
     /// The deadline of an HTTP connection may have passed.
     pub(super) fn http_due(&mut self, index: usize) {
         let now = self.millis();
-        let Some(Conn { stack: Stack::Http(http), .. }) = self.table.get(index) else { return };
+        let idle_deadline = now.after(self.shared.options.limits.idle_time_max);
+        let Some(http) = self.http(index) else { return };
         let deadline = http.deadline;
         if now.is_before(deadline) {
             return self.arm(index, deadline);
         }
+        // While an answer leaves, its progress decides: slow is not dead.
+        match self.progress(index) {
+            Some(true) => {
+                if let Some(http) = self.http(index) {
+                    http.deadline = idle_deadline;
+                }
+                return self.arm(index, idle_deadline);
+            }
+            Some(false) => return self.abort(index),
+            None => {}
+        }
+        let draining = self.draining;
+        let Some(http) = self.http(index) else { return };
         match &http.waiting {
-            // The answer is on its way to a slow reader: the send's progress decides.
-            Some(waiting) if waiting.answered => self.end(index, Duration::ZERO),
-            Some(_) => self.fail_waiting(index, 504, "the upstream has not answered in time"),
-            None if http.buffer.is_empty() => self.end(index, self.shared.options.limits.close_time_max),
+            Some(waiting) if waiting.answered => self.arm(index, idle_deadline),
+            Some(waiting) => {
+                let (status, why) = match (&waiting.unchanged, draining) {
+                    (Some(_), _) => (304, ""),
+                    (None, true) => (503, "the server is going away"),
+                    (None, false) => (504, "the upstream has not answered in time (limits.wait_time_max)"),
+                };
+                self.fail_waiting(index, status, why);
+            }
+            None if !http.begun || http.buffer.is_empty() => self.end(index),
             None => {
                 let mut out = Vec::new();
-                self.bad_request(
-                    index,
-                    &mut out,
-                    408,
-                    "the request did not end in time (limits.head_time_max)",
-                );
+                let why = "the request did not end in time (limits.head_time_max)";
+                self.bad_request(index, &mut out, 408, why);
             }
         }
     }
 
     pub(super) fn fail_waiting(&mut self, index: usize, status: u16, why: &str) {
-        self.metrics().request_errors.add(1);
-        let deadline = self.millis().after(self.shared.options.limits.close_time_max);
+        if status >= 400 {
+            self.metrics().request_errors.add(1);
+        }
+        let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let draining = self.draining;
         let Some(conn) = self.table.get_mut(index) else { return };
         let Stack::Http(http) = &mut conn.stack else { return };
         let Some(waiting) = &mut http.waiting else { return };
-        waiting.fail(status, why, &mut self.frames);
+        waiting.answered = true;
+        waiting.fail(status, why, draining, conn.replies.get_or_insert_default());
         http.deadline = deadline;
-        if conn.in_flight {
-            // An earlier answer is still on its way.
-            let replies = conn.replies.get_or_insert_default();
-            for frame in self.frames.drain(..) {
-                replies.extend_from_slice(&frame.bytes());
-            }
-        } else {
-            conn.in_flight = self.driver.send(conn.id, &mut self.frames) == stentor_driver::Sending::InFlight;
-        }
         self.arm(index, deadline);
-        self.settle(index);
+        self.flush(index);
     }
 
     fn request(&mut self, index: usize, request: &Request<'_>, out: &mut Vec<u8>) -> Verdict {
-        let keep_alive = request.keep_alive();
-        let options = &self.shared.options;
+        let manner = Manner::of(request, self.draining);
+        let Manner { keep_alive, .. } = manner;
+        let shared = &self.shared;
+        let options = &shared.options;
         let target = route(request.path(), &options.routes);
         let origin = request.header_str("origin");
         let has_origin = request.header("origin").is_some();
-        let method = request.method();
-        let readable = matches!(method, "GET" | "HEAD");
+        let readable = matches!(request.method(), "GET" | "HEAD");
         if let Route::Socket(_) | Route::Feed(_) = target
             && has_origin
             && !origin.is_some_and(|origin| options.origins.allow(Some(origin), request.authority()))
         {
             return self.refuse_origin(request, out);
         }
-        let head_only = method == "HEAD";
         match target {
+            Route::Health | Route::Static(_) | Route::Feed(_)
+                if request.headers().list_has("upgrade", "websocket") =>
+            {
+                // What follows may be frames, which must not be read as requests.
+                self.metrics().request_errors.add(1);
+                text(out, Manner::LAST, 400, &cors(origin), "there is no WebSocket here; see /ws, /ws/KEY");
+                return Verdict::Answered { keep_alive: false };
+            }
             Route::Health if readable => {
                 let (status, body) = if self.draining { (503, "draining\n") } else { (200, "ok\n") };
                 let no_store = [("Cache-Control", "no-store")];
-                let kind = "text/plain; charset=utf-8";
-                answer(out, status, kind, &no_store, keep_alive, body.as_bytes(), head_only);
+                answer(out, manner, status, "text/plain; charset=utf-8", &no_store, body.as_bytes());
             }
             Route::Static(page) if readable => {
                 let page = &options.routes[page];
                 let extra = [("Cache-Control", "no-cache"), ("Content-Security-Policy", PAGE_POLICY)];
-                answer(out, 200, &page.content_type, &extra, keep_alive, &page.body, head_only);
+                answer(out, manner, 200, &page.content_type, &extra, &page.body);
             }
             Route::Feed(key) if readable => {
                 let home = self.hub.core_of(&Topic::Feed(key.clone()));
-                let stays =
-                    matches!(self.table.get(index), Some(Conn { stack: Stack::Http(http), .. }) if http.stay);
+                let stays = self.draining || self.http(index).is_some_and(|http| http.stay);
                 if home != self.facts.core && !stays {
                     return Verdict::Move(home);
                 }
-                return Verdict::Waiting(Waiting::new(key, request));
+                return Verdict::Waiting(Waiting::new(key, request, manner));
             }
             Route::Socket(key) => return self.upgrade(index, request, key, out),
             Route::BadKey(error) => {
                 self.metrics().request_errors.add(1);
-                text(out, 400, &cors(origin), keep_alive, &format!("{error}\n"));
+                text(out, manner, 400, &cors(origin), &error.to_string());
             }
             Route::Unknown => {
                 self.metrics().request_errors.add(1);
-                text(
-                    out,
-                    404,
-                    &[],
-                    keep_alive,
-                    "there is nothing here; see /ws, /ws/KEY, /feed/KEY, /healthz\n",
-                );
+                text(out, manner, 404, &[], "there is nothing here; see /ws, /ws/KEY, /feed/KEY, /healthz");
             }
             Route::Health | Route::Static(_) | Route::Feed(_) => {
                 self.metrics().request_errors.add(1);
-                text(
-                    out,
-                    405,
-                    &[("Allow", "GET, HEAD")],
-                    keep_alive,
-                    "only GET and HEAD are answered here\n",
-                );
+                let allow = [("Allow", "GET, HEAD")];
+                text(out, manner, 405, &allow, "only GET and HEAD are answered here");
             }
         }
         Verdict::Answered { keep_alive }
@@ -332,25 +411,16 @@ impl<D: Driver> Core<D> {
     fn refuse_origin(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Verdict {
         self.metrics().origins_refused.add(1);
         self.metrics().request_errors.add(1);
-        let origin = request.header("origin").unwrap_or_default().escape_ascii().to_string();
-        // One line a second: pages of strangers must not fill the log.
-        let now = self.facts.now;
-        if self.refused_logged_at.is_none_or(|at| now.saturating_duration_since(at) >= Duration::from_secs(1))
-        {
-            self.refused_logged_at = Some(now);
+        if self.once_a_second() {
+            let origin = request.header("origin").unwrap_or_default().escape_ascii().to_string();
             tracing::warn!(
                 "refused a request from origin {origin}; if its pages may connect, add to the configuration: \
                  [origins] allow = [\"{origin}\"]"
             );
         }
-        text(
-            out,
-            403,
-            &[("Vary", "Origin")],
-            request.keep_alive(),
-            "this origin may not connect ([origins] allow)\n",
-        );
-        Verdict::Answered { keep_alive: request.keep_alive() }
+        let manner = Manner::of(request, self.draining);
+        text(out, manner, 403, &[("Vary", "Origin")], "this origin may not connect ([origins] allow)");
+        Verdict::Answered { keep_alive: manner.keep_alive }
     }
 
     fn upgrade(
@@ -360,15 +430,17 @@ impl<D: Driver> Core<D> {
         key: Option<Key>,
         out: &mut Vec<u8>,
     ) -> Verdict {
-        let keep_alive = request.keep_alive();
+        let manner = Manner::of(request, self.draining);
         let deflate = self.shared.options.deflate;
         let offered = DeflateOptions::default();
         let accepted = match handshake::check_request(request, deflate.enabled.then_some(&offered)) {
             Ok(accepted) => accepted,
             Err(error) => {
                 self.metrics().request_errors.add(1);
-                let keep_alive = keep_alive && error.status() != 400;
-                text(out, error.status(), error.headers(), keep_alive, &format!("{error}\n"));
+                // Whoever meant to speak WebSocket goes on in frames.
+                let keep_alive = manner.keep_alive && error.status() != 400;
+                let manner = Manner { keep_alive, ..manner };
+                text(out, manner, error.status(), error.headers(), &error.to_string());
                 return Verdict::Answered { keep_alive };
             }
         };
@@ -376,12 +448,12 @@ impl<D: Driver> Core<D> {
             Ok(wishes) => wishes,
             Err(error) => {
                 self.metrics().request_errors.add(1);
-                text(out, 400, &[], keep_alive, &format!("feed: {error}\n"));
-                return Verdict::Answered { keep_alive };
+                text(out, Manner::LAST, 400, &[], &format!("feed: {error}"));
+                return Verdict::Answered { keep_alive: false };
             }
         };
         if self.draining {
-            text(out, 503, &[("Retry-After", "1")], false, "the server is going away\n");
+            text(out, Manner::LAST, 503, &[("Retry-After", "1")], "the server is going away");
             return Verdict::Answered { keep_alive: false };
         }
         let accepts = if key.is_some() { Accepts::Nothing } else { Accepts::Messages };
@@ -389,10 +461,12 @@ impl<D: Driver> Core<D> {
         if accepts == Accepts::Messages {
             let mut none = Vec::new();
             let mut ctx = self.facts.context(&mut self.hub, &mut none, &mut self.actions, None, envelope);
-            if let Connect::Refuse { status, message } = self.app.connect(&mut ctx, request) {
+            let answer = self.app.connect(&mut ctx, request);
+            self.published_bytes += ctx.published_bytes;
+            if let Connect::Refuse { status, message } = answer {
                 self.metrics().request_errors.add(1);
-                text(out, status, &[], keep_alive, &format!("{message}\n"));
-                return Verdict::Answered { keep_alive };
+                text(out, Manner::LAST, status, &[], &message);
+                return Verdict::Answered { keep_alive: false };
             }
         }
         feeds.extend(key);
@@ -415,17 +489,23 @@ impl<D: Driver> Core<D> {
                 envelope,
                 alive_at: now,
                 pinged_at: None,
-                in_flight_bytes: 0,
                 message_since: None,
+                unread: None,
             });
         }
+        self.arm(index, now.after(self.shared.options.heartbeat.interval));
         if accepts == Accepts::Messages {
             let mut ctx = self.facts.context(&mut self.hub, out, &mut self.actions, Some(session), envelope);
             self.app.opened(&mut ctx, session, envelope);
+            self.published_bytes += ctx.published_bytes;
         }
         for feed in feeds {
-            if self.hub.handle_subscribe(session, &Topic::Feed(feed), Policy::Latest, None).is_err() {
-                self.actions.push(crate::app::Action::Close { session, why: Disconnect::Overloaded });
+            if let Err(error) = self.hub.handle_subscribe(session, &Topic::Feed(feed), Policy::Latest, None) {
+                let why = match error {
+                    SubscribeError::TooManySubscriptions => Disconnect::BadRequest,
+                    SubscribeError::TooManyTopics => Disconnect::Overloaded,
+                };
+                self.actions.push(Action::Close { session, why });
                 break;
             }
         }

@@ -1,11 +1,13 @@
 //! What cores send each other, and what the control plane sends them.
 
-use super::Core;
+use super::table::Held;
+use super::{Core, Incoming};
+use crate::app::ENVELOPE_BYTES;
 use crate::plane::FeedUpdate;
 use crate::shared::Order;
 use std::net::SocketAddr;
 use stentor_driver::mailbox::{Receiver, Sender};
-use stentor_driver::{ConnId, Driver, Frame, Parcel};
+use stentor_driver::{Driver, Frame, Parcel};
 use stentor_hub::{CoreId, Dispatch, Emit};
 
 /// Messages taken from one mailbox in a turn, so that connections get their turn too.
@@ -25,6 +27,17 @@ pub(crate) struct Arrival {
     peer: SocketAddr,
     /// What was read and not handled.
     buffer: Vec<u8>,
+    /// The client has finished sending.
+    finished: bool,
+}
+
+/// About how many bytes a message is for each session that it reaches.
+fn weight<F>(dispatch: &Dispatch<F>) -> usize {
+    match dispatch {
+        Dispatch::Publish { publication, .. } => publication.body().len() + ENVELOPE_BYTES,
+        Dispatch::Submit { data, .. } => data.len() + ENVELOPE_BYTES,
+        _ => 0,
+    }
 }
 
 /// A core's ends of the rings to and from each other core; its own places are empty.
@@ -47,16 +60,12 @@ impl<D: Driver> Core<D> {
                     break;
                 };
                 match mail {
-                    Mail::Dispatch(dispatch) => self.hub.handle_dispatch(self.facts.now, from, dispatch),
-                    Mail::Connection(arrival) => {
-                        let Arrival { parcel, peer, buffer } = *arrival;
-                        match self.driver.attach(parcel) {
-                            Ok(conn) => self.begin_http(conn, peer, buffer, false),
-                            Err(error) => {
-                                tracing::warn!(%error, %peer, "a connection was lost between two cores")
-                            }
-                        }
+                    Mail::Dispatch(dispatch) => {
+                        self.published_bytes += weight(&dispatch);
+                        self.hub.handle_dispatch(self.facts.now, from, dispatch);
+                        self.pump_if_much_was_published();
                     }
+                    Mail::Connection(arrival) => self.arrived(*arrival, false),
                 }
             }
         }
@@ -69,6 +78,10 @@ impl<D: Driver> Core<D> {
         for core in 0..self.mailboxes.to.len() {
             let Some(sender) = self.mailboxes.to[core].as_mut() else { continue };
             let outgoing = self.hub.outgoing(core);
+            if sender.is_disconnected() {
+                // That core is drained: nobody is left there.
+                outgoing.clear();
+            }
             let mut sent = false;
             while let Some(dispatch) = outgoing.pop_front() {
                 match sender.try_send(Mail::Dispatch(dispatch)) {
@@ -89,12 +102,10 @@ impl<D: Driver> Core<D> {
         self.mail_waits = waiting > 0;
         if !self.is_congested() {
             for conn in std::mem::take(&mut self.waiting_for_cores) {
-                let Some(conn) = self.table.index_of(conn).and_then(|index| self.table.get_mut(index)) else {
-                    continue;
-                };
-                conn.paused_for_cores = false;
-                if !conn.paused_for_replies {
-                    self.driver.resume(conn.id);
+                let Some(index) = self.table.index_of(conn) else { continue };
+                self.release(index, Held::CORES);
+                if self.table.get(index).is_some_and(|conn| conn.held.has(Held::INPUT)) {
+                    self.revisit.push_back(index);
                 }
             }
         }
@@ -103,12 +114,11 @@ impl<D: Driver> Core<D> {
     /// Stops reading from a connection that has published more than other cores take in.
     pub(super) fn hold_if_congested(&mut self, index: usize) {
         if self.is_congested()
-            && let Some(conn) = self.table.get_mut(index)
-            && !conn.paused_for_cores
+            && let Some(conn) = self.table.get(index)
+            && !conn.held.has(Held::CORES)
         {
-            conn.paused_for_cores = true;
-            self.driver.pause(conn.id);
             self.waiting_for_cores.push(conn.id);
+            self.hold(index, Held::CORES);
         }
     }
 
@@ -130,9 +140,12 @@ impl<D: Driver> Core<D> {
             match order {
                 Order::Publish(message) => {
                     let (room, event, data) = (message.room, message.event, message.data);
+                    self.published_bytes += data.len() + ENVELOPE_BYTES;
                     self.hub.handle_publish(self.facts.now, &room, event, data, Emit::default());
                 }
                 Order::Feed(key, FeedUpdate::Document(document)) => {
+                    // Only sessions with policy `queue` are owed more than the newest, but there may be some.
+                    self.published_bytes += document.body.len() + ENVELOPE_BYTES;
                     self.hub.handle_document(&key, stentor_hub::FeedState::Live, document);
                 }
                 Order::Feed(key, FeedUpdate::State { state, reason }) => {
@@ -140,32 +153,37 @@ impl<D: Driver> Core<D> {
                 }
                 Order::Feed(key, FeedUpdate::Forget) => self.hub.handle_forget(&key),
             }
+            self.pump_if_much_was_published();
         }
         shared.control.space();
     }
 
     /// Moves a connection to another core. Where that can't be, it begins anew on this one, to stay.
-    pub(super) fn hand_over(&mut self, conn: ConnId, peer: SocketAddr, buffer: Vec<u8>, core: CoreId) {
+    pub(super) fn hand_over(&mut self, incoming: Incoming, core: CoreId) {
         let Some(sender) = self.mailboxes.to.get_mut(core).and_then(Option::as_mut) else {
-            return self.begin_http(conn, peer, buffer, true);
+            return self.begin_http(incoming, true);
         };
-        let Some(parcel) = self.driver.detach(conn) else {
-            return self.begin_http(conn, peer, buffer, true);
+        let Some(parcel) = self.driver.detach(incoming.conn) else {
+            return self.begin_http(incoming, true);
         };
-        match sender.try_send(Mail::Connection(Box::new(Arrival { parcel, peer, buffer }))) {
+        let Incoming { conn: _, peer, buffer, finished } = incoming;
+        match sender.try_send(Mail::Connection(Box::new(Arrival { parcel, peer, buffer, finished }))) {
             Ok(()) => {
                 sender.flush();
                 self.metrics().handed_over.add(1);
             }
-            Err(Mail::Connection(arrival)) => {
-                // No room in the ring: slower here, but right.
-                let Arrival { parcel, peer, buffer } = *arrival;
-                match self.driver.attach(parcel) {
-                    Ok(conn) => self.begin_http(conn, peer, buffer, true),
-                    Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two cores"),
-                }
-            }
+            // No room in the ring: slower here, but right.
+            Err(Mail::Connection(arrival)) => self.arrived(*arrival, true),
             Err(Mail::Dispatch(_)) => {}
+        }
+    }
+
+    /// A connection has come from another core, or come back.
+    fn arrived(&mut self, arrival: Arrival, stay: bool) {
+        let Arrival { parcel, peer, buffer, finished } = arrival;
+        match self.driver.attach(parcel) {
+            Ok(conn) => self.begin_http(Incoming { conn, peer, buffer, finished }, stay),
+            Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two cores"),
         }
     }
 }

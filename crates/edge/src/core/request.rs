@@ -75,33 +75,51 @@ pub(super) fn wishes(query: &str) -> Result<Wishes, KeyError> {
     Ok(wishes)
 }
 
-/// An answer with a short text.
-pub(super) fn text(out: &mut Vec<u8>, status: u16, extra: &[(&str, &str)], keep_alive: bool, text: &str) {
-    answer(out, status, "text/plain; charset=utf-8", extra, keep_alive, text.as_bytes(), false);
+/// How a request wants to be answered.
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    /// The connection is kept for the next request.
+    pub(super) keep_alive: bool,
+    /// Only the head is sent: an answer to HEAD, whatever its status, has no body (RFC 9110, 9.3.2).
+    pub(super) head_only: bool,
+}
+
+impl Manner {
+    /// The last answer of a connection, to a request that may not have been understood.
+    pub(super) const LAST: Self = Self { keep_alive: false, head_only: false };
+
+    pub(super) fn of(request: &Request<'_>, draining: bool) -> Self {
+        Self { keep_alive: request.keep_alive() && !draining, head_only: request.method() == "HEAD" }
+    }
+}
+
+/// An answer with a short text for people.
+pub(super) fn text(out: &mut Vec<u8>, manner: Manner, status: u16, extra: &[(&str, &str)], text: &str) {
+    let body = format!("{text}\n");
+    answer(out, manner, status, "text/plain; charset=utf-8", extra, body.as_bytes());
 }
 
 /// An answer with a body that is there already.
 pub(super) fn answer(
     out: &mut Vec<u8>,
+    manner: Manner,
     status: u16,
     content_type: &str,
     extra: &[(&str, &str)],
-    keep_alive: bool,
     body: &[u8],
-    head_only: bool,
 ) {
-    write_head(out, status, content_type, extra, keep_alive, body.len());
-    if !head_only {
+    write_head(out, manner, status, content_type, extra, body.len());
+    if !manner.head_only && status != 304 {
         out.extend_from_slice(body);
     }
 }
 
 fn write_head(
     out: &mut Vec<u8>,
+    manner: Manner,
     status: u16,
     content_type: &str,
     extra: &[(&str, &str)],
-    keep_alive: bool,
     len: usize,
 ) {
     let length = len.to_string();
@@ -112,7 +130,7 @@ fn write_head(
     }
     // Nothing is guessed from content: a document is never run as a script.
     headers.push(("X-Content-Type-Options", "nosniff"));
-    headers.push(("Connection", if keep_alive { "keep-alive" } else { "close" }));
+    headers.push(("Connection", if manner.keep_alive { "keep-alive" } else { "close" }));
     headers.extend_from_slice(extra);
     http1::write_response_head(out, status, &headers);
 }
@@ -135,41 +153,72 @@ fn names(if_none_match: &str, tag: &str) -> bool {
     if_none_match.split(',').map(str::trim).any(|one| one == "*" || one.trim_start_matches("W/") == tag)
 }
 
+/// Whether `?wait=` names a tag, with or without its quotes.
+fn is_known(wait: &str, tag: &str) -> bool {
+    names(wait, tag) || wait == tag.trim_matches('"')
+}
+
 impl Waiting {
-    pub(super) fn new(key: Key, request: &Request<'_>) -> Self {
+    pub(super) fn new(key: Key, request: &Request<'_>, manner: Manner) -> Self {
+        let wait = http1::query_pairs(request.query()).find(|(name, _)| name == "wait");
         Self {
             key,
-            head_only: request.method() == "HEAD",
-            keep_alive: request.keep_alive(),
+            head_only: manner.head_only,
+            keep_alive: manner.keep_alive,
             if_none_match: request.header_str("if-none-match").map(str::to_owned),
             origin: request.header_str("origin").map(str::to_owned),
+            known: wait.map(|(_, tag)| tag.into_owned()),
+            unchanged: None,
             answered: false,
         }
     }
 
-    /// Answers with what the session is owed, if that is an answer.
-    pub(super) fn answer(&mut self, session: SessionId, hub: &mut Hub<Formats>, frames: &mut Vec<Frame>) {
+    /// The same, but the connection's last request where `last`.
+    pub(super) fn last_if(self, last: bool) -> Self {
+        Self { keep_alive: self.keep_alive && !last, ..self }
+    }
+
+    /// Answers with what the session is owed, if that is an answer; says whether it is an error.
+    pub(super) fn answer(
+        &mut self,
+        session: SessionId,
+        hub: &mut Hub<Formats>,
+        frames: &mut Vec<Frame>,
+        draining: bool,
+    ) -> bool {
+        let mut failed = false;
         while !self.answered && hub.is_owed(session) {
             let mut taken = 0;
             hub.take(session, 0, 1, |publication, frame| {
                 taken += 1;
                 match publication.body() {
                     Body::Snapshot { position, document, .. } => {
-                        self.answered = true;
                         let tag = etag(*position);
+                        if self.known.as_deref().is_some_and(|known| is_known(known, &tag)) {
+                            self.unchanged = Some(tag);
+                            return;
+                        }
+                        self.answered = true;
                         let mut extra = cors(self.origin.as_deref());
                         extra.extend([("ETag", &*tag), ("Cache-Control", "no-cache")]);
                         let unchanged = self.if_none_match.as_deref().is_some_and(|list| names(list, &tag));
                         let status = if unchanged { 304 } else { 200 };
                         let mut head = Vec::with_capacity(256);
                         let len = document.body.len();
-                        write_head(&mut head, status, &document.content_type, &extra, self.keep_alive, len);
+                        let manner = self.manner(draining);
+                        write_head(&mut head, manner, status, &document.content_type, &extra, len);
                         frames.push(Frame::owned(head));
                         if !self.head_only && !unchanged && len > 0 {
                             frames.push(frame.clone());
                         }
                     }
-                    Body::State { state: FeedState::Lost, reason, .. } => self.fail(404, reason, frames),
+                    Body::State { state: FeedState::Lost, reason, .. } => {
+                        self.answered = true;
+                        failed = true;
+                        let mut out = Vec::with_capacity(256);
+                        self.fail(404, reason, draining, &mut out);
+                        frames.push(Frame::owned(out));
+                    }
                     // Stale without a document: one may still come in time.
                     Body::State { .. } | Body::Message { .. } => {}
                 }
@@ -178,25 +227,21 @@ impl Waiting {
                 break;
             }
         }
+        failed
     }
 
-    /// Answers with an error.
-    pub(super) fn fail(&mut self, status: u16, reason: &str, frames: &mut Vec<Frame>) {
-        self.answered = true;
-        let mut out = Vec::with_capacity(256);
+    /// Appends an answer without a document: an error, or that it is unchanged.
+    pub(super) fn fail(&self, status: u16, reason: &str, draining: bool, out: &mut Vec<u8>) {
         let mut extra = cors(self.origin.as_deref());
-        extra.push(("Cache-Control", "no-store"));
-        let body = format!("{reason}\n");
-        answer(
-            &mut out,
-            status,
-            "text/plain; charset=utf-8",
-            &extra,
-            self.keep_alive,
-            body.as_bytes(),
-            self.head_only,
-        );
-        frames.push(Frame::owned(out));
+        match &self.unchanged {
+            Some(tag) if status == 304 => extra.extend([("ETag", &**tag), ("Cache-Control", "no-cache")]),
+            _ => extra.push(("Cache-Control", "no-store")),
+        }
+        text(out, self.manner(draining), status, &extra, reason);
+    }
+
+    fn manner(&self, draining: bool) -> Manner {
+        Manner { keep_alive: self.keep_alive && !draining, head_only: self.head_only }
     }
 }
 
@@ -240,5 +285,6 @@ mod tests {
             names("\"1-2\"", "\"1-2\"") && names("\"0-1\", W/\"1-2\"", "\"1-2\"") && names("*", "\"1-2\"")
         );
         assert!(!names("\"1-20\"", "\"1-2\""));
+        assert!(is_known("1-2", "\"1-2\"") && is_known("\"1-2\"", "\"1-2\"") && !is_known("1-20", "\"1-2\""));
     }
 }

@@ -1,8 +1,8 @@
 //! WebSocket connections: messages to the application, heartbeats, and their end.
 
 use super::Core;
-use super::table::{Accepts, Conn, Socket, Stack};
-use crate::app::Message;
+use super::table::{Accepts, Conn, Held, Socket, Stack};
+use crate::app::{Action, Message};
 use stentor_driver::{Driver, Sending};
 use stentor_hub::Disconnect;
 use stentor_wire::ws::{Event, Kind};
@@ -11,9 +11,11 @@ use stentor_wire::ws::{Event, Kind};
 const PING: [u8; 2] = [0x89, 0];
 
 impl<D: Driver> Core<D> {
-    /// Deals with received bytes; what answers them is appended to `out`.
+    /// Deals with received bytes; what answers them is appended to `out`. What would make more answers or
+    /// publications than may gather waits, and the connection isn't read from until it is dealt with.
     pub(super) fn socket_input(&mut self, index: usize, data: &mut [u8], out: &mut Vec<u8>) {
         let now = self.millis();
+        let replies_bytes_max = self.shared.options.limits.replies_bytes_max;
         let Some(conn) = self.table.get_mut(index) else { return };
         let (Stack::Socket(socket), Some(session)) = (&mut conn.stack, conn.session) else { return };
         socket.alive_at = now;
@@ -23,31 +25,39 @@ impl<D: Driver> Core<D> {
         let mut published = false;
         let mut closed = false;
         while at < data.len() {
+            if out.len() > replies_bytes_max || self.published_bytes > self.published_bytes_max {
+                socket.unread = Some(Box::new(data[at..].to_vec()));
+                break;
+            }
             let received = socket.ws.receive(&mut self.ws, &mut data[at..], out);
             at += received.consumed;
             match received.event {
                 Some(Event::Message { kind, data }) => {
                     messages += 1;
+                    socket.message_since = None;
                     if socket.accepts == Accepts::Nothing {
-                        self.actions
-                            .push(crate::app::Action::Close { session, why: Disconnect::NotAccepted });
+                        self.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
                         break;
                     }
                     let message = match (kind, std::str::from_utf8(data)) {
                         (Kind::Text, Ok(text)) => Message::Text(text),
                         _ => Message::Binary(data),
                     };
-                    let facts = self.facts;
-                    let envelope = socket.envelope;
                     let asked = self.actions.len();
-                    let mut ctx =
-                        facts.context(&mut self.hub, out, &mut self.actions, Some(session), envelope);
-                    self.app.message(&mut ctx, session, message);
-                    published |= ctx.published;
-                    let ended = self.actions[asked..].iter().any(
-                        |action| matches!(action, crate::app::Action::Close { session: s, .. } if *s == session),
+                    let mut ctx = self.facts.context(
+                        &mut self.hub,
+                        out,
+                        &mut self.actions,
+                        Some(session),
+                        socket.envelope,
                     );
-                    if ended {
+                    self.app.message(&mut ctx, session, message);
+                    published |= ctx.published_bytes > 0;
+                    self.published_bytes += ctx.published_bytes;
+                    if self.actions[asked..]
+                        .iter()
+                        .any(|action| matches!(action, Action::Close { session: s, .. } if *s == session))
+                    {
                         break;
                     }
                 }
@@ -63,21 +73,24 @@ impl<D: Driver> Core<D> {
                 None => {}
             }
         }
-        if socket.ws.is_mid_message() {
-            if socket.message_since.is_none() {
-                socket.message_since = Some(now);
-                self.arm(index, now.after(self.shared.options.limits.message_time_max));
-            }
-        } else {
+        let waits = socket.unread.is_some();
+        if !socket.ws.is_mid_message() {
             socket.message_since = None;
+        } else if socket.message_since.is_none() {
+            socket.message_since = Some(now);
+            self.arm(index, now.after(self.shared.options.limits.message_time_max));
         }
         self.metrics().messages.add(messages);
         if closed {
             if let Some(conn) = self.table.get_mut(index) {
                 conn.replies.get_or_insert_default().append(out);
             }
-            self.end(index, self.shared.options.limits.close_time_max);
-        } else if published {
+            return self.end(index);
+        }
+        if waits {
+            self.hold(index, Held::INPUT);
+        }
+        if published {
             self.hold_if_congested(index);
         }
     }
@@ -89,7 +102,7 @@ impl<D: Driver> Core<D> {
         {
             socket.ws.close(code, reason, conn.replies.get_or_insert_default());
         }
-        self.end(index, self.shared.options.limits.close_time_max);
+        self.end(index);
     }
 
     /// Something may be due on a WebSocket connection: a ping, the end of a message, the end of patience.
@@ -97,17 +110,21 @@ impl<D: Driver> Core<D> {
         let now = self.millis();
         let heartbeat = self.shared.options.heartbeat;
         let message_time_max = self.shared.options.limits.message_time_max;
-        let Some(Conn { id, stack: Stack::Socket(socket), session, .. }) = self.table.get_mut(index) else {
+        let progressed = self.progress(index) == Some(true);
+        let Some(Conn { stack: Stack::Socket(socket), session, held, .. }) = self.table.get_mut(index) else {
             return;
         };
         let Some(session) = *session else { return };
+        if held.has(Held::CORES) {
+            // It isn't read from because of us: what it sends meanwhile can't be seen.
+            socket.alive_at = now;
+            socket.message_since = socket.message_since.map(|_| now);
+        }
         let message_due = socket.message_since.map(|since| since.after(message_time_max));
         if message_due.is_some_and(|due| !now.is_before(due)) {
             return self.disconnect(session, Disconnect::MessageTimeout);
         }
-        let in_flight_bytes = u32::try_from(self.driver.in_flight_bytes(*id)).unwrap_or(u32::MAX);
-        if in_flight_bytes != socket.in_flight_bytes {
-            socket.in_flight_bytes = in_flight_bytes;
+        if progressed {
             socket.alive_at = now;
         }
         let mut next = match socket.pinged_at {

@@ -4,7 +4,7 @@ use crate::app::Envelope;
 use crate::millis::Millis;
 use std::net::SocketAddr;
 use stentor_driver::{ConnId, TimerId};
-use stentor_hub::{Key, SessionId};
+use stentor_hub::{CoreId, Key, SessionId};
 use stentor_wire::http1::{BodyDecoder, HeadScanner};
 use stentor_wire::ws;
 
@@ -23,9 +23,39 @@ pub(super) struct Conn {
     pub(super) timer_at: Millis,
     /// A send is in flight.
     pub(super) in_flight: bool,
-    /// Not read from, for one of these reasons.
-    pub(super) paused_for_replies: bool,
-    pub(super) paused_for_cores: bool,
+    /// Why it isn't read from.
+    pub(super) held: Held,
+    /// Bytes in flight when it was last looked at: progress is a sign of life.
+    pub(super) in_flight_bytes: u32,
+}
+
+/// The reasons for which a connection isn't read from; it is read again when none is left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held(u8);
+
+impl Held {
+    /// Its answers aren't read.
+    pub(super) const REPLIES: Self = Self(1);
+    /// It has published more than other cores have taken in.
+    pub(super) const CORES: Self = Self(2);
+    /// What was read of it hasn't all been dealt with.
+    pub(super) const INPUT: Self = Self(4);
+
+    pub(super) fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) fn has(self, reason: Self) -> bool {
+        self.0 & reason.0 != 0
+    }
+
+    pub(super) fn set(&mut self, reason: Self) {
+        self.0 |= reason.0;
+    }
+
+    pub(super) fn clear(&mut self, reason: Self) {
+        self.0 &= !reason.0;
+    }
 }
 
 /// What is spoken on a connection now.
@@ -41,17 +71,48 @@ pub(super) enum Stack {
 /// A connection that speaks HTTP.
 pub(super) struct Http {
     pub(super) peer: SocketAddr,
+    /// What was read and not dealt with; owns no memory while it is empty.
     pub(super) buffer: Vec<u8>,
     pub(super) scanner: HeadScanner,
     /// A request's body that is being thrown away, and how much of it there may be.
     pub(super) body: Option<(BodyDecoder, usize)>,
-    /// When the head has to be there, or the next request to begin.
+    /// When the head has to be there, the body to end, the next request to begin, or what is awaited to come.
     pub(super) deadline: Millis,
+    /// The deadline is that of a head.
+    pub(super) begun: bool,
     pub(super) waiting: Option<Waiting>,
-    /// The request at the front of the buffer belongs to another core; what is in flight is awaited.
-    pub(super) moving: bool,
+    /// The request at the front of the buffer belongs to this core; what is in flight is awaited.
+    pub(super) moving: Option<CoreId>,
     /// It can't be moved: another core had no room for it.
     pub(super) stay: bool,
+    /// Requests wait in the buffer until the answers to earlier ones are read.
+    pub(super) stalled: bool,
+    /// The client has finished sending: after the answers that it is owed, this ends.
+    pub(super) finished: bool,
+}
+
+impl Http {
+    /// A connection on which nothing has been dealt with yet.
+    pub(super) fn new(peer: SocketAddr, deadline: Millis) -> Self {
+        Self {
+            peer,
+            buffer: Vec::new(),
+            scanner: HeadScanner::default(),
+            body: None,
+            deadline,
+            begun: true,
+            waiting: None,
+            moving: None,
+            stay: false,
+            stalled: false,
+            finished: false,
+        }
+    }
+
+    /// Whether something has to happen before the next request is looked at.
+    pub(super) fn is_busy(&self) -> bool {
+        self.waiting.is_some() || self.moving.is_some() || self.stalled
+    }
 }
 
 /// A request that waits for a document.
@@ -62,7 +123,11 @@ pub(super) struct Waiting {
     pub(super) if_none_match: Option<String>,
     /// The `Origin` to answer with.
     pub(super) origin: Option<String>,
-    /// The document has been handed to the driver.
+    /// The client has the version with one of these tags and waits for another (`?wait=`).
+    pub(super) known: Option<String>,
+    /// The tag of the version that it has, once seen to be the newest.
+    pub(super) unchanged: Option<String>,
+    /// The answer has been handed to the driver.
     pub(super) answered: bool,
 }
 
@@ -84,10 +149,11 @@ pub(super) struct Socket {
     pub(super) alive_at: Millis,
     /// When a ping left that hasn't been followed by a sign of life.
     pub(super) pinged_at: Option<Millis>,
-    /// Bytes in flight when it was last looked at: progress is a sign of life.
-    pub(super) in_flight_bytes: u32,
     /// When a message was begun that hasn't ended.
     pub(super) message_since: Option<Millis>,
+    /// What was read and waits until earlier messages' answers and publications have left.
+    #[expect(clippy::box_collection, reason = "8 bytes instead of 24 in every idle connection")]
+    pub(super) unread: Option<Box<Vec<u8>>>,
 }
 
 /// The connections of a core.
@@ -117,8 +183,8 @@ impl Table {
             timer: None,
             timer_at: Millis::default(),
             in_flight: false,
-            paused_for_replies: false,
-            paused_for_cores: false,
+            held: Held::default(),
+            in_flight_bytes: 0,
         });
         index
     }
@@ -163,3 +229,22 @@ pub(super) fn named_by(token: u64) -> Option<(usize, u32)> {
 }
 
 const CONNECTION_TOKEN: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_takes_112_bytes() {
+        assert!(size_of::<Option<Conn>>() <= 112, "{}", size_of::<Option<Conn>>());
+    }
+
+    #[test]
+    fn tokens_name_connections() {
+        for (index, serial) in [(0, 0), (1, u32::MAX), (0x7fff_ffff, 1), (0x7fff_ffff, u32::MAX)] {
+            assert_eq!(named_by(token_of(index, serial)), Some((index, serial)));
+        }
+        assert_eq!(named_by(0), None);
+        assert_eq!(named_by((1 << 62) + 7), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! How connections end, and the timers by which they do.
+//!
+//! ```text
+//!  disconnect (a reason of ours) ─► close_socket ─┐
+//!  answered and not kept alive, peer's close ─────┴─► end ─► Closing ─► finish (the driver's) ─► gone
+//!  the peer is gone, no progress ───────────────────► abort ──────────────────────────────────► gone
+//!  the driver says that it is gone ─────────────────► forget ─────────────────────────────────► gone
+//! ```
+//!
+//! **Invariants.** A connection in the table has a timer from its beginning to its end, so that no state
+//! lasts for ever. Its session ends with the first step out of `Http` or `Socket`, and only once.
+
+use super::Core;
+use super::DRAINED_TOKEN;
+use super::table::{Accepts, Conn, Held, Stack, token_of};
+use crate::millis::Millis;
+use stentor_driver::Driver;
+use stentor_hub::{Disconnect, SessionId};
+
+impl<D: Driver> Core<D> {
+    pub(super) fn connection_of(&self, session: SessionId) -> Option<usize> {
+        let index = self.hub.tag(session)? as usize;
+        self.table.get(index).filter(|conn| conn.session == Some(session)).map(|_| index)
+    }
+
+    /// Sets the connection's timer to `at`, if it isn't set to an earlier time.
+    pub(super) fn arm(&mut self, index: usize, at: Millis) {
+        let now = self.millis();
+        let Some(conn) = self.table.get_mut(index) else { return };
+        if let Some(timer) = conn.timer {
+            if !at.is_before(conn.timer_at) {
+                return;
+            }
+            self.driver.timer_cancel(timer);
+        }
+        let token = token_of(index, conn.serial);
+        conn.timer = Some(self.driver.timer_set(self.facts.now + at.from(now), token));
+        conn.timer_at = at;
+    }
+
+    /// A connection's timer has fired: something may be overdue, or only moved.
+    pub(super) fn due(&mut self, index: usize) {
+        let Some(conn) = self.table.get_mut(index) else { return };
+        conn.timer = None;
+        match conn.stack {
+            Stack::Http(_) => self.http_due(index),
+            Stack::Socket(_) => self.socket_due(index),
+            Stack::Closing { deadline } => {
+                let now = self.millis();
+                if now.is_before(deadline) {
+                    self.arm(index, deadline);
+                } else if self.progress(index) == Some(true) {
+                    // Slow is not dead.
+                    let deadline = now.after(self.shared.options.limits.close_time_max);
+                    if let Some(conn) = self.table.get_mut(index) {
+                        conn.stack = Stack::Closing { deadline };
+                    }
+                    self.arm(index, deadline);
+                } else {
+                    self.abort(index);
+                }
+            }
+        }
+    }
+
+    /// Ends a session for a reason of ours.
+    pub(super) fn disconnect(&mut self, session: SessionId, why: Disconnect) {
+        let Some(index) = self.connection_of(session) else {
+            self.hub.handle_close(session);
+            return;
+        };
+        self.metrics().disconnects[why as usize].add(1);
+        self.close_socket(index, why.code(), why.reason());
+    }
+
+    /// Ends a connection: its session at once, then what is in flight and the answers leave, then the driver
+    /// ends it. Where nothing of that is taken for `close_time_max`, it is aborted.
+    pub(super) fn end(&mut self, index: usize) {
+        self.end_session(index);
+        let deadline = self.millis().after(self.shared.options.limits.close_time_max);
+        // What is in flight now is where progress begins.
+        self.progress(index);
+        let Some(conn) = self.table.get_mut(index) else { return };
+        conn.stack = Stack::Closing { deadline };
+        self.flush(index);
+        self.arm(index, deadline);
+    }
+
+    /// Ends a connection at once: nobody is there to read.
+    pub(super) fn abort(&mut self, index: usize) {
+        self.end_session(index);
+        let Some(id) = self.table.get(index).map(|conn| conn.id) else { return };
+        self.drop_connection(index);
+        self.driver.close(id);
+    }
+
+    /// The peer has finished sending.
+    pub(super) fn finished(&mut self, index: usize) {
+        let Some(conn) = self.table.get_mut(index) else { return };
+        match &mut conn.stack {
+            // It may still read its answers (RFC 9112, 9.6).
+            Stack::Http(http) => {
+                http.finished = true;
+                self.serve(index, &mut []);
+            }
+            // Without a close frame before, it is gone.
+            Stack::Socket(_) if conn.in_flight => self.abort(index),
+            Stack::Socket(_) => self.end(index),
+            Stack::Closing { .. } => {}
+        }
+    }
+
+    pub(super) fn end_session(&mut self, index: usize) {
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let Some(session) = conn.session.take() else { return };
+        let was_opened = matches!(&conn.stack, Stack::Socket(socket) if socket.accepts == Accepts::Messages);
+        self.hub.handle_close(session);
+        if was_opened {
+            self.call_app(None, |app, ctx| app.closed(ctx, session));
+        }
+    }
+
+    /// The driver has dropped a connection.
+    pub(super) fn forget(&mut self, index: usize) {
+        self.end_session(index);
+        self.drop_connection(index);
+    }
+
+    pub(super) fn drop_connection(&mut self, index: usize) {
+        let Some(conn) = self.table.remove(index) else { return };
+        if let Some(timer) = conn.timer {
+            self.driver.timer_cancel(timer);
+        }
+        if conn.held.has(Held::CORES) {
+            self.waiting_for_cores.retain(|waiting| *waiting != conn.id);
+        }
+    }
+
+    /// The node ends: no new connections, and each client is told when to come back. Requests that wait for
+    /// something get half of the time, then an answer.
+    pub(super) fn drain(&mut self) {
+        let Some(until) = self.shared.drain_until() else { return };
+        self.draining = true;
+        self.driver.stop_listening();
+        let left = until.saturating_duration_since(self.facts.now);
+        let last_answers = self.millis().after(left / 2);
+        for index in self.table.indices() {
+            match self.table.get_mut(index) {
+                Some(Conn { stack: Stack::Socket(_), session: Some(session), .. }) => {
+                    let session = *session;
+                    self.disconnect(session, Disconnect::Draining);
+                }
+                Some(Conn { stack: Stack::Http(http), .. }) => {
+                    http.deadline = http.deadline.earlier(last_answers);
+                    let deadline = http.deadline;
+                    if !http.is_busy() && http.buffer.is_empty() {
+                        self.end(index);
+                    } else {
+                        self.arm(index, deadline);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.driver.timer_set(until, DRAINED_TOKEN);
+    }
+}

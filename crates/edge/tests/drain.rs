@@ -1,0 +1,174 @@
+//! A node that ends: everybody is told, nothing hangs, and it ends in time.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+mod harness;
+
+use harness::{Http, PATIENCE, Server, Ws, on_one_and_three};
+use std::net::TcpStream;
+use std::time::Duration;
+use stentor_edge::{App, StaticRoute};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn request(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n")
+}
+
+/// Clients of `server` that are surely on it, not in a listener's queue.
+fn known<const N: usize>(server: &Server, make: impl Fn() -> Ws) -> [Ws; N] {
+    let clients = std::array::from_fn(|_| make());
+    server.until_metric("sessions", |sessions| sessions == N as u64);
+    clients
+}
+
+#[test]
+fn clients_are_told_when_to_come_back() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.app = App::Chat);
+        let mut clients: [Ws; 12] = known(&server, || server.ws("/ws"));
+        let mut idle: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        for http in &mut idle {
+            assert_eq!(http.get("/healthz").status, 200);
+        }
+        assert!(server.plane().is_ready());
+        server.drain(HOUR);
+        assert!(!server.plane().is_ready());
+        for ws in &mut clients {
+            assert_eq!(ws.expect_close(), (4500, "the server is going away".into()));
+        }
+        for http in &mut idle {
+            http.expect_end();
+        }
+        assert_eq!(server.disconnects("draining"), 12);
+        let addr = server.addr;
+        drop((clients, idle));
+        // With nobody left it ends, long before the time is over.
+        assert!(server.join() < PATIENCE);
+        assert!(TcpStream::connect(addr).is_err(), "it still listens");
+    });
+}
+
+#[test]
+fn nobody_at_all() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        server.drain(HOUR);
+        assert!(server.join() < PATIENCE);
+    });
+}
+
+#[test]
+fn requests_that_wait_are_answered_as_the_last_ones() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.limits.wait_time_max = HOUR);
+        let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        for (n, http) in clients.iter_mut().enumerate() {
+            http.send(request(&format!("/feed/{n}")));
+            http.send(request("/healthz"));
+            server.wait_wanted(&n.to_string(), true);
+        }
+        server.drain(HOUR);
+        for (n, http) in clients.iter_mut().enumerate() {
+            server.document(&n.to_string(), &n.to_string());
+            let answer = http.response();
+            assert_eq!((answer.text(), answer.header("connection")), (&*n.to_string(), "close"));
+            http.expect_end();
+        }
+        drop(clients);
+        assert!(server.join() < PATIENCE);
+    });
+}
+
+#[test]
+fn requests_that_wait_in_vain_are_answered_before_the_end() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| {
+            options.limits.wait_time_max = HOUR;
+            options.limits.head_time_max = HOUR;
+        });
+        let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        for (n, http) in clients.iter_mut().enumerate() {
+            http.send(request(&format!("/feed/{n}")));
+            server.wait_wanted(&n.to_string(), true);
+        }
+        let mut half = server.http();
+        half.send("GET / HTTP/1.1\r\n");
+        server.until_metric("connections", |connections| connections == 7);
+        server.drain(Duration::from_millis(400));
+        for http in &mut clients {
+            let answer = http.response();
+            assert_eq!((answer.status, answer.text()), (503, "the server is going away\n"));
+            http.expect_end();
+        }
+        assert_eq!(half.response().status, 408);
+        half.expect_end();
+        drop((clients, half));
+        server.join();
+    });
+}
+
+#[test]
+fn what_begins_while_it_drains_is_refused() {
+    let server = Server::start(1, |_| {});
+    let check = |request: &str, status: u16, retry_after: &str| {
+        let mut http = server.http();
+        let (begin, end) = request.split_at(10);
+        http.send(begin);
+        (http, end.to_owned(), status, retry_after.to_owned())
+    };
+    let upgrade = "GET /ws HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    let begun =
+        [check(&request("/healthz"), 503, ""), check(upgrade, 503, "1"), check(&request("/no"), 404, "")];
+    let bytes = 10 * begun.len() as u64;
+    server.until_metric("received_bytes", |received| received == bytes);
+    server.drain(HOUR);
+    server.until_metric("connections", |connections| connections == 3);
+    for (mut http, end, status, retry_after) in begun {
+        http.send(end);
+        let answer = http.response();
+        assert_eq!((answer.status, answer.header("retry-after")), (status, &*retry_after));
+        assert_eq!(answer.header("connection"), "close");
+        http.expect_end();
+    }
+    assert!(server.join() < PATIENCE);
+}
+
+#[test]
+fn clients_that_do_not_read_hold_nothing_up() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| {
+            options.app = App::Echo;
+            options.limits.close_time_max = HOUR;
+            options.routes = vec![StaticRoute {
+                path: "/huge".into(),
+                content_type: "text/plain".into(),
+                body: vec![b'x'; 32 << 20].into(),
+            }];
+        });
+        server.document("k", &format!("\"{}\"", "x".repeat(32 << 20)));
+        let mut sockets: [Ws; 4] = known(&server, || server.ws("/ws?feed=k"));
+        for ws in &mut sockets {
+            ws.send_text("hello");
+        }
+        let mut http = server.http();
+        http.send(request("/huge"));
+        server.until_metric("http_requests", |requests| requests == 5);
+        server.drain(Duration::from_millis(100));
+        assert!(server.join() < PATIENCE);
+        drop((sockets, http));
+    });
+}
+
+#[test]
+fn a_second_drain_may_be_shorter() {
+    let server = Server::start(3, |options| options.limits.wait_time_max = HOUR);
+    let mut http = server.http();
+    http.send(request("/feed/k"));
+    server.wait_wanted("k", true);
+    server.drain(HOUR);
+    server.drain(Duration::ZERO);
+    assert!(server.join() < PATIENCE);
+    http.rest();
+}

@@ -1,0 +1,130 @@
+//! A raw HTTP client: it sends what it is told, well-formed or not, and reads answers strictly.
+
+use super::PATIENCE;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use stentor_wire::http1::{BodyDecoder, BodyKind, HeadScanner, Limits, parse_response};
+
+pub(crate) struct Http {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// The value of a header, "" where there is none.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        let found = self.headers.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.map_or("", |(_, value)| value)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+impl Http {
+    pub(crate) fn connect(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, buffer: Vec::new() }
+    }
+
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// The stream, of which nothing is read and kept.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        assert!(self.buffer.is_empty());
+        self.stream
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// Sends as much as the server takes before it closes.
+    pub(crate) fn send_if_open(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// `GET target`, answered.
+    pub(crate) fn get(&mut self, target: &str) -> Response {
+        self.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        self.response()
+    }
+
+    pub(crate) fn finish_sending(&mut self) {
+        self.stream.shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Reads more; false at the end of the stream.
+    fn read_more(&mut self) -> bool {
+        let mut bytes = [0; 64 * 1024];
+        let n = self.stream.read(&mut bytes).unwrap();
+        self.buffer.extend_from_slice(&bytes[..n]);
+        n > 0
+    }
+
+    pub(crate) fn response(&mut self) -> Response {
+        self.response_to(false)
+    }
+
+    /// The next answer; `head`: it is to a HEAD.
+    pub(crate) fn response_to(&mut self, head: bool) -> Response {
+        let limits = Limits::default();
+        let mut scanner = HeadScanner::default();
+        let end = loop {
+            if let Some(end) = scanner.find_end(&self.buffer, &limits).unwrap() {
+                break end;
+            }
+            assert!(self.read_more(), "the stream ended: {:?}", String::from_utf8_lossy(&self.buffer));
+        };
+        let bytes: Vec<u8> = self.buffer.drain(..end).collect();
+        let parsed = parse_response(&bytes, &limits).unwrap();
+        let headers = parsed.headers().iter();
+        let headers = headers.map(|(n, v)| (n.to_owned(), String::from_utf8_lossy(v).into_owned())).collect();
+        let kind = parsed.body(head);
+        assert_ne!(kind, BodyKind::UntilClose, "every answer says where it ends");
+        let mut decoder = BodyDecoder::new(kind);
+        let mut body = Vec::new();
+        while !decoder.is_done() {
+            if self.buffer.is_empty() {
+                assert!(self.read_more(), "the stream ended in a body");
+            }
+            let decoded = decoder.decode(&self.buffer).unwrap();
+            body.extend_from_slice(decoded.data);
+            let consumed = decoded.consumed;
+            self.buffer.drain(..consumed);
+        }
+        Response { status: parsed.status(), headers, body }
+    }
+
+    /// The server ends the connection, and sends nothing more before.
+    pub(crate) fn expect_end(&mut self) {
+        assert_eq!(String::from_utf8_lossy(&self.rest()), "");
+    }
+
+    /// What comes until the connection ends, in order or by a reset.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        loop {
+            let mut bytes = [0; 64 * 1024];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => break,
+                Ok(n) => self.buffer.extend_from_slice(&bytes[..n]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
+                Err(error) => panic!("the server doesn't end the connection: {error}"),
+            }
+        }
+        std::mem::take(&mut self.buffer)
+    }
+}

@@ -1,0 +1,295 @@
+//! A node on a port of its own, and clients that talk to it over real sockets.
+//!
+//! Everything waits for an event, at most [`PATIENCE`]; time never decides whether a test passes.
+
+#![allow(dead_code)] // Each test file uses its part.
+#![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
+
+pub(crate) mod http;
+pub(crate) mod ws;
+
+#[allow(unused_imports)] // As above.
+pub(crate) use http::{Http, Response};
+#[allow(unused_imports)]
+pub(crate) use ws::{Seen, Ws};
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+use stentor_edge::{
+    AppFactory, ControlPlane, DataPlane, DriverChoice, FeedUpdate, Node, Options, Publish, Wanted,
+};
+use stentor_hub::{Data, Document, FeedState, Key, Room};
+
+/// How long anything may take. Far more than it does, so that a slow machine fails no test.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A control plane that only takes notes.
+#[derive(Default)]
+pub(crate) struct Control {
+    calls: Mutex<Calls>,
+    called: Condvar,
+}
+
+#[derive(Default)]
+struct Calls {
+    wanted: u64,
+    space: u64,
+}
+
+impl ControlPlane for Control {
+    fn wanted(&self) {
+        self.calls.lock().unwrap().wanted += 1;
+        self.called.notify_all();
+    }
+
+    fn space(&self) {
+        self.calls.lock().unwrap().space += 1;
+        self.called.notify_all();
+    }
+}
+
+/// A node, drained when it is dropped.
+pub(crate) struct Server {
+    node: Option<Node>,
+    plane: Arc<dyn DataPlane>,
+    control: Arc<Control>,
+    levels: Mutex<HashMap<Key, bool>>,
+    pub addr: SocketAddr,
+}
+
+impl Server {
+    /// A node with as many cores, its other options set by `set`.
+    pub(crate) fn start(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
+        Self::with_app(cores, None, set)
+    }
+
+    /// A node with an application of the test's.
+    pub(crate) fn with_app(cores: usize, app: Option<AppFactory>, set: impl FnOnce(&mut Options)) -> Self {
+        let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores, ..Options::default() };
+        set(&mut options);
+        let control = Arc::new(Control::default());
+        let node = Node::start(options, DriverChoice::Epoll, control.clone(), app).unwrap();
+        let (plane, addr) = (node.plane(), node.started().addr);
+        Self { node: Some(node), plane, control, levels: Mutex::default(), addr }
+    }
+
+    pub(crate) fn plane(&self) -> &dyn DataPlane {
+        &*self.plane
+    }
+
+    pub(crate) fn http(&self) -> Http {
+        Http::connect(self.addr)
+    }
+
+    /// A WebSocket client of `target` that offers no compression.
+    pub(crate) fn ws(&self, target: &str) -> Ws {
+        Ws::open(self.addr, target, &[], false).unwrap()
+    }
+
+    /// Waits until `key` is wanted, or no longer.
+    pub(crate) fn wait_wanted(&self, key: &str, level: bool) {
+        let key = Key::parse(key).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let mut levels = self.levels.lock().unwrap();
+        let mut calls = self.control.calls.lock().unwrap();
+        loop {
+            levels.extend(self.plane.take_wanted().into_iter().map(|Wanted { key, wanted }| (key, wanted)));
+            if levels.get(&key).copied().unwrap_or(false) == level {
+                return;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "{key} never became wanted = {level}");
+            calls = self.control.called.wait_timeout(calls, left).unwrap().0;
+        }
+    }
+
+    /// How often the control plane was told that there is space.
+    pub(crate) fn spaces(&self) -> u64 {
+        self.control.calls.lock().unwrap().space
+    }
+
+    /// Waits until the control plane has been told of space more often than `before`.
+    pub(crate) fn wait_space(&self, before: u64) {
+        until("space", || self.spaces() > before);
+    }
+
+    /// A new version of a JSON document.
+    pub(crate) fn document(&self, key: &str, body: &str) {
+        let document =
+            Document { body: body.to_owned().into(), json: true, content_type: "application/json".into() };
+        self.update(key, FeedUpdate::Document(document));
+    }
+
+    /// A change of a feed's state.
+    pub(crate) fn state(&self, key: &str, state: FeedState, reason: &str) {
+        self.update(key, FeedUpdate::State { state, reason: reason.into() });
+    }
+
+    pub(crate) fn update(&self, key: &str, update: FeedUpdate) {
+        self.plane.update_feed(&Key::parse(key).unwrap(), update).unwrap();
+    }
+
+    /// A message of the control plane's to a room, in JSON.
+    pub(crate) fn publish(&self, room: &str, data: &str) {
+        let room = Room::plain(room).unwrap();
+        let data = Data::Json(data.to_owned().into());
+        self.plane.publish(Publish { room, event: None, data }).unwrap();
+    }
+
+    /// The sum of a figure over its samples.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let all = self.plane.metrics();
+        let metric = all.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}"));
+        metric.samples.iter().map(|(_, value)| value).sum()
+    }
+
+    /// Sessions ended by the server for this reason.
+    pub(crate) fn disconnects(&self, reason: &str) -> u64 {
+        let all = self.plane.metrics();
+        let metric = all.iter().find(|metric| metric.name == "disconnects").unwrap();
+        let sample = metric.samples.iter().find(|(labels, _)| labels[0].1 == reason).unwrap();
+        sample.1
+    }
+
+    /// Waits until a figure is what `holds` says.
+    pub(crate) fn until_metric(&self, name: &str, holds: impl Fn(u64) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let value = self.metric(name);
+            if holds(value) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{name} stayed at {value}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Checks that the counters of deliveries add up, once nothing moves.
+    pub(crate) fn check_balance(&self) {
+        until("the counters of deliveries to add up", || {
+            let [due, sent, dropped, conflated, owed, abandoned] =
+                ["due", "sent", "dropped", "conflated", "owed", "abandoned"]
+                    .map(|name| self.metric(&format!("deliveries_{name}")));
+            due == sent + dropped + conflated + owed + abandoned
+        });
+    }
+
+    /// Checks that everything that clients cost is given back.
+    pub(crate) fn check_empty(&self) {
+        for name in ["connections", "sessions", "frame_bytes", "deliveries_owed", "owed_bytes"] {
+            self.until_metric(name, |value| value == 0);
+        }
+        self.check_balance();
+    }
+
+    /// Checks that others are still served.
+    pub(crate) fn check_serves(&self) {
+        let mut http = self.http();
+        http.send("GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(http.response().status, 200);
+    }
+
+    /// Begins to drain.
+    pub(crate) fn drain(&self, within: Duration) {
+        self.plane.drain(within);
+    }
+
+    /// Waits until the node has ended, and says how long that took.
+    pub(crate) fn join(mut self) -> Duration {
+        let begun = Instant::now();
+        self.node.take().unwrap().join();
+        begun.elapsed()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.plane.drain(Duration::ZERO);
+        if let Some(node) = self.node.take() {
+            node.join();
+        }
+    }
+}
+
+/// Waits until something is so, where nothing tells when.
+pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs a test on one core and on three.
+pub(crate) fn on_one_and_three(test: impl Fn(usize)) {
+    for cores in [1, 3] {
+        test(cores);
+    }
+}
+
+/// Makes a client slow. That it is slow enough for what the test wants to show, the test checks.
+pub(crate) fn pace(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
+impl Server {
+    /// The samples of a figure that is kept by core.
+    pub(crate) fn by_core(&self, name: &str) -> Vec<u64> {
+        let all = self.plane.metrics();
+        let metric = all.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}"));
+        metric.samples.iter().map(|(_, value)| *value).collect()
+    }
+
+    /// At least four WebSocket clients of `target`, and at least two on each core.
+    pub(crate) fn ws_on_each_core(&self, target: &str) -> Vec<Ws> {
+        let mut clients = Vec::new();
+        while clients.len() < 4 || self.by_core("sessions").iter().any(|sessions| *sessions < 2) {
+            assert!(clients.len() < 1000, "the kernel doesn't spread connections");
+            clients.push(self.ws(target));
+            let count = clients.len() as u64;
+            self.until_metric("sessions", |sessions| sessions == count);
+        }
+        clients
+    }
+}
+
+/// Makes sure that each client's messages reach all of them: that cores know of each other's members takes a
+/// moment. `send` publishes a text, `receive` waits for the next text published by any of them.
+///
+/// Rounds of messages, until everybody has one of everybody; then one more of each, the last that arrives. (Who
+/// has received a message of a core has had, before it, what that core tells of its members.)
+pub(crate) fn meet(clients: &mut [Ws], send: impl Fn(&mut Ws, &str), receive: impl Fn(&mut Ws) -> String) {
+    let count = clients.len();
+    let mut met = vec![vec![false; count]; count];
+    let deadline = Instant::now() + PATIENCE;
+    for round in 0.. {
+        assert!(Instant::now() < deadline, "some clients never meet");
+        for (n, client) in clients.iter_mut().enumerate() {
+            send(client, &format!("{n} meets in round {round}"));
+        }
+        for (n, client) in clients.iter_mut().enumerate() {
+            loop {
+                let text = receive(client);
+                let from: usize = text.split(' ').next().unwrap().parse().unwrap();
+                met[n][from] = true;
+                if text == format!("{n} meets in round {round}") {
+                    break;
+                }
+            }
+        }
+        if met.iter().flatten().all(|met| *met) {
+            break;
+        }
+    }
+    for (n, client) in clients.iter_mut().enumerate() {
+        send(client, &format!("{n} has met"));
+    }
+    for client in clients {
+        let mut left = count;
+        while left > 0 {
+            left -= usize::from(receive(client).ends_with("has met"));
+        }
+    }
+}

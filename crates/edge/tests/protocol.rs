@@ -1,0 +1,186 @@
+//! docs/protocol.md is true: its examples happen, and its tables are those of the code.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+mod harness;
+
+use harness::{Server, Ws, on_one_and_three};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::time::Duration;
+use stentor_edge::{Heartbeat, Limits};
+use stentor_hub::{Disconnect, FeedState, HistoryLimits};
+
+fn document() -> String {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The rows of the table below a heading, by cells, without the head of the table.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let document = document();
+    let section = document.split(&format!("\n## {heading}\n")).nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().replace('`', "")).collect())
+        .collect()
+}
+
+#[test]
+fn the_close_codes_are_those_of_the_code() {
+    let mut expect: Vec<[String; 4]> = Disconnect::ALL
+        .iter()
+        .map(|why| {
+            let come_back = if why.reconnect() { "yes" } else { "no" };
+            [why.code().to_string(), why.name().into(), come_back.into(), why.reason().into()]
+        })
+        .collect();
+    expect.sort();
+    assert_eq!(table("Close codes"), expect);
+}
+
+#[test]
+fn the_limits_are_those_of_the_code() {
+    let Limits {
+        message_bytes_max,
+        fragments_max,
+        message_time_max,
+        head_bytes_max,
+        headers_max,
+        head_time_max,
+        body_bytes_max,
+        idle_time_max,
+        wait_time_max,
+        close_time_max,
+        outbox_bytes_max,
+        replies_bytes_max,
+        json_depth_max,
+        subscriptions_max,
+        topics_max,
+        connections_max,
+        memory_bytes_max,
+        // Between our own threads; clients don't meet them.
+        inbox_messages_max: _,
+        inbox_bytes_max: _,
+        mailbox_messages_max: _,
+    } = Limits::default();
+    let Heartbeat { interval, timeout } = Heartbeat::default();
+    let count = |n: usize| {
+        let digits = n.to_string();
+        let groups: Vec<&str> =
+            digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+        groups.join(",")
+    };
+    let time = |duration: Duration| format!("{} s", duration.as_secs());
+    let expect = [
+        ("limits.message_bytes_max", count(message_bytes_max)),
+        ("limits.fragments_max", count(fragments_max as usize)),
+        ("limits.message_time_max", time(message_time_max)),
+        ("limits.head_bytes_max", count(head_bytes_max)),
+        ("limits.headers_max", count(headers_max)),
+        ("limits.head_time_max", time(head_time_max)),
+        ("limits.body_bytes_max", count(body_bytes_max)),
+        ("limits.idle_time_max", time(idle_time_max)),
+        ("limits.wait_time_max", time(wait_time_max)),
+        ("limits.close_time_max", time(close_time_max)),
+        ("limits.outbox_bytes_max", count(outbox_bytes_max)),
+        ("limits.replies_bytes_max", count(replies_bytes_max)),
+        ("limits.json_depth_max", count(json_depth_max)),
+        ("limits.subscriptions_max", count(subscriptions_max)),
+        ("limits.topics_max", count(topics_max)),
+        ("limits.connections_max", count(connections_max)),
+        ("limits.memory_bytes_max", count(memory_bytes_max)),
+        ("heartbeat.interval", time(interval)),
+        ("heartbeat.timeout", time(timeout)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value));
+    let rows: Vec<(String, String)> =
+        table("Limits").into_iter().map(|row| (row[0].clone(), row[1].clone())).collect();
+    assert_eq!(rows, expect);
+}
+
+/// Replaces what differs from run to run by what the document says, remembering what it stands for.
+fn normalise(value: &mut Value, expect: &Value, epochs: &mut HashMap<u64, u64>) {
+    if value["session"].is_string() && expect["session"].is_string() {
+        value["session"] = expect["session"].clone();
+    }
+    if let (Some(epoch), Some(written)) = (value["epoch"].as_u64(), expect["epoch"].as_u64()) {
+        if *epochs.entry(written).or_insert(epoch) == epoch {
+            value["epoch"] = written.into();
+        }
+    }
+}
+
+fn run(example: &str, cores: usize) {
+    let server = Server::start(cores, |options| {
+        options.rooms.publish = true;
+        let limits =
+            HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max: Duration::from_secs(60) };
+        options.rooms.history = vec![("kept/".into(), limits)];
+    });
+    let mut ws: Option<Ws> = None;
+    let mut epochs = HashMap::new();
+    for line in example.lines() {
+        match line.split_at(2) {
+            ("# ", what) => {
+                if let Some(target) = what.strip_prefix("connect ") {
+                    ws = Some(server.ws(target));
+                } else if let Some((key, body)) =
+                    what.strip_prefix("the feed ").and_then(|rest| rest.split_once(" becomes "))
+                {
+                    server.document(key, body);
+                } else if let Some((key, rest)) =
+                    what.strip_prefix("the feed ").and_then(|rest| rest.split_once(" is "))
+                {
+                    let (state, reason) = rest.split_once(": ").unwrap();
+                    let state = [FeedState::Stale, FeedState::Lost, FeedState::Ended, FeedState::Live]
+                        .into_iter()
+                        .find(|known| known.as_str() == state)
+                        .unwrap();
+                    server.state(key, state, reason);
+                } else {
+                    panic!("what is {line:?}?");
+                }
+            }
+            ("> ", message) => {
+                let mut message: Value = serde_json::from_str(message).unwrap();
+                if let Some(epoch) = message["epoch"].as_u64() {
+                    message["epoch"] = epochs.get(&epoch).copied().unwrap_or(epoch).into();
+                }
+                // Sent as the document has it, but for the epoch.
+                ws.as_mut().unwrap().send_json(message);
+            }
+            ("< ", message) => {
+                let expect: Value = serde_json::from_str(message).unwrap();
+                let mut got = ws.as_mut().unwrap().next_json();
+                normalise(&mut got, &expect, &mut epochs);
+                assert_eq!(got, expect, "{example}");
+            }
+            _ => panic!("what is {line:?}?"),
+        }
+    }
+    if let Some(ws) = &mut ws {
+        assert_eq!(ws.fence(), [], "{example}");
+    }
+}
+
+#[test]
+fn the_examples_happen() {
+    let document = document();
+    let examples: Vec<&str> =
+        document.split("```stentor.v1\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(examples.len() >= 8);
+    on_one_and_three(|cores| examples.iter().for_each(|example| run(example, cores)));
+}
+
+#[test]
+fn its_links_lead_somewhere() {
+    let document = document();
+    let anchors: Vec<String> = document
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .map(|heading| heading.to_lowercase().replace(' ', "-").replace(':', ""))
+        .collect();
+    for link in document.split("](#").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+        assert!(anchors.iter().any(|anchor| anchor == link), "{link} leads nowhere");
+    }
+}
