@@ -246,7 +246,7 @@ fn a_connection_moves_to_the_core_of_each_request() {
     for key in &keys {
         check(http, key);
     }
-    assert_eq!(server.metric("connections"), 6);
+    server.until_metric("connections", |connections| connections == 6);
     drop(clients);
     for key in &keys {
         server.wait_wanted(key, false);
