@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 use stentor_driver::{
-    ConnId, Driver, EpollDriver, Event, Frame, ListenOptions, Meter, Options, Sending, UringDriver, UringOptions,
+    ConnId, Driver, EpollDriver, Event, Frame, ListenOptions, Meter, Options, Sending, UringDriver,
+    UringOptions,
 };
 
 const HEAD: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
