@@ -1,10 +1,11 @@
 //! What is kept for each connection. What it sends is kept in [`super::flight`], and only while it sends.
 
 use super::flight::FlightId;
+use super::receive::ReceiveId;
+use super::rings::Socket;
 use crate::TimerId;
 use rustix::event::PollFlags;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 
 /// What a connection polls for. Room to write is asked for only where a call has met a full socket.
 pub(super) const EDGES: PollFlags = PollFlags::IN.union(PollFlags::RDHUP);
@@ -24,16 +25,19 @@ pub(super) enum Phase {
 }
 
 pub(super) struct Connection {
-    pub(super) fd: OwnedFd,
+    pub(super) socket: Socket,
     pub(super) phase: Phase,
-    /// The ring polls it for [`EDGES`].
+    /// The ring polls it, for [`EDGES`] or, if `narrow`, only for its being broken.
     pub(super) polled: bool,
+    pub(super) narrow: bool,
     /// The ring polls it for room to write, once.
     pub(super) awaits_room: bool,
     /// There may be bytes to read, or the end of file.
     pub(super) readable: bool,
     /// There is room to write, or it is established, or neither will ever be.
     pub(super) writable: bool,
+    /// The socket may have an error to tell.
+    pub(super) suspect: bool,
     /// The peer has ended its side, or the connection is broken: no edge tells of the end of file after what
     /// is still to be read, so a short read doesn't mean that there is nothing more.
     pub(super) ending: bool,
@@ -47,18 +51,22 @@ pub(super) struct Connection {
     /// Our side has been shut down.
     pub(super) shut: bool,
     pub(super) flight: Option<FlightId>,
+    /// Only of a direct one.
+    pub(super) receive: Option<ReceiveId>,
     pub(super) peer: SocketAddr,
 }
 
 impl Connection {
-    pub(super) fn new(fd: OwnedFd, phase: Phase, peer: SocketAddr) -> Self {
+    pub(super) fn new(socket: Socket, phase: Phase, peer: SocketAddr) -> Self {
         Self {
-            fd,
+            socket,
             phase,
             polled: false,
+            narrow: false,
             awaits_room: false,
             readable: false,
             writable: false,
+            suspect: false,
             ending: false,
             broken: false,
             ended: false,
@@ -66,6 +74,7 @@ impl Connection {
             queued: false,
             shut: false,
             flight: None,
+            receive: None,
             peer,
         }
     }

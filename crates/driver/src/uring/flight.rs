@@ -16,21 +16,18 @@
 
 #![allow(unsafe_code)] // The kernel is given addresses.
 
-use super::ring::Ring;
+use super::ring::{Ring, Target, on};
 use super::token::Token;
 use crate::ConnId;
 use crate::backlog::{Backlog, Cursor};
-use crate::epoll::transmit::{Progress, transmit};
+use crate::epoll::transmit::{CORK_BYTES, Progress, RUN_MAX, SMALL_BYTES, transmit};
 use crate::frame::{Frame, View};
 use crate::slab::Slab;
 use io_uring::opcode;
-use io_uring::types::Fd;
+use io_uring::types::{Fd, Fixed};
 use rustix::io::Errno;
 use std::num::NonZeroU32;
-use std::os::fd::{AsRawFd, BorrowedFd};
-
-/// Frames in one operation at most: UIO_MAXIOV of the kernel.
-const RUN_MAX: usize = 1024;
+use std::os::fd::BorrowedFd;
 
 /// Bytes in one operation at most (but at least one frame's rest or this much of it). The kernel tells of the
 /// whole operation only, so this is how finely the progress of a slow connection shows.
@@ -116,12 +113,16 @@ impl Flights {
     /// Takes over `frames` from `cursor` on. The vector is left empty, its capacity kept.
     pub(super) fn begin(&mut self, conn: ConnId, frames: &mut Vec<Frame>, cursor: Cursor) -> FlightId {
         let by_call = frames.iter().any(Frame::is_file);
-        let cargo = match frames.len() {
-            1 => match frames.pop() {
-                Some(frame) => Cargo::One { frame, offset: cursor.offset },
-                None => Cargo::None,
-            },
-            _ => Cargo::Many(Backlog::of(frames, cursor)),
+        let bytes = frames.iter().map(Frame::len).sum::<usize>();
+        let cargo = if frames.len() == 1 {
+            frames.pop().map_or(Cargo::None, |frame| Cargo::One { frame, offset: cursor.offset })
+        } else if !by_call && bytes <= CORK_BYTES.min(frames.len() * SMALL_BYTES) {
+            // As for calls: a slice costs the kernel more than its copy.
+            let mut copy = Vec::with_capacity(bytes);
+            frames.drain(..).skip(cursor.frame).for_each(|frame| copy.extend_from_slice(&frame.bytes()));
+            Cargo::One { frame: Frame::owned(copy), offset: cursor.offset }
+        } else {
+            Cargo::Many(Backlog::of(frames, cursor))
         };
         self.insert(conn, cargo, by_call)
     }
@@ -157,10 +158,9 @@ impl Flights {
     }
 
     /// Begins the next operation of a waiting flight.
-    pub(super) fn launch(&mut self, id: FlightId, ring: &mut Ring, socket: BorrowedFd<'_>) {
+    pub(super) fn launch(&mut self, id: FlightId, ring: &mut Ring, target: Target) {
         let flight = self.flights.at_mut(id.index());
         assert!(flight.state == State::Waiting && !flight.by_call, "{:?}", flight.state);
-        let fd = Fd(socket.as_raw_fd());
         let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
         let entry = match &mut flight.cargo {
             Cargo::One { frame, offset } => {
@@ -168,13 +168,14 @@ impl Flights {
                 let left = &bytes[*offset..];
                 let len = left.len().min(OPERATION_BYTES_MAX);
                 let flags = if len < left.len() { flags | libc::MSG_MORE } else { flags };
-                opcode::Send::new(fd, left.as_ptr(), len as u32).flags(flags).build()
+                on!(target, |fd| opcode::Send::new(fd, left.as_ptr(), len as u32).flags(flags).build())
             }
             Cargo::Many(backlog) => {
                 let run = flight.run.get_or_insert_with(|| self.spare.pop().unwrap_or_else(Run::empty));
                 let more = backlog.transmit(|frames, cursor| run.fill(frames, *cursor));
                 let flags = if more { flags | libc::MSG_MORE } else { flags };
-                opcode::SendMsg::new(fd, &raw const run.header).flags(flags as u32).build()
+                let header = &raw const run.header;
+                on!(target, |fd| opcode::SendMsg::new(fd, header).flags(flags as u32).build())
             }
             Cargo::None => return,
         };

@@ -3,14 +3,14 @@
 //! A call, as the peer's address comes with it. (A multishot accept tells none, so it would take a call for that,
 //! and takes whatever comes, however few the driver wants in one turn.)
 
-use super::ring::Ring;
+use super::ring::{Ring, Target};
 use super::token::{Name, Token};
 use crate::ListenOptions;
 use crate::epoll::socket;
 use rustix::event::PollFlags;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// See the module's documentation.
@@ -47,7 +47,7 @@ impl Listeners {
         for (nth, listener) in self.listeners.iter_mut().enumerate() {
             if !std::mem::replace(&mut listener.polled, true) {
                 let token = Token::Listener(Name::new(nth as u32, self.before));
-                ring.poll(token, listener.fd.as_fd(), PollFlags::IN);
+                ring.poll(token, Target::Descriptor(listener.fd.as_raw_fd()), PollFlags::IN);
             }
         }
     }

@@ -24,7 +24,9 @@
 mod connection;
 mod flight;
 mod listeners;
+mod receive;
 mod ring;
+mod rings;
 mod step;
 mod token;
 mod turn;
@@ -43,14 +45,17 @@ use crate::{
 use connection::{Connection, EDGES, Phase};
 use flight::{FlightId, Flights, State};
 use listeners::Listeners;
-use ring::{Completion, Ring};
+use receive::Receives;
+use ring::{Completion, Ring, Target};
+use rings::{Descriptor, DirectLimits, Rings, Socket};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, socket_error};
+use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use token::Token;
 
@@ -68,17 +73,31 @@ pub struct UringOptions {
     pub submission_entries: u32,
     /// Sends that leave by a call of their own in each turn, before the others gather.
     pub lone_sends_per_turn: usize,
+    /// Connections whose descriptor would have this number or a higher one become direct descriptors, which
+    /// count for no limit of the process. `None`: 75 % of RLIMIT_NOFILE as it is when the driver is made.
+    /// (It takes Linux 6.8; before, all connections have descriptors.)
+    pub direct_from: Option<u32>,
+    /// Rings for direct descriptors at most, each of which takes a descriptor; 0: none become direct.
+    pub direct_rings_max: u8,
+    /// Direct descriptors per ring at most; RLIMIT_NOFILE bounds it as well.
+    pub direct_slots_per_ring: u32,
 }
 
 impl Default for UringOptions {
     fn default() -> Self {
-        Self { submission_entries: 1024, lone_sends_per_turn: 4 }
+        Self {
+            submission_entries: 1024,
+            lone_sends_per_turn: 4,
+            direct_from: None,
+            direct_rings_max: 16,
+            direct_slots_per_ring: 16 * 1024,
+        }
     }
 }
 
 /// See the module's documentation, and [`Driver`]'s.
 pub struct UringDriver {
-    ring: Ring,
+    rings: Rings,
     sleeper: Sleeper,
     waker_polled: bool,
     options: Options,
@@ -86,6 +105,7 @@ pub struct UringDriver {
     now: Instant,
     connections: Slab<Connection>,
     flights: Flights,
+    receives: Receives,
     listeners: Listeners,
     /// What the kernel told; empty between calls.
     completions: Vec<Completion>,
@@ -129,13 +149,21 @@ impl UringDriver {
         assert!(options.events_per_turn > 0 && options.accepts_per_turn > 0, "{options:?}");
         assert!(uring_options.submission_entries > 0, "{uring_options:?}");
         let now = Instant::now();
+        let descriptors_max = getrlimit(Resource::Nofile).current;
+        let descriptors_max = descriptors_max.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX));
+        let limits = DirectLimits {
+            from: uring_options.direct_from.unwrap_or(descriptors_max / 4 * 3),
+            rings_max: uring_options.direct_rings_max,
+            slots_per_ring: uring_options.direct_slots_per_ring.min(descriptors_max),
+        };
         Ok(Self {
-            ring: Ring::new(uring_options.submission_entries)?,
+            rings: Rings::new(uring_options.submission_entries, limits)?,
             sleeper: Sleeper::new()?,
             waker_polled: false,
             now,
             connections: Slab::new(),
             flights: Flights::new(),
+            receives: Receives::new(options.receive_buffer_bytes),
             listeners: Listeners::new(),
             completions: Vec::new(),
             queue: VecDeque::new(),
@@ -186,24 +214,41 @@ impl UringDriver {
     fn register(&mut self, connection: Connection) -> ConnId {
         let conn = ConnId::from(self.connections.insert(connection));
         let connection = self.connections.at_mut(conn.index);
+        let (ring, target) = self.rings.of(&connection.socket);
         if connection.phase == Phase::Connecting {
             connection.awaits_room = true;
-            self.ring.poll_once(Token::Room(conn.into()), connection.fd.as_fd(), PollFlags::OUT);
+            ring.poll_once(Token::Room(conn.into()), target, PollFlags::OUT);
         } else {
             connection.polled = true;
-            self.ring.poll(Token::Poll(conn.into()), connection.fd.as_fd(), EDGES);
+            ring.poll(Token::Poll(conn.into()), target, EDGES);
         }
         conn
+    }
+
+    /// Ends a narrow poll, so that a step replaces it.
+    fn widen(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(conn.into())
+            && !connection.ended
+            && connection.polled
+            && std::mem::take(&mut connection.narrow)
+        {
+            let (ring, _) = self.rings.of(&connection.socket);
+            ring.cancel(Token::Poll(conn.into()));
+        }
     }
 
     /// Ends what the ring does for a connection, except that its descriptor stays open. True if something of
     /// it was still to be sent.
     fn disarm(&mut self, conn: ConnId, connection: &Connection) -> bool {
+        let (ring, _) = self.rings.of(&connection.socket);
         if connection.polled {
-            self.ring.cancel(Token::Poll(conn.into()));
+            ring.cancel(Token::Poll(conn.into()));
         }
         if connection.awaits_room {
-            self.ring.cancel(Token::Room(conn.into()));
+            ring.cancel(Token::Room(conn.into()));
+        }
+        if let Some(receive) = connection.receive {
+            self.receives.abandon(receive); // it doesn't wait, so it needn't be cancelled
         }
         if let Phase::Finishing(linger) = connection.phase {
             self.lingers.cancel(linger);
@@ -211,7 +256,7 @@ impl UringDriver {
         let Some(flight) = connection.flight else { return false };
         let landed = self.flights.state(flight) == State::Landed;
         if self.flights.abandon(flight) {
-            self.ring.cancel(flight.token());
+            ring.cancel(flight.token());
         }
         !landed
     }
@@ -221,9 +266,9 @@ impl UringDriver {
     fn end(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.remove(conn.into()) else { return };
         if self.disarm(conn, &connection) {
-            let _ = set_socket_linger(&connection.fd, Some(Duration::ZERO));
+            let _ = self.rings.descriptor(&connection.socket).map(|fd| reset(fd.as_fd()));
         }
-        self.ring.close(connection.fd);
+        self.rings.close(connection.socket);
     }
 
     /// Ends a connection by an error: the given one, else the one that sending met, else the socket's.
@@ -233,8 +278,11 @@ impl UringDriver {
             State::Failed(error) => Some(error),
             _ => None,
         };
-        let pending = || socket_error(&connection.fd).ok().and_then(Result::err);
-        let error = error.or_else(sending).or_else(pending).unwrap_or(Errno::CONNRESET);
+        let error = error.or_else(sending).or_else(|| {
+            let fd = self.rings.descriptor(&connection.socket).ok()?;
+            socket_error(fd.as_fd()).ok()?.err()
+        });
+        let error = error.unwrap_or(Errno::CONNRESET);
         self.end(conn);
         Some(Event::Closed { conn, error: Some(error.into()) })
     }
@@ -253,11 +301,32 @@ impl UringDriver {
             _ if connection.phase == Phase::Connecting => {} // its first step goes on
             _ if self.flights.is_by_call(flight) => self.await_room(conn),
             _ => {
-                self.flights.launch(flight, &mut self.ring, connection.fd.as_fd());
+                let (ring, target) = self.rings.of(&connection.socket);
+                self.flights.launch(flight, ring, target);
+                if matches!(target, Target::Slot(_)) && self.lone_sends_left > 0 {
+                    // What a call is to a descriptor.
+                    self.lone_sends_left -= 1;
+                    self.flush();
+                    if self.flights.state(flight) == State::Landed {
+                        self.flights.end(flight);
+                        self.connections.at_mut(conn.index).flight = None;
+                        return Sending::Done;
+                    }
+                }
             }
         }
         Sending::InFlight
     }
+}
+
+/// Lets the closing of a socket be a reset: of a stream that is cut off, so that the peer doesn't take it for the
+/// whole, and the kernel doesn't keep its share for minutes.
+fn reset(socket: BorrowedFd<'_>) {
+    let _ = set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 impl Driver for UringDriver {
@@ -272,7 +341,8 @@ impl Driver for UringDriver {
     fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<ConnId> {
         self.relieve();
         let fd = socket::connect(remote, source)?;
-        Ok(self.register(Connection::new(fd, Phase::Connecting, remote)))
+        let socket = self.rings.adopt(fd, self.sleeper.eventfd());
+        Ok(self.register(Connection::new(socket, Phase::Connecting, remote)))
     }
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
@@ -343,10 +413,14 @@ impl Driver for UringDriver {
         let mut cursor = Cursor::default();
         let mut progress = Progress::Stalled;
         let is_open = connection.phase == Phase::Open;
-        if is_open && (self.lone_sends_left > 0 || frames.iter().any(Frame::is_file)) {
+        let is_real = matches!(connection.socket, Socket::Real(_));
+        if is_open && (self.lone_sends_left > 0 && is_real || frames.iter().any(Frame::is_file)) {
             self.lone_sends_left = self.lone_sends_left.saturating_sub(1);
             let connection = self.connections.at(conn.index);
-            progress = transmit(connection.fd.as_fd(), frames, &mut cursor, &mut self.cork);
+            progress = match self.rings.descriptor(&connection.socket) {
+                Ok(fd) => transmit(fd.as_fd(), frames, &mut cursor, &mut self.cork),
+                Err(error) => Progress::Failed(errno(&error)),
+            };
             if progress == Progress::Done {
                 frames.clear();
                 return Sending::Done;
@@ -361,9 +435,12 @@ impl Driver for UringDriver {
         let Some(connection) = self.open(conn) else { return Sending::Done };
         assert!(connection.flight.is_none(), "a send is in flight on this connection");
         let mut taken = 0;
-        let progress = match connection.phase {
-            Phase::Connecting if !bytes.is_empty() => Progress::Stalled,
-            _ => transmit_bytes(connection.fd.as_fd(), bytes, &mut taken),
+        let progress = match &connection.socket {
+            _ if bytes.is_empty() => Progress::Done,
+            Socket::Real(fd) if connection.phase == Phase::Open => {
+                transmit_bytes(fd.as_fd(), bytes, &mut taken)
+            }
+            _ => Progress::Stalled,
         };
         if progress == Progress::Done {
             return Sending::Done;
@@ -379,20 +456,17 @@ impl Driver for UringDriver {
 
     fn pause(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn) {
-            connection.paused = true;
-            if connection.broken {
-                self.enqueue(conn);
-            }
+            connection.paused = true; // a broken one is in the queue, and told from there
         }
     }
 
     fn resume(&mut self, conn: ConnId) {
-        if let Some(connection) = self.open(conn)
-            && std::mem::take(&mut connection.paused)
-            && (connection.readable || connection.broken)
-        {
+        let Some(connection) = self.open(conn).filter(|connection| connection.paused) else { return };
+        connection.paused = false;
+        if connection.readable || connection.receive.is_some() {
             self.enqueue(conn);
         }
+        self.widen(conn);
     }
 
     fn finish(&mut self, conn: ConnId, linger: Duration) {
@@ -410,6 +484,7 @@ impl Driver for UringDriver {
         connection.phase = Phase::Finishing(linger);
         connection.readable = true;
         self.enqueue(conn);
+        self.widen(conn);
     }
 
     fn close(&mut self, conn: ConnId) {
@@ -425,14 +500,27 @@ impl Driver for UringDriver {
     fn detach(&mut self, conn: ConnId) -> Option<Parcel> {
         let connection = self.open(conn)?;
         assert!(connection.flight.is_none(), "a send is in flight on this connection");
-        if connection.phase != Phase::Open {
+        if connection.phase != Phase::Open || connection.receive.is_some() {
             return None;
         }
+        // A direct one becomes a descriptor for the way.
+        let installed = match self.rings.descriptor(&self.connections.at(conn.index).socket) {
+            Ok(Descriptor::Installed(fd)) => Some(fd),
+            Ok(Descriptor::Lent(_)) => None,
+            Err(_) => return None,
+        };
         // Its poll takes no bytes, so it may be cancelled at leisure: what it tells until then names nobody.
         let connection = self.connections.remove(conn.into())?;
         self.disarm(conn, &connection);
+        let Connection { socket, peer, ended, paused, .. } = connection;
+        let fd = match (installed, socket) {
+            (None, Socket::Real(fd)) => fd,
+            (installed, socket) => {
+                self.rings.close(socket);
+                installed?
+            }
+        };
         self.relieve();
-        let Connection { fd, peer, ended, paused, .. } = connection;
         Some(Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused })
     }
 
@@ -441,7 +529,8 @@ impl Driver for UringDriver {
         let Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused } = parcel else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let connection = Connection { ended, paused, ..Connection::new(fd, Phase::Open, peer) };
+        let socket = self.rings.adopt(fd, self.sleeper.eventfd());
+        let connection = Connection { ended, paused, ..Connection::new(socket, Phase::Open, peer) };
         Ok(self.register(connection))
     }
 
@@ -462,7 +551,7 @@ impl Driver for UringDriver {
     }
 
     fn stop_listening(&mut self) {
-        self.listeners.stop(&mut self.ring);
+        self.listeners.stop(self.rings.main());
     }
 }
 
@@ -470,10 +559,10 @@ impl Drop for UringDriver {
     /// Lets the kernel go of everything, so that the sockets close now and not when it cleans up the ring.
     fn drop(&mut self) {
         let until = Instant::now() + DROP_PATIENCE;
-        let _ = self.ring.cancel_all(DROP_PATIENCE);
-        while self.ring.enter(Some(Duration::ZERO)).is_ok() {
+        let _ = self.rings.cancel_all(DROP_PATIENCE);
+        while self.rings.enter(Some(Duration::ZERO)).is_ok() {
             self.note(usize::MAX);
-            if self.flights.sailing() == 0 || Instant::now() > until {
+            if self.flights.sailing() + self.receives.sailing() == 0 || Instant::now() > until {
                 break;
             }
             std::thread::yield_now();

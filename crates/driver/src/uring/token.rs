@@ -21,10 +21,16 @@ pub(super) enum Token {
     Room(Name),
     /// A send, by its place in the flights. It has no generation: the place is kept until the completion.
     Send(u32),
+    /// A receive, likewise.
+    Receive(u32),
     /// Edges of a listener: its number, and how many listeners there have been before.
     Listener(Name),
     /// The waker's eventfd.
     Waker,
+    /// A slot has been closed: its number, and its ring's.
+    Freed(Name),
+    /// A descriptor has been installed: the number of the request.
+    Installed(u32),
 }
 
 /// A connection, by what fits into a token.
@@ -61,6 +67,9 @@ impl Token {
             Self::Send(flight) => (3, Name::new(flight, 0)),
             Self::Listener(name) => (4, name),
             Self::Waker => (5, Name::new(0, 0)),
+            Self::Receive(receive) => (6, Name::new(receive, 0)),
+            Self::Freed(name) => (7, name),
+            Self::Installed(nth) => (8, Name::new(nth, 0)),
         };
         kind << KIND_SHIFT | u64::from(generation) << 32 | u64::from(index)
     }
@@ -73,6 +82,9 @@ impl Token {
             3 => Self::Send(name.index),
             4 => Self::Listener(name),
             5 => Self::Waker,
+            6 => Self::Receive(name.index),
+            7 => Self::Freed(name),
+            8 => Self::Installed(name.index),
             _ => Self::Ignored,
         }
     }
@@ -92,6 +104,9 @@ mod tests {
             Token::Send(u32::MAX - 20),
             Token::Listener(name),
             Token::Waker,
+            Token::Receive(9),
+            Token::Freed(name),
+            Token::Installed(77),
         ] {
             assert_eq!(Token::from_bits(token.to_bits()), token);
         }

@@ -1,10 +1,12 @@
 //! One turn: what the kernel tells goes into the connections and the queue; nothing is handed out here.
 
 use super::UringDriver;
+use super::ring::Target;
 use super::token::Token;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 impl UringDriver {
@@ -15,20 +17,20 @@ impl UringDriver {
             || self.timers.has_due()
             || self.lingers.has_due()
             || self.listeners.are_ready()
-            || self.ring.has_completions()
+            || self.rings.has_completions()
     }
 
     /// Enters the kernel once, and notes what it tells.
     pub(super) fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        self.listeners.poll(&mut self.ring);
+        self.listeners.poll(self.rings.main());
         if !self.waker_polled
             && let Some(eventfd) = self.sleeper.eventfd()
         {
-            self.ring.poll(Token::Waker, eventfd, PollFlags::IN);
+            self.rings.main().poll(Token::Waker, Target::Descriptor(eventfd.as_raw_fd()), PollFlags::IN);
             self.waker_polled = true;
         }
         let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
-        let result = self.ring.enter(if sleeps { timeout } else { Some(Duration::ZERO) });
+        let result = self.rings.enter(if sleeps { timeout } else { Some(Duration::ZERO) });
         self.woken |= self.sleeper.awake();
         self.now = Instant::now();
         result?;
@@ -42,10 +44,10 @@ impl UringDriver {
     /// Notes what the kernel has told, at most `max` times. Nothing is handed out by that.
     pub(super) fn note(&mut self, max: usize) {
         let mut completions = std::mem::take(&mut self.completions);
-        self.ring.completions(&mut completions, max);
+        self.rings.completions(&mut completions, max);
         for completion in completions.drain(..) {
             match Token::from_bits(completion.token) {
-                Token::Ignored => {}
+                Token::Ignored | Token::Installed(_) => {}
                 Token::Waker => self.waker_polled = completion.more, // `awake` tells
                 Token::Listener(name) => self.listeners.note(name, completion.more),
                 Token::Send(flight) => {
@@ -53,6 +55,16 @@ impl UringDriver {
                         self.enqueue(conn);
                     }
                 }
+                Token::Receive(receive) => {
+                    let Some((conn, full)) = self.receives.land(receive, completion.result()) else {
+                        continue;
+                    };
+                    if let Some(connection) = self.connections.get_mut(conn.into()) {
+                        connection.readable = full || connection.ending;
+                    }
+                    self.enqueue(conn);
+                }
+                Token::Freed(name) => self.rings.freed(name),
                 Token::Poll(name) => {
                     let Some(conn) = name.find(&self.connections) else { continue };
                     let Some(connection) = self.connections.get_mut(conn.into()) else { continue };
@@ -69,6 +81,9 @@ impl UringDriver {
                     let Some(connection) = self.connections.get_mut(conn.into()) else { continue };
                     connection.awaits_room = false;
                     connection.writable = true;
+                    connection.suspect = completion.result().map_or(true, |flags| {
+                        PollFlags::from_bits_retain(flags as u16).intersects(PollFlags::ERR | PollFlags::HUP)
+                    });
                     self.enqueue(conn);
                 }
             }
@@ -79,14 +94,14 @@ impl UringDriver {
     /// Hands the kernel what has gathered, and notes what became of it.
     pub(super) fn flush(&mut self) {
         // Should it fail, the next wait says so.
-        let _ = self.ring.submit();
+        let _ = self.rings.submit();
         self.note(usize::MAX);
     }
 
     /// Makes room in the submission queue, so that a broadcast to very many leaves in batches whose memory is
     /// released batch by batch.
     pub(super) fn relieve(&mut self) {
-        if self.ring.is_nearly_full() {
+        if self.rings.are_nearly_full() {
             self.flush();
         }
     }

@@ -130,6 +130,27 @@ fn uring_tight(_seed: u64) -> Pair<UringDriver> {
     Pair::new(|| UringDriver::with(&options, &uring_options).unwrap(), None, LARGE_BYTES)
 }
 
+/// Drivers on io_uring without descriptors for their connections, with several rings each.
+fn uring_direct(_seed: u64) -> Pair<UringDriver> {
+    let uring_options =
+        UringOptions { direct_from: Some(0), direct_slots_per_ring: 100, ..UringOptions::default() };
+    Pair::new(|| UringDriver::with(&Options::default(), &uring_options).unwrap(), None, LARGE_BYTES)
+}
+
+/// As [`uring_direct`], all of whose limits are met all the time.
+fn uring_direct_tight(_seed: u64) -> Pair<UringDriver> {
+    let options =
+        Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
+    let uring_options = UringOptions {
+        submission_entries: 4,
+        lone_sends_per_turn: 1,
+        direct_from: Some(0),
+        direct_slots_per_ring: 1,
+        direct_rings_max: 3,
+    };
+    Pair::new(|| UringDriver::with(&options, &uring_options).unwrap(), None, LARGE_BYTES)
+}
+
 /// A server on io_uring, and a client on epoll, between which connections move as well.
 fn uring_and_epoll(seed: u64) -> Pair<Mixed> {
     let mut nth = seed;
@@ -157,5 +178,7 @@ fn uring_seeds(seeds: u64) -> u64 {
 
 suite!(on_uring, crate::uring, crate::uring_seeds(1));
 suite!(on_tight_uring, crate::uring_tight, crate::uring_seeds(1));
+suite!(on_direct_uring, crate::uring_direct, crate::uring_seeds(1));
+suite!(on_tight_direct_uring, crate::uring_direct_tight, crate::uring_seeds(1));
 // The second seed exchanges them.
 suite!(on_uring_and_epoll, crate::uring_and_epoll, crate::uring_seeds(2));
