@@ -95,10 +95,10 @@ impl<D: Driver> Core<D> {
                         });
                     }
                     Stack::Http(http) => {
-                        if let Some(waiting) = &mut http.waiting {
-                            if waiting.answer(session, &mut self.hub, &mut self.frames, self.draining) {
-                                self.shared.metrics[self.facts.core].request_errors.add(1);
-                            }
+                        if let Some(waiting) = &mut http.waiting
+                            && waiting.answer(session, &mut self.hub, &mut self.frames, self.draining)
+                        {
+                            self.shared.metrics[self.facts.core].request_errors.add(1);
                         }
                     }
                     Stack::Closing { .. } => {}
