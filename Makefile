@@ -1,10 +1,43 @@
 # The two commands of this project: `make run` starts the demo, `make test` runs every test.
-.PHONY: run test
+.PHONY: run test setup lint rust-test sanitize fuzz-build client-test bench
+
+export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
 
 run:
 	cargo run --release --quiet --package stentor -- demo
 
-test:
+test: setup lint rust-test sanitize fuzz-build client-test
+
+# What the tests need and this machine lacks.
+setup:
+	scripts/setup-tests
+
+lint:
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test --workspace
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	cargo deny --log-level error check bans licenses sources
+
+# The data plane's tests over real sockets run on epoll, then on io_uring where the kernel allows it.
+rust-test:
+	cargo test --quiet --workspace
+	STENTOR_DRIVER=io_uring cargo test --quiet --package stentor-edge --tests
+
+# The island of unsafe code under AddressSanitizer, which needs a nightly compiler.
+sanitize:
+	@if cargo +nightly --version >/dev/null 2>&1; then \
+	  RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
+	    cargo +nightly test --quiet --package stentor-driver --target x86_64-unknown-linux-gnu; \
+	else echo "sanitize: skipped, there is no nightly compiler"; fi
+
+# The fuzz targets build, so that they can be run when they are wanted: see fuzz/README.md.
+fuzz-build:
+	CARGO_TARGET_DIR=target/fuzz cargo build --quiet --manifest-path fuzz/Cargo.toml
+
+# Real clients against the binary that was tested above.
+client-test:
+	cargo build --quiet --package stentor
+	cd tests/clients && npm test --silent
+
+# Our figures beside the bare loops' and the peers', in the same run: see docs/benchmarks.md.
+bench:
+	lab/bench

@@ -58,9 +58,9 @@ export async function serve(t, { args = [], config } = {}) {
   const http = /^ready (http:\/\/\S+)$/.exec(line)?.[1];
   if (!http) throw new Error(`not the line expected: ${line}`);
   const admin = () => {
-    const found = log.map((text) => /"(http:\/\/127\.0\.0\.1:\d+)"/.exec(text.match(/"admin":"[^"]*"/)?.[0] ?? '')).find(Boolean);
+    const found = log.map((text) => JSON.parse(text).admin).find(Boolean);
     if (!found) throw new Error(`the log names no admin address:\n${log.join('\n')}`);
-    return found[1];
+    return `http://${found}`;
   };
   return { http, ws: http.replace('http', 'ws'), get admin() { return admin(); }, child, closed, log };
 }

@@ -1,1 +1,38 @@
-//! The control plane: feeds, admin API, metrics.
+//! The control plane: feeds, admin API, metrics (DESIGN.md, "Two planes").
+//!
+//! One tokio runtime of ordinary crates. It sees the data plane only as a [`stentor_edge::DataPlane`], and is seen
+//! by it only as a [`stentor_edge::ControlPlane`]: the [`Signals`], which are made before either, so that
+//!
+//! ```text
+//! let signals = Signals::new();
+//! let edge = /* started with */ signals.clone() /* as its Arc<dyn ControlPlane> */;
+//! let control = Control::start(&runtime, options, edge, signals)?;
+//! ```
+//!
+//! - [`schedule`]: which key is fetched when, and what its subscribers are told; sans-I/O.
+//! - `upstream`: from a key to a URL to a document.
+//! - `feeds`: the task that joins both with the data plane.
+//! - `admin`: publish API, metrics, health, on their own port.
+//! - `json`: documents checked and compared.
+
+mod admin;
+mod client;
+mod control;
+mod error;
+mod feeds;
+mod json;
+mod metrics;
+mod options;
+mod process;
+pub mod schedule;
+mod signals;
+mod upstream;
+
+pub use client::{PublishError, publish_client};
+pub use control::Control;
+pub use error::Error;
+pub use json::DEPTH_MAX;
+pub use options::{
+    AdminOptions, Content, DURATION_MAX, FeedsOptions, Options, TOKEN_BYTES_MIN, UpstreamOptions,
+};
+pub use signals::Signals;

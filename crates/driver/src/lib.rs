@@ -16,7 +16,27 @@
 //! - After [`Event::Closed`], [`Driver::close`] or [`Driver::detach`] the id is dead: calls with it do
 //!   nothing, and no event names it. Ids are not reused while one is still known to the driver
 //!   (they carry a generation).
-//! - Within one turn each connection gets at most one [`Event::Received`], so that nobody starves.
+//! - Within one turn each connection gets at most one [`Event::Received`], so that nobody starves, and its
+//!   events come before those of timers: what has arrived in time is seen before its time-out.
+//! - A send that fails is [`Sending::InFlight`] until [`Event::Closed`] tells; what the peer sent before can
+//!   still arrive in between. A stream that is cut off (closed with something in flight) ends by a reset, so
+//!   that the peer doesn't take it for the whole.
+//! - A wake is never lost: one that comes before the wait makes it return at once. Nothing needs to be
+//!   announced; look into the mailboxes after each wait, then wait again.
+//!
+//! The drivers: [`EpollDriver`], and [`sim`] for tests. To add one: a module that implements [`Driver`], its
+//! [`Kind`] in `probe`, its kind of parcel in `parcel`, one line in `tests/suite/main.rs`.
+//!
+//! The process must ignore SIGPIPE (as Rust's runtime arranges), because `sendfile` raises it.
+//!
+//! **Unsafe** is in `mailbox` (the ring) and `epoll/socket` (two calls that no wrapper has). Both are run under
+//! Miri and the address sanitizer, as far as these know the system calls:
+//!
+//! ```text
+//! MIRIFLAGS=-Zmiri-disable-isolation RUSTFLAGS='--cfg rustix_use_libc' cargo +nightly miri test \
+//!     -p stentor-driver --lib -- mailbox slab wheel backlog waker::tests::a_wake
+//! RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p stentor-driver --target x86_64-unknown-linux-gnu
+//! ```
 
 mod backlog;
 mod buffer;
@@ -29,6 +49,7 @@ mod probe;
 mod random;
 pub mod sim;
 mod slab;
+mod uring;
 mod waker;
 mod wheel;
 
@@ -38,6 +59,7 @@ pub use frame::{FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter};
 pub use options::{ListenOptions, Options};
 pub use parcel::Parcel;
 pub use probe::{Kind, Probe, probe};
+pub use uring::{UringDriver, UringOptions};
 pub use waker::Waker;
 
 use std::io;
@@ -99,15 +121,26 @@ pub trait Driver {
     /// The time, as read when [`Driver::wait`] last returned (virtual in the simulation).
     fn now(&self) -> Instant;
 
-    /// Listens at `addr` and returns the address bound (port 0 picks one). TCP_NODELAY is set.
+    /// Listens at `addr` and returns the address bound (port 0 picks one). TCP_NODELAY is set. A driver may
+    /// listen at several addresses.
+    ///
+    /// # Errors
+    /// The kernel's: the address is taken, not ours, or not allowed.
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr>;
 
     /// Begins to connect to `remote`, from the address `source` where given (port chosen late, so that
-    /// it doesn't run out per address). `Connected` or `Closed` follows.
+    /// it doesn't run out per address). `Connected` or `Closed` follows. What is sent before is kept, and
+    /// leaves when it is established.
+    ///
+    /// # Errors
+    /// The kernel's, where it knows at once: out of descriptors or ports, no route, not our address.
     fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<ConnId>;
 
     /// Submits what is pending and waits until something happened or `timeout` has passed (`None`: for
     /// ever; zero: not at all). Due timers count as something.
+    ///
+    /// # Errors
+    /// None that a caller could mend: the kernel refuses to wait.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// The next event of this turn.
@@ -137,7 +170,8 @@ pub trait Driver {
 
     /// Ends `conn` in order: what is in flight is sent, then the write side is shut down, what arrives
     /// is discarded until the peer's end of file or until `linger` has passed, then it is closed and
-    /// `Closed { error: None }` follows. No other event of `conn` follows.
+    /// `Closed { error: None }` follows (with an error where the peer resets it). No other event of `conn`
+    /// follows, and for all other calls its id is dead.
     fn finish(&mut self, conn: ConnId, linger: Duration);
 
     /// Ends `conn` now; frames in flight are released as soon as the kernel lets go. No event follows.
@@ -147,13 +181,17 @@ pub trait Driver {
     /// (`assert!`); `None` for a dead id, or where bytes have been read that aren't handed out yet.
     fn detach(&mut self, conn: ConnId) -> Option<Parcel>;
 
-    /// Takes a connection over from another driver of the same kind.
+    /// Takes a connection over from another driver of the same kind; it stays paused if it was.
+    ///
+    /// # Errors
+    /// The kernel's (out of memory), or `InvalidInput` for another kind's; the connection is closed.
     fn attach(&mut self, parcel: Parcel) -> io::Result<ConnId>;
 
     /// How many connections this driver holds, those being finished included.
     fn connections(&self) -> usize;
 
-    /// Sets a timer: [`Event::Timer`] with `token` comes at `at` or up to 10 ms later, never before.
+    /// Sets a timer: [`Event::Timer`] with `token` comes at `at` or up to 10 ms later, never before, and
+    /// never in the turn in which it is set. Of two timers less than 8 ms apart either may come first.
     fn timer_set(&mut self, at: Instant, token: u64) -> TimerId;
 
     /// Cancels a timer; does nothing where it has fired.

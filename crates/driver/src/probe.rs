@@ -1,11 +1,13 @@
 //! Which driver this machine can have.
 
+use crate::UringDriver;
+
 /// The kinds of driver that talk to a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Edge-triggered epoll: [`crate::EpollDriver`]. Works on every Linux.
     Epoll,
-    /// io_uring.
+    /// io_uring: [`crate::UringDriver`]. Needs Linux 6.1, and a container that allows it.
     IoUring,
 }
 
@@ -21,5 +23,8 @@ pub struct Probe {
 /// Finds the best driver that works here. It tries rather than compares versions, as containers often forbid
 /// what the kernel could do.
 pub fn probe() -> Probe {
-    Probe { kind: Kind::Epoll, fallback_reason: Some("this build has no io_uring driver".to_owned()) }
+    match UringDriver::check() {
+        Ok(()) => Probe { kind: Kind::IoUring, fallback_reason: None },
+        Err(reason) => Probe { kind: Kind::Epoll, fallback_reason: Some(reason) },
+    }
 }

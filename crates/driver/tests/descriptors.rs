@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use stentor_driver::{
-    Driver, EpollDriver, Event, FILE_FRAME_BYTES_MIN, Frame, ListenOptions, Meter, Options,
+    Driver, EpollDriver, Event, FILE_FRAME_BYTES_MIN, Frame, ListenOptions, Meter, Options, UringDriver,
 };
 
 /// Turns until `events` have come or `limit` has passed.
@@ -59,4 +59,7 @@ fn recovers<D: Driver>(mut driver: D) {
 #[test]
 fn a_driver_recovers_from_having_no_descriptors() {
     recovers(EpollDriver::new(&Options::default()).unwrap());
+    if stentor_driver::probe().fallback_reason.is_none() {
+        recovers(UringDriver::new(&Options::default()).unwrap());
+    }
 }

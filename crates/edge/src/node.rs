@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use stentor_driver::mailbox;
-use stentor_driver::{Driver, EpollDriver, ListenOptions, Waker};
+use stentor_driver::{Driver, EpollDriver, Kind, ListenOptions, UringDriver, Waker};
 use stentor_hub::{CORES_MAX, CoreId, Room};
 
 /// Makes the application of a core.
@@ -158,19 +158,24 @@ impl Node {
             *word = getrandom::u64().map_err(|error| StartError::Io(io::Error::other(error)))?;
         }
         let probe = stentor_driver::probe();
-        if choice == DriverChoice::IoUring {
-            let why = probe.fallback_reason.unwrap_or_default();
-            return Err(StartError::Driver(format!("--driver io_uring: io_uring doesn't work here: {why}")));
+        if choice == DriverChoice::IoUring
+            && let Some(why) = probe.fallback_reason
+        {
+            return Err(StartError::Driver(format!(
+                "--driver io_uring: io_uring doesn't work here: {why}; leave the choice to --driver auto, or take \
+                 --driver epoll"
+            )));
         }
-        let fallback_reason = (choice == DriverChoice::Auto).then_some(probe.fallback_reason).flatten();
         let shared = Arc::new(Shared::new(options, cores, seed, control));
-        Self::run(
-            shared,
-            app,
-            || EpollDriver::new(&stentor_driver::Options::default()),
-            "epoll",
-            fallback_reason,
-        )
+        let driver_options = stentor_driver::Options::default();
+        if choice != DriverChoice::Epoll && probe.kind == Kind::IoUring {
+            let make = move || UringDriver::new(&driver_options);
+            Self::run(shared, app, make, "io_uring", None)
+        } else {
+            let fallback_reason = (choice == DriverChoice::Auto).then_some(probe.fallback_reason).flatten();
+            let make = move || EpollDriver::new(&driver_options);
+            Self::run(shared, app, make, "epoll", fallback_reason)
+        }
     }
 
     fn run<D: Driver + 'static>(

@@ -256,7 +256,7 @@ fn moves(mailbox_messages_max: usize, moves_min: u64) {
     for key in &keys {
         check(http, key);
     }
-    assert_eq!(server.metric("connections"), 6);
+    server.until_metric("connections", |connections| connections == 6);
     drop(clients);
     for key in &keys {
         server.wait_wanted(key, false);

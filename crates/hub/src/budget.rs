@@ -1,9 +1,10 @@
-//! Budgets: bytes that live once, however many sessions are owed them.
+//! Budgets: bytes that live once, however many sessions are owed them, and what became of deliveries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts distinct live bytes of a process: each publication's body once, for as long as anybody holds it.
+/// Counts distinct live bytes of a process: each publication once, for as long as anybody holds it. Frames
+/// are counted by whoever makes them.
 #[derive(Clone, Debug, Default)]
 pub struct LiveBytes(Arc<AtomicUsize>);
 

@@ -1,6 +1,6 @@
 //! What shards tell each other. First in, first out between each two of them, nothing lost.
 
-use crate::publication::{Data, Position, Publication};
+use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::session::SessionId;
 use crate::topic::{Room, Topic};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub type CoreId = usize;
 /// How many cores there may be in a process.
 pub const CORES_MAX: usize = 256;
 
-/// A set of cores.
+/// A set of cores: 32 bytes in each topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CoreSet([u64; CORES_MAX / 64]);
 
@@ -25,12 +25,20 @@ impl CoreSet {
         }
     }
 
-    pub(crate) fn contains(&self, core: CoreId) -> bool {
-        self.0[core / 64] & (1 << (core % 64)) != 0
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == [0; CORES_MAX / 64]
+    }
+
+    /// The cores in it, lowest first.
+    pub(crate) fn iter(self) -> impl Iterator<Item = CoreId> {
+        (0..self.0.len()).flat_map(move |word| {
+            let mut bits = self.0[word];
+            std::iter::from_fn(move || {
+                let bit = bits.trailing_zeros() as usize;
+                bits &= bits.wrapping_sub(1);
+                (bit < 64).then_some(word * 64 + bit)
+            })
+        })
     }
 }
 
@@ -52,7 +60,8 @@ pub enum Dispatch<F> {
         /// What the client has.
         since: Option<Position>,
     },
-    /// From the home core: publications from here on reach the sender of `Join`.
+    /// From the home core: publications from here on reach the sender of `Join`. Answers come in the order
+    /// of the questions.
     Joined {
         /// Of what.
         topic: Topic,
@@ -62,6 +71,14 @@ pub enum Dispatch<F> {
         replay: Option<Vec<Arc<Publication<F>>>>,
         /// The newest snapshot and, where the feed isn't live, its state, for members to come.
         current: Current<F>,
+    },
+    /// The sender knows too many topics already to take this one in. Answers a `Join` (with its session), or
+    /// an `Interest`: then the receiver's members would miss what the sender's core publishes.
+    Refused {
+        /// Which topic.
+        topic: Topic,
+        /// Who asked, if it was a `Join`.
+        session: Option<SessionId>,
     },
     /// To the home core: the sender has no members left.
     Leave {
@@ -103,8 +120,41 @@ pub struct Emit {
 pub struct Current<F> {
     /// The newest document.
     pub(crate) snapshot: Option<Arc<Publication<F>>>,
-    /// The newest change of state since, if the feed isn't live.
+    /// The newest change of state since, where it leads away from the document's own (or, without a
+    /// document, from live).
     pub(crate) state: Option<Arc<Publication<F>>>,
+}
+
+impl<F> Current<F> {
+    /// The feed goes on with `publication`. The home core and those that follow it do the same.
+    pub(crate) fn apply(&mut self, publication: &Arc<Publication<F>>) {
+        match publication.body() {
+            Body::Snapshot { .. } => *self = Self { snapshot: Some(publication.clone()), state: None },
+            Body::State { state: FeedState::Lost, .. } => {
+                *self = Self { snapshot: None, state: Some(publication.clone()) };
+            }
+            Body::State { state, .. } => {
+                self.state = None;
+                if self.feed_state() != *state {
+                    self.state = Some(publication.clone());
+                }
+            }
+            Body::Message { .. } => {}
+        }
+    }
+
+    /// How the feed is doing, as far as clients have been told.
+    pub(crate) fn feed_state(&self) -> FeedState {
+        match [&self.state, &self.snapshot].into_iter().flatten().next().map(|p| p.body()) {
+            Some(Body::State { state, .. } | Body::Snapshot { state, .. }) => *state,
+            _ => FeedState::Live,
+        }
+    }
+
+    /// Whether nothing is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.snapshot.is_none() && self.state.is_none()
+    }
 }
 
 impl<F> Default for Current<F> {
@@ -116,5 +166,24 @@ impl<F> Default for Current<F> {
 impl<F> Clone for Current<F> {
     fn clone(&self) -> Self {
         Self { snapshot: self.snapshot.clone(), state: self.state.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_cores_is_what_was_put_in() {
+        let mut set = CoreSet::default();
+        for core in [255, 0, 63, 64, 128] {
+            set.set(core, true);
+        }
+        set.set(64, false);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 63, 128, 255]);
+        for core in [0, 63, 128, 255] {
+            set.set(core, false);
+        }
+        assert!(set.is_empty() && set.iter().next().is_none());
     }
 }

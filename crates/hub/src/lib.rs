@@ -3,16 +3,27 @@
 //! A [`Hub`] is one core's shard. It takes what happens through `handle_*` and hands out what follows
 //! through `poll_*` and [`Hub::take`]. It knows no client protocol: an [`Encoder`] makes frames, and a
 //! format is a number. It has no clock, no thread, no socket and no random source of its own.
+//!
+//! Where to look: `shard` is the face; `follow` how cores agree on who gets what; `spread` what becomes of a
+//! publication; `feed` what the control plane says and hears; `topics` and `session` the two tables; `owe`,
+//! `outbox` and `shelf` what sessions are owed, the hot path; `history` and `budget` what is bounded how.
+//! `tests/model` holds all of it against a shadow.
 
 mod budget;
 mod disconnect;
 mod dispatch;
+mod feed;
+mod follow;
 mod history;
 mod outbox;
+mod owe;
 mod publication;
 mod session;
 mod shard;
+mod shelf;
+mod spread;
 mod topic;
+mod topics;
 
 pub use budget::{Charge, Counters, LiveBytes};
 pub use disconnect::Disconnect;
@@ -20,5 +31,6 @@ pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};
 pub use history::HistoryLimits;
 pub use publication::{Body, Data, Document, Epoch, FORMATS_MAX, FeedState, FormatId, Position, Publication};
 pub use session::{Encoder, Policy, SessionId};
-pub use shard::{Hub, Notice, Options, SubscribeError, core_of};
+pub use shard::{Hub, Notice, Options, SubscribeError};
 pub use topic::{KEY_BYTES_MAX, Key, KeyError, ROOM_BYTES_MAX, Room, RoomError, Topic};
+pub use topics::core_of;

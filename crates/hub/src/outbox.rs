@@ -1,97 +1,174 @@
-//! What one session is owed: references in order, with holes where something was taken back.
+//! What one session is owed: names of publications in order, with holes where the oldest were dropped.
 //!
-//! The first reference lies in the outbox itself, so that a session that keeps up never allocates: it is
-//! owed one thing at a time. Each slot has a ticket, by which the newest version of a document replaces
-//! an older one in place, in constant time.
+//! The first entry lies in the outbox itself, so that a session that keeps up never allocates: it is owed
+//! one thing at a time. An entry is either a publication, or the place of a `Latest` subscription, whose
+//! newest document is kept with the subscription: replacing it doesn't touch the outbox, and there is at
+//! most one place per subscription, so nothing grows while a session stalls.
+//!
+//! **Invariants.** `first` is empty only where everything is. There are never more holes than half of the
+//! entries (and 16), so a session that stalls for ever keeps its memory bounded under `DropOldest` too.
 
+use crate::shelf::Shelved;
 use std::collections::VecDeque;
 
-/// Names a slot of an outbox for as long as it hasn't been taken. Wraps around.
+const HOLE: u32 = u32::MAX;
+
+/// Holes that may stay whatever the length, so that short queues aren't swept all the time.
+const HOLES_MIN: usize = 16;
+
+/// One thing that waits: 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u32);
-
-/// A queue whose first slot needs no allocation. Holes are `None`.
-pub(crate) struct Outbox<T> {
-    first: Option<T>,
-    // Slots after the first; `None` where they were never needed. Boxed: 8 bytes for an idle session
-    // instead of 32.
-    #[expect(clippy::box_collection, reason = "8 bytes instead of 32 in every idle session")]
-    rest: Option<Box<VecDeque<Option<T>>>>,
-    // Slots, the holes included: `first` counts while `slots > 0`.
-    slots: u32,
-    // The ticket of `first`.
-    front: u32,
+pub(crate) struct Entry {
+    /// Which slot of the session it is for.
+    pub(crate) subscription: u32,
+    /// What, or [`Shelved::NONE`] for the place of a `Latest` subscription.
+    pub(crate) shelved: Shelved,
+    /// Bytes of the frame; 0 for a place.
+    pub(crate) bytes: u32,
 }
 
-impl<T> Default for Outbox<T> {
+impl Entry {
+    const HOLE: Self = Self { subscription: HOLE, shelved: Shelved::NONE, bytes: 0 };
+
+    /// The place of a `Latest` subscription.
+    pub(crate) fn place(subscription: u32) -> Self {
+        Self { subscription, shelved: Shelved::NONE, bytes: 0 }
+    }
+
+    pub(crate) fn is_place(self) -> bool {
+        self.shelved.is_none()
+    }
+
+    fn is_hole(self) -> bool {
+        self.subscription == HOLE
+    }
+}
+
+pub(crate) struct Outbox {
+    first: Entry,
+    // 8 bytes in an idle session; `None` where there is nothing after the first.
+    rest: Option<Box<Rest>>,
+}
+
+#[derive(Default)]
+struct Rest {
+    entries: VecDeque<Entry>,
+    holes: usize,
+    // So many entries from the front are known not to be droppable: each is looked at once.
+    kept: usize,
+}
+
+impl Default for Outbox {
     fn default() -> Self {
-        Self { first: None, rest: None, slots: 0, front: 0 }
+        Self { first: Entry::HOLE, rest: None }
     }
 }
 
-impl<T> Outbox<T> {
-    /// Whether there is no slot; an outbox of nothing but holes has some until they are popped.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.slots == 0
+impl Outbox {
+    pub(crate) fn front(&self) -> Option<Entry> {
+        (!self.first.is_hole()).then_some(self.first)
     }
 
-    pub(crate) fn push(&mut self, item: T) -> Ticket {
-        let ticket = Ticket(self.front.wrapping_add(self.slots));
-        if self.slots == 0 {
-            self.first = Some(item);
+    pub(crate) fn push(&mut self, entry: Entry) {
+        if self.first.is_hole() {
+            self.first = entry;
         } else {
-            self.rest.get_or_insert_default().push_back(Some(item));
-        }
-        self.slots += 1;
-        ticket
-    }
-
-    /// The slot of a ticket, if it hasn't been popped.
-    pub(crate) fn slot(&mut self, ticket: Ticket) -> Option<&mut Option<T>> {
-        match ticket.0.wrapping_sub(self.front) {
-            n if n >= self.slots => None,
-            0 => Some(&mut self.first),
-            n => self.rest.as_mut()?.get_mut(n as usize - 1),
+            self.rest.get_or_insert_default().entries.push_back(entry);
         }
     }
 
-    pub(crate) fn peek(&mut self) -> Option<&T> {
-        self.skip_holes();
-        self.first.as_ref()
-    }
-
-    pub(crate) fn pop(&mut self) -> Option<T> {
-        self.skip_holes();
-        let item = self.first.take();
-        if item.is_some() {
-            self.advance();
+    /// Takes the front away.
+    pub(crate) fn pop(&mut self) {
+        self.first = Entry::HOLE;
+        let Some(rest) = &mut self.rest else { return };
+        while let Some(entry) = rest.entries.pop_front() {
+            rest.kept = rest.kept.saturating_sub(1);
+            if !entry.is_hole() {
+                self.first = entry;
+                break;
+            }
+            rest.holes -= 1;
         }
-        item
-    }
-
-    /// All that is in it, oldest first, with tickets.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, &T)> {
-        let rest = self.rest.iter().flat_map(|r| r.iter());
-        let slots = std::iter::once(&self.first).chain(rest).take(self.slots as usize);
-        slots.enumerate().filter_map(|(n, slot)| {
-            slot.as_ref().map(|item| (Ticket(self.front.wrapping_add(n as u32)), item))
-        })
-    }
-
-    fn skip_holes(&mut self) {
-        while self.slots > 0 && self.first.is_none() {
-            self.advance();
-        }
-    }
-
-    fn advance(&mut self) {
-        self.slots -= 1;
-        self.front = self.front.wrapping_add(1);
-        self.first = self.rest.as_mut().and_then(|rest| rest.pop_front()).flatten();
-        if self.slots <= 1 {
-            // Kept up again: give the memory back, an idle session owns none.
+        if rest.entries.is_empty() {
             self.rest = None;
         }
+    }
+
+    /// Takes the oldest publication out whose subscription may be dropped from.
+    pub(crate) fn drop_oldest(&mut self, droppable: impl Fn(u32) -> bool) -> Option<Entry> {
+        let droppable = |entry: Entry| !entry.is_hole() && !entry.is_place() && droppable(entry.subscription);
+        if droppable(self.first) {
+            let dropped = self.first;
+            self.pop();
+            return Some(dropped);
+        }
+        let rest = self.rest.as_mut()?;
+        let found = rest.entries.range(rest.kept..).position(|entry| droppable(*entry));
+        let Some(found) = found else {
+            rest.kept = rest.entries.len();
+            return None;
+        };
+        rest.kept += found;
+        let dropped = std::mem::replace(&mut rest.entries[rest.kept], Entry::HOLE);
+        rest.kept += 1;
+        rest.holes += 1;
+        if rest.holes > HOLES_MIN && rest.holes * 2 > rest.entries.len() {
+            rest.sweep(|entry| !entry.is_hole());
+            rest.holes = 0;
+            if rest.entries.is_empty() {
+                self.rest = None;
+            }
+        }
+        Some(dropped)
+    }
+
+    /// Some subscription may be dropped from that couldn't be before.
+    pub(crate) fn policy_changed(&mut self) {
+        if let Some(rest) = &mut self.rest {
+            rest.kept = 0;
+        }
+    }
+
+    /// Takes out all that waits for a subscription, oldest first, its place included.
+    pub(crate) fn take_out(&mut self, subscription: u32, mut each: impl FnMut(Entry)) {
+        if self.first.subscription == subscription {
+            each(self.first);
+            self.first = Entry::HOLE;
+        }
+        if let Some(rest) = &mut self.rest {
+            rest.sweep(|entry| {
+                if entry.subscription == subscription {
+                    each(entry);
+                }
+                entry.subscription != subscription && !entry.is_hole()
+            });
+            rest.holes = 0;
+        }
+        if self.first.is_hole() {
+            self.pop();
+        }
+        if self.rest.as_ref().is_some_and(|rest| rest.entries.is_empty()) {
+            self.rest = None;
+        }
+    }
+
+    /// All that waits, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Entry> {
+        let rest = self.rest.iter().flat_map(|rest| rest.entries.iter());
+        std::iter::once(&self.first).chain(rest).copied().filter(|entry| !entry.is_hole())
+    }
+}
+
+impl Rest {
+    fn sweep(&mut self, mut keep: impl FnMut(Entry) -> bool) {
+        let (mut at, mut kept) = (0, 0);
+        self.entries.retain(|entry| {
+            let keep = keep(*entry);
+            kept += usize::from(keep && at < self.kept);
+            at += 1;
+            keep
+        });
+        self.kept = kept;
     }
 }
 
@@ -99,43 +176,96 @@ impl<T> Outbox<T> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn first_in_first_out_with_holes_and_replacement() {
-        let mut outbox = Outbox::default();
-        let tickets: Vec<Ticket> = (0..5).map(|n| outbox.push(n)).collect();
-        *outbox.slot(tickets[0]).unwrap() = None;
-        *outbox.slot(tickets[2]).unwrap() = Some(20);
-        *outbox.slot(tickets[3]).unwrap() = None;
-        assert_eq!(outbox.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [1, 20, 4]);
-        assert_eq!(outbox.peek(), Some(&1));
-        assert_eq!(outbox.pop(), Some(1));
-        assert!(outbox.slot(tickets[1]).is_none());
-        assert_eq!(outbox.pop(), Some(20));
-        assert_eq!(outbox.pop(), Some(4));
-        assert_eq!(outbox.pop(), None);
-        assert!(outbox.is_empty() && outbox.rest.is_none());
+    fn entry(subscription: u32, bytes: u32) -> Entry {
+        // What is on the shelf doesn't matter here, only that it isn't a place.
+        Entry { subscription, shelved: Shelved::for_test(bytes), bytes }
+    }
+
+    fn waiting(outbox: &Outbox) -> Vec<(u32, u32)> {
+        outbox.iter().map(|e| (e.subscription, e.bytes)).collect()
+    }
+
+    fn slots(outbox: &Outbox) -> usize {
+        outbox.rest.as_ref().map_or(0, |rest| rest.entries.len())
     }
 
     #[test]
-    fn tickets_wrap_around() {
-        let mut outbox = Outbox { front: u32::MAX, ..Outbox::default() };
-        let a = outbox.push('a');
-        let b = outbox.push('b');
-        assert_eq!(outbox.slot(a), Some(&mut Some('a')));
-        assert_eq!(outbox.slot(b), Some(&mut Some('b')));
-        outbox.pop();
-        assert_eq!(outbox.slot(a), None);
-        assert_eq!(outbox.slot(b), Some(&mut Some('b')));
-    }
-
-    #[test]
-    fn only_holes_is_popped_as_nothing() {
+    fn first_in_first_out_without_memory_when_empty() {
         let mut outbox = Outbox::default();
-        let tickets: Vec<Ticket> = (0..3).map(|n| outbox.push(n)).collect();
-        for ticket in tickets {
-            *outbox.slot(ticket).unwrap() = None;
+        for n in 1..=5 {
+            outbox.push(entry(0, n));
         }
-        assert_eq!(outbox.pop(), None);
-        assert!(outbox.is_empty());
+        for n in 1..=5 {
+            assert_eq!(outbox.front(), Some(entry(0, n)));
+            outbox.pop();
+        }
+        assert_eq!(outbox.front(), None);
+        outbox.pop();
+        assert!(outbox.rest.is_none());
+    }
+
+    #[test]
+    fn the_oldest_droppable_goes_first() {
+        let mut outbox = Outbox::default();
+        outbox.push(Entry::place(7));
+        for n in 1..=4 {
+            outbox.push(entry(n % 2, n));
+        }
+        assert_eq!(outbox.drop_oldest(|s| s == 0), Some(entry(0, 2)));
+        assert_eq!(outbox.drop_oldest(|s| s == 0), Some(entry(0, 4)));
+        assert_eq!(outbox.drop_oldest(|s| s == 0), None);
+        assert_eq!(waiting(&outbox), [(7, 0), (1, 1), (1, 3)]);
+        assert_eq!(outbox.drop_oldest(|_| true), None, "each entry is looked at once");
+        outbox.policy_changed();
+        assert_eq!(outbox.drop_oldest(|_| true), Some(entry(1, 1)));
+        outbox.push(entry(0, 6));
+        assert_eq!(outbox.drop_oldest(|s| s == 0), Some(entry(0, 6)));
+        outbox.pop();
+        assert_eq!(waiting(&outbox), [(1, 3)]);
+    }
+
+    #[test]
+    fn dropping_the_first_moves_the_next_up() {
+        let mut outbox = Outbox::default();
+        outbox.push(entry(0, 1));
+        outbox.push(entry(0, 2));
+        assert_eq!(outbox.drop_oldest(|_| true), Some(entry(0, 1)));
+        assert_eq!(outbox.front(), Some(entry(0, 2)));
+        assert_eq!(outbox.drop_oldest(|_| true), Some(entry(0, 2)));
+        assert_eq!(outbox.front(), None);
+    }
+
+    #[test]
+    fn a_stalled_session_that_drops_the_oldest_doesnt_grow() {
+        let mut outbox = Outbox::default();
+        for n in 0..3 {
+            outbox.push(entry(1, n));
+        }
+        for n in 0..10_000 {
+            outbox.push(entry(0, n));
+            if n >= 50 {
+                assert_eq!(outbox.drop_oldest(|s| s == 0), Some(entry(0, n - 50)));
+            }
+            assert!(slots(&outbox) <= 2 * 53 + HOLES_MIN, "{} after {n}", slots(&outbox));
+        }
+        assert_eq!(waiting(&outbox).len(), 53);
+    }
+
+    #[test]
+    fn taking_a_subscription_out_leaves_the_others() {
+        let mut outbox = Outbox::default();
+        outbox.push(entry(0, 1));
+        outbox.push(Entry::place(1));
+        for n in 2..=6 {
+            outbox.push(entry(n % 2, n));
+        }
+        assert_eq!(outbox.drop_oldest(|s| s == 1), Some(entry(1, 3)));
+        let mut out = Vec::new();
+        outbox.take_out(0, |e| out.push(e.bytes));
+        assert_eq!(out, [1, 2, 4, 6]);
+        assert_eq!(waiting(&outbox), [(1, 0), (1, 5)]);
+        outbox.take_out(1, |_| {});
+        assert!(outbox.front().is_none() && outbox.rest.is_none());
+        outbox.take_out(HOLE - 1, |_| unreachable!());
     }
 }

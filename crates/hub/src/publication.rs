@@ -142,15 +142,29 @@ impl Body {
 /// Something sent to a topic, shared by reference by everybody who is owed it. `F` is an encoded frame.
 pub struct Publication<F> {
     body: Body,
-    encodings: [OnceLock<Option<F>>; FORMATS_MAX],
+    encodings: Encoding<F>,
     _charge: Charge,
 }
 
+/// A list of encodings that only grows: memory for those that are used, and no lock held while one is made.
+struct Encoding<F> {
+    format: OnceLock<FormatId>,
+    frame: OnceLock<Option<F>>,
+    next: OnceLock<Box<Encoding<F>>>,
+}
+
+impl<F> Encoding<F> {
+    const fn new() -> Self {
+        Self { format: OnceLock::new(), frame: OnceLock::new(), next: OnceLock::new() }
+    }
+}
+
 impl<F> Publication<F> {
-    /// Wraps what is to be said; nothing is encoded yet. The body's bytes count in `live`.
+    /// Wraps what is to be said; nothing is encoded yet. The body's bytes, and what it takes to keep them,
+    /// count in `live`.
     pub fn new(body: Body, live: &LiveBytes) -> Arc<Self> {
-        let charge = live.charge(body.len());
-        Arc::new(Self { body, encodings: [const { OnceLock::new() }; FORMATS_MAX], _charge: charge })
+        let charge = live.charge(size_of::<Self>() + body.len());
+        Arc::new(Self { body, encodings: Encoding::new(), _charge: charge })
     }
 
     /// What it says.
@@ -164,6 +178,63 @@ impl<F> Publication<F> {
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`].
     pub fn encoded(&self, format: FormatId, encode: impl FnOnce(&Body) -> Option<F>) -> Option<&F> {
-        self.encodings[usize::from(format.0)].get_or_init(|| encode(&self.body)).as_ref()
+        assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
+        let mut encoding = &self.encodings;
+        while *encoding.format.get_or_init(|| format) != format {
+            encoding = encoding.next.get_or_init(|| Box::new(Encoding::new()));
+        }
+        encoding.frame.get_or_init(|| encode(&self.body)).as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn publication(live: &LiveBytes) -> Arc<Publication<Vec<u8>>> {
+        let data = Data::Text(Bytes::from_static(b"hello"));
+        let room = Room::plain("r").unwrap();
+        Publication::new(Body::Message { room, event: None, data, position: None }, live)
+    }
+
+    #[test]
+    fn each_encoding_is_made_once_whoever_races() {
+        let live = LiveBytes::default();
+        let publication = publication(&live);
+        let made: [AtomicUsize; FORMATS_MAX] = Default::default();
+        let start = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (publication, made, start) = (&publication, &made, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for n in 0..FORMATS_MAX {
+                        // Each thread in another order.
+                        let format = (n * [1, 3, 5, 7][thread] + thread) % FORMATS_MAX;
+                        let frame = publication.encoded(FormatId(format as u8), |body| {
+                            made[format].fetch_add(1, Ordering::Relaxed);
+                            (format != 3).then(|| vec![format as u8; body.len()])
+                        });
+                        assert_eq!(frame, (format != 3).then(|| vec![format as u8; 5]).as_ref());
+                    }
+                });
+            }
+        });
+        assert!(made.iter().all(|made| made.load(Ordering::Relaxed) == 1));
+    }
+
+    #[test]
+    fn live_bytes_are_back_when_the_last_reference_is_gone() {
+        let live = LiveBytes::default();
+        let one = publication(&live);
+        let two = one.clone();
+        let bytes = live.bytes();
+        assert!(bytes > 5);
+        drop(one);
+        assert_eq!(live.bytes(), bytes);
+        drop(two);
+        assert_eq!(live.bytes(), 0);
     }
 }

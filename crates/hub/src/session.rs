@@ -1,24 +1,23 @@
-//! Sessions of one shard, what each is owed, and the policies by which it stays inside its budget.
+//! Sessions of one shard and what they are subscribed to. What they are owed, and how it leaves, is in
+//! [`crate::owe`].
 //!
-//! **Invariants.** A session's outbox and what is in flight hold references, never copies. With policy
-//! `Latest` there is at most one reference per subscription waiting, so that no byte limit is needed; the
-//! bytes of all other references, in flight included, stay within `outbox_bytes_max`, but for one that is
-//! larger by itself and alone. The [`Counters`] add up after every call.
+//! **Invariants.** A subscription's slot belongs to one topic until nothing waits in it any more: then only
+//! it is given to another one, so that what waits is always judged by its own policy. Slots in use, those
+//! that only wait to be emptied included, are at most `subscriptions_max`.
 
 use crate::budget::Counters;
 use crate::disconnect::Disconnect;
-use crate::dispatch::Emit;
-use crate::outbox::{Outbox, Ticket};
-use crate::publication::{Body, FormatId, Publication};
+use crate::outbox::{Entry, Outbox};
+use crate::publication::{Body, FORMATS_MAX, FormatId};
+use crate::shelf::{Shelf, Shelved};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// Names a session of one shard. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId {
-    index: u32,
-    generation: u32,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
 }
 
 /// What becomes of publications to a subscription whose session can't keep up.
@@ -26,10 +25,11 @@ pub struct SessionId {
 pub enum Policy {
     /// Only the newest waits; older ones that weren't sent are left out. For documents.
     Latest,
-    /// Everything waits; over `outbox_bytes_max` the session ends with [`Disconnect::SlowConsumer`].
+    /// Everything waits. Over `outbox_bytes_max`, and with nothing waiting that may be dropped, the session
+    /// ends with [`Disconnect::SlowConsumer`].
     #[default]
     Queue,
-    /// Everything waits; over `outbox_bytes_max` the oldest of such subscriptions are left out.
+    /// Everything waits. Over `outbox_bytes_max` the oldest of such subscriptions are left out.
     DropOldest,
 }
 
@@ -43,56 +43,78 @@ pub trait Encoder {
 
     /// Bytes of a frame.
     fn len(frame: &Self::Frame) -> usize;
+
+    /// A handle of the frame for one core: [`Hub::take`](crate::Hub::take) lends it, to be cloned once per
+    /// delivery. Where all cores clone the same handle they fight for the cache line that counts its
+    /// clones; a type with a count per core avoids that here.
+    fn per_core(frame: &Self::Frame) -> Self::Frame {
+        frame.clone()
+    }
 }
 
+/// The topic of a slot that has none.
 pub(crate) const NO_TOPIC: u32 = u32::MAX;
 
-/// One topic of one session. The slot `(session, index)` is known to the topic's member list.
+/// A place in a topic's member list: whose subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) session: u32,
+    pub(crate) subscription: u32,
+}
+
+/// One topic of one session: a slot that the topic's member list names.
 #[derive(Clone, Copy)]
 pub(crate) struct Subscription {
-    /// Which topic of this shard; [`NO_TOPIC`] for a free slot.
+    /// Which topic of this shard, or [`NO_TOPIC`].
     pub(crate) topic: u32,
-    /// Place in the topic's member list; meaningless while pending.
+    /// Place in the topic's member list; while pending, which of the core's questions is this one's.
     pub(crate) member: u32,
+    /// What waits of a `Latest` subscription: a document or message, and a change of state after it.
+    pub(crate) newest: Shelved,
+    pub(crate) state: Shelved,
+    /// How many publications wait for it.
+    pub(crate) waiting: u32,
     pub(crate) policy: Policy,
     /// Waiting for the home core's answer.
     pub(crate) pending: bool,
-    /// What waits of a `Latest` subscription: a document, and a change of state after it.
-    document: Option<Ticket>,
-    state: Option<Ticket>,
 }
 
-pub(crate) struct Item<F> {
-    publication: Arc<Publication<F>>,
-    bytes: u32,
-    subscription: u32,
-    /// Whether its bytes count in `queue_bytes` (the policy may change while it waits).
-    counted: bool,
+impl Subscription {
+    fn is_free(&self) -> bool {
+        self.topic == NO_TOPIC && self.waiting == 0
+    }
 }
 
-pub(crate) struct Session<F> {
-    generation: u32,
-    alive: bool,
-    listed: bool,
-    doomed: bool,
-    format: FormatId,
-    tag: u64,
-    outbox: Outbox<Item<F>>,
+/// What is kept of a session. 2,000 of them have to stay in the cache during a fan-out: a test holds it
+/// below 128 bytes.
+pub(crate) struct Session {
+    pub(crate) generation: u32,
+    pub(crate) alive: bool,
+    /// Whether it is in `ready`.
+    pub(crate) listed: bool,
+    pub(crate) doomed: bool,
+    pub(crate) format: FormatId,
+    pub(crate) tag: u64,
+    pub(crate) outbox: Outbox,
+    /// Publications that wait.
+    pub(crate) waiting: u32,
+    /// Publications in flight, and their bytes.
+    pub(crate) in_flight: u32,
+    pub(crate) in_flight_bytes: u32,
     /// Bytes waiting or in flight under `Queue` and `DropOldest`, and the part of them in flight.
-    queue_bytes: usize,
-    queue_bytes_in_flight: usize,
-    in_flight: u32,
+    pub(crate) queue_bytes: u32,
+    pub(crate) queue_bytes_in_flight: u32,
     pub(crate) subscriptions: SmallVec<[Subscription; 1]>,
 }
 
-/// All sessions of a shard.
+/// All sessions of a shard. Slots are reused, so its memory follows the most that ever lived at once.
 pub(crate) struct Sessions<E: Encoder> {
-    encoder: E,
-    outbox_bytes_max: usize,
-    slots: Vec<Session<E::Frame>>,
+    pub(crate) shelf: Shelf<E>,
+    pub(crate) outbox_bytes_max: u32,
+    pub(crate) slots: Vec<Session>,
     free: Vec<u32>,
-    ready: VecDeque<SessionId>,
-    doomed: VecDeque<(SessionId, Disconnect)>,
+    pub(crate) ready: VecDeque<SessionId>,
+    pub(crate) doomed: VecDeque<(SessionId, Disconnect)>,
     pub(crate) counters: Counters,
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
@@ -101,8 +123,8 @@ pub(crate) struct Sessions<E: Encoder> {
 impl<E: Encoder> Sessions<E> {
     pub(crate) fn new(encoder: E, outbox_bytes_max: usize) -> Self {
         Self {
-            encoder,
-            outbox_bytes_max,
+            shelf: Shelf::new(encoder),
+            outbox_bytes_max: u32::try_from(outbox_bytes_max).unwrap_or(u32::MAX),
             slots: Vec::new(),
             free: Vec::new(),
             ready: VecDeque::new(),
@@ -117,6 +139,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     pub(crate) fn open(&mut self, format: FormatId, tag: u64) -> SessionId {
+        assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let fresh = |generation| Session {
             generation,
             alive: true,
@@ -125,9 +148,11 @@ impl<E: Encoder> Sessions<E> {
             format,
             tag,
             outbox: Outbox::default(),
+            waiting: 0,
+            in_flight: 0,
+            in_flight_bytes: 0,
             queue_bytes: 0,
             queue_bytes_in_flight: 0,
-            in_flight: 0,
             subscriptions: SmallVec::new(),
         };
         if let Some(index) = self.free.pop() {
@@ -142,49 +167,77 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    pub(crate) fn alive(&self, id: SessionId) -> Option<&Session<E::Frame>> {
-        self.slots.get(id.index as usize).filter(|s| s.alive && s.generation == id.generation)
-    }
-
-    pub(crate) fn alive_mut(&mut self, id: SessionId) -> Option<&mut Session<E::Frame>> {
-        self.slots.get_mut(id.index as usize).filter(|s| s.alive && s.generation == id.generation)
-    }
-
-    pub(crate) fn tag(&self, id: SessionId) -> Option<u64> {
-        self.alive(id).map(|s| s.tag)
-    }
-
-    pub(crate) fn set_tag(&mut self, id: SessionId, tag: u64) {
-        if let Some(session) = self.alive_mut(id) {
-            session.tag = tag;
+    /// Ends a session: what waits and what is in flight is abandoned. Its topics must have let it go.
+    pub(crate) fn close(&mut self, id: SessionId) {
+        let Some(session) = self.slots.get_mut(id.index as usize).filter(|s| s.is(id)) else { return };
+        session.alive = false;
+        for entry in std::mem::take(&mut session.outbox).iter().filter(|entry| !entry.is_place()) {
+            self.shelf.release(entry.shelved);
         }
+        for subscription in std::mem::take(&mut session.subscriptions) {
+            for newest in [subscription.newest, subscription.state] {
+                if !newest.is_none() {
+                    self.shelf.release(newest);
+                }
+            }
+        }
+        let owed = u64::from(session.waiting) + u64::from(session.in_flight);
+        self.counters.owed -= owed;
+        self.counters.abandoned += owed;
+        self.queue_bytes -= session.queue_bytes as usize;
+        self.free.push(id.index);
     }
 
-    /// The subscription of a session to a topic: its slot.
-    pub(crate) fn find(&self, id: SessionId, topic: u32) -> Option<u32> {
-        let session = self.alive(id)?;
-        session.subscriptions.iter().position(|s| s.topic == topic).map(|n| n as u32)
+    pub(crate) fn alive(&self, id: SessionId) -> Option<&Session> {
+        self.slots.get(id.index as usize).filter(|s| s.is(id))
+    }
+
+    pub(crate) fn alive_mut(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.slots.get_mut(id.index as usize).filter(|s| s.is(id))
+    }
+
+    pub(crate) fn id_of(&self, member: Member) -> SessionId {
+        SessionId { index: member.session, generation: self.slots[member.session as usize].generation }
+    }
+
+    /// The subscription of a session to a topic.
+    pub(crate) fn find(&self, id: SessionId, topic: u32) -> Option<Member> {
+        let slot = self.alive(id)?.subscriptions.iter().position(|s| s.topic == topic)?;
+        Some(Member { session: id.index, subscription: slot as u32 })
+    }
+
+    /// All subscriptions of a session that lives.
+    pub(crate) fn members(&self, id: SessionId) -> Vec<Member> {
+        let subscriptions = self.alive(id).map_or(0, |s| s.subscriptions.len());
+        (0..subscriptions as u32).map(|subscription| Member { session: id.index, subscription }).collect()
+    }
+
+    pub(crate) fn subscription(&self, member: Member) -> &Subscription {
+        &self.slots[member.session as usize].subscriptions[member.subscription as usize]
     }
 
     pub(crate) fn subscription_mut(&mut self, member: Member) -> &mut Subscription {
         &mut self.slots[member.session as usize].subscriptions[member.subscription as usize]
     }
 
+    /// How many slots of a session are in use.
     pub(crate) fn subscription_count(&self, id: SessionId) -> usize {
-        self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(|s| s.topic != NO_TOPIC).count())
+        self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(|s| !s.is_free()).count())
     }
 
-    /// Adds a subscription and says which slot it got.
-    pub(crate) fn subscribe(
-        &mut self,
-        id: SessionId,
-        topic: u32,
-        policy: Policy,
-        pending: bool,
-    ) -> Option<Member> {
+    /// Gives a session that lives a slot for a topic.
+    pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, policy: Policy) -> Option<Member> {
         let session = self.alive_mut(id)?;
-        let fresh = Subscription { topic, member: 0, policy, pending, document: None, state: None };
-        let slot = match session.subscriptions.iter().position(|s| s.topic == NO_TOPIC) {
+        let fresh = Subscription {
+            topic,
+            member: 0,
+            newest: Shelved::NONE,
+            state: Shelved::NONE,
+            waiting: 0,
+            policy,
+            pending: false,
+        };
+        let slot = match session.subscriptions.iter().position(Subscription::is_free) {
             Some(slot) => {
                 session.subscriptions[slot] = fresh;
                 slot
@@ -197,229 +250,95 @@ impl<E: Encoder> Sessions<E> {
         Some(Member { session: id.index, subscription: slot as u32 })
     }
 
-    /// Frees a subscription's slot and takes back what waits for it: after the answer to `unsubscribe`
-    /// nothing of the topic arrives any more.
-    pub(crate) fn unsubscribe(&mut self, id: SessionId, slot: u32) {
-        let Some(session) = self.slots.get_mut(id.index as usize) else { return };
-        session.subscriptions[slot as usize].topic = NO_TOPIC;
-        let tickets: Vec<Ticket> =
-            session.outbox.iter().filter(|(_, item)| item.subscription == slot).map(|(t, _)| t).collect();
-        for ticket in tickets {
-            if let Some(item) = session.outbox.slot(ticket).and_then(Option::take) {
-                if item.counted {
-                    session.queue_bytes -= item.bytes as usize;
-                    self.queue_bytes -= item.bytes as usize;
-                }
-                self.counters.owed -= 1;
-                self.counters.abandoned += 1;
+    /// Changes a subscription's policy. What waits is brought under the new one: towards and from `Latest`
+    /// only the newest of it stays, at the end of the outbox.
+    pub(crate) fn set_policy(&mut self, member: Member, policy: Policy) {
+        let subscription = self.subscription_mut(member);
+        let old = std::mem::replace(&mut subscription.policy, policy);
+        let waiting = subscription.waiting;
+        if old == policy || waiting == 0 {
+            return;
+        }
+        if old != Policy::Latest && policy != Policy::Latest {
+            self.slots[member.session as usize].outbox.policy_changed();
+            return;
+        }
+        let (mut newest, mut state) = (None, None);
+        for shelved in self.take_out(member) {
+            let older = if self.shelf.is_state(shelved) {
+                [state.replace(shelved), None]
+            } else {
+                [newest.replace(shelved), state.take()]
+            };
+            for older in older.into_iter().flatten() {
+                self.shelf.release(older);
+                self.counters.conflated += 1;
             }
+        }
+        for shelved in [newest, state].into_iter().flatten() {
+            let session = &self.slots[member.session as usize];
+            match self.shelf.bytes(shelved, session.format) {
+                Some(bytes) if !session.doomed => self.enqueue(member, shelved, bytes),
+                _ => self.counters.abandoned += 1,
+            }
+            self.shelf.release(shelved);
         }
     }
 
-    pub(crate) fn close(&mut self, id: SessionId) {
-        let Some(session) = self.alive_mut(id) else { return };
-        session.alive = false;
-        session.subscriptions = SmallVec::new();
-        let outbox = std::mem::take(&mut session.outbox);
-        let owed = outbox.iter().count() as u64 + u64::from(session.in_flight);
-        let queue_bytes = session.queue_bytes;
-        self.queue_bytes -= queue_bytes;
-        self.counters.owed -= owed;
-        self.counters.abandoned += owed;
-        self.free.push(id.index);
+    /// Frees a subscription's slot and takes back what waits in it: nothing of the topic arrives any more.
+    pub(crate) fn unsubscribe(&mut self, member: Member) {
+        self.subscription_mut(member).topic = NO_TOPIC;
+        for shelved in self.take_out(member) {
+            self.shelf.release(shelved);
+            self.counters.abandoned += 1;
+        }
     }
 
-    pub(crate) fn member(&self, id: SessionId, subscription: u32) -> Member {
-        Member { session: id.index, subscription }
-    }
-
-    pub(crate) fn id_of(&self, member: Member) -> SessionId {
-        SessionId { index: member.session, generation: self.slots[member.session as usize].generation }
-    }
-
-    /// Owes a publication to one member, by its policy.
-    pub(crate) fn deliver(&mut self, member: Member, publication: &Arc<Publication<E::Frame>>, how: &Emit) {
+    /// Takes all that waits out of a subscription, oldest first. The caller releases each, and counts them
+    /// as something else than owed.
+    fn take_out(&mut self, member: Member) -> Vec<Shelved> {
         let session = &mut self.slots[member.session as usize];
-        let format = session.format;
-        let Some(frame) = publication.encoded(format, |body| self.encoder.encode(format, body)) else {
-            return;
-        };
-        let bytes = E::len(frame);
-        if session.doomed {
-            return;
-        }
-        self.counters.due += 1;
-        if how.volatile && !(session.outbox.is_empty() && session.in_flight == 0) {
-            self.counters.dropped += 1;
-            return;
-        }
         let subscription = &mut session.subscriptions[member.subscription as usize];
-        let item = Item {
-            publication: publication.clone(),
-            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
-            subscription: member.subscription,
-            counted: subscription.policy != Policy::Latest,
-        };
-        let id = SessionId { index: member.session, generation: session.generation };
-        match subscription.policy {
-            Policy::Latest => {
-                // A newer document takes the place of the one that waits, and makes a waiting change of
-                // state meaningless: the document's own state is newer.
-                let is_document = matches!(publication.body(), Body::Snapshot { .. });
-                let waiting = if is_document { &mut subscription.document } else { &mut subscription.state };
-                let replaced = waiting.and_then(|t| session.outbox.slot(t)).filter(|slot| slot.is_some());
-                match replaced {
-                    Some(slot) => {
-                        *slot = Some(item);
-                        self.counters.conflated += 1;
-                    }
-                    None => {
-                        *waiting = Some(session.outbox.push(item));
-                        self.counters.owed += 1;
-                    }
-                }
-                if is_document
-                    && let Some(slot) = subscription.state.take().and_then(|t| session.outbox.slot(t))
-                    && slot.take().is_some()
-                {
-                    self.counters.owed -= 1;
-                    self.counters.conflated += 1;
-                }
-            }
-            policy => {
-                while session.queue_bytes > 0 && session.queue_bytes + bytes > self.outbox_bytes_max {
-                    let oldest = session.outbox.iter().find(|(_, item)| {
-                        item.counted
-                            && session.subscriptions[item.subscription as usize].policy == Policy::DropOldest
-                    });
-                    let oldest = oldest.map(|(ticket, _)| ticket).filter(|_| policy == Policy::DropOldest);
-                    match oldest.and_then(|ticket| session.outbox.slot(ticket)).and_then(Option::take) {
-                        Some(item) => {
-                            session.queue_bytes -= item.bytes as usize;
-                            self.queue_bytes -= item.bytes as usize;
-                            self.counters.owed -= 1;
-                            self.counters.dropped += 1;
-                        }
-                        // Nothing that may be left out: the newest one itself, or the session.
-                        None if policy == Policy::DropOldest => {
-                            self.counters.dropped += 1;
-                            return;
-                        }
-                        None => {
-                            self.counters.abandoned += 1;
-                            session.doomed = true;
-                            self.doomed.push_back((id, Disconnect::SlowConsumer));
-                            return;
-                        }
-                    }
-                }
-                session.queue_bytes += bytes;
-                self.queue_bytes += bytes;
-                session.outbox.push(item);
-                self.counters.owed += 1;
-            }
+        if subscription.waiting == 0 {
+            return Vec::new();
         }
-        if !session.listed {
-            session.listed = true;
-            self.ready.push_back(id);
-        }
-    }
-
-    /// The next session that is owed something new, with its tag.
-    pub(crate) fn poll_ready(&mut self) -> Option<(SessionId, u64)> {
-        while let Some(id) = self.ready.pop_front() {
-            if let Some(session) = self.alive_mut(id) {
-                session.listed = false;
-                return Some((id, session.tag));
-            }
-        }
-        None
-    }
-
-    pub(crate) fn poll_doomed(&mut self) -> Option<(SessionId, u64, Disconnect)> {
-        while let Some((id, why)) = self.doomed.pop_front() {
-            if let Some(session) = self.alive(id) {
-                return Some((id, session.tag, why));
-            }
-        }
-        None
-    }
-
-    /// Moves waiting publications into flight: at least one if there is any, more while they fit into
-    /// `bytes_max` and `frames_max`.
-    pub(crate) fn take(
-        &mut self,
-        id: SessionId,
-        bytes_max: usize,
-        frames_max: usize,
-        mut each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
-    ) {
-        let Some(session) = self.slots.get_mut(id.index as usize).filter(|s| s.generation == id.generation)
-        else {
-            return;
-        };
-        if !session.alive {
-            return;
-        }
+        let mut out = Vec::with_capacity(subscription.waiting as usize);
         let mut bytes = 0;
-        let mut frames = 0;
-        while let Some(item) = session.outbox.peek() {
-            if frames > 0 && (frames >= frames_max || bytes + item.bytes as usize > bytes_max) {
-                break;
+        session.outbox.take_out(member.subscription, |entry: Entry| {
+            if !entry.is_place() {
+                bytes += entry.bytes;
+                out.push(entry.shelved);
             }
-            let Some(item) = session.outbox.pop() else { break };
-            let format = session.format;
-            if let Some(frame) = item.publication.encoded(format, |body| self.encoder.encode(format, body)) {
-                each(&item.publication, frame);
+        });
+        for newest in [&mut subscription.newest, &mut subscription.state] {
+            let newest = std::mem::replace(newest, Shelved::NONE);
+            if !newest.is_none() {
+                out.push(newest);
             }
-            if item.counted {
-                session.queue_bytes_in_flight += item.bytes as usize;
-            }
-            session.in_flight += 1;
-            frames += 1;
-            bytes += item.bytes as usize;
         }
-    }
-
-    pub(crate) fn sent(&mut self, id: SessionId) {
-        let Some(session) = self.slots.get_mut(id.index as usize).filter(|s| s.generation == id.generation)
-        else {
-            return;
-        };
-        if !session.alive {
-            return;
-        }
-        self.counters.owed -= u64::from(session.in_flight);
-        self.counters.sent += u64::from(session.in_flight);
-        session.in_flight = 0;
-        session.queue_bytes -= session.queue_bytes_in_flight;
-        self.queue_bytes -= session.queue_bytes_in_flight;
-        session.queue_bytes_in_flight = 0;
-    }
-
-    pub(crate) fn is_owed(&self, id: SessionId) -> bool {
-        self.alive(id).is_some_and(|s| !s.outbox.is_empty() && !s.doomed)
-    }
-
-    /// Dooms the session that is owed the most bytes and says how many; 0 if none is owed anything.
-    pub(crate) fn doom_the_slowest(&mut self) -> usize {
-        let slowest = self
-            .slots
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, s)| s.alive && !s.doomed && s.queue_bytes > 0)
-            .max_by_key(|(_, s)| s.queue_bytes);
-        let Some((index, session)) = slowest else { return 0 };
-        session.doomed = true;
-        let id = SessionId { index: index as u32, generation: session.generation };
-        self.doomed.push_back((id, Disconnect::Overloaded));
-        session.queue_bytes
+        debug_assert_eq!(out.len(), subscription.waiting as usize);
+        session.waiting -= subscription.waiting;
+        self.counters.owed -= u64::from(subscription.waiting);
+        subscription.waiting = 0;
+        session.queue_bytes -= bytes;
+        self.queue_bytes -= bytes as usize;
+        out
     }
 }
 
-/// A place in a topic's member list: whose subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) session: u32,
-    pub(crate) subscription: u32,
+impl Session {
+    fn is(&self, id: SessionId) -> bool {
+        self.generation == id.generation && self.alive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_small() {
+        assert!(size_of::<Subscription>() <= 24, "{}", size_of::<Subscription>());
+        assert!(size_of::<Session>() <= 128, "{}", size_of::<Session>());
+    }
 }

@@ -1,1 +1,53 @@
 //! Load generator, scenarios and reports: measures strangers and us with the same code.
+//!
+//! The lab stands on `stentor-wire` and `stentor-driver` only; to it, Stentor is one more server behind a
+//! command line. Three parts:
+//!
+//! - [`generator`]: many WebSocket connections and the load on them, audited message by message;
+//! - [`measure`]: servers as pinned processes, their CPU time and memory;
+//! - [`bench`]: alternating runs of servers against each other, and the table that comes of them.
+//!
+//! Deliberately absent: any judgement by throughput, and any reading of a server's internals.
+
+pub mod bench;
+pub mod cli;
+pub mod clock;
+pub mod generator;
+pub mod measure;
+pub mod payload;
+
+use std::io;
+
+/// Why a run gave no result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A server didn't start, or didn't last.
+    #[error("server {name}: {what}")]
+    Server {
+        /// Which.
+        name: String,
+        /// What happened.
+        what: String,
+    },
+    /// The generator could not do its part.
+    #[error("generator: {0}")]
+    Generator(String),
+    /// The user asked for what there isn't.
+    #[error("{0}")]
+    Usage(String),
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err`: an [`Error::Io`] about `what`.
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what, source }
+    }
+}

@@ -1,2 +1,56 @@
-//! The stentor binary.
-fn main() {}
+//! The stentor binary: command line, configuration, and the wiring of the two planes.
+//!
+//! What it is made of: [`cli`] says what can be asked; [`config`] what can be configured, [`wiring`] maps
+//! that to the planes' options and starts them; [`serve`] runs them until a signal comes ([`lifecycle`]);
+//! [`demo`] runs them on a provider of its own, whose matches come from [`simulation`].
+
+#[cfg(not(target_os = "linux"))]
+compile_error!("Stentor runs on Linux only; elsewhere, use WSL2 or a container.");
+
+mod check;
+mod cli;
+mod config;
+mod demo;
+#[cfg(test)]
+mod http_client;
+mod lifecycle;
+mod logging;
+mod publish;
+mod serve;
+mod simulation;
+mod wiring;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let result = match cli::Cli::parse().command {
+        cli::Command::Serve(args) => serve::run(&args),
+        cli::Command::Publish(args) => publish::run(&args),
+        cli::Command::Check(args) => check::run(&args),
+        cli::Command::Keys => check::keys(),
+        cli::Command::Demo(args) => demo::run(&args),
+        cli::Command::Lab(args) => {
+            Ok(stentor_lab::cli::main(args.args, &["lab"], &mut std::io::stdout(), &mut std::io::stderr()))
+        }
+    };
+    result.unwrap_or_else(|error| {
+        complain(&error);
+        ExitCode::FAILURE
+    })
+}
+
+/// Frames and messages are allocated on one core and freed on another, which glibc's arenas keep apart.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Tells people what went wrong. Mistakes in a configuration stand alone, one per line, as compilers
+/// write them, so that editors find the place.
+#[allow(clippy::print_stderr, reason = "this is how a program complains")]
+fn complain(error: &anyhow::Error) {
+    if error.is::<config::Problems>() {
+        eprintln!("{error}");
+    } else {
+        eprintln!("error: {error:#}");
+    }
+}

@@ -106,10 +106,10 @@ impl Connection {
     }
 
     /// Goes on with the backlog; `Done` if there is none any more.
-    pub(super) fn transmit_backlog(&mut self) -> Progress {
+    pub(super) fn transmit_backlog(&mut self, cork: &mut Vec<u8>) -> Progress {
         let Some(extra) = &mut self.extra else { return Progress::Done };
         let Some(backlog) = &mut extra.backlog else { return Progress::Done };
-        let progress = backlog.transmit(|frames, cursor| transmit(self.fd.as_fd(), frames, cursor));
+        let progress = backlog.transmit(|frames, cursor| transmit(self.fd.as_fd(), frames, cursor, cork));
         match progress {
             Progress::Done if extra.linger.is_none() => self.extra = None,
             Progress::Done => extra.backlog = None,

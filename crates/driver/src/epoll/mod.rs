@@ -13,12 +13,13 @@
 //! Within a turn come first the connections' events, then accepted connections, then timers: what has arrived
 //! in time is seen before a time-out that would deny it.
 //!
-//! Invariants: `queued` is set exactly for connections in the queue; a connection with `readable`, `broken`
-//! or due work that isn't paused is either in the queue, or has been stepped since the last edge.
+//! Invariants: `queued` is set exactly for connections in the queue; one that is `broken`, or `readable` and not
+//! paused, is in the queue or the one being stepped.
 
 mod connection;
-mod socket;
-mod transmit;
+pub(crate) mod socket;
+mod step;
+pub(crate) mod transmit;
 
 use crate::backlog::{Backlog, Cursor};
 use crate::buffer::Buffers;
@@ -34,8 +35,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::sockopt::{set_socket_linger, socket_error};
-use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use rustix::net::sockopt::set_socket_linger;
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -46,6 +46,9 @@ use transmit::{Progress, transmit, transmit_bytes};
 /// Indices of what epoll watches besides connections.
 const WAKER_INDEX: u32 = INDEX_MAX;
 const LISTENER_INDEX: u32 = INDEX_MAX + 1;
+
+/// The longest sleep at a stretch: what `epoll_wait` can express, and kernels before 5.11 have nothing else.
+const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// What every connection is registered for.
 const EDGES: EventFlags =
@@ -75,6 +78,8 @@ pub struct EpollDriver {
     /// Ends of `finish`; the tokens are connections.
     lingers: Wheel,
     buffers: Buffers,
+    /// Where small frames are put together.
+    cork: Vec<u8>,
 }
 
 struct Listener {
@@ -117,13 +122,14 @@ impl EpollDriver {
             timers: Wheel::new(now),
             lingers: Wheel::new(now),
             buffers: Buffers::new(options.receive_buffer_bytes),
+            cork: Vec::new(),
             options: options.clone(),
         })
     }
 
     /// The connection, if it is alive for the caller: not where it is being finished.
     fn open(&mut self, conn: ConnId) -> Option<&mut Connection> {
-        self.connections.get_mut(conn.into()).filter(|connection| connection.phase != Phase::Finishing)
+        open(&mut self.connections, conn)
     }
 
     fn enqueue(&mut self, conn: ConnId) {
@@ -165,7 +171,8 @@ impl EpollDriver {
     fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
         // Rounded up to the millisecond by epoll.
-        let timeout = if sleeps { timeout } else { Some(Duration::ZERO) };
+        let timeout =
+            if sleeps { timeout.map(|timeout| timeout.min(SLEEP_MAX)) } else { Some(Duration::ZERO) };
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let result = epoll::wait(&self.epoll, spare_capacity(&mut self.edges), timeout.as_ref());
         self.woken |= self.sleeper.awake();
@@ -209,158 +216,6 @@ impl EpollDriver {
         Some(first.saturating_duration_since(Instant::now()))
     }
 
-    /// The next event of the connection that is being stepped.
-    fn step(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
-        let connection = self.connections.get_mut(conn.into())?;
-        match connection.phase {
-            Phase::Connecting => {
-                if !connection.writable && !connection.broken {
-                    return None;
-                }
-                match socket_error(&connection.fd) {
-                    Ok(Ok(())) => {
-                        connection.phase = Phase::Open;
-                        Some(Event::Connected(conn))
-                    }
-                    Ok(Err(error)) | Err(error) => self.closed(conn, Some(error)),
-                }
-            }
-            Phase::Open => self.step_open(conn, may_read),
-            Phase::Finishing => self.step_finishing(conn),
-        }
-    }
-
-    fn step_open(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
-        let connection = self.connections.get_mut(conn.into())?;
-        if std::mem::take(&mut connection.writable) && connection.in_flight() && connection.error().is_none()
-        {
-            match connection.transmit_backlog() {
-                Progress::Done => return Some(Event::Sent(conn)),
-                Progress::Stalled => {}
-                Progress::Failed(_) => connection.broken = true,
-            }
-        }
-        if connection.paused || connection.ended {
-            return if connection.broken { self.closed(conn, None) } else { None };
-        }
-        if !connection.readable && !connection.broken {
-            return None;
-        }
-        if !may_read {
-            self.enqueue(conn);
-            return None;
-        }
-        let mut storage = self.buffers.take();
-        let result = receive(connection, &mut storage);
-        let read = match result {
-            Ok(read) => read,
-            Err(Errno::AGAIN) => {
-                self.buffers.put(storage);
-                connection.readable = false;
-                return if connection.broken { self.closed(conn, None) } else { None };
-            }
-            Err(error) => {
-                self.buffers.put(storage);
-                return self.closed(conn, Some(error));
-            }
-        };
-        if read == 0 {
-            self.buffers.put(storage);
-            connection.readable = false;
-            connection.ended = true;
-            // A broken connection has no half: its end is told as such by the next step.
-            return if connection.broken { self.closed(conn, None) } else { Some(Event::PeerFinished(conn)) };
-        }
-        connection.readable = read == storage.len() || connection.ending;
-        Some(Event::Received { conn, data: Buffers::lend(storage, read), at: Instant::now() })
-    }
-
-    fn step_finishing(&mut self, conn: ConnId) -> Option<Event> {
-        let connection = self.connections.get_mut(conn.into())?;
-        connection.writable = false;
-        if !connection.shut {
-            match connection.transmit_backlog() {
-                Progress::Done => {
-                    // It fails where the connection is broken, which reading tells.
-                    let _ = shutdown(&connection.fd, Shutdown::Write);
-                    connection.shut = true;
-                }
-                Progress::Stalled => {}
-                Progress::Failed(error) => return self.closed(conn, Some(error)),
-            }
-        }
-        while connection.readable && !connection.ended {
-            let mut storage = self.buffers.take();
-            let result = receive(connection, &mut storage);
-            let size_bytes = storage.len();
-            self.buffers.put(storage);
-            match result {
-                Ok(0) => connection.ended = true,
-                Ok(read) => {
-                    connection.readable = read == size_bytes || connection.ending;
-                    if connection.readable {
-                        // One buffer per turn, as for those that are listened to.
-                        self.enqueue(conn);
-                        return None;
-                    }
-                }
-                Err(Errno::AGAIN) => connection.readable = false,
-                Err(error) => return self.closed(conn, Some(error)),
-            }
-        }
-        if connection.ended && connection.shut {
-            self.remove(conn);
-            return Some(Event::Closed { conn, error: None });
-        }
-        if connection.broken { self.closed(conn, None) } else { None }
-    }
-
-    /// Ends a connection by an error: the given one, else the one that sending met, else the socket's.
-    fn closed(&mut self, conn: ConnId, error: Option<Errno>) -> Option<Event> {
-        let connection = self.remove(conn)?;
-        let pending = || socket_error(&connection.fd).ok().and_then(Result::err);
-        let error = error.or_else(|| connection.error()).or_else(pending).unwrap_or(Errno::CONNRESET);
-        Some(Event::Closed { conn, error: Some(error.into()) })
-    }
-
-    fn step_accept(&mut self) -> Option<Event> {
-        while self.accepts_left > 0 && self.accept_again_at.is_none() {
-            // In turns, so that one busy listener doesn't use up the batch of all.
-            let count = self.listeners.len();
-            let mut order = (0..count).map(|nth| (self.listener_first + nth) % count);
-            let index = order.find(|index| self.listeners[*index].ready)?;
-            self.listener_first = index + 1;
-            let listener = &mut self.listeners[index];
-            let accepted = match socket::accept(listener.fd.as_fd()) {
-                Ok(None) => {
-                    listener.ready = false;
-                    continue;
-                }
-                Ok(Some((fd, peer))) => {
-                    self.accepts_left -= 1;
-                    self.register(Connection::new(fd, Phase::Open, peer)).map(|conn| (conn, peer))
-                }
-                Err(error) => Err(error),
-            };
-            return Some(match accepted {
-                Ok((conn, peer)) => Event::Accepted { conn, peer },
-                Err(error) => {
-                    self.accept_again_at = Some(self.now + self.options.accept_pause);
-                    Event::AcceptFailed(error)
-                }
-            });
-        }
-        None
-    }
-
-    /// The end of a `finish` whose peer took too long.
-    fn step_linger(&mut self) -> Option<Event> {
-        let conn = ConnId::from_bits(self.lingers.pop_due()?);
-        let connection = self.remove(conn)?;
-        drop_connection(connection);
-        Some(Event::Closed { conn, error: None })
-    }
-
     fn after_send(&mut self, conn: ConnId, failed: bool) -> Sending {
         if failed {
             // What has been received before can still be read; then, or at once if paused, `Closed` comes.
@@ -374,22 +229,14 @@ impl EpollDriver {
     }
 }
 
-/// Closes a socket. Where the stream was cut off, by a reset: the peer shall not take it for the whole, and the
-/// kernel shall not keep its share for minutes.
-fn drop_connection(connection: Connection) {
-    if connection.in_flight() {
-        let _ = set_socket_linger(&connection.fd, Some(Duration::ZERO));
-    }
+fn open(connections: &mut Slab<Connection>, conn: ConnId) -> Option<&mut Connection> {
+    connections.get_mut(conn.into()).filter(|connection| connection.phase != Phase::Finishing)
 }
 
-fn receive(connection: &Connection, buffer: &mut [u8]) -> rustix::io::Result<usize> {
-    loop {
-        match recv(&connection.fd, &mut *buffer, RecvFlags::empty()) {
-            Ok((read, _)) => return Ok(read),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
+/// Closes a socket by a reset: of a stream that is cut off, so that the peer doesn't take it for the whole, and
+/// the kernel doesn't keep its share for minutes.
+fn reset(connection: Connection) {
+    let _ = set_socket_linger(&connection.fd, Some(Duration::ZERO));
 }
 
 fn data(conn: ConnId) -> EventData {
@@ -468,7 +315,7 @@ impl Driver for EpollDriver {
     }
 
     fn send(&mut self, conn: ConnId, frames: &mut Vec<Frame>) -> Sending {
-        let Some(connection) = self.open(conn) else {
+        let Some(connection) = open(&mut self.connections, conn) else {
             frames.clear();
             return Sending::Done;
         };
@@ -476,7 +323,7 @@ impl Driver for EpollDriver {
         let mut cursor = Cursor::default();
         let progress = match connection.phase {
             Phase::Connecting => Progress::Stalled,
-            _ => transmit(connection.fd.as_fd(), frames, &mut cursor),
+            _ => transmit(connection.fd.as_fd(), frames, &mut cursor, &mut self.cork),
         };
         let error = match progress {
             Progress::Done => {
@@ -516,17 +363,14 @@ impl Driver for EpollDriver {
 
     fn pause(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn) {
-            connection.paused = true;
-            if connection.broken {
-                self.enqueue(conn);
-            }
+            connection.paused = true; // a broken one is in the queue, and told from there
         }
     }
 
     fn resume(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn)
             && std::mem::take(&mut connection.paused)
-            && (connection.readable || connection.broken)
+            && connection.readable
         {
             self.enqueue(conn);
         }
@@ -552,8 +396,9 @@ impl Driver for EpollDriver {
     fn close(&mut self, conn: ConnId) {
         if self.open(conn).is_some()
             && let Some(connection) = self.remove(conn)
+            && connection.in_flight()
         {
-            drop_connection(connection);
+            reset(connection);
         }
     }
 

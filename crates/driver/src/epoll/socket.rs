@@ -16,7 +16,7 @@ fn open(remote_or_local: SocketAddr) -> io::Result<Socket> {
 
 /// A listening socket, and the address that it got. What it accepts inherits TCP_NODELAY and
 /// TCP_NOTSENT_LOWAT.
-pub(super) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(OwnedFd, SocketAddr)> {
+pub(crate) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = open(addr)?;
     socket.set_tcp_notsent_lowat(options.notsent_lowat_bytes)?;
     socket.set_reuse_address(true)?;
@@ -30,7 +30,7 @@ pub(super) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(O
 }
 
 /// A socket on its way to `remote`.
-pub(super) fn connect(remote: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
+pub(crate) fn connect(remote: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
     let socket = open(remote)?;
     if let Some(source) = source {
         set_bind_address_no_port(&socket)?;
@@ -60,9 +60,18 @@ fn set_bind_address_no_port(socket: &Socket) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Bytes that the peer hasn't acknowledged yet (SIOCOUTQ, tcp(7)); 0 where the kernel doesn't say.
+#[allow(unsafe_code)] // rustix 1.1 and socket2 0.6 don't have this request.
+pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one c_int, to a place that outlives the call. (SIOCOUTQ is TIOCOUTQ.)
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
+}
+
 /// The next connection of a listener, with its peer's address (an IPv4 one as such, also where it came to an
 /// IPv6 listener); `None` if there is none.
-pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
+pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
     use rustix::io::Errno;
     loop {
         match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -94,5 +103,40 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, So
             ) => {}
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::SockRef;
+    use std::io::Write;
+    use std::net::TcpStream;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn accepted_sockets_inherit_what_the_listener_has() {
+        let (listener, addr) = listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+        let client = TcpStream::connect(addr).unwrap();
+        let (fd, peer) = loop {
+            if let Some(accepted) = accept(listener.as_fd()).unwrap() {
+                break accepted;
+            }
+        };
+        assert_eq!(peer, client.local_addr().unwrap());
+        let socket = SockRef::from(&fd);
+        assert!(socket.tcp_nodelay().unwrap());
+        assert_eq!(socket.tcp_notsent_lowat().unwrap(), ListenOptions::default().notsent_lowat_bytes);
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_does_not_acknowledge() {
+        let (listener, addr) = listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+        let mut client = TcpStream::connect(addr).unwrap();
+        assert_eq!(unacknowledged_bytes(client.as_fd()), 0);
+        client.set_nonblocking(true).unwrap();
+        while client.write(&[0; 65536]).is_ok() {}
+        assert!(unacknowledged_bytes(client.as_fd()) > 0);
+        drop(listener);
     }
 }

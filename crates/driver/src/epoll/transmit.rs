@@ -1,7 +1,9 @@
 //! Handing frames to the kernel: as few calls as possible, in order.
 //!
-//! One frame goes by `send`, a run of several by `sendmsg`, one in a memfd by `sendfile` (which copies
-//! nothing). MSG_MORE on everything that something follows directly, so that the pieces share segments.
+//! One frame goes by `send`; a run of small ones is copied together first, as a slice costs the kernel more
+//! than its copy (64 frames of 64 bytes: 6.0 µs by `sendmsg`, 4.8 µs so, and 3.2 µs as a single frame); other runs go by `sendmsg`; a frame
+//! in a memfd goes by `sendfile`, which copies nothing. MSG_MORE on everything that something follows
+//! directly, so that the pieces share segments.
 //!
 //! `sendfile` knows no MSG_NOSIGNAL: the process must ignore SIGPIPE, as Rust's runtime arranges.
 
@@ -14,14 +16,20 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Frames in one `sendmsg` at most: UIO_MAXIOV of the kernel.
-const RUN_MAX: usize = 1024;
+pub(crate) const RUN_MAX: usize = 1024;
+
+/// A run of at most this many bytes is copied together, if its frames are small.
+pub(crate) const CORK_BYTES: usize = 16 * 1024;
+
+/// Frames are small if they have at most this many bytes on average.
+pub(crate) const SMALL_BYTES: usize = 1024;
 
 /// Below this, the array of slices is small enough to be made for every call.
 const RUN_SMALL: usize = 16;
 
 /// What became of a transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     /// The kernel has taken everything.
     Done,
     /// The socket is full; an edge will tell when it isn't.
@@ -31,7 +39,7 @@ pub(super) enum Progress {
 }
 
 /// Sends `bytes`; how many were taken is added to `taken`.
-pub(super) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut usize) -> Progress {
+pub(crate) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut usize) -> Progress {
     while *taken < bytes.len() {
         match send(socket, &bytes[*taken..], SendFlags::NOSIGNAL) {
             Ok(sent) => *taken += sent,
@@ -44,7 +52,13 @@ pub(super) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut u
 }
 
 /// Sends `frames` from `cursor` on and moves it; a frame that the cursor has passed may be released.
-pub(super) fn transmit(socket: BorrowedFd<'_>, frames: &[Frame], cursor: &mut Cursor) -> Progress {
+/// `cork` is only room for copies, one per driver.
+pub(crate) fn transmit(
+    socket: BorrowedFd<'_>,
+    frames: &[Frame],
+    cursor: &mut Cursor,
+    cork: &mut Vec<u8>,
+) -> Progress {
     loop {
         cursor.advance(frames, 0); // past empty frames
         let Some(frame) = frames.get(cursor.frame) else { return Progress::Done };
@@ -54,13 +68,19 @@ pub(super) fn transmit(socket: BorrowedFd<'_>, frames: &[Frame], cursor: &mut Cu
                 sendfile(socket, file.file(), Some(&mut offset), file.len() - cursor.offset)
             }
             View::Memory(bytes) => {
-                match frames[cursor.frame..].iter().take(RUN_MAX).take_while(in_memory).count() {
-                    1 => {
-                        let more = cursor.frame + 1 < frames.len();
-                        send(socket, &bytes[cursor.offset..], flags(more))
-                    }
-                    run @ ..=RUN_SMALL => send_run::<RUN_SMALL>(socket, frames, *cursor, run),
-                    run => send_run::<RUN_MAX>(socket, frames, *cursor, run),
+                let (run, run_bytes) = run(&frames[cursor.frame..]);
+                let more = cursor.frame + run < frames.len();
+                let run_frames = &frames[cursor.frame..cursor.frame + run];
+                if run == 1 {
+                    send(socket, &bytes[cursor.offset..], flags(more))
+                } else if run_bytes <= CORK_BYTES.min(run * SMALL_BYTES) {
+                    cork.clear();
+                    memory(run_frames).for_each(|bytes| cork.extend_from_slice(bytes));
+                    send(socket, &cork[cursor.offset..], flags(more))
+                } else if run <= RUN_SMALL {
+                    send_run::<RUN_SMALL>(socket, run_frames, cursor.offset, more)
+                } else {
+                    send_run::<RUN_MAX>(socket, run_frames, cursor.offset, more)
                 }
             }
         };
@@ -75,8 +95,18 @@ pub(super) fn transmit(socket: BorrowedFd<'_>, frames: &[Frame], cursor: &mut Cu
     }
 }
 
-fn in_memory(frame: &&Frame) -> bool {
-    !frame.is_file()
+/// How many of the first frames are in memory (and fit one call), and their bytes.
+fn run(frames: &[Frame]) -> (usize, usize) {
+    memory(&frames[..frames.len().min(RUN_MAX)])
+        .fold((0, 0), |(run, sum), bytes| (run + 1, sum + bytes.len()))
+}
+
+/// The content of the frames up to the first that isn't in memory.
+fn memory(frames: &[Frame]) -> impl Iterator<Item = &[u8]> {
+    frames.iter().map_while(|frame| match frame.view() {
+        View::Memory(bytes) => Some(bytes),
+        View::File(_) => None,
+    })
 }
 
 fn flags(more: bool) -> SendFlags {
@@ -85,17 +115,76 @@ fn flags(more: bool) -> SendFlags {
 
 fn send_run<const N: usize>(
     socket: BorrowedFd<'_>,
-    frames: &[Frame],
-    cursor: Cursor,
-    run: usize,
+    run: &[Frame],
+    offset: usize,
+    more: bool,
 ) -> rustix::io::Result<usize> {
-    let end = cursor.frame + run;
     let mut slices = [IoSlice::new(&[]); N];
-    for (slice, frame) in slices.iter_mut().zip(&frames[cursor.frame..end]) {
-        if let View::Memory(bytes) = frame.view() {
-            *slice = IoSlice::new(bytes);
+    for (slice, bytes) in slices.iter_mut().zip(memory(run)) {
+        *slice = IoSlice::new(bytes);
+    }
+    slices[0].advance(offset);
+    sendmsg(socket.as_fd(), &slices[..run.len()], &mut SendAncillaryBuffer::default(), flags(more))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backlog::Backlog;
+    use crate::random::Random;
+    use crate::{FILE_FRAME_BYTES_MIN, Meter};
+    use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+
+    /// Sends frames of the given lengths through a small socket, whose other end reads at random.
+    fn check(seed: u64, lens: &[usize]) {
+        let kind = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, kind, None).unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&near, 5000).unwrap();
+        let mut random = Random::new(seed);
+        let (mut frames, mut expected) = (Vec::new(), Vec::new());
+        for len in lens {
+            let bytes: Vec<u8> = (0..*len).map(|_| random.next() as u8).collect();
+            expected.extend_from_slice(&bytes);
+            frames.push(if random.below(2) == 0 {
+                Frame::owned(bytes)
+            } else {
+                Frame::shared(&[&bytes], &Meter::default())
+            });
+        }
+        let mut backlog = Backlog::of(&mut frames, Cursor::default());
+        let (mut cork, mut received, mut buffer) = (Vec::new(), Vec::new(), vec![0; 9000]);
+        loop {
+            let progress =
+                backlog.transmit(|frames, cursor| transmit(near.as_fd(), frames, cursor, &mut cork));
+            let len = 1 + random.below(buffer.len() as u64) as usize;
+            if let Ok((read, _)) = recv(&far, &mut buffer[..len], RecvFlags::empty()) {
+                received.extend_from_slice(&buffer[..read]);
+            } else if progress == Progress::Done {
+                break;
+            }
+            assert!(!matches!(progress, Progress::Failed(_)), "seed {seed}, {lens:?}: {progress:?}");
+        }
+        assert!(received == expected, "seed {seed}, {lens:?}");
+        assert_eq!(backlog.bytes(), 0, "seed {seed}, {lens:?}");
+    }
+
+    #[test]
+    fn sends_all_in_order_whatever_the_socket_takes() {
+        check(0, &[]);
+        check(0, &[0, 0, 1, 0]);
+        check(0, &[CORK_BYTES; 3]);
+        check(0, &[64; 3000]);
+        check(0, &[SMALL_BYTES; CORK_BYTES / SMALL_BYTES + 1]);
+        for seed in 1..300 {
+            let mut random = Random::new(seed);
+            let lens: Vec<usize> = (0..random.magnitude(8))
+                .map(|_| match random.below(12) {
+                    0 => 0,
+                    1 => FILE_FRAME_BYTES_MIN + random.below(5) as usize,
+                    _ => random.magnitude(13) as usize,
+                })
+                .collect();
+            check(seed, &lens);
         }
     }
-    slices[0].advance(cursor.offset);
-    sendmsg(socket.as_fd(), &slices[..run], &mut SendAncillaryBuffer::default(), flags(end < frames.len()))
 }

@@ -130,6 +130,7 @@ impl SimDriver {
 
     fn closed(&mut self, conn: ConnId, error: Option<Errno>) -> Option<Event> {
         let connection = self.remove(conn)?;
+        // A stream that is cut off ends by a reset.
         self.net.borrow_mut().close(connection.socket, connection.backlog.is_some());
         Some(Event::Closed { conn, error: error.map(io::Error::from) })
     }
@@ -237,10 +238,11 @@ impl SimDriver {
     fn step_linger(&mut self) -> Option<Event> {
         let token = self.net.borrow_mut().desk(self.index).lingers.pop_due()?;
         let conn = ConnId::from_bits(token);
-        if let Some(connection) = self.connections.get_mut(conn.into()) {
-            connection.linger = None;
-        }
-        self.closed(conn, None)
+        let connection = self.remove(conn)?;
+        let mut net = self.net.borrow_mut();
+        let reset = connection.backlog.is_some() || net.unacknowledged_bytes(connection.socket) > 0;
+        net.close(connection.socket, reset);
+        Some(Event::Closed { conn, error: None })
     }
 
     fn after_send(&mut self, conn: ConnId, failed: bool) -> Sending {
@@ -393,7 +395,6 @@ impl Driver for SimDriver {
     fn pause(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn) {
             connection.paused = true;
-            self.enqueue(conn); // it may be broken
         }
     }
 

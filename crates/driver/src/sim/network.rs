@@ -379,6 +379,11 @@ impl Network {
         self.sockets.get(socket)?.error
     }
 
+    /// Bytes that haven't arrived.
+    pub(super) fn unacknowledged_bytes(&self, socket: Key) -> usize {
+        self.sockets.get(socket).map_or(0, |socket| socket.outgoing.len() + socket.in_transit)
+    }
+
     /// Room for more to send; 0 makes the network tell when there is some.
     pub(super) fn room(&mut self, socket: Key) -> Result<usize, Errno> {
         let socket = self.sockets.get_mut(socket).ok_or(Errno::PIPE)?;

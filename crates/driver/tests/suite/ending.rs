@@ -147,6 +147,21 @@ pub(crate) fn a_reset_reaches_a_paused_connection<D: Driver>(mut pair: Pair<D>) 
     pair.until(|pair| pair.server.closed(far) == Some(Some(ErrorKind::ConnectionReset)));
 }
 
+pub(crate) fn a_reset_reaches_a_connection_paused_while_it_is_read<D: Driver>(mut pair: Pair<D>) {
+    let (far, near) = pair.connected();
+    pair.client.driver.pause(near);
+    pair.server.send(far, [Frame::from_static(b"unread")]);
+    pair.barrier();
+    // The server learns of the bytes and of the reset at once, and has read some of the bytes.
+    pair.client.driver.send_bytes(near, &pattern(pair.large_bytes / 8, 6));
+    pair.pass(Duration::from_millis(20));
+    pair.client.close(near);
+    pair.pass(Duration::from_millis(20));
+    pair.server.turn(Some(Duration::ZERO));
+    pair.server.driver.pause(far);
+    pair.until(|pair| pair.server.closed(far) == Some(Some(ErrorKind::ConnectionReset)));
+}
+
 pub(crate) fn a_reset_ends_what_is_in_flight<D: Driver>(mut pair: Pair<D>) {
     let meter = Meter::default();
     let (far, near) = pair.connected();

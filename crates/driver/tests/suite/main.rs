@@ -8,13 +8,15 @@
 mod clock;
 mod connecting;
 mod ending;
+mod mixed;
 mod pair;
 mod receiving;
 mod sending;
 
+use mixed::Mixed;
 use pair::Pair;
 use stentor_driver::sim::{self, SimDriver, World};
-use stentor_driver::{Driver, EpollDriver, Options};
+use stentor_driver::{Driver, EpollDriver, Options, UringDriver, UringOptions};
 
 /// More than the kernel's buffers of two sockets hold.
 const LARGE_BYTES: usize = 12 << 20;
@@ -45,7 +47,8 @@ macro_rules! suite {
                 a_pause_delays_the_end finish_sends_what_is_in_flight finish_after_the_peer_is_immediate
                 finish_discards_what_arrives finish_gives_up_on_a_peer_that_never_reads
                 finish_gives_up_on_a_peer_that_never_ends close_tells_the_peer_and_nobody_else a_reset_closes
-                a_reset_reaches_a_paused_connection a_reset_ends_what_is_in_flight
+                a_reset_reaches_a_paused_connection
+                a_reset_reaches_a_connection_paused_while_it_is_read a_reset_ends_what_is_in_flight
                 a_failed_send_is_told_later a_stale_id_does_nothing;
             clock: timers_fire_in_order_and_never_early a_cancelled_timer_does_not_fire
                 a_timer_due_can_be_cancelled_in_its_turn a_timer_does_not_prolong_its_turn
@@ -112,3 +115,70 @@ fn simulated(seed: u64, times: usize, options: sim::Options) -> Pair<SimDriver> 
 
 suite!(on_sim, crate::sim, 5);
 suite!(on_tight_sim, crate::sim_tight, 5);
+
+/// Drivers on io_uring, with the usual options.
+fn uring(_seed: u64) -> Pair<UringDriver> {
+    Pair::new(|| UringDriver::new(&Options::default()).unwrap(), None, LARGE_BYTES)
+}
+
+/// Drivers on io_uring, all of whose limits are met all the time.
+fn uring_tight(_seed: u64) -> Pair<UringDriver> {
+    let options =
+        Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
+    let uring_options =
+        UringOptions { submission_entries: 4, lone_sends_per_turn: 1, ..UringOptions::default() };
+    Pair::new(|| UringDriver::with(&options, &uring_options).unwrap(), None, LARGE_BYTES)
+}
+
+/// Drivers on io_uring without descriptors for their connections, with several rings each.
+fn uring_direct(_seed: u64) -> Pair<UringDriver> {
+    let uring_options =
+        UringOptions { direct_from: Some(0), direct_slots_per_ring: 100, ..UringOptions::default() };
+    Pair::new(|| UringDriver::with(&Options::default(), &uring_options).unwrap(), None, LARGE_BYTES)
+}
+
+/// As [`uring_direct`], all of whose limits are met all the time.
+fn uring_direct_tight(_seed: u64) -> Pair<UringDriver> {
+    let options =
+        Options { receive_buffer_bytes: 700, events_per_turn: 2, accepts_per_turn: 1, ..Options::default() };
+    let uring_options = UringOptions {
+        submission_entries: 4,
+        lone_sends_per_turn: 1,
+        direct_from: Some(0),
+        direct_slots_per_ring: 1,
+        direct_rings_max: 3,
+    };
+    Pair::new(|| UringDriver::with(&options, &uring_options).unwrap(), None, LARGE_BYTES)
+}
+
+/// A server on io_uring, and a client on epoll, between which connections move as well.
+fn uring_and_epoll(seed: u64) -> Pair<Mixed> {
+    let mut nth = seed;
+    let make = move || {
+        nth += 1;
+        match nth % 2 {
+            0 => Mixed::Epoll(Box::new(EpollDriver::new(&Options::default()).unwrap())),
+            _ => Mixed::Uring(Box::new(UringDriver::new(&Options::default()).unwrap())),
+        }
+    };
+    Pair::new(make, None, LARGE_BYTES)
+}
+
+/// No seed where there is no io_uring.
+#[allow(clippy::print_stderr)] // It is how a test tells.
+fn uring_seeds(seeds: u64) -> u64 {
+    match stentor_driver::probe().fallback_reason {
+        None => seeds,
+        Some(reason) => {
+            eprintln!("skipped: {reason}");
+            0
+        }
+    }
+}
+
+suite!(on_uring, crate::uring, crate::uring_seeds(1));
+suite!(on_tight_uring, crate::uring_tight, crate::uring_seeds(1));
+suite!(on_direct_uring, crate::uring_direct, crate::uring_seeds(1));
+suite!(on_tight_direct_uring, crate::uring_direct_tight, crate::uring_seeds(1));
+// The second seed exchanges them.
+suite!(on_uring_and_epoll, crate::uring_and_epoll, crate::uring_seeds(2));

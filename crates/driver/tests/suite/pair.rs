@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event, Frame, ListenOptions, Parcel, ReceiveBuffer, Sending};
 
 /// After this, a case that waits for the kernel has failed. The simulation knows by itself.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An event without its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -279,18 +279,33 @@ impl Application for RoomsApp {
     }
 
     fn notice(&mut self, ctx: &mut Context<'_>, notice: &Notice) {
-        // A lost feed has been told with `state`.
-        if let Notice::Gap { session, topic } = notice
-            && ctx.envelope() == Envelope::V1
-        {
-            let name = match topic {
-                Topic::Room(room) => room.name(),
-                Topic::Feed(key) => key.as_str(),
-            };
-            let message =
-                format!("the history of {name:?} no longer covers what you asked for: something was missed");
-            ctx.send(*session, Message::Text(&error_answer(None, &refusal("history_gone", message))));
+        if ctx.envelope() == Envelope::Raw {
+            return;
         }
+        let name = |topic: &Topic| match topic {
+            Topic::Room(room) => room.name().to_owned(),
+            Topic::Feed(key) => key.as_str().to_owned(),
+        };
+        let (session, refusal) = match notice {
+            // Told with `state`.
+            Notice::Lost { .. } => return,
+            Notice::Gap { session, topic } => {
+                let name = name(topic);
+                let message = format!(
+                    "the history of {name:?} no longer covers what you asked for: something was missed"
+                );
+                (session, refusal("history_gone", message))
+            }
+            Notice::Refused { session, topic } => {
+                let message = format!(
+                    "the subscription to {:?} has ended: the server knows as many topics as it may \
+                     (limits.topics_max)",
+                    name(topic)
+                );
+                (session, Refusal { code: "too_many_topics", message, retry: true })
+            }
+        };
+        ctx.send(*session, Message::Text(&error_answer(None, &refusal)));
     }
 }
 

@@ -225,7 +225,7 @@ impl<D: Driver> Core<D> {
         if self.hub.handle_subscribe(session, &topic, Policy::Latest, None).is_err() {
             self.hub.handle_close(session);
             self.metrics().request_errors.add(1);
-            let why = "the server knows as many topics as it may (limits.topics_max)";
+            let why = super::TOO_MANY_TOPICS;
             waiting.fail(503, why, self.draining, out);
             let keep_alive = waiting.keep_alive && !self.draining;
             return if keep_alive { Step::Next(head) } else { self.finish_after(index, out) };
@@ -335,7 +335,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    fn fail_waiting(&mut self, index: usize, status: u16, why: &str) {
+    pub(super) fn fail_waiting(&mut self, index: usize, status: u16, why: &str) {
         if status >= 400 {
             self.metrics().request_errors.add(1);
         }

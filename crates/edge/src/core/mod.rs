@@ -38,6 +38,8 @@ use table::{Conn, Stack, Table};
 
 /// How soon a full ring to another core is looked at again.
 const MAIL_RETRY: Duration = Duration::from_millis(1);
+/// What a client is told whose topic can't be taken in.
+const TOO_MANY_TOPICS: &str = "the server knows as many topics as it may (limits.topics_max)";
 /// How often limits that no event guards are looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// The timer's token of the tick; connections' tokens are above 2⁶³, the application's between.
@@ -395,14 +397,21 @@ impl<D: Driver> Core<D> {
     }
 
     fn notice(&mut self, notice: &Notice) {
-        let (Notice::Lost { session, .. } | Notice::Gap { session, .. }) = notice;
+        let session = &notice.session();
         let Some(index) = self.connection_of(*session) else { return };
-        let Some(Conn { stack: Stack::Socket(socket), .. }) = self.table.get(index) else { return };
         // A client that gets bodies only can be told by closing only; what it is owed has been left out.
-        if matches!(notice, Notice::Lost { .. }) && socket.envelope == Envelope::Raw {
-            self.disconnect(*session, Disconnect::UnknownKey);
-        } else {
-            self.call_app(Some(*session), |app, ctx| app.notice(ctx, notice));
+        match (self.table.get(index).map(|conn| &conn.stack), notice) {
+            (Some(Stack::Http(_)), Notice::Refused { .. }) => self.fail_waiting(index, 503, TOO_MANY_TOPICS),
+            (Some(Stack::Socket(socket)), Notice::Lost { .. }) if socket.envelope == Envelope::Raw => {
+                self.disconnect(*session, Disconnect::UnknownKey);
+            }
+            (Some(Stack::Socket(socket)), Notice::Refused { .. }) if socket.envelope == Envelope::Raw => {
+                self.disconnect(*session, Disconnect::Overloaded);
+            }
+            (Some(Stack::Socket(_)), _) => {
+                self.call_app(Some(*session), |app, ctx| app.notice(ctx, notice));
+            }
+            _ => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! A raw HTTP client: it sends what it is told, well-formed or not, and reads answers strictly.
 
 use super::PATIENCE;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use stentor_wire::http1::{BodyDecoder, BodyKind, HeadScanner, Limits, parse_response};
 
@@ -70,7 +70,7 @@ impl Http {
     /// Reads more; false at the end of the stream.
     fn read_more(&mut self) -> bool {
         let mut bytes = [0; 64 * 1024];
-        let n = self.stream.read(&mut bytes).unwrap();
+        let n = super::read(&mut self.stream, &mut bytes).unwrap();
         self.buffer.extend_from_slice(&bytes[..n]);
         n > 0
     }
@@ -118,7 +118,7 @@ impl Http {
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         loop {
             let mut bytes = [0; 64 * 1024];
-            match self.stream.read(&mut bytes) {
+            match super::read(&mut self.stream, &mut bytes) {
                 Ok(0) => break,
                 Ok(n) => self.buffer.extend_from_slice(&bytes[..n]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,

@@ -14,6 +14,7 @@ pub(crate) use http::{Http, Response};
 pub(crate) use ws::{Seen, Ws};
 
 use std::collections::HashMap;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -24,6 +25,24 @@ use stentor_hub::{Data, Document, FeedState, Key, Room};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Which driver the node has: epoll, or with `STENTOR_DRIVER=io_uring` the best that works here.
+fn driver() -> DriverChoice {
+    match std::env::var("STENTOR_DRIVER").as_deref() {
+        Ok("io_uring") => DriverChoice::Auto,
+        _ => DriverChoice::Epoll,
+    }
+}
+
+/// Reads what is there. A signal for the thread (the end of a ring, too) is no answer.
+pub(crate) fn read(mut stream: impl Read, bytes: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match stream.read(bytes) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
 
 /// A control plane that only takes notes.
 #[derive(Default)]
@@ -70,7 +89,7 @@ impl Server {
         let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores, ..Options::default() };
         set(&mut options);
         let control = Arc::new(Control::default());
-        let node = Node::start(options, DriverChoice::Epoll, control.clone(), app).unwrap();
+        let node = Node::start(options, driver(), control.clone(), app).unwrap();
         let (plane, addr) = (node.plane(), node.started().addr);
         Self { node: Some(node), plane, control, levels: Mutex::default(), addr }
     }

@@ -3,7 +3,7 @@
 use super::PATIENCE;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use stentor_wire::http1::{HeadScanner, Limits, parse_response};
 use stentor_wire::ws::{self, Connection, Deflater, Event, Kind, Opcode, Role, Shared, handshake};
@@ -77,7 +77,7 @@ impl Ws {
                 break end;
             }
             let mut bytes = [0; 16 * 1024];
-            let n = stream.read(&mut bytes).unwrap();
+            let n = super::read(&mut stream, &mut bytes).unwrap();
             assert!(n > 0, "the stream ended in the handshake");
             buffer.extend_from_slice(&bytes[..n]);
         };
@@ -140,7 +140,7 @@ impl Ws {
                 return seen;
             }
             let mut bytes = vec![0; 256 * 1024];
-            match self.stream.read(&mut bytes) {
+            match super::read(&mut self.stream, &mut bytes) {
                 Ok(0) => return Seen::End,
                 Ok(n) => self.feed(&mut bytes[..n]),
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return Seen::End,

@@ -1,7 +1,5 @@
 //! Writing heads and chunks. A header that could end a line early is never written.
 
-use std::io::Write;
-
 use super::list::is_token;
 
 /// The usual reason phrase of a status, `""` if there is none.
@@ -63,10 +61,13 @@ pub fn write_header(out: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// Appends an HTTP/1.1 response head, ended by the empty line. Nothing is added: framing headers are the caller's.
+/// Appends an HTTP/1.1 response head, ended by the empty line. `status` has three digits. Nothing is added: framing headers are the caller's.
 pub fn write_response_head(out: &mut Vec<u8>, status: u16, headers: &[(&str, &str)]) {
-    // Writing to a Vec does not fail.
-    let _ = write!(out, "HTTP/1.1 {status} {}\r\n", reason_phrase(status));
+    let digit = |unit: u16| b'0' + (status / unit % 10) as u8;
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
+    out.extend_from_slice(reason_phrase(status).as_bytes());
+    out.extend_from_slice(b"\r\n");
     for (name, value) in headers {
         write_header(out, name, value);
     }
@@ -90,7 +91,9 @@ pub fn write_request_head(out: &mut Vec<u8>, method: &str, target: &str, headers
 /// Appends `data` as one chunk of a chunked body. Nothing for empty data: an empty chunk would end the body.
 pub fn write_chunk(out: &mut Vec<u8>, data: &[u8]) {
     if !data.is_empty() {
-        let _ = write!(out, "{:x}\r\n", data.len());
+        let digits = (usize::BITS - data.len().leading_zeros()).div_ceil(4);
+        out.extend((0..digits).rev().map(|digit| b"0123456789abcdef"[data.len() >> (4 * digit) & 0xf]));
+        out.extend_from_slice(b"\r\n");
         out.extend_from_slice(data);
         out.extend_from_slice(b"\r\n");
     }

@@ -155,6 +155,9 @@ impl Connection {
     /// Deals with the start of `input`, unmasking in place; appends what the protocol answers (pong, close) to
     /// `transmit`; and yields at most one event. Call again with the rest until everything is consumed. After
     /// [`Event::Closed`] everything is discarded.
+    ///
+    /// One call adds at most 131 bytes to `transmit`, so a caller that looks at it between calls bounds what a flood of
+    /// pings can pile up. What the event borrows is not the connection, which may be used meanwhile.
     #[inline]
     pub fn receive<'a>(
         &mut self,

@@ -43,7 +43,7 @@ impl Default for DeflateOptions {
 /// What both sides have agreed on. That neither takes its context over is always part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Negotiated {
-    /// Window of the server's compression, 9 to 15 bits.
+    /// Window of the server's compression, 9 to 15 bits; a client may be answered 8.
     pub server_max_window_bits: u8,
     /// Window of the client's compression, 9 to 15 bits.
     pub client_max_window_bits: u8,

@@ -52,7 +52,7 @@ impl Shared {
     }
 }
 
-/// The result of one [`Connection::receive`].
+/// The result of one [`Connection::receive`](super::Connection::receive).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Received<'a> {
     /// Bytes of the input that are dealt with.

@@ -107,4 +107,10 @@ fn written_chunks_are_read() {
     write_last_chunk(&mut out);
     let (body, rest, done) = decode(BodyKind::Chunked, &[&out]).unwrap();
     assert_eq!((body, rest, done), ([&b"hello"[..], &[7; 300]].concat(), Vec::new(), true));
+    for (length, size) in [(1, "1\r\n"), (15, "f\r\n"), (16, "10\r\n"), (255, "ff\r\n"), (4096, "1000\r\n")] {
+        out.clear();
+        write_chunk(&mut out, &vec![7; length]);
+        assert!(out.starts_with(size.as_bytes()) && out.ends_with(b"\x07\r\n"));
+        assert_eq!(out.len(), size.len() + length + 2);
+    }
 }

@@ -278,18 +278,19 @@ fn only_one_whole_head_is_parsed() {
     }
 }
 
-/// A scanner that scanned anew with every byte would take minutes here.
+/// What has been scanned is not looked at again, but for the byte before a line feed: it would be an error here.
 #[test]
 fn scanning_is_linear() {
-    let limits = Limits { head_bytes_max: 4_000_000, ..Limits::default() };
-    let head = format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "x".repeat(3_000_000)).into_bytes();
+    let mut head = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec();
     let mut scanner = HeadScanner::default();
     for end in 1..head.len() {
-        assert_eq!(scanner.find_end(&head[..end], &limits), Ok(None));
+        assert_eq!(scanner.find_end(&head[..end], &Limits::default()), Ok(None));
+        head[..end - 1].fill(b'\n');
     }
-    assert_eq!(scanner.find_end(&head, &limits), Ok(Some(head.len())));
+    assert_eq!(scanner.find_end(&head, &Limits::default()), Ok(Some(head.len())));
     // It is ready for the next head.
-    assert_eq!(scanner.find_end(&head, &limits), Ok(Some(head.len())));
+    let next = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    assert_eq!(scanner.find_end(next, &Limits::default()), Ok(Some(next.len())));
 }
 
 #[test]

@@ -1,0 +1,180 @@
+//! The admin port: HTTP/1.1 on its own address, loopback by default.
+//!
+//! | route | what |
+//! |---|---|
+//! | `POST /api/v1/publish` | messages to rooms, see [`publish`] |
+//! | `GET /api/v1/status` | a small JSON for people and scripts |
+//! | `GET /metrics` | for Prometheus |
+//! | `GET /healthz` | 200 `ok`, or 503 while the data plane doesn't serve |
+//!
+//! Every request passes [`guard`] first. What a client can hold is bounded: connections, bytes and time of a head,
+//! bytes and time of a message, time without taking its answer.
+
+mod guard;
+mod lines;
+mod publish;
+mod routes;
+
+use crate::feeds::FeedsView;
+use crate::metrics::{Metrics, ReasonLabels};
+use crate::options::AdminOptions;
+use crate::signals::{Signals, stopped};
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, Response, StatusCode, header};
+use axum::response::IntoResponse;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_edge::DataPlane;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+/// Bytes of a request's head, and of a body read at once, at the most.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Fields of a request's head, at the most.
+const HEADERS_MAX: usize = 64;
+/// After an error of accept (no descriptors left) it is tried again after this time.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// What all requests share.
+pub(crate) struct State {
+    pub(crate) options: AdminOptions,
+    pub(crate) data_plane: Arc<dyn DataPlane>,
+    pub(crate) signals: Arc<Signals>,
+    pub(crate) metrics: Metrics,
+    pub(crate) registry: Registry,
+    pub(crate) feeds: Arc<FeedsView>,
+    pub(crate) begun: Instant,
+}
+
+/// An error as people and scripts get it.
+#[derive(Debug, Serialize)]
+struct Refusal {
+    #[serde(skip)]
+    status: StatusCode,
+    code: &'static str,
+    message: String,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into() }
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response<Body> {
+        let mut response = json(self.status, &self);
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// A JSON answer. What it is made of always serialises: it has strings for names and finite numbers.
+fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    let mut text = serde_json::to_vec(value).unwrap_or_default();
+    text.push(b'\n');
+    (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+/// Serves until told to stop; then lets requests under way end, within `shutdown_timeout`.
+pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: watch::Receiver<bool>) {
+    let places = Arc::new(Semaphore::new(state.options.connections_max));
+    let router = TowerToHyperService::new(routes::router(state.clone()));
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stopped(&mut stop) => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Err(error) => {
+                    tracing::warn!(%error, "the admin port can't accept");
+                    tokio::time::sleep(ACCEPT_RETRY).await;
+                }
+                Ok((stream, _)) => match places.clone().try_acquire_owned() {
+                    Err(_) => turn_away(&stream, &state),
+                    Ok(place) => {
+                        let (state, router, stop) = (state.clone(), router.clone(), stop.clone());
+                        connections.spawn(async move {
+                            state.metrics.admin_connections.inc();
+                            connection(stream, &state, router, stop).await;
+                            state.metrics.admin_connections.dec();
+                            drop(place);
+                        });
+                    }
+                },
+            },
+        }
+    }
+    drop(listener);
+    let all = async { while connections.join_next().await.is_some() {} };
+    // Whoever isn't done by then is cut off with the set.
+    let _ = tokio::time::timeout(state.options.shutdown_timeout, all).await;
+}
+
+/// Says why, if that fits into the socket, and closes.
+fn turn_away(stream: &TcpStream, state: &State) {
+    state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason: "connections_max" }).inc();
+    let answer = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+                  {\"code\":\"busy\",\"message\":\"too many connections (admin.connections_max)\"}\n";
+    let _ = stream.try_write(answer.as_bytes());
+}
+
+async fn connection(
+    stream: TcpStream,
+    state: &State,
+    router: TowerToHyperService<axum::Router>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Ok(local) = stream.local_addr() else { return };
+    let _ = stream.set_nodelay(true);
+    // The kernel ends the connection of a client that doesn't take its answer.
+    let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(state.options.body_timeout));
+    let service = service_fn(|request| respond(state, &router, local, request));
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(state.options.head_timeout)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stopped(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection to the admin port broke");
+    }
+}
+
+async fn respond(
+    state: &State,
+    router: &TowerToHyperService<axum::Router>,
+    local: SocketAddr,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    let mut response = match guard::check(&state.options, local, &request) {
+        Ok(()) => router.call(request).await?,
+        Err(refusal) => {
+            state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason: refusal.code }).inc();
+            refusal.into_response()
+        }
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(response)
+}

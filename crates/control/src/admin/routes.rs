@@ -1,0 +1,143 @@
+//! What the admin port answers.
+
+use super::publish::publish;
+use super::{Refusal, State, json};
+use crate::metrics;
+use crate::process;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::{Response, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+pub(super) fn router(state: Arc<State>) -> Router {
+    Router::new()
+        .route("/api/v1/publish", post(publish))
+        .route("/api/v1/status", get(status))
+        .route("/metrics", get(show_metrics))
+        .route("/healthz", get(healthz))
+        .fallback(async || {
+            let message = "there are /api/v1/publish, /api/v1/status, /metrics and /healthz";
+            Refusal::new(StatusCode::NOT_FOUND, "route", message)
+        })
+        .method_not_allowed_fallback(async || {
+            let message = "this method has no meaning here; /api/v1/publish takes POST, the others GET";
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", message)
+        })
+        .with_state(state)
+}
+
+async fn healthz(Shared(state): Shared<Arc<State>>) -> Response<Body> {
+    if state.data_plane.is_ready() {
+        "ok\n".into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready\n").into_response()
+    }
+}
+
+/// On the blocking pool: the data plane's figures may be many, and `/proc` is a file system.
+async fn show_metrics(Shared(state): Shared<Arc<State>>) -> Response<Body> {
+    let encode = move || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &state.registry).map(|()| text)
+    };
+    match tokio::task::spawn_blocking(encode).await {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
+        _ => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics can't be written")
+            .into_response(),
+    }
+}
+
+#[derive(Serialize)]
+struct Status {
+    version: &'static str,
+    ready: bool,
+    uptime_seconds: u64,
+    publications: u64,
+    feeds: FeedsStatus,
+    upstreams: Vec<UpstreamStatus>,
+    process: Option<ProcessStatus>,
+}
+
+#[derive(Serialize)]
+struct FeedsStatus {
+    keys: usize,
+    wanted: usize,
+    cold: usize,
+    live: usize,
+    stale: usize,
+    ended: usize,
+    lost: usize,
+    in_flight: usize,
+    waiting: usize,
+    documents_bytes: usize,
+}
+
+#[derive(Serialize)]
+struct UpstreamStatus {
+    name: String,
+    fetches: u64,
+    failures: u64,
+    last_failure: Option<FailureStatus>,
+}
+
+#[derive(Serialize)]
+struct FailureStatus {
+    key: String,
+    message: String,
+    seconds_ago: u64,
+}
+
+#[derive(Serialize)]
+struct ProcessStatus {
+    resident_bytes: usize,
+    cpu_seconds: f64,
+    descriptors: usize,
+    descriptors_max: usize,
+}
+
+async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
+    let figures = tokio::task::spawn_blocking(process::figures).await.ok().and_then(Result::ok);
+    let feeds = state.feeds.stats();
+    let now = SystemTime::now();
+    let upstreams = state.feeds.upstreams().into_iter().map(|upstream| UpstreamStatus {
+        name: upstream.name.to_string(),
+        fetches: upstream.fetches,
+        failures: upstream.failures,
+        last_failure: upstream.last_failure.map(|(key, message, at)| FailureStatus {
+            key: key.to_string(),
+            message,
+            seconds_ago: now.duration_since(at).unwrap_or_default().as_secs(),
+        }),
+    });
+    let status = Status {
+        version: env!("CARGO_PKG_VERSION"),
+        ready: state.data_plane.is_ready(),
+        uptime_seconds: state.begun.elapsed().as_secs(),
+        publications: state.metrics.publications.get(),
+        feeds: FeedsStatus {
+            keys: feeds.keys,
+            wanted: feeds.wanted,
+            cold: feeds.cold,
+            live: feeds.live,
+            stale: feeds.stale,
+            ended: feeds.ended,
+            lost: feeds.lost,
+            in_flight: feeds.in_flight,
+            waiting: feeds.waiting,
+            documents_bytes: feeds.documents_bytes,
+        },
+        upstreams: upstreams.collect(),
+        process: figures.map(|figures| ProcessStatus {
+            resident_bytes: figures.resident_bytes,
+            cpu_seconds: figures.cpu.as_secs_f64(),
+            descriptors: figures.descriptors,
+            descriptors_max: figures.descriptors_max,
+        }),
+    };
+    json(StatusCode::OK, &status)
+}

@@ -1,0 +1,84 @@
+//! Starting and stopping all of the control plane.
+
+use crate::admin;
+use crate::error::Error;
+use crate::feeds::Feeds;
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::signals::Signals;
+use crate::upstream::Upstreams;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_edge::DataPlane;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// The running control plane. Dropping it stops it as well, without waiting.
+pub struct Control {
+    admin_addr: SocketAddr,
+    stop: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Control {
+    /// Starts feeds and admin port on a tokio runtime with time and I/O enabled. `signals` are those that the data
+    /// plane was started with, as its [`stentor_edge::ControlPlane`]. When this returns, the admin port listens.
+    ///
+    /// # Errors
+    /// If the options can't be, or the admin port's address can't be had. Nothing runs then.
+    pub fn start(
+        runtime: &Handle,
+        options: Options,
+        data_plane: Arc<dyn DataPlane>,
+        signals: Arc<Signals>,
+    ) -> Result<Self, Error> {
+        options.check()?;
+        let _entered = runtime.enter();
+        let upstreams = Upstreams::new(&options.feeds)?;
+        let listen = options.admin.listen;
+        let listener = std::net::TcpListener::bind(listen)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .and_then(TcpListener::from_std);
+        let bound = listener.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (admin_addr, listener) = bound.map_err(|source| Error::Listen { listen, source })?;
+
+        upstreams.iter().for_each(|upstream| upstream.log());
+        tracing::info!(%admin_addr, token = options.admin.token.is_some(), "the admin port listens");
+        let metrics = Metrics::default();
+        let feeds =
+            Feeds::new(&options.feeds, upstreams, data_plane.clone(), signals.clone(), metrics.clone());
+        let state = admin::State {
+            options: options.admin,
+            registry: metrics.registry(data_plane.clone(), feeds.view()),
+            feeds: feeds.view(),
+            data_plane,
+            signals,
+            metrics,
+            begun: Instant::now(),
+        };
+        let (stop, stopped) = watch::channel(false);
+        let tasks = vec![
+            runtime.spawn(feeds.run(stopped.clone())),
+            runtime.spawn(admin::serve(listener, Arc::new(state), stopped)),
+        ];
+        Ok(Self { admin_addr, stop, tasks })
+    }
+
+    /// Where the admin port listens.
+    pub fn admin_addr(&self) -> SocketAddr {
+        self.admin_addr
+    }
+
+    /// Stops: fetches in flight are given up, requests to the admin port may end within `shutdown_timeout`.
+    pub async fn shutdown(self) {
+        let _ = self.stop.send(true);
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a part of the control plane had died");
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Why the control plane doesn't start. For people: each message names the setting to change.
+
+use std::net::SocketAddr;
+
+/// Why the control plane doesn't start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A setting has a value that can't be.
+    #[error("{name}: {message}")]
+    Setting {
+        /// The setting's path, e.g. `feeds.upstreams.scores.base_url`.
+        name: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The admin port would be open to others, without a token.
+    #[error(
+        "admin.listen: {listen} can be reached from other machines, and who reaches the admin port may publish; \
+         set admin.token, or listen on 127.0.0.1"
+    )]
+    TokenMissing {
+        /// The address asked for.
+        listen: SocketAddr,
+    },
+    /// The admin port's address can't be had.
+    #[error("admin.listen (--admin): can't listen on {listen}: {source}")]
+    Listen {
+        /// The address asked for.
+        listen: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn setting(name: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Setting { name: name.into(), message: message.into() }
+    }
+}

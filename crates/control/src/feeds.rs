@@ -1,0 +1,221 @@
+//! The task that joins the scheduler, the fetches and the data plane.
+//!
+//! Updates leave in the order they came, one after the other. While the data plane's mailbox is full no fetch is
+//! begun and no wish is taken: so what waits here is bounded by the fetches in flight and one batch of wishes, and
+//! the data plane keeps the rest as levels, which don't grow.
+
+use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
+use crate::options::FeedsOptions;
+use crate::schedule::{FetchJob, Scheduler, Stats};
+use crate::signals::{Signals, stopped};
+use crate::upstream::{Digester, Failure, Fetched, Upstreams};
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+use stentor_edge::{DataPlane, FeedUpdate};
+use stentor_hub::Key;
+use tokio::sync::watch;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+
+/// An upstream's failures are logged this often at the most; all are counted.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How an upstream is doing, for the operator.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UpstreamView {
+    pub(crate) name: Arc<str>,
+    pub(crate) fetches: u64,
+    pub(crate) failures: u64,
+    /// The last failure: of which key, why, and when.
+    pub(crate) last_failure: Option<(Key, String, SystemTime)>,
+}
+
+/// What others may see of the feeds.
+#[derive(Default)]
+pub(crate) struct FeedsView {
+    stats: Mutex<Stats>,
+    upstreams: Mutex<Vec<UpstreamView>>,
+}
+
+impl FeedsView {
+    pub(crate) fn stats(&self) -> Stats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn upstreams(&self) -> Vec<UpstreamView> {
+        self.upstreams.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The feeds' task, before it runs.
+pub(crate) struct Feeds {
+    data_plane: Arc<dyn DataPlane>,
+    signals: Arc<Signals>,
+    metrics: Metrics,
+    upstreams: Upstreams,
+    scheduler: Scheduler,
+    digester: Digester,
+    view: Arc<FeedsView>,
+    fetches: JoinSet<Finished>,
+    /// What each fetch is for, should it panic.
+    in_flight: HashMap<Id, (Key, usize)>,
+    /// An update that the data plane had no room for.
+    undelivered: Option<(Key, FeedUpdate)>,
+    /// Whether the data plane may have wishes to take.
+    has_wishes: bool,
+    /// When a failure of each upstream was last logged.
+    logged: Vec<Option<Instant>>,
+}
+
+struct Finished {
+    key: Key,
+    upstream: usize,
+    fetched: Fetched,
+    took: Duration,
+}
+
+impl Feeds {
+    pub(crate) fn new(
+        options: &FeedsOptions,
+        upstreams: Upstreams,
+        data_plane: Arc<dyn DataPlane>,
+        signals: Arc<Signals>,
+        metrics: Metrics,
+    ) -> Self {
+        let views =
+            upstreams.iter().map(|u| UpstreamView { name: u.name.clone(), ..UpstreamView::default() });
+        let view = FeedsView { stats: Mutex::default(), upstreams: Mutex::new(views.collect()) };
+        Self {
+            data_plane,
+            signals,
+            metrics,
+            logged: vec![None; options.upstreams.len()],
+            upstreams,
+            scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
+            digester: Digester::default(),
+            view: Arc::new(view),
+            fetches: JoinSet::new(),
+            in_flight: HashMap::new(),
+            undelivered: None,
+            has_wishes: true,
+        }
+    }
+
+    pub(crate) fn view(&self) -> Arc<FeedsView> {
+        self.view.clone()
+    }
+
+    /// Runs until told to stop. Fetches in flight are given up then.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        loop {
+            self.turn();
+            *self.view.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.scheduler.stats();
+            let blocked = self.undelivered.is_some();
+            let timeout = self.scheduler.poll_timeout().filter(|_| !blocked);
+            tokio::select! {
+                () = stopped(&mut stop) => return,
+                Some(joined) = self.fetches.join_next_with_id() => self.finish(joined),
+                () = self.signals.when_wanted(), if !blocked => self.has_wishes = true,
+                () = deliver(&*self.data_plane, &self.signals, &self.undelivered), if blocked => {
+                    self.undelivered = None;
+                }
+                () = sleep_until(timeout.map_or_else(Instant::now, Instant::from_std)), if timeout.is_some() => {}
+            }
+        }
+    }
+
+    /// Does all that can be done without waiting.
+    fn turn(&mut self) {
+        loop {
+            while self.undelivered.is_none()
+                && let Some((key, update)) = self.scheduler.poll_event()
+            {
+                if self.data_plane.update_feed(&key, update.clone()).is_err() {
+                    self.metrics.mailbox_waits.inc();
+                    self.undelivered = Some((key, update));
+                }
+            }
+            if self.undelivered.is_some() {
+                return;
+            }
+            let now = Instant::now().into_std();
+            if std::mem::take(&mut self.has_wishes) {
+                for wish in self.data_plane.take_wanted() {
+                    self.scheduler.handle_wanted(now, &wish.key, wish.wanted);
+                }
+            }
+            match self.scheduler.poll_fetch(now) {
+                Some(job) => self.start(job),
+                None if self.scheduler.has_events() => {}
+                None => return,
+            }
+        }
+    }
+
+    fn start(&mut self, job: FetchJob) {
+        let upstream = self.upstreams.at(job.upstream).clone();
+        let digester = self.digester.clone();
+        let what = (job.key.clone(), job.upstream);
+        let handle = self.fetches.spawn(async move {
+            let begun = Instant::now();
+            let fetched = upstream.fetch(&job, &digester).await;
+            Finished { key: job.key, upstream: job.upstream, fetched, took: begun.elapsed() }
+        });
+        self.in_flight.insert(handle.id(), what);
+    }
+
+    fn finish(&mut self, joined: Result<(Id, Finished), JoinError>) {
+        let finished = match joined {
+            Ok((id, finished)) => {
+                self.in_flight.remove(&id);
+                finished
+            }
+            Err(error) => {
+                let Some((key, upstream)) = self.in_flight.remove(&error.id()) else { return };
+                let fetched = Failure::Internal("a fetch panicked").into();
+                Finished { key, upstream, fetched, took: Duration::ZERO }
+            }
+        };
+        let Finished { key, upstream, fetched, took } = finished;
+        let name = self.upstreams.at(upstream).name.clone();
+        let labels = FetchLabels { upstream: name.clone(), outcome: fetched.label };
+        self.metrics.fetches.get_or_create(&labels).inc();
+        let labels = UpstreamLabels { upstream: name.clone() };
+        self.metrics.fetch_seconds.get_or_create(&labels).observe(took.as_secs_f64());
+        let received = u64::try_from(fetched.received_bytes).unwrap_or(u64::MAX);
+        self.metrics.fetch_received_bytes.get_or_create(&labels).inc_by(received);
+        let failure = fetched.failure.map(|failure| failure.to_string());
+        if let Some(failure) = &failure {
+            self.log(upstream, &name, &key, failure);
+        }
+        {
+            let mut views = self.view.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
+            views[upstream].fetches += 1;
+            if let Some(failure) = failure {
+                views[upstream].failures += 1;
+                views[upstream].last_failure = Some((key.clone(), failure, SystemTime::now()));
+            }
+        }
+        self.scheduler.handle_result(Instant::now().into_std(), &key, fetched.outcome);
+    }
+
+    fn log(&mut self, upstream: usize, name: &str, key: &Key, failure: &str) {
+        let now = Instant::now();
+        if self.logged[upstream].is_none_or(|at| now - at >= LOG_INTERVAL) {
+            self.logged[upstream] = Some(now);
+            tracing::warn!(upstream = name, %key, failure, "a fetch failed");
+        } else {
+            tracing::debug!(upstream = name, %key, failure, "a fetch failed");
+        }
+    }
+}
+
+/// Waits until the data plane has taken the update.
+async fn deliver(data_plane: &dyn DataPlane, signals: &Signals, update: &Option<(Key, FeedUpdate)>) {
+    let Some((key, update)) = update else { return };
+    // Without a deadline it ends only when it has succeeded.
+    let _ = signals.when_space(None, || data_plane.update_feed(key, update.clone())).await;
+}

@@ -1,0 +1,247 @@
+//! The figures that `/metrics` shows: the data plane's, the feeds', the admin port's, the process's.
+//!
+//! Names follow the house rule (the unit last, prefix `stentor_`); those of the process are the ones that every
+//! Prometheus client library uses. The text is OpenMetrics 1.0, which Prometheus and its kin read.
+
+use crate::feeds::FeedsView;
+use crate::process;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::sync::Arc;
+use stentor_edge::{DataPlane, MetricKind};
+
+/// What Prometheus is told the text is.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Labels of a fetch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct FetchLabels {
+    pub(crate) upstream: Arc<str>,
+    pub(crate) outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct UpstreamLabels {
+    pub(crate) upstream: Arc<str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ReasonLabels {
+    pub(crate) reason: &'static str,
+}
+
+type FetchSeconds = Family<UpstreamLabels, Histogram, fn() -> Histogram>;
+
+/// The control plane's own counters. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    pub(crate) fetches: Family<FetchLabels, Counter>,
+    pub(crate) fetch_seconds: FetchSeconds,
+    pub(crate) fetch_received_bytes: Family<UpstreamLabels, Counter>,
+    pub(crate) publications: Counter,
+    pub(crate) publish_refusals: Family<ReasonLabels, Counter>,
+    pub(crate) admin_refusals: Family<ReasonLabels, Counter>,
+    pub(crate) admin_connections: Gauge,
+    pub(crate) mailbox_waits: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        // 1 ms to 16 s.
+        let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
+        Self {
+            fetches: Family::default(),
+            fetch_seconds: Family::new_with_constructor(buckets),
+            fetch_received_bytes: Family::default(),
+            publications: Counter::default(),
+            publish_refusals: Family::default(),
+            admin_refusals: Family::default(),
+            admin_connections: Gauge::default(),
+            mailbox_waits: Counter::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A registry of everything.
+    pub(crate) fn registry(&self, data_plane: Arc<dyn DataPlane>, feeds: Arc<FeedsView>) -> Registry {
+        let mut all = Registry::default();
+        all.register_collector(Box::new(ProcessCollector));
+        let registry = all.sub_registry_with_prefix("stentor");
+        registry.register("feed_fetches", "Fetches of documents, by outcome", self.fetches.clone());
+        registry.register_with_unit(
+            "feed_fetch",
+            "Time of a fetch, from its begin until its document is compared",
+            Unit::Seconds,
+            self.fetch_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "feed_fetch_received",
+            "Bodies of answers, as received",
+            Unit::Bytes,
+            self.fetch_received_bytes.clone(),
+        );
+        registry.register(
+            "admin_publications",
+            "Messages published through the admin port",
+            self.publications.clone(),
+        );
+        registry.register(
+            "admin_publish_refusals",
+            "Publish requests that ended with an error, by reason",
+            self.publish_refusals.clone(),
+        );
+        registry.register(
+            "admin_refusals",
+            "Requests and connections that the admin port's guard refused, by reason",
+            self.admin_refusals.clone(),
+        );
+        registry.register(
+            "admin_connections",
+            "Connections to the admin port that are open",
+            self.admin_connections.clone(),
+        );
+        registry.register(
+            "mailbox_waits",
+            "How often the control plane had to wait for room in the data plane's mailbox",
+            self.mailbox_waits.clone(),
+        );
+        registry.register_collector(Box::new(FeedsCollector(feeds)));
+        registry.register_collector(Box::new(DataPlaneCollector(data_plane)));
+        all
+    }
+}
+
+/// Writes one figure without labels.
+fn write_one(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    metric: impl EncodeMetric + TypedMetric,
+) -> fmt::Result {
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+struct FeedsCollector(Arc<FeedsView>);
+
+impl fmt::Debug for FeedsCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FeedsCollector")
+    }
+}
+
+/// A figure of the process's size as Prometheus's signed gauge.
+fn gauge(value: usize) -> ConstGauge<i64> {
+    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+impl Collector for FeedsCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let stats = self.0.stats();
+        let mut keys =
+            encoder.encode_descriptor("feed_keys", "Keys kept, by state", None, MetricType::Gauge)?;
+        for (state, count) in [
+            ("cold", stats.cold),
+            ("live", stats.live),
+            ("stale", stats.stale),
+            ("ended", stats.ended),
+            ("lost", stats.lost),
+        ] {
+            gauge(count).encode(keys.encode_family(&[("state", state)])?)?;
+        }
+        let encoder = &mut encoder;
+        write_one(encoder, "feed_wanted_keys", "Keys that somebody wants", gauge(stats.wanted))?;
+        write_one(
+            encoder,
+            "feed_waiting_keys",
+            "Keys that are due and wait for a worker",
+            gauge(stats.waiting),
+        )?;
+        write_one(encoder, "feed_fetches_in_flight", "Fetches in flight", gauge(stats.in_flight))?;
+        write_one(encoder, "feed_documents_bytes", "Kept documents", gauge(stats.documents_bytes))?;
+        for (name, help, count) in [
+            ("feed_refused_keys", "Keys refused because of feeds.keys_max", stats.refused_keys),
+            ("feed_unknown_keys", "Keys refused because no feed is configured for them", stats.unknown_keys),
+            (
+                "feed_refused_documents",
+                "Versions refused because of feeds.documents_bytes_max",
+                stats.refused_documents,
+            ),
+            ("feed_evicted_keys", "Keys that lingered and made room for others", stats.evicted_keys),
+        ] {
+            write_one(encoder, name, help, ConstCounter::new(count))?;
+        }
+        Ok(())
+    }
+}
+
+struct DataPlaneCollector(Arc<dyn DataPlane>);
+
+impl fmt::Debug for DataPlaneCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DataPlaneCollector")
+    }
+}
+
+impl Collector for DataPlaneCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for metric in self.0.metrics() {
+            let kind = match metric.kind {
+                MetricKind::Counter => MetricType::Counter,
+                MetricKind::Gauge => MetricType::Gauge,
+            };
+            let mut family = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
+            let write = |value: u64, encoder: MetricEncoder<'_>| match metric.kind {
+                MetricKind::Counter => ConstCounter::new(value).encode(encoder),
+                MetricKind::Gauge => {
+                    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder)
+                }
+            };
+            match metric.samples.as_slice() {
+                [(labels, value)] if labels.is_empty() => write(*value, family)?,
+                samples => {
+                    for (labels, value) in samples {
+                        write(*value, family.encode_family(labels)?)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct ProcessCollector;
+
+impl Collector for ProcessCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Ok(figures) = process::figures() else { return Ok(()) };
+        let encoder = &mut encoder;
+        write_one(
+            encoder,
+            "process_resident_memory_bytes",
+            "Resident memory",
+            gauge(figures.resident_bytes),
+        )?;
+        write_one(encoder, "process_open_fds", "Open descriptors", gauge(figures.descriptors))?;
+        write_one(
+            encoder,
+            "process_max_fds",
+            "Most descriptors that may be open",
+            gauge(figures.descriptors_max),
+        )?;
+        write_one(
+            encoder,
+            "process_cpu_seconds",
+            "Processor time, user and system",
+            ConstCounter::new(figures.cpu.as_secs_f64()),
+        )
+    }
+}

@@ -1,0 +1,227 @@
+//! What can be configured, with defaults and units. The binary fills these; nothing here reads files.
+
+use crate::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// No duration in the options may be longer: a year.
+pub const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Everything the control plane can be told.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Feeds and their upstreams.
+    pub feeds: FeedsOptions,
+    /// The admin port.
+    pub admin: AdminOptions,
+}
+
+impl Options {
+    /// Says whether [`crate::Control::start`] would accept these options, without starting anything: no socket
+    /// is opened, no name resolved. Files that they name (`ca_file`) are read.
+    ///
+    /// # Errors
+    /// [`Error::Setting`], naming the setting.
+    pub fn check(&self) -> Result<(), Error> {
+        crate::upstream::Upstreams::new(&self.feeds)?;
+        self.feeds.check()?;
+        self.admin.check()
+    }
+}
+
+/// Feeds: which keys are fetched from where, how often, and what that may cost.
+#[derive(Clone, Debug)]
+pub struct FeedsOptions {
+    /// Where documents come from. Of the upstreams whose prefix a key starts with, the longest prefix wins.
+    pub upstreams: Vec<UpstreamOptions>,
+    /// How many keys are kept at once, wanted and lingering ones; a further one is refused as lost. At least 1.
+    pub keys_max: usize,
+    /// Bytes of all kept documents. A version that doesn't fit is refused, its feed goes stale.
+    pub documents_bytes_max: usize,
+    /// Fetches in flight at once, of all upstreams. At least 1. Times `document_bytes_max` (as received) is what
+    /// fetching may cost in memory.
+    pub fetches_max: usize,
+    /// For how long a key that nobody wants any more is still kept and fetched.
+    pub linger: Duration,
+    /// After this time a wanted key whose upstream answered 404 is looked at again.
+    pub lost_interval: Duration,
+    /// The first retry after an error comes within this time; the bound doubles with each further error.
+    pub backoff_first: Duration,
+    /// The longest wait for a retry. Also bounds an upstream's `Retry-After`.
+    pub backoff_max: Duration,
+    /// The longest wait that an upstream may ask for with `Cache-Control: max-age`.
+    pub max_age_max: Duration,
+    /// A file of PEM certificates to trust for https upstreams, instead of the system's.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl Default for FeedsOptions {
+    fn default() -> Self {
+        Self {
+            upstreams: Vec::new(),
+            keys_max: 10_000,
+            documents_bytes_max: 256 << 20,
+            fetches_max: 32,
+            linger: Duration::from_secs(30),
+            lost_interval: Duration::from_secs(60),
+            backoff_first: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            max_age_max: Duration::from_secs(24 * 3600),
+            ca_file: None,
+        }
+    }
+}
+
+impl FeedsOptions {
+    fn check(&self) -> Result<(), Error> {
+        at_least_one("feeds.keys_max", self.keys_max)?;
+        at_least_one("feeds.fetches_max", self.fetches_max)?;
+        duration("feeds.linger", self.linger, Duration::ZERO)?;
+        duration("feeds.lost_interval", self.lost_interval, Duration::from_millis(1))?;
+        duration("feeds.backoff_first", self.backoff_first, Duration::from_millis(1))?;
+        duration("feeds.backoff_max", self.backoff_max, Duration::from_millis(1))?;
+        duration("feeds.max_age_max", self.max_age_max, Duration::from_secs(1))
+    }
+}
+
+/// What an upstream serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// JSON, whatever its Content-Type says. A body that isn't valid JSON is an error.
+    Json,
+    /// Anything. What calls itself JSON must be valid JSON; the rest is passed on as it is.
+    Any,
+}
+
+/// One HTTP API that feeds come from.
+#[derive(Clone, Debug)]
+pub struct UpstreamOptions {
+    /// Its name in logs and metrics, unique.
+    pub name: String,
+    /// It serves the keys that start with this. Empty: all keys.
+    pub prefix: String,
+    /// `http://` or `https://`, a host, and perhaps a path and a query. The whole key is appended to the path.
+    pub base_url: String,
+    /// A key is due again so long after its last fetch began, where the upstream doesn't say otherwise. At least 1 ms.
+    pub interval: Duration,
+    /// A fetch, from its begin to the last byte, takes no longer.
+    pub timeout: Duration,
+    /// The longest silence while connecting, before the answer's head and in the middle of its body.
+    pub read_timeout: Duration,
+    /// Bytes of a document, as received and after decompression.
+    pub document_bytes_max: usize,
+    /// Fetches in flight from this upstream at once. At least 1.
+    pub concurrency_max: usize,
+    /// Header fields to send with every request, for example `("Authorization", "Bearer …")`.
+    pub headers: Vec<(String, String)>,
+    /// What it serves.
+    pub content: Content,
+    /// Whether the upstream's `Cache-Control` is ignored: then `interval` is all that counts, and `max-age=0`,
+    /// which many frameworks send by default, doesn't end the feed.
+    pub ignore_cache_control: bool,
+}
+
+impl Default for UpstreamOptions {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            prefix: String::new(),
+            base_url: String::new(),
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(10),
+            read_timeout: Duration::from_secs(5),
+            document_bytes_max: 4 << 20,
+            concurrency_max: 8,
+            headers: Vec::new(),
+            content: Content::Json,
+            ignore_cache_control: false,
+        }
+    }
+}
+
+/// The admin port: publish API, metrics, health.
+#[derive(Clone, Debug)]
+pub struct AdminOptions {
+    /// Where it listens. Port 0 picks one. An address beyond loopback needs `token`.
+    pub listen: SocketAddr,
+    /// Who gives it as `Authorization: Bearer …` may use the port; nobody else. At least 16 bytes.
+    pub token: Option<String>,
+    /// Names that requests may call this host by (in `Host`), besides loopback's and the address listened on.
+    pub hosts: Vec<String>,
+    /// Bytes of one message to publish, with its envelope: a JSON body, or a line of NDJSON.
+    pub message_bytes_max: usize,
+    /// Connections at once; further ones are answered 503 and closed.
+    pub connections_max: usize,
+    /// Time for a request's head, on a fresh connection or after the last answer.
+    pub head_timeout: Duration,
+    /// The longest silence within a request's body, and of a client that doesn't take its answer.
+    pub body_timeout: Duration,
+    /// How long a publication waits for room in the data plane's mailbox before it is refused (503).
+    pub busy_timeout: Duration,
+    /// Time for requests under way when shutting down.
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for AdminOptions {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8001)),
+            token: None,
+            hosts: Vec::new(),
+            message_bytes_max: 1_000_000,
+            connections_max: 256,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            busy_timeout: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The shortest admin token that isn't laughed at, in bytes.
+pub const TOKEN_BYTES_MIN: usize = 16;
+
+impl AdminOptions {
+    fn check(&self) -> Result<(), Error> {
+        match &self.token {
+            None if !self.listen.ip().is_loopback() => {
+                return Err(Error::TokenMissing { listen: self.listen });
+            }
+            Some(token) if token.len() < TOKEN_BYTES_MIN => {
+                return Err(Error::setting(
+                    "admin.token",
+                    format!(
+                        "needs at least {TOKEN_BYTES_MIN} bytes; `openssl rand -hex 32` makes a good one"
+                    ),
+                ));
+            }
+            Some(token) if !token.bytes().all(|b| b.is_ascii_graphic()) => {
+                return Err(Error::setting("admin.token", "may only have visible ASCII characters"));
+            }
+            _ => {}
+        }
+        at_least_one("admin.message_bytes_max", self.message_bytes_max)?;
+        at_least_one("admin.connections_max", self.connections_max)?;
+        duration("admin.head_timeout", self.head_timeout, Duration::from_millis(1))?;
+        duration("admin.body_timeout", self.body_timeout, Duration::from_millis(1))?;
+        duration("admin.busy_timeout", self.busy_timeout, Duration::ZERO)?;
+        duration("admin.shutdown_timeout", self.shutdown_timeout, Duration::ZERO)
+    }
+}
+
+/// Refuses 0.
+pub(crate) fn at_least_one(name: &str, value: usize) -> Result<(), Error> {
+    if value == 0 { Err(Error::setting(name, "must be at least 1")) } else { Ok(()) }
+}
+
+/// Refuses a duration below `min` or above [`DURATION_MAX`].
+pub(crate) fn duration(name: &str, value: Duration, min: Duration) -> Result<(), Error> {
+    if value < min {
+        Err(Error::setting(name, format!("must be at least {min:?}")))
+    } else if value > DURATION_MAX {
+        Err(Error::setting(name, "must be at most a year"))
+    } else {
+        Ok(())
+    }
+}

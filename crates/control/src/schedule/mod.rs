@@ -1,0 +1,501 @@
+//! The fetch scheduler (DESIGN.md, "Feeds"): which key is to be fetched when, and what its subscribers are told.
+//! Sans-I/O: time, answers and a seed come in; [`FetchJob`]s and [`FeedUpdate`]s come out.
+//!
+//! ```text
+//!                  ┌────────────── success ──────────────┐
+//!                  ▼                                     │
+//!  Cold ──fresh──► Live ──error──► Stale ──error, back-off──┐
+//!   │ │             │                ▲ └──────────────────►─┘
+//!   │ └──error──────┼────────────────┘
+//!   ├──404──────────┴──► Lost (looked at again, rarely, while wanted)
+//!   └──410, max-age<=0─► Ended (never fetched again)
+//! ```
+//!
+//! A key is known from its first wish on until nobody has wanted it for the linger time. It is fetched while it
+//! is wanted, or lingers with a document. Wishes never move the time at which a key is due, so a client that
+//! subscribes and unsubscribes in a loop forces no fetch.
+//!
+//! **Contract with the home core.** It keeps the last document and state for as long as the scheduler does, also
+//! while nobody subscribes: a wish that returns within the linger time isn't answered with the document again. The
+//! end is told by `Forget`, which also follows a refusal at once. States of keys without a document are told again
+//! at each wish, since `Lost` ends subscriptions.
+//!
+//! What it doesn't do: fetch, parse, compare, wait for the data plane. Its caller does, and polls no fetch while
+//! updates are undelivered, so that undelivered updates are bounded by the fetches in flight.
+//!
+//! Invariants: one fetch in flight per key; never more than the bounds of process and upstream; after
+//! `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`; the kept documents' bytes are within
+//! `documents_bytes_max`; keys within `keys_max`.
+
+#[cfg(test)]
+mod model;
+mod queues;
+#[cfg(test)]
+mod tests;
+
+use crate::json::Fingerprint;
+use crate::options::{DURATION_MAX, FeedsOptions};
+use queues::{Place, Queues};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_edge::FeedUpdate;
+use stentor_hub::{Document, FeedState, Key};
+
+/// No retry comes sooner, whatever the dice say.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+/// `max-age` counts whole seconds, so an answer whose age has eaten it up is fresh for one more.
+const FRESH_MIN: Duration = Duration::from_secs(1);
+
+/// What a conditional request sends back, as received.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Validators {
+    /// For `If-None-Match`.
+    pub etag: Option<Arc<[u8]>>,
+    /// For `If-Modified-Since`.
+    pub last_modified: Option<Arc<[u8]>>,
+}
+
+/// A document as it was fetched.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// What subscribers get.
+    pub document: Document,
+    /// How to ask whether it changed.
+    pub validators: Validators,
+    /// What it means, where it is JSON.
+    pub(crate) fingerprint: Option<Fingerprint>,
+}
+
+impl Version {
+    /// A version that is compared by its bytes only.
+    pub fn new(document: Document, validators: Validators) -> Self {
+        Self { document, validators, fingerprint: None }
+    }
+}
+
+/// For how long the upstream says that its answer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// It doesn't say: the configured interval counts.
+    Unsaid,
+    /// `max-age`, less the answer's age.
+    For(Duration),
+    /// `max-age<=0`: no newer version will come.
+    Over,
+}
+
+/// What became of a fetch.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// A new document.
+    Fresh {
+        /// It.
+        version: Version,
+        /// Until when.
+        freshness: Freshness,
+    },
+    /// The same document: 304, or the same value again.
+    Same {
+        /// Newer validators, if there were any.
+        validators: Option<Validators>,
+        /// Until when.
+        freshness: Freshness,
+    },
+    /// 410: no newer version will come.
+    Gone {
+        /// For subscribers.
+        reason: Arc<str>,
+    },
+    /// 404: there is no such key.
+    Lost {
+        /// For subscribers.
+        reason: Arc<str>,
+    },
+    /// Anything else.
+    Failed {
+        /// For subscribers: says nothing about the inside of the network.
+        reason: Arc<str>,
+        /// The upstream asks not to be asked again sooner.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// A fetch to do now. Exactly one [`Scheduler::handle_result`] must follow.
+#[derive(Clone, Debug)]
+pub struct FetchJob {
+    /// Of which key.
+    pub key: Key,
+    /// From which upstream: an index into [`FeedsOptions::upstreams`].
+    pub upstream: usize,
+    /// What is kept already, to compare with.
+    pub kept: Option<Arc<Version>>,
+}
+
+/// What the scheduler has in hand, and what it refused so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys known.
+    pub keys: usize,
+    /// Those of them that somebody wants.
+    pub wanted: usize,
+    /// Keys that never had an answer.
+    pub cold: usize,
+    /// Keys whose document is as new as the upstream allows.
+    pub live: usize,
+    /// Keys whose upstream fails.
+    pub stale: usize,
+    /// Keys for which no newer version will come.
+    pub ended: usize,
+    /// Keys that don't exist upstream.
+    pub lost: usize,
+    /// Fetches in flight.
+    pub in_flight: usize,
+    /// Keys that are due and wait for a worker.
+    pub waiting: usize,
+    /// Bytes of the kept documents.
+    pub documents_bytes: usize,
+    /// Keys refused because of `keys_max`.
+    pub refused_keys: u64,
+    /// Keys refused because no upstream serves them.
+    pub unknown_keys: u64,
+    /// Versions refused because of `documents_bytes_max`.
+    pub refused_documents: u64,
+    /// Keys forgotten before their linger time had passed, to make room.
+    pub evicted_keys: u64,
+}
+
+/// How a key is doing; `None` in [`Entry::state`] is cold.
+struct Entry {
+    upstream: usize,
+    wanted: bool,
+    state: Option<FeedState>,
+    reason: Arc<str>,
+    kept: Option<Arc<Version>>,
+    failures: u32,
+    /// When to fetch next; `None` if never (ended) or while in flight.
+    due: Option<Instant>,
+    /// When to forget the key; `Some` exactly while it isn't wanted.
+    linger_end: Option<Instant>,
+    place: Place,
+}
+
+impl Entry {
+    fn document_bytes(&self) -> usize {
+        self.kept.as_ref().map_or(0, |kept| kept.document.body.len())
+    }
+
+    /// Whether it is worth a fetch: a key without a document that nobody waits for isn't.
+    fn is_active(&self) -> bool {
+        self.wanted || self.kept.is_some()
+    }
+}
+
+/// See the module's documentation.
+pub struct Scheduler {
+    options: FeedsOptions,
+    entries: HashMap<Key, Entry>,
+    queues: Queues,
+    events: VecDeque<(Key, FeedUpdate)>,
+    random: SplitMix,
+    refused_keys: u64,
+    unknown_keys: u64,
+    refused_documents: u64,
+    evicted_keys: u64,
+}
+
+impl Scheduler {
+    /// Starts with no keys. `seed` feeds the jitter of retries.
+    pub fn new(options: FeedsOptions, seed: u64) -> Self {
+        let queues = Queues::new(options.fetches_max, options.upstreams.iter().map(|u| u.concurrency_max));
+        Self {
+            options,
+            entries: HashMap::new(),
+            queues,
+            events: VecDeque::new(),
+            random: SplitMix(seed),
+            refused_keys: 0,
+            unknown_keys: 0,
+            refused_documents: 0,
+            evicted_keys: 0,
+        }
+    }
+
+    /// Says whether anybody wants `key`. A level: repeating it changes nothing, except that the state of a key
+    /// without a document is told again.
+    pub fn handle_wanted(&mut self, now: Instant, key: &Key, wanted: bool) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            self.queues.detach(key, entry);
+            if wanted {
+                entry.linger_end = None;
+                if let (Some(state), None) = (entry.state, &entry.kept) {
+                    self.events.push_back((key.clone(), state_update(state, &entry.reason)));
+                }
+            } else if entry.wanted {
+                entry.linger_end = Some(later(now, self.options.linger));
+            }
+            entry.wanted = wanted;
+            self.queues.attach(key, entry);
+        } else if wanted {
+            self.admit(now, key);
+        }
+    }
+
+    fn admit(&mut self, now: Instant, key: &Key) {
+        let serves = |prefix: &str| key.as_str().starts_with(prefix);
+        let upstreams = self.options.upstreams.iter().enumerate();
+        let Some((upstream, _)) =
+            upstreams.filter(|(_, u)| serves(&u.prefix)).max_by_key(|(_, u)| u.prefix.len())
+        else {
+            self.unknown_keys += 1;
+            self.refuse(key, "no feed is configured for this key");
+            return;
+        };
+        if self.entries.len() >= self.options.keys_max {
+            let Some(oldest) = self.queues.first_lingering(None) else {
+                self.refused_keys += 1;
+                self.refuse(key, "the server keeps as many keys as it may (feeds.keys_max); try later");
+                return;
+            };
+            self.evicted_keys += 1;
+            self.forget(&oldest);
+        }
+        let mut entry = Entry {
+            upstream,
+            wanted: true,
+            state: None,
+            reason: "".into(),
+            kept: None,
+            failures: 0,
+            due: Some(now),
+            linger_end: None,
+            place: Place::Parked,
+        };
+        self.queues.attach(key, &mut entry);
+        self.entries.insert(key.clone(), entry);
+    }
+
+    fn refuse(&mut self, key: &Key, reason: &str) {
+        self.events.push_back((key.clone(), state_update(FeedState::Lost, &reason.into())));
+        self.events.push_back((key.clone(), FeedUpdate::Forget));
+    }
+
+    /// Drops all that is known of a key.
+    fn forget(&mut self, key: &Key) {
+        let Some(mut entry) = self.entries.remove(key) else { return };
+        self.queues.detach(key, &mut entry);
+        if entry.state.is_some() {
+            self.events.push_back((key.clone(), FeedUpdate::Forget));
+        }
+    }
+
+    /// The next fetch to start, if one is due and a worker is free.
+    pub fn poll_fetch(&mut self, now: Instant) -> Option<FetchJob> {
+        while let Some(key) = self.queues.first_lingering(Some(now)) {
+            self.forget(&key);
+        }
+        while let Some(key) = self.queues.first_due(now) {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            self.queues.enqueue(&key, entry);
+        }
+        let key = self.queues.next_ready()?;
+        let entry = self.entries.get_mut(&key)?;
+        self.queues.detach(&key, entry);
+        entry.due = None;
+        entry.place = Place::InFlight { started: now };
+        self.queues.attach(&key, entry);
+        Some(FetchJob { upstream: entry.upstream, kept: entry.kept.clone(), key })
+    }
+
+    /// Takes the outcome of a fetch. Without such a fetch in flight, nothing happens.
+    pub fn handle_result(&mut self, now: Instant, key: &Key, outcome: Outcome) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let Place::InFlight { started } = entry.place else { return };
+        self.queues.detach(key, entry);
+        entry.place = Place::Parked;
+        let over = entry.linger_end.is_some_and(|end| end <= now);
+        self.queues.attach(key, entry);
+        if over {
+            self.forget(key);
+            return;
+        }
+        let outcome = self.fit(key, outcome);
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        self.queues.detach(key, entry);
+        let mut tell = |update| self.events.push_back((key.clone(), update));
+        match outcome {
+            Outcome::Fresh { version, freshness } => {
+                tell(FeedUpdate::Document(version.document.clone()));
+                entry.kept = Some(Arc::new(version));
+                entry.state = Some(FeedState::Live);
+                succeed(&self.options, entry, started, now, freshness, &mut tell);
+            }
+            Outcome::Same { validators, freshness } => {
+                if let (Some(kept), Some(validators)) = (&mut entry.kept, validators)
+                    && kept.validators != validators
+                {
+                    Arc::make_mut(kept).validators = validators;
+                }
+                if entry.state != Some(FeedState::Live) {
+                    entry.state = Some(FeedState::Live);
+                    tell(state_update(FeedState::Live, &"the upstream answers again".into()));
+                }
+                succeed(&self.options, entry, started, now, freshness, &mut tell);
+            }
+            Outcome::Gone { reason } => end(entry, reason, &mut tell),
+            Outcome::Lost { reason } => {
+                if entry.state != Some(FeedState::Lost) {
+                    tell(state_update(FeedState::Lost, &reason));
+                }
+                entry.state = Some(FeedState::Lost);
+                entry.reason = reason;
+                entry.kept = None;
+                entry.failures = 0;
+                entry.due = Some(later(now, self.options.lost_interval));
+            }
+            Outcome::Failed { reason, retry_after } => {
+                entry.failures = entry.failures.saturating_add(1);
+                let lost = entry.state == Some(FeedState::Lost);
+                entry.due = Some(if lost {
+                    later(now, self.options.lost_interval)
+                } else {
+                    let wait = backoff(&self.options, entry.failures, &mut self.random);
+                    later(now, wait.max(retry_after.unwrap_or_default().min(self.options.backoff_max)))
+                });
+                if !lost {
+                    if entry.state != Some(FeedState::Stale) {
+                        tell(state_update(FeedState::Stale, &reason));
+                    }
+                    entry.state = Some(FeedState::Stale);
+                    entry.reason = reason;
+                }
+            }
+        }
+        self.queues.attach(key, entry);
+    }
+
+    /// Turns what can't be kept into a failure. Makes room at the expense of keys that nobody wants.
+    fn fit(&mut self, key: &Key, outcome: Outcome) -> Outcome {
+        let Some(entry) = self.entries.get(key) else { return outcome };
+        match &outcome {
+            Outcome::Fresh { version, .. } => {
+                let (new, old) = (version.document.body.len(), entry.document_bytes());
+                let most = self.options.documents_bytes_max;
+                let fits = |queues: &Queues| {
+                    let others = queues.documents_bytes() - old;
+                    others.checked_add(new).is_some_and(|sum| sum <= most)
+                };
+                if fits(&self.queues) {
+                    return outcome;
+                }
+                while let Some(oldest) = self.queues.first_lingering(None).filter(|oldest| oldest != key) {
+                    self.evicted_keys += 1;
+                    self.forget(&oldest);
+                    if fits(&self.queues) {
+                        return outcome;
+                    }
+                }
+                self.refused_documents += 1;
+                Outcome::Failed {
+                    reason: "there is no room for the new version (feeds.documents_bytes_max)".into(),
+                    retry_after: None,
+                }
+            }
+            Outcome::Same { .. } if entry.kept.is_none() => Outcome::Failed {
+                reason: "the upstream says that nothing changed since nothing".into(),
+                retry_after: None,
+            },
+            _ => outcome,
+        }
+    }
+
+    /// The next thing to tell the data plane, in order.
+    pub fn poll_event(&mut self) -> Option<(Key, FeedUpdate)> {
+        self.events.pop_front()
+    }
+
+    /// Whether [`Self::poll_event`] has something.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// When to call [`Self::poll_fetch`] again, if nothing else happens. While all workers are busy, keys that are
+    /// due don't count: a result comes first.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.queues.next_timeout()
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            refused_keys: self.refused_keys,
+            unknown_keys: self.unknown_keys,
+            refused_documents: self.refused_documents,
+            evicted_keys: self.evicted_keys,
+            ..self.queues.stats()
+        }
+    }
+}
+
+fn state_update(state: FeedState, reason: &Arc<str>) -> FeedUpdate {
+    FeedUpdate::State { state, reason: reason.clone() }
+}
+
+/// What follows every good answer.
+fn succeed(
+    options: &FeedsOptions,
+    entry: &mut Entry,
+    started: Instant,
+    now: Instant,
+    freshness: Freshness,
+    tell: &mut impl FnMut(FeedUpdate),
+) {
+    entry.failures = 0;
+    entry.reason = "".into();
+    entry.due = match freshness {
+        Freshness::For(age) => Some(later(now, age.clamp(FRESH_MIN, options.max_age_max.max(FRESH_MIN)))),
+        // From begin to begin, so that a slow upstream's feed doesn't drift. Never in the past.
+        Freshness::Unsaid => Some(later(started, options.upstreams[entry.upstream].interval).max(now)),
+        Freshness::Over => {
+            end(entry, "the upstream said that this is the last version (max-age=0)".into(), tell);
+            None
+        }
+    };
+}
+
+fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
+    tell(state_update(FeedState::Ended, &reason));
+    entry.state = Some(FeedState::Ended);
+    entry.reason = reason;
+    entry.failures = 0;
+    entry.due = None;
+}
+
+/// Exponential, with full jitter: anywhere between [`RETRY_MIN`] and the bound, which doubles with each failure.
+fn backoff(options: &FeedsOptions, failures: u32, random: &mut SplitMix) -> Duration {
+    let doubled = options
+        .backoff_first
+        .saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
+    let bound = doubled.min(options.backoff_max);
+    let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+    let drawn = (u128::from(random.draw()) * u128::from(nanos)) >> 64;
+    Duration::from_nanos(drawn as u64).max(RETRY_MIN)
+}
+
+/// `now + wait`, where no wait is longer than the options allow.
+fn later(now: Instant, wait: Duration) -> Instant {
+    now + wait.min(DURATION_MAX)
+}
+
+/// Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014). Good enough for jitter.
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn draw(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,230 @@
+//! Random operations against a shadow that knows only the rules, on virtual time.
+
+use super::*;
+use crate::options::UpstreamOptions;
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+const UPSTREAMS: [(&str, u64, usize); 3] = [("a", 1000, 2), ("b", 300, 3), ("ab", 5000, 1)];
+
+/// What the rules say of a key.
+#[derive(Default)]
+struct Shadow {
+    wanted: bool,
+    /// No fetch may start before.
+    not_before: Option<Instant>,
+    in_flight: bool,
+    started: Option<Instant>,
+    /// If this document is told (it may be refused), no fetch may start before that time.
+    promise: Option<(Bytes, Instant)>,
+    /// What the home core holds: the last document and state told.
+    document: Option<Bytes>,
+    state: Option<FeedState>,
+    unwanted_since: Option<Instant>,
+}
+
+fn upstream_of(key: &str) -> usize {
+    if key.starts_with("ab") { 2 } else { usize::from(key.starts_with('b')) }
+}
+
+/// Takes what was told, as a home core would.
+fn hear(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, place: &str) {
+    while let Some((key, update)) = scheduler.poll_event() {
+        let shadow = shadows.get_mut(&key).unwrap();
+        match update {
+            FeedUpdate::Document(document) => {
+                assert_ne!(shadow.document.as_ref(), Some(&document.body), "{place}: {key} twice");
+                let (body, until) = shadow.promise.take().unwrap();
+                assert_eq!(body, document.body, "{place}: {key} tells another document");
+                shadow.not_before = Some(until);
+                shadow.document = Some(document.body);
+                shadow.state = Some(FeedState::Live);
+            }
+            FeedUpdate::State { state, .. } => {
+                if state == FeedState::Lost {
+                    shadow.document = None;
+                }
+                shadow.state = Some(state);
+            }
+            FeedUpdate::Forget => {
+                shadow.document = None;
+                shadow.state = None;
+            }
+        }
+    }
+}
+
+fn run(seed: u64) {
+    let mut random = SplitMix(seed);
+    let options = FeedsOptions {
+        upstreams: UPSTREAMS
+            .map(|(prefix, interval, concurrency_max)| UpstreamOptions {
+                prefix: prefix.into(),
+                interval: Duration::from_millis(interval),
+                concurrency_max,
+                ..UpstreamOptions::default()
+            })
+            .into(),
+        keys_max: 12,
+        documents_bytes_max: 400,
+        fetches_max: 5,
+        linger: Duration::from_secs(4),
+        lost_interval: Duration::from_secs(8),
+        ..FeedsOptions::default()
+    };
+    let name = |i: usize| format!("{}{i}", UPSTREAMS[i % 3].0);
+    let keys: Vec<Key> = (0..18).map(|i| Key::parse(&name(i)).unwrap()).collect();
+    let mut scheduler = Scheduler::new(options.clone(), seed);
+    let mut shadows: BTreeMap<Key, Shadow> =
+        keys.iter().map(|key| (key.clone(), Shadow::default())).collect();
+    let mut now = Instant::now();
+    for step in 0..3000u32 {
+        let key = &keys[random.draw() as usize % keys.len()];
+        // In the last part everybody leaves and nothing is wished for any more.
+        let closing = step >= 2000;
+        match random.draw() % 8 {
+            0..=2 => {
+                let shadow = shadows.get_mut(key).unwrap();
+                let wanted = !closing && random.draw().is_multiple_of(2);
+                if shadow.wanted && !wanted {
+                    shadow.unwanted_since = Some(now);
+                }
+                shadow.wanted = wanted;
+                scheduler.handle_wanted(now, key, wanted);
+            }
+            3..=5 => {
+                let flying = keys.iter().filter(|key| shadows[*key].in_flight).count();
+                if flying > 0 {
+                    let nth = random.draw() as usize % flying;
+                    let key = keys.iter().filter(|key| shadows[*key].in_flight).nth(nth).unwrap();
+                    let shadow = shadows.get_mut(key).unwrap();
+                    shadow.in_flight = false;
+                    let size = random.draw() as usize % 150;
+                    let body = format!("{step}:{}", "x".repeat(size));
+                    let (outcome, wait) = outcome(&mut random, &body);
+                    shadow.not_before = Some(now + wait);
+                    if let Outcome::Fresh { version, freshness } = &outcome {
+                        let until = match freshness {
+                            Freshness::Unsaid => {
+                                let interval = UPSTREAMS[upstream_of(key.as_str())].1;
+                                shadow.started.unwrap() + Duration::from_millis(interval)
+                            }
+                            Freshness::For(age) => now + *age,
+                            Freshness::Over => now + DURATION_MAX,
+                        };
+                        shadow.promise = Some((version.document.body.clone(), until));
+                    }
+                    scheduler.handle_result(now, key, outcome);
+                }
+            }
+            6 => now += Duration::from_millis(random.draw() % 500),
+            _ => {
+                if let Some(next) = scheduler.poll_timeout() {
+                    now = now.max(next);
+                }
+            }
+        }
+        let place = format!("seed {seed} step {step}");
+        hear(&mut scheduler, &mut shadows, &place);
+        while let Some(job) = scheduler.poll_fetch(now) {
+            let shadow = shadows.get_mut(&job.key).unwrap();
+            assert!(!shadow.in_flight, "seed {seed} step {step}: two fetches of {}", job.key);
+            assert_eq!(job.upstream, upstream_of(job.key.as_str()), "seed {seed}");
+            shadow.in_flight = true;
+            shadow.started = Some(now);
+            let kept = job.kept.as_ref().map(|kept| &kept.document.body);
+            let told = shadow.document.as_ref();
+            if kept.is_none() && told.is_none() {
+                assert!(
+                    shadow.wanted,
+                    "seed {seed} step {step}: a cold fetch of {} that nobody waits for",
+                    job.key
+                );
+            }
+            if let Some(kept) = kept {
+                assert_eq!(
+                    Some(kept),
+                    told,
+                    "seed {seed} step {step}: {} compares with another version",
+                    job.key
+                );
+                // Only keys that were forgotten meanwhile may be fetched before their time.
+                assert!(
+                    shadow.not_before.is_none_or(|at| at <= now),
+                    "seed {seed} step {step}: {} too soon",
+                    job.key
+                );
+            }
+        }
+        assert!(scheduler.poll_timeout().is_none_or(|at| at > now), "seed {seed} step {step}: it spins");
+        hear(&mut scheduler, &mut shadows, &place);
+        let stats = scheduler.stats();
+        let held: usize =
+            shadows.values().filter_map(|shadow| shadow.document.as_ref()).map(Bytes::len).sum();
+        assert_eq!(stats.documents_bytes, held, "seed {seed} step {step}: bytes");
+        assert!(stats.documents_bytes <= options.documents_bytes_max, "seed {seed} step {step}: bytes");
+        assert!(stats.keys <= options.keys_max, "seed {seed} step {step}: keys");
+        assert_eq!(stats.keys, stats.cold + stats.live + stats.stale + stats.ended + stats.lost);
+        assert!(stats.in_flight <= options.fetches_max, "seed {seed} step {step}: workers");
+        for (i, (_, _, most)) in UPSTREAMS.iter().enumerate() {
+            let flying =
+                shadows.iter().filter(|(key, shadow)| shadow.in_flight && upstream_of(key.as_str()) == i);
+            assert!(flying.count() <= *most, "seed {seed} step {step}: workers of {i}");
+        }
+        // Work isn't left lying about while a worker is free.
+        let free = |i: usize| {
+            let flying =
+                shadows.iter().filter(|(key, shadow)| shadow.in_flight && upstream_of(key.as_str()) == i);
+            flying.count() < UPSTREAMS[i].2
+        };
+        if stats.in_flight < options.fetches_max && (0..UPSTREAMS.len()).all(free) {
+            assert_eq!(stats.waiting, 0, "seed {seed} step {step}: idle workers");
+        }
+    }
+    // Everybody has left; let the linger times pass.
+    for key in &keys {
+        scheduler.handle_wanted(now, key, false);
+    }
+    for _ in 0..200 {
+        while let Some(job) = scheduler.poll_fetch(now) {
+            shadows.get_mut(&job.key).unwrap().in_flight = true;
+        }
+        for (key, shadow) in &mut shadows {
+            if std::mem::take(&mut shadow.in_flight) {
+                scheduler.handle_result(now, key, Outcome::Lost { reason: "404".into() });
+            }
+        }
+        let Some(next) = scheduler.poll_timeout() else { break };
+        now = next;
+    }
+    let stats = scheduler.stats();
+    assert_eq!((stats.keys, stats.documents_bytes, stats.in_flight), (0, 0, 0), "seed {seed}: a leak");
+    assert_eq!(scheduler.poll_timeout(), None, "seed {seed}: an idle scheduler wakes up");
+}
+
+/// An outcome, and how long the rules forbid another fetch after it at the least.
+fn outcome(random: &mut SplitMix, body: &str) -> (Outcome, Duration) {
+    let document = Document {
+        body: Bytes::copy_from_slice(body.as_bytes()),
+        json: false,
+        content_type: "text/plain".into(),
+    };
+    let version = Version::new(document, Validators::default());
+    let seconds = Duration::from_secs(1 + random.draw() % 5);
+    match random.draw() % 10 {
+        0..=2 => (Outcome::Fresh { version, freshness: Freshness::Unsaid }, Duration::ZERO),
+        3 => (Outcome::Fresh { version, freshness: Freshness::For(seconds) }, Duration::ZERO),
+        4 => (Outcome::Fresh { version, freshness: Freshness::Over }, Duration::ZERO),
+        5 => (Outcome::Same { validators: None, freshness: Freshness::For(seconds) }, RETRY_MIN),
+        6 => (Outcome::Lost { reason: "404".into() }, Duration::from_secs(8)),
+        7 => (Outcome::Gone { reason: "410".into() }, DURATION_MAX),
+        _ => (Outcome::Failed { reason: "500".into(), retry_after: Some(seconds) }, seconds),
+    }
+}
+
+#[test]
+fn the_rules_hold_whatever_happens() {
+    for seed in 0..60 {
+        run(seed);
+    }
+}

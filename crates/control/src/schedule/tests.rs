@@ -1,0 +1,349 @@
+use super::*;
+use crate::options::UpstreamOptions;
+use bytes::Bytes;
+
+fn options() -> FeedsOptions {
+    let upstream = |prefix: &str, interval| UpstreamOptions {
+        prefix: prefix.into(),
+        interval: Duration::from_secs(interval),
+        concurrency_max: 2,
+        ..UpstreamOptions::default()
+    };
+    FeedsOptions {
+        upstreams: vec![upstream("a", 10), upstream("b", 1), upstream("a/b", 5)],
+        keys_max: 6,
+        documents_bytes_max: 100,
+        fetches_max: 3,
+        ..FeedsOptions::default()
+    }
+}
+
+/// A scheduler on a clock of whole seconds, and short words for what goes in and comes out.
+struct Bench {
+    scheduler: Scheduler,
+    zero: Instant,
+    now: Instant,
+}
+
+impl Bench {
+    fn new(options: FeedsOptions) -> Self {
+        let zero = Instant::now();
+        Self { scheduler: Scheduler::new(options, 1), zero, now: zero }
+    }
+
+    fn at(&mut self, seconds: u64) -> &mut Self {
+        self.now = self.zero + Duration::from_secs(seconds);
+        self
+    }
+
+    fn want(&mut self, key: &str, wanted: bool) -> &mut Self {
+        self.scheduler.handle_wanted(self.now, &Key::parse(key).unwrap(), wanted);
+        self
+    }
+
+    fn result(&mut self, key: &str, outcome: Outcome) -> &mut Self {
+        self.scheduler.handle_result(self.now, &Key::parse(key).unwrap(), outcome);
+        self
+    }
+
+    /// All keys whose fetches start now.
+    fn jobs(&mut self) -> String {
+        let mut keys = Vec::new();
+        while let Some(job) = self.scheduler.poll_fetch(self.now) {
+            keys.push(job.key.to_string());
+        }
+        if let Some(next) = self.scheduler.poll_timeout() {
+            assert!(next > self.now, "a time-out that has passed spins");
+        }
+        keys.join(" ")
+    }
+
+    /// All updates, as `key=document` or `key:state`.
+    fn events(&mut self) -> String {
+        let mut events = Vec::new();
+        while let Some((key, update)) = self.scheduler.poll_event() {
+            events.push(match update {
+                FeedUpdate::Document(document) => {
+                    format!("{key}={}", String::from_utf8_lossy(&document.body))
+                }
+                FeedUpdate::State { state, .. } => format!("{key}:{}", state.as_str()),
+                FeedUpdate::Forget => format!("{key}:forget"),
+            });
+        }
+        events.join(" ")
+    }
+
+    #[track_caller]
+    fn check(&mut self, jobs: &str, events: &str) -> &mut Self {
+        assert_eq!((self.jobs().as_str(), self.events().as_str()), (jobs, events));
+        self
+    }
+
+    #[track_caller]
+    fn next(&mut self, seconds: Option<u64>) -> &mut Self {
+        let next = self.scheduler.poll_timeout().map(|at| (at - self.zero).as_secs());
+        assert_eq!(next, seconds);
+        self
+    }
+
+    /// Asserts when the next retry may come.
+    #[track_caller]
+    fn retry_within(&mut self, seconds: u64) -> &mut Self {
+        let wait = self.scheduler.poll_timeout().expect("a retry") - self.now;
+        assert!(wait >= RETRY_MIN && wait <= Duration::from_secs(seconds), "{wait:?}");
+        self.now += wait;
+        self
+    }
+}
+
+fn version(body: &str) -> Version {
+    let document = Document {
+        body: Bytes::copy_from_slice(body.as_bytes()),
+        json: false,
+        content_type: "text/plain".into(),
+    };
+    Version::new(document, Validators::default())
+}
+
+fn fresh(body: &str) -> Outcome {
+    fresh_for(body, Freshness::Unsaid)
+}
+
+fn fresh_for(body: &str, freshness: Freshness) -> Outcome {
+    Outcome::Fresh { version: version(body), freshness }
+}
+
+fn same() -> Outcome {
+    Outcome::Same { validators: None, freshness: Freshness::Unsaid }
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed { reason: "no".into(), retry_after: None }
+}
+
+fn lost() -> Outcome {
+    Outcome::Lost { reason: "404".into() }
+}
+
+#[test]
+fn a_wanted_key_is_fetched_at_its_interval() {
+    let mut bench = Bench::new(options());
+    bench.next(None).want("a/x", true).check("a/x", "").next(None);
+    bench.at(3).result("a/x", fresh("1")).check("", "a/x=1").next(Some(10));
+    bench.at(10).check("a/x", "").at(11).result("a/x", same()).check("", "").next(Some(20));
+    bench.at(20).check("a/x", "").at(35).result("a/x", fresh("2")).check("a/x", "a/x=2");
+}
+
+#[test]
+fn the_longest_prefix_wins_and_strangers_are_told() {
+    let mut bench = Bench::new(options());
+    bench.want("a/b/c", true);
+    assert_eq!(bench.scheduler.poll_fetch(bench.now).map(|job| job.upstream), Some(2));
+    bench.want("ab", true);
+    assert_eq!(bench.scheduler.poll_fetch(bench.now).map(|job| job.upstream), Some(0));
+    bench.want("c", true).check("", "c:lost c:forget").want("c", false).check("", "");
+    assert_eq!(bench.scheduler.stats().keys, 2);
+    assert_eq!(bench.scheduler.stats().unknown_keys, 1);
+}
+
+#[test]
+fn max_age_wins_over_the_interval() {
+    fn check(freshness: Freshness, next: Option<u64>) {
+        let mut bench = Bench::new(options());
+        bench.want("a", true).check("a", "").at(1).result("a", fresh_for("1", freshness)).jobs();
+        bench.next(next);
+    }
+    check(Freshness::Unsaid, Some(10));
+    check(Freshness::For(Duration::from_secs(3)), Some(4));
+    check(Freshness::For(Duration::from_secs(300)), Some(301));
+    check(Freshness::For(Duration::ZERO), Some(2));
+    check(Freshness::For(Duration::MAX), Some(1 + 24 * 3600));
+    check(Freshness::Over, None);
+}
+
+#[test]
+fn an_ended_key_is_published_once_and_rests() {
+    let mut bench = Bench::new(options());
+    bench.want("a", true).check("a", "");
+    bench.result("a", fresh_for("last", Freshness::Over)).check("", "a=last a:ended").next(None);
+    bench.at(1000).check("", "").want("a", false).at(1001).want("a", true).check("", "").next(None);
+
+    bench.want("b", true).check("b", "").result("b", Outcome::Gone { reason: "410".into() });
+    bench.check("", "b:ended").next(None);
+    // Nobody else keeps the state of a key without a document.
+    bench.want("b", false).want("b", true).check("", "b:ended");
+}
+
+#[test]
+fn errors_keep_the_document_back_off_and_are_told_once() {
+    let mut bench = Bench::new(options());
+    bench.want("b", true).check("b", "").result("b", fresh("1")).check("", "b=1").at(1).check("b", "");
+    bench.result("b", failed()).check("", "b:stale").retry_within(1).check("b", "");
+    bench.result("b", failed()).check("", "").retry_within(2).check("b", "");
+    for _ in 0..40 {
+        bench.result("b", failed()).check("", "").retry_within(60).check("b", "");
+    }
+    assert_eq!(bench.scheduler.stats().documents_bytes, 1);
+    bench.result("b", same()).check("", "b:live").retry_within(1).check("b", "").result("b", failed());
+    bench.check("", "b:stale").retry_within(1).check("b", "").result("b", fresh("2")).check("", "b=2");
+}
+
+#[test]
+fn jitter_spreads_over_the_whole_bound() {
+    let options = options();
+    let mut random = SplitMix(7);
+    let waits: Vec<_> = (0..1000).map(|_| backoff(&options, 4, &mut random).as_secs_f64()).collect();
+    let mean = waits.iter().sum::<f64>() / 1000.0;
+    assert!(waits.iter().all(|wait| (0.1..=8.0).contains(wait)));
+    assert!((3.5..4.5).contains(&mean), "{mean}");
+    assert!(waits.iter().any(|wait| *wait < 0.5) && waits.iter().any(|wait| *wait > 7.5));
+    assert!(backoff(&options, u32::MAX, &mut random) <= options.backoff_max);
+}
+
+#[test]
+fn retry_after_is_obeyed_within_bounds() {
+    fn check(retry_after: u64, least: u64, most: u64) {
+        let mut bench = Bench::new(options());
+        let retry_after = Some(Duration::from_secs(retry_after));
+        bench.want("b", true).check("b", "");
+        bench.result("b", Outcome::Failed { reason: "503".into(), retry_after }).check("", "b:stale");
+        let wait = bench.scheduler.poll_timeout().unwrap() - bench.now;
+        assert!(wait >= Duration::from_secs(least) && wait <= Duration::from_secs(most), "{wait:?}");
+    }
+    check(0, 0, 1);
+    check(20, 20, 20);
+    check(1_000_000, 60, 60);
+}
+
+#[test]
+fn a_lost_key_is_told_and_looked_at_again_rarely() {
+    let mut bench = Bench::new(options());
+    bench.want("a", true).check("a", "").result("a", lost()).check("", "a:lost").next(Some(60));
+    // The next one who asks learns it at once, without a fetch.
+    bench.at(1).want("a", true).check("", "a:lost").next(Some(60));
+    bench.at(60).check("a", "").result("a", lost()).check("", "").next(Some(120));
+    bench.at(120).check("a", "").result("a", failed()).check("", "").next(Some(180));
+    bench.at(180).check("a", "").result("a", fresh("1")).check("", "a=1").next(Some(190));
+    // Lost after it had a document: the document goes, so that its return is news.
+    bench.at(190).check("a", "").result("a", lost()).check("", "a:lost");
+    assert_eq!(bench.scheduler.stats().documents_bytes, 0);
+    // Nobody wants it: nobody looks, and it is forgotten.
+    bench.want("a", false).check("", "").next(Some(220)).at(220).check("", "a:forget").next(None);
+    assert_eq!(bench.scheduler.stats().keys, 0);
+}
+
+#[test]
+fn a_key_that_nobody_wants_lingers() {
+    let mut bench = Bench::new(options());
+    bench.want("a", true).check("a", "").result("a", fresh("1")).check("", "a=1");
+    bench.at(5).want("a", false).check("", "").next(Some(10));
+    bench.at(10).check("a", "").result("a", fresh("2")).check("", "a=2");
+    bench.at(20).check("a", "").result("a", fresh("3")).check("", "a=3");
+    // A wish that returns meanwhile is no reason to fetch, nor to tell the document again.
+    bench.at(25).want("a", true).check("", "").want("a", false).at(30).check("a", "").result("a", same());
+    bench.check("", "").at(55).check("", "a:forget").next(None);
+    bench.want("a", true).check("a", "").result("a", fresh("3")).check("", "a=3");
+}
+
+#[test]
+fn a_fetch_that_outlives_the_linger_time_is_forgotten() {
+    let mut bench = Bench::new(options());
+    bench.want("a", true).check("a", "").want("a", false).next(None);
+    bench.at(31).check("", "").result("a", fresh("1")).check("", "").next(None);
+    assert_eq!(bench.scheduler.stats(), Stats::default());
+    // Wanted again before its answer: it counts.
+    bench.want("a", true).check("a", "").want("a", false).at(35).want("a", true).check("", "");
+    bench.at(36).result("a", fresh("1")).check("", "a=1");
+}
+
+#[test]
+fn flapping_forces_no_fetch() {
+    let mut bench = Bench::new(options());
+    bench.want("a", true).check("a", "").result("a", fresh("1")).check("", "a=1");
+    for _ in 0..1000 {
+        bench.want("a", false).check("", "").want("a", true).check("", "");
+    }
+    bench.next(Some(10)).at(10).check("a", "");
+    // Nor does it while the answer is awaited, nor while it backs off.
+    for _ in 0..10 {
+        bench.want("a", false).check("", "").want("a", true).check("", "");
+    }
+    bench.result("a", failed()).check("", "a:stale");
+    let retry = bench.scheduler.poll_timeout();
+    for _ in 0..10 {
+        bench.want("a", false).check("", "").want("a", true).check("", "");
+    }
+    assert_eq!(bench.scheduler.poll_timeout(), retry);
+}
+
+#[test]
+fn workers_are_bounded_per_upstream_and_process_and_shared_fairly() {
+    let mut bench = Bench::new(options());
+    for key in ["a1", "a2", "a3", "b1", "b2"] {
+        bench.want(key, true);
+    }
+    bench.check("a1 b1 a2", "").next(None);
+    bench.result("b1", fresh("1")).check("b2", "b1=1").result("a1", fresh("1")).check("a3", "a1=1");
+    // One that nobody wants any more before its turn came isn't fetched at all.
+    bench.want("a4", true).check("", "").want("a4", false).result("a2", fresh("1"));
+    bench.check("", "a2=1").want("a4", true).check("a4", "");
+}
+
+#[test]
+fn new_keys_take_every_second_worker_at_most() {
+    let mut bench = Bench::new(FeedsOptions { fetches_max: 1, keys_max: 100, ..options() });
+    for key in ["a1", "a2"] {
+        bench.want(key, true).check(key, "").result(key, fresh("1"));
+        bench.events();
+    }
+    for key in ["a3", "a4", "a5"] {
+        bench.want(key, true);
+    }
+    bench.check("a3", "").at(10).check("", "");
+    let mut order = Vec::new();
+    for last in ["a3", "a1", "a4", "a2"] {
+        bench.result(last, fresh("2"));
+        order.push(bench.jobs());
+        bench.events();
+    }
+    assert_eq!(order, ["a1", "a4", "a2", "a5"]);
+}
+
+#[test]
+fn keys_are_bounded_and_those_nobody_wants_make_room() {
+    let mut bench = Bench::new(FeedsOptions { keys_max: 2, ..options() });
+    bench.want("a1", true).want("a2", true).want("a3", true).check("a1 a2", "a3:lost a3:forget");
+    bench.result("a1", fresh("1")).result("a2", fresh("1")).check("", "a1=1 a2=1");
+    bench.at(1).want("a2", false).at(2).want("a1", false).want("a3", true).check("a3", "a2:forget");
+    let stats = bench.scheduler.stats();
+    assert_eq!((stats.keys, stats.refused_keys, stats.evicted_keys), (2, 1, 1));
+    // What is in flight can't make room.
+    bench.want("a3", false).want("a1", true).want("a4", true).check("", "a4:lost a4:forget");
+}
+
+#[test]
+fn documents_are_bounded_together() {
+    let mut bench = Bench::new(options());
+    let big = "x".repeat(60);
+    for key in ["a1", "b1"] {
+        bench.want(key, true).check(key, "");
+    }
+    bench.result("a1", fresh(&big)).check("", &format!("a1={big}"));
+    bench.result("b1", fresh(&big)).check("", "b1:stale");
+    assert_eq!(bench.scheduler.stats().refused_documents, 1);
+    assert_eq!(bench.scheduler.stats().documents_bytes, 60);
+    // A new version takes the old one's room.
+    bench.at(10).check("a1 b1", "").result("a1", fresh(&"y".repeat(100)));
+    bench.check("", &format!("a1={}", "y".repeat(100)));
+    // And what nobody wants any more makes room.
+    bench.want("a1", false).result("b1", fresh(&big)).check("", &format!("a1:forget b1={big}"));
+    assert_eq!(bench.scheduler.stats().documents_bytes, 60);
+}
+
+#[test]
+fn a_lying_upstream_and_a_confused_caller_do_no_harm() {
+    let mut bench = Bench::new(options());
+    bench.want("a", true).check("a", "").result("a", same()).check("", "a:stale");
+    bench.result("a", fresh("unasked")).result("zzz", fresh("unasked")).check("", "");
+    bench.want("never", false).check("", "");
+}

@@ -1,0 +1,124 @@
+//! What the data plane tells the control plane, and the mailbox in the other direction.
+
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::{Busy, ControlPlane, DataPlane, Publish};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout_at};
+
+/// A full mailbox is looked at again after this time, also without a signal: one that drains may give none.
+const SPACE_RETRY: Duration = Duration::from_millis(100);
+
+/// The control plane as the data plane sees it. Made before both, so that either can be started first; signals
+/// given before the control plane runs aren't lost.
+#[derive(Default)]
+pub struct Signals {
+    wanted: Notify,
+    space: Notify,
+}
+
+impl Signals {
+    /// Nothing signalled yet.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Waits until [`ControlPlane::wanted`] has been called since this last returned.
+    pub(crate) async fn when_wanted(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// Tries until `attempt` isn't refused as busy, as often as there is space again; until `deadline`.
+    pub(crate) async fn when_space<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut() -> Result<T, Busy>,
+    ) -> Result<T, Busy> {
+        loop {
+            // Made before the attempt: it notices space made between attempt and wait.
+            let space = self.space.notified();
+            if let Ok(done) = attempt() {
+                return Ok(done);
+            }
+            let now = Instant::now();
+            let retry = now + SPACE_RETRY;
+            match deadline {
+                Some(deadline) if deadline <= now => return Err(Busy),
+                Some(deadline) => _ = timeout_at(retry.min(deadline), space).await,
+                None => _ = timeout_at(retry, space).await,
+            }
+        }
+    }
+}
+
+impl ControlPlane for Signals {
+    fn wanted(&self) {
+        self.wanted.notify_one();
+    }
+
+    fn space(&self) {
+        self.space.notify_waiters();
+    }
+}
+
+/// Waits until the sender says true, or is gone.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Publishes, waiting for room for `busy_timeout` at the most. `on_wait` is called once if it has to wait.
+pub(crate) async fn publish(
+    data_plane: &dyn DataPlane,
+    signals: &Signals,
+    busy_timeout: Duration,
+    message: Publish,
+    on_wait: impl FnOnce(),
+) -> Result<(), Busy> {
+    if data_plane.publish(message.clone()).is_ok() {
+        return Ok(());
+    }
+    on_wait();
+    let deadline = Instant::now() + busy_timeout;
+    signals.when_space(Some(deadline), || data_plane.publish(message.clone())).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[tokio::test(start_paused = true)]
+    async fn space_made_during_the_attempt_is_noticed() {
+        let signals = Signals::new();
+        let attempts = Cell::new(0);
+        let begun = Instant::now();
+        let attempt = || {
+            attempts.set(attempts.get() + 1);
+            signals.space();
+            if attempts.get() < 5 { Err(Busy) } else { Ok(()) }
+        };
+        assert_eq!(signals.when_space(None, attempt).await, Ok(()));
+        assert_eq!((attempts.get(), begun.elapsed()), (5, Duration::ZERO));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_signal_it_looks_again_until_the_deadline() {
+        let signals = Signals::new();
+        let attempts = Cell::new(0);
+        let attempt = || -> Result<(), Busy> {
+            attempts.set(attempts.get() + 1);
+            Err(Busy)
+        };
+        let begun = Instant::now();
+        assert_eq!(signals.when_space(Some(begun + Duration::from_millis(250)), attempt).await, Err(Busy));
+        assert_eq!(attempts.get(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_wish_signalled_early_is_not_lost() {
+        let signals = Signals::new();
+        signals.wanted();
+        signals.wanted();
+        signals.when_wanted().await;
+    }
+}

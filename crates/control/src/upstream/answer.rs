@@ -1,0 +1,197 @@
+//! What an answer's head says: RFC 9110 (validators, Retry-After, Location), RFC 9111 (Cache-Control, Age).
+
+use crate::schedule::{Freshness, Validators};
+use hyper::Uri;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A validator longer than this isn't worth sending back.
+const VALIDATOR_BYTES_MAX: usize = 1024;
+/// A media type longer than this is none.
+const CONTENT_TYPE_BYTES_MAX: usize = 256;
+
+/// More of a host's name isn't shown (RFC 1035, 2.3.4: there is no longer one).
+const HOST_CHARS_MAX: usize = 255;
+
+/// What to send back next time.
+pub(super) fn validators(headers: &HeaderMap) -> Validators {
+    let take = |name| {
+        let value: Option<&HeaderValue> = headers.get(name);
+        value.map(HeaderValue::as_bytes).filter(|bytes| bytes.len() <= VALIDATOR_BYTES_MAX).map(Arc::from)
+    };
+    Validators { etag: take(header::ETAG), last_modified: take(header::LAST_MODIFIED) }
+}
+
+/// For how long the answer holds. Only `max-age` counts: `no-cache` and its like speak to caches, and a feed asks
+/// the origin each time anyway.
+pub(super) fn freshness(headers: &HeaderMap) -> Freshness {
+    let fields = headers.get_all(header::CACHE_CONTROL);
+    let mut directives = fields.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
+    let max_age = directives.find_map(|directive| {
+        let (name, value) = directive.split_once('=')?;
+        let value = value.trim().trim_matches('"');
+        if name.trim().eq_ignore_ascii_case("max-age") { seconds(value) } else { None }
+    });
+    match max_age {
+        None => Freshness::Unsaid,
+        Some(..=0) => Freshness::Over,
+        Some(max_age) => {
+            let age = headers.get(header::AGE).and_then(|v| v.to_str().ok()).and_then(|v| seconds(v.trim()));
+            let left = max_age.saturating_sub(age.unwrap_or(0).max(0)).max(0);
+            Freshness::For(Duration::from_secs(left.unsigned_abs()))
+        }
+    }
+}
+
+/// Whole seconds, perhaps negative; too large a number is the largest.
+fn seconds(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    Some(text.parse().unwrap_or(if text.starts_with('-') { i64::MIN } else { i64::MAX }))
+}
+
+/// `Retry-After` in seconds; its form with a date is left aside.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
+    seconds(value.trim()).map(|seconds| Duration::from_secs(seconds.max(0).unsigned_abs()))
+}
+
+/// The host that a redirect points to, for a message.
+pub(super) fn location_host(headers: &HeaderMap) -> String {
+    let Some(location) = headers.get(header::LOCATION) else { return "nowhere (no Location)".into() };
+    match location.to_str().ok().and_then(|text| text.parse::<Uri>().ok()) {
+        None => "a Location that is no URL".into(),
+        Some(uri) => match uri.host() {
+            None => "another path of its own host".into(),
+            Some(host) => format!("the host {}", host.chars().take(HOST_CHARS_MAX).collect::<String>()),
+        },
+    }
+}
+
+/// The media type to pass on, if there is a sane one.
+pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    Some(value).filter(|value| !value.is_empty() && value.len() <= CONTENT_TYPE_BYTES_MAX)
+}
+
+/// Whether a media type says JSON: `application/json`, `text/json`, `…+json`.
+pub(super) fn is_json(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
+}
+
+/// Whether the body is gzipped.
+///
+/// # Errors
+/// The encoding's name, if it is one that wasn't asked for.
+pub(super) fn is_gzipped(headers: &HeaderMap) -> Result<bool, String> {
+    let mut gzipped = false;
+    for field in headers.get_all(header::CONTENT_ENCODING) {
+        let text = String::from_utf8_lossy(field.as_bytes());
+        for coding in text.split(',').map(str::trim).filter(|coding| !coding.is_empty()) {
+            let gzip = coding.eq_ignore_ascii_case("gzip") || coding.eq_ignore_ascii_case("x-gzip");
+            match gzip {
+                true if !gzipped => gzipped = true,
+                _ if coding.eq_ignore_ascii_case("identity") => {}
+                _ => return Err(text.chars().take(64).collect()),
+            }
+        }
+    }
+    Ok(gzipped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn max_age() {
+        fn check(fields: &[(&'static str, &str)], expect: Freshness) {
+            assert_eq!(freshness(&headers(fields)), expect, "{fields:?}");
+        }
+        let hold = |seconds| Freshness::For(Duration::from_secs(seconds));
+        check(&[], Freshness::Unsaid);
+        check(&[("cache-control", "no-cache, no-store")], Freshness::Unsaid);
+        check(&[("cache-control", "max-age=5")], hold(5));
+        check(&[("cache-control", "public, Max-Age=\"5\" , x")], hold(5));
+        check(&[("cache-control", "public"), ("cache-control", "max-age=7")], hold(7));
+        check(&[("cache-control", "s-maxage=3")], Freshness::Unsaid);
+        check(&[("cache-control", "max-age=0")], Freshness::Over);
+        check(&[("cache-control", "max-age=-1")], Freshness::Over);
+        check(&[("cache-control", "max-age=-99999999999999999999")], Freshness::Over);
+        check(&[("cache-control", "max-age=99999999999999999999")], hold(i64::MAX as u64));
+        check(&[("cache-control", "max-age=soon")], Freshness::Unsaid);
+        check(&[("cache-control", "max-age=")], Freshness::Unsaid);
+        check(&[("cache-control", "max-age=10"), ("age", "7")], hold(3));
+        check(&[("cache-control", "max-age=10"), ("age", "70")], hold(0));
+        check(&[("cache-control", "max-age=10"), ("age", "-5")], hold(10));
+        check(&[("cache-control", "max-age=10"), ("age", "old")], hold(10));
+    }
+
+    #[test]
+    fn encodings() {
+        fn check(value: &str, expect: Result<bool, ()>) {
+            assert_eq!(
+                is_gzipped(&headers(&[("content-encoding", value)])).map_err(|_| ()),
+                expect,
+                "{value}"
+            );
+        }
+        check("gzip", Ok(true));
+        check("X-GZIP", Ok(true));
+        check("identity", Ok(false));
+        check("", Ok(false));
+        check("br", Err(()));
+        check("gzip, gzip", Err(()));
+        check("deflate", Err(()));
+        assert_eq!(is_gzipped(&HeaderMap::new()), Ok(false));
+    }
+
+    #[test]
+    fn redirects_name_the_host() {
+        fn check(location: &str, expect: &str) {
+            assert_eq!(location_host(&headers(&[("location", location)])), expect);
+        }
+        check("http://169.254.169.254/latest/meta-data", "the host 169.254.169.254");
+        check(&format!("http://{}/", "h".repeat(300)), &format!("the host {}", "h".repeat(255)));
+        check("//evil.example/x", "another path of its own host");
+        check("/elsewhere", "another path of its own host");
+        check("http://[", "a Location that is no URL");
+        assert_eq!(location_host(&HeaderMap::new()), "nowhere (no Location)");
+    }
+
+    #[test]
+    fn media_types() {
+        for json in
+            ["application/json", "Application/JSON; charset=utf-8", "text/json", "application/geo+json"]
+        {
+            assert!(is_json(json), "{json}");
+        }
+        for other in ["text/html", "application/jsonp", "application/xml; x=+json", ""] {
+            assert!(!is_json(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn validators_and_retries_are_bounded() {
+        let long = "x".repeat(VALIDATOR_BYTES_MAX + 1);
+        assert_eq!(validators(&headers(&[("etag", &long)])), Validators::default());
+        let both = validators(&headers(&[("etag", "\"1\""), ("last-modified", "yesterday")]));
+        assert_eq!(both.etag.as_deref(), Some(&b"\"1\""[..]));
+        assert_eq!(both.last_modified.as_deref(), Some(&b"yesterday"[..]));
+        assert_eq!(retry_after(&headers(&[("retry-after", "7")])), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after(&headers(&[("retry-after", "-7")])), Some(Duration::ZERO));
+        assert_eq!(retry_after(&headers(&[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")])), None);
+    }
+}

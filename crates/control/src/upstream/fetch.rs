@@ -1,0 +1,203 @@
+//! One fetch: a conditional GET, bounded in time and bytes, never redirected.
+
+use super::Upstream;
+use super::answer;
+use super::digest::{Digester, Received};
+use super::failure::Failure;
+use crate::schedule::{FetchJob, Freshness, Outcome};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body, Incoming};
+use hyper::header::{self, HeaderValue};
+use hyper::{Request, Response, StatusCode};
+use std::error::Error as _;
+use std::future::Future;
+use tokio::time::{Instant, timeout_at};
+
+/// What became of a fetch, for the scheduler, the operator and the metrics.
+pub(crate) struct Fetched {
+    pub(crate) outcome: Outcome,
+    /// One word for metrics.
+    pub(crate) label: &'static str,
+    /// For the operator, if it failed.
+    pub(crate) failure: Option<Failure>,
+    /// Bytes of the body, as received.
+    pub(crate) received_bytes: usize,
+}
+
+impl From<Failure> for Fetched {
+    fn from(failure: Failure) -> Self {
+        Self {
+            outcome: Outcome::Failed { reason: failure.reason(), retry_after: failure.retry_after() },
+            label: failure.label(),
+            failure: Some(failure),
+            received_bytes: 0,
+        }
+    }
+}
+
+impl Upstream {
+    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time it takes to digest the body.
+    pub(crate) async fn fetch(&self, job: &FetchJob, digester: &Digester) -> Fetched {
+        let mut received_bytes = 0;
+        let fetched = self.try_fetch(job, digester, &mut received_bytes).await;
+        Fetched { received_bytes, ..fetched.unwrap_or_else(Fetched::from) }
+    }
+
+    async fn try_fetch(
+        &self,
+        job: &FetchJob,
+        digester: &Digester,
+        received_bytes: &mut usize,
+    ) -> Result<Fetched, Failure> {
+        let deadline = Instant::now() + self.options.timeout;
+        let (head, body) = self.ask(job, deadline).await?.into_parts();
+        let freshness = if self.options.ignore_cache_control {
+            Freshness::Unsaid
+        } else {
+            answer::freshness(&head.headers)
+        };
+        let found = |label, outcome| Ok(Fetched { outcome, label, failure: None, received_bytes: 0 });
+        match head.status {
+            StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION => {}
+            StatusCode::NOT_MODIFIED if job.kept.is_some() => {
+                return found("not_modified", Outcome::Same { validators: None, freshness });
+            }
+            StatusCode::NOT_FOUND => {
+                return found("lost", Outcome::Lost { reason: "the upstream has no such key (404)".into() });
+            }
+            StatusCode::GONE => {
+                let reason = "the upstream said that it has ended (410)".into();
+                return found("gone", Outcome::Gone { reason });
+            }
+            status if status.is_redirection() && status != StatusCode::NOT_MODIFIED => {
+                let host = answer::location_host(&head.headers);
+                return Err(Failure::Redirect { status: status.as_u16(), host });
+            }
+            status => {
+                let retry_after = answer::retry_after(&head.headers);
+                return Err(Failure::Status { status: status.as_u16(), retry_after });
+            }
+        }
+        let gzipped = answer::is_gzipped(&head.headers).map_err(Failure::Encoding)?;
+        let received = Received {
+            body: self.read(body, deadline, received_bytes).await?,
+            gzipped,
+            content_type: answer::content_type(&head.headers).map(String::from),
+            json_only: self.accepts_json_only(),
+            bytes_max: self.options.document_bytes_max,
+            validators: answer::validators(&head.headers),
+            kept: job.kept.clone(),
+        };
+        let validators = received.validators.clone();
+        match digester.digest(received).await? {
+            Some(version) => found("fresh", Outcome::Fresh { version, freshness }),
+            None => found("same", Outcome::Same { validators: Some(validators), freshness }),
+        }
+    }
+
+    /// Sends the request and waits for the answer's head.
+    async fn ask(&self, job: &FetchJob, deadline: Instant) -> Result<Response<Incoming>, Failure> {
+        let ask = || async {
+            let request = self.request(job)?;
+            self.within(deadline, self.client.request(request)).await
+        };
+        match ask().await? {
+            // The server may close a kept connection in the very moment it is used again (RFC 9112, 9.3.1: then
+            // an idempotent request may be sent once more).
+            Err(error) if is_stale_connection(&error) => ask().await?.map_err(to_failure),
+            answer => answer.map_err(to_failure),
+        }
+    }
+
+    fn request(&self, job: &FetchJob) -> Result<Request<Empty<Bytes>>, Failure> {
+        let url = self.url(&job.key).ok_or(Failure::Internal("a key that makes no URL"))?;
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = url;
+        *request.headers_mut() = self.headers.clone();
+        if let Some(kept) = &job.kept {
+            for (name, value) in [
+                (header::IF_NONE_MATCH, &kept.validators.etag),
+                (header::IF_MODIFIED_SINCE, &kept.validators.last_modified),
+            ] {
+                let value = value.as_ref().and_then(|value| HeaderValue::from_bytes(value).ok());
+                if let Some(value) = value {
+                    request.headers_mut().insert(name, value);
+                }
+            }
+        }
+        Ok(request)
+    }
+
+    /// Reads the body, but never more than the document's bound.
+    async fn read(
+        &self,
+        mut body: Incoming,
+        deadline: Instant,
+        received: &mut usize,
+    ) -> Result<Vec<u8>, Failure> {
+        let bytes_max = self.options.document_bytes_max;
+        // What is declared is believed where it is too much, and not relied on where it isn't.
+        if body.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
+            return Err(Failure::TooLarge(bytes_max));
+        }
+        let mut bytes = Vec::new();
+        while let Some(frame) = self.within(deadline, body.frame()).await? {
+            let frame = frame.map_err(|error| Failure::Broken(chain(&error)))?;
+            let Ok(data) = frame.into_data() else { continue };
+            *received += data.len();
+            if bytes.len() + data.len() > bytes_max {
+                return Err(Failure::TooLarge(bytes_max));
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(bytes)
+    }
+
+    /// Waits no longer than `read_timeout`, and not beyond the deadline.
+    async fn within<T>(&self, deadline: Instant, work: impl Future<Output = T>) -> Result<T, Failure> {
+        let silence = Instant::now() + self.options.read_timeout;
+        timeout_at(silence.min(deadline), work).await.map_err(|_| {
+            if silence < deadline {
+                Failure::Silence(self.options.read_timeout)
+            } else {
+                Failure::Timeout(self.options.timeout)
+            }
+        })
+    }
+}
+
+/// Whether the request met a connection that the server had given up.
+fn is_stale_connection(error: &hyper_util::client::legacy::Error) -> bool {
+    if error.is_connect() {
+        return false;
+    }
+    let Some(source) = error.source() else { return false };
+    let Some(error) = source.downcast_ref::<hyper::Error>() else { return false };
+    let reset = || {
+        let io = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        io.is_some_and(|io| {
+            matches!(io.kind(), std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe)
+        })
+    };
+    error.is_incomplete_message() || error.is_canceled() || error.is_closed() || reset()
+}
+
+fn to_failure(error: hyper_util::client::legacy::Error) -> Failure {
+    let text = error.source().map_or_else(|| error.to_string(), chain);
+    if error.is_connect() { Failure::Connect(text) } else { Failure::Broken(text) }
+}
+
+/// An error and its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}

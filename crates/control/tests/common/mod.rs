@@ -1,0 +1,301 @@
+//! A fake data plane, and upstreams on loopback that do what a test tells them.
+
+// Each test binary uses its own part of this.
+#![allow(dead_code, unreachable_pub)]
+// A test that can't go on may panic; clippy knows tests only by their attribute.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper::{Request, Response, body::Incoming};
+use hyper_util::rt::TokioIo;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
+use stentor_edge::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, MetricKind, Publish, Wanted};
+use stentor_hub::Key;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+/// No test waits longer for what must come.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(done) => done,
+        Err(_) => panic!("waited in vain for {what}"),
+    }
+}
+
+/// Records what the control plane does with it.
+pub struct FakePlane {
+    pub signals: Arc<Signals>,
+    wanted: Mutex<Vec<Wanted>>,
+    updates: Mutex<VecDeque<(Key, FeedUpdate)>>,
+    pub published: Mutex<Vec<Publish>>,
+    /// So many calls are refused as busy.
+    pub busy: AtomicUsize,
+    pub refusals: AtomicUsize,
+    pub ready: AtomicBool,
+    changed: Notify,
+}
+
+impl FakePlane {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            signals: Signals::new(),
+            wanted: Mutex::default(),
+            updates: Mutex::default(),
+            published: Mutex::default(),
+            busy: AtomicUsize::new(0),
+            refusals: AtomicUsize::new(0),
+            ready: AtomicBool::new(true),
+            changed: Notify::new(),
+        })
+    }
+
+    pub fn want(&self, key: &str, wanted: bool) {
+        self.wanted.lock().unwrap().push(Wanted { key: Key::parse(key).unwrap(), wanted });
+        self.signals.wanted();
+    }
+
+    fn is_busy(&self) -> bool {
+        let busy = self.busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+        if busy {
+            self.refusals.fetch_add(1, Ordering::SeqCst);
+            self.changed.notify_waiters();
+        }
+        busy
+    }
+
+    /// Waits until `found` finds something.
+    pub async fn until<T>(&self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
+        let look = async {
+            loop {
+                let mut changed = std::pin::pin!(self.changed.notified());
+                changed.as_mut().enable();
+                if let Some(found) = found(self) {
+                    return found;
+                }
+                changed.await;
+            }
+        };
+        patiently(what, look).await
+    }
+
+    /// The next update of any key, as `key=document` or `key:state:reason`.
+    pub async fn next(&self) -> String {
+        let (key, update) = self.until("an update", |plane| plane.updates.lock().unwrap().pop_front()).await;
+        match update {
+            FeedUpdate::Document(document) => format!("{key}={}", String::from_utf8_lossy(&document.body)),
+            FeedUpdate::State { state, reason } => format!("{key}:{}:{reason}", state.as_str()),
+            FeedUpdate::Forget => format!("{key}:forget"),
+        }
+    }
+
+    pub fn has_updates(&self) -> bool {
+        !self.updates.lock().unwrap().is_empty()
+    }
+}
+
+impl DataPlane for FakePlane {
+    fn publish(&self, message: Publish) -> Result<(), Busy> {
+        if self.is_busy() {
+            return Err(Busy);
+        }
+        self.published.lock().unwrap().push(message);
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        if self.is_busy() {
+            return Err(Busy);
+        }
+        self.updates.lock().unwrap().push_back((key.clone(), update));
+        self.changed.notify_waiters();
+        Ok(())
+    }
+
+    fn take_wanted(&self) -> Vec<Wanted> {
+        std::mem::take(&mut *self.wanted.lock().unwrap())
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        vec![
+            Metric {
+                name: "connections",
+                help: "Open connections",
+                kind: MetricKind::Gauge,
+                samples: vec![(vec![("core", "0".into())], 17), (vec![("core", "1".into())], 18)],
+            },
+            Metric {
+                name: "sent_bytes",
+                help: "Bytes sent",
+                kind: MetricKind::Counter,
+                samples: vec![(vec![], u64::MAX)],
+            },
+        ]
+    }
+
+    fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::SeqCst)
+    }
+
+    fn drain(&self, _within: Duration) {}
+}
+
+/// A control plane on a fake data plane.
+pub struct Rig {
+    pub plane: Arc<FakePlane>,
+    pub control: Control,
+}
+
+impl Rig {
+    pub fn new(feeds: FeedsOptions, admin: AdminOptions) -> Self {
+        let plane = FakePlane::new();
+        let admin = AdminOptions { listen: SocketAddr::new(admin.listen.ip(), 0), ..admin };
+        let options = Options { feeds, admin };
+        let control =
+            Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone()).unwrap();
+        Self { plane, control }
+    }
+
+    pub fn feeds(upstreams: Vec<UpstreamOptions>) -> Self {
+        Self::new(feeds(upstreams), AdminOptions::default())
+    }
+
+    /// What the admin port answers to a GET: the status line's code, and the body.
+    pub async fn admin(&self, path: &str) -> (u16, String) {
+        let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        exchange(self.control.admin_addr(), head.as_bytes()).await
+    }
+
+    /// The value of a line of `/metrics`.
+    pub async fn metric(&self, line: &str) -> Option<f64> {
+        let (status, text) = self.admin("/metrics").await;
+        assert_eq!(status, 200);
+        text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok())
+    }
+}
+
+/// Sends bytes, reads all that comes, and gives status and body.
+pub async fn exchange(to: SocketAddr, bytes: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    let _ = stream.write_all(bytes).await;
+    answer(&mut stream).await
+}
+
+/// Reads to the end, and gives status and body. Status 0: closed without an answer.
+pub async fn answer(stream: &mut TcpStream) -> (u16, String) {
+    let mut text = Vec::new();
+    let _ = patiently("an answer", stream.read_to_end(&mut text)).await;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    let body = text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
+    (status, body)
+}
+
+/// Fast retries, short time-outs.
+pub fn feeds(upstreams: Vec<UpstreamOptions>) -> FeedsOptions {
+    FeedsOptions {
+        upstreams,
+        backoff_first: Duration::from_millis(10),
+        backoff_max: Duration::from_millis(10),
+        lost_interval: Duration::from_millis(50),
+        ..FeedsOptions::default()
+    }
+}
+
+/// An upstream that is asked every 10 ms.
+pub fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
+    UpstreamOptions {
+        name: name.into(),
+        prefix: format!("{name}/"),
+        base_url: format!("http://{addr}/api"),
+        interval: Duration::from_millis(10),
+        ..UpstreamOptions::default()
+    }
+}
+
+/// An HTTP server whose handler is given each request with its number, from 0.
+pub async fn http<F, Fut>(handler: F) -> SocketAddr
+where
+    F: Fn(usize, Request<Incoming>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (handler, count) = (Arc::new(handler), Arc::new(AtomicUsize::new(0)));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (handler, count) = (handler.clone(), count.clone());
+            tokio::spawn(async move {
+                let service = service_fn(|request| {
+                    let answer = handler(count.fetch_add(1, Ordering::SeqCst), request);
+                    async { Ok::<_, Infallible>(answer.await) }
+                });
+                let connection = hyper::server::conn::http1::Builder::new();
+                let _ = connection.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    addr
+}
+
+/// A server that writes what it is told, honest or not: `script` is given the connection after each request's
+/// head was read, with the request's number; returning false closes it.
+pub async fn raw<F, Fut>(script: F) -> SocketAddr
+where
+    F: Fn(usize, TcpStream) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Option<TcpStream>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let (script, count) = (Arc::new(script), Arc::new(AtomicUsize::new(0)));
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let (script, count) = (script.clone(), count.clone());
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while let Ok(byte) = stream.read_u8().await {
+                    head.push(byte);
+                    if head.ends_with(b"\r\n\r\n") {
+                        head.clear();
+                        match script(count.fetch_add(1, Ordering::SeqCst), stream).await {
+                            Some(back) => stream = back,
+                            None => return,
+                        }
+                    }
+                }
+            });
+        }
+    });
+    addr
+}
+
+/// A plain answer with a JSON body.
+pub fn ok(body: &str) -> Response<Full<Bytes>> {
+    Response::builder()
+        .header("content-type", "application/json")
+        .body(Full::from(Bytes::copy_from_slice(body.as_bytes())))
+        .unwrap()
+}
+
+/// An answer of nothing but a status and header fields.
+pub fn bare(status: u16, fields: &[(&str, &str)]) -> Response<Full<Bytes>> {
+    let response = Response::builder().status(status);
+    fields
+        .iter()
+        .fold(response, |response, (name, value)| response.header(*name, *value))
+        .body(Full::default())
+        .unwrap()
+}

@@ -1,0 +1,505 @@
+//! Feeds from upstreams on loopback that change, stall, fail and lie, into a fake data plane.
+
+// A test that can't go on may panic; clippy knows tests only by their attribute.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use bytes::Bytes;
+use common::*;
+use flate2::{Compression, write::GzEncoder};
+use http_body_util::Full;
+use hyper::Response;
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stentor_control::{AdminOptions, Content, FeedsOptions, UpstreamOptions};
+use stentor_edge::ControlPlane;
+use tokio::io::AsyncWriteExt;
+use tokio::sync::{Notify, Semaphore};
+
+#[tokio::test]
+async fn a_wanted_key_is_fetched_and_its_changes_are_told() {
+    let bodies = [
+        "{ \"a\": 1, \"b\": [] }",
+        // The same value, written otherwise: not told.
+        "{\"a\":1,\"b\":[]}",
+        "{\"b\":[],\"a\":1.0}",
+        "{\"a\":0,\"b\":[],\"a\":1}",
+        "{\"a\":2,\"b\":[]}",
+        "null",
+    ];
+    let paths = Arc::new(Mutex::new(Vec::new()));
+    let seen = paths.clone();
+    let addr = http(move |n, request| {
+        seen.lock().unwrap().push(request.uri().to_string());
+        async move { ok(bodies[n.min(bodies.len() - 1)]) }
+    })
+    .await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/x/1", true);
+    assert_eq!(rig.plane.next().await, "s/x/1={\"a\":1,\"b\":[]}");
+    assert_eq!(rig.plane.next().await, "s/x/1={\"a\":2,\"b\":[]}");
+    assert_eq!(rig.plane.next().await, "s/x/1=null");
+    assert!(paths.lock().unwrap().iter().all(|path| path == "/api/s/x/1"));
+    assert_eq!(rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"fresh\"}").await, Some(3.0));
+    assert!(rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"same\"}").await >= Some(3.0));
+    assert_eq!(rig.metric("stentor_feed_keys{state=\"live\"}").await, Some(1.0));
+    assert_eq!(rig.metric("stentor_feed_documents_bytes").await, Some(4.0));
+    rig.control.shutdown().await;
+}
+
+#[tokio::test]
+async fn requests_are_conditional_and_carry_the_configured_fields() {
+    let full = Arc::new(AtomicUsize::new(0));
+    let answers = full.clone();
+    let addr = http(move |n, request| {
+        let field = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(field("authorization").as_deref(), Some("Bearer upstream"));
+        assert_eq!(field("accept-encoding").as_deref(), Some("gzip"));
+        assert_eq!(request.uri(), "/api/s/k?id=7");
+        let etag = if n < 5 { "\"one\"" } else { "\"two\"" };
+        let known = field("if-none-match").as_deref() == Some(etag);
+        let answers = answers.clone();
+        async move {
+            if known {
+                return bare(304, &[]);
+            }
+            answers.fetch_add(1, Ordering::SeqCst);
+            let mut answer = ok(etag);
+            answer.headers_mut().insert("etag", etag.parse().unwrap());
+            answer
+        }
+    })
+    .await;
+    let rig = Rig::feeds(vec![UpstreamOptions {
+        base_url: format!("http://{addr}/api/?id=7"),
+        headers: vec![("Authorization".into(), "Bearer upstream".into())],
+        ..upstream("s", addr)
+    }]);
+    rig.plane.want("s/k", true);
+    assert_eq!(rig.plane.next().await, "s/k=\"one\"");
+    assert_eq!(rig.plane.next().await, "s/k=\"two\"");
+    assert_eq!(full.load(Ordering::SeqCst), 2);
+    assert_eq!(
+        rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"not_modified\"}").await,
+        Some(4.0)
+    );
+}
+
+#[tokio::test]
+async fn many_who_want_a_cold_key_cost_one_request() {
+    let (requests, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let (count, open) = (requests.clone(), gate.clone());
+    let addr = http(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let open = open.clone();
+        async move {
+            let _permit = open.acquire().await.unwrap();
+            ok("1")
+        }
+    })
+    .await;
+    let hour = Duration::from_secs(3600);
+    let rig = Rig::feeds(vec![UpstreamOptions { interval: hour, ..upstream("s", addr) }]);
+    for _ in 0..1000 {
+        rig.plane.want("s/k", true);
+        tokio::task::yield_now().await;
+    }
+    gate.add_permits(1);
+    assert_eq!(rig.plane.next().await, "s/k=1");
+    // Subscribing and unsubscribing in a loop forces nothing; a key that is new is the proof that it was seen.
+    for _ in 0..1000 {
+        rig.plane.want("s/k", false);
+        rig.plane.want("s/k", true);
+        tokio::task::yield_now().await;
+    }
+    rig.plane.want("s/other", true);
+    gate.add_permits(1);
+    assert_eq!(rig.plane.next().await, "s/other=1");
+    assert_eq!(requests.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
+    let addr = http(move |_, request| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let gone = request.uri().path().ends_with("gone");
+        async move {
+            if gone {
+                return bare(410, &[]);
+            }
+            let mut last = ok("\"last\"");
+            last.headers_mut().insert("cache-control", "max-age=0".parse().unwrap());
+            last
+        }
+    })
+    .await;
+    let rig = Rig::feeds(vec![
+        UpstreamOptions { concurrency_max: 1, ..upstream("s", addr) },
+        UpstreamOptions { ignore_cache_control: true, ..upstream("t", addr) },
+    ]);
+    rig.plane.want("s/k", true);
+    assert_eq!(rig.plane.next().await, "s/k=\"last\"");
+    assert_eq!(
+        rig.plane.next().await,
+        "s/k:ended:the upstream said that this is the last version (max-age=0)"
+    );
+    rig.plane.want("s/gone", true);
+    assert_eq!(rig.plane.next().await, "s/gone:ended:the upstream said that it has ended (410)");
+    assert_eq!(requests.load(Ordering::SeqCst), 2);
+    // An upstream whose framework sends max-age=0 always.
+    rig.plane.want("t/k", true);
+    assert_eq!(rig.plane.next().await, "t/k=\"last\"");
+    let more = async {
+        while requests.load(Ordering::SeqCst) < 6 {
+            tokio::task::yield_now().await
+        }
+    };
+    patiently("more fetches", more).await;
+    assert!(!rig.plane.has_updates());
+    assert_eq!(rig.metric("stentor_feed_keys{state=\"ended\"}").await, Some(2.0));
+}
+
+fn gzip(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn gzipped(body: &[u8]) -> Response<Full<Bytes>> {
+    let mut answer = ok("");
+    answer.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
+    *answer.body_mut() = Full::from(gzip(body));
+    answer
+}
+
+/// An upstream whose first answer is good, whose second is `bad`, and whose third is good again: the feed goes
+/// stale, keeps its value, and recovers.
+async fn check_bad(bad: fn() -> Response<Full<Bytes>>, reason: &str, label: &str) {
+    let addr = http(move |n, _| async move {
+        match n {
+            0 => ok("\"good\""),
+            1 => bad(),
+            2 => ok("\"good\""),
+            _ => ok("\"new\""),
+        }
+    })
+    .await;
+    let limited = UpstreamOptions { document_bytes_max: 1000, ..upstream("s", addr) };
+    let rig = Rig::feeds(vec![limited]);
+    rig.plane.want("s/k", true);
+    assert_eq!(rig.plane.next().await, "s/k=\"good\"");
+    assert_eq!(rig.plane.next().await, format!("s/k:stale:{reason}"));
+    assert_eq!(rig.plane.next().await, "s/k:live:the upstream answers again");
+    assert_eq!(rig.plane.next().await, "s/k=\"new\"");
+    let metric = format!("stentor_feed_fetches_total{{upstream=\"s\",outcome=\"{label}\"}}");
+    assert_eq!(rig.metric(&metric).await, Some(1.0), "{label}");
+}
+
+#[tokio::test]
+async fn bad_answers_keep_the_last_value() {
+    check_bad(|| bare(500, &[]), "the upstream answered 500", "failed_status").await;
+    check_bad(|| bare(403, &[]), "the upstream answered 403", "failed_status").await;
+    check_bad(|| bare(204, &[]), "the upstream answered 204", "failed_status").await;
+    check_bad(|| ok("{\"a\":"), "the upstream's document is corrupt", "failed_corrupt").await;
+    check_bad(|| ok("<html>"), "the upstream's document is corrupt", "failed_corrupt").await;
+    check_bad(|| ok(""), "the upstream's document is corrupt", "failed_corrupt").await;
+    check_bad(|| ok(&"[".repeat(900)), "the upstream's document is corrupt", "failed_corrupt").await;
+    let too_large = "the upstream's document is too large";
+    check_bad(|| ok(&format!("\"{}\"", "x".repeat(1000))), too_large, "failed_too_large").await;
+    check_bad(|| gzipped(&vec![b' '; 20 << 20]), too_large, "failed_too_large").await;
+    check_bad(
+        || {
+            let mut answer = gzipped(b"1");
+            *answer.body_mut() = Full::from("not gzip");
+            answer
+        },
+        "the upstream's answer can't be decoded",
+        "failed_encoding",
+    )
+    .await;
+    check_bad(
+        || {
+            let mut answer = ok("1");
+            answer.headers_mut().insert("content-encoding", "br".parse().unwrap());
+            answer
+        },
+        "the upstream's answer can't be decoded",
+        "failed_encoding",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn gzip_is_understood() {
+    let addr = http(|_, _| async { gzipped(b" { \"a\" : 1 } ") }).await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/k", true);
+    assert_eq!(rig.plane.next().await, "s/k={\"a\":1}");
+}
+
+#[tokio::test]
+async fn redirects_are_not_followed() {
+    let metadata = Arc::new(AtomicUsize::new(0));
+    let asked = metadata.clone();
+    let target = http(move |_, _| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        async { ok("\"secret\"") }
+    })
+    .await;
+    let addr = http(move |_, _| async move {
+        let location = format!("http://{target}/latest/meta-data");
+        bare(302, &[("location", &location)])
+    })
+    .await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/k", true);
+    // Subscribers learn that it failed, the operator where it pointed.
+    assert_eq!(rig.plane.next().await, "s/k:stale:the upstream answered 302");
+    let (_, status) = rig.admin("/api/v1/status").await;
+    assert!(status.contains("a redirect to the host 127.0.0.1; redirects aren't followed"), "{status}");
+    assert_eq!(metadata.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn unknown_keys_and_strangers_are_lost() {
+    let found = Arc::new(AtomicUsize::new(0));
+    let there = found.clone();
+    let addr = http(move |_, _| {
+        let there = there.load(Ordering::SeqCst) > 0;
+        async move { if there { ok("1") } else { bare(404, &[]) } }
+    })
+    .await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("nobody/serves/this", true);
+    assert_eq!(rig.plane.next().await, "nobody/serves/this:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "nobody/serves/this:forget");
+    rig.plane.want("s/k", true);
+    assert_eq!(rig.plane.next().await, "s/k:lost:the upstream has no such key (404)");
+    // While it is wanted it is looked at again.
+    found.store(1, Ordering::SeqCst);
+    assert_eq!(rig.plane.next().await, "s/k=1");
+}
+
+#[tokio::test]
+async fn ever_new_keys_are_bounded() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
+    let addr = http(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { ok("1") }
+    })
+    .await;
+    let slow = UpstreamOptions { interval: Duration::from_secs(3600), ..upstream("s", addr) };
+    let rig = Rig::new(FeedsOptions { keys_max: 10, ..feeds(vec![slow]) }, AdminOptions::default());
+    for i in 0..1000 {
+        rig.plane.want(&format!("s/{i}"), true);
+    }
+    let (mut told, mut lost, mut forgotten) = (0, 0, 0);
+    while told + lost < 1000 || forgotten < 990 {
+        match rig.plane.next().await {
+            text if text.ends_with("=1") => told += 1,
+            text if text.contains(":lost:the server keeps as many keys as it may") => lost += 1,
+            text if text.ends_with(":forget") => forgotten += 1,
+            text => panic!("{text}"),
+        }
+    }
+    assert_eq!((told, lost, requests.load(Ordering::SeqCst)), (10, 990, 10));
+    assert_eq!(rig.metric("stentor_feed_refused_keys_total").await, Some(990.0));
+}
+
+#[tokio::test]
+async fn documents_that_do_not_fit_together_are_refused() {
+    let addr = http(|_, _| async { ok(&format!("\"{}\"", "x".repeat(98))) }).await;
+    let slow = UpstreamOptions { interval: Duration::from_secs(3600), ..upstream("s", addr) };
+    let rig =
+        Rig::new(FeedsOptions { documents_bytes_max: 150, ..feeds(vec![slow]) }, AdminOptions::default());
+    rig.plane.want("s/1", true);
+    assert!(rig.plane.next().await.starts_with("s/1="));
+    rig.plane.want("s/2", true);
+    let refused = "s/2:stale:there is no room for the new version (feeds.documents_bytes_max)";
+    assert_eq!(rig.plane.next().await, refused);
+    assert_eq!(rig.metric("stentor_feed_documents_bytes").await, Some(100.0));
+}
+
+#[tokio::test]
+async fn updates_wait_for_room_and_keep_their_order() {
+    let addr = http(|n, _| async move { ok(&n.to_string()) }).await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    let plane = &rig.plane;
+    plane.want("s/k", true);
+    assert_eq!(plane.next().await, "s/k=0");
+    plane.busy.store(usize::MAX, Ordering::SeqCst);
+    let before = plane.refusals.load(Ordering::SeqCst);
+    plane.until("a refusal", |plane| (plane.refusals.load(Ordering::SeqCst) > before).then_some(())).await;
+    plane.busy.store(0, Ordering::SeqCst);
+    plane.signals.space();
+    let mut last = 0;
+    while last < 10 {
+        let text = plane.next().await;
+        let n: usize = text.strip_prefix("s/k=").unwrap().parse().unwrap();
+        assert_eq!(n, last + 1, "no version is lost or overtakes another");
+        last = n;
+    }
+    assert!(rig.metric("stentor_mailbox_waits_total").await >= Some(1.0));
+}
+
+#[tokio::test]
+async fn other_content_is_passed_on_as_it_is() {
+    let addr = http(|_, _| async {
+        let mut answer = ok(" a ;\n b ");
+        answer.headers_mut().insert("content-type", "text/csv".parse().unwrap());
+        answer
+    })
+    .await;
+    let rig = Rig::feeds(vec![UpstreamOptions { content: Content::Any, ..upstream("s", addr) }]);
+    rig.plane.want("s/k", true);
+    assert_eq!(rig.plane.next().await, "s/k= a ;\n b ");
+}
+
+#[tokio::test]
+async fn a_connection_that_was_given_up_is_no_failure() {
+    // Says nothing of closing, and closes as soon as the next request arrives on it.
+    let answered = Arc::new(Mutex::new(std::collections::HashSet::new()));
+    let addr = raw(move |n, mut stream| {
+        let again = !answered.lock().unwrap().insert(stream.peer_addr().unwrap());
+        async move {
+            if again {
+                return None;
+            }
+            let body = n.to_string();
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            stream.write_all(head.as_bytes()).await.ok()?;
+            Some(stream)
+        }
+    })
+    .await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/k", true);
+    for _ in 0..5 {
+        let text = rig.plane.next().await;
+        assert!(text.starts_with("s/k="), "{text}");
+    }
+}
+
+/// An upstream that misbehaves in its bytes: the key goes stale for this reason, and another upstream's key lives
+/// on meanwhile.
+async fn check_raw(head: &'static str, then: Then, reason: &str) {
+    let addr = raw(move |_, mut stream| async move {
+        stream.write_all(head.as_bytes()).await.ok()?;
+        match then {
+            Then::Close => return None,
+            Then::Hang => std::future::pending::<()>().await,
+            Then::Flood(bytes) => while stream.write_all(bytes).await.is_ok() {},
+            Then::Drip(bytes) => {
+                while stream.write_all(bytes).await.is_ok() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+        None
+    })
+    .await;
+    let good = http(|n, _| async move { ok(&n.to_string()) }).await;
+    let bad = UpstreamOptions {
+        read_timeout: Duration::from_millis(200),
+        timeout: Duration::from_millis(500),
+        document_bytes_max: 100_000,
+        ..upstream("bad", addr)
+    };
+    let rig = Rig::feeds(vec![bad, upstream("good", good)]);
+    rig.plane.want("bad/k", true);
+    rig.plane.want("good/k", true);
+    let (mut stale, mut live) = (false, 0);
+    while !stale || live < 5 {
+        match rig.plane.next().await {
+            text if text.starts_with("good/k=") => live += 1,
+            text => {
+                assert_eq!(text, format!("bad/k:stale:{reason}"), "{head:?}");
+                stale = true;
+            }
+        }
+    }
+    // Nothing much beyond the limit was ever taken in.
+    let metric = async |name: &str| rig.metric(&format!("{name}{{upstream=\"bad\"}}")).await.unwrap_or(0.0);
+    let fetches = metric("stentor_feed_fetch_seconds_count").await;
+    let received = metric("stentor_feed_fetch_received_bytes_total").await;
+    assert!(fetches >= 1.0 && received <= fetches * 200_000.0, "{head:?}: {received} in {fetches}");
+}
+
+#[derive(Clone, Copy)]
+enum Then {
+    Close,
+    Hang,
+    Flood(&'static [u8]),
+    Drip(&'static [u8]),
+}
+
+#[tokio::test]
+async fn upstreams_that_lie_stall_and_flood() {
+    let slow = "the upstream took too long";
+    let broke = "the connection to the upstream broke";
+    let large = "the upstream's document is too large";
+    check_raw("", Then::Hang, slow).await;
+    check_raw("HTTP/1.1 200 OK\r\nx: y\r\n", Then::Hang, slow).await;
+    check_raw("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"a\":", Then::Hang, slow).await;
+    check_raw("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"a\":", Then::Close, broke).await;
+    check_raw("HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n", Then::Drip(b" "), slow).await;
+    check_raw("HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n", Then::Hang, large).await;
+    check_raw("HTTP/1.1 200 OK\r\ncontent-length: 18446744073709551615\r\n\r\n", Then::Hang, broke).await;
+    // One GB and no end, without a length and in chunks.
+    check_raw("HTTP/1.1 200 OK\r\n\r\n", Then::Flood(&[b' '; 65536]), large).await;
+    check_raw(
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+        Then::Flood(b"10\r\n                \r\n"),
+        large,
+    )
+    .await;
+    check_raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n", Then::Hang, broke).await;
+    check_raw("HTTP/1.1 200 OK\r\nx: ", Then::Flood(&[b'x'; 65536]), broke).await;
+    check_raw("", Then::Flood(b"HTTP/1.1 100 Continue\r\n\r\n"), slow).await;
+    check_raw("SSH-2.0-OpenSSH_9.9\r\n", Then::Hang, broke).await;
+    check_raw(
+        "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{\"a\":1}",
+        Then::Close,
+        "the upstream's document is corrupt",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_away_comes_back() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    drop(listener);
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/k", true);
+    assert_eq!(rig.plane.next().await, "s/k:stale:the upstream can't be reached");
+    let listener = tokio::net::TcpListener::bind(addr).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 1\r\n\r\n1").await;
+        }
+    });
+    assert_eq!(rig.plane.next().await, "s/k=1");
+}
+
+#[tokio::test]
+async fn shutdown_gives_up_what_is_in_flight() {
+    let arrived = Arc::new(Notify::new());
+    let seen = arrived.clone();
+    let addr = http(move |_, _| {
+        seen.notify_one();
+        std::future::pending()
+    })
+    .await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/k", true);
+    patiently("the request", arrived.notified()).await;
+    patiently("shutdown", rig.control.shutdown()).await;
+}

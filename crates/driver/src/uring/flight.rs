@@ -1,0 +1,327 @@
+//! Sends in flight: who owns the frames while the kernel reads them.
+//!
+//! ```text
+//!            launch             land: some of it
+//!  Waiting ──────────> Sailing ──────────────────> Waiting
+//!     │                   │ land: all of it ──────> Landed ──end──> (gone)
+//!     │                   │ land: an error ───────> Failed ──end──> (gone)
+//!     │ transmit          │ abandon ──> Sailing, without a connection ──land──> (gone)
+//!     └─> Landed, Failed  └
+//! ```
+//! One operation at most is under way per flight. One frame leaves by SEND, several by SENDMSG; frames in a
+//! memfd, and what stands in one send with them, by calls ([`transmit`]).
+//!
+//! Invariant: what a sailing flight refers to is neither changed nor released before it lands. Everything that
+//! could is in this module; whoever drops the flights while some sail must leak them ([`Flights::leak`]).
+
+#![allow(unsafe_code)] // The kernel is given addresses.
+
+use super::ring::{Ring, Target, on};
+use super::token::Token;
+use crate::ConnId;
+use crate::backlog::{Backlog, Cursor};
+use crate::epoll::transmit::{CORK_BYTES, Progress, RUN_MAX, SMALL_BYTES, transmit};
+use crate::frame::{Frame, View};
+use crate::slab::Slab;
+use io_uring::opcode;
+use io_uring::types::{Fd, Fixed};
+use rustix::io::Errno;
+use std::num::NonZeroU32;
+use std::os::fd::BorrowedFd;
+
+/// Bytes in one operation at most (but at least one frame's rest or this much of it). The kernel tells of the
+/// whole operation only, so this is how finely the progress of a slow connection shows.
+const OPERATION_BYTES_MAX: usize = 128 * 1024;
+
+/// Runs kept for the next flights; what is spare beyond that is freed.
+const SPARE_MAX: usize = 64;
+
+/// Where a flight is, never 0 so that `Option<FlightId>` takes four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FlightId(NonZeroU32);
+
+impl FlightId {
+    fn of(index: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+
+    pub(super) fn token(self) -> Token {
+        Token::Send(self.index())
+    }
+}
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Waiting,
+    Sailing,
+    Landed,
+    Failed(Errno),
+}
+
+/// The frames.
+enum Cargo {
+    /// The most common case, and the one that allocates nothing.
+    One {
+        frame: Frame,
+        offset: usize,
+    },
+    Many(Backlog),
+    /// The kernel has taken them all.
+    None,
+}
+
+struct Flight {
+    /// None: nobody waits for it.
+    conn: Option<ConnId>,
+    state: State,
+    /// It leaves by calls.
+    by_call: bool,
+    /// What the kernel hasn't taken; for a landed one, as much as its last operation took.
+    bytes: usize,
+    cargo: Cargo,
+    run: Option<Box<Run>>,
+}
+
+/// What a SENDMSG refers to.
+struct Run {
+    header: libc::msghdr,
+    slices: Vec<libc::iovec>,
+}
+
+// SAFETY: its pointers go to its own slices and to the frames of the flight that it is in, which move with it;
+// only the kernel follows them.
+unsafe impl Send for Run {}
+
+/// All flights of a driver.
+pub(super) struct Flights {
+    flights: Slab<Flight>,
+    sailing: usize,
+    #[allow(clippy::vec_box)] // It goes into a flight as it is.
+    spare: Vec<Box<Run>>,
+}
+
+impl Flights {
+    pub(super) fn new() -> Self {
+        Self { flights: Slab::new(), sailing: 0, spare: Vec::new() }
+    }
+
+    /// Takes over `frames` from `cursor` on. The vector is left empty, its capacity kept.
+    pub(super) fn begin(&mut self, conn: ConnId, frames: &mut Vec<Frame>, cursor: Cursor) -> FlightId {
+        let by_call = frames.iter().any(Frame::is_file);
+        let bytes = frames.iter().map(Frame::len).sum::<usize>();
+        let cargo = if frames.len() == 1 {
+            frames.pop().map_or(Cargo::None, |frame| Cargo::One { frame, offset: cursor.offset })
+        } else if !by_call && bytes <= CORK_BYTES.min(frames.len() * SMALL_BYTES) {
+            // As for calls: a slice costs the kernel more than its copy.
+            let mut copy = Vec::with_capacity(bytes);
+            frames.drain(..).skip(cursor.frame).for_each(|frame| copy.extend_from_slice(&frame.bytes()));
+            Cargo::One { frame: Frame::owned(copy), offset: cursor.offset }
+        } else {
+            Cargo::Many(Backlog::of(frames, cursor))
+        };
+        self.insert(conn, cargo, by_call)
+    }
+
+    /// Takes over a copy of bytes.
+    pub(super) fn begin_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> FlightId {
+        self.insert(conn, Cargo::One { frame: Frame::owned(bytes.to_vec()), offset: 0 }, false)
+    }
+
+    fn insert(&mut self, conn: ConnId, cargo: Cargo, by_call: bool) -> FlightId {
+        let bytes = cargo.bytes();
+        let flight = Flight { conn: Some(conn), state: State::Waiting, by_call, bytes, cargo, run: None };
+        FlightId::of(self.flights.insert(flight).index)
+    }
+
+    pub(super) fn state(&self, id: FlightId) -> State {
+        self.flights.at(id.index()).state
+    }
+
+    /// Whether it is to leave by [`Flights::transmit`], not by [`Flights::launch`].
+    pub(super) fn is_by_call(&self, id: FlightId) -> bool {
+        self.flights.at(id.index()).by_call
+    }
+
+    /// Bytes that the kernel hasn't taken, or hasn't told of; never 0.
+    pub(super) fn bytes(&self, id: FlightId) -> usize {
+        self.flights.at(id.index()).bytes
+    }
+
+    /// Flights that the kernel reads from.
+    pub(super) fn sailing(&self) -> usize {
+        self.sailing
+    }
+
+    /// Begins the next operation of a waiting flight.
+    pub(super) fn launch(&mut self, id: FlightId, ring: &mut Ring, target: Target) {
+        let flight = self.flights.at_mut(id.index());
+        assert!(flight.state == State::Waiting && !flight.by_call, "{:?}", flight.state);
+        let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
+        let entry = match &mut flight.cargo {
+            Cargo::One { frame, offset } => {
+                let View::Memory(bytes) = frame.view() else { return };
+                let left = &bytes[*offset..];
+                let len = left.len().min(OPERATION_BYTES_MAX);
+                let flags = if len < left.len() { flags | libc::MSG_MORE } else { flags };
+                on!(target, |fd| opcode::Send::new(fd, left.as_ptr(), len as u32).flags(flags).build())
+            }
+            Cargo::Many(backlog) => {
+                let run = flight.run.get_or_insert_with(|| self.spare.pop().unwrap_or_else(Run::empty));
+                let more = backlog.transmit(|frames, cursor| run.fill(frames, *cursor));
+                let flags = if more { flags | libc::MSG_MORE } else { flags };
+                let header = &raw const run.header;
+                on!(target, |fd| opcode::SendMsg::new(fd, header).flags(flags as u32).build())
+            }
+            Cargo::None => return,
+        };
+        flight.state = State::Sailing;
+        self.sailing += 1;
+        // SAFETY: the entry refers to the cargo and the run of a flight that sails now: this module keeps them
+        // as they are until it lands. They are on the heap, so they stay in place whatever moves the flight.
+        unsafe { ring.push(entry.user_data(id.token().to_bits())) };
+    }
+
+    /// Notes what became of a flight's operation: the connection that waits for it, if any does.
+    pub(super) fn land(&mut self, index: u32, result: Result<u32, Errno>) -> Option<ConnId> {
+        let id = FlightId::of(index);
+        let flight = self.flights.at_mut(index);
+        assert_eq!(flight.state, State::Sailing);
+        self.sailing -= 1;
+        flight.state = match result {
+            // An empty operation is never launched.
+            Ok(0) => State::Failed(Errno::IO),
+            Ok(taken) => {
+                flight.cargo.advance(taken as usize);
+                match flight.cargo.bytes() {
+                    0 => State::Landed,
+                    left => {
+                        flight.bytes = left;
+                        State::Waiting
+                    }
+                }
+            }
+            Err(Errno::INTR | Errno::AGAIN) => State::Waiting,
+            Err(error) => State::Failed(error),
+        };
+        if flight.state != State::Waiting {
+            flight.cargo = Cargo::None;
+        }
+        if flight.conn.is_none() {
+            self.end(id);
+            return None;
+        }
+        flight.conn
+    }
+
+    /// Sends from a flight that leaves by calls.
+    pub(super) fn transmit(&mut self, id: FlightId, socket: BorrowedFd<'_>, cork: &mut Vec<u8>) -> Progress {
+        let flight = self.flights.at_mut(id.index());
+        assert_eq!(flight.state, State::Waiting);
+        let progress = match &mut flight.cargo {
+            Cargo::One { frame, offset } => {
+                let mut cursor = Cursor { frame: 0, offset: *offset };
+                let progress = transmit(socket, std::slice::from_ref(frame), &mut cursor, cork);
+                *offset = if cursor.frame == 0 { cursor.offset } else { frame.len() };
+                progress
+            }
+            Cargo::Many(backlog) => backlog.transmit(|frames, cursor| transmit(socket, frames, cursor, cork)),
+            Cargo::None => Progress::Done,
+        };
+        match progress {
+            Progress::Done => flight.state = State::Landed,
+            Progress::Stalled => flight.bytes = flight.cargo.bytes(),
+            Progress::Failed(error) => flight.state = State::Failed(error),
+        }
+        progress
+    }
+
+    /// A waiting flight that will not leave.
+    pub(super) fn fail(&mut self, id: FlightId, error: Errno) {
+        let flight = self.flights.at_mut(id.index());
+        assert_eq!(flight.state, State::Waiting);
+        flight.state = State::Failed(error);
+    }
+
+    /// Releases a flight that doesn't sail.
+    pub(super) fn end(&mut self, id: FlightId) {
+        let key = self.flights.key_at(id.index());
+        assert_ne!(self.flights.at(key.index).state, State::Sailing);
+        if let Some(run) = self.flights.remove(key).and_then(|flight| flight.run)
+            && self.spare.len() < SPARE_MAX
+        {
+            self.spare.push(run);
+        }
+    }
+
+    /// Releases a flight as soon as that is possible. True if it sails: then its operation is to be cancelled.
+    pub(super) fn abandon(&mut self, id: FlightId) -> bool {
+        let flight = self.flights.at_mut(id.index());
+        if flight.state == State::Sailing {
+            flight.conn = None;
+            return true;
+        }
+        self.end(id);
+        false
+    }
+
+    /// Gives up the memory of all flights, as the kernel may still read from it.
+    pub(super) fn leak(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.flights, Slab::new()));
+    }
+}
+
+impl Cargo {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::One { frame, offset } => frame.len() - offset,
+            Self::Many(backlog) => backlog.bytes(),
+            Self::None => 0,
+        }
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        match self {
+            Self::One { offset, .. } => *offset += bytes,
+            Self::Many(backlog) => backlog.transmit(|frames, cursor| cursor.advance(frames, bytes)),
+            Self::None => {}
+        }
+    }
+}
+
+impl Run {
+    fn empty() -> Box<Self> {
+        // SAFETY: a message header of zeros is one of nothing to nobody.
+        Box::new(Self { header: unsafe { std::mem::zeroed() }, slices: Vec::new() })
+    }
+
+    /// Points to what one operation can take of `frames` from `cursor` on; whether there is more.
+    fn fill(&mut self, frames: &[Frame], cursor: Cursor) -> bool {
+        self.slices.clear();
+        let mut room = OPERATION_BYTES_MAX;
+        let mut offset = cursor.offset;
+        let mut more = false;
+        for frame in &frames[cursor.frame..] {
+            let View::Memory(bytes) = frame.view() else { break };
+            let left = &bytes[std::mem::take(&mut offset)..];
+            if left.is_empty() {
+                continue;
+            }
+            if room == 0 || self.slices.len() == RUN_MAX {
+                more = true;
+                break;
+            }
+            let taken = left.len().min(room);
+            room -= taken;
+            more = taken < left.len();
+            self.slices.push(libc::iovec { iov_base: left.as_ptr().cast_mut().cast(), iov_len: taken });
+        }
+        self.header.msg_iov = self.slices.as_mut_ptr();
+        self.header.msg_iovlen = self.slices.len();
+        more
+    }
+}

@@ -1,0 +1,216 @@
+//! Where a driver's sockets live: as descriptors of the process in the main ring, or, where these run short, as
+//! direct descriptors in rings of their own.
+//!
+//! A socket is always made as a descriptor. The kernel gives the lowest free number; so one whose number is
+//! beyond the threshold tells that the process, not only this driver, has that many. Such a socket is moved
+//! into a slot of a ring at once, and its descriptor closed. (Accepting right into a slot would spare two calls
+//! of some 25 µs that a connection costs, but tell no peer's address.) The limit of descriptors counts for each
+//! ring's table alone, so there are as many rings as it takes.
+//!
+//! What a ring can't do to a slot is done to a descriptor that is installed for the occasion, and closed.
+//!
+//! The main ring is the one that sleeps. The others give a sign to the waker's eventfd, which it polls; the sign
+//! is turned on only for the sleep, so that what happens while the driver works costs none.
+//!
+//! Invariant: a slot is free, or in use by one connection, or being closed by an entry of its ring; it is free
+//! again when that entry has completed. So what is still queued never meets another socket.
+
+use super::ring::{Completion, Ring, Target};
+use super::token::{Name, Token};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// A socket, in whichever way it is held. A direct one must be given to [`Rings::close`].
+pub(super) enum Socket {
+    Real(OwnedFd),
+    Direct { ring: u8, slot: u32 },
+}
+
+/// A socket's descriptor, lent or made for the occasion.
+pub(super) enum Descriptor<'a> {
+    Lent(BorrowedFd<'a>),
+    Installed(OwnedFd),
+}
+
+impl AsFd for Descriptor<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Lent(fd) => *fd,
+            Self::Installed(fd) => fd.as_fd(),
+        }
+    }
+}
+
+/// When sockets become direct, and how many.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DirectLimits {
+    /// Descriptors with this number or a higher one become direct.
+    pub(super) from: u32,
+    pub(super) rings_max: u8,
+    pub(super) slots_per_ring: u32,
+}
+
+/// See the module's documentation.
+pub(super) struct Rings {
+    main: Ring,
+    direct: Vec<DirectRing>,
+    entries: u32,
+    limits: DirectLimits,
+}
+
+struct DirectRing {
+    ring: Ring,
+    free: Vec<u32>,
+}
+
+impl Rings {
+    pub(super) fn new(entries: u32, limits: DirectLimits) -> io::Result<Self> {
+        Ok(Self { main: Ring::new(entries)?, direct: Vec::new(), entries, limits })
+    }
+
+    /// The ring of everything that isn't a connection.
+    pub(super) fn main(&mut self) -> &mut Ring {
+        &mut self.main
+    }
+
+    /// The ring of a socket, and its name there.
+    pub(super) fn of(&mut self, socket: &Socket) -> (&mut Ring, Target) {
+        match socket {
+            Socket::Real(fd) => (&mut self.main, Target::Descriptor(fd.as_raw_fd())),
+            Socket::Direct { ring, slot } => (&mut self.direct[usize::from(*ring)].ring, Target::Slot(*slot)),
+        }
+    }
+
+    /// A place for a socket that has just been made. `wake` is what the main ring polls.
+    pub(super) fn adopt(&mut self, fd: OwnedFd, wake: Option<BorrowedFd<'_>>) -> Socket {
+        if u32::try_from(fd.as_raw_fd()).is_ok_and(|number| number < self.limits.from) {
+            return Socket::Real(fd);
+        }
+        wake.and_then(|wake| self.place(fd.as_fd(), wake)).unwrap_or(Socket::Real(fd))
+    }
+
+    fn place(&mut self, fd: BorrowedFd<'_>, wake: BorrowedFd<'_>) -> Option<Socket> {
+        let index = match self.direct.iter().position(|direct| !direct.free.is_empty()) {
+            Some(index) => index,
+            None => self.open(wake)?,
+        };
+        let direct = &mut self.direct[index];
+        let slot = direct.free.pop()?;
+        if direct.ring.fill_slot(slot, fd).is_err() {
+            direct.free.push(slot);
+            return None;
+        }
+        Some(Socket::Direct { ring: index as u8, slot })
+    }
+
+    /// One more ring with slots, unless there are enough, or the kernel gives none: then for good.
+    fn open(&mut self, wake: BorrowedFd<'_>) -> Option<usize> {
+        let index = self.direct.len();
+        if index == usize::from(self.limits.rings_max) {
+            return None;
+        }
+        let slots = self.limits.slots_per_ring;
+        match Ring::with_slots(self.entries, slots, wake) {
+            Ok(ring) if index > 0 || ring.can_install() => {
+                self.direct.push(DirectRing { ring, free: (0..slots).rev().collect() });
+                Some(index)
+            }
+            _ => {
+                self.limits.rings_max = index as u8;
+                None
+            }
+        }
+    }
+
+    /// A descriptor of the socket.
+    ///
+    /// # Errors
+    /// The kernel's, where one has to be made and there is none left.
+    pub(super) fn descriptor<'a>(&mut self, socket: &'a Socket) -> io::Result<Descriptor<'a>> {
+        match socket {
+            Socket::Real(fd) => Ok(Descriptor::Lent(fd.as_fd())),
+            Socket::Direct { ring, slot } => {
+                self.direct[usize::from(*ring)].ring.install(*slot).map(Descriptor::Installed)
+            }
+        }
+    }
+
+    /// Closes a socket when what has been pushed for it before has been begun.
+    pub(super) fn close(&mut self, socket: Socket) {
+        match socket {
+            Socket::Real(fd) => self.main.close(fd),
+            Socket::Direct { ring, slot } => {
+                let token = Token::Freed(Name::new(slot, u32::from(ring)));
+                self.direct[usize::from(ring)].ring.close_slot(token, slot);
+            }
+        }
+    }
+
+    /// Notes that a slot can be used again.
+    pub(super) fn freed(&mut self, Name { index: slot, generation: ring }: Name) {
+        if let Some(direct) = self.direct.get_mut(ring as usize) {
+            direct.free.push(slot);
+        }
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Ring> {
+        std::iter::once(&mut self.main).chain(self.direct.iter_mut().map(|direct| &mut direct.ring))
+    }
+
+    /// See [`Ring::submit`].
+    pub(super) fn submit(&mut self) -> io::Result<()> {
+        self.all().try_for_each(Ring::submit)
+    }
+
+    /// See [`Ring::enter`]; and all rings tell.
+    pub(super) fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if self.direct.is_empty() {
+            return self.main.enter(timeout);
+        }
+        let mut timeout = timeout;
+        for DirectRing { ring, .. } in &mut self.direct {
+            ring.enter_if_busy()?;
+            if ring.has_completions() {
+                timeout = Some(Duration::ZERO);
+            }
+        }
+        if timeout != Some(Duration::ZERO) {
+            for DirectRing { ring, .. } in &mut self.direct {
+                ring.signal(true);
+                if ring.has_work() {
+                    timeout = Some(Duration::ZERO);
+                }
+            }
+        }
+        let entered = self.main.enter(timeout);
+        for DirectRing { ring, .. } in &mut self.direct {
+            ring.signal(false);
+            ring.enter_if_busy()?;
+        }
+        entered
+    }
+
+    /// See [`Ring::completions`]; each ring has an equal share of `max`, rounded up.
+    pub(super) fn completions(&mut self, into: &mut Vec<Completion>, max: usize) {
+        let share = max.div_ceil(1 + self.direct.len());
+        self.all().for_each(|ring| ring.completions(into, share));
+    }
+
+    /// See [`Ring::has_completions`].
+    pub(super) fn has_completions(&mut self) -> bool {
+        self.all().any(Ring::has_completions)
+    }
+
+    /// See [`Ring::is_nearly_full`].
+    pub(super) fn are_nearly_full(&mut self) -> bool {
+        self.all().any(Ring::is_nearly_full)
+    }
+
+    /// See [`Ring::cancel_all`]. Afterwards nothing is open but what the connections hold.
+    pub(super) fn cancel_all(&mut self, timeout: Duration) -> io::Result<()> {
+        self.all().try_for_each(|ring| ring.cancel_all(timeout))?;
+        self.all().try_for_each(|ring| ring.enter(Some(Duration::ZERO)))?;
+        self.direct.iter_mut().try_for_each(|direct| direct.ring.empty_slots())
+    }
+}

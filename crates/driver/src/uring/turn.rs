@@ -1,0 +1,118 @@
+//! One turn: what the kernel tells goes into the connections and the queue; nothing is handed out here.
+
+use super::UringDriver;
+use super::ring::Target;
+use super::token::Token;
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+impl UringDriver {
+    /// Whether this turn has anything to hand out.
+    pub(super) fn has_work(&mut self) -> bool {
+        !self.queue.is_empty()
+            || self.woken
+            || self.timers.has_due()
+            || self.lingers.has_due()
+            || self.listeners.are_ready()
+            || self.rings.has_completions()
+    }
+
+    /// Enters the kernel once, and notes what it tells.
+    pub(super) fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.listeners.poll(self.rings.main());
+        if !self.waker_polled
+            && let Some(eventfd) = self.sleeper.eventfd()
+        {
+            self.rings.main().poll(Token::Waker, Target::Descriptor(eventfd.as_raw_fd()), PollFlags::IN);
+            self.waker_polled = true;
+        }
+        let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
+        let result = self.rings.enter(if sleeps { timeout } else { Some(Duration::ZERO) });
+        self.woken |= self.sleeper.awake();
+        self.now = Instant::now();
+        result?;
+        self.note(self.options.events_per_turn);
+        self.listeners.advance(self.now);
+        self.timers.advance(self.now);
+        self.lingers.advance(self.now);
+        Ok(())
+    }
+
+    /// Notes what the kernel has told, at most `max` times. Nothing is handed out by that.
+    pub(super) fn note(&mut self, max: usize) {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.rings.completions(&mut completions, max);
+        for completion in completions.drain(..) {
+            match Token::from_bits(completion.token) {
+                Token::Ignored | Token::Installed(_) => {}
+                Token::Waker => self.waker_polled = completion.more, // `awake` tells
+                Token::Listener(name) => self.listeners.note(name, completion.more),
+                Token::Send(flight) => {
+                    if let Some(conn) = self.flights.land(flight, completion.result()) {
+                        self.enqueue(conn);
+                    }
+                }
+                Token::Receive(receive) => {
+                    let Some((conn, full)) = self.receives.land(receive, completion.result()) else {
+                        continue;
+                    };
+                    if let Some(connection) = self.connections.get_mut(conn.into()) {
+                        connection.readable = full || connection.ending;
+                    }
+                    self.enqueue(conn);
+                }
+                Token::Freed(name) => self.rings.freed(name),
+                Token::Poll(name) => {
+                    let Some(conn) = name.find(&self.connections) else { continue };
+                    let Some(connection) = self.connections.get_mut(conn.into()) else { continue };
+                    connection.polled = completion.more;
+                    match completion.result() {
+                        Ok(flags) => connection.note(PollFlags::from_bits_retain(flags as u16)),
+                        Err(Errno::CANCELED) => {}
+                        Err(_) => connection.fail(),
+                    }
+                    self.enqueue(conn);
+                }
+                Token::Room(name) => {
+                    let Some(conn) = name.find(&self.connections) else { continue };
+                    let Some(connection) = self.connections.get_mut(conn.into()) else { continue };
+                    connection.awaits_room = false;
+                    connection.writable = true;
+                    connection.suspect = completion.result().map_or(true, |flags| {
+                        PollFlags::from_bits_retain(flags as u16).intersects(PollFlags::ERR | PollFlags::HUP)
+                    });
+                    self.enqueue(conn);
+                }
+            }
+        }
+        self.completions = completions;
+    }
+
+    /// Hands the kernel what has gathered, and notes what became of it.
+    pub(super) fn flush(&mut self) {
+        // Should it fail, the next wait says so.
+        let _ = self.rings.submit();
+        self.note(usize::MAX);
+    }
+
+    /// Makes room in the submission queue, so that a broadcast to very many leaves in batches whose memory is
+    /// released batch by batch.
+    pub(super) fn relieve(&mut self) {
+        if self.rings.are_nearly_full() {
+            self.flush();
+        }
+    }
+
+    /// How long the kernel may sleep.
+    pub(super) fn sleep(&mut self, until: Option<Instant>) -> Option<Duration> {
+        if self.has_work() {
+            return Some(Duration::ZERO);
+        }
+        let wakes = [until, self.timers.next_wake(), self.lingers.next_wake(), self.listeners.next_wake()];
+        let first = wakes.into_iter().flatten().min()?;
+        Some(first.saturating_duration_since(Instant::now()))
+    }
+}

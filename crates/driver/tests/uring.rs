@@ -1,0 +1,299 @@
+//! What only the io_uring driver has: batches, a ring that the kernel holds on to, a probe.
+
+#![allow(clippy::unwrap_used)] // A test may panic; clippy knows only functions marked as such.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use stentor_driver::{
+    ConnId, Driver, EpollDriver, Event, Frame, Kind, ListenOptions, Meter, Options, Sending, UringDriver,
+    UringOptions, probe,
+};
+
+/// After this, a test that waits for the kernel has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// None, and a word about it, where there is no io_uring.
+#[allow(clippy::print_stderr)] // It is how a test tells.
+fn uring(uring_options: &UringOptions) -> Option<UringDriver> {
+    if let Some(reason) = probe().fallback_reason {
+        eprintln!("skipped: {reason}");
+        return None;
+    }
+    Some(UringDriver::with(&Options::default(), uring_options).unwrap())
+}
+
+/// Everything leaves by the ring, whose queues are too small for it.
+fn batching() -> UringOptions {
+    UringOptions { submission_entries: 8, lone_sends_per_turn: 0, ..UringOptions::default() }
+}
+
+fn listen(driver: &mut impl Driver) -> SocketAddr {
+    driver.listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap()
+}
+
+/// A server, its clients, and what they have told.
+struct Net<S> {
+    server: S,
+    client: EpollDriver,
+    accepted: HashMap<SocketAddr, ConnId>,
+    connected: usize,
+    sent: HashMap<ConnId, usize>,
+    received: HashMap<ConnId, Vec<u8>>,
+    finished: Vec<ConnId>,
+    closed: Vec<(ConnId, Option<std::io::ErrorKind>)>,
+}
+
+impl<S: Driver> Net<S> {
+    fn new(server: S) -> Self {
+        Self {
+            server,
+            client: EpollDriver::new(&Options::default()).unwrap(),
+            accepted: HashMap::new(),
+            connected: 0,
+            sent: HashMap::new(),
+            received: HashMap::new(),
+            finished: Vec::new(),
+            closed: Vec::new(),
+        }
+    }
+
+    fn turn(&mut self) {
+        self.server.wait(Some(Duration::ZERO)).unwrap();
+        while let Some(event) = self.server.next_event() {
+            match event {
+                Event::Accepted { conn, peer } => drop(self.accepted.insert(peer, conn)),
+                Event::Sent(conn) => *self.sent.entry(conn).or_default() += 1,
+                Event::Received { data, .. } => self.server.recycle(data),
+                _ => {}
+            }
+        }
+        self.client.wait(Some(Duration::from_millis(1))).unwrap();
+        while let Some(event) = self.client.next_event() {
+            match event {
+                Event::Connected(_) => self.connected += 1,
+                Event::Received { conn, data, .. } => {
+                    self.received.entry(conn).or_default().extend_from_slice(&data);
+                    self.client.recycle(data);
+                }
+                Event::PeerFinished(conn) => self.finished.push(conn),
+                Event::Closed { conn, error } => self.closed.push((conn, error.map(|error| error.kind()))),
+                _ => {}
+            }
+        }
+    }
+
+    #[track_caller]
+    fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        let begun = Instant::now();
+        while !done(self) {
+            assert!(begun.elapsed() < PATIENCE, "never");
+            self.turn();
+        }
+    }
+
+    /// Connections to the server: the clients' ends.
+    fn connect(&mut self, count: usize) -> Vec<ConnId> {
+        let addr = listen(&mut self.server);
+        let conns = (0..count).map(|_| self.client.connect(addr, None).unwrap()).collect();
+        self.until(|net| net.connected == count && net.accepted.len() == count);
+        conns
+    }
+
+    fn server_ends(&self) -> Vec<ConnId> {
+        self.accepted.values().copied().collect()
+    }
+}
+
+#[test]
+fn a_broadcast_beyond_the_queue_reaches_everybody_in_order() {
+    let Some(server) = uring(&batching()) else { return };
+    let mut net = Net::new(server);
+    let near = net.connect(300);
+    let meter = Meter::default();
+    let frames: Vec<Frame> =
+        (0..5_u8).map(|nth| Frame::shared(&[&[nth; 50][..usize::from(nth) * 10]], &meter)).collect();
+    let whole: Vec<u8> = frames.iter().flat_map(Frame::copy_to_vec).collect();
+    for round in 1..=3 {
+        for far in net.server_ends() {
+            // One frame, or several.
+            let mut frames = if round == 1 { vec![frames[4].clone()] } else { frames.clone() };
+            assert_eq!(net.server.send(far, &mut frames), Sending::InFlight);
+            assert!(net.server.in_flight_bytes(far) > 0);
+        }
+        net.until(|net| net.server_ends().iter().all(|far| net.sent.get(far) == Some(&round)));
+        assert!(net.server_ends().iter().all(|far| net.server.in_flight_bytes(*far) == 0));
+    }
+    let expected = [&[4; 40][..], &whole, &whole].concat();
+    net.until(|net| near.iter().all(|near| net.received.get(near).is_some_and(|got| got.len() >= 240)));
+    assert!(near.iter().all(|near| net.received[near] == expected));
+    drop(frames);
+    assert_eq!(meter.bytes(), 0);
+}
+
+#[test]
+fn what_was_sent_is_not_cut_off_by_a_close_in_the_same_turn() {
+    let Some(server) = uring(&batching()) else { return };
+    let mut net = Net::new(server);
+    let near = net.connect(50);
+    for far in net.server_ends() {
+        assert_eq!(net.server.send(far, &mut vec![Frame::from_static(b"farewell")]), Sending::InFlight);
+        net.server.close(far);
+    }
+    assert_eq!(net.server.connections(), 0);
+    net.until(|net| net.finished.len() == 50);
+    assert!(near.iter().all(|near| net.received[near] == b"farewell"));
+    assert!(net.closed.is_empty() && net.sent.is_empty());
+}
+
+#[test]
+fn a_large_frame_shows_its_progress() {
+    let Some(server) = uring(&batching()) else { return };
+    let mut net = Net::new(server);
+    let near = net.connect(1)[0];
+    let far = net.server_ends()[0];
+    net.client.pause(near);
+    let bytes = vec![1; 20 << 20];
+    net.server.send(far, &mut vec![Frame::owned(bytes.clone())]);
+    let mut last = bytes.len();
+    net.until(|net| {
+        let left = net.server.in_flight_bytes(far);
+        let moved = left < last;
+        last = left;
+        moved
+    });
+    net.client.resume(near);
+    net.until(|net| net.received.get(&near).is_some_and(|got| got.len() == bytes.len()));
+    assert_eq!(net.received[&near], bytes);
+}
+
+#[test]
+fn a_driver_may_be_made_on_another_thread() {
+    let Some(mut server) = uring(&UringOptions::default()) else { return };
+    let addr = listen(&mut server);
+    let waker = server.waker();
+    let client = std::net::TcpStream::connect(addr).unwrap();
+    let thread = std::thread::spawn(move || {
+        let (mut accepted, mut woken) = (false, false);
+        while !(accepted && woken) {
+            server.wait(Some(PATIENCE)).unwrap();
+            while let Some(event) = server.next_event() {
+                match event {
+                    Event::Accepted { .. } => accepted = true,
+                    Event::Woken => woken = true,
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+    });
+    waker.wake();
+    thread.join().unwrap();
+    drop(client);
+}
+
+#[test]
+fn a_driver_that_is_dropped_lets_go_of_everything_at_once() {
+    let Some(server) = uring(&batching()) else { return };
+    let mut net = Net::new(server);
+    let near = net.connect(20);
+    near.iter().for_each(|near| net.client.pause(*near));
+    let options = ListenOptions { reuse_port: false, ..ListenOptions::default() };
+    let addr = net.server.listen("127.0.0.1:0".parse().unwrap(), &options).unwrap();
+    let meter = Meter::default();
+    // Below a memfd's size, so many times that it stalls; and some that have not even been submitted.
+    let frame = Frame::shared(&[&[7; 10_000]], &meter);
+    for (nth, far) in net.server_ends().into_iter().enumerate() {
+        net.server.send(far, &mut vec![frame.clone(); 2000]);
+        if nth == 15 {
+            net.turn();
+        }
+    }
+    drop(frame);
+    assert_eq!(meter.bytes(), 10_000);
+    let Net { server, mut client, .. } = net;
+    drop(server);
+    assert_eq!(meter.bytes(), 0);
+    client.listen(addr, &options).unwrap();
+    near.iter().for_each(|near| client.resume(*near));
+    let begun = Instant::now();
+    while client.connections() > 0 {
+        assert!(begun.elapsed() < PATIENCE);
+        client.wait(Some(PATIENCE)).unwrap();
+        while let Some(event) = client.next_event() {
+            match event {
+                Event::PeerFinished(conn) => client.close(conn),
+                Event::Received { data, .. } => client.recycle(data),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_connection_moves_before_the_ring_knows_it() {
+    let (Some(mut first), Some(mut second)) = (uring(&batching()), uring(&batching())) else { return };
+    let addr = listen(&mut first);
+    let mut client = std::net::TcpStream::connect(addr).unwrap();
+    std::io::Write::write_all(&mut client, b"hello").unwrap();
+    let begun = Instant::now();
+    let mut moved = None;
+    while moved.is_none() {
+        assert!(begun.elapsed() < PATIENCE);
+        first.wait(Some(Duration::from_millis(10))).unwrap();
+        while let Some(event) = first.next_event() {
+            match event {
+                Event::Accepted { conn, .. } => {
+                    moved = Some(second.attach(first.detach(conn).unwrap()).unwrap());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let mut got = None;
+    while got.is_none() {
+        assert!(begun.elapsed() < PATIENCE);
+        assert!(first.next_event().is_none());
+        first.wait(Some(Duration::ZERO)).unwrap();
+        second.wait(Some(Duration::from_millis(10))).unwrap();
+        while let Some(event) = second.next_event() {
+            match event {
+                Event::Received { conn, data, .. } => got = Some((Some(conn), data.to_vec())),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(got, Some((moved, b"hello".to_vec())));
+}
+
+/// Makes io_uring_setup fail with EPERM on the calling thread, for ever, as container runtimes do.
+#[allow(unsafe_code)]
+fn forbid_io_uring() {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let setup = libc::SYS_io_uring_setup as u32;
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0), // the call's number
+        libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, setup) },
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program and its length belong together, and outlive the calls.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+    }
+}
+
+#[test]
+fn where_io_uring_is_forbidden_the_probe_says_so() {
+    std::thread::spawn(|| {
+        forbid_io_uring();
+        let found = probe();
+        assert_eq!(found.kind, Kind::Epoll);
+        let reason = found.fallback_reason.unwrap();
+        assert!(reason.starts_with("io_uring_setup: ") && reason.contains("seccomp"), "{reason}");
+        assert!(UringDriver::new(&Options::default()).is_err());
+    })
+    .join()
+    .unwrap();
+}

@@ -1,0 +1,186 @@
+//! Measures what the hub itself costs per delivery: one publication to many sessions whose outboxes are
+//! empty, then `poll_ready`, `take` and `handle_sent` for each, as edge does when the kernel takes
+//! everything at once. Prints the median of several rounds, in nanoseconds per delivery.
+//!
+//! Members are in random order, as after some time of coming and going. The last rows have two cores at
+//! work on the same publication at the same time, each with that many sessions: what they share, they
+//! fight for, once with clones of one frame counted in one place, once with a count per core
+//! ([`Encoder::per_core`]).
+//!
+//! `cargo run --release -p stentor-hub --example fanout`
+
+#![allow(clippy::print_stdout, reason = "printing is what this example is for")]
+
+use bytes::Bytes;
+use std::hint::black_box;
+use std::sync::{Arc, Barrier, mpsc};
+use std::thread;
+use std::time::Instant;
+use stentor_hub::{
+    Body, Data, Dispatch, Document, Emit, Encoder, FeedState, FormatId, Hub, Key, Options, Policy, Room,
+    Topic,
+};
+
+/// A frame is a reference to shared bytes, as in edge: here in two steps, so that the outer count can be
+/// each core's own.
+struct Shared<const PER_CORE: bool>;
+
+type Frame = Arc<Arc<[u8]>>;
+
+impl<const PER_CORE: bool> Encoder for Shared<PER_CORE> {
+    type Frame = Frame;
+
+    fn encode(&self, _format: FormatId, body: &Body) -> Option<Frame> {
+        let bytes = match body {
+            Body::Message { data: Data::Json(b) | Data::Text(b) | Data::Binary(b), .. } => &b[..],
+            Body::Snapshot { document, .. } => &document.body[..],
+            Body::State { reason, .. } => reason.as_bytes(),
+        };
+        Some(Arc::new(bytes.into()))
+    }
+
+    fn len(frame: &Frame) -> usize {
+        frame.len()
+    }
+
+    fn per_core(frame: &Frame) -> Frame {
+        if PER_CORE { Arc::new(Arc::clone(frame)) } else { frame.clone() }
+    }
+}
+
+/// A shard with so many subscribers, who came in random order.
+fn shard<const PER_CORE: bool>(
+    core: usize,
+    cores: usize,
+    sessions: usize,
+    topic: &Topic,
+    policy: Policy,
+) -> Hub<Shared<PER_CORE>> {
+    let mut hub = Hub::new(Options { core, cores, ..Options::default() }, Shared);
+    let mut ids: Vec<_> = (0..sessions).map(|n| hub.handle_open(FormatId(0), n as u64)).collect();
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    for n in (1..ids.len()).rev() {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ids.swap(n, (random >> 33) as usize % (n + 1));
+    }
+    for id in ids {
+        hub.handle_subscribe(id, topic, policy, None).expect("within the limits");
+    }
+    hub
+}
+
+/// Takes what everybody is owed, the way edge does, and says how many deliveries that were.
+fn drain<E: Encoder>(hub: &mut Hub<E>, frames: &mut Vec<E::Frame>) -> usize {
+    let mut taken = 0;
+    while let Some((session, tag)) = hub.poll_ready() {
+        hub.take(session, 64 * 1024, 64, |_, frame| frames.push(frame.clone()));
+        taken += frames.len();
+        // The driver owns the frames until the kernel has them: here at once.
+        black_box((&frames, tag));
+        frames.clear();
+        hub.handle_sent(session);
+    }
+    taken
+}
+
+fn data(round: usize) -> Bytes {
+    Bytes::from(format!("{{\"round\":{round},\"padding\":\"{}\"}}", "x".repeat(900)))
+}
+
+fn rounds(sessions: usize) -> usize {
+    (2_000_000 / sessions).clamp(15, 500)
+}
+
+fn median(mut ns: Vec<f64>) -> f64 {
+    ns.sort_unstable_by(f64::total_cmp);
+    ns[ns.len() / 2]
+}
+
+fn one_core(sessions: usize, topic: &Topic, policy: Policy) {
+    let mut hub = shard::<false>(0, 1, sessions, topic, policy);
+    let mut frames = Vec::new();
+    let (mut owe, mut drained) = (Vec::new(), Vec::new());
+    for round in 0..rounds(sessions) {
+        let data = data(round);
+        let began = Instant::now();
+        match topic {
+            Topic::Room(room) => hub.handle_publish(began, room, None, Data::Json(data), Emit::default()),
+            Topic::Feed(key) => {
+                let document = Document { body: data, json: true, content_type: "application/json".into() };
+                hub.handle_document(key, FeedState::Live, document);
+            }
+        }
+        owe.push(began.elapsed().as_nanos() as f64 / sessions as f64);
+        let began = Instant::now();
+        assert_eq!(drain(&mut hub, &mut frames), sessions);
+        drained.push(began.elapsed().as_nanos() as f64 / sessions as f64);
+    }
+    assert!(hub.counters().balanced());
+    let (owe, drained) = (median(owe), median(drained));
+    println!(
+        "1 core,  {sessions:>6} sessions, {:<10} {:>6.1} ns per delivery: owe {owe:.1}, drain {drained:.1}",
+        format!("{policy:?}:"),
+        owe + drained
+    );
+}
+
+fn two_cores<const PER_CORE: bool>(sessions: usize, room: &Room) {
+    let topic = Topic::from(room.clone());
+    let rounds = rounds(sessions);
+    let start = Barrier::new(2);
+    let (to_other, from_one) = mpsc::channel::<Dispatch<Frame>>();
+    let mut one = shard::<PER_CORE>(0, 2, sessions, &topic, Policy::Queue);
+    let mut other = shard::<PER_CORE>(1, 2, sessions, &topic, Policy::Queue);
+    let now = Instant::now();
+    for dispatch in other.outgoing(0).drain(..) {
+        one.handle_dispatch(now, 1, dispatch);
+    }
+    let start = &start;
+    let ns = thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut frames = Vec::new();
+            for _ in 0..rounds {
+                start.wait();
+                let dispatch = from_one.recv().expect("one per round");
+                other.handle_dispatch(now, 0, dispatch);
+                drain(&mut other, &mut frames);
+                start.wait();
+            }
+        });
+        let mut frames = Vec::new();
+        let mut ns = Vec::new();
+        for round in 0..rounds {
+            let data = data(round);
+            one.outgoing(1).clear();
+            start.wait();
+            let began = Instant::now();
+            one.handle_publish(now, room, None, Data::Json(data), Emit::default());
+            for dispatch in one.outgoing(1).drain(..) {
+                to_other.send(dispatch).expect("it listens");
+            }
+            drain(&mut one, &mut frames);
+            ns.push(began.elapsed().as_nanos() as f64 / sessions as f64);
+            start.wait();
+        }
+        ns
+    });
+    let counted = if PER_CORE { "per core" } else { "in one place" };
+    println!(
+        "2 cores, {sessions:>6} sessions, Queue:     {:>6.1} ns per delivery, frames counted {counted}",
+        median(ns)
+    );
+}
+
+fn main() {
+    let room = Room::plain("chat").expect("a name");
+    let feed = Topic::from(Key::parse("scores/1").expect("a key"));
+    for sessions in [2_000, 15_000, 100_000] {
+        one_core(sessions, &room.clone().into(), Policy::Queue);
+        one_core(sessions, &room.clone().into(), Policy::DropOldest);
+        one_core(sessions, &feed, Policy::Latest);
+    }
+    for sessions in [2_000, 15_000, 100_000] {
+        two_cores::<false>(sessions, &room);
+        two_cores::<true>(sessions, &room);
+    }
+}

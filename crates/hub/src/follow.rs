@@ -1,0 +1,218 @@
+//! How cores agree on who gets what: members come and go, cores register interest, and follow the home
+//! cores of topics.
+//!
+//! In a *plain room*, the first member makes its core tell all others (`Interest`), the last one too.
+//!
+//! In a topic with a *home core*, each session that comes before its core follows the topic, or that wants
+//! the past, makes its core send `Join`. The answer `Joined` marks the exact place in the home's stream from
+//! which on the core gets everything, and carries what the session is owed up to there: nothing is lost or
+//! doubled between the past and what follows it.
+//!
+//! ```text
+//!                        Join ──►                       Leave ──►
+//!   unknown ──────────► asking ──────────► following ──────────► unknown
+//!      ▲                  │     ◄── Joined     (when the last member has gone
+//!      └──────────────────┘                    and no answer is to come)
+//!               ◄── Refused
+//! ```
+//!
+//! **Invariants.** Between each two cores messages are first in, first out, so answers come in the order of
+//! the questions: a subscription knows the number of its own, and an answer to somebody who has left and
+//! come back in the meantime isn't taken for the newer one's. While a core waits for an answer it doesn't
+//! leave, however its members come and go. A core is in `interested` of a home topic from the home's
+//! answering its `Join` to its `Leave`.
+
+use crate::dispatch::{CoreId, Current, Dispatch};
+use crate::publication::{Position, Publication};
+use crate::session::{Encoder, Member, NO_TOPIC, SessionId};
+use crate::shard::{Hub, Notice};
+use crate::topic::Topic;
+use std::sync::Arc;
+use std::time::Instant;
+
+impl<E: Encoder> Hub<E> {
+    /// Something arrived from another core's shard.
+    pub fn handle_dispatch(&mut self, now: Instant, from: CoreId, dispatch: Dispatch<E::Frame>) {
+        match dispatch {
+            Dispatch::Interest { room, wanted } => self.handle_interest(from, Topic::Room(room), wanted),
+            Dispatch::Join { topic, session, since } => self.handle_join(from, topic, session, since),
+            Dispatch::Joined { topic, session, replay, current } => {
+                self.handle_joined(&topic, session, replay, current);
+            }
+            Dispatch::Refused { topic, session } => self.handle_refused(&topic, session),
+            Dispatch::Leave { topic } => {
+                let Some(index) = self.topics.find(&topic) else { return };
+                if let Some(state) = self.topics.at_mut(index) {
+                    state.interested.set(from, false);
+                }
+                self.settle(index);
+            }
+            Dispatch::Publish { topic, publication, how } => self.handle_spread(&topic, &publication, how),
+            Dispatch::Submit { room, event, data, how } => self.publish(now, &room, event, data, how),
+        }
+    }
+
+    /// A subscription begins: it becomes a member now, or when the home core has answered.
+    pub(crate) fn enter(&mut self, member: Member, index: u32, since: Option<Position>) {
+        let Some(state) = self.topics.at_mut(index) else { return };
+        // A follower knows the newest document, but not the past.
+        let wants_past = since.is_some() && matches!(state.topic, Topic::Room(_));
+        match state.home {
+            Some(home) if home != self.core && (!state.joined || wants_past) => {
+                state.asked = state.asked.wrapping_add(1);
+                state.joining += 1;
+                let subscription = self.sessions.subscription_mut(member);
+                subscription.pending = true;
+                subscription.member = state.asked;
+                let (topic, session) = (state.topic.clone(), self.sessions.id_of(member));
+                self.outgoing[home].push_back(Dispatch::Join { topic, session, since });
+            }
+            _ => {
+                self.add_member(member, index);
+                self.replay(member, index, since);
+            }
+        }
+    }
+
+    fn add_member(&mut self, member: Member, index: u32) {
+        let Some(state) = self.topics.at_mut(index) else { return };
+        self.sessions.subscription_mut(member).member = state.add(member);
+        if state.members.len() == 1 {
+            match state.home {
+                None => self.announce(index, true),
+                Some(_) => self.wanted_changed(index),
+            }
+        }
+    }
+
+    /// Takes a subscription out of its topic. What waits in its slot is the caller's to take back.
+    pub(crate) fn leave(&mut self, member: Member) {
+        let subscription = self.sessions.subscription_mut(member);
+        let (index, place, pending) = (subscription.topic, subscription.member, subscription.pending);
+        // So that a second call finds nothing.
+        subscription.topic = NO_TOPIC;
+        let Some(state) = self.topics.at_mut(index) else { return };
+        if !pending && let Some(moved) = state.remove(place) {
+            self.sessions.subscription_mut(moved).member = place;
+        }
+        self.settle(index);
+    }
+
+    /// To be called when members or interest may have gone. Tells others that this core has no members
+    /// left, and forgets a topic that means nothing any more.
+    pub(crate) fn settle(&mut self, index: u32) {
+        let Some(state) = self.topics.at_mut(index) else { return };
+        if !state.members.is_empty() || state.joining > 0 {
+            return;
+        }
+        match state.home {
+            None if state.joined => self.announce(index, false),
+            None => {}
+            Some(home) if home != self.core => {
+                state.current = Current::default();
+                if state.joined {
+                    state.joined = false;
+                    self.outgoing[home].push_back(Dispatch::Leave { topic: state.topic.clone() });
+                }
+            }
+            Some(_) => {
+                if state.forgotten && state.interested.is_empty() {
+                    state.current = Current::default();
+                }
+                self.wanted_changed(index);
+            }
+        }
+        self.topics.remove_if_idle(index);
+    }
+
+    /// Tells the other cores whether this one has members in a plain room.
+    fn announce(&mut self, index: u32, wanted: bool) {
+        let Some(state) = self.topics.at_mut(index) else { return };
+        let Topic::Room(room) = &state.topic else { return };
+        state.joined = wanted;
+        for core in (0..self.cores).filter(|core| *core != self.core) {
+            self.outgoing[core].push_back(Dispatch::Interest { room: room.clone(), wanted });
+        }
+    }
+
+    fn handle_interest(&mut self, from: CoreId, topic: Topic, wanted: bool) {
+        let index = if wanted { self.topics.find_or_insert(&topic) } else { self.topics.find(&topic) };
+        if let Some(index) = index {
+            if let Some(state) = self.topics.at_mut(index) {
+                state.interested.set(from, wanted);
+            }
+            self.settle(index);
+        } else if wanted {
+            self.outgoing[from].push_back(Dispatch::Refused { topic, session: None });
+        }
+    }
+
+    fn handle_join(&mut self, from: CoreId, topic: Topic, session: SessionId, since: Option<Position>) {
+        let Some(index) = self.topics.find_or_insert(&topic) else {
+            self.outgoing[from].push_back(Dispatch::Refused { topic, session: Some(session) });
+            return;
+        };
+        let replay = self.owed_since(index, since);
+        let Some(state) = self.topics.at_mut(index) else { return };
+        state.interested.set(from, true);
+        let current = state.current.clone();
+        self.outgoing[from].push_back(Dispatch::Joined { topic, session, replay, current });
+        self.wanted_changed(index);
+    }
+
+    fn handle_joined(
+        &mut self,
+        topic: &Topic,
+        session: SessionId,
+        replay: Option<Vec<Arc<Publication<E::Frame>>>>,
+        current: Current<E::Frame>,
+    ) {
+        let Some((index, member)) = self.answered(topic, session) else { return };
+        if let Some(state) = self.topics.at_mut(index)
+            && !state.joined
+        {
+            state.joined = true;
+            state.current = current;
+        }
+        if let Some(member) = member {
+            self.sessions.subscription_mut(member).pending = false;
+            self.add_member(member, index);
+            self.owe(member, index, replay);
+        }
+        self.settle(index);
+    }
+
+    fn handle_refused(&mut self, topic: &Topic, session: Option<SessionId>) {
+        let (index, refused) = match session {
+            Some(session) => {
+                let Some((index, member)) = self.answered(topic, session) else { return };
+                (index, member.into_iter().collect())
+            }
+            None => {
+                let Some(index) = self.topics.find(topic) else { return };
+                let Some(state) = self.topics.at_mut(index) else { return };
+                (index, std::mem::take(&mut state.members))
+            }
+        };
+        for member in refused {
+            self.sessions.subscription_mut(member).topic = NO_TOPIC;
+            let session = self.sessions.id_of(member);
+            self.notices.push_back(Notice::Refused { session, topic: topic.clone() });
+        }
+        self.settle(index);
+    }
+
+    /// The home core has answered the oldest question about a topic. Says which subscription asked it, if
+    /// that still waits.
+    fn answered(&mut self, topic: &Topic, session: SessionId) -> Option<(u32, Option<Member>)> {
+        let index = self.topics.find(topic)?;
+        let state = self.topics.at_mut(index).filter(|state| state.joining > 0)?;
+        let question = state.asked.wrapping_sub(state.joining).wrapping_add(1);
+        state.joining -= 1;
+        let member = self.sessions.find(session, index).filter(|member| {
+            let subscription = self.sessions.subscription(*member);
+            subscription.pending && subscription.member == question
+        });
+        Some((index, member))
+    }
+}

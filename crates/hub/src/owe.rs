@@ -1,0 +1,254 @@
+//! How sessions come to be owed publications, by policy, and how these leave: the hot path.
+//!
+//! ```text
+//!            fan_out ──► enqueue ──► waiting ──► take ──► in flight ──► sent
+//!               │           │           │                     │
+//!               ▼           ▼           ▼                     ▼
+//!            dropped     dropped    conflated              abandoned
+//!          (volatile)  (the budget) dropped, abandoned     (closed)
+//! ```
+//!
+//! **Invariants.** An outbox holds names of publications, never copies. A `Latest` subscription has at most
+//! one document and one change of state after it waiting, so that no byte limit is needed; the bytes of all
+//! other frames, in flight included, stay within `outbox_bytes_max`, but for one that is larger by itself
+//! and alone. The counters add up after every call.
+
+use crate::disconnect::Disconnect;
+use crate::outbox::Entry;
+use crate::publication::Publication;
+use crate::session::{Encoder, Member, Policy, SessionId, Sessions};
+use crate::shelf::Shelved;
+use std::sync::Arc;
+
+impl<E: Encoder> Sessions<E> {
+    /// Owes a publication to members of a topic, except to the session with index `except`.
+    pub(crate) fn fan_out(
+        &mut self,
+        members: &[Member],
+        publication: &Arc<Publication<E::Frame>>,
+        volatile: bool,
+        except: Option<u32>,
+    ) {
+        if members.is_empty() {
+            return;
+        }
+        let shelved = self.shelf.put(publication);
+        // Most members of a topic speak the same format.
+        let mut last = None;
+        for member in members {
+            if except == Some(member.session) {
+                continue;
+            }
+            let session = &self.slots[member.session as usize];
+            if session.doomed {
+                continue;
+            }
+            let bytes = match last {
+                Some((format, bytes)) if format == session.format => bytes,
+                _ => {
+                    let bytes = self.shelf.bytes(shelved, session.format);
+                    last = Some((session.format, bytes));
+                    bytes
+                }
+            };
+            let Some(bytes) = bytes else { continue };
+            self.counters.due += 1;
+            if volatile && (session.waiting > 0 || session.in_flight > 0) {
+                self.counters.dropped += 1;
+                continue;
+            }
+            self.enqueue(*member, shelved, bytes);
+        }
+        self.shelf.release(shelved);
+    }
+
+    /// Puts one publication into a session's outbox, by the subscription's policy. It is due already, and
+    /// comes out as owed, dropped or abandoned. `bytes` are those of its frame.
+    pub(crate) fn enqueue(&mut self, member: Member, shelved: Shelved, bytes: u32) {
+        let session = &mut self.slots[member.session as usize];
+        let subscription = &mut session.subscriptions[member.subscription as usize];
+        match subscription.policy {
+            Policy::Latest => {
+                if subscription.waiting == 0 {
+                    session.outbox.push(Entry::place(member.subscription));
+                }
+                // A newer document takes the place of the one that waits, and makes a waiting change of
+                // state meaningless: the document's own state is newer.
+                let is_state = self.shelf.is_state(shelved);
+                let newest = if is_state { &mut subscription.state } else { &mut subscription.newest };
+                let mut older = [std::mem::replace(newest, shelved), Shelved::NONE];
+                if !is_state {
+                    older[1] = std::mem::replace(&mut subscription.state, Shelved::NONE);
+                }
+                subscription.waiting += 1;
+                session.waiting += 1;
+                self.counters.owed += 1;
+                for older in older.into_iter().filter(|older| !older.is_none()) {
+                    self.shelf.release(older);
+                    subscription.waiting -= 1;
+                    session.waiting -= 1;
+                    self.counters.owed -= 1;
+                    self.counters.conflated += 1;
+                }
+            }
+            policy => {
+                let over = |queue_bytes: u32| {
+                    queue_bytes > 0
+                        && u64::from(queue_bytes) + u64::from(bytes) > self.outbox_bytes_max.into()
+                };
+                while over(session.queue_bytes) {
+                    let subscriptions = &mut session.subscriptions;
+                    let droppable = |slot: u32| subscriptions[slot as usize].policy == Policy::DropOldest;
+                    if let Some(oldest) = session.outbox.drop_oldest(droppable) {
+                        subscriptions[oldest.subscription as usize].waiting -= 1;
+                        session.waiting -= 1;
+                        session.queue_bytes -= oldest.bytes;
+                        self.queue_bytes -= oldest.bytes as usize;
+                        self.shelf.release(oldest.shelved);
+                        self.counters.owed -= 1;
+                        self.counters.dropped += 1;
+                    } else if policy == Policy::DropOldest {
+                        self.counters.dropped += 1;
+                        return;
+                    } else {
+                        self.counters.abandoned += 1;
+                        session.doomed = true;
+                        let id = SessionId { index: member.session, generation: session.generation };
+                        self.doomed.push_back((id, Disconnect::SlowConsumer));
+                        return;
+                    }
+                }
+                session.outbox.push(Entry { subscription: member.subscription, shelved, bytes });
+                session.subscriptions[member.subscription as usize].waiting += 1;
+                session.waiting += 1;
+                session.queue_bytes += bytes;
+                self.queue_bytes += bytes as usize;
+                self.counters.owed += 1;
+            }
+        }
+        self.shelf.hold(shelved);
+        if !session.listed {
+            session.listed = true;
+            self.ready.push_back(SessionId { index: member.session, generation: session.generation });
+        }
+    }
+
+    /// Whether a session can be owed all of these at once without being doomed for it.
+    pub(crate) fn fits(&mut self, member: Member, publications: &[Arc<Publication<E::Frame>>]) -> bool {
+        let session = &self.slots[member.session as usize];
+        let policy = session.subscriptions[member.subscription as usize].policy;
+        if policy != Policy::Queue || publications.is_empty() {
+            return true;
+        }
+        let (format, queue_bytes) = (session.format, u64::from(session.queue_bytes));
+        let mut bytes = 0;
+        for publication in publications {
+            let shelved = self.shelf.put(publication);
+            bytes += u64::from(self.shelf.bytes(shelved, format).unwrap_or(0));
+            self.shelf.release(shelved);
+        }
+        queue_bytes + bytes <= self.outbox_bytes_max.into() || (queue_bytes == 0 && publications.len() <= 1)
+    }
+
+    /// The next session that is owed something new, with its tag.
+    pub(crate) fn poll_ready(&mut self) -> Option<(SessionId, u64)> {
+        while let Some(id) = self.ready.pop_front() {
+            if let Some(session) = self.alive_mut(id) {
+                session.listed = false;
+                return Some((id, session.tag));
+            }
+        }
+        None
+    }
+
+    /// The next session that has to end, with its tag.
+    pub(crate) fn poll_doomed(&mut self) -> Option<(SessionId, u64, Disconnect)> {
+        while let Some((id, why)) = self.doomed.pop_front() {
+            if let Some(session) = self.alive(id) {
+                return Some((id, session.tag, why));
+            }
+        }
+        None
+    }
+
+    /// Moves waiting publications into flight: at least one if there is any, more while they fit into
+    /// `bytes_max` and `frames_max`.
+    pub(crate) fn take(
+        &mut self,
+        id: SessionId,
+        bytes_max: usize,
+        frames_max: usize,
+        mut each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
+    ) {
+        let Some(session) = self.slots.get_mut(id.index as usize) else { return };
+        if session.generation != id.generation || !session.alive {
+            return;
+        }
+        let (mut bytes, mut frames) = (0_usize, 0);
+        while let Some(entry) = session.outbox.front() {
+            let subscription = &mut session.subscriptions[entry.subscription as usize];
+            let place = match (entry.is_place(), subscription.newest.is_none()) {
+                (false, _) => None,
+                (true, false) => Some(&mut subscription.newest),
+                (true, true) => Some(&mut subscription.state),
+            };
+            let shelved = place.as_deref().map_or(entry.shelved, |place| *place);
+            let Some((publication, frame, frame_bytes)) = self.shelf.frame(shelved, session.format) else {
+                debug_assert!(false, "what waits was encoded when it began to wait");
+                break;
+            };
+            if frames > 0 && (frames >= frames_max || bytes + frame_bytes as usize > bytes_max) {
+                break;
+            }
+            each(publication, frame);
+            if let Some(place) = place {
+                *place = Shelved::NONE;
+            } else {
+                session.queue_bytes_in_flight += frame_bytes;
+            }
+            self.shelf.release(shelved);
+            subscription.waiting -= 1;
+            if !entry.is_place() || subscription.waiting == 0 {
+                session.outbox.pop();
+            }
+            session.waiting -= 1;
+            session.in_flight += 1;
+            session.in_flight_bytes = session.in_flight_bytes.saturating_add(frame_bytes);
+            frames += 1;
+            bytes += frame_bytes as usize;
+        }
+    }
+
+    /// Everything in flight of a session has been taken by the kernel.
+    pub(crate) fn sent(&mut self, id: SessionId) {
+        let Some(session) = self.slots.get_mut(id.index as usize) else { return };
+        if session.generation != id.generation || !session.alive {
+            return;
+        }
+        self.counters.owed -= u64::from(session.in_flight);
+        self.counters.sent += u64::from(session.in_flight);
+        session.in_flight = 0;
+        session.in_flight_bytes = 0;
+        session.queue_bytes -= session.queue_bytes_in_flight;
+        self.queue_bytes -= session.queue_bytes_in_flight as usize;
+        session.queue_bytes_in_flight = 0;
+    }
+
+    pub(crate) fn is_owed(&self, id: SessionId) -> bool {
+        self.alive(id).is_some_and(|s| s.waiting > 0 && !s.doomed)
+    }
+
+    /// Dooms the session that holds the most bytes and says how many; 0 if none holds any. What waits of
+    /// `Latest` subscriptions doesn't count: it is everybody's newest.
+    pub(crate) fn doom_the_slowest(&mut self) -> usize {
+        let held = |s: &crate::session::Session| {
+            u64::from(s.queue_bytes) + u64::from(s.in_flight_bytes.saturating_sub(s.queue_bytes_in_flight))
+        };
+        let living = self.slots.iter_mut().enumerate().filter(|(_, s)| s.alive && !s.doomed && held(s) > 0);
+        let Some((index, session)) = living.max_by_key(|(_, s)| held(s)) else { return 0 };
+        session.doomed = true;
+        let id = SessionId { index: index as u32, generation: session.generation };
+        self.doomed.push_back((id, Disconnect::Overloaded));
+        held(session) as usize
+    }
+}

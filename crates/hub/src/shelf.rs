@@ -1,0 +1,115 @@
+//! The publications that sessions of one shard are owed: each is here once, however many wait for it.
+//!
+//! Sessions name them by a number. So a delivery counts references in this shard's own memory: cores that
+//! fan the same publication out at the same time don't fight for its cache line, and what waits takes
+//! 12 bytes in an outbox. Each frame that is needed is looked up (or made) once per shard.
+//!
+//! **Invariant.** `holders` is the number of places that name the publication: entries of outboxes, newest
+//! documents and states of subscriptions, and the fan-out at work. At 0 it goes.
+
+use crate::publication::{Body, FormatId, Publication};
+use crate::session::Encoder;
+use slab::Slab;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// An empty shelf gives its memory back if it once held more than so many publications.
+const IDLE_MAX: usize = 1024;
+
+/// Names a publication on the shelf, for as long as somebody holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shelved(u32);
+
+impl Shelved {
+    /// Names nothing.
+    pub(crate) const NONE: Self = Self(u32::MAX);
+
+    pub(crate) fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(n: u32) -> Self {
+        Self(n)
+    }
+}
+
+struct Item<F> {
+    publication: Arc<Publication<F>>,
+    holders: u32,
+    is_state: bool,
+    frames: SmallVec<[(FormatId, Option<Encoded<F>>); 2]>,
+}
+
+struct Encoded<F> {
+    frame: F,
+    bytes: u32,
+}
+
+pub(crate) struct Shelf<E: Encoder> {
+    encoder: E,
+    items: Slab<Item<E::Frame>>,
+}
+
+impl<E: Encoder> Shelf<E> {
+    pub(crate) fn new(encoder: E) -> Self {
+        Self { encoder, items: Slab::new() }
+    }
+
+    /// Puts a publication here, held once.
+    pub(crate) fn put(&mut self, publication: &Arc<Publication<E::Frame>>) -> Shelved {
+        let is_state = matches!(publication.body(), Body::State { .. });
+        let publication = publication.clone();
+        let item = Item { publication, holders: 1, is_state, frames: SmallVec::new() };
+        Shelved(self.items.insert(item) as u32)
+    }
+
+    pub(crate) fn hold(&mut self, shelved: Shelved) {
+        self.items[shelved.0 as usize].holders += 1;
+    }
+
+    pub(crate) fn release(&mut self, shelved: Shelved) {
+        let item = &mut self.items[shelved.0 as usize];
+        item.holders -= 1;
+        if item.holders == 0 {
+            self.items.remove(shelved.0 as usize);
+            if self.items.is_empty() && self.items.capacity() > IDLE_MAX {
+                self.items = Slab::new();
+            }
+        }
+    }
+
+    /// Whether it is a change of state, which a newer document makes meaningless.
+    pub(crate) fn is_state(&self, shelved: Shelved) -> bool {
+        self.items[shelved.0 as usize].is_state
+    }
+
+    /// Bytes of its frame in `format`, `None` where the format has no way to say it. Nothing counts as less
+    /// than 1, so that a limit of bytes bounds the number of frames too, or as more than 4 GiB.
+    pub(crate) fn bytes(&mut self, shelved: Shelved, format: FormatId) -> Option<u32> {
+        let item = &mut self.items[shelved.0 as usize];
+        if let Some((_, encoded)) = item.frames.iter().find(|(f, _)| *f == format) {
+            return encoded.as_ref().map(|e| e.bytes);
+        }
+        let frame = item.publication.encoded(format, |body| self.encoder.encode(format, body));
+        let encoded = frame.map(|frame| Encoded {
+            bytes: u32::try_from(E::len(frame)).unwrap_or(u32::MAX).max(1),
+            frame: E::per_core(frame),
+        });
+        let bytes = encoded.as_ref().map(|e| e.bytes);
+        item.frames.push((format, encoded));
+        bytes
+    }
+
+    /// The publication, its frame in a format for which [`Shelf::bytes`] gave an answer, and its length.
+    #[expect(clippy::type_complexity, reason = "three references, named where they are taken")]
+    pub(crate) fn frame(
+        &self,
+        shelved: Shelved,
+        format: FormatId,
+    ) -> Option<(&Arc<Publication<E::Frame>>, &E::Frame, u32)> {
+        let item = &self.items[shelved.0 as usize];
+        let (_, encoded) = item.frames.iter().find(|(f, _)| *f == format)?;
+        encoded.as_ref().map(|e| (&item.publication, &e.frame, e.bytes))
+    }
+}

@@ -1,0 +1,303 @@
+//! The topics that one shard knows of, and for those whose home it is, their place and their past.
+
+use crate::dispatch::{CoreId, CoreSet, Current};
+use crate::history::{History, HistoryLimits};
+use crate::publication::{Epoch, Position, Publication};
+use crate::session::Member;
+use crate::topic::{Room, Topic};
+use slab::Slab;
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasher, DefaultHasher, Hasher};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Hashes with a seed that clients don't know, so that they can't choose names which collide.
+#[derive(Clone, Copy)]
+pub(crate) struct Seeded(pub(crate) [u64; 2]);
+
+impl BuildHasher for Seeded {
+    type Hasher = DefaultHasher;
+
+    fn build_hasher(&self) -> DefaultHasher {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.0[0]);
+        hasher.write_u64(self.0[1]);
+        hasher
+    }
+}
+
+/// The core that a topic's hash points at, among `cores`, for the process's seed.
+pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
+    // Bits that a hash table of the same hash doesn't look at (it takes the lowest and the highest ones):
+    // else all topics of a home core would crowd into 1/cores of its table.
+    let bits = (Seeded(seed).hash_one(topic) >> 32) & 0xff_ffff;
+    (bits % cores as u64) as usize
+}
+
+/// What a topic's home core keeps of it.
+struct Kept<F> {
+    epoch: Epoch,
+    offset: u64,
+    history: Option<History<F>>,
+}
+
+/// What a shard knows of one topic.
+pub(crate) struct TopicState<F> {
+    pub(crate) topic: Topic,
+    /// The core that gives it its order; `None` for a plain room.
+    pub(crate) home: Option<CoreId>,
+    /// This shard's subscriptions, but for those that still wait for the home core's answer.
+    pub(crate) members: Vec<Member>,
+    /// Cores that want its publications: of plain rooms on every core, else at the home core only.
+    pub(crate) interested: CoreSet,
+    /// Of a follower: whether its stream has begun (`Joined` came). Of a plain room: whether the others
+    /// know that this core has members.
+    pub(crate) joined: bool,
+    /// How many `Join`s were sent (wraps around), and how many of them have no answer yet.
+    pub(crate) asked: u32,
+    pub(crate) joining: u32,
+    /// The newest of a feed: at home as long as the control plane keeps it, at a follower while `joined`.
+    pub(crate) current: Current<F>,
+    /// Of a feed at home: the control plane has forgotten it, so it goes with its last subscriber.
+    pub(crate) forgotten: bool,
+    /// Of a feed at home: whether it is on the list of those to report.
+    pub(crate) reporting: bool,
+    kept: Option<Box<Kept<F>>>,
+}
+
+impl<F> TopicState<F> {
+    /// Adds a member and says where in the list.
+    pub(crate) fn add(&mut self, member: Member) -> u32 {
+        self.members.push(member);
+        self.members.len() as u32 - 1
+    }
+
+    /// Takes a member out of the list and says which other one has its place now.
+    pub(crate) fn remove(&mut self, place: u32) -> Option<Member> {
+        self.members.swap_remove(place as usize);
+        // A crowd that has gone gives its memory back, but not at each one who goes.
+        if self.members.capacity() > 64 && self.members.len() < self.members.capacity() / 4 {
+            self.members.shrink_to(self.members.capacity() / 2);
+        }
+        self.members.get(place as usize).copied()
+    }
+
+    /// What followed `since` in a room with history; `None` where the past doesn't reach back so far.
+    pub(crate) fn after(&self, since: Position) -> Option<Vec<Arc<Publication<F>>>> {
+        let kept = self.kept.as_ref()?;
+        kept.history.as_ref()?.after(since, Position { epoch: kept.epoch, offset: kept.offset })
+    }
+
+    fn has_past(&self) -> bool {
+        self.kept.as_ref().and_then(|kept| kept.history.as_ref()).is_some_and(|h| !h.is_empty())
+    }
+}
+
+/// The table of topics.
+pub(crate) struct Topics<F> {
+    core: CoreId,
+    cores: usize,
+    seed: [u64; 2],
+    topics_max: usize,
+    room_history: Vec<(String, HistoryLimits)>,
+    slots: Slab<TopicState<F>>,
+    by_name: HashMap<Topic, u32, Seeded>,
+    /// Topics with a past that isn't empty.
+    with_past: BTreeSet<u32>,
+    epochs: u64,
+}
+
+impl<F> Topics<F> {
+    pub(crate) fn new(
+        core: CoreId,
+        cores: usize,
+        seed: [u64; 2],
+        topics_max: usize,
+        room_history: Vec<(String, HistoryLimits)>,
+    ) -> Self {
+        Self {
+            core,
+            cores,
+            seed,
+            topics_max,
+            room_history,
+            slots: Slab::new(),
+            by_name: HashMap::with_hasher(Seeded(seed)),
+            with_past: BTreeSet::new(),
+            epochs: 0,
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(crate) fn home_of(&self, topic: &Topic) -> Option<CoreId> {
+        match topic {
+            Topic::Room(room) if self.history_of(room).is_none() => None,
+            _ => Some(self.core_of(topic)),
+        }
+    }
+
+    pub(crate) fn core_of(&self, topic: &Topic) -> CoreId {
+        core_of(self.seed, self.cores, topic)
+    }
+
+    fn history_of(&self, room: &Room) -> Option<HistoryLimits> {
+        let matching = self.room_history.iter().filter(|(prefix, _)| room.name().starts_with(prefix));
+        let longest = matching.max_by_key(|(prefix, _)| prefix.len());
+        longest.map(|(_, limits)| *limits).filter(|limits| limits.publications_max > 0)
+    }
+
+    pub(crate) fn find(&self, topic: &Topic) -> Option<u32> {
+        self.by_name.get(topic).copied()
+    }
+
+    pub(crate) fn at(&self, index: u32) -> Option<&TopicState<F>> {
+        self.slots.get(index as usize)
+    }
+
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut TopicState<F>> {
+        self.slots.get_mut(index as usize)
+    }
+
+    /// The topic's place in the table, made where there was none; `None` if there are `topics_max` already.
+    pub(crate) fn find_or_insert(&mut self, topic: &Topic) -> Option<u32> {
+        if let Some(index) = self.find(topic) {
+            return Some(index);
+        }
+        if self.count() >= self.topics_max {
+            return None;
+        }
+        let home = self.home_of(topic);
+        let kept = (home == Some(self.core)).then(|| {
+            self.epochs += 1;
+            let drawn = Seeded(self.seed).hash_one((self.epochs, topic)) as u32;
+            let limits = match topic {
+                Topic::Room(room) => self.history_of(room),
+                Topic::Feed(_) => None,
+            };
+            Box::new(Kept { epoch: Epoch(drawn.max(1)), offset: 0, history: limits.map(History::new) })
+        });
+        let state = TopicState {
+            topic: topic.clone(),
+            home,
+            members: Vec::new(),
+            interested: CoreSet::default(),
+            joined: false,
+            asked: 0,
+            joining: 0,
+            current: Current::default(),
+            forgotten: false,
+            reporting: false,
+            kept,
+        };
+        let index = self.slots.insert(state) as u32;
+        self.by_name.insert(topic.clone(), index);
+        Some(index)
+    }
+
+    /// Forgets a topic that means nothing to anybody any more: one without members, without cores that are
+    /// interested, without answers to come and without anything to give to those who may come.
+    pub(crate) fn remove_if_idle(&mut self, index: u32) {
+        let Some(state) = self.at(index) else { return };
+        let idle = state.members.is_empty() && state.joining == 0 && state.interested.is_empty();
+        if idle && state.current.is_empty() && !state.has_past() {
+            let state = self.slots.remove(index as usize);
+            self.by_name.remove(&state.topic);
+        }
+    }
+
+    /// The next place in a topic whose home this core is.
+    pub(crate) fn next_position(&mut self, index: u32) -> Option<Position> {
+        let kept = self.slots.get_mut(index as usize)?.kept.as_mut()?;
+        kept.offset += 1;
+        Some(Position { epoch: kept.epoch, offset: kept.offset })
+    }
+
+    /// Keeps a publication, where the topic keeps a past.
+    pub(crate) fn remember(
+        &mut self,
+        now: Instant,
+        index: u32,
+        offset: u64,
+        publication: &Arc<Publication<F>>,
+    ) {
+        let Some(kept) = self.slots.get_mut(index as usize).and_then(|t| t.kept.as_mut()) else { return };
+        let Some(history) = kept.history.as_mut() else { return };
+        history.push(now, offset, publication.clone());
+        if history.is_empty() {
+            self.with_past.remove(&index);
+        } else {
+            self.with_past.insert(index);
+        }
+    }
+
+    /// Forgets what is too old, and says which topics have no past left.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<u32> {
+        let mut empty = Vec::new();
+        let slots = &mut self.slots;
+        self.with_past.retain(|index| {
+            let state = slots.get_mut(*index as usize);
+            let keeps = state.and_then(|t| t.kept.as_mut()?.history.as_mut()).is_some_and(|history| {
+                history.expire(now);
+                !history.is_empty()
+            });
+            if !keeps {
+                empty.push(*index);
+            }
+            keeps
+        });
+        empty
+    }
+
+    /// Forgets the past of topics, those first that were silent the longest, until about `bytes_max` bytes
+    /// have been given back. Says how many, and which topics have no past left.
+    pub(crate) fn forget_stalest(&mut self, bytes_max: usize) -> (usize, Vec<u32>) {
+        let newest_at =
+            |index: &u32| self.slots.get(*index as usize)?.kept.as_ref()?.history.as_ref()?.newest_at();
+        let mut stalest: Vec<(Option<Instant>, u32)> =
+            self.with_past.iter().map(|index| (newest_at(index), *index)).collect();
+        stalest.sort_unstable();
+        let (mut freed, mut empty) = (0, Vec::new());
+        for (_, index) in stalest {
+            let Some(history) =
+                self.slots.get_mut(index as usize).and_then(|t| t.kept.as_mut()?.history.as_mut())
+            else {
+                continue;
+            };
+            while freed < bytes_max && !history.is_empty() {
+                freed += history.forget_oldest();
+            }
+            if !history.is_empty() {
+                break;
+            }
+            self.with_past.remove(&index);
+            empty.push(index);
+        }
+        (freed, empty)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topic::Key;
+
+    #[test]
+    fn every_core_is_home_to_some_and_its_table_is_evenly_used() {
+        let cores = 64;
+        let mut homes = vec![0; cores];
+        let mut low_bits = vec![0; cores];
+        for n in 0..64_000 {
+            let topic = Topic::from(Key::parse(&format!("k/{n}")).unwrap());
+            let core = core_of([1, 2], cores, &topic);
+            homes[core] += 1;
+            if core == 5 {
+                low_bits[Seeded([1, 2]).hash_one(&topic) as usize % cores] += 1;
+            }
+        }
+        assert!(homes.iter().all(|n| (800..1200).contains(n)), "{homes:?}");
+        assert!(low_bits.iter().all(|n| (2..40).contains(n)), "{low_bits:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! What the test stands on: a small seeded generator, what publications say in this test, and an encoder
+//! with three formats, one of which can't say everything.
+
+use std::sync::Arc;
+use stentor_hub::{Body, Data, Encoder, FeedState, FormatId};
+
+/// SplitMix64: small, seeded, good enough to choose operations.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    /// True once in `n` times.
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    pub(crate) fn pick<'a, T>(&mut self, among: &'a [T]) -> Option<&'a T> {
+        if among.is_empty() { None } else { among.get(self.below(among.len())) }
+    }
+}
+
+/// What a publication says, as the test tells it from others: messages and documents by a number that is
+/// used once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Said {
+    Message(u64),
+    Document(u64, FeedState),
+    State(FeedState, String),
+}
+
+impl Said {
+    pub(crate) fn is_state(&self) -> bool {
+        matches!(self, Self::State(..))
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(self, Self::State(FeedState::Lost, _))
+    }
+
+    pub(crate) fn of(body: &Body) -> Self {
+        match body {
+            Body::Message { data: Data::Json(b) | Data::Text(b) | Data::Binary(b), .. } => {
+                Self::Message(number(b))
+            }
+            Body::Snapshot { document, state, .. } => Self::Document(number(&document.body), *state),
+            Body::State { state, reason, .. } => Self::State(*state, reason.to_string()),
+        }
+    }
+}
+
+/// Bytes that say `number` and are `len` long, if that is long enough.
+pub(crate) fn bytes_of(number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = number.to_string().into_bytes();
+    bytes.resize(len.max(bytes.len()), b' ');
+    bytes
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    std::str::from_utf8(bytes).unwrap().trim().parse().unwrap()
+}
+
+/// How long a frame is: different in each format, nothing at all for a state without a reason in format 1,
+/// `None` where format 2 can't say it.
+pub(crate) fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Option<usize> {
+    match format.0 {
+        0 => Some(body_len + 8),
+        1 => Some(2 * body_len),
+        _ if said.is_state() => None,
+        _ => Some(body_len),
+    }
+}
+
+/// A frame remembers what it says, and in which format.
+pub(crate) type Frame = Arc<(FormatId, Said, usize)>;
+
+pub(crate) struct Encoding;
+
+impl Encoder for Encoding {
+    type Frame = Frame;
+
+    fn encode(&self, format: FormatId, body: &Body) -> Option<Frame> {
+        let said = Said::of(body);
+        let bytes = frame_bytes(format, &said, body.len())?;
+        Some(Arc::new((format, said, bytes)))
+    }
+
+    fn len(frame: &Frame) -> usize {
+        frame.2
+    }
+}

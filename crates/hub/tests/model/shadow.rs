@@ -1,0 +1,989 @@
+//! The shadow: what the hub should do, written as plainly as possible, with lists and searches where the
+//! hub has tables and numbers. It is told of every operation and every message that reaches a core, and
+//! says what each session is owed, what the counters are, and how many topics a core knows.
+
+use crate::rig::{self, Said};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use stentor_hub::{
+    Counters, Disconnect, Emit, Epoch, FeedState, FormatId, HistoryLimits, Policy, SessionId, SubscribeError,
+    Topic,
+};
+
+/// A publication: what it says, how long its body is, its place (life of the topic, offset), and who sent
+/// it as which of its publications to that room.
+#[derive(Debug)]
+pub(crate) struct Thing {
+    pub(crate) said: Said,
+    pub(crate) len: usize,
+    pub(crate) place: Option<Place>,
+    pub(crate) sender: (usize, u64),
+}
+
+/// What a frame counts as in a budget.
+fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Option<usize> {
+    rig::frame_bytes(format, said, body_len).map(|bytes| bytes.max(1))
+}
+
+/// A place in a topic: life and offset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) life: u64,
+    pub(crate) offset: u64,
+}
+
+/// The newest of a feed, as one core knows it.
+#[derive(Clone, Default)]
+pub(crate) struct View {
+    pub(crate) document: Option<Rc<Thing>>,
+    pub(crate) state: Option<Rc<Thing>>,
+}
+
+impl View {
+    fn feed_state(&self) -> FeedState {
+        match (&self.state, &self.document) {
+            (Some(thing), _) | (None, Some(thing)) => match thing.said {
+                Said::State(state, _) | Said::Document(_, state) => state,
+                Said::Message(_) => unreachable!(),
+            },
+            (None, None) => FeedState::Live,
+        }
+    }
+
+    fn apply(&mut self, thing: &Rc<Thing>) {
+        match thing.said {
+            Said::Document(..) => *self = Self { document: Some(thing.clone()), state: None },
+            Said::State(FeedState::Lost, _) => *self = Self { document: None, state: Some(thing.clone()) },
+            Said::State(state, _) => {
+                self.state = None;
+                if self.feed_state() != state {
+                    self.state = Some(thing.clone());
+                }
+            }
+            Said::Message(_) => {}
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.document.is_none() && self.state.is_none()
+    }
+}
+
+/// A `Join` on its way, or its answer.
+struct Ask {
+    uid: u64,
+    since: Option<Place>,
+    /// Once home has seen it.
+    answer: Option<Answer>,
+}
+
+enum Answer {
+    Joined {
+        /// `None` for a gap.
+        owed: Option<Vec<Rc<Thing>>>,
+        view: View,
+    },
+    Refused,
+}
+
+/// What one core should know of a topic.
+#[derive(Default)]
+pub(crate) struct AtCore {
+    pub(crate) interested: BTreeSet<usize>,
+    following: Option<View>,
+    asks: VecDeque<Ask>,
+    /// Publications of this core to this room so far.
+    sent: u64,
+}
+
+pub(crate) struct ShadowTopic {
+    pub(crate) topic: Topic,
+    pub(crate) home: Option<usize>,
+    history: Option<HistoryLimits>,
+    pub(crate) at: Vec<AtCore>,
+    /// At home: which life of the topic, its last offset, the newest, the past.
+    pub(crate) life: u64,
+    pub(crate) offset: u64,
+    pub(crate) view: View,
+    past: VecDeque<(Instant, Rc<Thing>)>,
+    forgotten: bool,
+    pub(crate) reported: bool,
+    /// Epochs seen on publications, by life.
+    epochs: BTreeMap<u64, Epoch>,
+}
+
+impl ShadowTopic {
+    pub(crate) fn new(
+        topic: Topic,
+        home: Option<usize>,
+        cores: usize,
+        history: Option<HistoryLimits>,
+    ) -> Self {
+        Self {
+            topic,
+            home,
+            history,
+            at: (0..cores).map(|_| AtCore::default()).collect(),
+            life: 1,
+            offset: 0,
+            view: View::default(),
+            past: VecDeque::new(),
+            forgotten: false,
+            reported: false,
+            epochs: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn is_feed(&self) -> bool {
+        matches!(self.topic, Topic::Feed(_))
+    }
+
+    /// What a core knows of the feed: at home, or as a follower.
+    fn view_at(&self, core: usize) -> &View {
+        if self.home == Some(core) {
+            return &self.view;
+        }
+        self.at[core].following.as_ref().expect("it follows")
+    }
+
+    pub(crate) fn epoch_of(&self, life: u64) -> Option<Epoch> {
+        self.epochs.get(&life).copied()
+    }
+
+    /// An offset was seen with this epoch: one epoch per life, each another.
+    pub(crate) fn saw_epoch(&mut self, life: u64, epoch: Epoch) {
+        let known = *self.epochs.entry(life).or_insert(epoch);
+        assert_eq!(known, epoch, "two epochs in one life");
+        assert!(self.epochs.iter().all(|(l, e)| *l == life || *e != epoch), "an epoch came twice");
+    }
+
+    fn trim(&mut self, now: Option<Instant>) {
+        let limits = self.history.expect("it keeps history");
+        let bytes = |past: &VecDeque<(Instant, Rc<Thing>)>| past.iter().map(|(_, t)| t.len).sum::<usize>();
+        while self.past.len() > limits.publications_max || bytes(&self.past) > limits.bytes_max {
+            self.past.pop_front();
+        }
+        if let Some(now) = now {
+            self.past.retain(|(at, _)| now - *at <= limits.age_max);
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    Pending,
+    Active,
+    /// By itself (`Lost`, refused): what waits is still to come.
+    Ended,
+    /// Unsubscribed: nothing may come any more.
+    Left,
+}
+
+pub(crate) struct Sub {
+    pub(crate) uid: u64,
+    pub(crate) topic: usize,
+    pub(crate) status: Status,
+    policy: Policy,
+    /// Subscribed to again: then a document may come twice.
+    again: bool,
+    /// The place of the newest document, if the client said that it has it.
+    came_with: Option<Place>,
+    /// For the checks that look at what arrived only: the last place, and per sender the last number.
+    last: Option<Place>,
+    last_of: BTreeMap<usize, u64>,
+    /// Whether each place must be the next one: a room, `Queue` from the start, nothing left out for it.
+    gapless: bool,
+}
+
+impl Sub {
+    /// Whether the newest can't have been left out for want of room.
+    pub(crate) fn is_latest(&self) -> bool {
+        self.policy == Policy::Latest && self.status == Status::Active
+    }
+
+    /// The newest place that the client has.
+    pub(crate) fn newest_place(&self) -> Option<Place> {
+        self.last.max(self.came_with)
+    }
+}
+
+/// One place in an outbox.
+enum Slot {
+    One { uid: u64, thing: Rc<Thing>, bytes: usize },
+    Newest { uid: u64, newest: Option<Rc<Thing>>, state: Option<Rc<Thing>> },
+}
+
+impl Slot {
+    fn uid(&self) -> u64 {
+        match self {
+            Self::One { uid, .. } | Self::Newest { uid, .. } => *uid,
+        }
+    }
+
+    fn things(&self) -> Vec<Rc<Thing>> {
+        match self {
+            Self::One { thing, .. } => vec![thing.clone()],
+            Self::Newest { newest, state, .. } => newest.iter().chain(state).cloned().collect(),
+        }
+    }
+}
+
+pub(crate) struct ShadowSession {
+    pub(crate) core: usize,
+    pub(crate) id: SessionId,
+    pub(crate) format: FormatId,
+    pub(crate) alive: bool,
+    pub(crate) doomed: bool,
+    /// Whether `poll_ready` has to name it.
+    pub(crate) ready: bool,
+    pub(crate) subs: Vec<Sub>,
+    outbox: Vec<Slot>,
+    /// Bytes of what is in flight, and whether they count.
+    pub(crate) in_flight: Vec<(usize, bool)>,
+    /// Places of what it was sent, by topic, to come back with.
+    pub(crate) places: Vec<(usize, Place)>,
+}
+
+impl ShadowSession {
+    pub(crate) fn waiting(&self) -> usize {
+        self.outbox.iter().map(|slot| slot.things().len()).sum()
+    }
+
+    fn waiting_for(&self, uid: u64) -> usize {
+        self.outbox.iter().filter(|slot| slot.uid() == uid).map(|slot| slot.things().len()).sum()
+    }
+
+    pub(crate) fn queue_bytes(&self) -> usize {
+        let waiting = self.outbox.iter().map(|slot| match slot {
+            Slot::One { bytes, .. } => *bytes,
+            Slot::Newest { .. } => 0,
+        });
+        let in_flight = self.in_flight.iter().map(|(bytes, counted)| if *counted { *bytes } else { 0 });
+        waiting.chain(in_flight).sum()
+    }
+
+    fn counted(&self) -> usize {
+        let waiting = self.outbox.iter().filter(|slot| matches!(slot, Slot::One { .. })).count();
+        waiting + self.in_flight.iter().filter(|(_, counted)| *counted).count()
+    }
+
+    /// What closing it for want of memory gives back.
+    pub(crate) fn held(&self) -> usize {
+        let latest = self.in_flight.iter().map(|(bytes, counted)| if *counted { 0 } else { *bytes });
+        self.queue_bytes() + latest.sum::<usize>()
+    }
+
+    pub(crate) fn live_subs(&self) -> impl Iterator<Item = &Sub> {
+        self.subs.iter().filter(|s| matches!(s.status, Status::Pending | Status::Active))
+    }
+
+    fn sub(&mut self, uid: u64) -> &mut Sub {
+        self.subs.iter_mut().find(|s| s.uid == uid).expect("it was subscribed")
+    }
+
+    fn slots_in_use(&self) -> usize {
+        self.subs
+            .iter()
+            .filter(|s| match s.status {
+                Status::Pending | Status::Active => true,
+                Status::Ended => self.waiting_for(s.uid) > 0,
+                Status::Left => false,
+            })
+            .count()
+    }
+}
+
+/// What a session should be told.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Told {
+    Lost(usize, usize),
+    Gap(usize, usize),
+    Refused(usize, usize),
+}
+
+pub(crate) struct Limits {
+    pub(crate) outbox_bytes_max: usize,
+    pub(crate) subscriptions_max: usize,
+    pub(crate) topics_max: usize,
+}
+
+/// A publication between cores.
+pub(crate) struct Sending {
+    pub(crate) topic: usize,
+    pub(crate) thing: Rc<Thing>,
+    pub(crate) how: Emit,
+}
+
+pub(crate) struct Shadow {
+    pub(crate) limits: Limits,
+    pub(crate) cores: usize,
+    pub(crate) topics: Vec<ShadowTopic>,
+    pub(crate) sessions: Vec<ShadowSession>,
+    pub(crate) counters: Vec<Counters>,
+    /// Publications, and messages for home cores, that must be on their way: `[from][to]`.
+    pub(crate) spreading: Vec<Vec<VecDeque<Sending>>>,
+    pub(crate) submitted: Vec<Vec<VecDeque<Sending>>>,
+    /// What `poll_notice` and `poll_doomed` must say, by core.
+    pub(crate) told: Vec<Vec<Told>>,
+    pub(crate) doomed: Vec<Vec<(usize, Disconnect)>>,
+    uids: u64,
+    /// How often something worth testing happened.
+    pub(crate) seen: BTreeMap<&'static str, u64>,
+}
+
+impl Shadow {
+    pub(crate) fn new(limits: Limits, cores: usize, topics: Vec<ShadowTopic>) -> Self {
+        let wires = || (0..cores).map(|_| (0..cores).map(|_| VecDeque::new()).collect()).collect();
+        Self {
+            limits,
+            cores,
+            topics,
+            sessions: Vec::new(),
+            counters: vec![Counters::default(); cores],
+            spreading: wires(),
+            submitted: wires(),
+            told: vec![Vec::new(); cores],
+            doomed: vec![Vec::new(); cores],
+            uids: 0,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn saw(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
+    // ---- what a core knows ----
+
+    fn members(&self, topic: usize, core: usize) -> Vec<(usize, u64)> {
+        let here = self.sessions.iter().enumerate().filter(|(_, s)| s.alive && s.core == core);
+        here.flat_map(|(n, s)| s.subs.iter().map(move |sub| (n, sub)))
+            .filter(|(_, sub)| sub.topic == topic && sub.status == Status::Active)
+            .map(|(n, sub)| (n, sub.uid))
+            .collect()
+    }
+
+    pub(crate) fn has_members(&self, topic: usize, core: usize) -> bool {
+        !self.members(topic, core).is_empty()
+    }
+
+    pub(crate) fn exists(&self, topic: usize, core: usize) -> bool {
+        let t = &self.topics[topic];
+        let at = &t.at[core];
+        let known = t.home == Some(core) && (!t.view.is_empty() || !t.past.is_empty());
+        known || !at.asks.is_empty() || !at.interested.is_empty() || self.has_members(topic, core)
+    }
+
+    pub(crate) fn topics_at(&self, core: usize) -> usize {
+        (0..self.topics.len()).filter(|topic| self.exists(*topic, core)).count()
+    }
+
+    fn may_exist(&self, topic: usize, core: usize) -> bool {
+        self.exists(topic, core) || self.topics_at(core) < self.limits.topics_max
+    }
+
+    pub(crate) fn wanted(&self, topic: usize) -> bool {
+        let home = self.topics[topic].home.expect("a feed has a home");
+        self.has_members(topic, home) || !self.topics[topic].at[home].interested.is_empty()
+    }
+
+    /// After every operation: who has nobody left doesn't follow; what nobody holds ends its life.
+    pub(crate) fn settle(&mut self) {
+        for topic in 0..self.topics.len() {
+            for core in 0..self.cores {
+                let empty = !self.has_members(topic, core) && self.topics[topic].at[core].asks.is_empty();
+                if self.topics[topic].home == Some(core) {
+                    let nobody = !self.has_members(topic, core);
+                    let t = &mut self.topics[topic];
+                    if t.forgotten && nobody && t.at[core].interested.is_empty() {
+                        t.view = View::default();
+                    }
+                    if !self.exists(topic, core) {
+                        let t = &mut self.topics[topic];
+                        if t.offset > 0 {
+                            t.life += 1;
+                        }
+                        t.offset = 0;
+                        t.forgotten = false;
+                    }
+                } else if empty {
+                    self.topics[topic].at[core].following = None;
+                }
+            }
+        }
+    }
+
+    // ---- sessions ----
+
+    pub(crate) fn open(&mut self, core: usize, id: SessionId, format: FormatId) {
+        self.sessions.push(ShadowSession {
+            core,
+            id,
+            format,
+            alive: true,
+            doomed: false,
+            ready: false,
+            subs: Vec::new(),
+            outbox: Vec::new(),
+            in_flight: Vec::new(),
+            places: Vec::new(),
+        });
+    }
+
+    pub(crate) fn close(&mut self, session: usize) {
+        let s = &mut self.sessions[session];
+        let owed = (s.waiting() + s.in_flight.len()) as u64;
+        let counters = &mut self.counters[s.core];
+        counters.owed -= owed;
+        counters.abandoned += owed;
+        s.alive = false;
+        s.outbox.clear();
+        s.in_flight.clear();
+        for sub in &mut s.subs {
+            sub.status = Status::Left;
+        }
+    }
+
+    pub(crate) fn subscribe(
+        &mut self,
+        session: usize,
+        topic: usize,
+        policy: Policy,
+        since: Option<Place>,
+    ) -> Result<(), SubscribeError> {
+        let core = self.sessions[session].core;
+        let known = self.sessions[session].live_subs().find(|s| s.topic == topic);
+        if let Some((uid, status)) = known.map(|s| (s.uid, s.status)) {
+            self.set_policy(session, uid, policy);
+            if status == Status::Active && self.topics[topic].is_feed() {
+                self.sessions[session].sub(uid).again = true;
+                self.has_already(session, uid, since, &self.topics[topic].view_at(core).clone());
+                self.replay(session, uid, self.owed_here(topic, core, since));
+            }
+            return Ok(());
+        }
+        if self.sessions[session].slots_in_use() >= self.limits.subscriptions_max {
+            self.saw("too many subscriptions");
+            return Err(SubscribeError::TooManySubscriptions);
+        }
+        if !self.may_exist(topic, core) {
+            self.saw("too many topics");
+            return Err(SubscribeError::TooManyTopics);
+        }
+        self.uids += 1;
+        let uid = self.uids;
+        let t = &mut self.topics[topic];
+        let follower = t.home.is_some_and(|home| home != core);
+        let ask = follower && (t.at[core].following.is_none() || (since.is_some() && !t.is_feed()));
+        let gapless = t.history.is_some() && policy == Policy::Queue;
+        self.sessions[session].subs.push(Sub {
+            uid,
+            topic,
+            status: if ask { Status::Pending } else { Status::Active },
+            policy,
+            again: false,
+            came_with: None,
+            last: None,
+            last_of: BTreeMap::new(),
+            gapless,
+        });
+        if ask {
+            t.at[core].asks.push_back(Ask { uid, since, answer: None });
+        } else {
+            if self.topics[topic].is_feed() {
+                self.has_already(session, uid, since, &self.topics[topic].view_at(core).clone());
+            }
+            self.replay(session, uid, self.owed_here(topic, core, since));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn unsubscribe(&mut self, session: usize, topic: usize) -> bool {
+        let s = &mut self.sessions[session];
+        let Some(uid) = s.live_subs().find(|s| s.topic == topic).map(|s| s.uid) else { return false };
+        let taken_back = s.waiting_for(uid) as u64;
+        s.outbox.retain(|slot| slot.uid() != uid);
+        s.sub(uid).status = Status::Left;
+        self.counters[s.core].owed -= taken_back;
+        self.counters[s.core].abandoned += taken_back;
+        if taken_back > 0 {
+            self.saw("taken back");
+        }
+        true
+    }
+
+    fn set_policy(&mut self, session: usize, uid: u64, policy: Policy) {
+        let s = &mut self.sessions[session];
+        let core = s.core;
+        let old = std::mem::replace(&mut s.sub(uid).policy, policy);
+        s.sub(uid).gapless &= policy == Policy::Queue;
+        if old == policy || (old != Policy::Latest && policy != Policy::Latest) {
+            return;
+        }
+        let mut keep: Vec<Rc<Thing>> = Vec::new();
+        let waiting: Vec<Rc<Thing>> =
+            s.outbox.iter().filter(|slot| slot.uid() == uid).flat_map(Slot::things).collect();
+        s.outbox.retain(|slot| slot.uid() != uid);
+        for thing in &waiting {
+            keep.retain(|kept| thing.said.is_state() && !kept.said.is_state());
+            keep.push(thing.clone());
+        }
+        self.counters[core].owed -= waiting.len() as u64;
+        self.counters[core].conflated += (waiting.len() - keep.len()) as u64;
+        if !waiting.is_empty() {
+            self.saw("policy changed with something waiting");
+        }
+        for thing in keep {
+            self.enqueue(session, uid, &thing);
+        }
+    }
+
+    // ---- what is owed ----
+
+    /// A client that came back with the newest document's place isn't sent it.
+    fn has_already(&mut self, session: usize, uid: u64, since: Option<Place>, view: &View) {
+        if since.is_some() && view.document.as_ref().is_some_and(|d| d.place == since) {
+            self.sessions[session].sub(uid).came_with = since;
+            self.saw("has it already");
+        }
+    }
+
+    /// What is owed to somebody who comes to a topic on a core that knows it.
+    fn owed_here(&self, topic: usize, core: usize, since: Option<Place>) -> Option<Vec<Rc<Thing>>> {
+        let t = &self.topics[topic];
+        if t.is_feed() {
+            let view = t.view_at(core);
+            let document = view.document.iter().filter(|d| since.is_none() || d.place != since);
+            return Some(document.chain(&view.state).cloned().collect());
+        }
+        let Some(since) = since.filter(|_| t.home.is_some()) else { return Some(Vec::new()) };
+        assert_eq!(t.home, Some(core), "only home knows the past");
+        if since.life != t.life || since.offset > t.offset {
+            return None;
+        }
+        let after: Vec<Rc<Thing>> = t.past.iter().map(|(_, thing)| thing.clone()).collect();
+        let after: Vec<Rc<Thing>> =
+            after.into_iter().filter(|thing| thing.place.is_some_and(|p| p.offset > since.offset)).collect();
+        (after.len() as u64 == t.offset - since.offset).then_some(after)
+    }
+
+    fn replay(&mut self, session: usize, uid: u64, owed: Option<Vec<Rc<Thing>>>) {
+        let s = &mut self.sessions[session];
+        let (core, format) = (s.core, s.format);
+        let sub = s.sub(uid);
+        let (topic, policy) = (sub.topic, sub.policy);
+        let bytes = |owed: &[Rc<Thing>]| -> usize {
+            owed.iter().filter_map(|thing| frame_bytes(format, &thing.said, thing.len)).sum()
+        };
+        let queued = s.queue_bytes();
+        let fits = |owed: &Vec<Rc<Thing>>| {
+            self.topics[topic].is_feed()
+                || policy != Policy::Queue
+                || owed.is_empty()
+                || queued + bytes(owed) <= self.limits.outbox_bytes_max
+                || (queued == 0 && owed.len() == 1)
+        };
+        let Some(owed) = owed.filter(fits) else {
+            self.told[core].push(Told::Gap(session, topic));
+            self.saw("gap");
+            return;
+        };
+        if !self.topics[topic].is_feed() && !owed.is_empty() {
+            self.saw("replayed");
+            if let Some(first) = owed[0].place {
+                let before = Place { life: first.life, offset: first.offset - 1 };
+                self.sessions[session].sub(uid).last = Some(before);
+            }
+        }
+        for thing in owed {
+            self.owe(session, uid, &thing, false);
+            if thing.said.is_lost() {
+                self.sessions[session].sub(uid).status = Status::Ended;
+                self.told[core].push(Told::Lost(session, topic));
+                self.saw("lost at once");
+            }
+        }
+    }
+
+    fn owe(&mut self, session: usize, uid: u64, thing: &Rc<Thing>, volatile: bool) {
+        let s = &self.sessions[session];
+        if s.doomed || frame_bytes(s.format, &thing.said, thing.len).is_none() {
+            return;
+        }
+        let counters = &mut self.counters[s.core];
+        counters.due += 1;
+        if volatile && (s.waiting() > 0 || !s.in_flight.is_empty()) {
+            counters.dropped += 1;
+            self.saw("volatile left out");
+            return;
+        }
+        self.enqueue(session, uid, thing);
+    }
+
+    fn enqueue(&mut self, session: usize, uid: u64, thing: &Rc<Thing>) {
+        let s = &mut self.sessions[session];
+        let (core, format) = (s.core, s.format);
+        let counters = &mut self.counters[core];
+        if s.doomed {
+            counters.abandoned += 1;
+            return;
+        }
+        let policy = s.sub(uid).policy;
+        if policy == Policy::Latest {
+            if !s.outbox.iter().any(|slot| slot.uid() == uid) {
+                s.outbox.push(Slot::Newest { uid, newest: None, state: None });
+            }
+            let before = s.waiting_for(uid) as u64;
+            let place = s.outbox.iter_mut().find(|slot| slot.uid() == uid);
+            if let Some(Slot::Newest { newest, state, .. }) = place {
+                if thing.said.is_state() {
+                    *state = Some(thing.clone());
+                } else {
+                    (*newest, *state) = (Some(thing.clone()), None);
+                }
+            }
+            let after = s.waiting_for(uid) as u64;
+            counters.owed = counters.owed + after - before;
+            counters.conflated += before + 1 - after;
+            s.ready = true;
+            if before + 1 > after {
+                self.saw("conflated");
+            }
+            return;
+        }
+        let bytes = frame_bytes(format, &thing.said, thing.len).expect("it was due");
+        while s.queue_bytes() > 0 && s.queue_bytes() + bytes > self.limits.outbox_bytes_max {
+            let droppable = |slot: &Slot| {
+                let uid = slot.uid();
+                matches!(slot, Slot::One { .. })
+                    && s.subs.iter().any(|s| s.uid == uid && s.policy == Policy::DropOldest)
+            };
+            if let Some(oldest) = s.outbox.iter().position(droppable) {
+                let dropped = s.outbox.remove(oldest).uid();
+                s.sub(dropped).gapless = false;
+                counters.owed -= 1;
+                counters.dropped += 1;
+                *self.seen.entry("oldest dropped").or_default() += 1;
+            } else if policy == Policy::DropOldest {
+                counters.dropped += 1;
+                self.saw("newest dropped");
+                return;
+            } else {
+                counters.abandoned += 1;
+                s.doomed = true;
+                self.doomed[core].push((session, Disconnect::SlowConsumer));
+                self.saw("slow consumer");
+                return;
+            }
+        }
+        s.outbox.push(Slot::One { uid, thing: thing.clone(), bytes });
+        s.ready = true;
+        counters.owed += 1;
+        // The promise of the budget.
+        assert!(s.queue_bytes() <= self.limits.outbox_bytes_max || s.counted() == 1);
+    }
+
+    /// What `take` must give.
+    pub(crate) fn take(&mut self, session: usize, bytes_max: usize, frames_max: usize) -> Vec<Rc<Thing>> {
+        let s = &mut self.sessions[session];
+        let format = s.format;
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        while let Some(slot) = s.outbox.first_mut() {
+            let thing = slot.things()[0].clone();
+            let frame = frame_bytes(format, &thing.said, thing.len).expect("it was due");
+            if !taken.is_empty() && (taken.len() >= frames_max || bytes + frame > bytes_max) {
+                break;
+            }
+            bytes += frame;
+            s.in_flight.push((frame, matches!(slot, Slot::One { .. })));
+            let uid = slot.uid();
+            match slot {
+                Slot::Newest { newest, state, .. } if newest.is_some() && state.is_some() => *newest = None,
+                _ => {
+                    s.outbox.remove(0);
+                }
+            }
+            taken.push(thing.clone());
+            s.arrives(uid, &thing);
+        }
+        taken
+    }
+
+    pub(crate) fn sent(&mut self, session: usize) {
+        let s = &mut self.sessions[session];
+        let in_flight = std::mem::take(&mut s.in_flight).len() as u64;
+        self.counters[s.core].owed -= in_flight;
+        self.counters[s.core].sent += in_flight;
+    }
+
+    // ---- what happens to topics ----
+
+    /// What `core` publishes to a room.
+    pub(crate) fn publish(
+        &mut self,
+        now: Instant,
+        core: usize,
+        topic: usize,
+        number: u64,
+        len: usize,
+        how: Emit,
+    ) {
+        let at = &mut self.topics[topic].at[core];
+        at.sent += 1;
+        let thing = Thing { said: Said::Message(number), len, place: None, sender: (core, at.sent) };
+        match self.topics[topic].home {
+            Some(home) if home != core => {
+                let thing = Rc::new(thing);
+                self.submitted[core][home].push_back(Sending { topic, thing, how });
+            }
+            Some(_) => self.publish_at_home(now, topic, thing, how),
+            None => self.spread(core, topic, &Rc::new(thing), how),
+        }
+    }
+
+    pub(crate) fn publish_at_home(&mut self, now: Instant, topic: usize, mut thing: Thing, how: Emit) {
+        let home = self.topics[topic].home.expect("it has one");
+        if !self.may_exist(topic, home) {
+            self.saw("history refused");
+            return;
+        }
+        let t = &mut self.topics[topic];
+        if !how.volatile {
+            t.offset += 1;
+            thing.place = Some(Place { life: t.life, offset: t.offset });
+        }
+        let thing = Rc::new(thing);
+        if !how.volatile {
+            t.past.push_back((now, thing.clone()));
+            t.trim(Some(now));
+        }
+        self.spread(home, topic, &thing, how);
+    }
+
+    fn spread(&mut self, core: usize, topic: usize, thing: &Rc<Thing>, how: Emit) {
+        for to in self.topics[topic].at[core].interested.clone() {
+            self.spreading[core][to].push_back(Sending { topic, thing: thing.clone(), how });
+        }
+        self.deliver(core, topic, thing, how);
+    }
+
+    fn deliver(&mut self, core: usize, topic: usize, thing: &Rc<Thing>, how: Emit) {
+        for (session, uid) in self.members(topic, core) {
+            if how.except == Some((core, self.sessions[session].id)) {
+                self.sessions[session].sub(uid).gapless = false;
+                self.saw("excepted");
+            } else {
+                self.owe(session, uid, thing, how.volatile);
+            }
+            if thing.said.is_lost() {
+                self.sessions[session].sub(uid).status = Status::Ended;
+                self.told[core].push(Told::Lost(session, topic));
+                self.saw("lost");
+            }
+        }
+    }
+
+    /// A publication reaches another core.
+    pub(crate) fn arrives(&mut self, core: usize, sending: &Sending) {
+        let t = &mut self.topics[sending.topic];
+        if t.home.is_some() {
+            let Some(view) = &mut t.at[core].following else {
+                self.saw("came after the leave");
+                return;
+            };
+            view.apply(&sending.thing);
+        }
+        self.deliver(core, sending.topic, &sending.thing, sending.how);
+    }
+
+    /// A `Join` reaches home. Says whether it must be refused.
+    pub(crate) fn join(&mut self, topic: usize, from: usize, session: SessionId) {
+        let home = self.topics[topic].home.expect("it has one");
+        let refused = !self.may_exist(topic, home);
+        let ask = self.topics[topic].at[from].asks.iter().find(|a| a.answer.is_none()).expect("it was sent");
+        let (uid, since) = (ask.uid, ask.since);
+        let (_, asker) = self.sub_by_uid(uid);
+        assert_eq!(self.sessions[asker].id, session, "questions come in order");
+        let answer = if refused {
+            Answer::Refused
+        } else {
+            let owed = self.owed_here(topic, home, since);
+            self.topics[topic].at[home].interested.insert(from);
+            let view = self.topics[topic].view.clone();
+            self.has_already(asker, uid, since, &view);
+            Answer::Joined { owed, view }
+        };
+        let asks = &mut self.topics[topic].at[from].asks;
+        asks.iter_mut().find(|a| a.uid == uid).expect("found above").answer = Some(answer);
+    }
+
+    /// The answer to a `Join` reaches who asked.
+    pub(crate) fn answered(&mut self, topic: usize, core: usize, session: SessionId, refused: bool) {
+        let at = &mut self.topics[topic].at[core];
+        let ask = at.asks.pop_front().expect("an answer has a question");
+        let answer = ask.answer.expect("home has seen it");
+        assert_eq!(matches!(answer, Answer::Refused), refused);
+        let (status, asker) = self.sub_by_uid(ask.uid);
+        assert_eq!(self.sessions[asker].id, session, "answers come in order");
+        match answer {
+            Answer::Joined { owed, view } => {
+                let at = &mut self.topics[topic].at[core];
+                at.following.get_or_insert(view);
+                if status == Status::Pending {
+                    self.sessions[asker].sub(ask.uid).status = Status::Active;
+                    self.replay(asker, ask.uid, owed);
+                } else {
+                    self.saw("answered too late");
+                }
+            }
+            Answer::Refused => {
+                if status == Status::Pending {
+                    self.sessions[asker].sub(ask.uid).status = Status::Ended;
+                    self.told[core].push(Told::Refused(asker, topic));
+                    self.saw("refused by home");
+                }
+            }
+        }
+    }
+
+    /// A core tells that it has members in a plain room. Says whether that is taken note of.
+    pub(crate) fn interest(&mut self, topic: usize, from: usize, at: usize, wanted: bool) -> bool {
+        if wanted && !self.may_exist(topic, at) {
+            return false;
+        }
+        let interested = &mut self.topics[topic].at[at].interested;
+        if wanted {
+            assert!(interested.insert(from), "told twice");
+        } else {
+            interested.remove(&from);
+        }
+        true
+    }
+
+    /// Another core can't take note of a plain room's members here: they have to go.
+    pub(crate) fn interest_refused(&mut self, topic: usize, core: usize) {
+        for (session, uid) in self.members(topic, core) {
+            self.sessions[session].sub(uid).status = Status::Ended;
+            self.told[core].push(Told::Refused(session, topic));
+            self.saw("refused by another core");
+        }
+    }
+
+    pub(crate) fn document(&mut self, topic: usize, state: FeedState, number: u64, len: usize) {
+        let home = self.topics[topic].home.expect("it has one");
+        if !self.may_exist(topic, home) {
+            return;
+        }
+        let t = &mut self.topics[topic];
+        let same = |d: &Rc<Thing>| matches!(d.said, Said::Document(n, _) if n == number) && d.len == len;
+        if t.view.document.as_ref().is_some_and(same) {
+            self.saw("same document");
+            self.state(topic, state, "");
+            return;
+        }
+        t.forgotten = false;
+        t.offset += 1;
+        let place = Some(Place { life: t.life, offset: t.offset });
+        let said = Said::Document(number, state);
+        let thing = Rc::new(Thing { said, len, place, sender: (home, t.offset) });
+        t.view.apply(&thing);
+        self.spread(home, topic, &thing, Emit::default());
+    }
+
+    pub(crate) fn state(&mut self, topic: usize, state: FeedState, reason: &str) {
+        let home = self.topics[topic].home.expect("it has one");
+        if !self.may_exist(topic, home) {
+            return;
+        }
+        let t = &mut self.topics[topic];
+        t.forgotten = false;
+        let news = match t.view.state.as_ref().map(|s| &s.said) {
+            Some(Said::State(known, last)) => *known != state || (last != reason && !reason.is_empty()),
+            _ => t.view.feed_state() != state || (state != FeedState::Live && !reason.is_empty()),
+        };
+        if !news {
+            self.saw("no news");
+            return;
+        }
+        let said = Said::State(state, reason.to_owned());
+        let thing = Rc::new(Thing { said, len: reason.len(), place: None, sender: (home, 0) });
+        t.view.apply(&thing);
+        self.spread(home, topic, &thing, Emit::default());
+    }
+
+    pub(crate) fn forget(&mut self, topic: usize) {
+        let home = self.topics[topic].home.expect("it has one");
+        if self.exists(topic, home) {
+            self.topics[topic].forgotten = true;
+            if self.wanted(topic) {
+                self.saw("forgotten while wanted");
+            }
+        }
+    }
+
+    /// The control plane was told about a key.
+    pub(crate) fn reported(&mut self, topic: usize, wanted: bool) {
+        assert_ne!(self.topics[topic].reported, wanted, "reported without a change");
+        assert_eq!(self.wanted(topic), wanted, "reported what isn't so");
+        self.topics[topic].reported = wanted;
+        if wanted {
+            self.topics[topic].forgotten = false;
+        }
+    }
+
+    pub(crate) fn tick(&mut self, now: Instant, core: usize) {
+        for t in self.topics.iter_mut().filter(|t| t.home == Some(core) && t.history.is_some()) {
+            t.trim(Some(now));
+        }
+    }
+
+    /// Forgets history as `handle_overload` must, and says how many bytes that gives back.
+    pub(crate) fn overload(&mut self, core: usize, excess: usize) -> usize {
+        let mut freed = 0;
+        while freed < excess {
+            let kept = self.topics.iter_mut().filter(|t| t.home == Some(core) && !t.past.is_empty());
+            let Some(stalest) = kept.min_by_key(|t| t.past.back().map(|(at, _)| *at)) else { break };
+            while freed < excess && !stalest.past.is_empty() {
+                freed += stalest.past.pop_front().map_or(0, |(_, thing)| thing.len);
+            }
+        }
+        freed
+    }
+
+    fn sub_by_uid(&self, uid: u64) -> (Status, usize) {
+        let found = self
+            .sessions
+            .iter()
+            .enumerate()
+            .find_map(|(n, s)| s.subs.iter().find(|sub| sub.uid == uid).map(|sub| (sub.status, n)));
+        found.expect("it was subscribed")
+    }
+}
+
+impl ShadowSession {
+    /// Looks at what arrives alone: not at what the rest of the shadow thinks of it.
+    fn arrives(&mut self, uid: u64, thing: &Rc<Thing>) {
+        let sub = self.subs.iter_mut().find(|s| s.uid == uid).expect("it was subscribed");
+        assert_ne!(sub.status, Status::Left, "something arrived after the answer to unsubscribe");
+        if let Some(place) = thing.place {
+            if let Some(last) = sub.last {
+                assert!(place > last || (sub.again && place == last), "{place:?} came after {last:?}");
+                if sub.gapless && !sub.again {
+                    let next = Place { life: last.life, offset: last.offset + 1 };
+                    assert_eq!(place, next, "something is missing");
+                }
+            }
+            sub.last = Some(place);
+            self.places.push((sub.topic, place));
+        }
+        if matches!(thing.said, Said::Message(_)) {
+            let (sender, number) = thing.sender;
+            let last = sub.last_of.insert(sender, number).unwrap_or(0);
+            assert!(number > last, "publication {number} of core {sender} came after {last}");
+        }
+    }
+}
+
+/// Far more than any history keeps.
+pub(crate) const AGES: Duration = Duration::from_secs(3600);

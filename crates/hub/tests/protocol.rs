@@ -1,0 +1,618 @@
+//! One test per rule that was once broken, or would be easy to break: what a session gets, in which order,
+//! and what is left behind. The random test beside this one covers the ground; these name the places.
+
+#![allow(clippy::unwrap_used, reason = "a test; clippy knows only functions marked so")]
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_hub::{
+    Body, Data, Disconnect, Document, Emit, Encoder, FeedState, FormatId, HistoryLimits, Hub, Key, LiveBytes,
+    Notice, Options, Policy, Position, Room, SessionId, SubscribeError, Topic,
+};
+
+/// Frames are texts like `hello`, `doc one live` or `stale why`; format 9 claims to be larger than 4 GiB.
+struct Texts;
+
+impl Encoder for Texts {
+    type Frame = (Arc<str>, usize);
+
+    fn encode(&self, format: FormatId, body: &Body) -> Option<Self::Frame> {
+        let text = match body {
+            Body::Message { data: Data::Text(b) | Data::Json(b) | Data::Binary(b), .. } => text(b),
+            Body::Snapshot { document, state, .. } => {
+                format!("doc {} {}", text(&document.body), state.as_str())
+            }
+            Body::State { state, reason, .. } => format!("{} {reason}", state.as_str()),
+        };
+        let bytes = if format.0 == 9 { 5 << 30 } else { text.len() };
+        Some((text.into(), bytes))
+    }
+
+    fn len(frame: &Self::Frame) -> usize {
+        frame.1
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Some shards, with nothing between them but what is passed on by hand.
+struct Node {
+    now: Instant,
+    hubs: Vec<Hub<Texts>>,
+    live: LiveBytes,
+}
+
+impl Node {
+    fn new(cores: usize) -> Self {
+        Self::with(cores, |_| {})
+    }
+
+    fn with(cores: usize, change: impl Fn(&mut Options)) -> Self {
+        let live = LiveBytes::default();
+        let limits =
+            HistoryLimits { publications_max: 100, bytes_max: 10_000, age_max: Duration::from_secs(60) };
+        let options = |core| {
+            let mut options = Options {
+                core,
+                cores,
+                live: live.clone(),
+                room_history: vec![("kept".to_owned(), limits)],
+                ..Options::default()
+            };
+            change(&mut options);
+            options
+        };
+        let hubs = (0..cores).map(|core| Hub::new(options(core), Texts)).collect();
+        Self { now: Instant::now(), hubs, live }
+    }
+
+    fn open(&mut self, core: usize) -> SessionId {
+        self.hubs[core].handle_open(FormatId(0), 0)
+    }
+
+    /// One message from one core to another.
+    fn pass(&mut self, from: usize, to: usize) {
+        let dispatch = self.hubs[from].outgoing(to).pop_front().expect("something is on its way");
+        self.hubs[to].handle_dispatch(self.now, from, dispatch);
+    }
+
+    /// All that is on its way, until nothing is.
+    fn settle(&mut self) {
+        let cores = self.hubs.len();
+        let waiting = |node: &mut Self| {
+            (0..cores * cores)
+                .map(|n| (n / cores, n % cores))
+                .find(|(a, b)| !node.hubs[*a].outgoing(*b).is_empty())
+        };
+        while let Some((from, to)) = waiting(self) {
+            self.pass(from, to);
+        }
+    }
+
+    /// What a session gets if it takes all.
+    fn take(&mut self, core: usize, session: SessionId) -> Vec<String> {
+        let mut got = Vec::new();
+        self.hubs[core].take(session, usize::MAX, usize::MAX, |_, frame| got.push(frame.0.to_string()));
+        self.hubs[core].handle_sent(session);
+        assert!(self.hubs[core].counters().balanced());
+        got
+    }
+
+    fn document(&mut self, key: &Key, body: &str, state: FeedState) {
+        let home = self.hubs[0].core_of(&key.clone().into());
+        let body = Bytes::from(body.to_owned());
+        let document = Document { body, json: false, content_type: "text/plain".into() };
+        self.hubs[home].handle_document(key, state, document);
+    }
+
+    fn state(&mut self, key: &Key, state: FeedState, reason: &str) {
+        let home = self.hubs[0].core_of(&key.clone().into());
+        self.hubs[home].handle_state(key, state, reason.into());
+    }
+
+    fn publish(&mut self, core: usize, room: &Room, text: &str) {
+        let data = Data::Text(Bytes::from(text.to_owned()));
+        self.hubs[core].handle_publish(self.now, room, None, data, Emit::default());
+    }
+
+    fn publish_volatile(&mut self, core: usize, room: &Room, text: &str) {
+        let data = Data::Text(Bytes::from(text.to_owned()));
+        let how = Emit { volatile: true, ..Emit::default() };
+        self.hubs[core].handle_publish(self.now, room, None, data, how);
+    }
+
+    fn subscribe(&mut self, core: usize, session: SessionId, topic: &Topic, policy: Policy) {
+        assert_eq!(self.hubs[core].handle_subscribe(session, topic, policy, None), Ok(()));
+    }
+
+    fn position(&mut self, core: usize, session: SessionId) -> Option<Position> {
+        let mut newest = None;
+        self.hubs[core].take(session, usize::MAX, usize::MAX, |publication, _| match publication.body() {
+            Body::Message { position, .. } => newest = *position,
+            Body::Snapshot { position, .. } => newest = Some(*position),
+            Body::State { .. } => {}
+        });
+        self.hubs[core].handle_sent(session);
+        newest
+    }
+}
+
+fn key(text: &str) -> Key {
+    Key::parse(text).unwrap()
+}
+
+/// A topic of this kind whose home is core 0 of two.
+fn at_core_0(make: impl Fn(usize) -> Topic) -> Topic {
+    let node = Node::new(2);
+    (0..).map(make).find(|topic| node.hubs[0].home_of(topic) == Some(0)).unwrap()
+}
+
+fn feed_at_0() -> (Key, Topic) {
+    let topic = at_core_0(|n| key(&format!("k/{n}")).into());
+    let Topic::Feed(key) = topic.clone() else { unreachable!() };
+    (key, topic)
+}
+
+fn kept_at_0() -> (Room, Topic) {
+    let topic = at_core_0(|n| Room::plain(&format!("kept/{n}")).unwrap().into());
+    let Topic::Room(room) = topic.clone() else { unreachable!() };
+    (room, topic)
+}
+
+// ---- wanted ----
+
+#[test]
+fn only_the_home_core_says_what_is_wanted() {
+    let mut node = Node::new(2);
+    let (key, feed) = feed_at_0();
+    let session = node.open(1);
+    node.subscribe(1, session, &feed, Policy::Latest);
+    node.settle();
+    assert_eq!(node.hubs[1].poll_wanted(), None);
+    assert_eq!(node.hubs[0].poll_wanted(), Some((key.clone(), true)));
+    assert_eq!(node.hubs[0].poll_wanted(), None);
+    node.hubs[1].handle_close(session);
+    node.settle();
+    assert_eq!(node.hubs[1].poll_wanted(), None);
+    assert_eq!(node.hubs[0].poll_wanted(), Some((key, false)));
+    assert_eq!((node.hubs[0].topics(), node.hubs[1].topics()), (0, 0));
+}
+
+#[test]
+fn a_feed_forgotten_while_somebody_came_by_doesnt_stay_for_ever() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    node.document(&key, "one", FeedState::Live);
+    let session = node.open(0);
+    node.subscribe(0, session, &feed, Policy::Latest);
+    // Control hasn't heard of the session, and never will.
+    node.hubs[0].handle_forget(&key);
+    assert_eq!(node.take(0, session), ["doc one live"]);
+    node.hubs[0].handle_close(session);
+    assert_eq!(node.hubs[0].poll_wanted(), None);
+    assert_eq!((node.hubs[0].topics(), node.live.bytes()), (0, 0));
+}
+
+#[test]
+fn a_feed_forgotten_when_it_is_wanted_again_stays_once_control_is_told() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    node.document(&key, "one", FeedState::Live);
+    let session = node.open(0);
+    node.subscribe(0, session, &feed, Policy::Latest);
+    node.hubs[0].handle_forget(&key);
+    assert_eq!(node.hubs[0].poll_wanted(), Some((key.clone(), true)));
+    node.hubs[0].handle_close(session);
+    let session = node.open(0);
+    node.subscribe(0, session, &feed, Policy::Latest);
+    assert_eq!(node.take(0, session), ["doc one live"]);
+    assert_eq!(node.hubs[0].poll_wanted(), None);
+}
+
+// ---- home and followers ----
+
+#[test]
+fn the_answer_to_an_older_question_isnt_taken_for_the_newer_ones() {
+    let mut node = Node::new(2);
+    let (room, topic) = kept_at_0();
+    let first = node.open(0);
+    node.subscribe(0, first, &topic, Policy::Queue);
+    node.publish(0, &room, "one");
+    let since = node.position(0, first);
+    node.publish(0, &room, "two");
+    let session = node.open(1);
+    // Comes, goes, and comes back with a place, before home has answered.
+    node.subscribe(1, session, &topic, Policy::Queue);
+    assert!(node.hubs[1].handle_unsubscribe(session, &topic));
+    assert_eq!(node.hubs[1].handle_subscribe(session, &topic, Policy::Queue, since), Ok(()));
+    node.settle();
+    node.publish(0, &room, "three");
+    node.settle();
+    assert_eq!(node.take(1, session), ["two", "three"]);
+}
+
+#[test]
+fn an_answer_to_a_session_that_is_gone_isnt_taken_for_its_successors() {
+    let mut node = Node::new(2);
+    let (key, feed) = feed_at_0();
+    node.document(&key, "one", FeedState::Live);
+    let gone = node.open(1);
+    node.subscribe(1, gone, &feed, Policy::Latest);
+    node.hubs[1].handle_close(gone);
+    let successor = node.open(1);
+    assert_ne!(gone, successor);
+    node.settle();
+    node.document(&key, "two", FeedState::Live);
+    node.settle();
+    assert_eq!(node.take(1, successor), Vec::<String>::new());
+    assert_eq!(node.hubs[1].topics(), 0);
+}
+
+#[test]
+fn what_was_on_its_way_when_a_core_left_isnt_given_to_who_comes_after() {
+    let mut node = Node::new(2);
+    let (key, feed) = feed_at_0();
+    let session = node.open(1);
+    node.subscribe(1, session, &feed, Policy::Queue);
+    node.settle();
+    node.document(&key, "one", FeedState::Live);
+    assert!(node.hubs[1].handle_unsubscribe(session, &feed));
+    node.subscribe(1, session, &feed, Policy::Queue);
+    node.settle();
+    assert_eq!(node.take(1, session), ["doc one live"]);
+}
+
+#[test]
+fn who_comes_to_a_follower_after_the_key_was_lost_gets_no_old_document() {
+    let mut node = Node::new(2);
+    let (key, feed) = feed_at_0();
+    node.document(&key, "one", FeedState::Live);
+    let [first, second, third] = [node.open(1), node.open(1), node.open(1)];
+    node.subscribe(1, first, &feed, Policy::Latest);
+    node.subscribe(1, second, &feed, Policy::Latest);
+    node.pass(1, 0);
+    node.pass(0, 1);
+    node.state(&key, FeedState::Lost, "gone");
+    // It follows, knows that the key is lost, and still waits for the answer to the second.
+    node.pass(0, 1);
+    assert_eq!(node.take(1, first), ["doc one live", "lost gone"]);
+    node.subscribe(1, third, &feed, Policy::Latest);
+    assert_eq!(node.take(1, third), ["lost gone"]);
+    node.settle();
+    assert_eq!(node.take(1, second), ["lost gone"]);
+    assert_eq!(node.hubs[1].topics(), 0);
+    for session in [first, third, second] {
+        assert_eq!(node.hubs[1].poll_notice(), Some(Notice::Lost { session, key: key.clone() }));
+    }
+}
+
+#[test]
+fn a_home_core_that_knows_too_many_topics_refuses() {
+    let mut node = Node::with(2, |o| o.topics_max = 1);
+    let (key, feed) = feed_at_0();
+    let other = node.open(0);
+    node.subscribe(0, other, &Room::plain("chat").unwrap().into(), Policy::Queue);
+    // The other core knows of that room now as well: until its member is gone.
+    node.hubs[0].outgoing(1).clear();
+    let session = node.open(1);
+    node.subscribe(1, session, &feed, Policy::Latest);
+    node.settle();
+    assert_eq!(node.hubs[1].poll_notice(), Some(Notice::Refused { session, topic: feed.clone() }));
+    assert_eq!(node.hubs[1].topics(), 0);
+    // When there is room, it may come again.
+    node.hubs[0].handle_close(other);
+    node.hubs[0].outgoing(1).clear();
+    node.subscribe(1, session, &feed, Policy::Latest);
+    node.settle();
+    node.document(&key, "one", FeedState::Live);
+    node.settle();
+    assert_eq!(node.take(1, session), ["doc one live"]);
+}
+
+#[test]
+fn members_of_a_plain_room_that_another_core_cant_know_of_have_to_go() {
+    let mut node = Node::with(3, |o| o.topics_max = if o.core == 2 { 0 } else { 10 });
+    let topic = Topic::from(Room::plain("chat").unwrap());
+    let session = node.open(0);
+    node.subscribe(0, session, &topic, Policy::Queue);
+    node.settle();
+    assert_eq!(node.hubs[0].poll_notice(), Some(Notice::Refused { session, topic }));
+    assert_eq!((node.hubs[0].topics(), node.hubs[1].topics()), (0, 0));
+}
+
+// ---- feeds ----
+
+#[test]
+fn the_newest_state_is_told_where_it_isnt_the_documents() {
+    fn check(does: impl Fn(&mut Node, &Key), expect: &[&str]) {
+        let mut node = Node::new(2);
+        let (key, feed) = feed_at_0();
+        let following = node.open(1);
+        node.subscribe(1, following, &feed, Policy::Latest);
+        node.settle();
+        does(&mut node, &key);
+        node.settle();
+        for core in 0..2 {
+            let session = node.open(core);
+            node.subscribe(core, session, &feed, Policy::Latest);
+            assert_eq!(node.take(core, session), expect, "core {core}");
+        }
+    }
+    let doc = |n: &mut Node, k: &Key, state| n.document(k, "one", state);
+    check(|n, k| doc(n, k, FeedState::Live), &["doc one live"]);
+    check(|n, k| doc(n, k, FeedState::Ended), &["doc one ended"]);
+    check(
+        |n, k| {
+            doc(n, k, FeedState::Live);
+            n.state(k, FeedState::Stale, "why");
+        },
+        &["doc one live", "stale why"],
+    );
+    check(
+        |n, k| {
+            doc(n, k, FeedState::Live);
+            n.state(k, FeedState::Stale, "why");
+            n.state(k, FeedState::Live, "");
+        },
+        &["doc one live"],
+    );
+    check(
+        |n, k| {
+            doc(n, k, FeedState::Ended);
+            n.state(k, FeedState::Live, "it is back");
+        },
+        &["doc one ended", "live it is back"],
+    );
+    check(
+        |n, k| {
+            doc(n, k, FeedState::Ended);
+            doc(n, k, FeedState::Live);
+        },
+        &["doc one ended", "live "],
+    );
+}
+
+#[test]
+fn the_same_again_is_no_news() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    let session = node.open(0);
+    node.subscribe(0, session, &feed, Policy::Queue);
+    for _ in 0..2 {
+        node.document(&key, "one", FeedState::Ended);
+    }
+    for _ in 0..2 {
+        node.state(&key, FeedState::Stale, "why");
+    }
+    node.state(&key, FeedState::Stale, "another reason");
+    for _ in 0..2 {
+        node.document(&key, "one", FeedState::Live);
+    }
+    assert_eq!(node.take(0, session), ["doc one ended", "stale why", "stale another reason", "live "]);
+}
+
+// ---- policies and budgets ----
+
+#[test]
+fn what_is_told_of_a_lost_key_isnt_taken_back_with_the_next_subscription() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    let session = node.open(0);
+    node.subscribe(0, session, &feed, Policy::Latest);
+    node.state(&key, FeedState::Lost, "gone");
+    let room = Topic::from(Room::plain("chat").unwrap());
+    node.subscribe(0, session, &room, Policy::Queue);
+    assert!(node.hubs[0].handle_unsubscribe(session, &room));
+    assert_eq!(node.take(0, session), ["lost gone"]);
+}
+
+#[test]
+fn asking_for_lost_keys_without_reading_comes_to_an_end() {
+    let mut node = Node::with(1, |o| o.subscriptions_max = 3);
+    let session = node.open(0);
+    let mut refused = 0;
+    for n in 0..10 {
+        let key = key(&format!("k/{n}"));
+        node.state(&key, FeedState::Lost, "gone");
+        let result = node.hubs[0].handle_subscribe(session, &key.into(), Policy::Latest, None);
+        refused += usize::from(result == Err(SubscribeError::TooManySubscriptions));
+    }
+    assert_eq!(refused, 7);
+    assert_eq!(node.take(0, session).len(), 3);
+    let room = Topic::from(Room::plain("chat").unwrap());
+    node.subscribe(0, session, &room, Policy::Queue);
+}
+
+#[test]
+fn a_change_of_policy_leaves_the_newest_and_never_an_older_one_after_it() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    let session = node.open(0);
+    node.subscribe(0, session, &feed, Policy::Latest);
+    node.document(&key, "one", FeedState::Live);
+    node.subscribe(0, session, &feed, Policy::Queue);
+    node.document(&key, "two", FeedState::Live);
+    node.subscribe(0, session, &feed, Policy::Latest);
+    node.document(&key, "three", FeedState::Live);
+    assert_eq!(node.take(0, session), ["doc three live"]);
+    // Forth and back without reading: nothing gathers.
+    for _ in 0..100 {
+        node.subscribe(0, session, &feed, Policy::Queue);
+        node.subscribe(0, session, &feed, Policy::Latest);
+    }
+    assert_eq!(node.take(0, session), ["doc three live"]);
+    assert_eq!(node.hubs[0].owed_bytes(), 0);
+}
+
+#[test]
+fn a_change_of_policy_leaves_no_state_that_is_older_than_the_document() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    let [session, other] = [node.open(0), node.open(0)];
+    node.subscribe(0, session, &feed, Policy::Queue);
+    node.state(&key, FeedState::Stale, "why");
+    node.document(&key, "one", FeedState::Live);
+    node.subscribe(0, other, &feed, Policy::Latest);
+    let since = node.position(0, other);
+    assert_eq!(node.hubs[0].handle_subscribe(session, &feed, Policy::Latest, since), Ok(()));
+    assert_eq!(node.take(0, session), ["doc one live"]);
+    // One that is newer stays.
+    node.document(&key, "two", FeedState::Live);
+    node.state(&key, FeedState::Stale, "why");
+    let since = node.position(0, other);
+    assert_eq!(node.hubs[0].handle_subscribe(session, &feed, Policy::Queue, since), Ok(()));
+    assert_eq!(node.take(0, session), ["doc two live", "stale why", "stale why"]);
+}
+
+#[test]
+fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
+    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let [may, must] = ["may", "must"].map(|name| Room::plain(name).unwrap());
+    let session = node.open(0);
+    node.subscribe(0, session, &may.clone().into(), Policy::DropOldest);
+    node.subscribe(0, session, &must.clone().into(), Policy::Queue);
+    for text in ["aaaa", "bbbb", "cccc"] {
+        node.publish(0, &may, text);
+    }
+    node.publish(0, &must, "important");
+    assert_eq!(node.hubs[0].poll_doomed(), None);
+    assert_eq!(node.take(0, session), ["important"]);
+    node.publish(0, &must, "important");
+    node.publish(0, &must, "too");
+    assert_eq!(node.hubs[0].poll_doomed(), Some((session, 0, Disconnect::SlowConsumer)));
+    assert_eq!(node.hubs[0].poll_doomed(), None);
+}
+
+#[test]
+fn what_may_be_dropped_after_all_is_dropped_in_its_turn() {
+    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let [kept, may_later, may] =
+        ["kept", "later", "may"].map(|name| Room::plain(&format!("r/{name}")).unwrap());
+    let session = node.open(0);
+    node.subscribe(0, session, &kept.clone().into(), Policy::Queue);
+    node.subscribe(0, session, &may_later.clone().into(), Policy::Queue);
+    node.subscribe(0, session, &may.clone().into(), Policy::DropOldest);
+    node.publish(0, &kept, "aaaa");
+    node.publish(0, &may_later, "bb");
+    for text in ["cc", "dd", "ee"] {
+        node.publish(0, &may, text);
+    }
+    node.subscribe(0, session, &may_later.clone().into(), Policy::DropOldest);
+    node.publish(0, &may, "ff");
+    assert_eq!(node.take(0, session), ["aaaa", "dd", "ee", "ff"]);
+}
+
+#[test]
+fn a_past_that_doesnt_fit_is_a_gap_and_not_the_end() {
+    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let (room, topic) = kept_at_0();
+    let first = node.open(0);
+    node.subscribe(0, first, &topic, Policy::DropOldest);
+    node.publish(0, &room, "zero");
+    let since = node.position(0, first);
+    for text in ["one", "two", "three"] {
+        node.publish(0, &room, text);
+    }
+    let session = node.open(0);
+    assert_eq!(node.hubs[0].handle_subscribe(session, &topic, Policy::Queue, since), Ok(()));
+    assert_eq!(node.hubs[0].poll_doomed(), None);
+    assert_eq!(node.hubs[0].poll_notice(), Some(Notice::Gap { session, topic: topic.clone() }));
+    node.publish(0, &room, "four");
+    assert_eq!(node.take(0, session), ["four"]);
+    // Under a policy that may leave something out, it does.
+    let session = node.open(0);
+    assert_eq!(node.hubs[0].handle_subscribe(session, &topic, Policy::DropOldest, since), Ok(()));
+    assert_eq!(node.take(0, session), ["three", "four"]);
+}
+
+#[test]
+fn what_was_taken_back_doesnt_stand_in_the_way_of_the_volatile() {
+    let mut node = Node::new(1);
+    let [one, two] = ["one", "two"].map(|name| Room::plain(name).unwrap());
+    let session = node.open(0);
+    node.subscribe(0, session, &one.clone().into(), Policy::Queue);
+    node.subscribe(0, session, &two.clone().into(), Policy::Queue);
+    node.publish(0, &one, "hello");
+    assert!(node.hubs[0].handle_unsubscribe(session, &one.into()));
+    assert!(!node.hubs[0].is_owed(session));
+    node.publish_volatile(0, &two, "now");
+    node.publish_volatile(0, &two, "and now");
+    assert_eq!(node.take(0, session), ["now"]);
+}
+
+#[test]
+fn frames_without_bytes_are_bounded_too() {
+    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let room = Room::plain("chat").unwrap();
+    let session = node.open(0);
+    node.subscribe(0, session, &room.clone().into(), Policy::Queue);
+    for _ in 0..11 {
+        node.publish(0, &room, "");
+    }
+    assert_eq!(node.hubs[0].poll_doomed(), Some((session, 0, Disconnect::SlowConsumer)));
+}
+
+#[test]
+fn a_frame_above_4_gib_counts_as_much_when_it_goes_as_when_it_came() {
+    let mut node = Node::new(1);
+    let room = Room::plain("chat").unwrap();
+    let session = node.hubs[0].handle_open(FormatId(9), 0);
+    node.subscribe(0, session, &room.clone().into(), Policy::Queue);
+    node.publish(0, &room, "vast");
+    assert!(node.hubs[0].owed_bytes() > 4 << 29);
+    assert_eq!(node.take(0, session), ["vast"]);
+    assert_eq!(node.hubs[0].owed_bytes(), 0);
+}
+
+#[test]
+fn under_pressure_who_holds_the_most_goes_whatever_the_policy() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    let room = Room::plain("chat").unwrap();
+    let [holds, waits, idle] = [node.open(0), node.open(0), node.open(0)];
+    for session in [holds, waits, idle] {
+        node.subscribe(0, session, &feed, Policy::Latest);
+    }
+    node.subscribe(0, waits, &room.clone().into(), Policy::Queue);
+    node.document(&key, &"old".repeat(100), FeedState::Live);
+    node.hubs[0].take(holds, 1, 1, |_, _| {});
+    node.publish(0, &room, "short");
+    node.document(&key, "new", FeedState::Live);
+    assert_eq!(node.hubs[0].handle_overload(1), "doc  live".len() + 300);
+    assert_eq!(node.hubs[0].poll_doomed(), Some((holds, 0, Disconnect::Overloaded)));
+    assert_eq!(node.hubs[0].handle_overload(1), "short".len());
+    assert_eq!(node.hubs[0].poll_doomed(), Some((waits, 0, Disconnect::Overloaded)));
+    assert_eq!(node.hubs[0].handle_overload(1), 0);
+}
+
+#[test]
+fn under_pressure_rooms_that_were_silent_the_longest_are_forgotten_first() {
+    let mut node = Node::new(1);
+    let rooms = [0, 1, 2].map(|n| Room::plain(&format!("kept/{n}")).unwrap());
+    for room in &rooms {
+        node.now += Duration::from_secs(1);
+        node.publish(0, room, "12345");
+        node.publish(0, room, "12345");
+    }
+    assert_eq!(node.hubs[0].topics(), 3);
+    assert_eq!(node.hubs[0].handle_overload(11), 15);
+    assert_eq!(node.hubs[0].topics(), 2);
+    node.now += Duration::from_secs(61);
+    node.hubs[0].handle_tick(node.now);
+    assert_eq!((node.hubs[0].topics(), node.live.bytes()), (0, 0));
+}
+
+#[test]
+fn the_dead_are_told_nothing() {
+    let mut node = Node::new(1);
+    let (key, feed) = feed_at_0();
+    let session = node.open(0);
+    node.subscribe(0, session, &feed, Policy::Latest);
+    node.state(&key, FeedState::Lost, "gone");
+    node.hubs[0].handle_close(session);
+    assert_eq!(node.hubs[0].poll_notice(), None);
+    assert_eq!(node.hubs[0].poll_ready(), None);
+}

@@ -1,0 +1,259 @@
+//! The cases of the first table, and what is to be reached.
+
+use std::time::Duration;
+
+use super::Metric;
+
+/// Something to compare servers by.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// For `--cases`.
+    pub name: &'static str,
+    /// For people.
+    pub title: String,
+    /// What happens.
+    pub kind: CaseKind,
+    /// What is reported, the decisive one first.
+    pub metrics: &'static [Metric],
+    /// What is to be reached by the first server.
+    pub targets: Vec<Target>,
+    /// Who can take part; empty: everybody.
+    pub only: &'static [&'static str],
+}
+
+impl Case {
+    /// Whether the server of this name takes part: not where it can't, and one that is made for more
+    /// connections than descriptors only there.
+    pub fn admits(&self, server: &str) -> bool {
+        if self.only.is_empty() { server != "bare-direct" } else { self.only.contains(&server) }
+    }
+}
+
+/// What happens in a case.
+#[derive(Clone, Debug)]
+pub enum CaseKind {
+    /// Open-loop echo.
+    Echo {
+        /// How many.
+        connections: usize,
+        /// Payload.
+        bytes: usize,
+        /// Messages per second; set from the reference's saturation.
+        rate_hz: f64,
+        /// Before the measurement.
+        warm_up: Duration,
+        /// The measurement.
+        measure: Duration,
+    },
+    /// One connection publishes to all.
+    Fanout {
+        /// How many.
+        connections: usize,
+        /// Payload.
+        bytes: usize,
+        /// Publications per second.
+        rate_hz: f64,
+        /// Publications before the measurement.
+        warm_up: u64,
+        /// Publications measured.
+        count: u64,
+    },
+    /// Connections that do nothing, joined in chat.
+    Idle {
+        /// How many.
+        connections: usize,
+    },
+    /// Connecting at a fixed rate, in chat.
+    Connect {
+        /// How many.
+        connections: usize,
+        /// Per second.
+        rate_hz: f64,
+    },
+    /// A fan-out of which some never read, and before it the same without them.
+    Slow {
+        /// How many read.
+        readers: usize,
+        /// How many don't.
+        paused: usize,
+        /// Payload.
+        bytes: usize,
+        /// Publications per second.
+        rate_hz: f64,
+        /// Publications before the measurement.
+        warm_up: u64,
+        /// Publications measured.
+        count: u64,
+    },
+}
+
+/// A figure to be reached: the metric of the first server, divided by that of `against` where there is one,
+/// is at most `at_most`.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Which figure.
+    pub metric: Metric,
+    /// The other server; `None`: the figure itself.
+    pub against: Option<&'static str>,
+    /// The bound, in the metric's unit where it stands alone.
+    pub at_most: f64,
+}
+
+const fn ratio(metric: Metric, against: &'static str, at_most: f64) -> Target {
+    Target { metric, against: Some(against), at_most }
+}
+
+const fn bound(metric: Metric, at_most: f64) -> Target {
+    Target { metric, against: None, at_most }
+}
+
+const ECHO: &[Target] = &[
+    ratio(Metric::CpuPerMessage, "bare-epoll", 1.15),
+    ratio(Metric::CpuPerMessage, "bare-uring", 1.15),
+    ratio(Metric::CpuPerMessage, "uws-cpp", 1.0),
+    ratio(Metric::LatencyP50, "uws-cpp", 1.0),
+    ratio(Metric::LatencyP99, "uws-cpp", 1.0),
+];
+
+/// Those that hold more connections than they have descriptors.
+const DIRECT: &[&str] = &["stentor-uring", "bare-direct"];
+
+const TIMED: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99];
+const LARGE: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::PeakMemory];
+
+/// All cases; `quick` makes them small and short.
+pub fn cases(quick: bool) -> Vec<Case> {
+    let seconds = |long: f64, short: f64| Duration::from_secs_f64(if quick { short } else { long });
+    let number = |full: usize, small: usize| if quick { small } else { full };
+    let times = |full: u64, small: u64| if quick { small } else { full };
+    let echo = |name, connections: usize| Case {
+        name,
+        title: format!("echo of 64 bytes on {connections} connections, open loop"),
+        kind: CaseKind::Echo {
+            connections,
+            bytes: 64,
+            rate_hz: 0.0,
+            warm_up: seconds(2.0, 0.5),
+            measure: seconds(6.0, 1.5),
+        },
+        metrics: TIMED,
+        targets: ECHO.to_vec(),
+        only: &[],
+    };
+    let crowd = number(2000, 500);
+    let fanout =
+        |name, connections: usize, bytes: usize, rate_hz: f64, warm_up, count, metrics, targets| Case {
+            name,
+            title: format!("fan-out of {bytes} bytes to {connections} connections, {rate_hz} a second"),
+            kind: CaseKind::Fanout { connections, bytes, rate_hz, warm_up, count },
+            metrics,
+            targets,
+            only: &[],
+        };
+    let idle = number(15_000, 2000);
+    let connecting = number(10_000, 2000);
+    let (readers, paused) = (number(500, 100), number(500, 100));
+    vec![
+        echo("echo-1k", number(1000, 200)),
+        echo("echo-10k", number(10_000, 1000)),
+        fanout(
+            "fanout-1kB",
+            crowd,
+            1000,
+            20.0,
+            times(40, 10),
+            times(120, 30),
+            TIMED,
+            vec![
+                ratio(Metric::CpuPerMessage, "bare-uring", 1.15),
+                ratio(Metric::CpuPerMessage, "uws-cpp", 0.85),
+                ratio(Metric::LatencyP50, "uws-cpp", 1.0),
+                ratio(Metric::LatencyP99, "uws-cpp", 1.0),
+            ],
+        ),
+        fanout(
+            "fanout-165kB",
+            crowd,
+            165_000,
+            1.0,
+            times(3, 1),
+            times(8, 3),
+            LARGE,
+            vec![
+                ratio(Metric::CpuPerMessage, "bare-epoll", 0.85),
+                ratio(Metric::CpuPerMessage, "uws-cpp", 0.6),
+                ratio(Metric::PeakMemory, "uws-cpp", 0.1),
+            ],
+        ),
+        Case {
+            name: "idle",
+            title: format!("{idle} idle connections, joined in chat"),
+            kind: CaseKind::Idle { connections: idle },
+            metrics: &[Metric::BytesPerConnection],
+            targets: vec![bound(Metric::BytesPerConnection, 512.0)],
+            only: &[],
+        },
+        Case {
+            name: "connect",
+            title: format!("connect, handshake, join in chat; {connecting} connections at 2000 a second"),
+            kind: CaseKind::Connect { connections: connecting, rate_hz: 2000.0 },
+            metrics: &[Metric::CpuPerConnection],
+            targets: vec![ratio(Metric::CpuPerConnection, "uws-cpp", 1.2)],
+            only: &[],
+        },
+        Case {
+            name: "slow",
+            title: format!(
+                "{paused} clients that never read beside {readers} that do, 165000 bytes a second each"
+            ),
+            kind: CaseKind::Slow {
+                readers,
+                paused,
+                bytes: 165_000,
+                rate_hz: 1.0,
+                warm_up: times(10, 3),
+                count: times(20, 4),
+            },
+            metrics: &[Metric::LatencyShift, Metric::KernelPerSlow, Metric::PeakMemory, Metric::MemoryGrowth],
+            targets: vec![
+                bound(Metric::LatencyShift, 1.5),
+                bound(Metric::KernelPerSlow, 200_000.0),
+                bound(Metric::MemoryGrowth, 1.0),
+            ],
+            only: &[],
+        },
+        Case {
+            only: DIRECT,
+            ..fanout(
+                "direct",
+                number(100_000, 25_000),
+                1000,
+                0.5,
+                times(2, 1),
+                times(5, 2),
+                &[Metric::CpuPerMessage, Metric::LatencyP99, Metric::PeakMemory],
+                vec![ratio(Metric::CpuPerMessage, "bare-direct", 1.15)],
+            )
+        },
+        fanout("crowd", number(10_000, 2000), 165_000, 1.0, times(3, 1), times(8, 3), LARGE, Vec::new()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::KNOWN;
+
+    #[test]
+    fn targets_name_what_there_is() {
+        for case in cases(false).iter().chain(&cases(true)) {
+            for target in &case.targets {
+                assert!(case.metrics.contains(&target.metric), "{}: {:?}", case.name, target.metric);
+                if let Some(against) = target.against {
+                    assert!(case.admits(against), "{}: {against}", case.name);
+                    assert!(KNOWN.iter().any(|(name, ..)| *name == against), "{}: {against}", case.name);
+                }
+            }
+        }
+    }
+}

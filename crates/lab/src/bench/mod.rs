@@ -1,0 +1,185 @@
+//! Servers against each other: alternating runs, and the table that comes of them.
+//!
+//! For each case every server runs as often as `pairs` says, a fresh process each time, in the order A B C C
+//! B A A B C …, so that drift of the machine hits all alike. What is reported is the median of the ratios of
+//! the runs with the same number, with a bootstrap interval; the first server is run under a second name as
+//! well, which shows how much two runs of the same thing differ.
+
+mod cases;
+mod report;
+mod servers;
+mod stats;
+mod table;
+mod trial;
+
+pub use cases::{Case, CaseKind, Target, cases};
+pub use report::{CaseReport, Comparison, Report};
+pub use servers::{Application, Contestant, KNOWN};
+pub use stats::{Interval, median, ratio_interval};
+pub use trial::{Metric, Trial};
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::Error;
+use crate::generator::{DriverKind, Invocation, Outcome};
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How this program is run as a worker.
+    pub invocation: Invocation,
+    /// The servers; the first is the one that is judged.
+    pub servers: Vec<String>,
+    /// Names of the cases.
+    pub cases: Vec<String>,
+    /// The `stentor` binary.
+    pub stentor: Option<PathBuf>,
+    /// The folder of the peers.
+    pub peers: PathBuf,
+    /// Runs of each server in each case.
+    pub pairs: usize,
+    /// Short runs and few connections: for looking whether it works.
+    pub quick: bool,
+    /// The server's core.
+    pub server_core: usize,
+    /// The generator's core.
+    pub generator_core: usize,
+    /// The generator's driver.
+    pub generator_driver: DriverKind,
+    /// The congestion control, as it is to be printed.
+    pub congestion: String,
+    /// Messages a second of the open-loop echo, instead of 60 % of the reference's saturation.
+    pub echo_rate_hz: Option<f64>,
+    /// Seed of the bootstrap.
+    pub seed: u64,
+}
+
+/// The server whose saturation sets the rate of the open-loop echo, where it takes part.
+const REFERENCE: &str = "uws-cpp";
+/// The share of that saturation that is offered to all.
+const OFFERED_SHARE: f64 = 0.6;
+/// The share of its core that the generator may need for the reference, so that it stays below its own limit
+/// with the others.
+const GENERATOR_SHARE: f64 = 0.65;
+
+/// Runs everything; progress goes to `progress`, line by line.
+pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error> {
+    let begin = Instant::now();
+    let mut say = |line: String| {
+        let at = begin.elapsed().as_secs();
+        // Nobody may be listening; the run goes on.
+        let _ = writeln!(progress, "{:02}:{:02} {line}", at / 60, at % 60);
+    };
+    let mut contestants = Vec::new();
+    for name in &options.servers {
+        let contestant = Contestant::find(name, options)?;
+        if let Some(install) = contestant.install() {
+            say(format!("installing {name}"));
+            install()?;
+        }
+        contestants.push(contestant);
+    }
+    if contestants.is_empty() {
+        return Err(Error::Usage("a bench needs a server (--servers)".into()));
+    }
+    let chosen = cases(options.quick);
+    let mut reports = Vec::new();
+    for name in &options.cases {
+        let mut case = chosen.iter().find(|case| case.name == *name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = chosen.iter().map(|case| case.name).collect();
+            Error::Usage(format!("there is no case `{name}`; there are {}", known.join(", ")))
+        })?;
+        let fit: Vec<Contestant> =
+            contestants.iter().filter(|contestant| case.admits(contestant.name())).cloned().collect();
+        if fit.is_empty() {
+            say(format!("{name}: none of the servers can do it; it takes {}", case.only.join(" or ")));
+            continue;
+        }
+        if matches!(case.kind, CaseKind::Echo { .. }) {
+            let offered = match options.echo_rate_hz {
+                Some(rate_hz) => rate_hz,
+                None => offered_rate(&case, &fit, options, &mut say)?,
+            };
+            if let CaseKind::Echo { rate_hz, .. } = &mut case.kind {
+                *rate_hz = offered;
+            }
+        }
+        reports.push(run_case(&case, &fit, options, &mut say)?);
+    }
+    Ok(Report {
+        congestion: options.congestion.clone(),
+        pairs: options.pairs,
+        quick: options.quick,
+        cases: reports,
+    })
+}
+
+/// The rate at which the reference is at 60 % of its saturation. A closed loop tells the order of magnitude,
+/// but it batches more than an open loop does, and so takes less CPU per message; so a look at an open loop at
+/// 60 % of that rate follows, and the rate is reduced until the reference's core is busy for 60 % of the time,
+/// and the generator's for what the generator can be trusted with.
+fn offered_rate(
+    case: &Case,
+    contestants: &[Contestant],
+    options: &Options,
+    say: &mut impl FnMut(String),
+) -> Result<f64, Error> {
+    let reference =
+        contestants.iter().find(|contestant| contestant.name() == REFERENCE).unwrap_or(&contestants[0]);
+    let closed = trial::saturate(case, reference, options)?;
+    let rate_hz = closed.messages as f64 / closed.load.wall.as_secs_f64().max(1e-9);
+    let mut offered = rate_hz * OFFERED_SHARE;
+    let describe = |outcome: &Outcome| {
+        format!(
+            "server {:.0} %, generator {:.0} % of a core, {:.2} µs each",
+            outcome.load.server_share() * 100.0,
+            outcome.load.own_share() * 100.0,
+            outcome.server_cpu_per_message().unwrap_or_default().as_secs_f64() * 1e6,
+        )
+    };
+    let name = reference.name();
+    say(format!("{}: {name} in a closed loop: {rate_hz:.0} echoes/s ({})", case.name, describe(&closed)));
+    let open = trial::look(case, reference, offered, options)?;
+    say(format!("{}: {name} in an open loop: {offered:.0} echoes/s ({})", case.name, describe(&open)));
+    let server = OFFERED_SHARE / open.load.server_share().max(1e-9);
+    let generator = GENERATOR_SHARE / open.load.own_share().max(1e-9);
+    offered = (offered * server.min(generator).min(1.0)).round();
+    say(format!("{}: {offered:.0} a second are offered to all", case.name));
+    Ok(offered)
+}
+
+fn run_case(
+    case: &Case,
+    contestants: &[Contestant],
+    options: &Options,
+    say: &mut impl FnMut(String),
+) -> Result<CaseReport, Error> {
+    // The first one again, under another name: A against A.
+    let mut names: Vec<String> = contestants.iter().map(|contestant| contestant.name().to_owned()).collect();
+    names.push(format!("{} again", names[0]));
+    let mut trials: BTreeMap<usize, Vec<Trial>> = BTreeMap::new();
+    let total = names.len() * options.pairs;
+    let mut done = 0;
+    for round in 0..options.pairs {
+        let order: Vec<usize> =
+            if round % 2 == 0 { (0..names.len()).collect() } else { (0..names.len()).rev().collect() };
+        for index in order {
+            let contestant = &contestants[index % contestants.len()];
+            let trial = match trial::run(case, contestant, options) {
+                // One server's failure doesn't throw away what the others gave.
+                Err(error @ Error::Server { .. }) => Trial::failed(&error),
+                other => other?,
+            };
+            done += 1;
+            say(format!("{} {done}/{total} {}: {}", case.name, names[index], trial.summary()));
+            trials.entry(index).or_default().push(trial);
+            // The last server's sockets are being taken down still.
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    let trials = trials.into_iter().map(|(index, trials)| (names[index].clone(), trials)).collect();
+    Ok(CaseReport::new(case, trials, options.seed))
+}

@@ -1,0 +1,176 @@
+//! What a bench found, for people and for programs.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Case, Interval, Metric, Trial, median, ratio_interval};
+
+/// Everything.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The congestion control of all connections.
+    pub congestion: String,
+    /// Runs of each server.
+    pub pairs: usize,
+    /// Whether the runs were short ones.
+    pub quick: bool,
+    /// Case by case.
+    pub cases: Vec<CaseReport>,
+}
+
+/// One case.
+#[derive(Clone, Debug, Serialize)]
+pub struct CaseReport {
+    /// Its name.
+    pub name: &'static str,
+    /// Its title.
+    pub title: String,
+    /// Its metrics, in order.
+    pub metrics: Vec<Metric>,
+    /// Server by server, the judged one first, and last that one again.
+    pub servers: Vec<ServerReport>,
+    /// What was to be reached, and whether it was.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// One server in one case.
+#[derive(Clone, Debug, Serialize)]
+pub struct ServerReport {
+    /// Its name.
+    pub name: String,
+    /// Medians of its sound runs.
+    pub medians: BTreeMap<Metric, f64>,
+    /// The judged server's figure divided by this one's.
+    pub comparisons: BTreeMap<Metric, Comparison>,
+    /// Every run.
+    pub trials: Vec<Trial>,
+}
+
+/// The judged server against another one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The ratio.
+    pub ratio: Interval,
+    /// Whether a difference may be claimed: the interval excludes 1, and the effect is larger than that of the
+    /// judged server against itself.
+    pub differs: bool,
+}
+
+/// One target.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// The figure.
+    pub metric: Metric,
+    /// Against whom; `None`: the figure itself.
+    pub against: Option<&'static str>,
+    /// The bound.
+    pub at_most: f64,
+    /// What was measured.
+    pub measured: f64,
+    /// Whether it holds.
+    pub reached: bool,
+}
+
+impl CaseReport {
+    pub(super) fn new(case: &Case, trials: Vec<(String, Vec<Trial>)>, seed: u64) -> Self {
+        let figures = |trials: &[Trial], metric: Metric| -> Vec<Option<f64>> {
+            trials.iter().map(|trial| trial.sound(metric)).collect()
+        };
+        let compare = |theirs: &[Trial], metric: Metric| {
+            let ours = trials.first().map(|(_, trials)| figures(trials, metric)).unwrap_or_default();
+            ratio_interval(&ours, &figures(theirs, metric), seed)
+        };
+        let last = trials.len().saturating_sub(1);
+        let mut servers = Vec::new();
+        for (index, (name, runs)) in trials.iter().enumerate() {
+            let mut medians = BTreeMap::new();
+            let mut comparisons = BTreeMap::new();
+            for metric in case.metrics {
+                let sound: Vec<f64> = figures(runs, *metric).into_iter().flatten().collect();
+                medians.extend(median(&sound).map(|value| (*metric, value)));
+                if index == 0 {
+                    continue;
+                }
+                let itself = trials.get(last).and_then(|(_, runs)| compare(runs, *metric));
+                let noise = itself.map_or(0.0, |itself| itself.median.ln().abs());
+                comparisons.extend(compare(runs, *metric).map(|ratio| {
+                    let differs = ratio.excludes_one() && (index == last || ratio.median.ln().abs() > noise);
+                    (*metric, Comparison { ratio, differs })
+                }));
+            }
+            servers.push(ServerReport { name: name.clone(), medians, comparisons, trials: runs.clone() });
+        }
+        let verdicts = case
+            .targets
+            .iter()
+            .filter_map(|target| {
+                let measured = match target.against {
+                    None => *servers.first()?.medians.get(&target.metric)?,
+                    Some(against) => {
+                        let other = servers.iter().skip(1).find(|server| server.name == against)?;
+                        other.comparisons.get(&target.metric)?.ratio.median
+                    }
+                };
+                Some(Verdict {
+                    metric: target.metric,
+                    against: target.against,
+                    at_most: target.at_most,
+                    measured,
+                    reached: measured <= target.at_most,
+                })
+            })
+            .collect();
+        Self {
+            name: case.name,
+            title: match case.kind {
+                super::CaseKind::Echo { rate_hz, .. } => format!("{}, {rate_hz:.0} a second", case.title),
+                _ => case.title.clone(),
+            },
+            metrics: case.metrics.to_vec(),
+            servers,
+            verdicts,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::cases;
+
+    fn trials(values: &[f64]) -> Vec<Trial> {
+        values
+            .iter()
+            .map(|value| Trial {
+                figures: BTreeMap::from([(Metric::CpuPerMessage, *value)]),
+                context: BTreeMap::new(),
+                doubts: Vec::new(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_difference_is_claimed_only_beyond_the_noise() {
+        let all = cases(true);
+        let case = all.iter().find(|case| case.name == "fanout-1kB").unwrap();
+        let check = |again: &[f64], other: &[f64], differs: bool, reached: bool| {
+            let report = CaseReport::new(
+                case,
+                vec![
+                    ("ours".into(), trials(&[4.0, 4.1, 3.9])),
+                    ("uws-cpp".into(), trials(other)),
+                    ("ours again".into(), trials(again)),
+                ],
+                1,
+            );
+            let comparison = report.servers[1].comparisons[&Metric::CpuPerMessage];
+            assert_eq!(comparison.differs, differs, "{comparison:?}");
+            assert_eq!(report.verdicts.len(), 1);
+            assert_eq!(report.verdicts[0].reached, reached, "{:?}", report.verdicts);
+        };
+        check(&[4.0, 4.0, 4.0], &[6.0, 6.1, 6.2], true, true);
+        check(&[4.0, 4.0, 4.0], &[4.0, 4.1, 4.0], false, false);
+        check(&[2.0, 2.0, 2.0], &[6.0, 6.1, 6.2], false, true);
+    }
+}

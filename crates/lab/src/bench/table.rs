@@ -1,0 +1,84 @@
+//! A report as plain text.
+
+use std::fmt;
+
+use super::{CaseReport, Metric, Report};
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{} runs of each, alternating, fresh processes; congestion control {}{}",
+            self.pairs,
+            self.congestion,
+            if self.quick { "; QUICK: for a look, not for a claim" } else { "" }
+        )?;
+        writeln!(
+            f,
+            "ratio: the first server's figure divided by this one's, median of pairs [95 % interval]; * a difference \
+             that may be claimed"
+        )?;
+        for case in &self.cases {
+            writeln!(f)?;
+            case.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for CaseReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.name, self.title)?;
+        let mut rows = vec![vec!["server".to_owned()]];
+        for metric in &self.metrics {
+            rows[0].extend([metric.label().to_owned(), "ratio".to_owned()]);
+        }
+        rows[0].push("sound".to_owned());
+        for server in &self.servers {
+            let mut row = vec![server.name.clone()];
+            for metric in &self.metrics {
+                row.push(server.medians.get(metric).map_or("–".to_owned(), |value| metric.format(*value)));
+                row.push(server.comparisons.get(metric).map_or(String::new(), |comparison| {
+                    let ratio = comparison.ratio;
+                    let mark = if comparison.differs { "*" } else { "" };
+                    format!("{:.2} [{:.2}, {:.2}]{mark}", ratio.median, ratio.low, ratio.high)
+                }));
+            }
+            let sound = server.trials.iter().filter(|trial| trial.doubts.is_empty()).count();
+            row.push(format!("{sound}/{}", server.trials.len()));
+            rows.push(row);
+        }
+        let widths: Vec<usize> = (0..rows[0].len())
+            .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
+            .collect();
+        for row in &rows {
+            let mut line = String::from("  ");
+            for (cell, width) in row.iter().zip(&widths) {
+                line.push_str(&format!("{cell:<width$}  "));
+            }
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        for verdict in &self.verdicts {
+            let (bound, measured) = match verdict.against {
+                Some(against) => {
+                    (format!("≤ {} × {against}", verdict.at_most), format!("{:.2}", verdict.measured))
+                }
+                None => (
+                    format!("≤ {}", verdict.metric.format(verdict.at_most)),
+                    Metric::format(verdict.metric, verdict.measured),
+                ),
+            };
+            let word = if verdict.reached { "reached" } else { "MISSED" };
+            writeln!(f, "  {word}: {} {bound}: {measured}", verdict.metric.label())?;
+        }
+        for server in &self.servers {
+            for (nth, trial) in server.trials.iter().enumerate() {
+                for doubt in &trial.doubts {
+                    let what = if doubt.latency_only { "times invalid" } else { "invalid" };
+                    writeln!(f, "  {} run {}: {what}: {}", server.name, nth + 1, doubt.what)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

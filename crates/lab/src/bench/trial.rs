@@ -1,0 +1,383 @@
+//! One run of one server in one case.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{Application, Case, CaseKind, Contestant, Options};
+use crate::Error;
+use crate::generator::{Doubt, LoadSpec, Outcome, Spec, Workers};
+use crate::measure::{KernelSockets, ProcessMemory, Server, pin_current, resident_bytes, shared_bytes};
+
+/// How often memory is looked at during a load.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// How long idle connections are left alone before memory is read.
+const SETTLE: Duration = Duration::from_millis(1500);
+
+/// The generator's share of its core above which it doesn't keep up the rate of connecting.
+const CONNECTING_SHARE_MAX: f64 = 0.8;
+
+/// A figure that a run gives. Smaller is better for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Server CPU per message, idle cost taken off; microseconds.
+    CpuPerMessage,
+    /// Server CPU per connection opened; microseconds.
+    CpuPerConnection,
+    /// Median latency from the intended time of sending; milliseconds.
+    LatencyP50,
+    /// 99th percentile of the same.
+    LatencyP99,
+    /// Peak of the server's resident set and of memfds; bytes.
+    PeakMemory,
+    /// The server's private memory per connection; bytes.
+    BytesPerConnection,
+    /// p99 of those that read, beside some that don't, as a multiple of the p99 without them.
+    LatencyShift,
+    /// Kernel memory per connection that doesn't read, both ends; bytes.
+    KernelPerSlow,
+    /// Growth of the server's resident set over the measured part; percent per 10 seconds.
+    MemoryGrowth,
+}
+
+impl Metric {
+    /// The heading of its column.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::CpuPerMessage => "CPU/message",
+            Self::CpuPerConnection => "CPU/connection",
+            Self::LatencyP50 => "p50",
+            Self::LatencyP99 => "p99",
+            Self::PeakMemory => "peak memory",
+            Self::BytesPerConnection => "memory/connection",
+            Self::LatencyShift => "p99 shift",
+            Self::KernelPerSlow => "kernel/slow client",
+            Self::MemoryGrowth => "growth/10 s",
+        }
+    }
+
+    /// `value` with its unit.
+    pub fn format(self, value: f64) -> String {
+        match self {
+            Self::CpuPerMessage | Self::CpuPerConnection => format!("{value:.2} µs"),
+            Self::LatencyP50 | Self::LatencyP99 => format!("{value:.3} ms"),
+            Self::PeakMemory if value >= 1e6 => format!("{:.1} MB", value / 1e6),
+            Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => format!("{value:.0} B"),
+            Self::LatencyShift => format!("{value:.2}×"),
+            Self::MemoryGrowth => format!("{value:.1} %"),
+        }
+    }
+
+    /// Whether a doubt about times voids it.
+    pub fn is_time(self) -> bool {
+        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LatencyShift)
+    }
+}
+
+/// What one run gave.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trial {
+    /// The figures, all that could be taken.
+    pub figures: BTreeMap<Metric, f64>,
+    /// Figures beside the table: shares of a core, counts.
+    pub context: BTreeMap<&'static str, f64>,
+    /// Why the run, or its times, are not to be believed.
+    pub doubts: Vec<Doubt>,
+}
+
+impl Trial {
+    /// One that gave nothing.
+    pub(super) fn failed(why: &Error) -> Self {
+        let doubt = Doubt { latency_only: false, what: why.to_string() };
+        Self { figures: BTreeMap::new(), context: BTreeMap::new(), doubts: vec![doubt] }
+    }
+
+    /// A figure, unless it is in doubt.
+    pub fn sound(&self, metric: Metric) -> Option<f64> {
+        let doubted = self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
+        if doubted { None } else { self.figures.get(&metric).copied() }
+    }
+
+    /// One line.
+    pub fn summary(&self) -> String {
+        let mut parts: Vec<String> = self
+            .figures
+            .iter()
+            .map(|(metric, value)| format!("{} {}", metric.label(), metric.format(*value)))
+            .collect();
+        parts.extend(self.context.iter().map(|(name, value)| format!("{name} {value:.2}")));
+        parts.extend(self.doubts.iter().map(|doubt| format!("INVALID: {}", doubt.what)));
+        parts.join(", ")
+    }
+}
+
+/// Memory while a load runs.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    resident_bytes: u64,
+    shared_bytes: u64,
+    kernel_bytes: u64,
+}
+
+/// What is left of one server's run.
+struct Ran {
+    outcome: Outcome,
+    before: ProcessMemory,
+    connected: ProcessMemory,
+    /// Of the kernel's sockets before any connection.
+    kernel_before: KernelSockets,
+    shared_before: u64,
+    samples: Vec<Sample>,
+    peak_resident_bytes: u64,
+}
+
+/// A closed loop on the connections of `case`, short.
+pub(super) fn saturate(case: &Case, contestant: &Contestant, options: &Options) -> Result<Outcome, Error> {
+    look_at(case, contestant, None, options)
+}
+
+/// An open loop on the connections of `case`, short.
+pub(super) fn look(
+    case: &Case,
+    contestant: &Contestant,
+    rate_hz: f64,
+    options: &Options,
+) -> Result<Outcome, Error> {
+    look_at(case, contestant, Some(rate_hz), options)
+}
+
+fn look_at(
+    case: &Case,
+    contestant: &Contestant,
+    rate_hz: Option<f64>,
+    options: &Options,
+) -> Result<Outcome, Error> {
+    let CaseKind::Echo { connections, bytes, warm_up, measure, .. } = case.kind else {
+        return Err(Error::Usage(format!("{} is no echo", case.name)));
+    };
+    let measure = measure / 2;
+    let load = match rate_hz {
+        Some(rate_hz) => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
+        None => LoadSpec::EchoClosed { bytes, warm_up, measure },
+    };
+    Ok(run_server(contestant, Application::Echo, connections, 0, None, load, options)?.outcome)
+}
+
+/// Runs `case` once on a fresh process.
+pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Result<Trial, Error> {
+    let mut figures = BTreeMap::new();
+    let mut context = BTreeMap::new();
+    let ran = match case.kind {
+        CaseKind::Echo { connections, bytes, rate_hz, warm_up, measure } => {
+            let load = LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure };
+            run_server(contestant, Application::Echo, connections, 0, None, load, options)?
+        }
+        CaseKind::Fanout { connections, bytes, rate_hz, warm_up, count } => {
+            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publishes: true };
+            run_server(contestant, Application::Chat, connections, 0, None, load, options)?
+        }
+        CaseKind::Idle { connections } => {
+            let load = LoadSpec::Idle { hold: Duration::ZERO };
+            run_server(contestant, Application::Chat, connections, 0, None, load, options)?
+        }
+        CaseKind::Connect { connections, rate_hz } => {
+            let load = LoadSpec::Idle { hold: Duration::ZERO };
+            run_server(contestant, Application::Chat, connections, 0, Some(rate_hz), load, options)?
+        }
+        CaseKind::Slow { readers, paused, bytes, rate_hz, warm_up, count } => {
+            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count: count.min(10), publishes: true };
+            let alone = run_server(contestant, Application::Chat, readers, 0, None, load, options)?;
+            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publishes: true };
+            let ran =
+                run_server(contestant, Application::Chat, readers + paused, paused, None, load, options)?;
+            let p99 = |ran: &Ran| ran.outcome.latency.percentile(99.0).as_secs_f64();
+            figures.insert(Metric::LatencyShift, p99(&ran) / p99(&alone).max(1e-9));
+            let kernel = |ran: &Ran| {
+                let held = held_kernel_bytes(&ran.samples);
+                held.saturating_sub(ran.kernel_before.memory_bytes)
+            };
+            figures.insert(Metric::KernelPerSlow, kernel(&ran) as f64 / paused.max(1) as f64);
+            figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
+            ran
+        }
+    };
+    let outcome = &ran.outcome;
+    let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
+    let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
+    let per_message = outcome.server_cpu_per_message().map(micros);
+    let per_connection = outcome.server_cpu_per_connection().map(micros);
+    figures.extend(per_message.map(|value| (Metric::CpuPerMessage, value)));
+    figures.extend(per_connection.map(|value| (Metric::CpuPerConnection, value)));
+    if !outcome.latency.is_empty() {
+        figures.insert(Metric::LatencyP50, millis(outcome.latency.percentile(50.0)));
+        figures.insert(Metric::LatencyP99, millis(outcome.latency.percentile(99.0)));
+        context.insert("server share", outcome.load.server_share());
+        context.insert("generator share", outcome.load.own_share());
+        context.insert("p99 lag ms", millis(outcome.lag.percentile(99.0)));
+    }
+    if !outcome.last.is_empty() {
+        context.insert("last receiver ms", millis(outcome.last.percentile(50.0)));
+    }
+    let shared = ran.samples.iter().map(|sample| sample.shared_bytes).max().unwrap_or(0);
+    let shared = shared.saturating_sub(ran.shared_before);
+    figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
+    let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes);
+    figures.insert(Metric::BytesPerConnection, grown as f64 / outcome.connections.max(1) as f64);
+    let mut doubts = outcome.doubts();
+    if matches!(case.kind, CaseKind::Connect { .. }) && outcome.connect.own_share() > CONNECTING_SHARE_MAX {
+        let share = outcome.connect.own_share() * 100.0;
+        doubts.push(Doubt {
+            latency_only: false,
+            what: format!("the generator used {share:.0} % of its core"),
+        });
+    }
+    figures.retain(|metric, _| case.metrics.contains(metric));
+    Ok(Trial { figures, context, doubts })
+}
+
+fn run_server(
+    contestant: &Contestant,
+    application: Application,
+    connections: usize,
+    paused: usize,
+    connect_rate_hz: Option<f64>,
+    load: LoadSpec,
+    options: &Options,
+) -> Result<Ran, Error> {
+    // Whatever this process does itself must not run on the server's core.
+    let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
+    let server = Server::start(&contestant.command(application))?;
+    let rests = matches!(load, LoadSpec::Idle { .. });
+    let mut spec = Spec::new(server.address(), contestant.path(), connections, load);
+    spec.paused = paused;
+    spec.server_pid = Some(server.pid());
+    spec.core = Some(options.generator_core);
+    spec.driver = options.generator_driver;
+    spec.connect_rate_hz = connect_rate_hz.unwrap_or(spec.connect_rate_hz);
+    if options.quick {
+        spec.idle = Duration::from_millis(300);
+    }
+    let lost = |error: Error| match error {
+        Error::Generator(what) => server.error(&what),
+        other => other,
+    };
+    let memory = || ProcessMemory::of_process(server.pid()).map_err(Error::io("the server's memory"));
+    let before = memory()?;
+    let kernel_before = KernelSockets::now().map_err(Error::io("the kernel's sockets"))?;
+    let shared_before = shared_bytes().map_err(Error::io("shared memory"))?;
+    let workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
+    if rests {
+        thread::sleep(SETTLE);
+    }
+    let connected = memory()?;
+    let sampler = Sampler::start(server.pid());
+    let result = workers.run();
+    let samples = sampler.stop();
+    let outcome = result.map_err(lost)?;
+    let peak_resident_bytes = memory()?.peak_resident_bytes;
+    server.stop()?;
+    Ok(Ran { outcome, before, connected, kernel_before, shared_before, samples, peak_resident_bytes })
+}
+
+/// Looks at memory from a thread of its own.
+struct Sampler {
+    over: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Vec<Sample>>,
+}
+
+impl Sampler {
+    fn start(pid: u32) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            let mut samples = Vec::new();
+            while !seen.load(Ordering::Relaxed) {
+                if let (Ok(resident_bytes), Ok(shared_bytes), Ok(kernel)) =
+                    (resident_bytes(pid), shared_bytes(), KernelSockets::now())
+                {
+                    samples.push(Sample { resident_bytes, shared_bytes, kernel_bytes: kernel.memory_bytes });
+                }
+                thread::park_timeout(SAMPLE_EVERY);
+            }
+            samples
+        });
+        Self { over, thread }
+    }
+
+    fn stop(self) -> Vec<Sample> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// What an allocator may take and give back without its meaning anything.
+const GROWTH_IGNORED_BYTES: f64 = 1e6;
+
+/// Growth from the third quarter of the samples to the last, by their maxima.
+fn growth_percent_per_10_s(samples: &[Sample]) -> f64 {
+    let quarter = samples.len() / 4;
+    if quarter == 0 {
+        return 0.0;
+    }
+    let peak =
+        |samples: &[Sample]| samples.iter().map(|sample| sample.resident_bytes).max().unwrap_or(0) as f64;
+    let (third, last) = (peak(&samples[2 * quarter..3 * quarter]), peak(&samples[3 * quarter..]));
+    let seconds = quarter as f64 * SAMPLE_EVERY.as_secs_f64();
+    ((last - third - GROWTH_IGNORED_BYTES) / third.max(1.0) * 100.0 * 10.0 / seconds).max(0.0)
+}
+
+/// What the kernel holds between the bursts: the lowest figure of the second half, when those that don't read
+/// have filled and those that do are empty.
+fn held_kernel_bytes(samples: &[Sample]) -> u64 {
+    samples[samples.len() / 2..].iter().map(|sample| sample.kernel_bytes).min().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(resident: &[u64]) -> Vec<Sample> {
+        resident
+            .iter()
+            .map(|resident_bytes| Sample {
+                resident_bytes: *resident_bytes,
+                shared_bytes: 0,
+                kernel_bytes: *resident_bytes,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn growth_is_seen_and_flatness_too() {
+        assert_eq!(growth_percent_per_10_s(&samples(&[1, 5, 9, 9, 9, 9, 9, 9])), 0.0);
+        assert_eq!(growth_percent_per_10_s(&samples(&[])), 0.0);
+        // Quarters of 4 samples, one second: 100 to 111 MB is, beyond what is ignored, 10 % in one second.
+        let rising: Vec<u64> = [80, 90, 100, 111].iter().flat_map(|level| [*level * 1_000_000; 4]).collect();
+        let growth = growth_percent_per_10_s(&samples(&rising));
+        assert!((growth - 100.0).abs() < 1e-9, "{growth}");
+    }
+
+    #[test]
+    fn kernel_memory_is_read_between_bursts() {
+        assert_eq!(held_kernel_bytes(&samples(&[0, 3, 50, 20, 60, 21])), 20);
+        assert_eq!(held_kernel_bytes(&[]), 0);
+    }
+
+    #[test]
+    fn a_doubt_about_times_leaves_the_rest() {
+        let mut trial = Trial {
+            figures: BTreeMap::from([(Metric::CpuPerMessage, 4.0), (Metric::LatencyP99, 2.0)]),
+            context: BTreeMap::new(),
+            doubts: vec![Doubt { latency_only: true, what: "lag".into() }],
+        };
+        assert_eq!((trial.sound(Metric::CpuPerMessage), trial.sound(Metric::LatencyP99)), (Some(4.0), None));
+        trial.doubts[0].latency_only = false;
+        assert_eq!(trial.sound(Metric::CpuPerMessage), None);
+    }
+}

@@ -1,0 +1,312 @@
+//! The lab's command line: `bench`, `generate`, and `worker`, which is for itself.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufReader, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::generator::{DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Spec, Workers, serve_worker};
+use crate::measure::{Namespace, congestion_control, enter_namespace, take_priority};
+use crate::{Error, bench};
+
+/// Measures realtime servers: a load generator, and alternating comparisons.
+#[derive(Parser)]
+#[command(name = "lab", about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compare servers, alternating, and print a table.
+    Bench(BenchArguments),
+    /// Put a load on one server and print what was found.
+    Generate(GenerateArguments),
+    /// One generator process of the others.
+    #[command(hide = true)]
+    Worker,
+}
+
+#[derive(Args)]
+struct BenchArguments {
+    /// The servers, the judged one first.
+    #[arg(long, value_delimiter = ',')]
+    servers: Vec<String>,
+    /// The cases.
+    #[arg(long, value_delimiter = ',', default_values_t = DEFAULT_CASES.map(str::to_owned))]
+    cases: Vec<String>,
+    /// The `stentor` binary [default: this one, run as `stentor lab`].
+    #[arg(long)]
+    stentor: Option<PathBuf>,
+    /// The folder of the peers.
+    #[arg(long, default_value = "lab/peers")]
+    peers: PathBuf,
+    /// Runs of each server in each case [default: 6, quick: 2].
+    #[arg(long)]
+    pairs: Option<usize>,
+    /// Small and short, to see whether it works.
+    #[arg(long)]
+    quick: bool,
+    /// Also write everything to this file, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// The congestion control of loopback, in a network namespace; `system` for what the system has.
+    #[arg(long, default_value = "cubic")]
+    congestion: String,
+    /// The core of the server.
+    #[arg(long, default_value_t = 0)]
+    server_core: usize,
+    /// The core of the generator.
+    #[arg(long, default_value_t = 1)]
+    generator_core: usize,
+    /// The driver of the generator.
+    #[arg(long, value_enum, default_value = "epoll")]
+    generator_driver: DriverKind,
+    /// Messages a second of the open-loop echo, instead of 60 % of uWebSockets' saturation.
+    #[arg(long)]
+    echo_rate: Option<f64>,
+    /// Scheduling priority of servers and generators, -20 to 19; below 0 keeps a busy machine out of the result.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    nice: i32,
+    /// Seed of the bootstrap.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+const DEFAULT_CASES: [&str; 8] =
+    ["echo-1k", "echo-10k", "fanout-1kB", "fanout-165kB", "idle", "connect", "slow", "direct"];
+const DEFAULT_PEERS: [&str; 6] =
+    ["bare-uring", "bare-epoll", "bare-sendfile", "bare-direct", "uws-cpp", "ws8"];
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Open-loop echo.
+    Echo,
+    /// Closed-loop echo.
+    EchoClosed,
+    /// One connection publishes, all receive.
+    Fanout,
+    /// Receive what the server publishes.
+    Receive,
+    /// Hold connections.
+    Idle,
+    /// Connect and leave.
+    Storm,
+}
+
+#[derive(Args)]
+struct GenerateArguments {
+    /// Where the server listens.
+    #[arg(long)]
+    target: SocketAddr,
+    /// Path of the WebSocket.
+    #[arg(long, default_value = "/ws")]
+    path: String,
+    /// The load.
+    #[arg(long, value_enum)]
+    mode: Mode,
+    /// How many connections.
+    #[arg(long, default_value_t = 100)]
+    connections: usize,
+    /// How many of them never read.
+    #[arg(long, default_value_t = 0)]
+    paused: usize,
+    /// Payload in bytes, at least 36.
+    #[arg(long, default_value_t = 64)]
+    bytes: usize,
+    /// Messages, publications or connections a second.
+    #[arg(long, default_value_t = 1000.0)]
+    rate: f64,
+    /// Seconds before the measurement.
+    #[arg(long, default_value_t = 1.0)]
+    warm_up: f64,
+    /// Seconds of the measurement.
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Connections begun per second.
+    #[arg(long, default_value_t = 4000.0)]
+    connect_rate: f64,
+    /// A text message sent on each connection once it is open.
+    #[arg(long)]
+    hello: Option<String>,
+    /// Mask with this key, 8 hexadecimal digits, instead of zero.
+    #[arg(long, value_parser = mask_key)]
+    mask: Option<MaskKey>,
+    /// The server's process, to read its CPU clock.
+    #[arg(long)]
+    server_pid: Option<u32>,
+    /// The core to be pinned to.
+    #[arg(long)]
+    core: Option<usize>,
+    /// The driver.
+    #[arg(long, value_enum, default_value = "epoll")]
+    driver: DriverKind,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn mask_key(text: &str) -> Result<MaskKey, String> {
+    let key = u32::from_str_radix(text, 16).map_err(|error| error.to_string())?;
+    Ok(MaskKey::Fixed(key.to_be_bytes()))
+}
+
+/// Runs the lab. `args` are the arguments after the lab's own name; `prefix` is what leads from the program to
+/// the lab (`["lab"]` where it is a subcommand), because the lab starts itself as its generators.
+pub fn main(
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    prefix: &[&str],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> ExitCode {
+    let name = std::iter::once(OsString::from("lab"));
+    let parsed = Arguments::try_parse_from(name.chain(args.into_iter().map(Into::into)));
+    let result = match parsed {
+        Ok(Arguments { command: Command::Bench(arguments) }) => run_bench(arguments, prefix, out, progress),
+        Ok(Arguments { command: Command::Generate(arguments) }) => generate(arguments, prefix, out),
+        Ok(Arguments { command: Command::Worker }) => {
+            // Not locked: the generator reads from it within a callback.
+            serve_worker(&mut BufReader::new(std::io::stdin()), out)
+        }
+        Err(error) => {
+            let _ = if error.use_stderr() { write!(progress, "{error}") } else { write!(out, "{error}") };
+            return ExitCode::from(error.exit_code() as u8);
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(progress, "lab: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_bench(
+    arguments: BenchArguments,
+    prefix: &[&str],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<(), Error> {
+    let congestion = if arguments.congestion == "system" {
+        congestion_control()
+    } else {
+        match enter_namespace(&arguments.congestion) {
+            Namespace::Inside(name) => name,
+            Namespace::Refused(why) => {
+                let system = congestion_control();
+                let _ =
+                    writeln!(progress, "no network namespace ({why}); congestion control {system} for all");
+                system
+            }
+        }
+    };
+    if arguments.nice != 0 {
+        take_priority(arguments.nice).map_err(Error::io("setting the priority (--nice)"))?;
+    }
+    // Run as `stentor lab`, the lab is a part of the server that it measures.
+    let own = || if prefix.is_empty() { None } else { std::env::current_exe().ok() };
+    let stentor = arguments.stentor.or_else(own);
+    let mut servers = arguments.servers;
+    if servers.is_empty() {
+        if stentor.is_some() {
+            servers.extend(["stentor-uring", "stentor-epoll"].map(str::to_owned));
+        }
+        servers.extend(DEFAULT_PEERS.map(str::to_owned));
+    }
+    let options = bench::Options {
+        invocation: Invocation::current(prefix)?,
+        servers,
+        cases: arguments.cases,
+        stentor,
+        peers: arguments.peers,
+        pairs: arguments.pairs.unwrap_or(if arguments.quick { 2 } else { 6 }).max(1),
+        quick: arguments.quick,
+        server_core: arguments.server_core,
+        generator_core: arguments.generator_core,
+        generator_driver: arguments.generator_driver,
+        congestion,
+        echo_rate_hz: arguments.echo_rate,
+        seed: arguments.seed,
+    };
+    let report = bench::run(&options, progress)?;
+    write!(out, "{report}").map_err(Error::io("printing the table"))?;
+    if let Some(path) = arguments.json {
+        let text = serde_json::to_string_pretty(&report).map_err(|error| Error::Usage(error.to_string()))?;
+        fs::write(&path, text + "\n").map_err(Error::io("writing --json"))?;
+    }
+    Ok(())
+}
+
+fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) -> Result<(), Error> {
+    let bytes = arguments.bytes;
+    let rate_hz = arguments.rate;
+    let seconds =
+        |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()));
+    let (warm_up, measure) = (seconds(arguments.warm_up)?, seconds(arguments.seconds)?);
+    let count = |span: Duration| (span.as_secs_f64() * rate_hz).ceil() as u64;
+    let load = match arguments.mode {
+        Mode::Echo => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
+        Mode::EchoClosed => LoadSpec::EchoClosed { bytes, warm_up, measure },
+        Mode::Fanout => LoadSpec::Fanout {
+            bytes,
+            rate_hz,
+            warm_up: count(warm_up),
+            count: count(measure).max(1),
+            publishes: true,
+        },
+        Mode::Receive => LoadSpec::Receive { bytes, measure },
+        Mode::Idle => LoadSpec::Idle { hold: measure },
+        Mode::Storm => LoadSpec::Storm { total: arguments.connections },
+    };
+    let mut spec = Spec::new(arguments.target, &arguments.path, arguments.connections, load);
+    spec.paused = arguments.paused;
+    spec.connect_rate_hz = arguments.connect_rate;
+    spec.hello = arguments.hello;
+    spec.mask = arguments.mask.unwrap_or(MaskKey::Zero);
+    spec.server_pid = arguments.server_pid;
+    spec.core = arguments.core;
+    spec.driver = arguments.driver;
+    let outcome = Workers::connect(&Invocation::current(prefix)?, &spec)?.run()?;
+    let text = if arguments.json {
+        serde_json::to_string(&outcome).map_err(|error| Error::Usage(error.to_string()))? + "\n"
+    } else {
+        describe(&outcome)
+    };
+    out.write_all(text.as_bytes()).map_err(Error::io("printing"))
+}
+
+fn describe(outcome: &Outcome) -> String {
+    let mut lines =
+        vec![format!("{} connections opened in {:.2?}", outcome.connections, outcome.connect.wall)];
+    if let Some(cpu) = outcome.server_cpu_per_connection() {
+        lines.push(format!("server CPU per connection: {cpu:.2?}"));
+    }
+    if outcome.messages > 0 {
+        let rate = outcome.messages as f64 / outcome.load.wall.as_secs_f64().max(1e-9);
+        lines.push(format!("{} messages in {:.2?}: {rate:.0}/s", outcome.messages, outcome.load.wall));
+    }
+    if let Some(cpu) = outcome.server_cpu_per_message() {
+        let share = outcome.load.server_share() * 100.0;
+        lines.push(format!("server CPU per message: {cpu:.2?} ({share:.0} % of a core)"));
+    }
+    lines.push(format!("generator: {:.0} % of a core", outcome.load.own_share() * 100.0));
+    for (what, times) in
+        [("latency", &outcome.latency), ("last receiver", &outcome.last), ("lag", &outcome.lag)]
+    {
+        if !times.is_empty() {
+            let [p50, p99, max] = [50.0, 99.0, 100.0].map(|percent| times.percentile(percent));
+            lines.push(format!("{what}: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}"));
+        }
+    }
+    let audit = &outcome.audit;
+    lines.push(format!("audit: {} of {} delivered", audit.delivered, audit.expected));
+    lines.extend(outcome.doubts().into_iter().map(|doubt| format!("INVALID: {}", doubt.what)));
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,215 @@
+//! One publishes, all receive.
+//!
+//! Publication n is due at `begin + n / rate`. The measured ones are `warm_up ..  warm_up + count`; the span of
+//! the clocks goes from the moment before the first of them leaves to the moment when the one after the last
+//! would be due, so it covers whole periods.
+
+use std::time::{Duration, Instant};
+
+use stentor_driver::Driver;
+
+use super::fleet::{Fleet, Load, Message};
+use super::outcome::Reading;
+use super::{Latencies, Outcome};
+use crate::Error;
+use crate::payload;
+
+/// How long deliveries may be late after the last publication's period.
+const LATE: Duration = Duration::from_secs(5);
+/// How long to wait for a publisher in another process to begin.
+const BEGIN_WITHIN: Duration = Duration::from_secs(30);
+
+/// See [`super::LoadSpec::Fanout`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub bytes: usize,
+    pub rate_hz: f64,
+    pub warm_up: u64,
+    pub count: u64,
+    pub publishes: bool,
+}
+
+impl Plan {
+    fn measures(&self, sequence: u64) -> bool {
+        (self.warm_up..self.warm_up + self.count).contains(&sequence)
+    }
+
+    fn total(&self) -> u64 {
+        self.warm_up + self.count
+    }
+}
+
+struct Receiving {
+    plan: Plan,
+    latency: Latencies,
+    delivered: u64,
+    /// Of each measured publication, the longest latency yet, nanoseconds.
+    last_ns: Vec<u64>,
+    /// Deliveries of the last publication.
+    of_final: usize,
+    /// Deliveries of any publication.
+    arrived: u64,
+    begun: bool,
+}
+
+impl<D: Driver> Load<D> for Receiving {
+    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+        self.begun = true;
+        self.arrived += 1;
+        let plan = self.plan;
+        let Some(head) = fleet.check(&message, plan.bytes, |sequence| plan.measures(sequence)) else {
+            return;
+        };
+        self.of_final += usize::from(head.sequence + 1 == plan.total());
+        if plan.measures(head.sequence) {
+            let latency_ns = message.at_ns.saturating_sub(head.intended_ns);
+            self.delivered += 1;
+            self.latency.record_ns(latency_ns);
+            let last_ns = &mut self.last_ns[(head.sequence - plan.warm_up) as usize];
+            *last_ns = latency_ns.max(*last_ns);
+        }
+    }
+}
+
+/// The publisher's side: when, and the clocks.
+struct Publishing {
+    publisher: usize,
+    payload: Vec<u8>,
+    begin: Instant,
+    sent: u64,
+    first: Option<(Reading, u64)>,
+    end: Option<(Reading, u64)>,
+}
+
+pub(super) fn run<D: Driver>(
+    fleet: &mut Fleet<D>,
+    mut plan: Plan,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    let payload = payload::blank(plan.bytes);
+    plan.bytes = payload.len();
+    if fleet.open() == 0 || plan.rate_hz <= 0.0 || plan.count == 0 {
+        return Err(Error::Generator("a fan-out needs connections, a rate and a count".into()));
+    }
+    fleet.expect_from_zero();
+    let readers = (fleet.spec.paused..fleet.begun()).filter(|number| fleet.is_open(*number)).count();
+    let mut load = Receiving {
+        plan,
+        latency: Latencies::new(),
+        delivered: 0,
+        last_ns: vec![0; plan.count as usize],
+        of_final: 0,
+        arrived: 0,
+        begun: false,
+    };
+    let period = Duration::from_secs_f64(1.0 / plan.rate_hz);
+    let lasts = period.mul_f64(plan.total() as f64);
+    let mut deadline = Instant::now() + lasts + LATE + BEGIN_WITHIN;
+    let publisher = (0..fleet.begun()).rev().find(|number| fleet.is_open(*number));
+    let mut publishing = match publisher {
+        Some(publisher) if plan.publishes => {
+            let begin = Instant::now() + Duration::from_millis(50);
+            deadline = begin + lasts + LATE;
+            Some(Publishing { publisher, payload, begin, sent: 0, first: None, end: None })
+        }
+        _ => None,
+    };
+    let follower_begin = fleet.read_clocks();
+    loop {
+        let now = Instant::now();
+        let due = match &mut publishing {
+            Some(publishing) => publishing.step(fleet, &load, now, outcome),
+            None => None,
+        };
+        let over =
+            load.of_final >= readers && publishing.as_ref().is_none_or(|publishing| publishing.end.is_some());
+        if over || now > deadline {
+            break;
+        }
+        fleet.turn(Some(due.unwrap_or(deadline).min(now + Duration::from_millis(50))), &mut load)?;
+    }
+    match publishing {
+        Some(Publishing { first: Some((first, before)), end: Some((end, after)), .. }) => {
+            outcome.load = first.until(&end);
+            outcome.messages = after - before;
+        }
+        Some(_) => return Err(Error::Generator("the publications were not finished in time".into())),
+        None => {
+            outcome.load = follower_begin.until(&fleet.read_clocks());
+            outcome.messages = load.delivered;
+        }
+    }
+    outcome.latency = load.latency;
+    for last_ns in load.last_ns {
+        outcome.last.record_ns(last_ns);
+        outcome.overlapping += u64::from(u128::from(last_ns) > period.as_nanos());
+    }
+    fleet.audit.expected = readers as u64 * plan.count;
+    fleet.audit.delivered = load.delivered;
+    Ok(())
+}
+
+impl Publishing {
+    /// Publishes what is due; returns when something is next.
+    fn step<D: Driver>(
+        &mut self,
+        fleet: &mut Fleet<D>,
+        load: &Receiving,
+        now: Instant,
+        outcome: &mut Outcome,
+    ) -> Option<Instant> {
+        let plan = load.plan;
+        let due = self.begin + Duration::from_secs_f64(self.sent as f64 / plan.rate_hz);
+        if self.end.is_some() || now < due {
+            return self.end.is_none().then_some(due);
+        }
+        if self.sent == plan.total() {
+            self.end = Some((fleet.read_clocks(), load.arrived));
+            return None;
+        }
+        if self.sent == plan.warm_up {
+            self.first = Some((fleet.read_clocks(), load.arrived));
+        }
+        if plan.measures(self.sent) {
+            outcome.lag.record_ns(Instant::now().duration_since(due).as_nanos() as u64);
+        }
+        let intended_ns = fleet.ns(due);
+        fleet.send_message(self.publisher, &mut self.payload, intended_ns);
+        self.sent += 1;
+        Some(due + Duration::from_secs_f64(1.0 / plan.rate_hz))
+    }
+}
+
+struct Listening {
+    bytes: usize,
+    latency: Latencies,
+    delivered: u64,
+}
+
+impl<D: Driver> Load<D> for Listening {
+    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+        if let Some(head) = fleet.check(&message, self.bytes, |_| true) {
+            self.delivered += 1;
+            self.latency.record_ns(message.at_ns.saturating_sub(head.intended_ns));
+        }
+    }
+}
+
+/// Receives what the server publishes by its own timer.
+pub(super) fn receive<D: Driver>(
+    fleet: &mut Fleet<D>,
+    bytes: usize,
+    measure: Duration,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    let bytes = payload::blank(bytes).len();
+    let mut load = Listening { bytes, latency: Latencies::new(), delivered: 0 };
+    let begin = fleet.read_clocks();
+    fleet.turn_for(measure, &mut load)?;
+    outcome.load = begin.until(&fleet.read_clocks());
+    outcome.messages = load.delivered;
+    outcome.latency = load.latency;
+    fleet.audit.delivered = load.delivered;
+    fleet.audit.expected = load.delivered + fleet.audit.gaps;
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! A histogram of times that travels between processes.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// The longest time told apart; longer ones count as this.
+const LONGEST_NS: u64 = 600_000_000_000;
+
+/// Times in nanoseconds, kept to three digits.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Counts", into = "Counts")]
+pub struct Latencies(Histogram<u64>);
+
+/// (nanoseconds, how often), the buckets that aren't empty.
+#[derive(Serialize, Deserialize)]
+struct Counts(Vec<(u64, u64)>);
+
+impl Latencies {
+    /// None yet.
+    pub fn new() -> Self {
+        match Histogram::new_with_bounds(1, LONGEST_NS, 3) {
+            Ok(histogram) => Self(histogram),
+            Err(_) => unreachable!("the bounds are constants that the histogram accepts"),
+        }
+    }
+
+    /// Counts one.
+    #[inline]
+    pub fn record_ns(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    /// Counts all of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        for value in other.0.iter_recorded() {
+            self.0.saturating_record_n(value.value_iterated_to(), value.count_at_value());
+        }
+    }
+
+    /// How many were counted.
+    pub fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Whether none was counted.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The time that `percent` of them don't exceed; zero where there is none.
+    pub fn percentile(&self, percent: f64) -> Duration {
+        if self.0.is_empty() {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(self.0.value_at_percentile(percent))
+    }
+
+    /// The longest.
+    pub fn max(&self) -> Duration {
+        self.percentile(100.0)
+    }
+
+    /// The arithmetic mean.
+    pub fn mean(&self) -> Duration {
+        Duration::from_nanos(self.0.mean() as u64)
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl From<Counts> for Latencies {
+    fn from(counts: Counts) -> Self {
+        let mut latencies = Self::new();
+        for (ns, count) in counts.0 {
+            latencies.0.saturating_record_n(ns, count);
+        }
+        latencies
+    }
+}
+
+impl From<Latencies> for Counts {
+    fn from(latencies: Latencies) -> Self {
+        Self(
+            latencies
+                .0
+                .iter_recorded()
+                .map(|value| (value.value_iterated_to(), value.count_at_value()))
+                .collect(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn survives_the_journey_between_processes() {
+        let mut times = Latencies::new();
+        for ns in [0, 1, 999, 123_456, 5_000_000_000, u64::MAX] {
+            times.record_ns(ns);
+        }
+        let text = serde_json::to_string(&times).unwrap();
+        let back: Latencies = serde_json::from_str(&text).unwrap();
+        let mut twice = back.clone();
+        twice.merge(&times);
+        assert_eq!((times.len(), back.len(), twice.len()), (6, 6, 12));
+        for percent in [0.0, 50.0, 99.0, 100.0] {
+            assert_eq!(times.percentile(percent), back.percentile(percent));
+            assert_eq!(times.percentile(percent), twice.percentile(percent));
+        }
+        assert_eq!(Latencies::new().max(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,289 @@
+//! What a generator found.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Latencies;
+use crate::measure::CpuClock;
+
+/// The generator's share of its core above which it can't be trusted.
+const OWN_CPU_MAX: f64 = 0.8;
+/// The lag behind the schedule, as a share of the p99 reported.
+const LAG_SHARE_MAX: f64 = 0.1;
+
+/// A stretch of time, and the CPU it took.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Span {
+    /// How long it was.
+    pub wall: Duration,
+    /// CPU time of the server, where its clock was known.
+    pub server_cpu: Duration,
+    /// CPU time of the generator, without what it spent on waiting actively.
+    pub own_cpu: Duration,
+}
+
+impl Span {
+    /// The server's share of one core.
+    pub fn server_share(&self) -> f64 {
+        share(self.server_cpu, self.wall)
+    }
+
+    /// The generator's share of one core.
+    pub fn own_share(&self) -> f64 {
+        share(self.own_cpu, self.wall)
+    }
+}
+
+fn share(part: Duration, of: Duration) -> f64 {
+    if of.is_zero() { 0.0 } else { part.as_secs_f64() / of.as_secs_f64() }
+}
+
+/// The audit of every message received.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audit {
+    /// Messages that should have come, from the measured part.
+    pub expected: u64,
+    /// Messages that came, from the measured part.
+    pub delivered: u64,
+    /// Sequence numbers skipped.
+    pub gaps: u64,
+    /// Messages whose number had come before: duplicates, or out of order.
+    pub repeated: u64,
+    /// Messages of another length than was sent.
+    pub wrong_length: u64,
+    /// Messages without the layout, or with a changed byte in the padding.
+    pub corrupt: u64,
+    /// Connections that ended, or never opened.
+    pub lost_connections: u64,
+    /// The first reason why one did.
+    pub first_loss: Option<String>,
+}
+
+impl Audit {
+    fn merge(&mut self, other: &Self) {
+        self.expected += other.expected;
+        self.delivered += other.delivered;
+        self.gaps += other.gaps;
+        self.repeated += other.repeated;
+        self.wrong_length += other.wrong_length;
+        self.corrupt += other.corrupt;
+        self.lost_connections += other.lost_connections;
+        if self.first_loss.is_none() {
+            self.first_loss.clone_from(&other.first_loss);
+        }
+    }
+}
+
+/// The result of one run.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Connections opened.
+    pub connections: u64,
+    /// Opening them.
+    pub connect: Span,
+    /// Their doing nothing.
+    pub idle: Span,
+    /// The measured part of the load.
+    pub load: Span,
+    /// Messages handled by the server during the measured span: echoes or deliveries that came within it.
+    pub messages: u64,
+    /// The audit of the measured part.
+    pub audit: Audit,
+    /// From the intended time of sending to the receiver's read.
+    pub latency: Latencies,
+    /// The generator's lag behind its schedule.
+    pub lag: Latencies,
+    /// Of each publication, the latency of its last receiver.
+    pub last: Latencies,
+    /// Publications whose deliveries weren't over when the next one was due.
+    pub overlapping: u64,
+}
+
+impl Outcome {
+    /// Adds what another process found: it connected after this one, and did the rest at the same time. So
+    /// the costs of connecting add up, and what the server used under the load is counted once, by this one.
+    pub fn merge(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.connect.wall += other.connect.wall;
+        self.connect.server_cpu += other.connect.server_cpu;
+        self.connect.own_cpu += other.connect.own_cpu;
+        self.idle.own_cpu += other.idle.own_cpu;
+        self.load.own_cpu += other.load.own_cpu;
+        self.messages += other.messages;
+        self.audit.merge(&other.audit);
+        self.latency.merge(&other.latency);
+        self.lag.merge(&other.lag);
+        self.last.merge(&other.last);
+        self.overlapping = self.overlapping.max(other.overlapping);
+    }
+
+    /// Server CPU per message of the measured span, the idle cost taken off.
+    pub fn server_cpu_per_message(&self) -> Option<Duration> {
+        if self.messages == 0 || self.load.server_cpu.is_zero() {
+            return None;
+        }
+        let idle = self.load.wall.mul_f64(self.idle.server_share());
+        Some(self.load.server_cpu.saturating_sub(idle).div_f64(self.messages as f64))
+    }
+
+    /// Server CPU per connection opened, the idle cost taken off.
+    pub fn server_cpu_per_connection(&self) -> Option<Duration> {
+        if self.connections == 0 || self.connect.server_cpu.is_zero() {
+            return None;
+        }
+        let idle = self.connect.wall.mul_f64(self.idle.server_share());
+        Some(self.connect.server_cpu.saturating_sub(idle).div_f64(self.connections as f64))
+    }
+
+    /// Why this result is invalid; empty where it is sound.
+    pub fn doubts(&self) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        let mut doubt = |latency_only: bool, what: String| doubts.push(Doubt { latency_only, what });
+        let own = self.load.own_share();
+        let worked = self.messages > 0 || self.audit.expected > 0;
+        if worked && own > OWN_CPU_MAX {
+            doubt(false, format!("the generator used {:.0} % of its core", own * 100.0));
+        }
+        let (lag, p99) = (self.lag.percentile(99.0), self.latency.percentile(99.0));
+        if !self.lag.is_empty() && lag.as_secs_f64() > p99.as_secs_f64() * LAG_SHARE_MAX {
+            doubt(
+                true,
+                format!("the generator lagged {lag:.1?} behind its schedule (p99), of {p99:.1?} measured"),
+            );
+        }
+        let audit = &self.audit;
+        for (count, what) in [
+            (audit.gaps, "missing"),
+            (audit.repeated, "repeated or out of order"),
+            (audit.wrong_length, "of a wrong length"),
+            (audit.corrupt, "corrupt"),
+            (
+                audit.expected.saturating_sub(audit.delivered).saturating_sub(audit.gaps),
+                "not delivered in time",
+            ),
+        ] {
+            if count > 0 {
+                doubt(false, format!("{count} messages {what}"));
+            }
+        }
+        if audit.lost_connections > 0 {
+            let why = audit.first_loss.as_deref().unwrap_or("no reason known");
+            doubt(false, format!("{} connections lost ({why})", audit.lost_connections));
+        }
+        if self.overlapping > 0 {
+            doubt(false, format!("{} publications weren't out when the next was due", self.overlapping));
+        }
+        doubts
+    }
+}
+
+/// A reason not to believe a result.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Doubt {
+    /// Whether it concerns the times only, and CPU and memory stand.
+    pub latency_only: bool,
+    /// In words.
+    pub what: String,
+}
+
+/// Reads the clocks at the ends of spans.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    server: Option<CpuClock>,
+}
+
+/// The clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    at_ns: u64,
+    server: Duration,
+    own: Duration,
+}
+
+impl Probe {
+    pub(super) fn new(server_pid: Option<u32>) -> std::io::Result<Self> {
+        Ok(Self { server: server_pid.map(CpuClock::of_process).transpose()? })
+    }
+
+    /// Now; `spun` is the time spent on active waiting so far.
+    pub(super) fn read(&self, spun: Duration) -> Reading {
+        Reading {
+            at_ns: crate::clock::monotonic_ns(),
+            // A server that is gone shows in the audit.
+            server: self.server.and_then(|clock| clock.read().ok()).unwrap_or_default(),
+            own: CpuClock::own().read().unwrap_or_default().saturating_sub(spun),
+        }
+    }
+}
+
+impl Reading {
+    /// From `self` to `end`.
+    pub(super) fn until(&self, end: &Self) -> Span {
+        Span {
+            wall: Duration::from_nanos(end.at_ns.saturating_sub(self.at_ns)),
+            server_cpu: end.server.saturating_sub(self.server),
+            own_cpu: end.own.saturating_sub(self.own),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sound() -> Outcome {
+        let mut outcome = Outcome {
+            connections: 10,
+            messages: 1000,
+            idle: Span {
+                wall: Duration::from_secs(1),
+                server_cpu: Duration::from_millis(1),
+                ..Span::default()
+            },
+            load: Span {
+                wall: Duration::from_secs(4),
+                server_cpu: Duration::from_millis(14),
+                own_cpu: Duration::from_secs(1),
+            },
+            ..Outcome::default()
+        };
+        outcome.audit.expected = 1000;
+        outcome.audit.delivered = 1000;
+        outcome.latency.record_ns(1_000_000);
+        outcome.lag.record_ns(50_000);
+        outcome
+    }
+
+    #[test]
+    fn takes_the_idle_cost_off() {
+        assert_eq!(sound().server_cpu_per_message(), Some(Duration::from_micros(10)));
+        assert_eq!(Outcome::default().server_cpu_per_message(), None);
+    }
+
+    #[test]
+    fn doubts_what_the_generator_spoiled() {
+        let check = |change: fn(&mut Outcome), expect: &[&str]| {
+            let mut outcome = sound();
+            change(&mut outcome);
+            let doubts = outcome.doubts();
+            assert_eq!(doubts.len(), expect.len(), "{doubts:?}");
+            for (doubt, expect) in doubts.iter().zip(expect) {
+                assert!(doubt.what.contains(expect), "{doubt:?} / {expect}");
+            }
+        };
+        check(|_| {}, &[]);
+        check(|o| o.load.own_cpu = Duration::from_millis(3300), &["82 % of its core"]);
+        check(|o| o.lag.record_ns(150_000), &["lagged"]);
+        check(|o| o.audit.delivered = 990, &["10 messages not delivered"]);
+        check(
+            |o| {
+                o.audit.delivered = 990;
+                o.audit.gaps = 10;
+            },
+            &["10 messages missing"],
+        );
+        check(|o| o.audit.lost_connections = 1, &["1 connections lost"]);
+        check(|o| o.overlapping = 2, &["2 publications"]);
+    }
+}

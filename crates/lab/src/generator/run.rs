@@ -1,0 +1,113 @@
+//! One generator from its first connection to its outcome.
+
+use std::time::{Duration, Instant};
+
+use stentor_driver::{Driver, EpollDriver, Options};
+
+use super::fleet::{Fleet, Load};
+use super::{DriverKind, LoadSpec, Outcome, Spec, echo, fanout, idle, storm};
+use crate::Error;
+use crate::measure::pin_current;
+
+/// How long connections may take beyond what their rate needs.
+const CONNECT_SLACK: Duration = Duration::from_secs(30);
+
+/// Events of one turn: few enough that a load's schedule is looked at often.
+const EVENTS_PER_TURN: usize = 128;
+
+/// Runs `spec` on the calling thread. `connected` is called when all connections are open, and the load
+/// begins when it returns.
+pub fn run(spec: &Spec, connected: impl FnOnce(&Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
+    let _pinned = spec.core.map(pin_current).transpose().map_err(Error::io("pinning the generator"))?;
+    let options = Options { events_per_turn: EVENTS_PER_TURN, ..Options::default() };
+    match spec.driver {
+        DriverKind::Epoll => {
+            let driver = EpollDriver::new(&options).map_err(Error::io("opening the driver"))?;
+            run_on(driver, spec, connected)
+        }
+    }
+}
+
+fn run_on<D: Driver>(
+    driver: D,
+    spec: &Spec,
+    connected: impl FnOnce(&Outcome) -> Result<(), Error>,
+) -> Result<Outcome, Error> {
+    let mut fleet = Fleet::new(driver, spec)?;
+    let mut outcome = Outcome::default();
+    if let LoadSpec::Storm { total } = spec.load {
+        connected(&outcome)?;
+        storm::run(&mut fleet, total, &mut outcome)?;
+        outcome.audit = std::mem::take(&mut fleet.audit);
+        return Ok(outcome);
+    }
+    let begin = fleet.read_clocks();
+    open_all(&mut fleet)?;
+    outcome.connect = begin.until(&fleet.read_clocks());
+    outcome.connections = fleet.open() as u64;
+    connected(&outcome)?;
+
+    // What came while the others were waited for belongs to nobody.
+    fleet.turn_for(Duration::from_millis(20), &mut Ignore)?;
+    let begin = fleet.read_clocks();
+    fleet.turn_for(spec.idle, &mut Ignore)?;
+    outcome.idle = begin.until(&fleet.read_clocks());
+
+    match spec.load {
+        LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure } => {
+            echo::run_open(&mut fleet, bytes, rate_hz, warm_up, measure, &mut outcome)?;
+        }
+        LoadSpec::EchoClosed { bytes, warm_up, measure } => {
+            echo::run_closed(&mut fleet, bytes, warm_up, measure, &mut outcome)?;
+        }
+        LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publishes } => {
+            let plan = fanout::Plan { bytes, rate_hz, warm_up, count, publishes };
+            fanout::run(&mut fleet, plan, &mut outcome)?;
+        }
+        LoadSpec::Receive { bytes, measure } => fanout::receive(&mut fleet, bytes, measure, &mut outcome)?,
+        LoadSpec::Idle { hold } => idle::run(&mut fleet, hold, &mut outcome)?,
+        LoadSpec::Storm { .. } => {}
+    }
+    outcome.audit = std::mem::take(&mut fleet.audit);
+    Ok(outcome)
+}
+
+/// Opens all connections at the rate of the spec.
+fn open_all<D: Driver>(fleet: &mut Fleet<D>) -> Result<(), Error> {
+    let total = fleet.spec.connections;
+    let every = Duration::from_secs_f64(1.0 / fleet.spec.connect_rate_hz.max(1.0));
+    let begin = Instant::now();
+    let deadline = begin + every.mul_f64(total as f64) + CONNECT_SLACK;
+    let mut next = begin;
+    loop {
+        let now = Instant::now();
+        let settled = fleet.open() + fleet.audit.lost_connections as usize;
+        if settled == total {
+            return Ok(());
+        }
+        if now > deadline {
+            let why = fleet.audit.first_loss.as_deref().unwrap_or("they are still under way");
+            return Err(Error::Generator(format!("{} of {total} connections opened; {why}", fleet.open())));
+        }
+        let mut burst = 0;
+        while next <= now
+            && burst < 16
+            && fleet.begun() < total
+            && fleet.begun() - settled < fleet.spec.connecting_max
+        {
+            fleet.begin()?;
+            next += every;
+            burst += 1;
+        }
+        // A slow server moves the schedule; it isn't caught up in a burst.
+        next = next.max(now - Duration::from_millis(5));
+        let due = if fleet.begun() < total { next } else { deadline };
+        // Coarse waits are good enough here, and leave the core to the server's half of TCP.
+        fleet.turn(Some(due.max(now + Duration::from_micros(2_300))), &mut Ignore)?;
+    }
+}
+
+/// Nothing is done with what comes.
+pub(super) struct Ignore;
+
+impl<D: Driver> Load<D> for Ignore {}

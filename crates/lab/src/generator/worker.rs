@@ -1,0 +1,213 @@
+//! Generators in processes of their own.
+//!
+//! A worker reads its [`Spec`] as one line of JSON, connects, says so, waits for a line, runs the load, says
+//! what it found, and ends. It ends as well when its standard input does, so it never outlives who started it
+//! by more than its own bounded load.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use super::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Outcome, Spec, run};
+use crate::Error;
+
+/// The word for "begin" on a worker's standard input.
+const BEGIN: &str = "begin";
+
+/// How to run this program as a worker.
+#[derive(Clone, Debug)]
+pub struct Invocation {
+    /// The program.
+    pub program: PathBuf,
+    /// What precedes the arguments of the lab, such as `lab`.
+    pub prefix: Vec<String>,
+}
+
+impl Invocation {
+    /// The running program, whose lab is reached with `prefix`.
+    pub fn current(prefix: &[&str]) -> Result<Self, Error> {
+        let program = std::env::current_exe().map_err(Error::io("the path of this program"))?;
+        Ok(Self { program, prefix: prefix.iter().map(|word| (*word).to_owned()).collect() })
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+enum Report {
+    Connected(Box<Outcome>),
+    Done(Box<Outcome>),
+    Failed(String),
+}
+
+/// The worker's side, on its standard input and output.
+pub fn serve_worker(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(), Error> {
+    let mut say = |report: &Report| -> Result<(), Error> {
+        let mut line = serde_json::to_vec(report).map_err(|error| Error::Generator(error.to_string()))?;
+        line.push(b'\n');
+        output.write_all(&line).and_then(|()| output.flush()).map_err(Error::io("reporting"))
+    };
+    let mut line = String::new();
+    input.read_line(&mut line).map_err(Error::io("reading the task"))?;
+    let spec: Spec =
+        serde_json::from_str(&line).map_err(|error| Error::Usage(format!("the task: {error}")))?;
+    let result = run(&spec, |connected| {
+        say(&Report::Connected(Box::new(connected.clone())))?;
+        line.clear();
+        input.read_line(&mut line).map_err(Error::io("waiting to begin"))?;
+        if line.trim_end() == BEGIN { Ok(()) } else { Err(Error::Generator("it was called off".into())) }
+    });
+    match result {
+        Ok(outcome) => say(&Report::Done(Box::new(outcome))),
+        Err(error) => say(&Report::Failed(error.to_string())),
+    }
+}
+
+/// One generator in as many processes as its connections need. Dropping it ends them.
+pub struct Workers {
+    workers: Vec<Worker>,
+}
+
+struct Worker {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Workers {
+    /// Starts them one after the other; returns when all connections are open.
+    pub fn connect(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
+        let mut started = Self { workers: Vec::new() };
+        for part in parts(spec) {
+            let mut worker = Worker::start(invocation, &part)?;
+            match worker.hear()? {
+                Report::Connected(_) => started.workers.push(worker),
+                Report::Done(_) => return Err(Error::Generator("a worker was done before it began".into())),
+                Report::Failed(why) => return Err(Error::Generator(why)),
+            }
+        }
+        Ok(started)
+    }
+
+    /// Runs the load to its end.
+    pub fn run(mut self) -> Result<Outcome, Error> {
+        // The last one publishes, and the others must listen by then.
+        for worker in &mut self.workers {
+            writeln!(worker.input, "{BEGIN}").map_err(Error::io("beginning"))?;
+        }
+        let mut whole: Option<Outcome> = None;
+        for worker in self.workers.iter_mut().rev() {
+            match (worker.hear()?, &mut whole) {
+                (Report::Done(outcome), None) => whole = Some(*outcome),
+                (Report::Done(outcome), Some(whole)) => whole.merge(&outcome),
+                (Report::Failed(why), _) => return Err(Error::Generator(why)),
+                (Report::Connected(_), _) => return Err(Error::Generator("a worker connected twice".into())),
+            }
+        }
+        whole.ok_or_else(|| Error::Generator("there was no worker".into()))
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
+        }
+    }
+}
+
+impl Worker {
+    fn start(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
+        let mut child = Command::new(&invocation.program)
+            .args(&invocation.prefix)
+            .arg("worker")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(Error::io("starting a generator"))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Error::Generator("a worker without pipes".into()));
+        };
+        let mut worker = Self { child, input, output: BufReader::new(output) };
+        let task = serde_json::to_string(spec).map_err(|error| Error::Generator(error.to_string()))?;
+        writeln!(worker.input, "{task}").map_err(Error::io("giving a generator its task"))?;
+        Ok(worker)
+    }
+
+    fn hear(&mut self) -> Result<Report, Error> {
+        let mut line = String::new();
+        self.output.read_line(&mut line).map_err(Error::io("hearing from a generator"))?;
+        serde_json::from_str(&line)
+            .map_err(|_| Error::Generator(format!("a worker ended, saying `{}`", line.trim())))
+    }
+}
+
+/// `spec` cut into what one process may hold. The last part publishes.
+fn parts(spec: &Spec) -> Vec<Spec> {
+    let count = spec.connections.div_ceil(CONNECTIONS_PER_PROCESS_MAX).max(1);
+    let mut first_source = spec.first_source;
+    let mut paused_left = spec.paused;
+    (0..count)
+        .map(|nth| {
+            let mut part = spec.clone();
+            part.connections = spec.connections * (nth + 1) / count - spec.connections * nth / count;
+            part.paused = paused_left.min(part.connections);
+            paused_left -= part.paused;
+            part.first_source = first_source;
+            first_source += part.sources() as u8;
+            let share = part.connections as f64 / spec.connections.max(1) as f64;
+            match &mut part.load {
+                LoadSpec::EchoOpen { rate_hz, .. } => *rate_hz *= share,
+                LoadSpec::Fanout { publishes, .. } => *publishes &= nth + 1 == count,
+                LoadSpec::Storm { total } => *total = (*total as f64 * share).round() as usize,
+                LoadSpec::EchoClosed { .. } | LoadSpec::Receive { .. } | LoadSpec::Idle { .. } => {}
+            }
+            part
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    #[test]
+    fn a_task_is_cut_without_loss() {
+        let check = |connections: usize, paused: usize, expect: &[(usize, usize, u8, bool)]| {
+            let load = LoadSpec::Fanout { bytes: 1000, rate_hz: 1.0, warm_up: 1, count: 2, publishes: true };
+            let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), "/", connections, load);
+            spec.paused = paused;
+            let got: Vec<_> = parts(&spec)
+                .iter()
+                .map(|part| {
+                    let publishes = matches!(part.load, LoadSpec::Fanout { publishes: true, .. });
+                    (part.connections, part.paused, part.first_source, publishes)
+                })
+                .collect();
+            assert_eq!(got, expect);
+        };
+        check(1, 0, &[(1, 0, 0, true)]);
+        check(15_000, 500, &[(15_000, 500, 0, true)]);
+        check(15_001, 0, &[(7500, 0, 0, false), (7501, 0, 1, true)]);
+        check(
+            50_000,
+            13_000,
+            &[
+                (12_500, 12_500, 0, false),
+                (12_500, 500, 2, false),
+                (12_500, 0, 4, false),
+                (12_500, 0, 6, true),
+            ],
+        );
+    }
+
+    #[test]
+    fn a_worker_refuses_what_is_no_task() {
+        let mut said = Vec::new();
+        assert!(serve_worker(&mut &b"{}\n"[..], &mut said).is_err());
+        assert!(said.is_empty());
+    }
+}

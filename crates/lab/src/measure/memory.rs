@@ -1,0 +1,101 @@
+//! Memory of a process (proc_pid_smaps(5), smaps_rollup) and of the kernel's sockets (/proc/net/sockstat).
+
+use std::fs;
+use std::io;
+
+/// What a process holds, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ProcessMemory {
+    /// Its own pages and its share of shared ones.
+    pub pss_bytes: u64,
+    /// Pages that nobody else maps: what would be free if it ended.
+    pub private_bytes: u64,
+    /// The largest resident set so far (VmHWM).
+    pub peak_resident_bytes: u64,
+}
+
+impl ProcessMemory {
+    /// Of process `pid`, now.
+    pub fn of_process(pid: u32) -> io::Result<Self> {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        Ok(Self {
+            pss_bytes: kib(&rollup, "Pss:"),
+            private_bytes: kib(&rollup, "Private_Clean:") + kib(&rollup, "Private_Dirty:"),
+            peak_resident_bytes: kib(&status, "VmHWM:"),
+        })
+    }
+}
+
+/// Resident set of process `pid` now, bytes: cheaper to ask than [`ProcessMemory::of_process`].
+pub fn resident_bytes(pid: u32) -> io::Result<u64> {
+    Ok(kib(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:"))
+}
+
+/// Shared memory of the whole machine, bytes: frames in memfds, which no process's resident set shows.
+pub fn shared_bytes() -> io::Result<u64> {
+    Ok(kib(&fs::read_to_string("/proc/meminfo")?, "Shmem:"))
+}
+
+/// The kernel's TCP sockets: their number is this network namespace's, their memory the whole machine's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct KernelSockets {
+    /// Sockets in use.
+    pub sockets: u64,
+    /// Buffers of all TCP sockets, bytes; both ends of a loopback connection count.
+    pub memory_bytes: u64,
+}
+
+impl KernelSockets {
+    /// As they are now.
+    pub fn now() -> io::Result<Self> {
+        Ok(Self::parse(&fs::read_to_string("/proc/net/sockstat")?, rustix::param::page_size() as u64))
+    }
+
+    fn parse(sockstat: &str, page_bytes: u64) -> Self {
+        let mut now = Self::default();
+        let tcp = sockstat.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap_or_default();
+        let mut words = tcp.split_whitespace();
+        while let (Some(name), Some(value)) = (words.next(), words.next()) {
+            let value: u64 = value.parse().unwrap_or(0);
+            match name {
+                "inuse" => now.sockets = value,
+                "mem" => now.memory_bytes = value * page_bytes,
+                _ => {}
+            }
+        }
+        now
+    }
+}
+
+/// The figure after `name` at the beginning of a line, given in kB.
+fn kib(text: &str, name: &str) -> u64 {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|figure| figure.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_sockstat() {
+        let text = "sockets: used 50\nTCP: inuse 12 orphan 0 tw 5 alloc 13 mem 3\nUDP: inuse 1 mem 9\n";
+        assert_eq!(KernelSockets::parse(text, 4096), KernelSockets { sockets: 12, memory_bytes: 12_288 });
+        assert_eq!(KernelSockets::parse("", 4096), KernelSockets::default());
+    }
+
+    #[test]
+    fn sees_our_own_pages() {
+        let before = ProcessMemory::of_process(std::process::id()).unwrap();
+        let pages = vec![1u8; 32 << 20];
+        let after = ProcessMemory::of_process(std::process::id()).unwrap();
+        assert!(after.private_bytes > before.private_bytes + (24 << 20), "{before:?} {after:?}");
+        assert!(after.peak_resident_bytes >= 32 << 20);
+        drop(pages);
+    }
+}

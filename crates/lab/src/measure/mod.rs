@@ -1,0 +1,16 @@
+//! What a run costs: CPU time, memory, and the processes it is measured on.
+//!
+//! After "Measuring honestly" of the scenarios: CPU by the process's own clock, memory by the kernel's
+//! accounts, every server pinned to one core and ended by the end of its run.
+
+mod cpu;
+mod memory;
+mod namespace;
+mod pin;
+mod server;
+
+pub use cpu::CpuClock;
+pub use memory::{KernelSockets, ProcessMemory, resident_bytes, shared_bytes};
+pub use namespace::{Namespace, congestion_control, enter_namespace};
+pub use pin::{Pinned, cores, pin_current, take_priority};
+pub use server::{Server, ServerCommand};

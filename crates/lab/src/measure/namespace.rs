@@ -1,0 +1,71 @@
+//! A network namespace of its own, so that every server gets the same congestion control and nobody else's
+//! sockets are counted.
+//!
+//! The system's default may be BBR, which costs 1.4–1.6 times the CPU on large messages over loopback. In a
+//! namespace the routes to 127.0.0.0/8 can name another one (ip-route(8), `congctl`), which needs no change
+//! to the machine. Where namespaces are forbidden the run goes on with what the system has, and says so.
+
+use std::env;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+/// Set in the environment of the process inside.
+const INSIDE: &str = "STENTOR_LAB_CONGESTION";
+
+/// What became of [`enter_namespace`].
+#[derive(Debug)]
+pub enum Namespace {
+    /// This process is in one whose loopback uses the named congestion control.
+    Inside(String),
+    /// There is none; the reason, in words.
+    Refused(String),
+}
+
+/// Runs this program again, with the same arguments, in a network namespace whose loopback uses
+/// `congestion` (such as `cubic`); returns only in there, or where that is not allowed.
+pub fn enter_namespace(congestion: &str) -> Namespace {
+    if let Ok(inside) = env::var(INSIDE) {
+        return Namespace::Inside(inside);
+    }
+    if !congestion.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_') {
+        return Namespace::Refused(format!("`{congestion}` is no name of a congestion control"));
+    }
+    let program = match env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return Namespace::Refused(format!("this program's path is unknown: {error}")),
+    };
+    let mut unshare = vec!["--net"];
+    if !rustix::process::geteuid().is_root() {
+        unshare.push("--map-root-user");
+    }
+    let routes = format!(
+        "ip link set lo up && \
+         ip route change local 127.0.0.0/8 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion} && \
+         ip route change local 127.0.0.1 dev lo table local proto kernel scope host src 127.0.0.1 congctl {congestion}"
+    );
+    // Tried first without consequence, so that a refusal leaves this process as it was.
+    let trial = Command::new("unshare").args(&unshare).args(["sh", "-c", &routes]).output();
+    match trial {
+        Err(error) => return Namespace::Refused(format!("unshare can't be run: {error}")),
+        Ok(output) if !output.status.success() => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Namespace::Refused(said.lines().next().unwrap_or("it failed").to_owned());
+        }
+        Ok(_) => {}
+    }
+    let error = Command::new("unshare")
+        .args(&unshare)
+        .args(["sh", "-c", &format!("{routes} && exec \"$0\" \"$@\"")])
+        .arg(program)
+        .args(env::args_os().skip(1))
+        .env(INSIDE, congestion)
+        .exec();
+    Namespace::Refused(format!("unshare can't be run: {error}"))
+}
+
+/// The system's default congestion control.
+pub fn congestion_control() -> String {
+    fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control")
+        .map_or("unknown".to_owned(), |name| name.trim().to_owned())
+}

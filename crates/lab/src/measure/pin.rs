@@ -1,0 +1,62 @@
+//! Which cores a thread may run on (sched_setaffinity(2)), and how soon (sched(7)).
+
+use std::io;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// How many cores this process may use.
+pub fn cores() -> usize {
+    sched_getaffinity(None).map_or(1, |set| set.count() as usize)
+}
+
+/// Pins the calling thread to `core`, and with it the threads and processes that it starts from now on.
+/// The returned guard undoes it for the thread when it is dropped.
+pub fn pin_current(core: usize) -> io::Result<Pinned> {
+    let before = sched_getaffinity(None)?;
+    let mut set = CpuSet::new();
+    if core >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    set.set(core);
+    sched_setaffinity(None, &set)?;
+    Ok(Pinned { before })
+}
+
+/// Gives this process and what it starts the priority `nice`, -20 (first) to 19. Where the kernel groups
+/// sessions (autogroup), a process's own figure counts only within its session, so the session's is set too.
+pub fn take_priority(nice: i32) -> io::Result<()> {
+    rustix::process::setpriority_process(None, nice)?;
+    match std::fs::write("/proc/self/autogroup", nice.to_string()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Undoes a pinning.
+#[must_use = "the thread is released when this is dropped"]
+pub struct Pinned {
+    before: CpuSet,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // It was allowed a moment ago; where it no longer is, the thread stays where it is.
+        let _ = sched_setaffinity(None, &self.before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pins_and_releases() {
+        let all = cores();
+        let first = (0..CpuSet::MAX_CPU).find(|core| sched_getaffinity(None).unwrap().is_set(*core)).unwrap();
+        let pinned = pin_current(first).unwrap();
+        assert_eq!(cores(), 1);
+        drop(pinned);
+        assert_eq!(cores(), all);
+        assert!(pin_current(CpuSet::MAX_CPU).is_err());
+    }
+}

@@ -1,0 +1,215 @@
+//! A server under test: started pinned, watched until it is ready, ended by SIGTERM.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::pin_current;
+use crate::Error;
+
+/// How long a server may take to say `ready`.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// How long it may take to end after SIGTERM, before SIGKILL.
+const END_WITHIN: Duration = Duration::from_secs(15);
+/// Lines of standard error kept for the error message.
+const LINES_KEPT: usize = 20;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct ServerCommand {
+    /// For messages and tables.
+    pub name: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The core that it is pinned to, with all its threads.
+    pub core: Option<usize>,
+}
+
+/// A running server. Dropping it ends it.
+#[derive(Debug)]
+pub struct Server {
+    name: String,
+    child: Child,
+    address: SocketAddr,
+    said: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Server {
+    /// Starts `command` and waits for its line `ready http://ADDR`.
+    pub fn start(command: &ServerCommand) -> Result<Self, Error> {
+        let failed = |what: String| Error::Server { name: command.name.clone(), what };
+        let pinned =
+            command.core.map(pin_current).transpose().map_err(|error| failed(format!("pinning: {error}")))?;
+        let mut child = dying_with_us(command)
+            .args(&command.args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(format!("{} can't be run: {error}", command.program.display())))?;
+        drop(pinned);
+
+        let said = Arc::new(Mutex::new(VecDeque::new()));
+        if let Some(stderr) = child.stderr.take() {
+            keep_lines(stderr, Arc::clone(&said));
+        }
+        let (tell, told) = channel();
+        if let Some(stdout) = child.stdout.take() {
+            thread::spawn(move || {
+                // Read to the end, so that the server never blocks on a full pipe.
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    let _ = tell.send(line);
+                }
+            });
+        }
+        let mut server =
+            Self { name: command.name.clone(), child, address: SocketAddr::from(([127, 0, 0, 1], 0)), said };
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    if let Some(address) = line.strip_prefix("ready http://") {
+                        server.address = address
+                            .trim()
+                            .trim_end_matches('/')
+                            .parse()
+                            .map_err(|_| failed(format!("`{line}` names no address")))?;
+                        return Ok(server);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => return Err(server.error("it isn't ready after 30 s")),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(server.error("it ended before it was ready"));
+                }
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// `what` with the server's name and its last lines on standard error.
+    pub fn error(&self, what: &str) -> Error {
+        let lines: Vec<String> = match self.said.lock() {
+            Ok(lines) => lines.iter().cloned().collect(),
+            Err(_) => Vec::new(),
+        };
+        let what = if lines.is_empty() {
+            what.to_owned()
+        } else {
+            format!("{what}; it said:\n{}", lines.join("\n"))
+        };
+        Error::Server { name: self.name.clone(), what }
+    }
+
+    /// Ends it: SIGTERM, and SIGKILL where that doesn't help. An error if it had ended by itself.
+    pub fn stop(mut self) -> Result<(), Error> {
+        match self.child.try_wait() {
+            Ok(Some(status)) => Err(self.error(&format!("it ended by itself ({status})"))),
+            _ => {
+                self.end();
+                Ok(())
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let deadline = Instant::now() + END_WITHIN;
+        while Instant::now() < deadline {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The command, such that the kernel ends it should this process end without doing so (setpriv(1), of
+/// util-linux; where that isn't installed, without this precaution). It keeps the process id.
+fn dying_with_us(command: &ServerCommand) -> Command {
+    static SETPRIV: OnceLock<bool> = OnceLock::new();
+    let there = *SETPRIV.get_or_init(|| {
+        let trial = Command::new("setpriv").args(["--pdeathsig", "TERM", "--", "true"]).output();
+        trial.is_ok_and(|output| output.status.success())
+    });
+    if !there {
+        return Command::new(&command.program);
+    }
+    let mut wrapped = Command::new("setpriv");
+    wrapped.args(["--pdeathsig", "TERM", "--"]).arg(&command.program);
+    wrapped
+}
+
+fn keep_lines(from: impl Read + Send + 'static, to: Arc<Mutex<VecDeque<String>>>) {
+    thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            let Ok(mut lines) = to.lock() else { return };
+            if lines.len() == LINES_KEPT {
+                lines.pop_front();
+            }
+            lines.push_back(line);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn start(script: &str) -> Result<Server, Error> {
+        Server::start(&ServerCommand {
+            name: "test".into(),
+            program: "sh".into(),
+            args: vec!["-c".into(), script.into()],
+            core: None,
+        })
+    }
+
+    #[test]
+    fn waits_for_the_ready_line() {
+        let server = start("echo starting; echo ready http://127.0.0.1:4711; exec sleep 60").unwrap();
+        assert_eq!(server.address(), SocketAddr::from(([127, 0, 0, 1], 4711)));
+        let pid = server.pid();
+        server.stop().unwrap();
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn tells_what_a_failing_server_said() {
+        let error = start("echo no such room >&2; exit 3").unwrap_err().to_string();
+        assert!(error.contains("ended before it was ready"), "{error}");
+        let error = start("echo ready http://somewhere; exec sleep 60").unwrap_err().to_string();
+        assert!(error.contains("names no address"), "{error}");
+    }
+}

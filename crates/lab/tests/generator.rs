@@ -1,0 +1,170 @@
+//! The generator against a server in a thread: what an honest one gives, and that each fault is found.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod server;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use server::{Fault, Server};
+use stentor_lab::generator::{Audit, Invocation, LoadSpec, MaskKey, Outcome, Spec, Workers, run};
+
+const CONNECTIONS: usize = 20;
+
+fn echo() -> LoadSpec {
+    LoadSpec::EchoOpen {
+        bytes: 100,
+        rate_hz: 2000.0,
+        warm_up: Duration::from_millis(50),
+        measure: Duration::from_millis(200),
+    }
+}
+
+fn fanout(bytes: usize) -> LoadSpec {
+    LoadSpec::Fanout { bytes, rate_hz: 100.0, warm_up: 5, count: 20, publishes: true }
+}
+
+fn spec(server: &Server, load: LoadSpec) -> Spec {
+    let mut spec = Spec::new(server.address, "/ws", CONNECTIONS, load);
+    spec.idle = Duration::from_millis(10);
+    spec.server_pid = Some(std::process::id());
+    spec
+}
+
+fn check_honest(chat: bool, change: impl Fn(&mut Spec), load: LoadSpec, expected: Option<u64>) -> Outcome {
+    let server = Server::start(chat, Fault::None);
+    let mut spec = spec(&server, load);
+    change(&mut spec);
+    let outcome = run(&spec, |connected| {
+        assert_eq!(connected.connections, CONNECTIONS as u64);
+        Ok(())
+    });
+    let outcome = outcome.unwrap();
+    let audit = &outcome.audit;
+    assert_eq!(audit.delivered, audit.expected, "{audit:?}");
+    assert_eq!(outcome.latency.len(), audit.delivered);
+    assert_eq!(*audit, Audit { expected: audit.expected, delivered: audit.delivered, ..Audit::default() });
+    match expected {
+        Some(expected) => assert_eq!(audit.expected, expected),
+        None => assert!(audit.expected > 0),
+    }
+    outcome
+}
+
+#[test]
+fn an_open_loop_sends_on_schedule_and_gets_everything_back() {
+    let outcome = check_honest(false, |_| {}, echo(), None);
+    let audit = &outcome.audit;
+    assert!((399..=401).contains(&audit.expected), "{audit:?}");
+    assert_eq!(outcome.lag.len(), audit.expected);
+    assert!(outcome.messages > 0 && outcome.server_cpu_per_message().is_some());
+}
+
+#[test]
+fn masks_with_a_key() {
+    check_honest(false, |spec| spec.mask = MaskKey::Fixed([0xde, 0xad, 0xbe, 0xef]), echo(), None);
+}
+
+#[test]
+fn a_closed_loop_has_one_message_under_way_on_each() {
+    let load = LoadSpec::EchoClosed {
+        bytes: 64,
+        warm_up: Duration::from_millis(20),
+        measure: Duration::from_millis(100),
+    };
+    check_honest(false, |_| {}, load, None);
+}
+
+#[test]
+fn a_fan_out_reaches_all() {
+    let outcome = check_honest(true, |_| {}, fanout(1000), Some(20 * CONNECTIONS as u64));
+    assert_eq!(outcome.last.len(), 20);
+    assert!(outcome.last.max() >= outcome.latency.percentile(50.0));
+}
+
+#[test]
+fn a_large_fan_out_passes_those_that_do_not_read() {
+    check_honest(true, |spec| spec.paused = 5, fanout(165_000), Some(20 * 15));
+}
+
+#[test]
+fn holds_idle_connections_and_greets() {
+    let load = LoadSpec::Idle { hold: Duration::from_millis(20) };
+    let server = Server::start(false, Fault::None);
+    let mut spec = spec(&server, load);
+    spec.hello = Some("hello".into());
+    let outcome = run(&spec, |_| Ok(())).unwrap();
+    assert_eq!(outcome.audit, Audit::default());
+    assert_eq!(outcome.connections, CONNECTIONS as u64);
+}
+
+#[test]
+fn a_storm_comes_and_goes() {
+    let server = Server::start(false, Fault::None);
+    let mut spec = spec(&server, LoadSpec::Storm { total: 300 });
+    spec.connecting_max = 16;
+    let outcome = run(&spec, |_| Ok(())).unwrap();
+    assert_eq!((outcome.connections, outcome.audit.lost_connections), (300, 0));
+    assert!(outcome.server_cpu_per_connection().is_some());
+}
+
+fn check_fault(chat: bool, fault: Fault, found: fn(&Audit) -> u64, doubt: &str) {
+    let server = Server::start(chat, fault);
+    let load = if chat { fanout(100) } else { echo() };
+    let outcome = run(&spec(&server, load), |_| Ok(())).unwrap();
+    assert!(found(&outcome.audit) > 0, "{fault:?}: {:?}", outcome.audit);
+    let doubts = outcome.doubts();
+    assert!(
+        doubts.iter().any(|known| known.what.contains(doubt) && !known.latency_only),
+        "{fault:?}: {doubts:?}"
+    );
+}
+
+#[test]
+fn finds_what_is_missing() {
+    check_fault(false, Fault::Drops, |audit| audit.gaps, "missing");
+}
+
+#[test]
+fn finds_what_comes_twice() {
+    check_fault(true, Fault::Repeats, |audit| audit.repeated, "repeated");
+}
+
+#[test]
+fn finds_what_was_changed() {
+    check_fault(false, Fault::Corrupts, |audit| audit.corrupt, "corrupt");
+    check_fault(true, Fault::Shortens, |audit| audit.wrong_length, "wrong length");
+}
+
+#[test]
+fn finds_who_was_thrown_out() {
+    check_fault(false, Fault::Closes, |audit| audit.lost_connections, "close frame");
+    check_fault(false, Fault::Masks, |audit| audit.lost_connections, "masked");
+}
+
+#[test]
+fn says_why_nothing_opened() {
+    let server = Server::start(false, Fault::Refuses);
+    let outcome = run(&spec(&server, LoadSpec::Idle { hold: Duration::ZERO }), |connected| {
+        assert_eq!(connected.connections, 0);
+        Ok(())
+    });
+    let audit = outcome.unwrap().audit;
+    assert_eq!(audit.lost_connections, CONNECTIONS as u64);
+    assert!(audit.first_loss.as_deref().is_some_and(|why| why.contains("403")), "{audit:?}");
+}
+
+#[test]
+fn works_from_a_process_of_its_own() {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
+    let invocation = Invocation { program, prefix: Vec::new() };
+    let server = Server::start(true, Fault::None);
+    let outcome = Workers::connect(&invocation, &spec(&server, fanout(1000))).unwrap().run().unwrap();
+    assert_eq!(outcome.audit.delivered, 20 * CONNECTIONS as u64);
+    assert_eq!(outcome.latency.len(), outcome.audit.delivered);
+    drop(server);
+    let nobody = Spec::new(([127, 0, 0, 1], 1).into(), "/", 1, fanout(100));
+    let outcome = Workers::connect(&invocation, &nobody).unwrap().run();
+    assert!(outcome.is_err());
+}

@@ -1,0 +1,190 @@
+//! A WebSocket server in a thread, honest or at fault in one way, for the generator to find out.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use stentor_driver::{
+    ConnId, Driver, EpollDriver, Event, ListenOptions, Options, ReceiveBuffer, Sending, Waker,
+};
+use stentor_wire::http1::{self, HeadScanner, parse_request};
+use stentor_wire::ws::{self, Opcode, handshake};
+
+/// What the server does wrong. Every seventh delivery is hit where deliveries are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    Drops,
+    Repeats,
+    Corrupts,
+    Shortens,
+    Closes,
+    Masks,
+    Refuses,
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    over: Arc<AtomicBool>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(crate) fn start(chat: bool, fault: Fault) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let mut driver = EpollDriver::new(&Options::default()).unwrap();
+            let address = driver.listen(SocketAddr::from(([127, 0, 0, 1], 0)), &ListenOptions::default());
+            tell.send((address.unwrap(), driver.waker())).unwrap();
+            let shared = ws::Shared::new(ws::Limits::default());
+            let mut serving = Serving { driver, clients: Vec::new(), shared, chat, fault, delivered: 0 };
+            while !seen.load(Ordering::Relaxed) {
+                serving.driver.wait(Some(Duration::from_secs(60))).unwrap();
+                while let Some(event) = serving.driver.next_event() {
+                    serving.on_event(event);
+                }
+            }
+        });
+        let (address, waker) = told.recv().unwrap();
+        Self { address, over, waker, thread: Some(thread) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Client {
+    conn: ConnId,
+    head: Option<(HeadScanner, Vec<u8>)>,
+    ws: ws::Connection,
+    in_flight: bool,
+    outbox: Vec<u8>,
+}
+
+struct Serving {
+    driver: EpollDriver,
+    clients: Vec<Client>,
+    shared: ws::Shared,
+    chat: bool,
+    fault: Fault,
+    delivered: u64,
+}
+
+impl Serving {
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::Accepted { conn, .. } => self.clients.push(Client {
+                conn,
+                head: Some((HeadScanner::default(), Vec::new())),
+                ws: ws::Connection::new(ws::Role::Server, None),
+                in_flight: false,
+                outbox: Vec::new(),
+            }),
+            Event::Received { conn, data, .. } => self.on_bytes(conn, data),
+            Event::Sent(conn) => {
+                if let Some(index) = self.index(conn) {
+                    self.clients[index].in_flight = false;
+                    self.write(index, &[]);
+                }
+            }
+            Event::PeerFinished(conn) => {
+                self.driver.close(conn);
+                self.clients.retain(|client| client.conn != conn);
+            }
+            Event::Closed { conn, .. } => self.clients.retain(|client| client.conn != conn),
+            _ => {}
+        }
+    }
+
+    fn index(&self, conn: ConnId) -> Option<usize> {
+        self.clients.iter().position(|client| client.conn == conn)
+    }
+
+    fn on_bytes(&mut self, conn: ConnId, mut data: ReceiveBuffer) {
+        let Some(index) = self.index(conn) else { return };
+        if let Some((scanner, head)) = &mut self.clients[index].head {
+            head.extend_from_slice(&data);
+            let limits = http1::Limits::default();
+            if let Some(end) = scanner.find_end(head, &limits).unwrap() {
+                let request = parse_request(&head[..end], &limits).unwrap();
+                let mut answer = Vec::new();
+                if self.fault == Fault::Refuses {
+                    http1::write_response_head(&mut answer, 403, &[("Content-Length", "0")]);
+                } else {
+                    handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
+                }
+                self.clients[index].head = None;
+                self.write(index, &answer);
+            }
+            return;
+        }
+        let mut rest = &mut data[..];
+        let mut messages = Vec::new();
+        while !rest.is_empty() {
+            let received = self.clients[index].ws.receive(&mut self.shared, rest, &mut Vec::new());
+            if let Some(ws::Event::Message { data, .. }) = received.event {
+                messages.push(data.to_vec());
+            }
+            let consumed = received.consumed;
+            rest = &mut rest[consumed..];
+        }
+        self.driver.recycle(data);
+        for message in messages {
+            let to: Vec<usize> = if self.chat { (0..self.clients.len()).collect() } else { vec![index] };
+            for index in to {
+                self.deliver(index, &message);
+            }
+        }
+    }
+
+    fn deliver(&mut self, index: usize, message: &[u8]) {
+        self.delivered += 1;
+        let mut message = message.to_vec();
+        let mut times = 1;
+        let mut mask = None;
+        if self.delivered.is_multiple_of(7) {
+            match self.fault {
+                Fault::None | Fault::Refuses => {}
+                Fault::Drops => times = 0,
+                Fault::Repeats => times = 2,
+                Fault::Corrupts => *message.last_mut().unwrap() ^= 1,
+                Fault::Shortens => {
+                    message.pop();
+                }
+                Fault::Masks => mask = Some([1, 2, 3, 4]),
+                Fault::Closes => {
+                    let mut close = Vec::new();
+                    self.clients[index].ws.close(1001, "", &mut close);
+                    self.write(index, &close);
+                    return;
+                }
+            }
+        }
+        let mut frame = Vec::new();
+        for _ in 0..times {
+            ws::encode(&mut frame, Opcode::Text, &message, false, mask);
+        }
+        self.write(index, &frame);
+    }
+
+    fn write(&mut self, index: usize, bytes: &[u8]) {
+        let client = &mut self.clients[index];
+        client.outbox.extend_from_slice(bytes);
+        if !client.in_flight && !client.outbox.is_empty() {
+            let outbox = std::mem::take(&mut client.outbox);
+            client.in_flight = self.driver.send_bytes(client.conn, &outbox) == Sending::InFlight;
+        }
+    }
+}

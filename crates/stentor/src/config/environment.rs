@@ -1,0 +1,51 @@
+//! The environment: `STENTOR_SECTION_KEY`, e.g. `STENTOR_LIMITS_MESSAGE_BYTES_MAX=2MB`.
+//!
+//! Feeds are not set here: they are many, and a variable has no place for that. An unknown variable is
+//! a warning only, because orchestrators put variables of their own there (a Kubernetes service called
+//! `stentor` brings `STENTOR_PORT` and others).
+
+use super::nearest::nearest;
+use super::value::Raw;
+use super::{Place, Sources, sections};
+
+/// How our variables begin.
+pub(crate) const PREFIX: &str = "STENTOR_";
+/// Names the file, where `--config` doesn't.
+pub(crate) const CONFIG_FILE: &str = "STENTOR_CONFIG";
+
+/// The variable of a key.
+pub(crate) fn variable(section: &str, key: &str) -> String {
+    format!("{PREFIX}{}_{}", section.to_uppercase(), key.to_uppercase())
+}
+
+/// Sets what the variables set, and notes what is wrong with them.
+pub(super) fn apply(sources: &mut Sources, variables: impl IntoIterator<Item = (String, String)>) {
+    let once = sections().into_iter().filter(|info| !info.repeated);
+    let known: Vec<(String, &str, &str)> = once
+        .flat_map(|info| {
+            info.keys.into_iter().map(move |key| (variable(info.name, key.name), info.name, key.name))
+        })
+        .collect();
+    let mut variables: Vec<_> = variables.into_iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
+    variables.sort();
+    for (name, text) in variables {
+        if name == CONFIG_FILE {
+            continue;
+        }
+        let Some((_, section, key)) = known.iter().find(|(variable, ..)| *variable == name) else {
+            let lower = name.to_lowercase();
+            let names: Vec<_> = known.iter().map(|(variable, ..)| variable.to_lowercase()).collect();
+            if let Some(near) = nearest(&lower, names.iter().map(String::as_str)) {
+                sources
+                    .warnings
+                    .push(format!("unknown variable {name}; did you mean {}?", near.to_uppercase()));
+            }
+            continue;
+        };
+        let place = Place::Variable(name.clone());
+        match sources.config.set(section, key, Raw::Text(&text)) {
+            Some(Err(error)) => sources.problem(place, error),
+            _ => _ = sources.places.insert(((*section).into(), key), place),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The known word that is nearest to a mistyped one.
+
+/// The one of `known` that `word` was likely meant to be: at most a third of its letters wrong.
+pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Long input is no slip of the finger, and the distance costs the product of both lengths.
+    if word.len() > 64 {
+        return None;
+    }
+    let distance = |candidate: &&str| strsim::osa_distance(&word.to_lowercase(), candidate);
+    let best = known.into_iter().min_by_key(distance)?;
+    (distance(&best) <= best.chars().count().max(3) / 3).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn near_and_far() {
+        fn check(word: &str, expect: Option<&str>) {
+            assert_eq!(nearest(word, ["listen", "admin", "cores", "log", "url"]), expect, "{word:?}");
+        }
+        check("lisen", Some("listen"));
+        check("litsen", Some("listen"));
+        check("LISTEN", Some("listen"));
+        check("core", Some("cores"));
+        check("lg", Some("log"));
+        check("uri", Some("url"));
+        check("history", None);
+        check("", None);
+        check(&"listen".repeat(20), None);
+    }
+}

@@ -1,0 +1,74 @@
+//! docs/configuration.md, written from the table of keys.
+
+use super::environment::variable;
+use super::schema::FEED_REQUIRED;
+use super::{SectionInfo, sections};
+use std::fmt::Write;
+
+const HEAD: &str = "\
+# Configuration
+
+<!-- Written from crates/stentor/src/config/schema.rs; a test compares. To write it again:
+     cargo run -p stentor -- keys > docs/configuration.md -->
+
+Stentor runs without any configuration. What you want otherwise comes from, first wins:
+
+1. a flag (`stentor serve --help` lists them);
+2. an environment variable, `STENTOR_SECTION_KEY`, e.g. `STENTOR_LIMITS_MESSAGE_BYTES_MAX=2MB`; lists are
+   separated by commas;
+3. the TOML file named by `--config` or `STENTOR_CONFIG`.
+
+`stentor check FILE` tells everything that is wrong with a file, and what it changes; `stentor keys` prints this
+page.
+
+Durations are written with their unit: `\"300ms\"`, `\"25s\"`, `\"5min\"`, `\"1h\"`. Sizes are integers (bytes) or
+have a unit: `\"1MB\"` is 1,000,000 bytes, `\"1MiB\"` is 1,048,576.
+
+```toml
+[server]
+listen = \"0.0.0.0:8000\"
+
+[origins]
+allow = [\"https://example.com\", \"https://*.example.com\"]
+
+[[feeds]]
+name = \"scores\"
+prefix = \"scores/\"                  # the key scores/8/live …
+url = \"https://api.example.com/v1\"  # … is fetched from https://api.example.com/v1/scores/8/live
+interval = \"2s\"
+headers = { Authorization = \"Bearer …\" }
+```
+";
+
+/// The whole page.
+pub(crate) fn markdown() -> String {
+    let mut page = String::from(HEAD);
+    for section in sections() {
+        // Writing to a string can't fail.
+        let _ = write_section(&mut page, &section);
+    }
+    page
+}
+
+fn write_section(page: &mut String, section: &SectionInfo) -> std::fmt::Result {
+    let name = section.name;
+    let heading = if section.repeated { format!("[[{name}]]") } else { format!("[{name}]") };
+    writeln!(page, "\n## `{heading}`\n\n{}\n", section.doc)?;
+    writeln!(page, "| key | default | values | what it is |\n|---|---|---|---|")?;
+    for key in &section.keys {
+        let required = section.repeated && FEED_REQUIRED.contains(&key.name);
+        let default = if required { "required".into() } else { format!("`{}`", key.default) };
+        let values = match &key.range {
+            Some(range) => format!("{}, {}", key.unit, range.replace('"', "")),
+            None => key.unit.clone(),
+        };
+        let values = values.replace('|', "\\|");
+        writeln!(page, "| `{}` | {default} | {values} | {} |", key.name, key.doc)?;
+    }
+    if !section.repeated
+        && let Some(key) = section.keys.first()
+    {
+        writeln!(page, "\nIn the environment: `{}` and so on.", variable(name, key.name))?;
+    }
+    Ok(())
+}

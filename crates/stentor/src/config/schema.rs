@@ -1,0 +1,280 @@
+//! Every key of the configuration, once: its name, type, default, range and meaning.
+//!
+//! `docs/configuration.md` is generated from this file and checked against it by a test; what the keys
+//! do is in `wiring`, which maps them to the options of the planes. Defaults come from DESIGN.md's
+//! budgets; where a number has another source, it is said beside it.
+
+use super::section::section;
+use super::value::{Bytes, Headers, Origin, Token, choice};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+const fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+}
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+const fn s(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+const HOUR: Duration = s(3600);
+
+choice! {
+    /// How a core talks to the kernel.
+    Driver {
+        /// io_uring where the kernel allows it, else epoll.
+        Auto = "auto",
+        /// io_uring, or refuse to start.
+        IoUring = "io_uring",
+        /// epoll.
+        Epoll = "epoll",
+    }
+}
+
+choice! {
+    /// What the server does with clients' messages.
+    App {
+        /// Feeds and rooms, in the `stentor.v1` messages of docs/protocol.md.
+        Rooms = "rooms",
+        /// The same bytes back to the sender.
+        Echo = "echo",
+        /// To everybody connected, the sender included.
+        Chat = "chat",
+    }
+}
+
+choice! {
+    /// What an API serves.
+    Content {
+        /// JSON, whatever its Content-Type says; anything else is an error.
+        Json = "json",
+        /// Anything; what calls itself JSON must be valid.
+        Any = "any",
+    }
+}
+
+choice! {
+    /// How log lines look.
+    LogFormat {
+        /// One line for people.
+        Text = "text",
+        /// One JSON object per line.
+        Json = "json",
+    }
+}
+
+choice! {
+    /// Which log lines are written.
+    LogLevel {
+        /// What failed.
+        Error = "error",
+        /// Also what is likely to fail.
+        Warn = "warn",
+        /// Also what an operator wants to know.
+        Info = "info",
+        /// Also what a developer wants to know.
+        Debug = "debug",
+        /// Everything.
+        Trace = "trace",
+    }
+}
+
+section! {
+    /// Where and how the server runs.
+    [server] Server {
+        /// Where clients connect. Port 0 picks a free one.
+        listen: SocketAddr = loopback(8000);
+        /// Where the admin API, `/metrics` and the status page are served. Beyond loopback it needs
+        /// `admin_token`.
+        admin: SocketAddr = loopback(8001);
+        /// What a request to the admin port must carry as `Authorization: Bearer …`. Better set in the
+        /// environment than in the file.
+        admin_token: Token = Token::default();
+        /// Names that requests to the admin port may call this machine by, beside its address and loopback's.
+        admin_hosts: Vec<String> = Vec::new();
+        /// Threads of the data plane. 0: one for each core of the machine.
+        cores: usize = 0, in 0..=256;
+        /// How a core talks to the kernel.
+        driver: Driver = Driver::Auto;
+        /// What the server does with clients' messages.
+        app: App = App::Rooms;
+        /// How log lines look. They go to standard error.
+        log: LogFormat = LogFormat::Text;
+        /// Which log lines are written.
+        log_level: LogLevel = LogLevel::Info;
+        /// How long SIGINT and SIGTERM leave for ending connections in order.
+        drain_time_max: Duration = s(10), in s(0)..=HOUR;
+    }
+}
+
+section! {
+    /// Which pages may connect, on every protocol.
+    [origins] Origins {
+        /// Origins of pages beside the server's own: `https://example.com`, `https://*.example.com` for
+        /// every subdomain, `*` for any. Requests without an Origin header, as programs that are no
+        /// browser send them, are accepted.
+        allow: Vec<Origin> = Vec::new();
+    }
+}
+
+section! {
+    /// What a client, a session or the whole process may use. Going over one ends the request or the
+    /// session with an error that says so, and counts in the metric of the same name.
+    [limits] Limits {
+        /// Size of one message from a client, both before and after inflating, and of one that is published.
+        message_bytes_max: Bytes = Bytes::mb(1), in Bytes(1)..=Bytes::mib(1024);
+        /// Frames that one message may come in. Conformance suites send 65,536.
+        fragments_max: usize = 131_072, in 1..=1_048_576;
+        /// Time from the first to the last byte of a message.
+        message_time_max: Duration = s(30), in ms(100)..=HOUR;
+        /// Size of a request's head: request line and headers.
+        head_bytes_max: Bytes = Bytes::kib(16), in Bytes::kib(1)..=Bytes::mib(1);
+        /// Number of headers of a request.
+        headers_max: usize = 64, in 8..=1000;
+        /// Time from a connection's start, or a request's first byte, to the end of the head.
+        head_time_max: Duration = s(10), in ms(100)..=HOUR;
+        /// Size of a request's body that is read and thrown away on routes that take none.
+        body_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
+        /// Silence of an HTTP connection between two requests.
+        idle_time_max: Duration = s(75), in ms(100)..=HOUR;
+        /// Time from a request to what it waits for: a document, or an application's answer.
+        wait_time_max: Duration = s(10), in ms(100)..=HOUR;
+        /// Time from the decision to close a connection to its end.
+        close_time_max: Duration = s(5), in ms(100)..=s(60);
+        /// What a session may be owed, in encoded bytes that the kernel hasn't taken, where its policy isn't to
+        /// get the latest only.
+        outbox_bytes_max: Bytes = Bytes::mib(1), in Bytes::kib(1)..=Bytes::mib(1024);
+        /// Size of answers that a client doesn't read, before its messages are no longer read.
+        replies_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
+        /// Rooms and feeds that a session may be subscribed to.
+        subscriptions_max: usize = 1000, in 1..=1_000_000;
+        /// Rooms and feeds that a core may know of.
+        topics_max: usize = 1_000_000, in 1..=100_000_000;
+        /// Connections at the same time, in all.
+        connections_max: usize = 1_000_000, in 1..=100_000_000;
+        /// Memory for what is to be sent or kept: frames, history, documents, each counted once, however many
+        /// get it. Beyond it history is forgotten, then the slowest sessions end.
+        memory_bytes_max: Bytes = Bytes::mib(1024), in Bytes::mib(1)..=Bytes(1 << 42);
+        /// Messages of the control plane that wait for a core.
+        inbox_messages_max: usize = 16_384, in 64..=1_048_576;
+        /// Size of the messages of the control plane that wait for a core.
+        inbox_bytes_max: Bytes = Bytes::mib(64), in Bytes::mib(1)..=Bytes(1 << 42);
+        /// Messages from one core that wait for another one. What is beyond stays with the sender.
+        mailbox_messages_max: usize = 4096, in 64..=1_048_576;
+    }
+}
+
+section! {
+    /// What clients of the admin port may use.
+    [admin_limits] AdminLimits {
+        /// Connections at the same time.
+        connections_max: usize = 256, in 1..=65_536;
+        /// Time for a request's head.
+        head_time_max: Duration = s(10), in ms(100)..=HOUR;
+        /// Silence within a request's body, and of a client that doesn't take its answer.
+        body_time_max: Duration = s(30), in ms(100)..=HOUR;
+        /// How long a publication waits for room in a full mailbox before it is refused with 503.
+        busy_time_max: Duration = s(10), in s(0)..=HOUR;
+    }
+}
+
+section! {
+    /// How dead clients are found. Received bytes and progress in sending count as life.
+    [heartbeat] Heartbeat {
+        /// Time between two pings.
+        interval: Duration = s(25), in ms(100)..=HOUR;
+        /// How long a session may take to answer, from when the ping has left.
+        timeout: Duration = s(20), in ms(100)..=HOUR;
+    }
+}
+
+section! {
+    /// Rooms: messages for those who are in.
+    [rooms] Rooms {
+        /// Whether clients may publish. The admin API always may.
+        publish: bool = false;
+        /// Messages kept per room, for clients that return. 0: none.
+        history_length: usize = 0, in 0..=1_000_000;
+        /// Memory for one room's history.
+        history_bytes_max: Bytes = Bytes::mib(1), in Bytes(0)..=Bytes::mib(1024);
+        /// How long a message stays in the history.
+        history_time_max: Duration = s(300), in s(1)..=s(7 * 24 * 3600);
+    }
+}
+
+section! {
+    /// Compression on WebSocket (permessage-deflate, never with context takeover, so that a frame is
+    /// deflated once for everybody).
+    [deflate] Deflate {
+        /// Whether to accept a client's offer.
+        enabled: bool = true;
+        /// Effort: 1 is fast, 9 is small.
+        level: usize = 5, in 1..=9;
+        /// Messages below this size are sent as they are.
+        bytes_min: Bytes = Bytes(512), in Bytes(0)..=Bytes::mib(1024);
+    }
+}
+
+section! {
+    /// An HTTP API whose documents are feeds. Write `[[feeds]]` once for each; a key belongs to the one with
+    /// the longest prefix that it begins with.
+    [feeds] Feed {
+        /// What it is called in logs and metrics: 1 to 64 of `a-z 0-9 - _`.
+        name: String = String::new();
+        /// What this API's keys begin with, e.g. `scores/`. Empty: every key.
+        prefix: String = String::new();
+        /// Where the documents are: `http://` or `https://`, perhaps with a path and a query. The whole key is
+        /// appended to the path.
+        url: String = String::new();
+        /// Time from one fetch of a key to the next, unless the answer's `Cache-Control: max-age` says it.
+        interval: Duration = s(1), in ms(1)..=s(24 * 3600);
+        /// Time for one fetch, from its begin to the last byte.
+        timeout: Duration = s(10), in ms(1)..=HOUR;
+        /// Longest silence while connecting, before the answer's head and within its body.
+        read_timeout: Duration = s(5), in ms(1)..=HOUR;
+        /// Size of one document, both as received and after decompression.
+        document_bytes_max: Bytes = Bytes::mib(4), in Bytes(1)..=Bytes::mib(1024);
+        /// Fetches at the same time. There is never more than one per key.
+        concurrency_max: usize = 8, in 1..=10_000;
+        /// Headers to send with every fetch.
+        headers: Headers = Headers::default();
+        /// What its documents are.
+        content: Content = Content::Json;
+        /// Whether `interval` alone counts. Many frameworks send `max-age=0` by default, which otherwise ends a
+        /// feed.
+        ignore_cache_control: bool = false;
+    }
+}
+
+section! {
+    /// What all feeds together may use, and how patient they are.
+    [feeds_limits] FeedsLimits {
+        /// Keys at the same time.
+        keys_max: usize = 10_000, in 1..=10_000_000;
+        /// Size of all documents kept.
+        documents_bytes_max: Bytes = Bytes::mib(256), in Bytes::kib(64)..=Bytes(1 << 42);
+        /// Fetches at the same time, of all feeds.
+        fetches_max: usize = 32, in 1..=10_000;
+        /// How long a key that nobody wants any more is still kept and fetched.
+        linger: Duration = s(30), in s(0)..=s(24 * 3600);
+        /// Time until a wanted key whose API said 404 is looked at again.
+        lost_interval: Duration = s(60), in ms(1)..=s(24 * 3600);
+        /// Longest wait before a failed fetch is tried again the first time; it doubles with each further error.
+        backoff_first: Duration = s(1), in ms(1)..=s(24 * 3600);
+        /// Longest wait before a failing API is asked again, whatever its `Retry-After` says.
+        backoff_max: Duration = s(60), in ms(1)..=s(24 * 3600);
+        /// Longest time that an API may ask for by `Cache-Control: max-age`.
+        max_age_max: Duration = s(24 * 3600), in s(1)..=s(365 * 24 * 3600);
+        /// A file of PEM certificates to trust for `https://`. Empty: those of the system.
+        ca_file: String = String::new();
+    }
+}
+
+/// Keys without which a feed means nothing.
+pub(crate) const FEED_REQUIRED: [&str; 2] = ["name", "url"];
+/// Most feeds that a file may declare.
+pub(crate) const FEEDS_MAX: usize = 1000;

@@ -1,0 +1,461 @@
+//! Every message of the configuration, exactly; and that the reference on disk is the one of the table.
+
+use super::schema::{App, Driver, LogFormat};
+use super::value::{Bytes, Origin, Raw, Setting};
+use super::*;
+use std::time::Duration;
+
+/// Reads `text` as the file `stentor.toml`.
+fn from_file(text: &str) -> Sources {
+    let mut sources = Sources::default();
+    file::apply(&mut sources, "stentor.toml", text);
+    sources
+}
+
+fn load(text: &str) -> Result<Config, String> {
+    from_file(text).load().map(|(config, _)| config).map_err(|problems| problems.to_string())
+}
+
+/// What is wrong with `text`, one line for each mistake; empty: nothing.
+#[track_caller]
+fn check(text: &str, expect: &str) {
+    assert_eq!(load(text).err().unwrap_or_default(), expect, "in {text:?}");
+}
+
+#[test]
+fn nothing_is_a_configuration() {
+    assert_eq!(load(""), Ok(Config::default()));
+    let defaults = Config::default();
+    assert_eq!(defaults.limits.message_bytes_max, Bytes(1_000_000));
+    assert_eq!(defaults.limits.outbox_bytes_max, Bytes(1_048_576));
+    assert_eq!(defaults.heartbeat.interval, Duration::from_secs(25));
+    assert_eq!(defaults.heartbeat.timeout, Duration::from_secs(20));
+    assert!(!defaults.rooms.publish);
+    assert_eq!(defaults.changed(), []);
+}
+
+#[test]
+fn defaults_lie_within_their_ranges() {
+    for section in sections().into_iter().filter(|info| !info.repeated) {
+        for key in section.keys.iter().filter(|key| key.default != "none") {
+            let text = format!("[{}]\n{} = {}\n", section.name, key.name, key.default);
+            assert_eq!(load(&text), Ok(Config::default()), "{text}");
+        }
+    }
+}
+
+#[test]
+fn every_key_is_described() {
+    let mut seen = std::collections::HashSet::new();
+    for section in sections() {
+        assert!(section.doc.ends_with('.'), "{}", section.name);
+        for key in section.keys {
+            assert!(key.doc.ends_with('.'), "{} in [{}]: {:?}", key.name, section.name, key.doc);
+            assert!(seen.insert((section.name, key.name)));
+        }
+    }
+}
+
+#[test]
+fn unknown_keys_and_sections() {
+    check(
+        "[server]\n\n\nlisen = 5",
+        r#"stentor.toml:4: unknown key "lisen" in [server]; did you mean "listen"?"#,
+    );
+    check("[server]\nquality = 5", r#"stentor.toml:2: unknown key "quality" in [server]"#);
+    check(
+        "[server]\nmessage_bytes_max = 5",
+        r#"stentor.toml:2: unknown key "message_bytes_max" in [server]; did you mean "message_bytes_max" in [limits]?"#,
+    );
+    check("server.lisen = 5", r#"stentor.toml:1: unknown key "lisen" in [server]; did you mean "listen"?"#);
+    check(
+        "listen = \"127.0.0.1:80\"",
+        r#"stentor.toml:1: unknown key "listen" outside of a section; did you mean "listen" in [server]?"#,
+    );
+    check(
+        "lisen = \"127.0.0.1:80\"",
+        r#"stentor.toml:1: unknown key "lisen" outside of a section; did you mean "listen" in [server]?"#,
+    );
+    check("[limit]\n", "stentor.toml:1: unknown section [limit]; did you mean [limits]?");
+    check("\n[[feed]]\n", "stentor.toml:2: unknown section [feed]; did you mean [[feeds]]?");
+    check("[whatever]\n", "stentor.toml:1: unknown section [whatever]");
+    check(
+        "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\nintervall = \"1s\"",
+        r#"stentor.toml:4: unknown key "intervall" in [[feeds]]; did you mean "interval"?"#,
+    );
+}
+
+#[test]
+fn the_wrong_kind() {
+    check("server = 5", "stentor.toml:1: [server] is a section, not a value");
+    check(
+        "[feeds]\nname = \"a\"",
+        "stentor.toml:1: write [[feeds]], with two brackets: there may be several",
+    );
+    check("[[server]]\n", "stentor.toml:1: write [server], with one bracket: there is only one");
+    check(
+        "[server]\nlisten = \"here\"",
+        r#"stentor.toml:2: listen in [server]: expected an address such as "127.0.0.1:8000" or "[::1]:8000", found "here""#,
+    );
+    check(
+        "[server]\nadmin = 8001",
+        r#"stentor.toml:2: admin in [server]: expected an address such as "127.0.0.1:8000" or "[::1]:8000", found the number 8001"#,
+    );
+    check(
+        "[server]\ncores = \"many\"",
+        r#"stentor.toml:2: cores in [server]: expected a whole number, found "many""#,
+    );
+    check(
+        "[server]\ncores = -1",
+        "stentor.toml:2: cores in [server]: expected a whole number, not negative and below 2^63, found the number -1",
+    );
+    check("[server]\ncores = 5000", "stentor.toml:2: cores in [server]: 5000 is out of range: 0 to 256");
+    check(
+        "[server]\ndriver = \"uring\"",
+        r#"stentor.toml:2: driver in [server]: expected "auto" or "io_uring" or "epoll", found "uring""#,
+    );
+    check(
+        "[rooms]\npublish = \"yes\"",
+        r#"stentor.toml:2: publish in [rooms]: expected true or false, found "yes""#,
+    );
+    check(
+        "[limits]\nmessage_bytes_max = \"1 parsec\"",
+        r#"stentor.toml:2: message_bytes_max in [limits]: expected a size such as "1MB", "64KiB" or 65536, found "1 parsec""#,
+    );
+    check(
+        "[limits]\nmessage_bytes_max = 0",
+        "stentor.toml:2: message_bytes_max in [limits]: 0 is out of range: 1 to \"1GiB\"",
+    );
+    check(
+        "[heartbeat]\ninterval = 25",
+        r#"stentor.toml:2: interval in [heartbeat]: expected a duration such as "25s", "300ms", "5min" or "1h", found the number 25; a unit is missing: "25s"?"#,
+    );
+    check(
+        "[heartbeat]\ninterval = \"1ms\"",
+        r#"stentor.toml:2: interval in [heartbeat]: "1ms" is out of range: "100ms" to "1h""#,
+    );
+    check(
+        "[origins]\nallow = \"https://a.example\"",
+        r#"stentor.toml:2: allow in [origins]: expected an array, found "https://a.example""#,
+    );
+    check(
+        "[origins]\nallow = [\"https://a.example/\"]",
+        r#"stentor.toml:2: allow in [origins]: an origin has no path: write "https://a.example", not "https://a.example/""#,
+    );
+    check(
+        "[origins]\nallow = [\"a.example\"]",
+        r#"stentor.toml:2: allow in [origins]: expected an origin such as "https://example.com", "https://*.example.com" or "*", found "a.example""#,
+    );
+    check(
+        "[server]\nadmin_token = \"short\"",
+        "stentor.toml:2: admin_token in [server]: a token has at least 16 printable ASCII characters, no spaces",
+    );
+}
+
+#[test]
+fn not_toml() {
+    check("[server\n", "stentor.toml:1: not TOML: unclosed table, expected `]`");
+    check(
+        "[server]\ncores = 1\ncores = 2\n[x",
+        "stentor.toml:3: not TOML: duplicate key\nstentor.toml:4: not TOML: unclosed table, expected `]`",
+    );
+}
+
+#[test]
+fn all_at_once_in_the_order_of_the_file() {
+    check(
+        "[server]\nlisen = 1\ncores = -1\n[limts]\nx = 1\n[[feeds]]\n[rooms]\npublish = 1",
+        r#"stentor.toml:2: unknown key "lisen" in [server]; did you mean "listen"?
+stentor.toml:3: cores in [server]: expected a whole number, not negative and below 2^63, found the number -1
+stentor.toml:4: unknown section [limts]; did you mean [limits]?
+stentor.toml:6: this feed has no "name"
+stentor.toml:6: this feed has no "url"
+stentor.toml:8: publish in [rooms]: expected true or false, found the number 1"#,
+    );
+}
+
+#[test]
+fn feeds_are_checked() {
+    fn feed(keys: &str) -> String {
+        format!("[[feeds]]\nname = \"a\"\nurl = \"http://a\"\n{keys}")
+    }
+    check(&feed(""), "");
+    check(&feed("prefix = \"x/y\""), "");
+    check("[[feeds]]\nname = \"a\"\nurl = \"http://a/b/?token=x\"", "");
+    check(&feed("prefix = \"x/\""), "");
+    check(
+        &feed("prefix = \"x/../y\""),
+        "stentor.toml:4: prefix in [[feeds]]: the prefix has a segment '.' or '..'",
+    );
+    let url = |url: &str| format!("[[feeds]]\nname = \"a\"\nurl = {url:?}");
+    let wrong = |why: &str, url: &str| format!("stentor.toml:3: url in [[feeds]]: {why}: {url:?}");
+    for (text, why) in [
+        ("", "this is no URL"),
+        ("http://a b", "this is no URL"),
+        ("ftp://a", "expected a URL that begins with http:// or https://"),
+        ("/path", "expected a URL that begins with http:// or https://"),
+        ("http://me:secret@a", "credentials belong in the headers, not in the URL"),
+        ("http://a/#x", "a fragment is never sent, so this URL can't have one"),
+    ] {
+        check(&url(text), &wrong(why, text));
+    }
+    check(
+        "[[feeds]]\nname = \"A b\"\nurl = \"http://a\"",
+        r#"stentor.toml:2: name in [[feeds]]: expected 1 to 64 of a-z 0-9 - _, found "A b""#,
+    );
+    check(
+        &(feed("prefix = \"p\"\n") + &feed("prefix = \"p\"")),
+        "stentor.toml:6: name in [[feeds]]: the feed number 1 has it already\n\
+         stentor.toml:8: prefix in [[feeds]]: the feed number 1 has the prefix \"p\" already",
+    );
+    check(
+        "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\n[[feeds]]\nname = \"b\"\nurl = \"http://b\"",
+        "stentor.toml:5: name in [[feeds]]: the feed number 1 has the prefix \"\" already",
+    );
+    check(
+        &feed("document_bytes_max = \"1GiB\""),
+        r#"stentor.toml:4: document_bytes_max in [[feeds]]: "1GiB" is more than "256MiB" for all documents in [feeds_limits]"#,
+    );
+    check(
+        &feed("headers = { \"a b\" = \"x\" }"),
+        r#"stentor.toml:4: headers in [[feeds]]: "a b" is no name of a header"#,
+    );
+    check(
+        &feed("headers = { Host = \"x\" }"),
+        r#"stentor.toml:4: headers in [[feeds]]: the header "host" is set by the fetcher itself"#,
+    );
+    check(
+        &feed("headers = { X-Key = \"a\\r\\nb\" }"),
+        r#"stentor.toml:4: headers in [[feeds]]: the header "x-key" has characters that no header can have"#,
+    );
+    check(
+        &feed("headers = { X-Key = 5 }"),
+        r#"stentor.toml:4: headers in [[feeds]]: the header "x-key" has no text in quotes"#,
+    );
+    let mut many = String::new();
+    for _ in 0..=schema::FEEDS_MAX {
+        many += "[[feeds]]\n";
+    }
+    check(&many, "stentor.toml:1: 1001 feeds; at most 1000 are served");
+}
+
+#[test]
+fn secrets_are_not_shown() {
+    let text = "[server]\nadmin_token = \"0123456789abcdef\"\n[[feeds]]\nname = \"a\"\nurl = \"http://a\"\n\
+                headers = { Authorization = \"Bearer hunter2\" }";
+    let config = load(text).unwrap();
+    assert_eq!(config.feeds[0].headers.0[0].1.reveal(), "Bearer hunter2");
+    assert_eq!(config.server.admin_token.0.as_ref().unwrap().reveal(), "0123456789abcdef");
+    let shown = format!("{config:?} {:?} {}", config.changed(), config.feeds[0].headers.show());
+    assert!(!shown.contains("hunter2") && !shown.contains("0123456789abcdef"), "{shown}");
+}
+
+#[test]
+fn the_admin_port_beyond_loopback_needs_a_token() {
+    check(
+        "[server]\nadmin = \"0.0.0.0:8001\"",
+        "stentor.toml:2: the admin port at 0.0.0.0:8001 can be reached from other machines, which needs admin_token \
+         in [server] (or STENTOR_SERVER_ADMIN_TOKEN)",
+    );
+    check("[server]\nadmin = \"0.0.0.0:8001\"\nadmin_token = \"0123456789abcdef\"", "");
+    check("[server]\nadmin = \"[::1]:8001\"", "");
+    check("[server]\nadmin = \"127.3.2.1:8001\"", "");
+    let flags = Flags { admin: Some("[::]:1".parse().unwrap()), ..Flags::default() };
+    let problems = Sources::default().flags(&flags).load().unwrap_err();
+    assert!(problems.to_string().starts_with("--admin: the admin port at [::]:1"), "{problems}");
+}
+
+#[test]
+fn flags_over_environment_over_file() {
+    let file = "[server]\nlisten = \"127.0.0.1:1\"\ncores = 1\napp = \"echo\"\nlog = \"json\"";
+    let variables = [("STENTOR_SERVER_LISTEN", "127.0.0.1:2"), ("STENTOR_SERVER_CORES", "2"), ("CORES", "9")];
+    let variables = variables.map(|(name, value)| (name.to_string(), value.to_string()));
+    let flags = Flags { listen: Some("127.0.0.1:3".parse().unwrap()), ..Flags::default() };
+    let (config, warnings) = from_file(file).environment(variables).flags(&flags).load().unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(config.server.listen.port(), 3);
+    assert_eq!(config.server.cores, 2);
+    assert_eq!((config.server.app, config.server.log), (App::Echo, LogFormat::Json));
+    assert_eq!(config.server.driver, Driver::Auto);
+}
+
+#[test]
+fn flags_have_the_same_ranges() {
+    let flags = Flags { cores: Some(9999), ..Flags::default() };
+    let problems = Sources::default().flags(&flags).load().unwrap_err();
+    assert_eq!(problems.to_string(), "--cores: 9999 is out of range: 0 to 256");
+}
+
+#[test]
+fn the_environment() {
+    fn environment(name: &str, value: &str) -> Sources {
+        Sources::default().environment([(name.to_string(), value.to_string())])
+    }
+    fn check(name: &str, value: &str, expect: &str) {
+        let error = environment(name, value).load().err().map(|problems| problems.to_string());
+        assert_eq!(error.unwrap_or_default(), expect, "{name}={value}");
+    }
+    check("STENTOR_LIMITS_MESSAGE_BYTES_MAX", "2MB", "");
+    check("STENTOR_LIMITS_MESSAGE_BYTES_MAX", "2000000", "");
+    check("STENTOR_ROOMS_PUBLISH", "true", "");
+    check("STENTOR_SERVER_ADMIN", "127.0.0.1:9", "");
+    check("STENTOR_ROOMS_PUBLISH", "1", r#"STENTOR_ROOMS_PUBLISH: expected true or false, found "1""#);
+    check("STENTOR_SERVER_CORES", "9999", "STENTOR_SERVER_CORES: 9999 is out of range: 0 to 256");
+    check(
+        "STENTOR_LIMITS_HEAD_TIME_MAX",
+        "10",
+        r#"STENTOR_LIMITS_HEAD_TIME_MAX: expected a duration such as "25s", "300ms", "5min" or "1h", found "10"; a unit is missing: "10s"?"#,
+    );
+    let (config, _) =
+        environment("STENTOR_ORIGINS_ALLOW", "https://a.example, https://*.b.example").load().unwrap();
+    assert_eq!(
+        config.origins.allow.iter().map(Origin::as_str).collect::<Vec<_>>(),
+        ["https://a.example", "https://*.b.example"]
+    );
+    let (_, warnings) = environment("STENTOR_SERVER_LISTN", "x").load().unwrap();
+    assert_eq!(warnings, ["unknown variable STENTOR_SERVER_LISTN; did you mean STENTOR_SERVER_LISTEN?"]);
+    // What Kubernetes sets for a service of that name.
+    let (_, warnings) = environment("STENTOR_PORT", "tcp://10.0.0.1:80").load().unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+}
+
+#[test]
+fn sizes() {
+    fn check(text: &str, expect: Option<usize>) {
+        assert_eq!(Bytes::read(Raw::Text(text)).ok(), expect.map(Bytes), "{text:?}");
+    }
+    check("0", Some(0));
+    check("512", Some(512));
+    check("512B", Some(512));
+    check("1kB", Some(1000));
+    check("1KB", Some(1000));
+    check("1KiB", Some(1024));
+    check("64kib", Some(65_536));
+    check("1MB", Some(1_000_000));
+    check("1 MiB", Some(1 << 20));
+    check(" 2GB ", Some(2_000_000_000));
+    check("1GiB", Some(1 << 30));
+    for wrong in ["", "MB", "-1", "1.5MB", "1TB", "1M", "99999999999999999999", "99999999999999GiB", "1MB2"] {
+        check(wrong, None);
+    }
+    for (bytes, shown) in [(0, "0"), (1, "1"), (512, "512"), (1000, "\"1kB\""), (1 << 20, "\"1MiB\"")] {
+        assert_eq!(Bytes(bytes).show(), shown);
+    }
+}
+
+#[test]
+fn durations() {
+    fn check(text: &str, expect_ms: Option<u64>) {
+        assert_eq!(Duration::read(Raw::Text(text)).ok(), expect_ms.map(Duration::from_millis), "{text:?}");
+    }
+    check("25s", Some(25_000));
+    check("300ms", Some(300));
+    check("5min", Some(300_000));
+    check("5m", Some(300_000));
+    check("1h", Some(3_600_000));
+    check("1 s", Some(1000));
+    check("0s", Some(0));
+    for wrong in ["", "s", "25", "1.5s", "-1s", "1d", "1s5", "99999999999999999999s", "18446744073709551615h"]
+    {
+        check(wrong, None);
+    }
+    for (ms, shown) in [(0, "\"0ms\""), (300, "\"300ms\""), (90_000, "\"90s\""), (120_000, "\"2min\"")] {
+        assert_eq!(Duration::from_millis(ms).show(), shown);
+    }
+}
+
+#[test]
+fn origins() {
+    fn check(text: &str, expect: bool) {
+        assert_eq!(Origin::read(Raw::Text(text)).is_ok(), expect, "{text:?}");
+    }
+    for valid in [
+        "https://example.com",
+        "https://example.com:8443",
+        "http://localhost:3000",
+        "https://*.example.com",
+        "http://127.0.0.1:1",
+        "http://[::1]",
+        "http://[::1]:80",
+        "capacitor://localhost",
+        "*",
+    ] {
+        check(valid, true);
+    }
+    for wrong in [
+        "",
+        "example.com",
+        "https://",
+        "https://a/b",
+        "https://*example.com",
+        "https://a.*.com",
+        "https://*",
+        "https://a:99999",
+        "https://a:",
+        "https://a b",
+        "https://me@a",
+        "https://`a`",
+        "https://a$",
+        "https://[::g]",
+        "://a",
+        "null",
+    ] {
+        check(wrong, false);
+    }
+    assert_eq!(Origin::read(Raw::Text("HTTPS://Example.COM")).unwrap().as_str(), "https://example.com");
+}
+
+#[test]
+fn long_values_are_shortened() {
+    let text = format!("[server]\nlisten = {:?}", "é".repeat(1000));
+    let message = load(&text).unwrap_err();
+    assert!(message.chars().count() < 200, "{message}");
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    fn check(path: &Path, expect: &str) {
+        let problems = Sources::default().file(path).load().unwrap_err().to_string();
+        assert_eq!(problems, format!("{}: {expect}", path.display()));
+    }
+    let dir = tempfile::tempdir().unwrap();
+    check(&dir.path().join("none.toml"), "cannot be read: No such file or directory (os error 2)");
+    let binary = dir.path().join("binary.toml");
+    std::fs::write(&binary, b"\xff\xfe").unwrap();
+    check(&binary, "is not UTF-8 text");
+    let large = dir.path().join("large.toml");
+    std::fs::write(&large, " ".repeat((1 << 20) + 1)).unwrap();
+    check(&large, "is larger than 1048576 bytes, which no configuration is");
+}
+
+/// Whatever the file holds, the answer is a configuration or an error.
+#[test]
+fn every_cut_of_a_file_is_answered() {
+    let text = "[server]\nlisten = \"127.0.0.1:1\"\ncores = 1\n[origins]\nallow = [\"https://a.example\"]\n\
+                [[feeds]]\nname = \"a\"\nurl = \"http://a\"\nheaders = { A = \"b\" }\n[limits]\nhead_bytes_max = \"1MB\"";
+    for end in 0..=text.len() {
+        let _ = load(&text[..end]);
+        let _ = load(&text[end..]);
+    }
+}
+
+#[test]
+fn configuration_reference_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let expect = reference::markdown();
+    let found = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        found == expect,
+        "docs/configuration.md is old: cargo run -p stentor -- keys > docs/configuration.md"
+    );
+}
+
+/// The example in the reference works.
+#[test]
+fn the_example_of_the_reference_is_valid() {
+    let page = reference::markdown();
+    let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let config = load(example).unwrap();
+    assert_eq!(config.feeds[0].prefix, "scores/");
+    assert_eq!(config.origins.allow.len(), 2);
+}

@@ -1,0 +1,91 @@
+//! `stentor demo`: the server on live matches of its own making, and a page that shows them.
+//!
+//! The matches come from a [`provider`], which is an ordinary HTTP API on loopback: the server takes it in
+//! by configured feeds, as it would any other. Nothing of the server knows that this is a demo.
+
+mod page;
+mod provider;
+mod replay;
+
+use crate::cli::DemoArgs;
+use crate::config::schema::Feed;
+use crate::config::{Config, Sources};
+use crate::logging;
+use crate::serve::{block_on, environment, serve};
+use anyhow::Context;
+use provider::Provider;
+use replay::Replay;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::net::TcpListener;
+
+/// Matches at the same time.
+const MATCHES: u32 = 5;
+
+pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
+    let replay = match &args.replay {
+        Some(dir) => {
+            Some(Replay::load(dir, args.speed).with_context(|| format!("--replay {}", dir.display()))?)
+        }
+        None => None,
+    };
+    block_on(async {
+        // Bound before the configuration is read, because that names the port.
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the demo's provider")?;
+        let config = config(listener.local_addr()?, replay.as_ref());
+        let sources = Sources::from_config(config).environment(environment()).flags(&args.common.flags());
+        let (config, warnings) = sources.load()?;
+        logging::start(config.server.log, config.server.log_level)?;
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        let provider = Arc::new(Provider::new(args.seed, MATCHES, replay, Box::new(wall_clock)));
+        tokio::spawn(async move {
+            if let Err(error) = provider::serve(listener, provider).await {
+                tracing::error!(%error, "the demo's provider has ended");
+            }
+        });
+        serve(&config, page::routes()).await
+    })
+}
+
+/// Time since 1970, as documents tell it.
+fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// What anybody would configure to serve this provider's documents.
+fn config(provider: SocketAddr, replay: Option<&Replay>) -> Config {
+    let feed = |name: &str, prefix: &str, interval| Feed {
+        name: name.into(),
+        prefix: prefix.into(),
+        url: format!("http://{provider}"),
+        interval,
+        ..Feed::default()
+    };
+    let second = Duration::from_secs(1);
+    let mut feeds =
+        vec![feed("matchcentre", "matchcentre/", second), feed("scoreboard", "scoreboard/", second)];
+    feeds.extend(replay.map(|replay| feed("replay", "replay", replay.interval())));
+    Config { feeds, ..Config::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_configuration_is_valid() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("1.json"), "{}").unwrap();
+        for speed in [0.01, 1.0, 100.0] {
+            let replay = Replay::load(dir.path(), speed).unwrap();
+            let config = config("127.0.0.1:1234".parse().unwrap(), Some(&replay));
+            let (config, _) = Sources::from_config(config).load().unwrap();
+            assert_eq!(config.feeds.len(), 3);
+            assert_eq!(config.feeds[2].url, "http://127.0.0.1:1234");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The upstream of the demo: an ordinary HTTP API with live documents.
+//!
+//! | path | document | about |
+//! |---|---|---|
+//! | `/matchcentre/1` … | everything about a match | 165 kB |
+//! | `/scoreboard/1` … | the same in short | 5 kB |
+//! | `/replay` | recorded versions, from when it is first asked for | as recorded |
+//!
+//! A match has a new version each second. It is made when it is first asked for, and says when that was
+//! (`generated_ms`), so that whoever shows it knows how long it was under way. `ETag` is per version,
+//! `Cache-Control: max-age=1` says when to come back; a replay leaves the pace to the feed's interval.
+
+use super::replay::Replay;
+use crate::simulation::{World, centre, scoreboard};
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// Time since 1970.
+pub(super) type Clock = Box<dyn Fn() -> Duration + Send + Sync>;
+
+/// Which document of a match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    Centre,
+    Scoreboard,
+}
+
+/// A document at a time.
+#[derive(Clone)]
+struct Version {
+    etag: String,
+    body: Bytes,
+}
+
+/// What is served.
+pub(super) struct Provider {
+    live: Mutex<Live>,
+    replay: Option<Replay>,
+    replay_began: OnceLock<Duration>,
+    clock: Clock,
+    began: Duration,
+}
+
+struct Live {
+    world: World,
+    /// The newest version of each document and the second that it belongs to; as many as there are matches
+    /// at the most.
+    newest: HashMap<(Kind, u32), (u64, Version)>,
+}
+
+impl Provider {
+    /// The world of `seed` begins now.
+    pub(super) fn new(seed: u64, matches: u32, replay: Option<Replay>, clock: Clock) -> Self {
+        let live = Live { world: World::new(seed, matches), newest: HashMap::new() };
+        let began = clock();
+        Self { live: Mutex::new(live), replay, replay_began: OnceLock::new(), clock, began }
+    }
+
+    /// The newest version of a match's document. `None`: there is no such match.
+    fn newest(&self, kind: Kind, id: u32) -> serde_json::Result<Option<Version>> {
+        let now = (self.clock)();
+        let second = now.saturating_sub(self.began).as_secs();
+        let mut live = self.lock();
+        if let Some((of, version)) = live.newest.get(&(kind, id))
+            && *of >= second
+        {
+            return Ok(Some(version.clone()));
+        }
+        let Some(game) = live.world.game(id, second) else { return Ok(None) };
+        let generated_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        let body = match kind {
+            Kind::Centre => centre(game, generated_ms)?,
+            Kind::Scoreboard => scoreboard(game, generated_ms)?,
+        };
+        let version = Version { etag: format!("\"{second}-{generated_ms}\""), body: body.into() };
+        live.newest.insert((kind, id), (second, version.clone()));
+        Ok(Some(version))
+    }
+
+    /// The replay's version of now. It begins when this is first asked.
+    fn replayed(&self) -> Option<Version> {
+        let replay = self.replay.as_ref()?;
+        let now = (self.clock)();
+        let (number, body) = replay.at(now.saturating_sub(*self.replay_began.get_or_init(|| now)));
+        Some(Version { etag: format!("\"{number}\""), body: body.clone() })
+    }
+
+    /// All keys there are.
+    fn keys(&self) -> Vec<String> {
+        let matches = self.lock().world.matches();
+        let mut keys: Vec<_> =
+            (1..=matches).flat_map(|id| [format!("matchcentre/{id}"), format!("scoreboard/{id}")]).collect();
+        keys.extend(self.replay.as_ref().map(|_| "replay".into()));
+        keys
+    }
+
+    /// A world that panicked half-way in a tick is still a world.
+    fn lock(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves until the runtime ends.
+pub(super) async fn serve(listener: TcpListener, provider: Arc<Provider>) -> std::io::Result<()> {
+    let router = Router::new()
+        .route("/", get(index))
+        .route("/matchcentre/{id}", get(match_centre))
+        .route("/scoreboard/{id}", get(match_scoreboard))
+        .route("/replay", get(replay))
+        .with_state(provider);
+    axum::serve(listener, router).await
+}
+
+async fn index(State(provider): State<Arc<Provider>>) -> Response {
+    let body = serde_json::json!({ "keys": provider.keys() }).to_string();
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+async fn match_centre(provider: State<Arc<Provider>>, id: Path<String>, headers: HeaderMap) -> Response {
+    a_match(&provider, Kind::Centre, &id, &headers)
+}
+
+async fn match_scoreboard(provider: State<Arc<Provider>>, id: Path<String>, headers: HeaderMap) -> Response {
+    a_match(&provider, Kind::Scoreboard, &id, &headers)
+}
+
+fn a_match(provider: &Provider, kind: Kind, id: &str, headers: &HeaderMap) -> Response {
+    // A key has one spelling: no sign, no leading zero.
+    let number = id.parse().ok().filter(|number: &u32| number.to_string() == id);
+    match number.map(|id| provider.newest(kind, id)) {
+        Some(Ok(Some(version))) => answer(version, headers, Some("max-age=1")),
+        Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+        Some(Ok(None)) | None => no_such_key(),
+    }
+}
+
+async fn replay(State(provider): State<Arc<Provider>>, headers: HeaderMap) -> Response {
+    provider.replayed().map_or_else(no_such_key, |version| answer(version, &headers, None))
+}
+
+fn no_such_key() -> Response {
+    (StatusCode::NOT_FOUND, "there is no such key\n").into_response()
+}
+
+/// The version, or that it is the one that the client has (RFC 9110, 13.1.2).
+fn answer(version: Version, request: &HeaderMap, cache: Option<&'static str>) -> Response {
+    let known = request.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let is_this = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == version.etag;
+    let unchanged = known.flat_map(|value| value.split(',')).any(|tag| is_this(tag.trim()));
+    let mut response = if unchanged {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        ([(header::CONTENT_TYPE, "application/json")], version.body).into_response()
+    };
+    let headers = response.headers_mut();
+    if let Ok(etag) = version.etag.try_into() {
+        headers.insert(header::ETAG, etag);
+    }
+    if let Some(cache) = cache {
+        headers.insert(header::CACHE_CONTROL, header::HeaderValue::from_static(cache));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests;

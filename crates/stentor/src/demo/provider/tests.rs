@@ -1,0 +1,119 @@
+//! The provider over real HTTP, on a clock that the test turns.
+
+use super::*;
+use crate::http_client;
+use hyper::Request;
+use serde_json::Value;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+struct Running {
+    base: String,
+    now_ms: Arc<AtomicU64>,
+}
+
+/// 2026-11-20, so that no test takes it for an elapsed time.
+const START_MS: u64 = 1_795_000_000_000;
+
+async fn start(replay: Option<Replay>) -> Running {
+    let now_ms = Arc::new(AtomicU64::new(START_MS));
+    let clock = now_ms.clone();
+    let clock: Clock = Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(serve(listener, Arc::new(Provider::new(1, 3, replay, clock))));
+    Running { base, now_ms }
+}
+
+impl Running {
+    async fn ask(&self, path: &str, etag: Option<&str>) -> hyper::Response<Bytes> {
+        let mut request = Request::get(format!("{}{path}", self.base));
+        if let Some(etag) = etag {
+            request = request.header(header::IF_NONE_MATCH, etag);
+        }
+        http_client::send(request.body(Bytes::new()).unwrap(), 1 << 20).await.unwrap()
+    }
+
+    fn pass(&self, ms: u64) {
+        self.now_ms.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+fn text(response: &hyper::Response<Bytes>, name: header::HeaderName) -> &str {
+    response.headers().get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+fn json(response: &hyper::Response<Bytes>) -> Value {
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(text(response, header::CONTENT_TYPE), "application/json");
+    serde_json::from_slice(response.body()).unwrap()
+}
+
+#[tokio::test]
+async fn a_document_has_a_new_version_each_second() {
+    let running = start(None).await;
+    for (path, least, most) in [("/matchcentre/1", 156_000, 172_400), ("/scoreboard/3", 4_000, 6_000)] {
+        let first = running.ask(path, None).await;
+        let value = json(&first);
+        assert!((least..most).contains(&first.body().len()), "{path}: {}", first.body().len());
+        assert_eq!(text(&first, header::CACHE_CONTROL), "max-age=1");
+        let etag = text(&first, header::ETAG);
+
+        running.pass(300);
+        assert_eq!(running.ask(path, None).await.body(), first.body(), "the same second, the same version");
+        for known in [etag.to_string(), format!("\"x\", W/{etag}"), "*".into()] {
+            let same = running.ask(path, Some(&known)).await;
+            assert_eq!(same.status(), StatusCode::NOT_MODIFIED);
+            assert_eq!(text(&same, header::ETAG), etag);
+            assert!(same.body().is_empty());
+        }
+
+        running.pass(1000);
+        let next = running.ask(path, Some(etag)).await;
+        let now = json(&next);
+        assert_ne!(text(&next, header::ETAG), etag);
+        let passed = now["generated_ms"].as_u64().unwrap() - value["generated_ms"].as_u64().unwrap();
+        assert_eq!(passed, 1300);
+        assert_ne!(now["match"]["clock"], value["match"]["clock"]);
+    }
+}
+
+#[tokio::test]
+async fn keys_that_do_not_exist() {
+    let running = start(None).await;
+    for path in [
+        "/matchcentre/0",
+        "/matchcentre/4",
+        "/matchcentre/01",
+        "/matchcentre/x",
+        "/scoreboard/-1",
+        "/replay",
+        "/x",
+    ] {
+        assert_eq!(running.ask(path, None).await.status(), StatusCode::NOT_FOUND, "{path}");
+    }
+    let keys = json(&running.ask("/", None).await);
+    assert_eq!(keys["keys"].as_array().unwrap().len(), 6);
+    assert_eq!(keys["keys"][0], "matchcentre/1");
+}
+
+#[tokio::test]
+async fn a_replay_begins_when_it_is_first_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [("1.json", "[1]"), ("2.json", "[2]"), ("3.json", "[3]")] {
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    let running = start(Some(Replay::load(dir.path(), 2.0).unwrap())).await;
+    running.pass(60_000);
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let version = running.ask("/replay", None).await;
+        assert_eq!(text(&version, header::CACHE_CONTROL), "");
+        seen.push(json(&version)[0].as_u64().unwrap());
+        running.pass(500);
+    }
+    assert_eq!(seen, [1, 2, 3, 3, 3]);
+    let last = running.ask("/replay", Some("\"2\"")).await;
+    assert_eq!(last.status(), StatusCode::NOT_MODIFIED);
+    let keys = json(&running.ask("/", None).await);
+    assert_eq!(keys["keys"].as_array().unwrap().last().unwrap(), "replay");
+}

@@ -1,0 +1,108 @@
+//! Recorded versions of a document, served one after the other as they once appeared.
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Most versions.
+const FILES_MAX: usize = 10_000;
+/// Most bytes of all versions, which are kept in memory.
+const BYTES_MAX: usize = 512 << 20;
+
+/// The versions, oldest first; at least one.
+pub(super) struct Replay {
+    versions: Vec<Bytes>,
+    /// Above 0.
+    per_second: f64,
+}
+
+impl Replay {
+    /// Reads the files `*.json` of `dir`, in the order of their names.
+    pub(super) fn load(dir: &Path, per_second: f64) -> anyhow::Result<Self> {
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for entry in std::fs::read_dir(dir).context("can't be read")? {
+            let path = entry.context("can't be read")?.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                paths.push(path);
+            }
+        }
+        paths.sort();
+        if paths.is_empty() {
+            bail!("there is no file *.json");
+        }
+        if paths.len() > FILES_MAX {
+            bail!("{} files; at most {FILES_MAX} are replayed", paths.len());
+        }
+        let mut bytes = 0;
+        let mut versions = Vec::with_capacity(paths.len());
+        for path in paths {
+            let name = || path.file_name().unwrap_or_default().display().to_string();
+            let version = std::fs::read(&path).with_context(name)?;
+            bytes += version.len();
+            if bytes > BYTES_MAX {
+                bail!("more than {BYTES_MAX} bytes in all");
+            }
+            serde_json::from_slice::<serde::de::IgnoredAny>(&version)
+                .with_context(|| format!("{}: no JSON", name()))?;
+            versions.push(version.into());
+        }
+        Ok(Self { versions, per_second })
+    }
+
+    /// The version at `elapsed` after the first one, and its number. It stays at the last.
+    pub(super) fn at(&self, elapsed: Duration) -> (usize, &Bytes) {
+        // A float that is too large for the type becomes its largest value.
+        let number = (elapsed.as_secs_f64() * self.per_second) as usize;
+        let number = number.min(self.versions.len() - 1);
+        (number, &self.versions[number])
+    }
+
+    /// Time from one version to the next.
+    pub(super) fn interval(&self) -> Duration {
+        Duration::try_from_secs_f64(1.0 / self.per_second).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        dir
+    }
+
+    #[test]
+    fn versions_follow_each_other_by_name() {
+        let dir = dir(&[("002.json", "2"), ("001.json", "1"), ("010.json", "10"), ("notes.txt", "x")]);
+        fn check(replay: &Replay, elapsed_ms: u64, number: usize, text: &str) {
+            let (found, version) = replay.at(Duration::from_millis(elapsed_ms));
+            assert_eq!((found, &version[..]), (number, text.as_bytes()), "at {elapsed_ms} ms");
+        }
+        let replay = Replay::load(dir.path(), 2.0).unwrap();
+        assert_eq!(replay.interval(), Duration::from_millis(500));
+        check(&replay, 0, 0, "1");
+        check(&replay, 499, 0, "1");
+        check(&replay, 500, 1, "2");
+        check(&replay, 1000, 2, "10");
+        check(&replay, 1500, 2, "10");
+        check(&replay, u64::MAX, 2, "10");
+    }
+
+    #[test]
+    fn what_cannot_be_replayed() {
+        fn check(files: &[(&str, &str)], expect: &str) {
+            let error = Replay::load(dir(files).path(), 1.0).err().map(|error| format!("{error:#}"));
+            assert!(error.as_ref().is_some_and(|e| e.starts_with(expect)), "{error:?}");
+        }
+        check(&[], "there is no file *.json");
+        check(&[("a.txt", "1")], "there is no file *.json");
+        check(&[("a.json", "1"), ("b.json", "{")], "b.json: no JSON: EOF while parsing");
+        let none = Replay::load(Path::new("/nonexistent"), 1.0).err().map(|error| format!("{error:#}"));
+        assert_eq!(none.as_deref(), Some("can't be read: No such file or directory (os error 2)"));
+    }
+}

@@ -1,0 +1,172 @@
+//! From `ready` to the end: wait for a signal, drain, leave.
+//!
+//! ```text
+//!            signal              all connections ended, or the time is over
+//!  serving ─────────▶ draining ─────────────────────────────────────────────▶ exit 0
+//!     │                  │ second signal
+//!     │                  └──────────────▶ exit 1, at once
+//!     └─ the data plane ended by itself ─▶ exit 1
+//! ```
+//!
+//! Signals come in by a channel and the data plane by its trait, so that this is tested without either.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::DataPlane;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// How long beyond its time a drain may take before it is no longer waited for.
+const DRAIN_GRACE: Duration = Duration::from_millis(500);
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Everything was ended in order.
+    Drained,
+    /// The time to drain was over.
+    TimedOut,
+    /// A second signal came.
+    Forced,
+    /// The data plane ended without having been told to.
+    Failed,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Drained | Outcome::TimedOut => Self::SUCCESS,
+            Outcome::Forced | Outcome::Failed => Self::FAILURE,
+        }
+    }
+}
+
+/// SIGINT and SIGTERM, by name, from now on.
+pub(crate) fn signals() -> std::io::Result<mpsc::Receiver<&'static str>> {
+    let (sender, receiver) = mpsc::channel(2);
+    for (kind, name) in [(SignalKind::interrupt(), "SIGINT"), (SignalKind::terminate(), "SIGTERM")] {
+        let mut stream = signal(kind)?;
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() {
+                if sender.send(name).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(receiver)
+}
+
+/// Waits for a signal, then drains. `ended` completes when the data plane has ended.
+pub(crate) async fn run(
+    plane: Arc<dyn DataPlane>,
+    ended: impl Future<Output = ()>,
+    mut signals: mpsc::Receiver<&'static str>,
+    drain_time_max: Duration,
+) -> Outcome {
+    tokio::pin!(ended);
+    tokio::select! {
+        name = signals.recv() => {
+            let signal = name.unwrap_or("no signal can come any more");
+            tracing::info!(signal, drain_time_max = ?drain_time_max, "draining; a second signal ends at once");
+        }
+        () = &mut ended => {
+            tracing::error!("the data plane has ended by itself");
+            return Outcome::Failed;
+        }
+    }
+    plane.drain(drain_time_max);
+    let outcome = tokio::select! {
+        biased;
+        () = &mut ended => Outcome::Drained,
+        Some(_) = signals.recv() => Outcome::Forced,
+        () = tokio::time::sleep(drain_time_max.saturating_add(DRAIN_GRACE)) => Outcome::TimedOut,
+    };
+    match outcome {
+        Outcome::Drained => tracing::info!("drained"),
+        Outcome::TimedOut => tracing::warn!("the time to drain is over; what is left is cut off"),
+        Outcome::Forced => tracing::warn!("a second signal: ending at once"),
+        Outcome::Failed => {}
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use stentor_edge::{Busy, FeedUpdate, Metric, Publish, Wanted};
+    use stentor_hub::Key;
+    use tokio::sync::Notify;
+
+    /// A data plane that only notes that it was told to drain.
+    #[derive(Default)]
+    struct Fake {
+        drained: Mutex<Vec<Duration>>,
+        told: Notify,
+    }
+
+    impl DataPlane for Fake {
+        fn publish(&self, _: Publish) -> Result<(), Busy> {
+            Ok(())
+        }
+        fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
+            Ok(())
+        }
+        fn take_wanted(&self) -> Vec<Wanted> {
+            Vec::new()
+        }
+        fn metrics(&self) -> Vec<Metric> {
+            Vec::new()
+        }
+        fn is_ready(&self) -> bool {
+            true
+        }
+        fn drain(&self, within: Duration) {
+            self.drained.lock().unwrap().push(within);
+            self.told.notify_one();
+        }
+    }
+
+    const TEN: Duration = Duration::from_secs(10);
+
+    /// Runs with these signals; the plane ends as `ends` says.
+    async fn check(signals: &[&'static str], ends: Ends, expect: Outcome, drains: usize) {
+        let plane = Arc::new(Fake::default());
+        let (sender, receiver) = mpsc::channel(2);
+        for name in signals {
+            sender.send(*name).await.unwrap();
+        }
+        let ended = {
+            let plane = plane.clone();
+            async move {
+                match ends {
+                    Ends::ByItself => {}
+                    Ends::WhenTold => plane.told.notified().await,
+                    Ends::Never => std::future::pending().await,
+                }
+            }
+        };
+        let outcome = run(plane.clone(), ended, receiver, TEN).await;
+        assert_eq!(outcome, expect);
+        assert_eq!(*plane.drained.lock().unwrap(), vec![TEN; drains]);
+        drop(sender);
+    }
+
+    #[derive(Clone, Copy)]
+    enum Ends {
+        ByItself,
+        WhenTold,
+        Never,
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_end() {
+        check(&["SIGTERM"], Ends::WhenTold, Outcome::Drained, 1).await;
+        check(&["SIGINT"], Ends::Never, Outcome::TimedOut, 1).await;
+        check(&["SIGINT", "SIGINT"], Ends::Never, Outcome::Forced, 1).await;
+        check(&[], Ends::ByItself, Outcome::Failed, 0).await;
+    }
+}

@@ -1,0 +1,14 @@
+//! `stentor publish`: one message to a room, by the admin API of a running server.
+
+use crate::cli::PublishArgs;
+use std::process::ExitCode;
+use stentor_control::publish_client;
+
+pub(crate) fn run(args: &PublishArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let PublishArgs { admin, token, room, event, data } = args;
+    // As flags and the log write it.
+    let url = if admin.contains("://") { admin.clone() } else { format!("http://{admin}") };
+    runtime.block_on(publish_client(&url, token.as_deref(), room, event.as_deref(), data))?;
+    Ok(ExitCode::SUCCESS)
+}

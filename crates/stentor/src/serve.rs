@@ -1,0 +1,126 @@
+//! `stentor serve`: the configuration, the log, the planes, and then the [`lifecycle`].
+
+use crate::cli::ServeArgs;
+use crate::config::{Config, Sources};
+use crate::lifecycle::{self, Outcome};
+use crate::logging;
+use crate::wiring::{self, Launched};
+use anyhow::Context;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use stentor_edge::StaticRoute;
+
+/// Threads of the control plane's runtime. Its work is small beside the data plane's; blocking work has a
+/// pool of its own.
+const CONTROL_THREADS: usize = 2;
+
+pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
+    let mut sources = Sources::default();
+    if let Some(path) = &args.config {
+        sources = sources.file(path);
+    }
+    let (config, warnings) = sources.environment(environment()).flags(&args.flags()).load()?;
+    logging::start(config.server.log, config.server.log_level)?;
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+    block_on(async { serve(&config, Vec::new()).await })
+}
+
+/// The environment's variables that are text.
+pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// Runs `work` on the control plane's runtime. What is still running afterwards is not waited for.
+pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(CONTROL_THREADS)
+        .thread_name("control")
+        .enable_all()
+        .build()
+        .context("the control plane's threads can't be started")?;
+    let outcome = runtime.block_on(work);
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Starts the server, says so, and returns when it has ended.
+pub(crate) async fn serve(config: &Config, routes: Vec<StaticRoute>) -> anyhow::Result<ExitCode> {
+    let descriptors_max = raise_descriptor_limit();
+    // Before anything listens, so that a signal never meets its default action.
+    let signals = lifecycle::signals().context("signals can't be received")?;
+    let Launched { started, plane, control, ended } = wiring::launch(config, routes)?;
+    tracing::info!(
+        listen = %started.addr,
+        admin = %control.admin_addr(),
+        driver = started.driver,
+        cores = started.cores,
+        app = config.server.app.as_str(),
+        descriptors_max,
+        "listening"
+    );
+    if let Some(reason) = &started.fallback_reason {
+        tracing::info!(reason, "io_uring isn't used");
+    }
+    tracing::info!(allowed = origins(config), "origins");
+    for feed in &config.feeds {
+        let prefix = if feed.prefix.is_empty() { "every key" } else { &feed.prefix };
+        tracing::info!(name = feed.name, prefix, url = feed.url, interval = ?feed.interval, "feed");
+    }
+    if config.feeds.is_empty() {
+        tracing::info!("no feeds are configured");
+    }
+    if let Err(error) = say_ready(&mut std::io::stdout().lock(), started.addr) {
+        tracing::warn!(%error, "standard output is closed; nobody hears that the server is ready");
+    }
+    let outcome = lifecycle::run(plane, ended, signals, config.server.drain_time_max).await;
+    if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
+        control.shutdown().await;
+    }
+    Ok(outcome.into())
+}
+
+/// The one line that scripts wait for.
+fn say_ready(out: &mut impl Write, addr: SocketAddr) -> std::io::Result<()> {
+    writeln!(out, "ready http://{addr}")?;
+    out.flush()
+}
+
+fn origins(config: &Config) -> String {
+    let mut all = vec!["the server's own"];
+    all.extend(config.origins.allow.iter().map(|origin| origin.as_str()));
+    all.join(", ")
+}
+
+/// Raises the limit on descriptors as far as it goes, and says how far that is.
+fn raise_descriptor_limit() -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
+        tracing::warn!("the limit on descriptors can't be raised");
+    }
+    // None: no limit.
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_is_one_line() {
+        let mut out = Vec::new();
+        say_ready(&mut out, "127.0.0.1:8000".parse().unwrap()).unwrap();
+        say_ready(&mut out, "[::1]:9".parse().unwrap()).unwrap();
+        assert_eq!(out, b"ready http://127.0.0.1:8000\nready http://[::1]:9\n");
+    }
+
+    #[test]
+    fn descriptors_go_up_to_the_hard_limit() {
+        let limit = raise_descriptor_limit();
+        assert_eq!(Some(limit).filter(|l| *l != u64::MAX), getrlimit(Resource::Nofile).maximum);
+    }
+}

@@ -1,0 +1,387 @@
+//! Teams and their players: invented names, and what a season left of statistics.
+
+use super::random::Random;
+use serde::Serialize;
+
+/// Columns of a heat map, from the own goal to the other's.
+pub(super) const GRID_X: usize = 20;
+/// Rows of a heat map, from the left to the right.
+pub(super) const GRID_Y: usize = 13;
+/// Players of a team: eleven and the bench.
+pub(super) const SQUAD: usize = 23;
+
+const TEAMS: [(&str, &str, &str, &str); 20] = [
+    ("Ashford Rovers", "ASH", "#c8102e", "Foundry Lane"),
+    ("Brackwater United", "BRA", "#0b5fa5", "The Quay"),
+    ("Castelmar", "CAS", "#e8b400", "Estadi del Port"),
+    ("Dunmore Athletic", "DUN", "#1f7a3d", "Hollow Park"),
+    ("Eisenfeld 04", "EIS", "#444c56", "Hüttenstadion"),
+    ("Fjordby IF", "FJO", "#0097a9", "Nordre Arena"),
+    ("Granvelle", "GRA", "#6a1b9a", "Stade des Tilleuls"),
+    ("Harrow Vale", "HAR", "#f26522", "Vale Road"),
+    ("Ilmarinen HK", "ILM", "#00519e", "Seppä Areena"),
+    ("Juniper Town", "JUN", "#2e7d32", "The Orchard"),
+    ("Kestrel Bay", "KES", "#ad1457", "Lighthouse Ground"),
+    ("Lindental", "LIN", "#5d4037", "Waldpark"),
+    ("Montaña CF", "MON", "#d81b60", "Alto Mirador"),
+    ("Northgate City", "NOR", "#283593", "Gate End"),
+    ("Olmeda", "OLM", "#ef6c00", "Campo Nuevo"),
+    ("Porto Vidro", "POR", "#00796b", "Arena do Farol"),
+    ("Queensmere", "QUE", "#7b1fa2", "Mere Stadium"),
+    ("Rivanera", "RIV", "#b71c1c", "Stadio Comunale"),
+    ("Saltbridge", "SAL", "#455a64", "The Causeway"),
+    ("Tarnów Górny", "TAR", "#9e9d24", "Stadion Miejski"),
+];
+
+const GIVEN: [&str; 36] = [
+    "Adam", "André", "Ben", "Callum", "Carlos", "Dario", "Elias", "Emil", "Felix", "Finn", "Gabriel", "Hugo",
+    "Ibrahim", "Ivan", "Jakub", "João", "Jonas", "Kofi", "Leon", "Luca", "Mateo", "Milan", "Moussa",
+    "Niklas", "Noah", "Oscar", "Pavel", "Rafael", "Rui", "Samuel", "Søren", "Théo", "Tomás", "Viktor",
+    "Yusuf", "Zoran",
+];
+
+const FAMILY: [&str; 60] = [
+    "Abara",
+    "Almeida",
+    "Andersen",
+    "Baptiste",
+    "Bauer",
+    "Bergström",
+    "Boateng",
+    "Carvalho",
+    "Castillo",
+    "Conti",
+    "Cissé",
+    "Dahl",
+    "Delgado",
+    "Diallo",
+    "Doyle",
+    "Eriksen",
+    "Esposito",
+    "Farkas",
+    "Fontaine",
+    "Fuchs",
+    "García",
+    "Gruber",
+    "Hansen",
+    "Hartley",
+    "Herrera",
+    "Horvat",
+    "Ivanov",
+    "Jansen",
+    "Keita",
+    "Kovač",
+    "Kowalski",
+    "Laurent",
+    "Lindqvist",
+    "López",
+    "Marchetti",
+    "Mensah",
+    "Moreau",
+    "Moretti",
+    "Müller",
+    "Nagy",
+    "Novák",
+    "Nuñez",
+    "O'Brien",
+    "Okafor",
+    "Olsen",
+    "Pereira",
+    "Petrov",
+    "Quaresma",
+    "Ricci",
+    "Rossi",
+    "Sato",
+    "Schäfer",
+    "Silva",
+    "Sørensen",
+    "Tanaka",
+    "Traoré",
+    "Vidal",
+    "Virtanen",
+    "Walsh",
+    "Zając",
+];
+
+/// A team in a match.
+#[derive(Clone, Debug)]
+pub(super) struct Team {
+    pub(super) name: &'static str,
+    pub(super) short: &'static str,
+    pub(super) colour: &'static str,
+    pub(super) ground: &'static str,
+    pub(super) coach: String,
+    /// Those who begin come first.
+    pub(super) players: Vec<Player>,
+    pub(super) counts: TeamCounts,
+    pub(super) substitutions: u32,
+}
+
+/// A player in a match.
+#[derive(Clone, Debug)]
+pub(super) struct Player {
+    pub(super) id: u64,
+    pub(super) name: String,
+    pub(super) number: u32,
+    pub(super) position: Position,
+    pub(super) state: PlayerState,
+    pub(super) counts: Counts,
+    pub(super) heat: [[u16; GRID_X]; GRID_Y],
+    pub(super) season: Season,
+    pub(super) form: Vec<FormEntry>,
+}
+
+/// Where a player plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Position {
+    Goalkeeper,
+    Defender,
+    Midfielder,
+    Forward,
+}
+
+/// Whether a player plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum PlayerState {
+    OnPitch,
+    Bench,
+    Substituted,
+    SentOff,
+}
+
+/// What a player has done in this match.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Counts {
+    pub(super) seconds_played: u32,
+    pub(super) touches: u32,
+    pub(super) passes: u32,
+    pub(super) passes_completed: u32,
+    pub(super) passes_progressive: u32,
+    pub(super) passes_final_third: u32,
+    pub(super) key_passes: u32,
+    pub(super) assists: u32,
+    pub(super) goals: u32,
+    pub(super) own_goals: u32,
+    pub(super) shots: u32,
+    pub(super) shots_on_target: u32,
+    pub(super) shots_off_target: u32,
+    pub(super) shots_blocked: u32,
+    pub(super) dribbles: u32,
+    pub(super) dribbles_won: u32,
+    pub(super) tackles: u32,
+    pub(super) interceptions: u32,
+    pub(super) blocks: u32,
+    pub(super) clearances: u32,
+    pub(super) saves: u32,
+    pub(super) possession_lost: u32,
+    pub(super) fouls: u32,
+    pub(super) fouls_suffered: u32,
+    pub(super) offsides: u32,
+    pub(super) yellow_cards: u32,
+    pub(super) red_cards: u32,
+    pub(super) distance_m: u32,
+    pub(super) sprints: u32,
+}
+
+/// What a team has done in this match; the rest is the sum over its players.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TeamCounts {
+    pub(super) goals: u32,
+    pub(super) goals_half_time: u32,
+    pub(super) actions: u32,
+    pub(super) corners: u32,
+    /// Expected goals, in thousandths.
+    pub(super) expected_goals_milli: u32,
+}
+
+/// What a player did this season before this match.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Season {
+    appearances: i64,
+    starts: i64,
+    minutes: i64,
+    goals: i64,
+    assists: i64,
+    shots: i64,
+    key_passes: i64,
+    pass_accuracy_percent: i64,
+    tackles: i64,
+    interceptions: i64,
+    aerial_duels_won: i64,
+    fouls: i64,
+    yellow_cards: i64,
+    red_cards: i64,
+    rating: f64,
+    market_value_eur: i64,
+    height_cm: i64,
+    weight_kg: i64,
+    born: String,
+    preferred_foot: &'static str,
+}
+
+/// One match of the past.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct FormEntry {
+    date: String,
+    opponent: &'static str,
+    venue: &'static str,
+    result: String,
+    minutes: i64,
+    goals: i64,
+    assists: i64,
+    touches: i64,
+    pass_accuracy_percent: i64,
+    rating: f64,
+}
+
+/// Matches of the past that are told of each player.
+const FORM_ENTRIES: i64 = 10;
+
+impl Player {
+    pub(super) fn is_playing(&self) -> bool {
+        self.state == PlayerState::OnPitch
+    }
+
+    /// From 3.0 to 10.0, in tenths, beginning with 6.5.
+    pub(super) fn rating_tenths(&self) -> u32 {
+        let c = &self.counts;
+        let good = c.goals * 110
+            + c.assists * 70
+            + c.shots_on_target * 12
+            + c.key_passes * 10
+            + c.saves * 25
+            + (c.tackles + c.interceptions + c.blocks) * 8
+            + c.dribbles_won * 6
+            + c.passes_completed;
+        let bad = c.possession_lost * 6
+            + c.fouls * 10
+            + c.shots_off_target * 5
+            + c.offsides * 5
+            + c.yellow_cards * 30
+            + c.red_cards * 180;
+        // In hundredths.
+        (650 + good).saturating_sub(bad).clamp(300, 1000) / 10
+    }
+}
+
+/// A value in tenths, as a number with one decimal.
+pub(super) fn tenths(n: u32) -> f64 {
+    f64::from(n) / 10.0
+}
+
+/// The teams of match `id` of a round whose draw is `draw`: different in every match of the round, as long as
+/// there are teams. The first plays at home.
+pub(super) fn teams(random: &mut Random, draw: &mut Random, id: u32) -> [Team; 2] {
+    let mut order: Vec<usize> = (0..TEAMS.len()).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, draw.below(last + 1));
+    }
+    let home = 2 * (id as usize).saturating_sub(1) % order.len();
+    [team(random, order[home]), team(random, order[home + 1])]
+}
+
+fn team(random: &mut Random, which: usize) -> Team {
+    let (name, short, colour, ground) = TEAMS[which];
+    let mut taken = Vec::new();
+    let players = (0..SQUAD)
+        .map(|n| {
+            let name = loop {
+                let name = person(random);
+                if !taken.contains(&name) {
+                    break name;
+                }
+            };
+            taken.push(name.clone());
+            player(random, which, n, name)
+        })
+        .collect();
+    let coach = person(random);
+    Team { name, short, colour, ground, coach, players, counts: TeamCounts::default(), substitutions: 0 }
+}
+
+/// A name.
+pub(super) fn person(random: &mut Random) -> String {
+    format!("{} {}", random.pick(&GIVEN), random.pick(&FAMILY))
+}
+
+/// The name of any team, for tales of the past.
+pub(super) fn any_team(random: &mut Random) -> &'static str {
+    TEAMS[random.below(TEAMS.len())].0
+}
+
+/// A 4-3-3, and a bench that can replace anybody.
+fn position(n: usize) -> Position {
+    match n {
+        0 | 11 | 12 => Position::Goalkeeper,
+        1..=4 | 13..=16 => Position::Defender,
+        5..=7 | 17..=19 => Position::Midfielder,
+        _ => Position::Forward,
+    }
+}
+
+fn player(random: &mut Random, team: usize, n: usize, name: String) -> Player {
+    Player {
+        id: 100_000 + team as u64 * 100 + n as u64,
+        name,
+        number: n as u32 + 1,
+        position: position(n),
+        state: if n < 11 { PlayerState::OnPitch } else { PlayerState::Bench },
+        counts: Counts::default(),
+        heat: [[0; GRID_X]; GRID_Y],
+        season: season(random, position(n)),
+        form: (0..FORM_ENTRIES).map(|week| form_entry(random, week)).collect(),
+    }
+}
+
+fn season(random: &mut Random, position: Position) -> Season {
+    let appearances = random.between(11, 30);
+    let forward = i64::from(position == Position::Forward) * 8;
+    Season {
+        appearances,
+        starts: appearances - random.between(0, 9),
+        minutes: appearances * random.between(60, 90),
+        goals: random.between(0, 3 + forward),
+        assists: random.between(0, 6),
+        shots: random.between(10, 30 + forward),
+        key_passes: random.between(10, 40),
+        pass_accuracy_percent: random.between(71, 93),
+        tackles: random.between(10, 60),
+        interceptions: random.between(10, 45),
+        aerial_duels_won: random.between(10, 70),
+        fouls: random.between(10, 35),
+        yellow_cards: random.between(0, 8),
+        red_cards: random.between(0, 1),
+        rating: random.between(62, 79) as f64 / 10.0,
+        market_value_eur: random.between(15, 600) * 100_000,
+        height_cm: random.between(168, 199),
+        weight_kg: random.between(64, 92),
+        born: date(random, 1992, 14),
+        preferred_foot: random.pick(&["right", "right", "right", "left", "both"]),
+    }
+}
+
+fn form_entry(random: &mut Random, week: i64) -> FormEntry {
+    FormEntry {
+        date: format!("2026-{:02}-{:02}", 10 - week / 4, 28 - (week % 4) * 7),
+        opponent: any_team(random),
+        venue: random.pick(&["home", "away"]),
+        result: format!("{}-{}", random.between(0, 4), random.between(0, 3)),
+        minutes: random.between(45, 90),
+        goals: random.between(0, 1),
+        assists: random.between(0, 1),
+        touches: random.between(25, 95),
+        pass_accuracy_percent: random.between(68, 95),
+        rating: random.between(55, 88) as f64 / 10.0,
+    }
+}
+
+fn date(random: &mut Random, year: i64, years: i64) -> String {
+    format!(
+        "{}-{:02}-{:02}",
+        random.between(year, year + years),
+        random.between(1, 12),
+        random.between(1, 28)
+    )
+}

@@ -1,0 +1,321 @@
+//! From the configuration to the options of the planes, and from these to a running server.
+//!
+//! The only module that knows both sides. Both planes begin here: the data plane first, because the control
+//! plane holds its handle; the [`Signals`] before either, because both know them.
+
+use crate::config::Config;
+use crate::config::schema::{App, Content, Driver, Feed};
+use socket2::{Domain, Protocol, Socket, Type};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_control::{AdminOptions, Control, FeedsOptions, Signals, UpstreamOptions};
+use stentor_edge::{DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute};
+use stentor_hub::HistoryLimits;
+
+/// Time for requests to the admin port that are under way when the data plane has ended.
+const ADMIN_SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(1);
+
+/// The data plane's options.
+///
+/// # Errors
+/// If an origin isn't one; a configuration that was loaded has none of these.
+pub(crate) fn edge_options(
+    config: &Config,
+    routes: Vec<StaticRoute>,
+) -> Result<stentor_edge::Options, PatternError> {
+    let Config { server, origins, limits, heartbeat, rooms, deflate, .. } = config;
+    let origins: Vec<_> = origins.allow.iter().map(|origin| origin.as_str()).collect();
+    let history = HistoryLimits {
+        publications_max: rooms.history_length,
+        bytes_max: rooms.history_bytes_max.0,
+        age_max: rooms.history_time_max,
+    };
+    Ok(stentor_edge::Options {
+        listen: server.listen,
+        cores: server.cores,
+        app: match server.app {
+            App::Rooms => stentor_edge::App::Rooms,
+            App::Echo => stentor_edge::App::Echo,
+            App::Chat => stentor_edge::App::Chat,
+        },
+        origins: Origins::parse(&origins)?,
+        limits: stentor_edge::Limits {
+            message_bytes_max: limits.message_bytes_max.0,
+            fragments_max: u32::try_from(limits.fragments_max).unwrap_or(u32::MAX),
+            message_time_max: limits.message_time_max,
+            head_bytes_max: limits.head_bytes_max.0,
+            headers_max: limits.headers_max,
+            head_time_max: limits.head_time_max,
+            body_bytes_max: limits.body_bytes_max.0,
+            idle_time_max: limits.idle_time_max,
+            wait_time_max: limits.wait_time_max,
+            close_time_max: limits.close_time_max,
+            outbox_bytes_max: limits.outbox_bytes_max.0,
+            replies_bytes_max: limits.replies_bytes_max.0,
+            subscriptions_max: limits.subscriptions_max,
+            topics_max: limits.topics_max,
+            connections_max: limits.connections_max,
+            memory_bytes_max: limits.memory_bytes_max.0,
+            inbox_messages_max: limits.inbox_messages_max,
+            inbox_bytes_max: limits.inbox_bytes_max.0,
+            mailbox_messages_max: limits.mailbox_messages_max,
+        },
+        heartbeat: stentor_edge::Heartbeat { interval: heartbeat.interval, timeout: heartbeat.timeout },
+        deflate: stentor_edge::Deflate {
+            enabled: deflate.enabled,
+            level: u8::try_from(deflate.level).unwrap_or(9),
+            bytes_min: deflate.bytes_min.0,
+        },
+        rooms: stentor_edge::Rooms {
+            publish: rooms.publish,
+            // The empty prefix: every room.
+            history: if rooms.history_length > 0 { vec![(String::new(), history)] } else { Vec::new() },
+        },
+        routes,
+    })
+}
+
+fn driver_choice(driver: Driver) -> DriverChoice {
+    match driver {
+        Driver::Auto => DriverChoice::Auto,
+        Driver::IoUring => DriverChoice::IoUring,
+        Driver::Epoll => DriverChoice::Epoll,
+    }
+}
+
+/// The control plane's options.
+pub(crate) fn control_options(config: &Config) -> stentor_control::Options {
+    let Config { server, limits, admin_limits, feeds, feeds_limits, .. } = config;
+    stentor_control::Options {
+        feeds: FeedsOptions {
+            upstreams: feeds.iter().map(upstream_options).collect(),
+            keys_max: feeds_limits.keys_max,
+            documents_bytes_max: feeds_limits.documents_bytes_max.0,
+            fetches_max: feeds_limits.fetches_max,
+            linger: feeds_limits.linger,
+            lost_interval: feeds_limits.lost_interval,
+            backoff_first: feeds_limits.backoff_first,
+            backoff_max: feeds_limits.backoff_max,
+            max_age_max: feeds_limits.max_age_max,
+            ca_file: (!feeds_limits.ca_file.is_empty()).then(|| PathBuf::from(&feeds_limits.ca_file)),
+        },
+        admin: AdminOptions {
+            listen: server.admin,
+            token: server.admin_token.0.as_ref().map(|token| token.reveal().into()),
+            hosts: server.admin_hosts.clone(),
+            message_bytes_max: limits.message_bytes_max.0,
+            connections_max: admin_limits.connections_max,
+            head_timeout: admin_limits.head_time_max,
+            body_timeout: admin_limits.body_time_max,
+            busy_timeout: admin_limits.busy_time_max,
+            shutdown_timeout: ADMIN_SHUTDOWN_TIME_MAX,
+        },
+    }
+}
+
+fn upstream_options(feed: &Feed) -> UpstreamOptions {
+    UpstreamOptions {
+        name: feed.name.clone(),
+        prefix: feed.prefix.clone(),
+        base_url: feed.url.clone(),
+        interval: feed.interval,
+        timeout: feed.timeout,
+        read_timeout: feed.read_timeout,
+        document_bytes_max: feed.document_bytes_max.0,
+        concurrency_max: feed.concurrency_max,
+        headers: feed.headers.0.iter().map(|(name, value)| (name.clone(), value.reveal().into())).collect(),
+        content: match feed.content {
+            Content::Json => stentor_control::Content::Json,
+            Content::Any => stentor_control::Content::Any,
+        },
+        ignore_cache_control: feed.ignore_cache_control,
+    }
+}
+
+/// A server that listens.
+pub(crate) struct Launched {
+    /// What the data plane has become.
+    pub(crate) started: Started,
+    pub(crate) plane: Arc<dyn DataPlane>,
+    pub(crate) control: Control,
+    /// Completes when the data plane has ended.
+    pub(crate) ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// Why a server doesn't start.
+#[derive(Debug)]
+pub(crate) enum LaunchError {
+    /// The kernel doesn't let it listen there.
+    Listen { flag: &'static str, addr: SocketAddr, error: io::Error },
+    /// Another reason, told by the data plane.
+    Edge(StartError),
+    /// Another reason, told by the control plane.
+    Control(stentor_control::Error),
+    /// An origin that isn't one.
+    Origin(PatternError),
+}
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (flag, addr, error) = match self {
+            Self::Listen { flag, addr, error } => (flag, addr, error),
+            Self::Edge(error) => return error.fmt(f),
+            Self::Control(error) => return error.fmt(f),
+            Self::Origin(error) => return error.fmt(f),
+        };
+        write!(f, "{flag} {addr}: ")?;
+        match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                write!(f, "address in use; choose another with {flag} or stop the other process")
+            }
+            io::ErrorKind::PermissionDenied => write!(
+                f,
+                "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE, or choose another with {flag}"
+            ),
+            io::ErrorKind::AddrNotAvailable => {
+                write!(f, "this machine has no such address; choose another with {flag}")
+            }
+            _ => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for LaunchError {}
+
+impl From<StartError> for LaunchError {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Listen(addr, error) => Self::Listen { flag: "--listen", addr, error },
+            other => Self::Edge(other),
+        }
+    }
+}
+
+impl From<stentor_control::Error> for LaunchError {
+    fn from(error: stentor_control::Error) -> Self {
+        match error {
+            stentor_control::Error::Listen { listen, source } => {
+                Self::Listen { flag: "--admin", addr: listen, error: source }
+            }
+            other => Self::Control(other),
+        }
+    }
+}
+
+/// Says whether both planes would take this configuration. Opens no socket; files that it names are read.
+///
+/// # Errors
+/// What is wrong, for people.
+pub(crate) fn validate(config: &Config) -> Result<(), LaunchError> {
+    edge_options(config, Vec::new()).map_err(LaunchError::Origin)?;
+    control_options(config).check()?;
+    Ok(())
+}
+
+/// Starts both planes; returns when they listen. Called within the control plane's runtime.
+pub(crate) fn launch(config: &Config, routes: Vec<StaticRoute>) -> Result<Launched, LaunchError> {
+    let options = edge_options(config, routes).map_err(LaunchError::Origin)?;
+    is_free(options.listen).map_err(|error| StartError::Listen(options.listen, error))?;
+    let signals = Signals::new();
+    let node = Node::start(options, driver_choice(config.server.driver), signals.clone(), None)?;
+    let (started, plane) = (node.started().clone(), node.plane());
+    let runtime = tokio::runtime::Handle::current();
+    let control = Control::start(&runtime, control_options(config), plane.clone(), signals)?;
+    let joined = runtime.spawn_blocking(move || node.join());
+    let ended = Box::pin(async move {
+        if let Err(error) = joined.await {
+            tracing::error!(%error, "nobody waits for the data plane any more");
+        }
+    });
+    Ok(Launched { started, plane, control, ended })
+}
+
+/// Whether nobody listens at `addr`. The cores share their address by SO_REUSEPORT, which would let a
+/// second server of the same user take half of the connections of the first without a word.
+fn is_free(addr: SocketAddr) -> io::Result<()> {
+    if addr.port() == 0 {
+        return Ok(());
+    }
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections of a server that has just ended are no obstacle.
+    socket.set_reuse_address(true)?;
+    socket.bind(&addr.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_flag() {
+        fn check(flag: &'static str, addr: &str, kind: io::ErrorKind, expect: &str) {
+            let error = LaunchError::Listen { flag, addr: addr.parse().unwrap(), error: kind.into() };
+            assert_eq!(error.to_string(), expect);
+        }
+        check(
+            "--listen",
+            "127.0.0.1:8000",
+            io::ErrorKind::AddrInUse,
+            "--listen 127.0.0.1:8000: address in use; choose another with --listen or stop the other process",
+        );
+        check(
+            "--admin",
+            "[::1]:80",
+            io::ErrorKind::PermissionDenied,
+            "--admin [::1]:80: permission denied; ports below 1024 need CAP_NET_BIND_SERVICE, or choose another \
+             with --admin",
+        );
+        check(
+            "--listen",
+            "10.9.8.7:80",
+            io::ErrorKind::AddrNotAvailable,
+            "--listen 10.9.8.7:80: this machine has no such address; choose another with --listen",
+        );
+    }
+
+    /// A limit has one default, wherever it is looked up.
+    #[test]
+    fn the_defaults_are_those_of_the_planes() {
+        let config = Config::default();
+        let edge = edge_options(&config, Vec::new()).unwrap();
+        let theirs = stentor_edge::Options::default();
+        assert_eq!(edge.limits, theirs.limits);
+        assert_eq!((edge.heartbeat, edge.deflate), (theirs.heartbeat, theirs.deflate));
+        assert_eq!((edge.listen, edge.cores, edge.app), (theirs.listen, theirs.cores, theirs.app));
+        assert_eq!((edge.origins, edge.rooms), (theirs.origins, theirs.rooms));
+        let ours = control_options(&config);
+        let theirs = stentor_control::Options::default();
+        assert_eq!(format!("{:?}", ours.feeds), format!("{:?}", theirs.feeds));
+        let admin = AdminOptions { shutdown_timeout: ADMIN_SHUTDOWN_TIME_MAX, ..theirs.admin };
+        assert_eq!(format!("{:?}", ours.admin), format!("{admin:?}"));
+        let feed = upstream_options(&Feed::default());
+        assert_eq!(format!("{feed:?}"), format!("{:?}", UpstreamOptions::default()));
+    }
+
+    #[test]
+    fn the_configuration_reaches_the_options() {
+        let mut config = Config::default();
+        config.rooms.history_length = 10;
+        config.deflate.level = 9;
+        config.limits.fragments_max = 7;
+        let edge = edge_options(&config, Vec::new()).unwrap();
+        assert_eq!(edge.rooms.history.len(), 1);
+        assert_eq!(edge.rooms.history[0].1.publications_max, 10);
+        assert_eq!((edge.deflate.level, edge.limits.fragments_max), (9, 7));
+    }
+
+    #[test]
+    fn an_address_where_somebody_listens_is_not_free() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        assert_eq!(is_free(addr).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        is_free(addr).unwrap();
+        is_free("127.0.0.1:0".parse().unwrap()).unwrap();
+    }
+}

@@ -1,0 +1,210 @@
+//! The binary as people meet it: what it prints, where, and the exit code.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Output};
+
+/// The binary, with nothing of ours in its environment.
+fn stentor() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stentor"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("STENTOR_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+struct Said {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn run(command: &mut Command) -> Said {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: status.code(), out: text(stdout), err: text(stderr) }
+}
+
+/// Runs `check` on a file of this text, in a directory of its own.
+fn check_file(text: &str) -> Said {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("stentor.toml"), text).unwrap();
+    run(stentor().current_dir(dir.path()).args(["check", "stentor.toml"]))
+}
+
+#[test]
+fn version() {
+    let said = run(stentor().arg("--version"));
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (Some(0), concat!("stentor ", env!("CARGO_PKG_VERSION"), "\n"))
+    );
+}
+
+#[test]
+fn flags_that_do_not_exist() {
+    let said = run(stentor().args(["serve", "--lisen", "127.0.0.1:1"]));
+    assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
+    assert!(said.err.contains("'--listen'"), "{}", said.err);
+}
+
+#[test]
+fn check_of_a_valid_file() {
+    let said = check_file("");
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(said.out, "stentor.toml is valid.\n\nEverything has its default.\n\nNo feeds.\n");
+
+    let said = check_file(
+        "[server]\nlisten = \"0.0.0.0:80\"\nadmin_token = \"0123456789abcdef\"\n\
+         [limits]\nmessage_bytes_max = 2000000\n\
+         [[feeds]]\nname = \"scores\"\nprefix = \"scores/\"\nurl = \"https://api.example.com/v1\"\ntimeout = \"2s\"\n\
+         [feeds.headers]\nAuthorization = \"Bearer hunter2\"\n\
+         [[feeds]]\nname = \"rest\"\nurl = \"http://localhost\"\n",
+    );
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(
+        said.out,
+        "stentor.toml is valid.\n\n\
+         Other than by default:\n  \
+           [server] listen = \"0.0.0.0:80\"\n  \
+           [server] admin_token = (secret)\n  \
+           [limits] message_bytes_max = \"2MB\"\n\n\
+         Feeds:\n  \
+           scores: scores/… from https://api.example.com/v1\n    \
+             timeout = \"2s\"\n    \
+             headers = { authorization = (secret) }\n  \
+           rest: every key from http://localhost\n"
+    );
+}
+
+#[test]
+fn check_of_a_file_with_mistakes() {
+    let said = check_file("[server]\nlisen = \"127.0.0.1:1\"\ncores = \"many\"\n");
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
+    assert_eq!(
+        said.err,
+        "stentor.toml:2: unknown key \"lisen\" in [server]; did you mean \"listen\"?\n\
+         stentor.toml:3: cores in [server]: expected a whole number, found \"many\"\n"
+    );
+    let said = run(stentor().args(["check", "/nonexistent.toml"]));
+    assert_eq!(said.code, Some(1));
+    assert_eq!(said.err, "/nonexistent.toml: cannot be read: No such file or directory (os error 2)\n");
+}
+
+#[test]
+fn serve_tells_the_same_mistakes_and_those_of_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("stentor.toml"), "[rooms]\npublish = 1\n").unwrap();
+    let serve = || {
+        let mut command = stentor();
+        command.current_dir(dir.path()).env("STENTOR_SERVER_APP", "games").arg("serve");
+        command
+    };
+    let expect = "stentor.toml:2: publish in [rooms]: expected true or false, found the number 1\n\
+                  STENTOR_SERVER_APP: expected \"rooms\" or \"echo\" or \"chat\", found \"games\"\n";
+    let by_flag = run(serve().args(["--config", "stentor.toml"]));
+    assert_eq!((by_flag.code, by_flag.out.as_str(), by_flag.err.as_str()), (Some(1), "", expect));
+    let by_environment = run(serve().env("STENTOR_CONFIG", "stentor.toml"));
+    assert_eq!((by_environment.code, by_environment.err.as_str()), (Some(1), expect));
+}
+
+#[test]
+fn keys_are_the_reference() {
+    let said = run(stentor().arg("keys"));
+    assert_eq!(said.code, Some(0));
+    assert!(said.out.starts_with("# Configuration\n"));
+}
+
+#[test]
+fn demo_names_what_it_cannot_replay() {
+    let said = run(stentor().args(["demo", "--replay", "/nonexistent"]));
+    assert_eq!(said.code, Some(1));
+    assert_eq!(
+        said.err,
+        "error: --replay /nonexistent: can't be read: No such file or directory (os error 2)\n"
+    );
+}
+
+/// An admin API that answers one request with `answer`; returns its address and, in the end, the request.
+fn admin(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap().to_string();
+    let handle = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        let mut buffer = [0; 4096];
+        while !request.ends_with(b"}") {
+            let n = stream.read(&mut buffer).unwrap();
+            assert_ne!(n, 0, "the request ends early: {}", String::from_utf8_lossy(&request));
+            request.extend_from_slice(&buffer[..n]);
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    (addr, handle)
+}
+
+/// What the admin API of [`admin`] was asked. If nobody has connected, the test fails rather than waits.
+fn request_of(addr: &str, server: std::thread::JoinHandle<String>) -> String {
+    drop(TcpStream::connect(addr));
+    server.join().unwrap()
+}
+
+#[test]
+fn publish() {
+    let (addr, server) = admin("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"published\":1}");
+    let said =
+        run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "news", "{\"n\":1}"]));
+    let request = request_of(&addr, server);
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", ""));
+    assert!(request.starts_with("POST /api/v1/publish HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains(&format!("host: {addr}\r\n")), "{request}");
+    assert!(request.contains("content-type: application/json\r\n"), "{request}");
+    assert!(!request.to_lowercase().contains("authorization"), "{request}");
+    assert!(request.ends_with("\r\n\r\n{\"room\":\"news\",\"data\":{\"n\":1}}"), "{request}");
+}
+
+#[test]
+fn publish_with_a_token() {
+    let (addr, server) = admin("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{\"published\":1}");
+    let mut command = stentor();
+    command.env("STENTOR_SERVER_ADMIN_TOKEN", "0123456789abcdef");
+    let said = run(command.args(["publish", "--admin", &addr, "--room", "r", "--event", "e", "hello"]));
+    let request = request_of(&addr, server);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert!(request.contains("authorization: Bearer 0123456789abcdef\r\n"), "{request}");
+    assert!(request.ends_with("{\"room\":\"r\",\"event\":\"e\",\"data\":\"hello\"}"), "{request}");
+}
+
+#[test]
+fn publish_that_is_refused() {
+    fn check(answer: &'static str, expect: &str) {
+        let (addr, server) = admin(answer);
+        let said = run(stentor().args(["publish", "--admin", &addr, "--room", "r", "hello"]));
+        request_of(&addr, server);
+        assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
+        assert_eq!(said.err, expect.replace("ADDR", &addr));
+    }
+    check(
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 26\r\n\r\n{\"message\":\"no such room\"}",
+        "error: http://ADDR refused the message (400): no such room\n",
+    );
+    check(
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 22\r\n\r\n{\"message\":\"no token\"}",
+        "error: http://ADDR wants a token, or another one than given: no token\n",
+    );
+}
+
+#[test]
+fn publish_to_nobody() {
+    // Bound and closed again: a port where nobody listens.
+    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let said = run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "r", "hello"]));
+    assert_eq!(said.code, Some(1));
+    let expect = format!("error: no Stentor answers at http://{addr} (");
+    assert!(said.err.starts_with(&expect) && said.err.contains("refused"), "{}", said.err);
+}

@@ -1,0 +1,83 @@
+//! `serve` and `demo` as processes: the ready line, signals, an address in use.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+/// A server that is killed when the test ends.
+struct Server {
+    child: Child,
+    addr: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts the binary and waits for its ready line.
+fn start(args: &[&str]) -> Server {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
+        .args(args)
+        .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "1"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    let addr = line.strip_prefix("ready http://").and_then(|rest| rest.strip_suffix('\n'));
+    let addr = addr.unwrap_or_else(|| panic!("no ready line: {line:?}")).to_string();
+    Server { child, addr }
+}
+
+impl Server {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn end(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+}
+
+#[test]
+fn each_signal_drains_and_exits_with_0() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut server = start(&["serve"]);
+        TcpStream::connect(&server.addr).unwrap();
+        server.signal(signal);
+        assert_eq!(server.end(), Some(0), "{signal:?}");
+    }
+}
+
+#[test]
+fn the_demo_is_a_server_too() {
+    let mut server = start(&["demo"]);
+    TcpStream::connect(&server.addr).unwrap();
+    server.signal(Signal::TERM);
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn an_address_in_use_names_the_flag() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
+        .args(["serve", "--listen", &addr.to_string(), "--admin", "127.0.0.1:0"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let expect = format!(
+        "error: --listen {addr}: address in use; choose another with --listen or stop the other process\n"
+    );
+    assert!(said.ends_with(&expect), "{said}");
+}

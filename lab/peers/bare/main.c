@@ -1,0 +1,120 @@
+// Options, the listener, the ready line.
+#define _GNU_SOURCE
+#include "bare.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+struct options options = {.mode = ECHO, .io = IO_EPOLL, .bytes = 1000, .hz = 20, .rings = 10};
+uint64_t skipped;
+static uint64_t started_ns;
+
+void die(const char *what) {
+    fprintf(stderr, "bare: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+uint64_t monotonic_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+int listen_at(int port, bool reuse_port) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), on = 1;
+    if (fd < 0) die("socket");
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (reuse_port) setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+    // Accepted sockets inherit both.
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (options.lowat_bytes)
+        setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &options.lowat_bytes, sizeof options.lowat_bytes);
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) < 0) die("bind (--port)");
+    if (listen(fd, 4096) < 0) die("listen");
+    return fd;
+}
+
+void announce(int listener) {
+    struct sockaddr_in at;
+    socklen_t len = sizeof at;
+    getsockname(listener, (struct sockaddr *)&at, &len);
+    options.port = ntohs(at.sin_port);
+    printf("ready http://127.0.0.1:%d\n", options.port);
+    fflush(stdout);
+}
+
+uint64_t document_due(uint64_t seq) { return started_ns + (seq + 1) * 1000000000u / options.hz; }
+
+int document_timer(void) {
+    int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | (options.io >= IO_URING ? 0 : TFD_NONBLOCK));
+    if (fd < 0) die("timerfd");
+    started_ns = monotonic_ns();
+    uint64_t first = document_due(0), period = 1000000000u / options.hz;
+    struct itimerspec spec = {
+        .it_interval = {.tv_sec = (time_t)(period / 1000000000u), .tv_nsec = (long)(period % 1000000000u)},
+        .it_value = {.tv_sec = (time_t)(first / 1000000000u), .tv_nsec = (long)(first % 1000000000u)}};
+    if (timerfd_settime(fd, TFD_TIMER_ABSTIME, &spec, NULL) < 0) die("timerfd_settime");
+    return fd;
+}
+
+static void on_term(int signal) {
+    (void)signal;
+    char line[64];
+    int len = snprintf(line, sizeof line, "bare: skipped %" PRIu64 " frames\n", skipped);
+    if (skipped && write(2, line, (size_t)len) < 0) _exit(1);
+    _exit(0);
+}
+
+static int choice(const char *value, const char *const *names) {
+    for (int i = 0; names[i]; i++)
+        if (!strcmp(value, names[i])) return i;
+    return -1;
+}
+
+static void usage(void) {
+    fputs("bare --mode echo|chat|fanout --port N [--io epoll|sendfile|uring|direct] [--bytes B] [--hz H]\n"
+          "     [--lowat BYTES] [--rings N]\n", stderr);
+    exit(2);
+}
+
+int main(int argc, char **argv) {
+    static const char *const modes[] = {"echo", "chat", "fanout", NULL};
+    static const char *const ios[] = {"epoll", "sendfile", "uring", "direct", NULL};
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 == argc) usage();
+        const char *name = argv[i], *value = argv[i + 1];
+        int number = atoi(value), mode = choice(value, modes), io = choice(value, ios);
+        if (!strcmp(name, "--mode") && mode >= 0) options.mode = (enum mode)mode;
+        else if (!strcmp(name, "--io") && io >= 0) options.io = (enum io)io;
+        else if (!strcmp(name, "--port")) options.port = number;
+        else if (!strcmp(name, "--bytes")) options.bytes = number < 36 ? 36 : (size_t)number;
+        else if (!strcmp(name, "--hz") && number > 0) options.hz = (unsigned)number;
+        else if (!strcmp(name, "--lowat")) options.lowat_bytes = number;
+        else if (!strcmp(name, "--rings") && number > 0 && number <= 16) options.rings = (unsigned)number;
+        else usage();
+    }
+    struct rlimit files;
+    if (!getrlimit(RLIMIT_NOFILE, &files)) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGTERM, on_term);
+    signal(SIGINT, on_term);
+    if (options.io >= IO_URING) run_uring();
+    else run_epoll();
+}

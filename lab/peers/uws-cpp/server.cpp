@@ -1,0 +1,95 @@
+// C++ uWebSockets as a peer: echo, chat (each message to everybody, sender included) and fanout (one
+// document of B bytes, H times a second, to everybody). Settings for speed: no TLS, no deflate, no
+// time-outs, no pings, backpressure high enough that a client which reads never loses a message.
+#include "App.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <string>
+
+enum class Mode { Echo, Chat, Fanout };
+
+static Mode mode = Mode::Echo;
+static int port = 0;
+static size_t bytes = 1000;
+static int hz = 20;
+static unsigned backpressure_bytes = 16u << 20;
+static uWS::App *app;
+
+struct Session {};
+
+static unsigned long long monotonic_ns() {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
+static unsigned long long started_ns, sent;
+
+// A timer counts in milliseconds, so it ticks each one and sends what is due.
+static void tick(us_timer_t *) {
+    unsigned long long now = monotonic_ns();
+    for (;;) {
+        unsigned long long due = started_ns + sent * 1000000000ull / hz;
+        if (due > now) return;
+        static std::string document;
+        document.assign(bytes, 'x');
+        char head[37];
+        snprintf(head, sizeof head, "%016llu%020llu", sent, due);
+        memcpy(document.data(), head, 36);
+        app->publish("all", document, uWS::OpCode::TEXT);
+        sent++;
+    }
+}
+
+static int usage() {
+    fputs("server --mode echo|chat|fanout --port N [--bytes B] [--hz H] [--backpressure BYTES]\n", stderr);
+    return 2;
+}
+
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i += 2) {
+        std::string name = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
+        if (value.empty()) return usage();
+        if (name == "--mode" && value == "echo") mode = Mode::Echo;
+        else if (name == "--mode" && value == "chat") mode = Mode::Chat;
+        else if (name == "--mode" && value == "fanout") mode = Mode::Fanout;
+        else if (name == "--port") port = atoi(value.c_str());
+        else if (name == "--bytes") bytes = std::max(36, atoi(value.c_str()));
+        else if (name == "--hz") hz = std::max(1, atoi(value.c_str()));
+        else if (name == "--backpressure") backpressure_bytes = strtoul(value.c_str(), nullptr, 10);
+        else return usage();
+    }
+    uWS::App server;
+    app = &server;
+    server.ws<Session>("/*", {
+        .compression = uWS::DISABLED,
+        .maxPayloadLength = 16 * 1024 * 1024,
+        .idleTimeout = 0,
+        .maxBackpressure = backpressure_bytes,
+        .closeOnBackpressureLimit = false,
+        .resetIdleTimeoutOnSend = false,
+        .sendPingsAutomatically = false,
+        .open = [](auto *ws) { if (mode != Mode::Echo) ws->subscribe("all"); },
+        .message = [](auto *ws, std::string_view message, uWS::OpCode op) {
+            if (mode == Mode::Echo) ws->send(message, op);
+            else if (mode == Mode::Chat) app->publish("all", message, op);
+        },
+    });
+    server.listen("127.0.0.1", port, [](us_listen_socket_t *listener) {
+        if (!listener) {
+            fprintf(stderr, "uws-cpp: 127.0.0.1:%d can't be listened at\n", port);
+            exit(1);
+        }
+        printf("ready http://127.0.0.1:%d\n", us_socket_local_port(0, (us_socket_t *) listener));
+        fflush(stdout);
+    });
+    if (mode == Mode::Fanout) {
+        us_timer_t *timer = us_create_timer((us_loop_t *) uWS::Loop::get(), 0, 0);
+        started_ns = monotonic_ns();
+        us_timer_set(timer, tick, 1, 1);
+    }
+    server.run();
+}
