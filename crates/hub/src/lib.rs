@@ -10,6 +10,7 @@
 //! `tests/model` holds all of it against a shadow.
 
 mod budget;
+mod chunks;
 mod disconnect;
 mod dispatch;
 mod feed;
@@ -26,6 +27,7 @@ mod topic;
 mod topics;
 
 pub use budget::{Charge, Counters, LiveBytes};
+pub use chunks::Chunks;
 pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};
 pub use history::HistoryLimits;

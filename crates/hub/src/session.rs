@@ -6,6 +6,7 @@
 //! that only wait to be emptied included, are at most `subscriptions_max`.
 
 use crate::budget::Counters;
+use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
 use crate::outbox::{Entry, Outbox};
 use crate::publication::{Body, FORMATS_MAX, FormatId};
@@ -111,7 +112,7 @@ pub(crate) struct Session {
 pub(crate) struct Sessions<E: Encoder> {
     pub(crate) shelf: Shelf<E>,
     pub(crate) outbox_bytes_max: u32,
-    pub(crate) slots: Vec<Session>,
+    pub(crate) slots: Chunks<Session>,
     free: Vec<u32>,
     pub(crate) ready: VecDeque<SessionId>,
     pub(crate) doomed: VecDeque<(SessionId, Disconnect)>,
@@ -125,7 +126,7 @@ impl<E: Encoder> Sessions<E> {
         Self {
             shelf: Shelf::new(encoder),
             outbox_bytes_max: u32::try_from(outbox_bytes_max).unwrap_or(u32::MAX),
-            slots: Vec::new(),
+            slots: Chunks::default(),
             free: Vec::new(),
             ready: VecDeque::new(),
             doomed: VecDeque::new(),

@@ -145,7 +145,7 @@ impl UringDriver {
         match receive(fd.as_fd(), &mut storage) {
             Ok(read) if read > 0 => {
                 connection.readable = read == storage.len() || connection.ending;
-                return Receipt::Bytes(Buffers::lend(storage, read));
+                Receipt::Bytes(Buffers::lend(storage, read))
             }
             result => {
                 self.buffers.put(storage);

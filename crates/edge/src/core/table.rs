@@ -4,7 +4,7 @@ use crate::app::Envelope;
 use crate::millis::Millis;
 use std::net::SocketAddr;
 use stentor_driver::{ConnId, TimerId};
-use stentor_hub::{CoreId, Key, SessionId};
+use stentor_hub::{Chunks, CoreId, Key, SessionId};
 use stentor_wire::http1::{BodyDecoder, HeadScanner};
 use stentor_wire::ws;
 
@@ -159,7 +159,7 @@ pub(super) struct Socket {
 /// The connections of a core.
 #[derive(Default)]
 pub(super) struct Table {
-    slots: Vec<Option<Conn>>,
+    slots: Chunks<Option<Conn>>,
     count: usize,
     serial: u32,
 }
@@ -167,8 +167,8 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn insert(&mut self, id: ConnId, stack: Stack) -> usize {
         let index = id.index();
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || None);
+        while self.slots.len() <= index {
+            self.slots.push(None);
         }
         self.serial = self.serial.wrapping_add(1);
         if self.slots[index].is_none() {

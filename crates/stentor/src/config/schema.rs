@@ -150,6 +150,8 @@ section! {
         outbox_bytes_max: Bytes = Bytes::mib(1), in Bytes::kib(1)..=Bytes::mib(1024);
         /// Size of answers that a client doesn't read, before its messages are no longer read.
         replies_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
+        /// How deep arrays and objects may be nested in JSON that a client publishes.
+        json_depth_max: usize = 128, in 1..=1000;
         /// Rooms and feeds that a session may be subscribed to.
         subscriptions_max: usize = 1000, in 1..=1_000_000;
         /// Rooms and feeds that a core may know of.

@@ -1,0 +1,103 @@
+//! A vector that grows by chunks: growing moves nothing and leaves no freed copy behind, which at 15,000
+//! sessions would be as much memory again as the sessions' own.
+
+use std::ops::{Index, IndexMut};
+
+/// Elements per chunk: a power of two, so that finding one is a shift and a mask.
+const CHUNK: usize = 512;
+
+/// A vector whose elements never move.
+pub struct Chunks<T> {
+    chunks: Vec<Vec<T>>,
+    len: usize,
+}
+
+impl<T> Default for Chunks<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> Chunks<T> {
+    /// Elements in it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds an element at the end.
+    pub fn push(&mut self, element: T) {
+        if self.len.is_multiple_of(CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.push(element);
+            self.len += 1;
+        }
+    }
+
+    /// The element at `index`, if there is one.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.chunks.get(index / CHUNK)?.get(index % CHUNK)
+    }
+
+    /// The element at `index`, if there is one.
+    #[inline]
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.chunks.get_mut(index / CHUNK)?.get_mut(index % CHUNK)
+    }
+
+    /// All elements in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.chunks.iter().flatten()
+    }
+
+    /// All elements in order.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.chunks.iter_mut().flatten()
+    }
+}
+
+impl<T> Index<usize> for Chunks<T> {
+    type Output = T;
+
+    #[inline]
+    fn index(&self, index: usize) -> &T {
+        &self.chunks[index / CHUNK][index % CHUNK]
+    }
+}
+
+impl<T> IndexMut<usize> for Chunks<T> {
+    #[inline]
+    fn index_mut(&mut self, index: usize) -> &mut T {
+        &mut self.chunks[index / CHUNK][index % CHUNK]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_stay_where_they_are() {
+        let mut chunks = Chunks::default();
+        assert!(chunks.is_empty());
+        chunks.push(0);
+        let first: *const usize = &chunks[0];
+        for n in 1..3 * CHUNK + 7 {
+            chunks.push(n);
+        }
+        assert!(std::ptr::eq(first, &chunks[0]));
+        assert_eq!(chunks.len(), 3 * CHUNK + 7);
+        assert!(chunks.iter().copied().eq(0..chunks.len()));
+        chunks[CHUNK] = 0;
+        *chunks.get_mut(CHUNK + 1).unwrap() = 0;
+        assert_eq!(chunks.iter_mut().filter(|n| **n == 0).count(), 3);
+        assert_eq!(chunks.get(chunks.len()), None);
+    }
+}
