@@ -8,9 +8,13 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Millis(u32);
 
+/// What the clock shows at the start: so little before the wrap that every test and every user crosses it at
+/// once, not after 49 days. (Linux begins its jiffies five minutes before theirs, for the same reason.)
+const AT_START: u32 = u32::MAX - 200;
+
 impl Millis {
     pub(crate) fn at(start: Instant, now: Instant) -> Self {
-        Self(now.saturating_duration_since(start).as_millis() as u32)
+        Self(AT_START.wrapping_add(now.saturating_duration_since(start).as_millis() as u32))
     }
 
     pub(crate) fn after(self, duration: Duration) -> Self {
@@ -44,5 +48,8 @@ mod tests {
         assert_eq!(late.from(early), Duration::from_millis(10));
         assert_eq!(early.from(late), Duration::ZERO);
         assert_eq!(early.earlier(late), early);
+        let start = Instant::now();
+        let [before, after] = [0, 300].map(|ms| Millis::at(start, start + Duration::from_millis(ms)));
+        assert!(before.is_before(after) && after.0 < before.0);
     }
 }

@@ -66,6 +66,21 @@ pub struct Started {
     pub fallback_reason: Option<String>,
 }
 
+/// A core that panics takes the process with it: its part of the connections would hang for ever, and only
+/// of it.
+struct Whole {
+    core: CoreId,
+}
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(core = self.core, "a core of the data plane has panicked; the process ends");
+            std::process::exit(70);
+        }
+    }
+}
+
 /// The data plane of a process.
 pub struct Node {
     shared: Arc<Shared>,
@@ -205,6 +220,7 @@ impl Node {
                 };
                 drop(ready);
                 let Ok(mailboxes) = mails.recv() else { return };
+                let _whole = Whole { core };
                 let mut core_loop = Core::new(driver, core, shared, mailboxes, app(core));
                 if let Err(error) = core_loop.run() {
                     tracing::error!(core, %error, "a core of the data plane has failed; the process ends");
@@ -245,9 +261,8 @@ impl Node {
     /// Waits until the node is drained.
     pub fn join(self) {
         for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("a core of the data plane has panicked");
-            }
+            // A panic ends the process where it happens.
+            let _ = thread.join();
         }
     }
 }

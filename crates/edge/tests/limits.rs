@@ -158,11 +158,9 @@ fn memory_bytes_max() {
     let room = Room::plain("r").unwrap();
     let data = Data::Json(format!("\"{}\"", "x".repeat(100_000)).into());
     let mut published = 0;
-    loop {
-        match server.plane().publish(Publish { room: room.clone(), event: None, data: data.clone() }) {
-            Ok(()) => published += 1,
-            Err(Busy) => break,
-        }
+    let publish = || server.plane().publish(Publish { room: room.clone(), event: None, data: data.clone() });
+    while publish() != Err(Busy) {
+        published += 1;
         server.until_metric("inbox_messages", |waiting| waiting == 0);
         assert!(published < 1000, "the budget is not held");
     }

@@ -98,15 +98,78 @@ fn the_limits_are_those_of_the_code() {
     assert_eq!(rows, expect);
 }
 
+#[test]
+fn the_error_codes_are_those_of_the_code() {
+    let told = |server: &Server, messages: &[&str]| -> Value {
+        let mut ws = server.ws("/ws");
+        for message in messages {
+            ws.send_text(message);
+        }
+        loop {
+            let answer = ws.next_json();
+            if answer["type"] == "error" {
+                assert!(!answer["message"].as_str().unwrap().is_empty());
+                return [&answer["code"], &answer["retry"]].map(Value::clone).into_iter().collect();
+            }
+        }
+    };
+    let server = Server::start(1, |options| {
+        options.rooms.publish = true;
+        options.rooms.history = vec![(
+            "kept".into(),
+            HistoryLimits { publications_max: 1, bytes_max: 1, age_max: Duration::ZERO },
+        )];
+        options.limits.subscriptions_max = 1;
+        options.limits.memory_bytes_max = 1000;
+    });
+    let strict = Server::start(1, |options| options.limits.topics_max = 0);
+    let deep = format!(r#"{{"type":"publish","room":"r","data":{}{}}}"#, "[".repeat(200), "]".repeat(200));
+    let subscribe = |what: &str| format!(r#"{{"type":"subscribe",{what}}}"#);
+    let mut told: Vec<Value> = vec![
+        told(&server, &["{"]),
+        told(&server, &["{}"]),
+        told(&server, &[r#"{"type":"fly"}"#]),
+        told(&server, &[&subscribe(r#""feed":"..""#)]),
+        told(&server, &[&subscribe(r#""room":"""#)]),
+        told(&server, &[&subscribe(r#""room":"r","policy":"latest""#)]),
+        told(&strict, &[r#"{"type":"publish","room":"r"}"#]),
+        told(&server, &[&deep]),
+        told(&server, &[&subscribe(r#""room":"a""#), &subscribe(r#""room":"b""#)]),
+        told(&strict, &[&subscribe(r#""room":"a""#)]),
+        told(&server, &[&subscribe(r#""room":"kept","epoch":1,"offset":1"#)]),
+    ];
+    server.document("k", &"1".repeat(2000));
+    server.until_metric("publication_bytes", |bytes| bytes > 1000);
+    told.push({
+        let mut ws = server.ws("/ws");
+        ws.next_json();
+        ws.send_text(r#"{"type":"publish","room":"r"}"#);
+        let answer = ws.next_json();
+        [&answer["code"], &answer["retry"]].map(Value::clone).into_iter().collect()
+    });
+    let mut told: Vec<[String; 2]> = told
+        .iter()
+        .map(|pair| {
+            let retry = if pair[1] == true { "yes" } else { "no" };
+            [pair[0].as_str().unwrap().to_owned(), retry.to_owned()]
+        })
+        .collect();
+    told.sort();
+    let mut written: Vec<[String; 2]> =
+        table("Errors").into_iter().map(|row| [row[0].clone(), row[1].clone()]).collect();
+    written.sort();
+    assert_eq!(told, written);
+}
+
 /// Replaces what differs from run to run by what the document says, remembering what it stands for.
 fn normalise(value: &mut Value, expect: &Value, epochs: &mut HashMap<u64, u64>) {
     if value["session"].is_string() && expect["session"].is_string() {
         value["session"] = expect["session"].clone();
     }
-    if let (Some(epoch), Some(written)) = (value["epoch"].as_u64(), expect["epoch"].as_u64()) {
-        if *epochs.entry(written).or_insert(epoch) == epoch {
-            value["epoch"] = written.into();
-        }
+    if let (Some(epoch), Some(written)) = (value["epoch"].as_u64(), expect["epoch"].as_u64())
+        && *epochs.entry(written).or_insert(epoch) == epoch
+    {
+        value["epoch"] = written.into();
     }
 }
 

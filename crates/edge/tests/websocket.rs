@@ -443,7 +443,7 @@ fn a_compressed_message_that_is_too_large_or_broken_ends_the_session() {
     check(&deflated(50 << 20), 1009);
     check(b"\xff\xff\xff", 1007);
     check(&deflated(1000)[..3], 1007);
-    check(&Deflater::new(9).deflate(b"\xff", 15).to_vec(), 1007);
+    check(Deflater::new(9).deflate(b"\xff", 15), 1007);
     let mut ws = Ws::open(server.addr, "/ws", &[], true).unwrap();
     ws.send_frame(Opcode::Text, &deflated(100_000), true, true);
     assert_eq!(ws.next_text().len(), 100_000);

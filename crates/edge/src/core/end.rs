@@ -12,7 +12,7 @@
 
 use super::Core;
 use super::DRAINED_TOKEN;
-use super::table::{Accepts, Conn, Held, Stack, token_of};
+use super::table::{Accepts, Conn, Stack, token_of};
 use crate::millis::Millis;
 use stentor_driver::Driver;
 use stentor_hub::{Disconnect, SessionId};
@@ -130,9 +130,6 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.remove(index) else { return };
         if let Some(timer) = conn.timer {
             self.driver.timer_cancel(timer);
-        }
-        if conn.held.has(Held::CORES) {
-            self.waiting_for_cores.retain(|waiting| *waiting != conn.id);
         }
     }
 

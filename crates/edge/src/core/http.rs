@@ -227,7 +227,8 @@ impl<D: Driver> Core<D> {
             self.metrics().request_errors.add(1);
             let why = super::TOO_MANY_TOPICS;
             waiting.fail(503, why, self.draining, out);
-            return if waiting.keep_alive { Step::Next(head) } else { self.finish_after(index, out) };
+            let keep_alive = waiting.keep_alive && !self.draining;
+            return if keep_alive { Step::Next(head) } else { self.finish_after(index, out) };
         }
         if let Some(conn) = self.table.get_mut(index)
             && let Stack::Http(http) = &mut conn.stack
@@ -323,6 +324,8 @@ impl<D: Driver> Core<D> {
                 };
                 self.fail_waiting(index, status, why);
             }
+            // A whole request is there, and is about to be looked at.
+            None if http.is_busy() => self.arm(index, idle_deadline),
             None if !http.begun || http.buffer.is_empty() => self.end(index),
             None => {
                 let mut out = Vec::new();

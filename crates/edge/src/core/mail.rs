@@ -117,6 +117,11 @@ impl<D: Driver> Core<D> {
             && let Some(conn) = self.table.get(index)
             && !conn.held.has(Held::CORES)
         {
+            // Those that have gone meanwhile are left out now and then, not each at its end.
+            if self.waiting_for_cores.len() > 2 * self.table.count() {
+                let table = &self.table;
+                self.waiting_for_cores.retain(|waiting| table.index_of(*waiting).is_some());
+            }
             self.waiting_for_cores.push(conn.id);
             self.hold(index, Held::CORES);
         }

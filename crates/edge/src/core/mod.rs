@@ -334,7 +334,6 @@ impl<D: Driver> Core<D> {
 
     /// Does what handlers asked for, and sends what sessions are owed and what other cores are to know.
     fn pump(&mut self) {
-        self.published_bytes = 0;
         loop {
             if let Some(notice) = self.hub.poll_notice() {
                 self.notice(&notice);
@@ -352,6 +351,7 @@ impl<D: Driver> Core<D> {
                 break;
             }
         }
+        self.published_bytes = 0;
         let mut wanted = false;
         while let Some((key, level)) = self.hub.poll_wanted() {
             self.shared.set_wanted(key, level);
