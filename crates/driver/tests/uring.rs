@@ -168,6 +168,64 @@ fn a_large_frame_shows_its_progress() {
 }
 
 #[test]
+fn direct_connections_end_in_order_however_many_do_at_once() {
+    // More than receives can be under way.
+    let uring_options = UringOptions { direct_from: Some(0), ..UringOptions::default() };
+    let (Some(mut server), Some(mut client)) = (uring(&uring_options), uring(&uring_options)) else { return };
+    let addr = listen(&mut server);
+    for _ in 0..300 {
+        client.connect(addr, None).unwrap();
+    }
+    let (mut far, mut ended, begun) = (Vec::new(), 0, Instant::now());
+    while ended < 300 {
+        assert!(begun.elapsed() < PATIENCE, "{ended} ended");
+        server.wait(Some(Duration::ZERO)).unwrap();
+        while let Some(event) = server.next_event() {
+            match event {
+                Event::Accepted { conn, .. } => far.push(conn),
+                Event::Closed { error, .. } => {
+                    assert!(error.is_none(), "{error:?}");
+                    ended += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        if far.len() == 300 {
+            far.drain(..).for_each(|far| server.finish(far, PATIENCE));
+        }
+        client.wait(Some(Duration::ZERO)).unwrap();
+        while let Some(event) = client.next_event() {
+            match event {
+                Event::PeerFinished(conn) => client.close(conn),
+                Event::Connected(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_direct_connection_is_read_before_timers() {
+    let uring_options = UringOptions { direct_from: Some(0), ..UringOptions::default() };
+    let Some(server) = uring(&uring_options) else { return };
+    let mut net = Net::new(server);
+    let near = net.connect(100);
+    let due = net.server.now() + Duration::from_millis(30);
+    net.server.timer_set(due, 0);
+    for near in near {
+        assert_eq!(net.client.send_bytes(near, b"in time"), Sending::Done);
+    }
+    while Instant::now() < due + Duration::from_millis(20) {
+        std::thread::yield_now();
+    }
+    net.server.wait(Some(Duration::ZERO)).unwrap();
+    for _ in 0..100 {
+        assert!(matches!(net.server.next_event(), Some(Event::Received { .. })));
+    }
+    assert!(matches!(net.server.next_event(), Some(Event::Timer(0))));
+}
+
+#[test]
 fn a_driver_may_be_made_on_another_thread() {
     let Some(mut server) = uring(&UringOptions::default()) else { return };
     let addr = listen(&mut server);

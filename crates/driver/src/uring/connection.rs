@@ -91,9 +91,30 @@ impl Connection {
         self.broken |= broken;
     }
 
+    /// Whether an operation is to read it, and none does.
+    pub(super) fn may_read_ahead(&self) -> bool {
+        self.readable
+            && !self.paused
+            && !self.ended
+            && self.receive.is_none()
+            && self.phase != Phase::Connecting
+            && matches!(self.socket, Socket::Direct { .. })
+    }
+
     /// Notes that it can't send any more.
     pub(super) fn fail(&mut self) {
         self.broken = true;
         self.ending = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_takes_80_bytes() {
+        // With the generation and the free list's link.
+        assert!(size_of::<Option<Connection>>() + 8 <= 80, "{}", size_of::<Option<Connection>>());
     }
 }

@@ -359,6 +359,7 @@ impl Driver for UringDriver {
             }
             // Only a timer has moved nearer within the wheel, or a wake came late.
         }
+        self.read_ahead()?;
         self.queue_left = self.queue.len();
         self.accepts_left = self.options.accepts_per_turn;
         self.lone_sends_left = self.uring_options.lone_sends_per_turn;
@@ -560,7 +561,7 @@ impl Drop for UringDriver {
     fn drop(&mut self) {
         let until = Instant::now() + DROP_PATIENCE;
         let _ = self.rings.cancel_all(DROP_PATIENCE);
-        while self.rings.enter(Some(Duration::ZERO)).is_ok() {
+        while self.rings.enter(usize::MAX, Some(Duration::ZERO)).is_ok() {
             self.note(usize::MAX);
             if self.flights.sailing() + self.receives.sailing() == 0 || Instant::now() > until {
                 break;
