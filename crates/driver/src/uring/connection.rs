@@ -27,9 +27,8 @@ pub(super) enum Phase {
 pub(super) struct Connection {
     pub(super) socket: Socket,
     pub(super) phase: Phase,
-    /// The ring polls it, for [`EDGES`] or, if `narrow`, only for its being broken.
+    /// The ring polls it for [`EDGES`].
     pub(super) polled: bool,
-    pub(super) narrow: bool,
     /// The ring polls it for room to write, once.
     pub(super) awaits_room: bool,
     /// There may be bytes to read, or the end of file.
@@ -62,7 +61,6 @@ impl Connection {
             socket,
             phase,
             polled: false,
-            narrow: false,
             awaits_room: false,
             readable: false,
             writable: false,

@@ -307,9 +307,11 @@ impl Ring {
     }
 
     /// As [`Ring::enter`], until there are `enough` completions or nothing is put off any more: an enter does
-    /// only some 20 of the things that the kernel has put off (Linux 6.13).
+    /// only some 20 of the things that the kernel has put off (Linux 6.13). Half a queue is always enough, as one
+    /// that is full ends the polls that find it so.
     pub(super) fn enter_for(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.enter(timeout)?;
+        let enough = enough.min(self.io.completion().capacity() / 2);
         while self.has_work() && self.aside.len() + self.io.completion().len() < enough {
             self.enter(Some(Duration::ZERO))?;
         }

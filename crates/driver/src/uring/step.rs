@@ -83,19 +83,20 @@ impl UringDriver {
         }
     }
 
-    /// Polls a connection again whose poll has ended by itself, as it does when the completion queue is full: not
-    /// for what is known and stays, else it would fill the queue at once, for ever.
+    /// Polls a connection again whose poll has ended by itself, as it does when the completion queue is full. Few in
+    /// each turn: where there is something to tell it is told at once, and would fill the queue again, for ever.
     fn keep_polled(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn.into()) else { return };
         if connection.broken || connection.polled {
             return;
         }
+        if self.repolls_left == 0 {
+            return self.enqueue(conn);
+        }
+        self.repolls_left -= 1;
         connection.polled = true;
-        connection.narrow = connection.ended || connection.readable;
-        // Errors and the end of both directions are always told.
-        let edges = if connection.narrow { PollFlags::empty() } else { EDGES };
         let (ring, target) = self.rings.of(&connection.socket);
-        ring.poll(Token::Poll(conn.into()), target, edges);
+        ring.poll(Token::Poll(conn.into()), target, EDGES);
     }
 
     fn step_open(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
