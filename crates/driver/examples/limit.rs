@@ -1,7 +1,7 @@
 //! What a driver adds to the bare loops of lab/peers/bare: the same blind WebSocket server on it, to be
 //! driven by the same clients. Not for a network: nothing is checked.
 //!
-//!     limit epoll|uring echo|fanout [LONE_SENDS]
+//!     limit epoll|uring echo|fanout [LONE_SENDS [DIRECT_FROM]]
 //!
 //! `fanout` broadcasts 1,000 bytes 20 times a second; `echo` sends each small frame back. The port is printed.
 
@@ -102,6 +102,7 @@ fn main() {
             if let Some(lone) = words.get(2) {
                 uring_options.lone_sends_per_turn = lone.parse().unwrap();
             }
+            uring_options.direct_from = words.get(3).map(|number| number.parse().unwrap());
             run(UringDriver::with(&options, &uring_options).unwrap(), echoes);
         }
     }

@@ -24,13 +24,15 @@
 //! - A wake is never lost: one that comes before the wait makes it return at once. Nothing needs to be
 //!   announced; look into the mailboxes after each wait, then wait again.
 //!
-//! The drivers: [`EpollDriver`], and [`sim`] for tests. To add one: a module that implements [`Driver`], its
-//! [`Kind`] in `probe`, its kind of parcel in `parcel`, one line in `tests/suite/main.rs`.
+//! The drivers: [`UringDriver`] where [`probe()`] allows it, [`EpollDriver`] elsewhere, and [`sim`] for tests.
+//! To add one: a module that implements [`Driver`], its [`Kind`] in `probe`, its kind of parcel in `parcel`, one
+//! line in `tests/suite/main.rs`.
 //!
 //! The process must ignore SIGPIPE (as Rust's runtime arranges), because `sendfile` raises it.
 //!
-//! **Unsafe** is in `mailbox` (the ring) and `epoll/socket` (two calls that no wrapper has). Both are run under
-//! Miri and the address sanitizer, as far as these know the system calls:
+//! **Unsafe** is in `mailbox` (the ring), `epoll/socket` (two calls that no wrapper has), and in `uring/ring`,
+//! `uring/flight` and `uring/receive` (what the kernel reads and writes while we don't). All are run under the
+//! address sanitizer, and the first two under Miri, as far as these know the system calls:
 //!
 //! ```text
 //! MIRIFLAGS=-Zmiri-disable-isolation RUSTFLAGS='--cfg rustix_use_libc' cargo +nightly miri test \

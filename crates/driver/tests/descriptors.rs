@@ -55,11 +55,52 @@ fn recovers<D: Driver>(mut driver: D) {
     assert!(clients.iter().all(|client| accepted.contains(&client.local_addr().unwrap())));
 }
 
+/// A server and its clients, with more connections than the process may have descriptors.
+fn goes_beyond(mut server: UringDriver, mut client: UringDriver, count: usize) {
+    let addr = server.listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
+    let (mut connected, mut received) = (0, 0);
+    for _ in 0..count {
+        client.connect(addr, None).unwrap();
+    }
+    let until = Instant::now() + Duration::from_secs(20);
+    while received < count {
+        assert!(Instant::now() < until, "{connected} connected, {received} received");
+        for event in events(&mut client, 1, Duration::from_millis(1)) {
+            match event {
+                Event::Connected(conn) => {
+                    connected += 1;
+                    client.send_bytes(conn, b"!");
+                }
+                Event::Sent(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        for event in events(&mut server, 1, Duration::from_millis(1)) {
+            match event {
+                Event::Accepted { peer, .. } => assert!(peer.port() > 0),
+                Event::Received { data, .. } => {
+                    received += data.len();
+                    server.recycle(data);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!((server.connections(), client.connections()), (count, count));
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(descriptors < 100, "{descriptors}");
+}
+
 /// One test, as the limit is the process's.
 #[test]
-fn a_driver_recovers_from_having_no_descriptors() {
+fn drivers_live_with_few_descriptors() {
     recovers(EpollDriver::new(&Options::default()).unwrap());
     if stentor_driver::probe().fallback_reason.is_none() {
         recovers(UringDriver::new(&Options::default()).unwrap());
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(100), maximum: before.maximum }).unwrap();
+        let [server, client] = [(), ()].map(|()| UringDriver::new(&Options::default()).unwrap());
+        goes_beyond(server, client, 400);
+        setrlimit(Resource::Nofile, before).unwrap();
     }
 }

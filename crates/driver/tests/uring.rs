@@ -39,6 +39,8 @@ struct Net<S> {
     accepted: HashMap<SocketAddr, ConnId>,
     connected: usize,
     sent: HashMap<ConnId, usize>,
+    heard: usize,
+    peers_finished: usize,
     received: HashMap<ConnId, Vec<u8>>,
     finished: Vec<ConnId>,
     closed: Vec<(ConnId, Option<std::io::ErrorKind>)>,
@@ -52,6 +54,8 @@ impl<S: Driver> Net<S> {
             accepted: HashMap::new(),
             connected: 0,
             sent: HashMap::new(),
+            heard: 0,
+            peers_finished: 0,
             received: HashMap::new(),
             finished: Vec::new(),
             closed: Vec::new(),
@@ -64,7 +68,11 @@ impl<S: Driver> Net<S> {
             match event {
                 Event::Accepted { conn, peer } => drop(self.accepted.insert(peer, conn)),
                 Event::Sent(conn) => *self.sent.entry(conn).or_default() += 1,
-                Event::Received { data, .. } => self.server.recycle(data),
+                Event::Received { data, .. } => {
+                    self.heard += data.len();
+                    self.server.recycle(data);
+                }
+                Event::PeerFinished(_) => self.peers_finished += 1,
                 _ => {}
             }
         }
@@ -165,6 +173,151 @@ fn a_large_frame_shows_its_progress() {
     net.client.resume(near);
     net.until(|net| net.received.get(&near).is_some_and(|got| got.len() == bytes.len()));
     assert_eq!(net.received[&near], bytes);
+}
+
+#[test]
+fn direct_connections_end_in_order_however_many_do_at_once() {
+    // More than receives can be under way.
+    let uring_options = UringOptions { direct_from: Some(0), ..UringOptions::default() };
+    let (Some(mut server), Some(mut client)) = (uring(&uring_options), uring(&uring_options)) else { return };
+    let addr = listen(&mut server);
+    for _ in 0..300 {
+        client.connect(addr, None).unwrap();
+    }
+    let (mut far, mut ended, begun) = (Vec::new(), 0, Instant::now());
+    while ended < 300 {
+        assert!(begun.elapsed() < PATIENCE, "{ended} ended");
+        server.wait(Some(Duration::ZERO)).unwrap();
+        while let Some(event) = server.next_event() {
+            match event {
+                Event::Accepted { conn, .. } => far.push(conn),
+                Event::Closed { error, .. } => {
+                    assert!(error.is_none(), "{error:?}");
+                    ended += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        if far.len() == 300 {
+            far.drain(..).for_each(|far| server.finish(far, PATIENCE));
+        }
+        client.wait(Some(Duration::ZERO)).unwrap();
+        while let Some(event) = client.next_event() {
+            match event {
+                Event::PeerFinished(conn) => client.close(conn),
+                Event::Connected(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_direct_connection_is_read_before_timers() {
+    let uring_options = UringOptions { direct_from: Some(0), ..UringOptions::default() };
+    let Some(server) = uring(&uring_options) else { return };
+    let mut net = Net::new(server);
+    let near = net.connect(100);
+    let due = net.server.now() + Duration::from_millis(30);
+    net.server.timer_set(due, 0);
+    for near in near {
+        assert_eq!(net.client.send_bytes(near, b"in time"), Sending::Done);
+    }
+    while Instant::now() < due + Duration::from_millis(20) {
+        std::thread::yield_now();
+    }
+    net.server.wait(Some(Duration::ZERO)).unwrap();
+    for _ in 0..100 {
+        assert!(matches!(net.server.next_event(), Some(Event::Received { .. })));
+    }
+    assert!(matches!(net.server.next_event(), Some(Event::Timer(0))));
+}
+
+/// Drivers whose completion queue is full at once, so that polls end by themselves; with descriptors or without.
+fn overflowing() -> Vec<UringDriver> {
+    [None, Some(0)]
+        .into_iter()
+        .filter_map(|direct_from| {
+            uring(&UringOptions { submission_entries: 1, direct_from, ..UringOptions::default() })
+        })
+        .collect()
+}
+
+#[test]
+fn polls_that_end_by_themselves_are_replaced() {
+    for server in overflowing() {
+        let mut net = Net::new(server);
+        let near = net.connect(100);
+        for round in 1..=3 {
+            for far in net.server_ends() {
+                net.server.pause(far);
+            }
+            for near in &near {
+                assert_eq!(net.client.send_bytes(*near, b"x"), Sending::Done);
+            }
+            (0..20).for_each(|_| net.turn());
+            assert_eq!(net.heard, (round - 1) * 200);
+            for far in net.server_ends() {
+                net.server.resume(far);
+            }
+            net.until(|net| net.heard == round * 200 - 100);
+            // Now without a pause.
+            for near in &near {
+                assert_eq!(net.client.send_bytes(*near, b"y"), Sending::Done);
+            }
+            net.until(|net| net.heard == round * 200);
+        }
+    }
+}
+
+#[test]
+fn ended_connections_leave_a_driver_at_rest() {
+    for server in overflowing() {
+        let mut net = Net::new(server);
+        let near = net.connect(100);
+        // Their peers stay half open.
+        near.into_iter().for_each(|near| net.client.finish(near, PATIENCE));
+        net.until(|net| net.peers_finished == 100);
+        // A poll is replaced in each turn.
+        (0..300).for_each(|_| net.turn());
+        let until = Instant::now() + Duration::from_millis(100);
+        let mut turns = 0;
+        while Instant::now() < until {
+            net.server.wait(Some(until.saturating_duration_since(Instant::now()))).unwrap();
+            assert!(net.server.next_event().is_none());
+            turns += 1;
+        }
+        assert!(turns < 50, "{turns} turns for nothing");
+    }
+}
+
+#[test]
+fn a_direct_connection_ends_the_sleep() {
+    let uring_options = UringOptions { direct_from: Some(0), ..UringOptions::default() };
+    let Some(mut server) = uring(&uring_options) else { return };
+    let addr = listen(&mut server);
+    let thread = std::thread::spawn(move || {
+        let mut client = std::net::TcpStream::connect(addr).unwrap();
+        let mut buffer = [0];
+        for _ in 0..100 {
+            std::io::Write::write_all(&mut client, b"x").unwrap();
+            std::io::Read::read_exact(&mut client, &mut buffer).unwrap();
+        }
+    });
+    let begun = Instant::now();
+    let mut heard = 0;
+    while heard < 100 {
+        server.wait(Some(PATIENCE)).unwrap();
+        assert!(begun.elapsed() < PATIENCE, "it slept over {heard}");
+        while let Some(event) = server.next_event() {
+            if let Event::Received { conn, data, .. } = event {
+                heard += data.len();
+                assert_eq!(server.send_bytes(conn, &data), Sending::Done);
+                server.recycle(data);
+            }
+        }
+    }
+    thread.join().unwrap();
 }
 
 #[test]

@@ -27,9 +27,8 @@ pub(super) enum Phase {
 pub(super) struct Connection {
     pub(super) socket: Socket,
     pub(super) phase: Phase,
-    /// The ring polls it, for [`EDGES`] or, if `narrow`, only for its being broken.
+    /// The ring polls it for [`EDGES`].
     pub(super) polled: bool,
-    pub(super) narrow: bool,
     /// The ring polls it for room to write, once.
     pub(super) awaits_room: bool,
     /// There may be bytes to read, or the end of file.
@@ -62,7 +61,6 @@ impl Connection {
             socket,
             phase,
             polled: false,
-            narrow: false,
             awaits_room: false,
             readable: false,
             writable: false,
@@ -91,9 +89,30 @@ impl Connection {
         self.broken |= broken;
     }
 
+    /// Whether an operation is to read it, and none does.
+    pub(super) fn may_read_ahead(&self) -> bool {
+        self.readable
+            && !self.paused
+            && !self.ended
+            && self.receive.is_none()
+            && self.phase != Phase::Connecting
+            && matches!(self.socket, Socket::Direct { .. })
+    }
+
     /// Notes that it can't send any more.
     pub(super) fn fail(&mut self) {
         self.broken = true;
         self.ending = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_takes_80_bytes() {
+        // With the generation and the free list's link.
+        assert!(size_of::<Option<Connection>>() + 8 <= 80, "{}", size_of::<Option<Connection>>());
     }
 }

@@ -116,6 +116,7 @@ pub struct UringDriver {
     current: Option<(ConnId, bool)>,
     accepts_left: usize,
     lone_sends_left: usize,
+    repolls_left: usize,
     woken: bool,
     timers: Wheel,
     /// Ends of `finish`; the tokens are connections.
@@ -171,6 +172,7 @@ impl UringDriver {
             current: None,
             accepts_left: 0,
             lone_sends_left: 0,
+            repolls_left: 0,
             woken: false,
             timers: Wheel::new(now),
             lingers: Wheel::new(now),
@@ -223,18 +225,6 @@ impl UringDriver {
             ring.poll(Token::Poll(conn.into()), target, EDGES);
         }
         conn
-    }
-
-    /// Ends a narrow poll, so that a step replaces it.
-    fn widen(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(conn.into())
-            && !connection.ended
-            && connection.polled
-            && std::mem::take(&mut connection.narrow)
-        {
-            let (ring, _) = self.rings.of(&connection.socket);
-            ring.cancel(Token::Poll(conn.into()));
-        }
     }
 
     /// Ends what the ring does for a connection, except that its descriptor stays open. True if something of
@@ -359,9 +349,11 @@ impl Driver for UringDriver {
             }
             // Only a timer has moved nearer within the wheel, or a wake came late.
         }
+        self.read_ahead()?;
         self.queue_left = self.queue.len();
         self.accepts_left = self.options.accepts_per_turn;
         self.lone_sends_left = self.uring_options.lone_sends_per_turn;
+        self.repolls_left = self.uring_options.submission_entries as usize;
         self.current = None;
         Ok(())
     }
@@ -466,7 +458,6 @@ impl Driver for UringDriver {
         if connection.readable || connection.receive.is_some() {
             self.enqueue(conn);
         }
-        self.widen(conn);
     }
 
     fn finish(&mut self, conn: ConnId, linger: Duration) {
@@ -484,7 +475,6 @@ impl Driver for UringDriver {
         connection.phase = Phase::Finishing(linger);
         connection.readable = true;
         self.enqueue(conn);
-        self.widen(conn);
     }
 
     fn close(&mut self, conn: ConnId) {
@@ -560,7 +550,7 @@ impl Drop for UringDriver {
     fn drop(&mut self) {
         let until = Instant::now() + DROP_PATIENCE;
         let _ = self.rings.cancel_all(DROP_PATIENCE);
-        while self.rings.enter(Some(Duration::ZERO)).is_ok() {
+        while self.rings.enter(usize::MAX, Some(Duration::ZERO)).is_ok() {
             self.note(usize::MAX);
             if self.flights.sailing() + self.receives.sailing() == 0 || Instant::now() > until {
                 break;

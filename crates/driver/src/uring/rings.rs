@@ -163,17 +163,15 @@ impl Rings {
         self.all().try_for_each(Ring::submit)
     }
 
-    /// See [`Ring::enter`]; and all rings tell.
-    pub(super) fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    /// See [`Ring::enter_for`]; and all rings tell.
+    pub(super) fn enter(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         if self.direct.is_empty() {
-            return self.main.enter(timeout);
+            return self.main.enter_for(enough, timeout);
         }
+        self.enter_direct(enough)?;
         let mut timeout = timeout;
-        for DirectRing { ring, .. } in &mut self.direct {
-            ring.enter_if_busy()?;
-            if ring.has_completions() {
-                timeout = Some(Duration::ZERO);
-            }
+        if self.direct.iter_mut().any(|direct| direct.ring.has_completions()) {
+            timeout = Some(Duration::ZERO);
         }
         if timeout != Some(Duration::ZERO) {
             for DirectRing { ring, .. } in &mut self.direct {
@@ -183,12 +181,22 @@ impl Rings {
                 }
             }
         }
-        let entered = self.main.enter(timeout);
+        let entered = self.main.enter_for(enough, timeout);
         for DirectRing { ring, .. } in &mut self.direct {
             ring.signal(false);
-            ring.enter_if_busy()?;
         }
-        entered
+        entered?;
+        self.enter_direct(enough)
+    }
+
+    /// Submits what has been pushed for direct descriptors, and has the kernel do what it has put off.
+    pub(super) fn enter_direct(&mut self, enough: usize) -> io::Result<()> {
+        self.direct.iter_mut().try_for_each(|direct| direct.ring.enter_if_busy(enough))
+    }
+
+    /// Whether there have been direct descriptors.
+    pub(super) fn have_direct(&self) -> bool {
+        !self.direct.is_empty()
     }
 
     /// See [`Ring::completions`]; each ring has an equal share of `max`, rounded up.

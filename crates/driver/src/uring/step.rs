@@ -83,19 +83,20 @@ impl UringDriver {
         }
     }
 
-    /// Polls a connection again whose poll has ended by itself, as it does when the completion queue is full: not
-    /// for what is known and stays, else it would fill the queue at once, for ever.
+    /// Polls a connection again whose poll has ended by itself, as it does when the completion queue is full. Few in
+    /// each turn: where there is something to tell it is told at once, and would fill the queue again, for ever.
     fn keep_polled(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.get_mut(conn.into()) else { return };
         if connection.broken || connection.polled {
             return;
         }
+        if self.repolls_left == 0 {
+            return self.enqueue(conn);
+        }
+        self.repolls_left -= 1;
         connection.polled = true;
-        connection.narrow = connection.ended || connection.readable;
-        // Errors and the end of both directions are always told.
-        let edges = if connection.narrow { PollFlags::empty() } else { EDGES };
         let (ring, target) = self.rings.of(&connection.socket);
-        ring.poll(Token::Poll(conn.into()), target, edges);
+        ring.poll(Token::Poll(conn.into()), target, EDGES);
     }
 
     fn step_open(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
@@ -159,28 +160,39 @@ impl UringDriver {
         }
     }
 
-    /// As [`UringDriver::receive`], in two steps: `readable` is noted when the kernel has answered.
+    /// As [`UringDriver::receive`], in two steps. `readable` is false from the first one on, unless something is
+    /// told after that: so an answer that is older than it isn't taken for the last word.
     fn receive_direct(&mut self, conn: ConnId) -> Receipt {
         let Some(connection) = self.connections.get_mut(conn.into()) else { return Receipt::Nothing };
-        let Some(receive) = connection.receive else {
-            let (ring, target) = self.rings.of(&connection.socket);
-            connection.receive = self.receives.begin(conn, ring, target);
-            if connection.receive.is_none() {
-                self.enqueue(conn);
+        if let Some(receive) = connection.receive {
+            let Some(received) = self.receives.take(receive) else { return Receipt::Pending };
+            connection.receive = None;
+            match received {
+                Ok(bytes) if bytes.is_empty() => return Receipt::End,
+                Ok(bytes) => {
+                    // It fits: receives are as large as buffers at most. Few are in the cache, so copies are cheap.
+                    let mut storage = self.buffers.take();
+                    storage[..bytes.len()].copy_from_slice(&bytes);
+                    return Receipt::Bytes(Buffers::lend(storage, bytes.len()));
+                }
+                Err(Errno::AGAIN) if connection.readable => {}
+                Err(Errno::AGAIN) => return Receipt::Nothing,
+                Err(error) => return Receipt::Failed(error),
             }
-            return Receipt::Pending;
-        };
-        let Some(received) = self.receives.take(receive) else { return Receipt::Pending };
-        connection.receive = None;
-        match received {
-            Ok(bytes) if bytes.is_empty() => Receipt::End,
-            Ok(bytes) => {
-                let len = bytes.len();
-                Receipt::Bytes(Buffers::lend(bytes, len))
-            }
-            Err(Errno::AGAIN) => Receipt::Nothing,
-            Err(error) => Receipt::Failed(error),
         }
+        self.begin_receive(conn);
+        if self.connections.get(conn.into()).is_some_and(|connection| connection.receive.is_none()) {
+            self.enqueue(conn);
+        }
+        Receipt::Pending
+    }
+
+    /// Begins to read a direct connection, unless as many receives as may be are under way.
+    pub(super) fn begin_receive(&mut self, conn: ConnId) {
+        let Some(connection) = self.connections.get_mut(conn.into()) else { return };
+        let (ring, target) = self.rings.of(&connection.socket);
+        connection.receive = self.receives.begin(conn, ring, target);
+        connection.readable &= connection.receive.is_none();
     }
 
     fn step_finishing(&mut self, conn: ConnId) -> Option<Event> {

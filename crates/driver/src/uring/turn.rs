@@ -1,6 +1,7 @@
 //! One turn: what the kernel tells goes into the connections and the queue; nothing is handed out here.
 
 use super::UringDriver;
+use super::connection::Connection;
 use super::ring::Target;
 use super::token::Token;
 use rustix::event::PollFlags;
@@ -30,7 +31,8 @@ impl UringDriver {
             self.waker_polled = true;
         }
         let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
-        let result = self.rings.enter(if sleeps { timeout } else { Some(Duration::ZERO) });
+        let timeout = if sleeps { timeout } else { Some(Duration::ZERO) };
+        let result = self.rings.enter(self.options.events_per_turn, timeout);
         self.woken |= self.sleeper.awake();
         self.now = Instant::now();
         result?;
@@ -38,6 +40,28 @@ impl UringDriver {
         self.listeners.advance(self.now);
         self.timers.advance(self.now);
         self.lingers.advance(self.now);
+        Ok(())
+    }
+
+    /// Has the direct connections in the queue read before they are stepped: else what has arrived in time would
+    /// be handed out a turn later, after the timer that denies it.
+    pub(super) fn read_ahead(&mut self) -> io::Result<()> {
+        if !self.rings.have_direct() {
+            return Ok(());
+        }
+        for nth in 0..self.queue.len() {
+            let conn = self.queue[nth];
+            while self.connections.get(conn.into()).is_some_and(Connection::may_read_ahead) {
+                self.begin_receive(conn);
+                if self.connections.get(conn.into()).is_some_and(|connection| connection.receive.is_none()) {
+                    // As many as may be are under way.
+                    self.rings.enter_direct(usize::MAX)?;
+                    self.note(usize::MAX);
+                }
+            }
+        }
+        self.rings.enter_direct(usize::MAX)?;
+        self.note(usize::MAX);
         Ok(())
     }
 
@@ -60,7 +84,7 @@ impl UringDriver {
                         continue;
                     };
                     if let Some(connection) = self.connections.get_mut(conn.into()) {
-                        connection.readable = full || connection.ending;
+                        connection.readable |= full || connection.ending && completion.result > 0;
                     }
                     self.enqueue(conn);
                 }
