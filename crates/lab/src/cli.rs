@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::generator::{DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Spec, Workers, serve_worker};
+use crate::generator::{
+    DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Publisher, Spec, Workers, serve_worker,
+};
 use crate::measure::{Namespace, congestion_control, enter_namespace, take_priority};
 use crate::{Error, bench};
 
@@ -259,7 +261,7 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
             rate_hz,
             warm_up: count(warm_up),
             count: count(measure).max(1),
-            publishes: true,
+            publisher: Publisher::Own,
         },
         Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },
