@@ -47,8 +47,10 @@ pub enum Metric {
     LatencyShift,
     /// Kernel memory per connection that doesn't read, both ends; bytes.
     KernelPerSlow,
-    /// Growth of the server's resident set over the measured part; percent per 10 seconds.
+    /// Growth of the server's resident set and of memfds over the measured part; percent per 10 seconds.
     MemoryGrowth,
+    /// Of the messages that should have come, those that didn't, or not as they were sent; percent.
+    Undelivered,
 }
 
 impl Metric {
@@ -64,6 +66,7 @@ impl Metric {
             Self::LatencyShift => "p99 shift",
             Self::KernelPerSlow => "kernel/slow client",
             Self::MemoryGrowth => "growth/10 s",
+            Self::Undelivered => "undelivered",
         }
     }
 
@@ -76,6 +79,7 @@ impl Metric {
             Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => format!("{value:.0} B"),
             Self::LatencyShift => format!("{value:.2}×"),
             Self::MemoryGrowth => format!("{value:.1} %"),
+            Self::Undelivered => format!("{value:.3} %"),
         }
     }
 
@@ -103,8 +107,11 @@ impl Trial {
         Self { figures: BTreeMap::new(), context: BTreeMap::new(), doubts: vec![doubt] }
     }
 
-    /// A figure, unless it is in doubt.
+    /// A figure, unless it is in doubt. That messages didn't come isn't: it is the doubt.
     pub fn sound(&self, metric: Metric) -> Option<f64> {
+        if metric == Metric::Undelivered {
+            return self.figures.get(&metric).copied();
+        }
         let doubted = self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
         if doubted { None } else { self.figures.get(&metric).copied() }
     }
@@ -183,10 +190,11 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
             let load = LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure };
             run_server(contestant, Application::Echo, connections, 0, None, load, options)?
         }
-        CaseKind::Fanout { connections, bytes, rate_hz, warm_up, count } => {
-            let publisher = Publisher::Own;
+        CaseKind::Fanout { feed, connections, bytes, rate_hz, warm_up, count } => {
+            let application = if feed { contestant.publishes_by() } else { Application::Chat };
+            let publisher = publisher(application);
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
-            run_server(contestant, Application::Chat, connections, 0, None, load, options)?
+            run_server(contestant, application, connections, 0, None, load, options)?
         }
         CaseKind::Idle { connections } => {
             let load = LoadSpec::Idle { hold: Duration::ZERO };
@@ -198,7 +206,7 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
         }
         CaseKind::Slow { readers, paused, bytes, rate_hz, warm_up, count } => {
             let application = contestant.publishes_by();
-            let publisher = if application == Application::Feed { Publisher::Server } else { Publisher::Own };
+            let publisher = publisher(application);
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count: count.min(10), publisher };
             let alone = run_server(contestant, application, readers, 0, None, load, options)?;
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
@@ -210,7 +218,6 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
                 held.saturating_sub(ran.kernel_before.memory_bytes)
             };
             figures.insert(Metric::KernelPerSlow, kernel(&ran) as f64 / paused.max(1) as f64);
-            figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
             ran
         }
     };
@@ -231,6 +238,11 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
     if !outcome.last.is_empty() {
         context.insert("last receiver ms", millis(outcome.last.percentile(50.0)));
     }
+    if outcome.audit.expected > 0 {
+        let delivered = outcome.audit.delivered as f64 / outcome.audit.expected as f64;
+        figures.insert(Metric::Undelivered, (1.0 - delivered) * 100.0);
+    }
+    figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
     let shared = ran.samples.iter().map(|sample| sample.shared_bytes).max().unwrap_or(0);
     let shared = shared.saturating_sub(ran.shared_before);
     figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
@@ -246,6 +258,11 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
     }
     figures.retain(|metric, _| case.metrics.contains(metric));
     Ok(Trial { figures, context, doubts })
+}
+
+/// Who publishes to the clients of `application`.
+fn publisher(application: Application) -> Publisher {
+    if application == Application::Feed { Publisher::Server } else { Publisher::Own }
 }
 
 fn run_server(
@@ -371,8 +388,9 @@ fn growth_percent_per_10_s(samples: &[Sample]) -> f64 {
     if quarter == 0 {
         return 0.0;
     }
-    let peak =
-        |samples: &[Sample]| samples.iter().map(|sample| sample.resident_bytes).max().unwrap_or(0) as f64;
+    let peak = |samples: &[Sample]| {
+        samples.iter().map(|sample| sample.resident_bytes + sample.shared_bytes).max().unwrap_or(0) as f64
+    };
     let (third, last) = (peak(&samples[2 * quarter..3 * quarter]), peak(&samples[3 * quarter..]));
     let seconds = quarter as f64 * SAMPLE_EVERY.as_secs_f64();
     ((last - third - GROWTH_IGNORED_BYTES) / third.max(1.0) * 100.0 * 10.0 / seconds).max(0.0)
@@ -424,6 +442,8 @@ mod tests {
         };
         assert_eq!((trial.sound(Metric::CpuPerMessage), trial.sound(Metric::LatencyP99)), (Some(4.0), None));
         trial.doubts[0].latency_only = false;
+        trial.figures.insert(Metric::Undelivered, 1.0);
+        assert_eq!(trial.sound(Metric::Undelivered), Some(1.0));
         assert_eq!(trial.sound(Metric::CpuPerMessage), None);
     }
 }
