@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::generator::{DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Spec, Workers, serve_worker};
+use crate::generator::{
+    DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Publisher, Spec, Workers, serve_worker,
+};
 use crate::measure::{Namespace, congestion_control, enter_namespace, take_priority};
 use crate::{Error, bench};
 
@@ -35,7 +37,7 @@ enum Command {
 
 #[derive(Args)]
 struct BenchArguments {
-    /// The servers, the judged one first.
+    /// The servers, the judged one first [default: those that each case is about].
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
     /// The cases.
@@ -47,7 +49,7 @@ struct BenchArguments {
     /// The folder of the peers.
     #[arg(long, default_value = "lab/peers")]
     peers: PathBuf,
-    /// Runs of each server in each case [default: 6, quick: 2].
+    /// Runs of each server in each case [default: 6, of long cases and quick ones 2].
     #[arg(long)]
     pairs: Option<usize>,
     /// Small and short, to see whether it works.
@@ -79,10 +81,8 @@ struct BenchArguments {
     seed: u64,
 }
 
-const DEFAULT_CASES: [&str; 8] =
-    ["echo-1k", "echo-10k", "fanout-1kB", "fanout-165kB", "idle", "connect", "slow", "direct"];
-const DEFAULT_PEERS: [&str; 6] =
-    ["bare-uring", "bare-epoll", "bare-sendfile", "bare-direct", "uws-cpp", "ws8"];
+const DEFAULT_CASES: [&str; 9] =
+    ["echo-1k", "echo-10k", "fanout-1kB", "fanout-165kB", "idle", "connect", "slow", "direct", "crowd"];
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
@@ -213,20 +213,13 @@ fn run_bench(
     // Run as `stentor lab`, the lab is a part of the server that it measures.
     let own = || if prefix.is_empty() { None } else { std::env::current_exe().ok() };
     let stentor = arguments.stentor.or_else(own);
-    let mut servers = arguments.servers;
-    if servers.is_empty() {
-        if stentor.is_some() {
-            servers.extend(["stentor-uring", "stentor-epoll"].map(str::to_owned));
-        }
-        servers.extend(DEFAULT_PEERS.map(str::to_owned));
-    }
     let options = bench::Options {
         invocation: Invocation::current(prefix)?,
-        servers,
+        servers: arguments.servers,
         cases: arguments.cases,
         stentor,
         peers: arguments.peers,
-        pairs: arguments.pairs.unwrap_or(if arguments.quick { 2 } else { 6 }).max(1),
+        pairs: arguments.pairs,
         quick: arguments.quick,
         server_core: arguments.server_core,
         generator_core: arguments.generator_core,
@@ -259,7 +252,7 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
             rate_hz,
             warm_up: count(warm_up),
             count: count(measure).max(1),
-            publishes: true,
+            publisher: Publisher::Own,
         },
         Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },

@@ -1,9 +1,10 @@
 //! Load generator, scenarios and reports: measures strangers and us with the same code.
 //!
 //! The lab stands on `stentor-wire` and `stentor-driver` only; to it, Stentor is one more server behind a
-//! command line. Three parts:
+//! command line. Four parts:
 //!
 //! - [`generator`]: many WebSocket connections and the load on them, audited message by message;
+//! - [`upstream`]: the HTTP API of servers that fetch what they push;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
 //! - [`bench`]: alternating runs of servers against each other, and the table that comes of them.
 //!
@@ -15,6 +16,7 @@ pub mod clock;
 pub mod generator;
 pub mod measure;
 pub mod payload;
+pub mod upstream;
 
 use std::io;
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use server::{Fault, Server};
-use stentor_lab::generator::{Audit, Invocation, LoadSpec, MaskKey, Outcome, Spec, Workers, run};
+use stentor_lab::generator::{Audit, Invocation, LoadSpec, MaskKey, Outcome, Publisher, Spec, Workers, run};
 
 const CONNECTIONS: usize = 20;
 
@@ -22,7 +22,7 @@ fn echo() -> LoadSpec {
 }
 
 fn fanout(bytes: usize) -> LoadSpec {
-    LoadSpec::Fanout { bytes, rate_hz: 100.0, warm_up: 5, count: 20, publishes: true }
+    LoadSpec::Fanout { bytes, rate_hz: 100.0, warm_up: 5, count: 20, publisher: Publisher::Own }
 }
 
 fn spec(server: &Server, load: LoadSpec) -> Spec {

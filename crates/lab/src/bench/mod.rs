@@ -31,7 +31,7 @@ use crate::generator::{DriverKind, Invocation, Outcome};
 pub struct Options {
     /// How this program is run as a worker.
     pub invocation: Invocation,
-    /// The servers; the first is the one that is judged.
+    /// The servers; the first is the one that is judged. Empty: each case's usual ones.
     pub servers: Vec<String>,
     /// Names of the cases.
     pub cases: Vec<String>,
@@ -39,8 +39,8 @@ pub struct Options {
     pub stentor: Option<PathBuf>,
     /// The folder of the peers.
     pub peers: PathBuf,
-    /// Runs of each server in each case.
-    pub pairs: usize,
+    /// Runs of each server in each case; `None`: the case's usual number, 2 of quick ones.
+    pub pairs: Option<usize>,
     /// Short runs and few connections: for looking whether it works.
     pub quick: bool,
     /// The server's core.
@@ -73,29 +73,22 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
         // Nobody may be listening; the run goes on.
         let _ = writeln!(progress, "{:02}:{:02} {line}", at / 60, at % 60);
     };
-    let mut contestants = Vec::new();
-    for name in &options.servers {
-        let contestant = Contestant::find(name, options)?;
-        if let Some(install) = contestant.install() {
-            say(format!("installing {name}"));
-            install()?;
-        }
-        contestants.push(contestant);
-    }
-    if contestants.is_empty() {
-        return Err(Error::Usage("a bench needs a server (--servers)".into()));
-    }
-    let chosen = cases(options.quick);
+    let chosen = choose(&cases(options.quick), &options.cases)?;
+    let contestants = gather(&chosen, options, &mut say)?;
     let mut reports = Vec::new();
-    for name in &options.cases {
-        let mut case = chosen.iter().find(|case| case.name == *name).cloned().ok_or_else(|| {
-            let known: Vec<&str> = chosen.iter().map(|case| case.name).collect();
-            Error::Usage(format!("there is no case `{name}`; there are {}", known.join(", ")))
-        })?;
-        let fit: Vec<Contestant> =
-            contestants.iter().filter(|contestant| case.admits(contestant.name())).cloned().collect();
+    for mut case in chosen {
+        let fits = |server: &str| match options.servers.is_empty() {
+            true => case.usual.contains(&server),
+            false => case.admits(server),
+        };
+        let mut fit: Vec<Contestant> =
+            contestants.iter().filter(|contestant| fits(contestant.name())).cloned().collect();
+        if options.servers.is_empty() {
+            fit.sort_by_key(|contestant| case.usual.iter().position(|name| *name == contestant.name()));
+        }
         if fit.is_empty() {
-            say(format!("{name}: none of the servers can do it; it takes {}", case.only.join(" or ")));
+            let takes = if case.only.is_empty() { case.usual } else { case.only };
+            say(format!("{}: none of the servers is there; it takes {}", case.name, takes.join(" or ")));
             continue;
         }
         if matches!(case.kind, CaseKind::Echo { .. }) {
@@ -109,12 +102,52 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
         }
         reports.push(run_case(&case, &fit, options, &mut say)?);
     }
-    Ok(Report {
-        congestion: options.congestion.clone(),
-        pairs: options.pairs,
-        quick: options.quick,
-        cases: reports,
-    })
+    Ok(Report { congestion: options.congestion.clone(), quick: options.quick, cases: reports })
+}
+
+/// The cases of these names.
+fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
+    let find = |name: &String| {
+        known.iter().find(|case| case.name == *name).cloned().ok_or_else(|| {
+            let known: Vec<&str> = known.iter().map(|case| case.name).collect();
+            Error::Usage(format!("there is no case `{name}`; there are {}", known.join(", ")))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+/// The servers that take part, installed. One that was named must be there; of the usual ones those that can't
+/// be installed are left out, and that is said.
+fn gather(
+    chosen: &[Case],
+    options: &Options,
+    say: &mut impl FnMut(String),
+) -> Result<Vec<Contestant>, Error> {
+    let named = !options.servers.is_empty();
+    let mut names: Vec<&str> = options.servers.iter().map(String::as_str).collect();
+    if !named {
+        for name in chosen.iter().flat_map(|case| case.usual) {
+            if !names.contains(name) {
+                names.push(name);
+            }
+        }
+    }
+    let mut contestants = Vec::new();
+    for name in names {
+        let found = Contestant::find(name, options).and_then(|contestant| {
+            if let Some(install) = contestant.install() {
+                say(format!("installing {name}"));
+                install()?;
+            }
+            Ok(contestant)
+        });
+        match found {
+            Ok(contestant) => contestants.push(contestant),
+            Err(error) if named => return Err(error),
+            Err(error) => say(format!("without {name}: {error}")),
+        }
+    }
+    Ok(contestants)
 }
 
 /// The rate at which the reference is at 60 % of its saturation. A closed loop tells the order of magnitude,
@@ -161,9 +194,10 @@ fn run_case(
     let mut names: Vec<String> = contestants.iter().map(|contestant| contestant.name().to_owned()).collect();
     names.push(format!("{} again", names[0]));
     let mut trials: BTreeMap<usize, Vec<Trial>> = BTreeMap::new();
-    let total = names.len() * options.pairs;
+    let pairs = options.pairs.unwrap_or(if options.quick { case.pairs.min(2) } else { case.pairs }).max(1);
+    let total = names.len() * pairs;
     let mut done = 0;
-    for round in 0..options.pairs {
+    for round in 0..pairs {
         let order: Vec<usize> =
             if round % 2 == 0 { (0..names.len()).collect() } else { (0..names.len()).rev().collect() };
         for index in order {

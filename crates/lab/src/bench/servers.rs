@@ -1,6 +1,6 @@
 //! Who takes part, and how it is started.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::Options;
@@ -14,13 +14,16 @@ pub enum Application {
     Echo,
     /// Each message to everybody.
     Chat,
+    /// A document of an upstream to everybody, version by version; only Stentor does that.
+    Feed,
 }
 
 impl Application {
     fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
-            Self::Chat => "chat",
+            // Feeds are served beside every application.
+            Self::Chat | Self::Feed => "chat",
         }
     }
 }
@@ -92,13 +95,22 @@ impl Contestant {
         })
     }
 
-    /// The path of its WebSocket.
-    pub fn path(&self) -> &'static str {
-        "/ws"
+    /// The path of its WebSocket for `application`.
+    pub fn path(&self, application: Application) -> &'static str {
+        match application {
+            Application::Echo | Application::Chat => "/ws",
+            Application::Feed => "/ws/bench",
+        }
     }
 
-    /// How it is started for `application`.
-    pub fn command(&self, application: Application) -> ServerCommand {
+    /// How it brings a document to clients of which some may not read: by a feed, which those skip versions
+    /// of, where it has feeds.
+    pub fn publishes_by(&self) -> Application {
+        if self.install.is_none() { Application::Feed } else { Application::Chat }
+    }
+
+    /// How it is started for `application`; `config` is a configuration file of Stentor's.
+    pub fn command(&self, application: Application, config: Option<&Path>) -> ServerCommand {
         let app = application.name();
         let mut args: Vec<&str> = match self.install {
             None => vec![
@@ -115,6 +127,8 @@ impl Contestant {
             Some(_) => vec!["--mode", app, "--port", "0"],
         };
         args.extend(self.args);
+        let config = config.map(|path| path.to_string_lossy());
+        args.extend(config.iter().flat_map(|path| ["--config", path.as_ref()]));
         ServerCommand {
             name: self.name.to_owned(),
             program: self.program.clone(),

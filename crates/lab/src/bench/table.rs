@@ -8,8 +8,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} runs of each, alternating, fresh processes; congestion control {}{}",
-            self.pairs,
+            "alternating runs, fresh processes; congestion control {}{}",
             self.congestion,
             if self.quick { "; QUICK: for a look, not for a claim" } else { "" }
         )?;
@@ -59,16 +58,21 @@ impl fmt::Display for CaseReport {
             writeln!(f, "{}", line.trim_end())?;
         }
         for verdict in &self.verdicts {
-            let (bound, measured) = match verdict.against {
-                Some(against) => {
-                    (format!("≤ {} × {against}", verdict.at_most), format!("{:.2}", verdict.measured))
-                }
-                None => (
-                    format!("≤ {}", verdict.metric.format(verdict.at_most)),
-                    Metric::format(verdict.metric, verdict.measured),
-                ),
+            let bound = match verdict.against {
+                Some(against) => format!("≤ {} × {against}", verdict.at_most),
+                None => format!("≤ {}", verdict.metric.format(verdict.at_most)),
             };
-            let word = if verdict.reached { "reached" } else { "MISSED" };
+            let (word, measured) = match verdict.measured {
+                None => ("NOT MEASURED", "no sound pair of runs".to_owned()),
+                Some(measured) => {
+                    let word = if verdict.reached { "reached" } else { "MISSED" };
+                    let figure = match verdict.against {
+                        Some(_) => format!("{measured:.2}"),
+                        None => Metric::format(verdict.metric, measured),
+                    };
+                    (word, figure)
+                }
+            };
             writeln!(f, "  {word}: {} {bound}: {measured}", verdict.metric.label())?;
         }
         for server in &self.servers {

@@ -1,6 +1,9 @@
 //! One run of one server in one case.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -10,13 +13,16 @@ use serde::Serialize;
 
 use super::{Application, Case, CaseKind, Contestant, Options};
 use crate::Error;
-use crate::generator::{Doubt, LoadSpec, Outcome, Spec, Workers};
+use crate::generator::{Doubt, Latencies, LoadSpec, Outcome, Publisher, Spec, Workers};
 use crate::measure::{KernelSockets, ProcessMemory, Server, pin_current, resident_bytes, shared_bytes};
+use crate::upstream::Upstream;
 
 /// How often memory is looked at during a load.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// How long idle connections are left alone before memory is read.
 const SETTLE: Duration = Duration::from_millis(1500);
+/// How long after the generators' look at idle connections the first version of a feed is due.
+const SOURCE_WAITS: Duration = Duration::from_millis(700);
 
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
@@ -41,8 +47,10 @@ pub enum Metric {
     LatencyShift,
     /// Kernel memory per connection that doesn't read, both ends; bytes.
     KernelPerSlow,
-    /// Growth of the server's resident set over the measured part; percent per 10 seconds.
+    /// Growth of the server's resident set and of memfds over the measured part; percent per 10 seconds.
     MemoryGrowth,
+    /// Of the messages that should have come, those that didn't, or not as they were sent; percent.
+    Undelivered,
 }
 
 impl Metric {
@@ -58,6 +66,7 @@ impl Metric {
             Self::LatencyShift => "p99 shift",
             Self::KernelPerSlow => "kernel/slow client",
             Self::MemoryGrowth => "growth/10 s",
+            Self::Undelivered => "undelivered",
         }
     }
 
@@ -70,6 +79,7 @@ impl Metric {
             Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => format!("{value:.0} B"),
             Self::LatencyShift => format!("{value:.2}×"),
             Self::MemoryGrowth => format!("{value:.1} %"),
+            Self::Undelivered => format!("{value:.3} %"),
         }
     }
 
@@ -97,8 +107,11 @@ impl Trial {
         Self { figures: BTreeMap::new(), context: BTreeMap::new(), doubts: vec![doubt] }
     }
 
-    /// A figure, unless it is in doubt.
+    /// A figure, unless it is in doubt. That messages didn't come isn't: it is the doubt.
     pub fn sound(&self, metric: Metric) -> Option<f64> {
+        if metric == Metric::Undelivered {
+            return self.figures.get(&metric).copied();
+        }
         let doubted = self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
         if doubted { None } else { self.figures.get(&metric).copied() }
     }
@@ -177,9 +190,11 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
             let load = LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure };
             run_server(contestant, Application::Echo, connections, 0, None, load, options)?
         }
-        CaseKind::Fanout { connections, bytes, rate_hz, warm_up, count } => {
-            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publishes: true };
-            run_server(contestant, Application::Chat, connections, 0, None, load, options)?
+        CaseKind::Fanout { feed, connections, bytes, rate_hz, warm_up, count } => {
+            let application = if feed { contestant.publishes_by() } else { Application::Chat };
+            let publisher = publisher(application);
+            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
+            run_server(contestant, application, connections, 0, None, load, options)?
         }
         CaseKind::Idle { connections } => {
             let load = LoadSpec::Idle { hold: Duration::ZERO };
@@ -190,11 +205,12 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
             run_server(contestant, Application::Chat, connections, 0, Some(rate_hz), load, options)?
         }
         CaseKind::Slow { readers, paused, bytes, rate_hz, warm_up, count } => {
-            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count: count.min(10), publishes: true };
-            let alone = run_server(contestant, Application::Chat, readers, 0, None, load, options)?;
-            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publishes: true };
-            let ran =
-                run_server(contestant, Application::Chat, readers + paused, paused, None, load, options)?;
+            let application = contestant.publishes_by();
+            let publisher = publisher(application);
+            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count: count.min(10), publisher };
+            let alone = run_server(contestant, application, readers, 0, None, load, options)?;
+            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
+            let ran = run_server(contestant, application, readers + paused, paused, None, load, options)?;
             let p99 = |ran: &Ran| ran.outcome.latency.percentile(99.0).as_secs_f64();
             figures.insert(Metric::LatencyShift, p99(&ran) / p99(&alone).max(1e-9));
             let kernel = |ran: &Ran| {
@@ -202,7 +218,6 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
                 held.saturating_sub(ran.kernel_before.memory_bytes)
             };
             figures.insert(Metric::KernelPerSlow, kernel(&ran) as f64 / paused.max(1) as f64);
-            figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
             ran
         }
     };
@@ -223,6 +238,11 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
     if !outcome.last.is_empty() {
         context.insert("last receiver ms", millis(outcome.last.percentile(50.0)));
     }
+    if outcome.audit.expected > 0 {
+        let delivered = outcome.audit.delivered as f64 / outcome.audit.expected as f64;
+        figures.insert(Metric::Undelivered, (1.0 - delivered) * 100.0);
+    }
+    figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
     let shared = ran.samples.iter().map(|sample| sample.shared_bytes).max().unwrap_or(0);
     let shared = shared.saturating_sub(ran.shared_before);
     figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
@@ -240,6 +260,11 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
     Ok(Trial { figures, context, doubts })
 }
 
+/// Who publishes to the clients of `application`.
+fn publisher(application: Application) -> Publisher {
+    if application == Application::Feed { Publisher::Server } else { Publisher::Own }
+}
+
 fn run_server(
     contestant: &Contestant,
     application: Application,
@@ -251,9 +276,14 @@ fn run_server(
 ) -> Result<Ran, Error> {
     // Whatever this process does itself must not run on the server's core.
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
-    let server = Server::start(&contestant.command(application))?;
+    let source = match (application, &load) {
+        (Application::Feed, LoadSpec::Fanout { bytes, rate_hz, .. }) => Some(Source::new(*bytes, *rate_hz)?),
+        _ => None,
+    };
+    let config = source.as_ref().map(|source| source.config.as_path());
+    let server = Server::start(&contestant.command(application, config))?;
     let rests = matches!(load, LoadSpec::Idle { .. });
-    let mut spec = Spec::new(server.address(), contestant.path(), connections, load);
+    let mut spec = Spec::new(server.address(), contestant.path(application), connections, load);
     spec.paused = paused;
     spec.server_pid = Some(server.pid());
     spec.core = Some(options.generator_core);
@@ -276,12 +306,45 @@ fn run_server(
     }
     let connected = memory()?;
     let sampler = Sampler::start(server.pid());
+    if let Some(source) = &source {
+        source.upstream.begin_in(spec.idle + SOURCE_WAITS);
+    }
     let result = workers.run();
     let samples = sampler.stop();
-    let outcome = result.map_err(lost)?;
+    let mut outcome = result.map_err(lost)?;
     let peak_resident_bytes = memory()?.peak_resident_bytes;
     server.stop()?;
+    if let Some(source) = source {
+        outcome.lag.merge(&source.stop()?);
+    }
     Ok(Ran { outcome, before, connected, kernel_before, shared_before, samples, peak_resident_bytes })
+}
+
+/// What a server with a feed fetches, and the file that tells it where.
+struct Source {
+    upstream: Upstream,
+    config: PathBuf,
+}
+
+impl Source {
+    fn new(bytes: usize, rate_hz: f64) -> Result<Self, Error> {
+        let upstream = Upstream::start(bytes, rate_hz)?;
+        let address = upstream.address();
+        let config =
+            std::env::temp_dir().join(format!("stentor-lab-{}-{}.toml", process::id(), address.port()));
+        // The upstream holds its answer until a version is due, so it is asked again at once and patiently.
+        let text = format!(
+            "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\ninterval = \"1ms\"\ntimeout = \"1h\"\n\
+             read_timeout = \"1h\"\n"
+        );
+        fs::write(&config, text).map_err(Error::io("writing a configuration"))?;
+        Ok(Self { upstream, config })
+    }
+
+    fn stop(self) -> Result<Latencies, Error> {
+        let _ = fs::remove_file(&self.config);
+        self.upstream.stop()
+    }
 }
 
 /// Looks at memory from a thread of its own.
@@ -325,8 +388,9 @@ fn growth_percent_per_10_s(samples: &[Sample]) -> f64 {
     if quarter == 0 {
         return 0.0;
     }
-    let peak =
-        |samples: &[Sample]| samples.iter().map(|sample| sample.resident_bytes).max().unwrap_or(0) as f64;
+    let peak = |samples: &[Sample]| {
+        samples.iter().map(|sample| sample.resident_bytes + sample.shared_bytes).max().unwrap_or(0) as f64
+    };
     let (third, last) = (peak(&samples[2 * quarter..3 * quarter]), peak(&samples[3 * quarter..]));
     let seconds = quarter as f64 * SAMPLE_EVERY.as_secs_f64();
     ((last - third - GROWTH_IGNORED_BYTES) / third.max(1.0) * 100.0 * 10.0 / seconds).max(0.0)
@@ -378,6 +442,8 @@ mod tests {
         };
         assert_eq!((trial.sound(Metric::CpuPerMessage), trial.sound(Metric::LatencyP99)), (Some(4.0), None));
         trial.doubts[0].latency_only = false;
+        trial.figures.insert(Metric::Undelivered, 1.0);
+        assert_eq!(trial.sound(Metric::Undelivered), Some(1.0));
         assert_eq!(trial.sound(Metric::CpuPerMessage), None);
     }
 }

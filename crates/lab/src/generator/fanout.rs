@@ -2,7 +2,8 @@
 //!
 //! Publication n is due at `begin + n / rate`. The measured ones are `warm_up ..  warm_up + count`; the span of
 //! the clocks goes from the moment before the first of them leaves to the moment when the one after the last
-//! would be due, so it covers whole periods.
+//! would be due, so it covers whole periods. Where the server publishes by itself, `begin` is what the first
+//! publication that comes says.
 
 use std::time::{Duration, Instant};
 
@@ -10,12 +11,15 @@ use stentor_driver::Driver;
 
 use super::fleet::{Fleet, Load, Message};
 use super::outcome::Reading;
-use super::{Latencies, Outcome};
+use super::{Latencies, Outcome, Publisher};
 use crate::Error;
 use crate::payload;
 
 /// How long deliveries may be late after the last publication's period.
 const LATE: Duration = Duration::from_secs(5);
+/// How much before a publication of the server's the clocks are read. The waits are coarse then, so that whoever
+/// gives the server what it publishes finds the generator's core free.
+const READ_EARLY: Duration = Duration::from_millis(5);
 /// How long to wait for a publisher in another process to begin.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -26,7 +30,7 @@ pub(super) struct Plan {
     pub rate_hz: f64,
     pub warm_up: u64,
     pub count: u64,
-    pub publishes: bool,
+    pub publisher: Publisher,
 }
 
 impl Plan {
@@ -36,6 +40,10 @@ impl Plan {
 
     fn total(&self) -> u64 {
         self.warm_up + self.count
+    }
+
+    fn period(&self) -> Duration {
+        Duration::from_secs_f64(1.0 / self.rate_hz)
     }
 }
 
@@ -49,17 +57,21 @@ struct Receiving {
     of_final: usize,
     /// Deliveries of any publication.
     arrived: u64,
-    begun: bool,
+    /// When publication 0 was due, as the first one that came says; nanoseconds of CLOCK_MONOTONIC.
+    begin_ns: Option<u64>,
 }
 
 impl<D: Driver> Load<D> for Receiving {
     fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
-        self.begun = true;
         self.arrived += 1;
         let plan = self.plan;
         let Some(head) = fleet.check(&message, plan.bytes, |sequence| plan.measures(sequence)) else {
             return;
         };
+        if self.begin_ns.is_none() {
+            let since = plan.period().mul_f64(head.sequence as f64);
+            self.begin_ns = Some(head.intended_ns.saturating_sub(since.as_nanos() as u64));
+        }
         self.of_final += usize::from(head.sequence + 1 == plan.total());
         if plan.measures(head.sequence) {
             let latency_ns = message.at_ns.saturating_sub(head.intended_ns);
@@ -71,11 +83,14 @@ impl<D: Driver> Load<D> for Receiving {
     }
 }
 
-/// The publisher's side: when, and the clocks.
+/// The publications in time: each sent when it is due, where the publisher is ours, and the clocks read.
 struct Publishing {
-    publisher: usize,
+    /// The connection that publishes; `None`: the server does it.
+    publisher: Option<usize>,
     payload: Vec<u8>,
-    begin: Instant,
+    /// When the first one is due; `None`: not known yet.
+    begin: Option<Instant>,
+    /// Publications that were due.
     sent: u64,
     first: Option<(Reading, u64)>,
     end: Option<(Reading, u64)>,
@@ -100,19 +115,22 @@ pub(super) fn run<D: Driver>(
         last_ns: vec![0; plan.count as usize],
         of_final: 0,
         arrived: 0,
-        begun: false,
+        begin_ns: None,
     };
-    let period = Duration::from_secs_f64(1.0 / plan.rate_hz);
+    let period = plan.period();
     let lasts = period.mul_f64(plan.total() as f64);
     let mut deadline = Instant::now() + lasts + LATE + BEGIN_WITHIN;
-    let publisher = (0..fleet.begun()).rev().find(|number| fleet.is_open(*number));
-    let mut publishing = match publisher {
-        Some(publisher) if plan.publishes => {
+    let mut publishing = match plan.publisher {
+        Publisher::Own => {
             let begin = Instant::now() + Duration::from_millis(50);
             deadline = begin + lasts + LATE;
-            Some(Publishing { publisher, payload, begin, sent: 0, first: None, end: None })
+            let publisher = (0..fleet.begun()).rev().find(|number| fleet.is_open(*number));
+            Some(Publishing { publisher, payload, begin: Some(begin), sent: 0, first: None, end: None })
         }
-        _ => None,
+        Publisher::Server => {
+            Some(Publishing { publisher: None, payload, begin: None, sent: 0, first: None, end: None })
+        }
+        Publisher::Elsewhere => None,
     };
     let follower_begin = fleet.read_clocks();
     loop {
@@ -159,8 +177,15 @@ impl Publishing {
         outcome: &mut Outcome,
     ) -> Option<Instant> {
         let plan = load.plan;
-        let due = self.begin + Duration::from_secs_f64(self.sent as f64 / plan.rate_hz);
+        if self.begin.is_none() {
+            let ago = fleet.ns(now).saturating_sub(load.begin_ns?);
+            self.begin = now.checked_sub(Duration::from_nanos(ago) + READ_EARLY);
+        }
+        let begin = self.begin?;
+        let due = begin + Duration::from_secs_f64(self.sent as f64 / plan.rate_hz);
         if self.end.is_some() || now < due {
+            let coarse = now + Duration::from_micros(2_300);
+            let due = if self.publisher.is_some() { due } else { due.max(coarse) };
             return self.end.is_none().then_some(due);
         }
         if self.sent == plan.total() {
@@ -170,11 +195,13 @@ impl Publishing {
         if self.sent == plan.warm_up {
             self.first = Some((fleet.read_clocks(), load.arrived));
         }
-        if plan.measures(self.sent) {
+        if plan.measures(self.sent) && self.publisher.is_some() {
             outcome.lag.record_ns(Instant::now().duration_since(due).as_nanos() as u64);
         }
         let intended_ns = fleet.ns(due);
-        fleet.send_message(self.publisher, &mut self.payload, intended_ns);
+        if let Some(publisher) = self.publisher {
+            fleet.send_message(publisher, &mut self.payload, intended_ns);
+        }
         self.sent += 1;
         Some(due + Duration::from_secs_f64(1.0 / plan.rate_hz))
     }

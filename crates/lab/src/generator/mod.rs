@@ -25,5 +25,5 @@ pub use latency::Latencies;
 pub use outcome::{Audit, Doubt, Outcome, Span};
 pub use reader::{Arrived, FrameReader, Violation};
 pub use run::run;
-pub use spec::{CONNECTIONS_PER_PROCESS_MAX, DriverKind, LoadSpec, MaskKey, Spec};
+pub use spec::{CONNECTIONS_PER_PROCESS_MAX, DriverKind, LoadSpec, MaskKey, Publisher, Spec};
 pub use worker::{Invocation, Workers, serve_worker};

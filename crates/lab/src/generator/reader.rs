@@ -3,7 +3,8 @@
 //! The generator receives hundreds of megabytes a second and needs of each message its length, its first 36
 //! bytes and whether the rest is padding. So this reads frames where they lie, however they are cut, and
 //! gathers nothing else; `stentor-wire` gathers whole messages and checks UTF-8, which would be the
-//! generator's CPU in the result. Deliberately strict: a mask, a reserved bit, a fragment or a control frame
+//! generator's CPU in the result. A message that begins with `"` is a JSON string around the payload, as documents
+//! of feeds are: the quotes are checked and left out. Deliberately strict: a mask, a reserved bit, a fragment or a control frame
 //! over 125 bytes is a [`Violation`] (no server here has a reason to send them).
 //!
 //! Invariants: `0 < header_len <= header_need` while a header is gathered; `left` counts the payload bytes
@@ -24,9 +25,10 @@ pub struct Arrived<'a> {
     pub opcode: u8,
     /// Bytes of the payload.
     pub payload_bytes: u64,
-    /// The first bytes of the payload: up to [`HEAD_BYTES`] of a message, all of a control frame.
+    /// The first bytes of the payload: up to [`HEAD_BYTES`] of a message (behind its quote, if it has one), all
+    /// of a control frame.
     pub start: &'a [u8],
-    /// Whether everything from [`HEAD_BYTES`] on was padding.
+    /// Whether everything behind that was padding, and a quote at the end where one was at the begin.
     pub clean: bool,
 }
 
@@ -59,6 +61,8 @@ pub struct FrameReader {
     header_len: u8,
     opcode: u8,
     in_payload: bool,
+    /// Whether the message began with a quote.
+    quoted: bool,
     clean: bool,
     start_len: u8,
     /// Allocated for a frame whose start is cut; most connections never need it.
@@ -73,8 +77,16 @@ impl FrameReader {
                 return Ok(());
             }
             let here = data.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-            let (payload, rest) = data.split_at(here);
-            let whole = self.left == self.payload_bytes && self.left == here as u64;
+            let (mut payload, rest) = data.split_at(here);
+            let ends = self.left == here as u64;
+            let whole = ends && self.left == self.payload_bytes;
+            if self.left == self.payload_bytes
+                && self.opcode < 8
+                && let Some((b'"', unquoted)) = payload.split_first()
+            {
+                self.quoted = true;
+                payload = unquoted;
+            }
             let keep = self.keep_bytes();
             if whole {
                 let (start, padding) = payload.split_at(keep);
@@ -82,10 +94,10 @@ impl FrameReader {
                     opcode: self.opcode,
                     payload_bytes: self.payload_bytes,
                     start,
-                    clean: is_padding(padding),
+                    clean: self.is_intact(padding, true),
                 });
             } else {
-                self.take_part(payload, keep);
+                self.take_part(payload, keep, ends);
             }
             self.left -= here as u64;
             data = rest;
@@ -112,10 +124,19 @@ impl FrameReader {
     /// How many bytes of this frame's payload are kept.
     fn keep_bytes(&self) -> usize {
         let keep = if self.opcode >= 8 { CONTROL_BYTES_MAX } else { HEAD_BYTES };
-        keep.min(usize::try_from(self.payload_bytes).unwrap_or(usize::MAX))
+        let unquoted = self.payload_bytes - u64::from(self.quoted);
+        keep.min(usize::try_from(unquoted).unwrap_or(usize::MAX))
     }
 
-    fn take_part(&mut self, payload: &[u8], keep: usize) {
+    /// Whether `rest`, of what follows the start, is as it was sent; it is the last of it if the frame `ends`.
+    fn is_intact(&self, rest: &[u8], ends: bool) -> bool {
+        match rest.split_last() {
+            Some((last, padding)) if ends && self.quoted => *last == b'"' && is_padding(padding),
+            _ => is_padding(rest),
+        }
+    }
+
+    fn take_part(&mut self, payload: &[u8], keep: usize, ends: bool) {
         let had = usize::from(self.start_len);
         let missing = (keep - had).min(payload.len());
         if missing > 0 {
@@ -123,7 +144,7 @@ impl FrameReader {
             start[had..had + missing].copy_from_slice(&payload[..missing]);
             self.start_len += missing as u8;
         }
-        self.clean &= is_padding(&payload[missing..]);
+        self.clean &= self.is_intact(&payload[missing..], ends);
     }
 
     /// Takes the header's bytes off `data`; true once it is complete (and a frame without payload is left
@@ -156,6 +177,7 @@ impl FrameReader {
         self.opcode = self.header[0] & 0x0f;
         self.in_payload = true;
         self.clean = true;
+        self.quoted = false;
         self.start_len = 0;
         Ok(true)
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use stentor_driver::{Driver, EpollDriver, Options};
+use stentor_driver::{Driver, EpollDriver, Options, UringDriver};
 
 use super::fleet::{Fleet, Load};
 use super::{DriverKind, LoadSpec, Outcome, Spec, echo, fanout, idle, storm};
@@ -23,6 +23,10 @@ pub fn run(spec: &Spec, connected: impl FnOnce(&Outcome) -> Result<(), Error>) -
     match spec.driver {
         DriverKind::Epoll => {
             let driver = EpollDriver::new(&options).map_err(Error::io("opening the driver"))?;
+            run_on(driver, spec, connected)
+        }
+        DriverKind::IoUring => {
+            let driver = UringDriver::new(&options).map_err(Error::io("opening the driver"))?;
             run_on(driver, spec, connected)
         }
     }
@@ -60,8 +64,8 @@ fn run_on<D: Driver>(
         LoadSpec::EchoClosed { bytes, warm_up, measure } => {
             echo::run_closed(&mut fleet, bytes, warm_up, measure, &mut outcome)?;
         }
-        LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publishes } => {
-            let plan = fanout::Plan { bytes, rate_hz, warm_up, count, publishes };
+        LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher } => {
+            let plan = fanout::Plan { bytes, rate_hz, warm_up, count, publisher };
             fanout::run(&mut fleet, plan, &mut outcome)?;
         }
         LoadSpec::Receive { bytes, measure } => fanout::receive(&mut fleet, bytes, measure, &mut outcome)?,

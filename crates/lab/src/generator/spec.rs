@@ -114,8 +114,8 @@ pub enum LoadSpec {
         warm_up: u64,
         /// Publications measured.
         count: u64,
-        /// Whether the publisher is among these connections (the last one); else another process has it.
-        publishes: bool,
+        /// Who publishes.
+        publisher: Publisher,
     },
     /// The server publishes by itself; each connection receives what comes, from any number on.
     Receive {
@@ -134,6 +134,17 @@ pub enum LoadSpec {
         /// How many.
         total: usize,
     },
+}
+
+/// Who publishes in a fan-out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Publisher {
+    /// The last one of these connections.
+    Own,
+    /// A connection of another process, which also reads the clocks.
+    Elsewhere,
+    /// The server itself, from a source of its own that numbers from 0.
+    Server,
 }
 
 /// The masking key of the generator's frames (RFC 6455 section 5.3).
@@ -159,4 +170,7 @@ impl MaskKey {
 pub enum DriverKind {
     /// Edge-triggered epoll.
     Epoll,
+    /// io_uring.
+    #[value(name = "io_uring")]
+    IoUring,
 }

@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Outcome, Spec, run};
+use super::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Outcome, Publisher, Spec, run};
 use crate::Error;
 
 /// The word for "begin" on a worker's standard input.
@@ -159,9 +159,12 @@ fn parts(spec: &Spec) -> Vec<Spec> {
             let share = part.connections as f64 / spec.connections.max(1) as f64;
             match &mut part.load {
                 LoadSpec::EchoOpen { rate_hz, .. } => *rate_hz *= share,
-                LoadSpec::Fanout { publishes, .. } => *publishes &= nth + 1 == count,
+                LoadSpec::Fanout { publisher, .. } if nth + 1 < count => *publisher = Publisher::Elsewhere,
                 LoadSpec::Storm { total } => *total = (*total as f64 * share).round() as usize,
-                LoadSpec::EchoClosed { .. } | LoadSpec::Receive { .. } | LoadSpec::Idle { .. } => {}
+                LoadSpec::EchoClosed { .. }
+                | LoadSpec::Fanout { .. }
+                | LoadSpec::Receive { .. }
+                | LoadSpec::Idle { .. } => {}
             }
             part
         })
@@ -177,13 +180,14 @@ mod tests {
     #[test]
     fn a_task_is_cut_without_loss() {
         let check = |connections: usize, paused: usize, expect: &[(usize, usize, u8, bool)]| {
-            let load = LoadSpec::Fanout { bytes: 1000, rate_hz: 1.0, warm_up: 1, count: 2, publishes: true };
+            let publisher = Publisher::Own;
+            let load = LoadSpec::Fanout { bytes: 1000, rate_hz: 1.0, warm_up: 1, count: 2, publisher };
             let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), "/", connections, load);
             spec.paused = paused;
             let got: Vec<_> = parts(&spec)
                 .iter()
                 .map(|part| {
-                    let publishes = matches!(part.load, LoadSpec::Fanout { publishes: true, .. });
+                    let publishes = matches!(part.load, LoadSpec::Fanout { publisher: Publisher::Own, .. });
                     (part.connections, part.paused, part.first_source, publishes)
                 })
                 .collect();

@@ -63,6 +63,30 @@ fn reads_long_frames_and_sees_a_changed_byte() {
 }
 
 #[test]
+fn leaves_the_quotes_of_a_json_string_out() {
+    let string = |padding: &[u8], end: &[u8]| [b"\"", &[b'7'; HEAD_BYTES][..], padding, end].concat();
+    let mut bytes = Vec::new();
+    let mut expect = Vec::new();
+    for (payload, clean) in [
+        (string(b"xxxxx", b"\""), true),
+        (string(b"", b"\""), true),
+        (string(b"xxxyx", b"\""), false),
+        (string(b"xxx", b"x"), false),
+        (string(b"xx\"", b"\""), false),
+    ] {
+        bytes.extend(frame(Opcode::Text, &payload));
+        expect.push((1, payload.len() as u64, vec![b'7'; HEAD_BYTES], clean));
+    }
+    bytes.extend(frame(Opcode::Text, b"\""));
+    expect.push((1, 1, vec![], true));
+    bytes.extend(frame(Opcode::Text, b"xxx"));
+    expect.push((1, 3, b"xxx".to_vec(), true));
+    bytes.extend(frame(Opcode::Ping, b"\"ping"));
+    expect.push((9, 5, b"\"ping".to_vec(), true));
+    check(&bytes, &expect, Ok(()));
+}
+
+#[test]
 fn keeps_control_frames_whole() {
     let mut bytes = frame(Opcode::Ping, &[7; 125]);
     bytes.extend(frame(Opcode::Close, &[3, 232]));
