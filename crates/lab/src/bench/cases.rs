@@ -182,6 +182,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
     let idle = number(15_000, 2000);
     let connecting = number(10_000, 2000);
     let (readers, paused) = (number(500, 100), number(500, 100));
+    let slow_hz = if quick { 4.0 } else { 1.0 };
     vec![
         echo("echo-1k", ALL, number(1000, 200)),
         echo("echo-10k", JUDGED, number(10_000, 1000)),
@@ -240,17 +241,23 @@ pub fn cases(quick: bool) -> Vec<Case> {
         Case {
             name: "slow",
             title: format!(
-                "{paused} clients that never read beside {readers} that do, 165000 bytes a second each"
+                "{paused} clients that never read beside {readers} that do, 165000 bytes {slow_hz} times a second each"
             ),
             kind: CaseKind::Slow {
                 readers,
                 paused,
                 bytes: 165_000,
-                rate_hz: 1.0,
-                warm_up: times(6, 3),
-                count: times(14, 4),
+                rate_hz: slow_hz,
+                warm_up: times(6, 5),
+                count: times(14, 5),
             },
-            metrics: &[Metric::LatencyShift, Metric::KernelPerSlow, Metric::PeakMemory, Metric::MemoryGrowth],
+            metrics: &[
+                Metric::LatencyShift,
+                Metric::LatencyP99,
+                Metric::KernelPerSlow,
+                Metric::PeakMemory,
+                Metric::MemoryGrowth,
+            ],
             targets: vec![
                 bound(Metric::LatencyShift, 1.5),
                 bound(Metric::KernelPerSlow, 200_000.0),

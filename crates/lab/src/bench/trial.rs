@@ -13,12 +13,16 @@ use serde::Serialize;
 
 use super::{Application, Case, CaseKind, Contestant, Options};
 use crate::Error;
-use crate::generator::{Doubt, Latencies, LoadSpec, Outcome, Publisher, Spec, Workers};
-use crate::measure::{KernelSockets, ProcessMemory, Server, pin_current, resident_bytes, shared_bytes};
+use crate::generator::{Doubt, LAG_SHARE_MAX, Latencies, LoadSpec, Outcome, Publisher, Spec, Workers};
+use crate::measure::{KernelSockets, ProcessMemory, Server, memfd_bytes, pin_current, resident_bytes};
 use crate::upstream::Upstream;
 
 /// How often memory is looked at during a load.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// Of how many looks one counts the memfds as well.
+const SAMPLES_PER_MEMFDS: usize = 4;
+/// Payloads from which on memfds are counted.
+const LARGE_BYTES: usize = 10_000;
 /// How long idle connections are left alone before memory is read.
 const SETTLE: Duration = Duration::from_millis(1500);
 /// How long after the generators' look at idle connections the first version of a feed is due.
@@ -39,11 +43,12 @@ pub enum Metric {
     LatencyP50,
     /// 99th percentile of the same.
     LatencyP99,
-    /// Peak of the server's resident set and of memfds; bytes.
+    /// Peak of the server's resident set and of its memfds; bytes.
     PeakMemory,
     /// The server's private memory per connection; bytes.
     BytesPerConnection,
-    /// p99 of those that read, beside some that don't, as a multiple of the p99 without them.
+    /// p99 of those that read, beside some that don't, as a multiple of the p99 without them; of each, the
+    /// median publication's, since the p99 of all is that of the worst of few.
     LatencyShift,
     /// Kernel memory per connection that doesn't read, both ends; bytes.
     KernelPerSlow,
@@ -85,7 +90,7 @@ impl Metric {
 
     /// Whether a doubt about times voids it.
     pub fn is_time(self) -> bool {
-        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LatencyShift)
+        matches!(self, Self::LatencyP50 | Self::LatencyP99)
     }
 }
 
@@ -133,7 +138,7 @@ impl Trial {
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     resident_bytes: u64,
-    shared_bytes: u64,
+    memfd_bytes: u64,
     kernel_bytes: u64,
 }
 
@@ -144,7 +149,6 @@ struct Ran {
     connected: ProcessMemory,
     /// Of the kernel's sockets before any connection.
     kernel_before: KernelSockets,
-    shared_before: u64,
     samples: Vec<Sample>,
     peak_resident_bytes: u64,
 }
@@ -185,6 +189,7 @@ fn look_at(
 pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Result<Trial, Error> {
     let mut figures = BTreeMap::new();
     let mut context = BTreeMap::new();
+    let mut doubts = Vec::new();
     let ran = match case.kind {
         CaseKind::Echo { connections, bytes, rate_hz, warm_up, measure } => {
             let load = LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure };
@@ -211,8 +216,14 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
             let alone = run_server(contestant, application, readers, 0, None, load, options)?;
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
             let ran = run_server(contestant, application, readers + paused, paused, None, load, options)?;
-            let p99 = |ran: &Ran| ran.outcome.latency.percentile(99.0).as_secs_f64();
-            figures.insert(Metric::LatencyShift, p99(&ran) / p99(&alone).max(1e-9));
+            let p99 = |ran: &Ran| ran.outcome.each_p99.percentile(50.0).as_secs_f64();
+            // Medians both, so it takes a lag in every other publication to spoil them.
+            let timely =
+                |ran: &Ran| ran.outcome.lag.percentile(50.0).as_secs_f64() <= p99(ran) * LAG_SHARE_MAX;
+            if timely(&alone) && timely(&ran) {
+                figures.insert(Metric::LatencyShift, p99(&ran) / p99(&alone).max(1e-9));
+            }
+            doubts.extend(alone.outcome.doubts().into_iter().filter(|doubt| !doubt.latency_only));
             let kernel = |ran: &Ran| {
                 let held = held_kernel_bytes(&ran.samples);
                 held.saturating_sub(ran.kernel_before.memory_bytes)
@@ -243,12 +254,11 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
         figures.insert(Metric::Undelivered, (1.0 - delivered) * 100.0);
     }
     figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
-    let shared = ran.samples.iter().map(|sample| sample.shared_bytes).max().unwrap_or(0);
-    let shared = shared.saturating_sub(ran.shared_before);
+    let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
     figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
     let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes);
     figures.insert(Metric::BytesPerConnection, grown as f64 / outcome.connections.max(1) as f64);
-    let mut doubts = outcome.doubts();
+    doubts.extend(outcome.doubts());
     if matches!(case.kind, CaseKind::Connect { .. }) && outcome.connect.own_share() > CONNECTING_SHARE_MAX {
         let share = outcome.connect.own_share() * 100.0;
         doubts.push(Doubt {
@@ -282,6 +292,8 @@ fn run_server(
     };
     let config = source.as_ref().map(|source| source.config.as_path());
     let server = Server::start(&contestant.command(application, config))?;
+    // Smaller ones aren't worth a memfd, nor the look at it.
+    let large = matches!(load, LoadSpec::Fanout { bytes, .. } if bytes >= LARGE_BYTES);
     let rests = matches!(load, LoadSpec::Idle { .. });
     let mut spec = Spec::new(server.address(), contestant.path(application), connections, load);
     spec.paused = paused;
@@ -299,13 +311,12 @@ fn run_server(
     let memory = || ProcessMemory::of_process(server.pid()).map_err(Error::io("the server's memory"));
     let before = memory()?;
     let kernel_before = KernelSockets::now().map_err(Error::io("the kernel's sockets"))?;
-    let shared_before = shared_bytes().map_err(Error::io("shared memory"))?;
     let workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
     if rests {
         thread::sleep(SETTLE);
     }
     let connected = memory()?;
-    let sampler = Sampler::start(server.pid());
+    let sampler = Sampler::start(server.pid(), large);
     if let Some(source) = &source {
         source.upstream.begin_in(spec.idle + SOURCE_WAITS);
     }
@@ -317,7 +328,7 @@ fn run_server(
     if let Some(source) = source {
         outcome.lag.merge(&source.stop()?);
     }
-    Ok(Ran { outcome, before, connected, kernel_before, shared_before, samples, peak_resident_bytes })
+    Ok(Ran { outcome, before, connected, kernel_before, samples, peak_resident_bytes })
 }
 
 /// What a server with a feed fetches, and the file that tells it where.
@@ -354,16 +365,24 @@ struct Sampler {
 }
 
 impl Sampler {
-    fn start(pid: u32) -> Self {
+    /// `with_memfds`: whether memory in memfds is wanted, which takes time for each descriptor.
+    fn start(pid: u32, with_memfds: bool) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let thread = thread::spawn(move || {
-            let mut samples = Vec::new();
+            let mut samples: Vec<Sample> = Vec::new();
             while !seen.load(Ordering::Relaxed) {
-                if let (Ok(resident_bytes), Ok(shared_bytes), Ok(kernel)) =
-                    (resident_bytes(pid), shared_bytes(), KernelSockets::now())
+                let memfd = match samples.last() {
+                    Some(last) if !(with_memfds && samples.len().is_multiple_of(SAMPLES_PER_MEMFDS)) => {
+                        Ok(last.memfd_bytes)
+                    }
+                    _ if with_memfds => memfd_bytes(pid),
+                    _ => Ok(0),
+                };
+                if let (Ok(resident_bytes), Ok(memfd_bytes), Ok(kernel)) =
+                    (resident_bytes(pid), memfd, KernelSockets::now())
                 {
-                    samples.push(Sample { resident_bytes, shared_bytes, kernel_bytes: kernel.memory_bytes });
+                    samples.push(Sample { resident_bytes, memfd_bytes, kernel_bytes: kernel.memory_bytes });
                 }
                 thread::park_timeout(SAMPLE_EVERY);
             }
@@ -389,7 +408,7 @@ fn growth_percent_per_10_s(samples: &[Sample]) -> f64 {
         return 0.0;
     }
     let peak = |samples: &[Sample]| {
-        samples.iter().map(|sample| sample.resident_bytes + sample.shared_bytes).max().unwrap_or(0) as f64
+        samples.iter().map(|sample| sample.resident_bytes + sample.memfd_bytes).max().unwrap_or(0) as f64
     };
     let (third, last) = (peak(&samples[2 * quarter..3 * quarter]), peak(&samples[3 * quarter..]));
     let seconds = quarter as f64 * SAMPLE_EVERY.as_secs_f64();
@@ -411,7 +430,7 @@ mod tests {
             .iter()
             .map(|resident_bytes| Sample {
                 resident_bytes: *resident_bytes,
-                shared_bytes: 0,
+                memfd_bytes: 0,
                 kernel_bytes: *resident_bytes,
             })
             .collect()

@@ -51,8 +51,8 @@ struct Receiving {
     plan: Plan,
     latency: Latencies,
     delivered: u64,
-    /// Of each measured publication, the longest latency yet, nanoseconds.
-    last_ns: Vec<u64>,
+    /// Of each measured publication, the latencies of its receivers, nanoseconds.
+    each_ns: Vec<Vec<u64>>,
     /// Deliveries of the last publication.
     of_final: usize,
     /// Deliveries of any publication.
@@ -77,8 +77,7 @@ impl<D: Driver> Load<D> for Receiving {
             let latency_ns = message.at_ns.saturating_sub(head.intended_ns);
             self.delivered += 1;
             self.latency.record_ns(latency_ns);
-            let last_ns = &mut self.last_ns[(head.sequence - plan.warm_up) as usize];
-            *last_ns = latency_ns.max(*last_ns);
+            self.each_ns[(head.sequence - plan.warm_up) as usize].push(latency_ns);
         }
     }
 }
@@ -112,7 +111,7 @@ pub(super) fn run<D: Driver>(
         plan,
         latency: Latencies::new(),
         delivered: 0,
-        last_ns: vec![0; plan.count as usize],
+        each_ns: vec![Vec::new(); plan.count as usize],
         of_final: 0,
         arrived: 0,
         begin_ns: None,
@@ -158,7 +157,10 @@ pub(super) fn run<D: Driver>(
         }
     }
     outcome.latency = load.latency;
-    for last_ns in load.last_ns {
+    for mut ns in load.each_ns {
+        ns.sort_unstable();
+        let last_ns = ns.last().copied().unwrap_or(0);
+        outcome.each_p99.record_ns(ns.get(ns.len() * 99 / 100).copied().unwrap_or(0));
         outcome.last.record_ns(last_ns);
         outcome.overlapping += u64::from(u128::from(last_ns) > period.as_nanos());
     }

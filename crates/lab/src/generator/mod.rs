@@ -22,6 +22,7 @@ mod storm;
 mod worker;
 
 pub use latency::Latencies;
+pub(crate) use outcome::LAG_SHARE_MAX;
 pub use outcome::{Audit, Doubt, Outcome, Span};
 pub use reader::{Arrived, FrameReader, Violation};
 pub use run::run;

@@ -10,7 +10,7 @@ use crate::measure::CpuClock;
 /// The generator's share of its core above which it can't be trusted.
 const OWN_CPU_MAX: f64 = 0.8;
 /// The lag behind the schedule, as a share of the p99 reported.
-const LAG_SHARE_MAX: f64 = 0.1;
+pub(crate) const LAG_SHARE_MAX: f64 = 0.1;
 
 /// A stretch of time, and the CPU it took.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -96,6 +96,8 @@ pub struct Outcome {
     pub lag: Latencies,
     /// Of each publication, the latency of its last receiver.
     pub last: Latencies,
+    /// Of each publication, the 99th percentile of its receivers (of each process's, where there are several).
+    pub each_p99: Latencies,
     /// Publications whose deliveries weren't over when the next one was due.
     pub overlapping: u64,
 }
@@ -115,6 +117,7 @@ impl Outcome {
         self.latency.merge(&other.latency);
         self.lag.merge(&other.lag);
         self.last.merge(&other.last);
+        self.each_p99.merge(&other.each_p99);
         self.overlapping = self.overlapping.max(other.overlapping);
     }
 

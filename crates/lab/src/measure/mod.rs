@@ -10,7 +10,7 @@ mod pin;
 mod server;
 
 pub use cpu::CpuClock;
-pub use memory::{KernelSockets, ProcessMemory, resident_bytes, shared_bytes};
+pub use memory::{KernelSockets, ProcessMemory, memfd_bytes, resident_bytes};
 pub use namespace::{Namespace, congestion_control, enter_namespace};
 pub use pin::{Pinned, cores, pin_current, take_priority};
 pub use server::{Server, ServerCommand};
