@@ -129,7 +129,10 @@ impl Trial {
             .map(|(metric, value)| format!("{} {}", metric.label(), metric.format(*value)))
             .collect();
         parts.extend(self.context.iter().map(|(name, value)| format!("{name} {value:.2}")));
-        parts.extend(self.doubts.iter().map(|doubt| format!("INVALID: {}", doubt.what)));
+        parts.extend(self.doubts.iter().map(|doubt| {
+            let what = if doubt.latency_only { "TIMES INVALID" } else { "INVALID" };
+            format!("{what}: {}", doubt.what)
+        }));
         parts.join(", ")
     }
 }
