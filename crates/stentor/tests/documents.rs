@@ -8,7 +8,9 @@ use std::path::Path;
 fn paths(text: &str) -> impl Iterator<Item = &str> {
     let folders = ["crates/", "lab/", "docs/", "tests/", "fuzz/", "scripts/", "clients/", "examples/"];
     text.split('`').skip(1).step_by(2).filter(move |word| {
-        folders.iter().any(|folder| word.starts_with(folder)) && !word.contains([' ', '*', '{', '…', '<'])
+        folders.iter().any(|folder| word.starts_with(folder))
+            && !word.contains([' ', '*', '{', '…', '<'])
+            && !word.contains("NAME")
     })
 }
 
