@@ -26,7 +26,7 @@ const HOUR: Duration = s(3600);
 choice! {
     /// How a core talks to the kernel.
     Driver {
-        /// io_uring where the kernel allows it, else epoll.
+        /// The best that is trusted: epoll for now (ARCHITECTURE.md, "Known faults").
         Auto = "auto",
         /// io_uring, or refuse to start.
         IoUring = "io_uring",
