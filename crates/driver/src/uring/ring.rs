@@ -312,8 +312,16 @@ impl Ring {
     pub(super) fn enter_for(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.enter(timeout)?;
         let enough = enough.min(self.io.completion().capacity() / 2);
-        while self.has_work() && self.aside.len() + self.io.completion().len() < enough {
+        let mut told = self.aside.len() + self.io.completion().len();
+        while self.has_work() && told < enough {
             self.enter(Some(Duration::ZERO))?;
+            let now = self.aside.len() + self.io.completion().len();
+            // The sign may be stale: the kernel queues work and raises the sign in two steps, and when the work is
+            // done in between, nothing lowers it until there is work again. Waiting for it would be for ever.
+            if now == told {
+                break;
+            }
+            told = now;
         }
         Ok(())
     }
