@@ -3,6 +3,7 @@
 //! Nothing here owns a socket, reads a clock, starts a thread or draws a random number: bytes come in, events and
 //! bytes to transmit come out. So every parser can be tested on a table, split at every byte, and fuzzed.
 //!
+//! * [`engineio`]: Engine.IO 4 and 3: packets, payloads, requests.
 //! * [`http1`]: request and response heads, body framing (RFC 9110, RFC 9112).
 //! * [`json`]: JSON text, checked and cut into pieces (RFC 8259).
 //! * [`ws`]: the opening handshake, frames, messages and permessage-deflate (RFC 6455, RFC 7692).
@@ -12,6 +13,7 @@
 //! the same events.
 #![forbid(unsafe_code)]
 
+pub mod engineio;
 pub mod http1;
 pub mod json;
 pub mod ws;
