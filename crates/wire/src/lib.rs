@@ -6,6 +6,7 @@
 //! * [`engineio`]: Engine.IO 4 and 3: packets, payloads, requests.
 //! * [`http1`]: request and response heads, body framing (RFC 9110, RFC 9112).
 //! * [`json`]: JSON text, checked and cut into pieces (RFC 8259).
+//! * [`socketio`]: Socket.IO 5 and 4: packets with their attachments.
 //! * [`ws`]: the opening handshake, frames, messages and permessage-deflate (RFC 6455, RFC 7692).
 //!
 //! Invariants of the crate: what a peer sends never panics, never allocates by a size the peer merely declares, and
@@ -16,4 +17,5 @@
 pub mod engineio;
 pub mod http1;
 pub mod json;
+pub mod socketio;
 pub mod ws;

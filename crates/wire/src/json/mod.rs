@@ -22,8 +22,8 @@ mod string;
 use std::borrow::Cow;
 use std::fmt;
 
-pub(crate) use scan::skip_space;
 pub use scan::{check, value_end};
+pub(crate) use scan::{is_space, skip_space};
 pub(crate) use string::string_is;
 pub use string::{string, unescape, write_script_string, write_string};
 

@@ -2,7 +2,7 @@
 
 use super::{DEPTH_MAX, Error};
 
-fn is_space(byte: u8) -> bool {
+pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
