@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use stentor_driver::{Frame, Meter};
-use stentor_hub::{Body, Data, Encoder, FormatId, Position};
+use stentor_hub::{Body, Data, Encoder, FormatId, Position, Publication};
 use stentor_wire::ws::{self, Deflater, Opcode};
 
 /// A document's body alone, for answers over HTTP. Other publications are empty.
@@ -59,7 +59,8 @@ impl Encoder for Formats {
         frame.len()
     }
 
-    fn encode(&self, format: FormatId, body: &Body) -> Option<Frame> {
+    fn encode(&self, format: FormatId, publication: &Publication<Frame>) -> Option<Frame> {
+        let body = publication.body();
         let deflate = matches!(format, WS_V1_DEFLATED | WS_RAW_DEFLATED);
         match (format, body) {
             (BODY, Body::Snapshot { document, .. }) => Some(Frame::shared(&[&document.body], &self.meter)),
@@ -75,6 +76,13 @@ impl Encoder for Formats {
             (WS_RAW | WS_RAW_DEFLATED, Body::Message { event, data, .. }) => Some(match (event, data) {
                 (None, Data::Binary(bytes)) => self.frame(Opcode::Binary, &[bytes], deflate),
                 (None, Data::Json(bytes) | Data::Text(bytes)) => self.frame(Opcode::Text, &[bytes], deflate),
+                (None, data @ Data::Arguments { .. }) => {
+                    self.frame(Opcode::Text, &[&json_value(data)], deflate)
+                }
+                (Some(event), Data::Arguments { json, .. }) => {
+                    let comma: &[u8] = if json.is_empty() { b"" } else { b"," };
+                    self.frame(Opcode::Text, &[b"[", &json_string(event), comma, json, b"]"], deflate)
+                }
                 (Some(event), data) => {
                     let (name, value) = (json_string(event), json_value(data));
                     self.frame(Opcode::Text, &[b"[", &name, b",", &value, b"]"], deflate)
@@ -150,11 +158,13 @@ pub(crate) fn json_string(text: &str) -> Vec<u8> {
     serde_json::to_vec(text).unwrap_or_else(|_| b"\"\"".to_vec())
 }
 
-/// Data as a JSON value: JSON as it is, text as a string (bad UTF-8 replaced), bytes as base64.
+/// Data as a JSON value: JSON as it is, text as a string (bad UTF-8 replaced), bytes as base64, arguments as
+/// an array (without their attachments).
 fn json_value(data: &Data) -> Cow<'_> {
     match data {
         Data::Json(bytes) => Cow::Borrowed(bytes),
         Data::Text(bytes) => Cow::Owned(json_string(&String::from_utf8_lossy(bytes))),
+        Data::Arguments { json, .. } => Cow::Owned([b"[", &json[..], b"]"].concat()),
         Data::Binary(bytes) => {
             use base64::Engine;
             Cow::Owned(json_string(&base64::engine::general_purpose::STANDARD.encode(bytes)))

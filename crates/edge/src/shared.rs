@@ -160,6 +160,7 @@ impl Shared {
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
             room_history: self.options.rooms.history.clone(),
+            recovery: None,
             live: self.live.clone(),
         }
     }

@@ -174,7 +174,7 @@ impl Context<'_> {
 
     /// Leaves `session` out of what is published with the result.
     pub fn except(&self, session: SessionId) -> Emit {
-        Emit { except: Some((self.core, session)), ..Emit::default() }
+        Emit::default().except_session(self.core, session)
     }
 
     /// Calls [`Application::timer`] with `token` after `duration`.
