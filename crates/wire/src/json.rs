@@ -26,16 +26,9 @@ const fn equal(word: u64, bytes: u64) -> u64 {
     below(word ^ bytes, 1)
 }
 
-/// Where `byte_found` is first true in `bytes`; `word_found` says the same of eight bytes, as [`below`] does.
-fn position(bytes: &[u8], word_found: impl Fn(u64) -> u64, byte_found: impl Fn(u8) -> bool) -> usize {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for (at, word) in words.iter().enumerate() {
-        let found = word_found(u64::from_le_bytes(*word));
-        if found != 0 {
-            return 8 * at + found.trailing_zeros() as usize / 8;
-        }
-    }
-    8 * words.len() + rest.iter().position(|&byte| byte_found(byte)).unwrap_or(rest.len())
+/// Which of eight bytes come first, of those with their bit set in `found`.
+const fn first(found: u64) -> usize {
+    found.trailing_zeros() as usize / 8
 }
 
 /// How a string is escaped for where it is put.
@@ -52,99 +45,147 @@ pub(crate) enum Place {
     HtmlScript,
 }
 
-impl Place {
-    fn is_nested(self) -> bool {
-        matches!(self, Place::Script | Place::HtmlScript)
-    }
-
-    /// What is escaped here besides, and how.
-    fn extra(self) -> Option<(u8, &'static [u8])> {
-        match self {
-            Place::Json | Place::Script => None,
-            Place::EventStream => Some((b'%', b"%25")),
-            Place::HtmlScript => Some((b'<', b"\\u003c")),
-        }
-    }
-
-    /// What stands before and after a string.
-    fn quote(self) -> &'static [u8] {
-        if self.is_nested() { b"\\\"" } else { b"\"" }
-    }
-
-    /// What begins an escape.
-    fn backslash(self) -> &'static [u8] {
-        if self.is_nested() { b"\\\\" } else { b"\\" }
-    }
-}
-
 /// Appends `text` as a JSON string, with its quotes.
 pub(crate) fn write_string(out: &mut Vec<u8>, text: &str, place: Place) {
-    out.reserve(text.len() + 4);
-    out.extend_from_slice(place.quote());
-    // A quote is escaped anyway.
-    let (extra, extra_escape) = place.extra().unwrap_or((b'"', b""));
-    let extras = splat(extra);
-    let mut rest = text.as_bytes();
-    loop {
-        let plain = position(
-            rest,
-            |word| {
-                below(word, 0x20)
-                    | equal(word, splat(b'"'))
-                    | equal(word, splat(b'\\'))
-                    | equal(word, splat(0xe2))
-                    | equal(word, splat(0xef))
-                    | equal(word, extras)
-            },
-            |byte| byte < 0x20 || matches!(byte, b'"' | b'\\' | 0xe2 | 0xef) || byte == extra,
-        );
-        out.extend_from_slice(&rest[..plain]);
-        rest = &rest[plain..];
-        let Some(&byte) = rest.first() else { break };
-        let mut bytes = 1;
-        match byte {
-            b'"' => {
-                out.extend_from_slice(place.backslash());
-                out.extend_from_slice(place.quote());
-            }
-            b'\\' => {
-                out.extend_from_slice(place.backslash());
-                out.extend_from_slice(place.backslash());
-            }
-            0xe2 | 0xef => {
-                // Both begin characters of three bytes.
-                bytes = 3.min(rest.len());
-                match mangled(rest) {
-                    Some(unit) => write_unit(out, unit, place),
-                    None => out.extend_from_slice(&rest[..bytes]),
+    match place {
+        Place::Json => Writer::<false, NO_EXTRA>::write(out, text),
+        Place::EventStream => Writer::<false, b'%'>::write(out, text),
+        Place::Script => Writer::<true, NO_EXTRA>::write(out, text),
+        Place::HtmlScript => Writer::<true, b'<'>::write(out, text),
+    }
+}
+
+/// How far from something to escape the next one is looked for byte by byte. Measured on JSON documents, where there
+/// is one every five bytes.
+const NEAR_BYTES: usize = 16;
+
+/// A quote is escaped anyway.
+const NO_EXTRA: u8 = b'"';
+
+/// Writes strings whose escapes are escaped once more if they are `NESTED`, and in which `EXTRA` is escaped too.
+struct Writer<const NESTED: bool, const EXTRA: u8>;
+
+impl<const NESTED: bool, const EXTRA: u8> Writer<NESTED, EXTRA> {
+    /// Which bytes need a closer look.
+    const LOOK: [bool; 256] = {
+        let mut look = [false; 256];
+        let mut byte = 0;
+        while byte < 0x20 {
+            look[byte] = true;
+            byte += 1;
+        }
+        look[b'"' as usize] = true;
+        look[b'\\' as usize] = true;
+        look[0xe2] = true;
+        look[0xef] = true;
+        look[EXTRA as usize] = true;
+        look
+    };
+
+    fn write(out: &mut Vec<u8>, text: &str) {
+        out.reserve(text.len() + text.len() / 8 + 4);
+        Self::write_quote(out);
+        let bytes = text.as_bytes();
+        // Everything before `copied` is written; up to `at` all is plain.
+        let (mut copied, mut at) = (0, 0);
+        while at < bytes.len() {
+            while let Some(word) = bytes[at..].first_chunk::<8>() {
+                if Self::find(u64::from_le_bytes(*word)) != 0 {
+                    break;
                 }
+                at += 8;
             }
-            0x08 | 0x09 | 0x0a | 0x0c | 0x0d => {
-                out.extend_from_slice(place.backslash());
+            // Where there is one thing to escape there are mostly others: look at single bytes for a while.
+            let mut end = bytes.len().min(at + NEAR_BYTES);
+            while at < end {
+                if !Self::LOOK[usize::from(bytes[at])] {
+                    at += 1;
+                    continue;
+                }
+                out.extend_from_slice(&bytes[copied..at]);
+                at += Self::write_escaped(out, &bytes[at..]);
+                copied = at;
+                end = bytes.len().min(at + NEAR_BYTES);
+            }
+        }
+        out.extend_from_slice(&bytes[copied..]);
+        Self::write_quote(out);
+    }
+
+    /// Which of eight bytes need a closer look; the lowest bit set is exact.
+    fn find(word: u64) -> u64 {
+        below(word, 0x20)
+            | equal(word, splat(b'"'))
+            | equal(word, splat(b'\\'))
+            | equal(word, splat(0xe2))
+            | equal(word, splat(0xef))
+            | equal(word, splat(EXTRA))
+    }
+
+    /// Writes the character at the start of `rest`, which [`Self::find`] has found there. Returns its length.
+    fn write_escaped(out: &mut Vec<u8>, rest: &[u8]) -> usize {
+        match *rest {
+            [b'"', ..] => {
+                Self::write_backslash(out);
+                Self::write_quote(out);
+            }
+            [b'\\', ..] => {
+                Self::write_backslash(out);
+                Self::write_backslash(out);
+            }
+            // Both begin characters of three bytes.
+            [first @ (0xe2 | 0xef), second, third, ..] => {
+                match mangled(first, second, third) {
+                    Some(unit) => Self::write_unit(out, unit),
+                    None => out.extend_from_slice(&[first, second, third]),
+                }
+                return 3;
+            }
+            [byte @ (0x08 | 0x09 | 0x0a | 0x0c | 0x0d), ..] => {
+                Self::write_backslash(out);
                 out.push(b"btn_fr"[usize::from(byte) - 8]);
             }
-            0..0x20 => write_unit(out, u16::from(byte), place),
-            _ => out.extend_from_slice(extra_escape),
+            [byte @ 0..0x20, ..] => Self::write_unit(out, u16::from(byte)),
+            [b'%', ..] => out.extend_from_slice(b"%25"),
+            [b'<', ..] => out.extend_from_slice(b"\\u003c"),
+            [byte, ..] => out.push(byte),
+            [] => return 0,
         }
-        rest = &rest[bytes..];
+        1
     }
-    out.extend_from_slice(place.quote());
+
+    fn write_quote(out: &mut Vec<u8>) {
+        if NESTED {
+            out.extend_from_slice(b"\\\"");
+        } else {
+            out.push(b'"');
+        }
+    }
+
+    fn write_backslash(out: &mut Vec<u8>) {
+        if NESTED {
+            out.extend_from_slice(b"\\\\");
+        } else {
+            out.push(b'\\');
+        }
+    }
+
+    fn write_unit(out: &mut Vec<u8>, unit: u16) {
+        Self::write_backslash(out);
+        let digit = |shift: u16| HEX[usize::from(unit >> shift & 0xf)];
+        out.extend_from_slice(&[b'u', digit(12), digit(8), digit(4), digit(0)]);
+    }
 }
 
-/// The character at the start of `bytes`, if it is one that browsers change.
-fn mangled(bytes: &[u8]) -> Option<u16> {
-    match *bytes {
-        [0xe2, 0x80, low @ (0x8c..=0x8f | 0xa8..=0xaf), ..] => Some(0x2000 | u16::from(low & 0x3f)),
-        [0xe2, 0x81, low @ 0xa0..=0xaf, ..] => Some(0x2040 | u16::from(low & 0x3f)),
-        [0xef, 0xbf, low @ 0xb0..=0xbf, ..] => Some(0xffc0 | u16::from(low & 0x3f)),
-        _ => None,
-    }
-}
-
-fn write_unit(out: &mut Vec<u8>, unit: u16, place: Place) {
-    out.extend_from_slice(place.backslash());
-    let digit = |shift: u16| HEX[usize::from(unit >> shift & 0xf)];
-    out.extend_from_slice(&[b'u', digit(12), digit(8), digit(4), digit(0)]);
+/// The character of these bytes, if it is one that browsers change.
+fn mangled(first: u8, second: u8, third: u8) -> Option<u16> {
+    let base = match (first, second, third) {
+        (0xe2, 0x80, 0x8c..=0x8f | 0xa8..=0xaf) => 0x2000,
+        (0xe2, 0x81, 0xa0..=0xaf) => 0x2040,
+        (0xef, 0xbf, 0xb0..=0xbf) => 0xffc0,
+        _ => return None,
+    };
+    Some(base | u16::from(third & 0x3f))
 }
 
 /// A JSON string as it lies in a text, between its quotes; escapes are well-formed.
@@ -161,11 +202,14 @@ pub(crate) fn read_string(text: &str) -> Option<(Raw<'_>, &str)> {
     let bytes = text.as_bytes();
     let (mut at, mut escaped) = (0, false);
     loop {
-        at += position(
-            &bytes[at..],
-            |word| below(word, 0x20) | equal(word, splat(b'"')) | equal(word, splat(b'\\')),
-            |byte| byte < 0x20 || matches!(byte, b'"' | b'\\'),
-        );
+        while let Some(word) = bytes[at..].first_chunk::<8>() {
+            let word = u64::from_le_bytes(*word);
+            let found = below(word, 0x20) | equal(word, splat(b'"')) | equal(word, splat(b'\\'));
+            at += if found == 0 { 8 } else { first(found) };
+            if found != 0 {
+                break;
+            }
+        }
         match bytes.get(at)? {
             b'"' => return Some((Raw { text: &text[..at], escaped }, &text[at + 1..])),
             b'\\' => {
@@ -179,7 +223,9 @@ pub(crate) fn read_string(text: &str) -> Option<(Raw<'_>, &str)> {
                     _ => return None,
                 };
             }
-            _ => return None,
+            0..0x20 => return None,
+            // At the end, where there are no eight bytes.
+            _ => at += 1,
         }
     }
 }
@@ -212,7 +258,7 @@ impl<'b> Raw<'b> {
         if !self.escaped {
             return Cow::Borrowed(self.text);
         }
-        let mut text = String::with_capacity(self.text.len());
+        let mut text = String::new();
         self.unescape_to(&mut text);
         Cow::Owned(text)
     }
@@ -225,46 +271,64 @@ impl<'b> Raw<'b> {
         if !self.escaped {
             return self.text;
         }
-        scratch.clear();
         self.unescape_to(scratch);
         scratch
     }
 
-    fn unescape_to(self, out: &mut String) {
-        let mut rest = self.text;
-        while let Some((plain, escape)) = rest.split_once('\\') {
-            out.push_str(plain);
-            let mut escape = escape.chars();
-            match escape.next() {
-                Some('b') => out.push('\u{8}'),
-                Some('f') => out.push('\u{c}'),
-                Some('n') => out.push('\n'),
-                Some('r') => out.push('\r'),
-                Some('t') => out.push('\t'),
-                Some('u') => {
-                    let bytes = escape.as_str().as_bytes();
-                    let high = unit(bytes).unwrap_or(0xfffd);
-                    let low = match bytes.get(4..6) {
-                        Some(b"\\u") => unit(&bytes[6..]),
-                        _ => None,
-                    };
-                    // A pair is one character, anything else stands alone.
-                    let pair = char::decode_utf16([high].into_iter().chain(low)).next();
-                    let (character, skipped) = match pair {
-                        Some(Ok(character)) if character.len_utf16() == 2 => (character, 10),
-                        Some(Ok(character)) => (character, 4),
-                        _ => (char::REPLACEMENT_CHARACTER, 4),
-                    };
-                    out.push(character);
-                    escape = escape.as_str().get(skipped..).unwrap_or("").chars();
-                }
-                Some(character) => out.push(character),
-                None => {}
+    fn unescape_to(self, text: &mut String) {
+        let mut out = std::mem::take(text).into_bytes();
+        out.clear();
+        out.reserve(self.text.len());
+        let mut rest = self.text.as_bytes();
+        // As in writing: eight bytes are copied, then those after a backslash are taken back.
+        while let Some(word) = rest.first_chunk::<8>() {
+            out.extend_from_slice(word);
+            let found = equal(u64::from_le_bytes(*word), splat(b'\\'));
+            if found == 0 {
+                rest = &rest[8..];
+            } else {
+                let plain = first(found);
+                out.truncate(out.len() - 8 + plain);
+                rest = unescape_one(&mut out, &rest[plain..]);
             }
-            rest = escape.as_str();
         }
-        out.push_str(rest);
+        while let [byte, after @ ..] = rest {
+            if *byte == b'\\' {
+                rest = unescape_one(&mut out, rest);
+            } else {
+                out.push(*byte);
+                rest = after;
+            }
+        }
+        // Whole characters have been copied and written, so nothing is lost here.
+        *text = String::from_utf8(out).unwrap_or_default();
     }
+}
+
+/// Writes the character that the escape at the start of `rest` stands for. Returns what follows it.
+fn unescape_one<'b>(out: &mut Vec<u8>, rest: &'b [u8]) -> &'b [u8] {
+    let Some((&[_, kind], after)) = rest.split_first_chunk::<2>() else { return &[] };
+    out.push(match kind {
+        b'b' => 0x08,
+        b'f' => 0x0c,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'u' => {
+            let high = unit(after);
+            let low = match after.get(4..6) {
+                Some(b"\\u") => unit(&after[6..]),
+                _ => None,
+            };
+            // A pair is one character, anything else stands alone.
+            let character = char::decode_utf16(high.into_iter().chain(low)).next();
+            let character = character.and_then(Result::ok).unwrap_or(char::REPLACEMENT_CHARACTER);
+            out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            return after.get(if character.len_utf16() == 2 { 10 } else { 4 }..).unwrap_or(&[]);
+        }
+        quote_or_slash => quote_or_slash,
+    });
+    after
 }
 
 /// `text` without white space (RFC 8259 section 2) at its start.

@@ -24,7 +24,9 @@ impl Default for Limits {
 /// The messages of one payload, unescaped one by one.
 #[derive(Debug, Clone)]
 pub struct Messages<'b> {
-    /// From somewhere before the next message's quote on; checked.
+    /// The next message, if it has been read already.
+    first: Option<Raw<'b>>,
+    /// From somewhere before the quote of the one after it on; checked.
     rest: &'b str,
     left: usize,
 }
@@ -50,6 +52,9 @@ impl<'b> Messages<'b> {
 
     fn next_raw(&mut self) -> Option<Raw<'b>> {
         self.left = self.left.checked_sub(1)?;
+        if let Some(raw) = self.first.take() {
+            return Some(raw);
+        }
         // Between strings there are only commas and space.
         let (raw, rest) = json::read_string(&self.rest[self.rest.find('"')?..])?;
         self.rest = rest;
@@ -109,7 +114,7 @@ pub fn jsonp_payload<'b>(content_type: Option<&str>, body: &'b [u8]) -> Result<C
 /// [`Error::NotArray`], [`Error::NotText`], [`Error::BadJson`], [`Error::TooManyMessages`].
 pub fn parse_websocket<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b>, Error> {
     if text.is_empty() {
-        return Ok(Messages { rest: "", left: 0 });
+        return Ok(Messages { first: None, rest: "", left: 0 });
     }
     if trim_start(text).starts_with('"') { parse_single(text) } else { parse_array(text, limits) }
 }
@@ -117,7 +122,7 @@ pub fn parse_websocket<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b
 /// One string, and nothing after it.
 pub(super) fn parse_single(text: &str) -> Result<Messages<'_>, Error> {
     match json::read_string(trim_start(text)) {
-        Some((_, rest)) if trim_start(rest).is_empty() => Ok(Messages { rest: text, left: 1 }),
+        Some((raw, rest)) if trim_start(rest).is_empty() => Ok(Messages { first: Some(raw), rest, left: 1 }),
         _ => Err(Error::BadJson),
     }
 }
@@ -125,8 +130,8 @@ pub(super) fn parse_single(text: &str) -> Result<Messages<'_>, Error> {
 /// An array of strings, and nothing after it.
 pub(super) fn parse_array<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b>, Error> {
     let elements = trim_start(text).strip_prefix('[').ok_or_else(|| not_that(text, Error::NotArray))?;
+    let mut messages = Messages { first: None, rest: "", left: 0 };
     let mut rest = trim_start(elements);
-    let mut count = 0;
     if let Some(after) = rest.strip_prefix(']') {
         rest = after;
     } else {
@@ -134,11 +139,14 @@ pub(super) fn parse_array<'b>(text: &'b str, limits: &Limits) -> Result<Messages
             if !rest.starts_with('"') {
                 return Err(not_that(rest, Error::NotText));
             }
-            if count == limits.messages_max {
+            if messages.left == limits.messages_max {
                 return Err(Error::TooManyMessages);
             }
-            count += 1;
-            let (_, after) = json::read_string(rest).ok_or(Error::BadJson)?;
+            let (raw, after) = json::read_string(rest).ok_or(Error::BadJson)?;
+            if messages.left == 0 {
+                (messages.first, messages.rest) = (Some(raw), after);
+            }
+            messages.left += 1;
             let after = trim_start(after);
             if let Some(after) = after.strip_prefix(',') {
                 rest = trim_start(after);
@@ -148,11 +156,7 @@ pub(super) fn parse_array<'b>(text: &'b str, limits: &Limits) -> Result<Messages
             }
         }
     }
-    if trim_start(rest).is_empty() {
-        Ok(Messages { rest: elements, left: count })
-    } else {
-        Err(Error::BadJson)
-    }
+    if trim_start(rest).is_empty() { Ok(messages) } else { Err(Error::BadJson) }
 }
 
 /// `error` if a JSON value could begin here, or else [`Error::BadJson`]. The value is not read to its end: the payload

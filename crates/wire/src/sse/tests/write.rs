@@ -49,7 +49,10 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_read_alike_in_pieces(stream in "([a-c:\r\n\0\u{feff}é ]|data|event:|id: |retry:9|\n\n){0,40}", size in 1..9usize) {
+    fn noise_is_read_alike_in_pieces(
+        stream in "([a-c:\r\n\0\u{feff}é ]|data|event:|id: |retry:9|\n\n){0,40}",
+        size in 1..9usize,
+    ) {
         prop_assert_eq!(decode(40, stream.as_bytes().chunks(size)), decode(40, [stream.as_bytes()]));
     }
 }
