@@ -190,6 +190,11 @@ fn responses_end_at_the_limit() {
         assert!(!send(&mut limit, wrapping, &Frame::Open));
         assert!(send(&mut limit, wrapping, &Frame::Messages(&[&text])));
     }
+    // To the byte.
+    let mut limit = ResponseLimit::new(Transport::EventSource, 10);
+    assert!(!limit.is_reached_by(9));
+    assert!(limit.is_reached_by(1));
+    assert!(limit.is_reached_by(1));
     for transport in [Transport::Xhr, Transport::Jsonp] {
         assert!(ResponseLimit::new(transport, 4096).is_reached_by(2));
     }
