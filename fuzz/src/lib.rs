@@ -10,6 +10,10 @@ use stentor_wire::ws::{
     self, Connection, DeflateOptions, Deflater, Event, Inflater, Kind, Negotiated, Role, Shared,
 };
 
+mod sockjs;
+
+pub use sockjs::{sockjs_incoming, sockjs_path, sse_decoder};
+
 /// Flags, cuts, and the peer's bytes.
 fn parts(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&flags, rest) = data.split_first()?;

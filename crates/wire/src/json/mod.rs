@@ -16,6 +16,7 @@
 //! Invariant: every function that takes text which has been checked before takes other text as well, without a panic
 //! and in linear time; what it returns then means nothing.
 
+pub(crate) mod carried;
 mod scan;
 mod string;
 
