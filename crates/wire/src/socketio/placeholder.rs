@@ -105,7 +105,7 @@ fn exact(list: &str, start: usize) -> Option<(Placeholder, usize)> {
         } else if is_name(list, name_start..name_end, "num") {
             let digits = bytes.get(value_start..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
             at = value_start + digits;
-            number = Some((list[value_start..at].parse().ok()?, value_start..at));
+            number = Some((list.get(value_start..at)?.parse().ok()?, value_start..at));
         } else {
             return None;
         }
