@@ -1,6 +1,3 @@
-<<<<<<< HEAD
-//! Bytes to typed events and back: HTTP/1.1, WebSocket, Engine.IO and Socket.IO, client and server roles, no I/O.
-=======
 //! Bytes to typed events and back: HTTP/1.1, WebSocket and what is spoken over them, client and server roles, no I/O.
 //!
 //! Nothing here owns a socket, reads a clock, starts a thread or draws a random number: bytes come in, events and

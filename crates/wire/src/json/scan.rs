@@ -8,7 +8,16 @@ pub(crate) fn is_space(byte: u8) -> bool {
 
 /// The place of the first byte from `at` on that is no white space.
 #[inline]
-pub(crate) fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+pub(crate) fn skip_space(bytes: &[u8], at: usize) -> usize {
+    match bytes.get(at) {
+        Some(0..=b' ') => skip_spaces(bytes, at),
+        // Programs write none.
+        _ => at,
+    }
+}
+
+#[cold]
+fn skip_spaces(bytes: &[u8], mut at: usize) -> usize {
     while bytes.get(at).is_some_and(|byte| is_space(*byte)) {
         at += 1;
     }

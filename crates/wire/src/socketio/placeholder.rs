@@ -98,11 +98,14 @@ fn exact(list: &str, start: usize) -> Option<(Placeholder, usize)> {
         let value_start = skip_space(bytes, skip_space(bytes, name_end) + 1);
         if is_name(list, name_start..name_end, "_placeholder") {
             is_placeholder = bytes.get(value_start..)?.starts_with(b"true");
+            if !is_placeholder {
+                return None;
+            }
             at = value_start + "true".len();
         } else if is_name(list, name_start..name_end, "num") {
             let digits = bytes.get(value_start..)?.iter().take_while(|byte| byte.is_ascii_digit()).count();
             at = value_start + digits;
-            number = Some((list[value_start..at].parse().ok()?, value_start..at));
+            number = Some((list.get(value_start..at)?.parse().ok()?, value_start..at));
         } else {
             return None;
         }
@@ -126,11 +129,11 @@ pub fn renumber_placeholders(out: &mut Vec<u8>, list: &str, taken: &mut Vec<usiz
             taken.push(number);
             taken.len() - 1
         });
-        out.extend_from_slice(list[written..digits.start].as_bytes());
+        out.extend_from_slice(&list.as_bytes()[written..digits.start]);
         out.extend_from_slice(itoa::Buffer::new().format(place).as_bytes());
         written = digits.end;
     }
-    out.extend_from_slice(list[written..].as_bytes());
+    out.extend_from_slice(&list.as_bytes()[written..]);
 }
 
 /// Appends the placeholder of an attachment.

@@ -1,7 +1,10 @@
 use super::*;
 use RequestError::{BadHandshakeMethod, BadRequest, UnknownTransport, UnsupportedVersion};
 
-fn check(query: &str, expect: Result<(Version, Transport, Option<&str>, Option<u32>, bool), RequestError>) {
+/// Version, transport, sid, jsonp, base64.
+type Seen<'s> = (Version, Transport, Option<&'s str>, Option<u32>, bool);
+
+fn check(query: &str, expect: Result<Seen<'_>, RequestError>) {
     let request = Request::parse(query);
     let seen = request.as_ref().map(|request| {
         (request.version, request.transport, request.sid.as_deref(), request.jsonp, request.base64)

@@ -14,6 +14,10 @@ fn found_where_they_are() {
     assert_eq!(found.iter().map(|found| found.number).collect::<Vec<_>>(), [12, 3]);
     assert_eq!(found.iter().map(|found| &list[found.digits.clone()]).collect::<Vec<_>>(), ["12", "3"]);
     assert_eq!(placeholders("").count(), 0);
+    // Not JSON: no panic.
+    for list in ["{\"num\"é1", "{\"num\"", "{\"_placeholder\":true,\"num\":", "{\"", "{\"_placeholder\"ét"] {
+        assert_eq!(placeholders(list).count(), 0, "{list}");
+    }
     // From a packet without attachments: what is no good placeholder is none.
     assert_eq!(placeholders(r#"{"_placeholder":true,"num":"x"},{"_placeholder":true,"num":4}"#).count(), 1);
 }
