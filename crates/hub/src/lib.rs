@@ -11,6 +11,7 @@
 
 mod budget;
 mod chunks;
+pub mod delta;
 mod disconnect;
 mod dispatch;
 mod feed;
