@@ -253,7 +253,11 @@ mod tests {
         check("[1,2]", r#"{"op":"remove","path":"/2"}"#, missing.clone());
         check("[1,2]", r#"{"op":"remove","path":"/-"}"#, missing.clone());
         check("{}", r#"{"op":"remove","path":"/a"}"#, missing.clone());
-        check(r#"{"a":{"":[0]}}"#, r#"{"op":"replace","path":"/a//0","value":-0.0}"#, Ok(r#"{"a":{"":[-0.0]}}"#));
+        check(
+            r#"{"a":{"":[0]}}"#,
+            r#"{"op":"replace","path":"/a//0","value":-0.0}"#,
+            Ok(r#"{"a":{"":[-0.0]}}"#),
+        );
         check("{}", r#"{"op":"replace","path":"/a","value":1}"#, missing.clone());
         check(r#"{"a/b":1,"m~n":2}"#, r#"{"op":"move","from":"/a~1b","path":"/m~0n"}"#, Ok(r#"{"m~n":1}"#));
         check("[1,2,3]", r#"{"op":"move","from":"/2","path":"/0"}"#, Ok("[3,1,2]"));

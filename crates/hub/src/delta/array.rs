@@ -63,9 +63,18 @@ impl Walk<'_> {
         if certain && let Some(plan) = identified {
             return plan;
         }
-        let hashes = |of: &super::Parsed<'_>, ids: &[NodeId]| ids.iter().map(|&id| of.hash(id)).collect::<Vec<_>>();
+        let hashes =
+            |of: &super::Parsed<'_>, ids: &[NodeId]| ids.iter().map(|&id| of.hash(id)).collect::<Vec<_>>();
         let (old_hashes, new_hashes) = (hashes(self.old, olds), hashes(self.new, news));
-        let in_order = matching::common(&old_hashes, &new_hashes, &mut self.work);
+        let in_order = if olds.len() * news.len() <= ALIGNMENT_CELLS_MAX {
+            // Few enough to weigh them: which of two elements stays depends on their length.
+            let places = |ids: &[NodeId]| (0..ids.len() as u32).collect::<Vec<_>>();
+            let mut pairs = self.align(&places(olds), &places(news), olds, news);
+            pairs.retain(|&(i, j)| old_hashes[i as usize] == new_hashes[j as usize]);
+            pairs
+        } else {
+            matching::common(&old_hashes, &new_hashes, &mut self.work)
+        };
         let moved = self.moved(&in_order, &old_hashes, &new_hashes);
         let mut plans: Vec<Plan> = identified.into_iter().collect();
         if !moved.is_empty() {
@@ -79,17 +88,18 @@ impl Walk<'_> {
 
     /// Equal elements outside the common subsequence: they changed places.
     fn moved(&mut self, in_order: &[Pair], old_hashes: &[u64], new_hashes: &[u64]) -> Vec<Pair> {
-        let steps = (old_hashes.len() + new_hashes.len()) * 20;
-        if !self.work.allows(steps) {
-            return Vec::new();
-        }
-        self.work.charge(steps);
+        self.work.charge(old_hashes.len() + new_hashes.len());
         let left_over = |hashes: &[u64], taken: Vec<u32>| -> (Vec<u32>, Vec<u64>) {
             let mut taken = taken.into_iter().peekable();
             (0..).zip(hashes).filter(|(place, _)| taken.next_if_eq(place).is_none()).unzip()
         };
         let (old_places, olds) = left_over(old_hashes, in_order.iter().map(|pair| pair.0).collect());
         let (new_places, news) = left_over(new_hashes, in_order.iter().map(|pair| pair.1).collect());
+        let steps = (olds.len() + news.len()) * matching::SORT_STEPS;
+        if !self.work.allows(steps) {
+            return Vec::new();
+        }
+        self.work.charge(steps);
         let pairs = matching::alike(&olds, &news);
         pairs.into_iter().map(|(i, j)| (old_places[i as usize], new_places[j as usize])).collect()
     }
@@ -97,7 +107,7 @@ impl Walk<'_> {
     /// Makes a plan of pairs whose new places rise: the most of them keep their places, and what is left over
     /// between those is matched.
     pub(super) fn complete(&mut self, pairs: Vec<Pair>, olds: &[NodeId], news: &[NodeId]) -> Plan {
-        self.work.charge(olds.len() + news.len() + pairs.len() * (pairs.len() + 1).ilog2() as usize);
+        self.work.charge(olds.len() + news.len() + pairs.len() * 4);
         let kept = matching::rising_places(&pairs);
         let (mut old_taken, mut new_taken) = (vec![false; olds.len()], vec![false; news.len()]);
         for &(i, j) in &pairs {
@@ -126,7 +136,13 @@ impl Walk<'_> {
     }
 
     /// Matches elements in their order so that the changes cost the least.
-    fn align(&mut self, old_places: &[u32], new_places: &[u32], olds: &[NodeId], news: &[NodeId]) -> Vec<Pair> {
+    fn align(
+        &mut self,
+        old_places: &[u32],
+        new_places: &[u32],
+        olds: &[NodeId],
+        news: &[NodeId],
+    ) -> Vec<Pair> {
         let (m, n) = (old_places.len(), new_places.len());
         let as_they_come = || old_places.iter().copied().zip(new_places.iter().copied()).collect();
         if m * n == 1 || m * n > ALIGNMENT_CELLS_MAX || !self.work.allows(m * n * 4) {
@@ -164,6 +180,7 @@ impl Walk<'_> {
                 pairs.push((old_places[i], new_places[j]));
             }
         }
+        pairs.reverse();
         pairs
     }
 

@@ -51,11 +51,11 @@ impl Walk<'_> {
         let mut best: Option<Plan> = None;
         let new = self.new;
         for candidate in self.candidates(olds, news, new) {
-            let steps = (olds.len() + news.len()) * 40;
+            let steps = (olds.len() + news.len()) * 2 * matching::SORT_STEPS;
             if !self.work.allows(steps) {
                 break;
             }
-            self.work.charge((olds.len() + news.len()) * 20);
+            self.work.charge(steps);
             let [old_hashes, new_hashes] = &candidate.hashes;
             let Some(pairs) = unique_pairs(old_hashes, new_hashes) else { continue };
             if pairs.is_empty() {
@@ -73,7 +73,12 @@ impl Walk<'_> {
     }
 
     /// The members that every element has as a string or a number, the most trusted first.
-    fn candidates<'n>(&mut self, olds: &[NodeId], news: &[NodeId], new: &'n Parsed<'_>) -> Vec<Candidate<'n>> {
+    fn candidates<'n>(
+        &mut self,
+        olds: &[NodeId],
+        news: &[NodeId],
+        new: &'n Parsed<'_>,
+    ) -> Vec<Candidate<'n>> {
         let Some(&first) = news.first() else { return Vec::new() };
         if new.kind(first) != Kind::Object {
             return Vec::new();
@@ -98,7 +103,9 @@ impl Walk<'_> {
                     let name = parsed.name(id);
                     // Those that follow found theirs already, or were given up.
                     let same = |candidate: &&mut Candidate<'_>| text::equal(candidate.name, name);
-                    if may_identify(parsed.kind(id)) && let Some(candidate) = candidates.iter_mut().find(same) {
+                    if may_identify(parsed.kind(id))
+                        && let Some(candidate) = candidates.iter_mut().find(same)
+                    {
                         candidate.hashes[side].push(parsed.hash(id));
                     }
                 }

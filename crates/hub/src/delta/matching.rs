@@ -12,16 +12,20 @@ pub(super) type Pair = (u32, u32);
 /// How many insertions and removals the exact search follows; its memory is half the square of it.
 const EDITS_MAX: usize = 256;
 
+/// What sorting an item is taken to cost, however many there are.
+pub(super) const SORT_STEPS: usize = 16;
+
 /// A longest common subsequence, or a good common one; both places rise. Works as `diff` does: what is unique
 /// on both sides may cut the rest into pieces.
 pub(super) fn common(old: &[u64], new: &[u64], work: &mut Work) -> Vec<Pair> {
     if let Some(pairs) = shortest_edit(old, new, work) {
         return pairs;
     }
-    if !work.allows((old.len() + new.len()) * 20) {
+    let steps = (old.len() + new.len()) * SORT_STEPS;
+    if !work.allows(steps) {
         return Vec::new();
     }
-    work.charge((old.len() + new.len()) * 20);
+    work.charge(steps);
     let mut anchors = rising(&unique_in_both(old, new));
     anchors.push((old.len() as u32, new.len() as u32));
     let mut pairs = Vec::with_capacity(anchors.len());
@@ -69,6 +73,10 @@ fn shortest_edit(old: &[u64], new: &[u64], work: &mut Work) -> Option<Vec<Pair>>
                 steps += 1;
             }
             reached.push(x as u32);
+            if !work.allows(steps) {
+                work.charge(steps);
+                return None;
+            }
             if x >= m && x - diagonal >= n {
                 rounds.push(reached);
                 work.charge(steps);
@@ -78,9 +86,6 @@ fn shortest_edit(old: &[u64], new: &[u64], work: &mut Work) -> Option<Vec<Pair>>
         }
         rounds.push(reached);
         work.charge(steps);
-        if !work.allows(d + 2) {
-            return None;
-        }
     }
     None
 }
@@ -130,7 +135,8 @@ fn sorted(hashes: &[u64]) -> Vec<(u64, u32)> {
 fn unique_in_both(old: &[u64], new: &[u64]) -> Vec<Pair> {
     let (old, new) = (sorted(old), sorted(new));
     let mut pairs = Vec::new();
-    let (mut a, mut b) = (old.chunk_by(|x, y| x.0 == y.0).peekable(), new.chunk_by(|x, y| x.0 == y.0).peekable());
+    let (mut a, mut b) =
+        (old.chunk_by(|x, y| x.0 == y.0).peekable(), new.chunk_by(|x, y| x.0 == y.0).peekable());
     while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
         if x[0].0 < y[0].0 {
             a.next();
@@ -182,7 +188,9 @@ pub(super) fn rising_places(pairs: &[Pair]) -> Vec<bool> {
     let mut ends: Vec<u32> = Vec::new();
     let mut before: Vec<u32> = Vec::with_capacity(pairs.len());
     for (&(old, _), place) in pairs.iter().zip(0..) {
-        let length = ends.partition_point(|&end| pairs[end as usize].0 < old);
+        let rises = ends.last().is_none_or(|&end| pairs[end as usize].0 < old);
+        let length =
+            if rises { ends.len() } else { ends.partition_point(|&end| pairs[end as usize].0 < old) };
         before.push(length.checked_sub(1).map_or(NONE, |shorter| ends[shorter]));
         match ends.get_mut(length) {
             Some(end) => *end = place,

@@ -110,7 +110,8 @@ impl Walk<'_> {
         let hashes_of_old = removed.iter().map(|&id| self.old.hash(id)).collect::<Vec<_>>();
         let hashes_of_new = added.iter().map(|&id| self.new.hash(id)).collect::<Vec<_>>();
         let alike = super::matching::alike(&hashes_of_old, &hashes_of_new);
-        let mut pairs: Vec<_> = alike.iter().map(|&(i, j)| (removed[i as usize], added[j as usize])).collect();
+        let mut pairs: Vec<_> =
+            alike.iter().map(|&(i, j)| (removed[i as usize], added[j as usize])).collect();
         pairs.retain(|&(from, to)| self.same(from, to));
         pairs.sort_unstable_by_key(|&(_, to)| to);
         let (mut froms, mut tos) = (Vec::new(), Vec::new());

@@ -449,7 +449,10 @@ mod tests {
         assert_eq!(parsed.minified(), b"{\"a\":[1,{}],\"b\":2,\"a\":\"x \"}");
         let members: Vec<_> = parsed.children(0).map(|id| (parsed.name(id), parsed.raw(id))).collect();
         assert_eq!(members, [(&b"b"[..], &b"2"[..]), (b"a", b"\"x \"")]);
-        assert_eq!((parsed.kind(1), parsed.raw(1), parsed.children(1).count()), (Kind::Array, &b"[1,{}]"[..], 2));
+        assert_eq!(
+            (parsed.kind(1), parsed.raw(1), parsed.children(1).count()),
+            (Kind::Array, &b"[1,{}]"[..], 2)
+        );
         assert_eq!(parsed.values(), 6);
     }
 

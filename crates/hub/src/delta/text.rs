@@ -218,7 +218,10 @@ mod tests {
     #[test]
     fn strings_mean_what_they_mean_to_javascript() {
         let check = |raw: &str, means: &[u8], encoded: &str| {
-            assert_eq!(string_end(format!("\"{raw}\"").as_bytes(), 0), Ok((raw.len() + 2, raw.contains('\\'))));
+            assert_eq!(
+                string_end(format!("\"{raw}\"").as_bytes(), 0),
+                Ok((raw.len() + 2, raw.contains('\\')))
+            );
             assert_eq!(&*decoded(raw.as_bytes()), means, "{raw}");
             let mut out = Vec::new();
             encode(means, false, &mut out);
