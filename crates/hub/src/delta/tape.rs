@@ -83,8 +83,9 @@ impl<'t> Parsed<'t> {
             skipped: 0,
             depth: 0,
             depth_max,
-            // Real documents have a value per 15 to 20 bytes.
-            nodes: Vec::with_capacity(text.len() / 16 + 1),
+            // One value, one more with each comma and with what stands first in an array or object. Commas in
+            // strings make it too many; those entries are never touched.
+            nodes: Vec::with_capacity(values_max.min(1 + opens_and_commas(text))),
             values_max,
             keys,
             members: Vec::new(),
@@ -212,6 +213,10 @@ fn minified(text: &[u8], skipped: usize) -> Vec<u8> {
     out
 }
 
+fn opens_and_commas(text: &[u8]) -> usize {
+    text.iter().filter(|&&byte| (byte == b',') | (byte == b'[') | (byte == b'{')).count()
+}
+
 struct Member {
     name_hash: u64,
     hash: u64,
@@ -257,10 +262,6 @@ impl Parser<'_, '_> {
         let id = self.nodes.len();
         if id == self.values_max {
             return Err(ParseError::TooLarge);
-        }
-        if id == self.nodes.capacity() {
-            // By half instead of twice: the peak counts.
-            self.nodes.reserve_exact(id / 2 + 16);
         }
         let start = self.place();
         self.nodes.push(Node { hash: 0, start, end: start, next: 0, name });

@@ -71,7 +71,9 @@ impl Writer {
     /// The value at the path becomes this. In an object `add` would say the same in four bytes less; but `replace`
     /// says what happened, and fails where there is nothing to replace.
     pub(super) fn replace(&mut self, value: &[u8], limit: usize) -> Result<(), TooLong> {
-        let parts = [b"{\"op\":\"replace\",\"path\":\"", &self.path[..], b"\",\"value\":", value, b"},"];
+        // PyPI jsonpatch refuses to replace a member called `-`, as if it were the end of an array.
+        let op: &[u8] = if self.path.ends_with(b"/-") { b"add" } else { b"replace" };
+        let parts = [b"{\"op\":\"", op, b"\",\"path\":\"", &self.path, b"\",\"value\":", value, b"},"];
         append(&mut self.out, limit, &parts)
     }
 

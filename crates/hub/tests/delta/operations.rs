@@ -189,6 +189,12 @@ fn no_path_leads_through_a_prototype() {
 }
 
 #[test]
+fn a_member_called_dash_is_added_not_replaced() {
+    // PyPI jsonpatch refuses to replace it.
+    check(r#"{"-":1,"a":[]}"#, r#"{"-":2,"a":[]}"#, &[r#"{"op":"add","path":"/d/-","value":2}"#]);
+}
+
+#[test]
 fn the_same_value_is_unchanged() {
     let check = |old: &str, new: &str, unchanged: bool| {
         assert_eq!(diff(&differ(), old, new).0 == Delta::Unchanged, unchanged, "{old} {new}");
