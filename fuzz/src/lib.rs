@@ -2,6 +2,8 @@
 //!
 //! An input is a first byte of flags, seven bytes that say where to cut, and then what the peer sends.
 
+pub mod delta;
+
 use stentor_wire::http1::{
     self, BodyDecoder, BodyKind, Error, HeadScanner, Headers, Limits, parse_request, parse_response,
 };
