@@ -240,28 +240,28 @@ mod tests {
         check("[1,3]", r#"{"op":"add","path":"/1","value":2}"#, Ok("[1,2,3]"));
         check("[1]", r#"{"op":"add","path":"/1","value":2}"#, Ok("[1,2]"));
         check("[1]", r#"{"op":"add","path":"/-","value":2}"#, Ok("[1,2]"));
-        check("[1]", r#"{"op":"add","path":"/2","value":2}"#, missing.clone());
-        check("[1]", r#"{"op":"add","path":"/01","value":2}"#, missing.clone());
+        check("[1]", r#"{"op":"add","path":"/2","value":2}"#, missing);
+        check("[1]", r#"{"op":"add","path":"/01","value":2}"#, missing);
         check("[1]", r#"{"op":"add","path":"","value":2}"#, Ok("2"));
-        check("[1]", r#"{"op":"add","path":"0","value":2}"#, malformed.clone());
-        check("[1]", r#"{"op":"add","path":"/~2","value":2}"#, malformed.clone());
-        check("[1]", r#"{"op":"add","path":"/0"}"#, malformed.clone());
-        check("[1]", r#"{"op":"find","path":"/0"}"#, malformed.clone());
-        check("[1]", r#"{"path":"/0"}"#, malformed.clone());
-        check("[1]", "7", malformed.clone());
+        check("[1]", r#"{"op":"add","path":"0","value":2}"#, malformed);
+        check("[1]", r#"{"op":"add","path":"/~2","value":2}"#, malformed);
+        check("[1]", r#"{"op":"add","path":"/0"}"#, malformed);
+        check("[1]", r#"{"op":"find","path":"/0"}"#, malformed);
+        check("[1]", r#"{"path":"/0"}"#, malformed);
+        check("[1]", "7", malformed);
         check("[1,2]", r#"{"op":"remove","path":"/0"}"#, Ok("[2]"));
-        check("[1,2]", r#"{"op":"remove","path":"/2"}"#, missing.clone());
-        check("[1,2]", r#"{"op":"remove","path":"/-"}"#, missing.clone());
-        check("{}", r#"{"op":"remove","path":"/a"}"#, missing.clone());
+        check("[1,2]", r#"{"op":"remove","path":"/2"}"#, missing);
+        check("[1,2]", r#"{"op":"remove","path":"/-"}"#, missing);
+        check("{}", r#"{"op":"remove","path":"/a"}"#, missing);
         check(
             r#"{"a":{"":[0]}}"#,
             r#"{"op":"replace","path":"/a//0","value":-0.0}"#,
             Ok(r#"{"a":{"":[-0.0]}}"#),
         );
-        check("{}", r#"{"op":"replace","path":"/a","value":1}"#, missing.clone());
+        check("{}", r#"{"op":"replace","path":"/a","value":1}"#, missing);
         check(r#"{"a/b":1,"m~n":2}"#, r#"{"op":"move","from":"/a~1b","path":"/m~0n"}"#, Ok(r#"{"m~n":1}"#));
         check("[1,2,3]", r#"{"op":"move","from":"/2","path":"/0"}"#, Ok("[3,1,2]"));
-        check(r#"{"a":{}}"#, r#"{"op":"move","from":"/a","path":"/a/b"}"#, malformed.clone());
+        check(r#"{"a":{}}"#, r#"{"op":"move","from":"/a","path":"/a/b"}"#, malformed);
         check(r#"{"a":[1]}"#, r#"{"op":"copy","from":"/a","path":"/b"}"#, Ok(r#"{"a":[1],"b":[1]}"#));
         check(r#"{"a":1e1}"#, r#"{"op":"test","path":"/a","value":10}"#, Ok(r#"{"a":1e1}"#));
         check(r#"{"a":"1"}"#, r#"{"op":"test","path":"/a","value":1}"#, Err(ApplyError::Different(0)));

@@ -78,13 +78,10 @@ impl Value {
         match self {
             Self::Literal(bytes) | Self::Number(bytes) | Self::String(bytes) => (bytes.len() + 2, 0),
             Self::Array(elements) => elements.iter().map(Self::size).fold((2, 1), sum),
-            Self::Object(members) => {
-                let member = |(name, value): (&Box<[u8]>, &Self)| {
-                    let (bytes, depth) = value.size();
-                    (name.len() + 4 + bytes, depth)
-                };
-                members.iter().map(member).fold((2, 1), sum)
-            }
+            Self::Object(members) => members.iter().fold((2, 1), |sum_so_far, (name, value)| {
+                let (bytes, depth) = value.size();
+                sum(sum_so_far, (name.len() + 4 + bytes, depth))
+            }),
         }
     }
 }
