@@ -41,10 +41,21 @@ fn spread(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-fn word(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    u64::from_le_bytes(word)
+fn word(bytes: &[u8; 8]) -> u64 {
+    u64::from_le_bytes(*bytes)
+}
+
+/// All of up to 16 bytes in two words, some of them twice. Texts of equal length give equal words only if they
+/// are equal.
+fn tail(bytes: &[u8]) -> (u64, u64) {
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return (word(first), word(last));
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return (u64::from(u32::from_le_bytes(*first)), u64::from(u32::from_le_bytes(*last)));
+    }
+    let byte = |i: usize| bytes.get(i).copied().map_or(0, u64::from);
+    (byte(0) | byte(1) << 8 | byte(2) << 16, 0)
 }
 
 impl Keys {
@@ -70,11 +81,12 @@ impl Keys {
         let mut hash = k0 ^ Tag::String as u64;
         let (blocks, rest) = bytes.as_chunks::<16>();
         for block in blocks {
-            hash = fold(word(&block[..8]) ^ k1, word(&block[8..]) ^ k2 ^ hash);
+            let (low, high) = tail(block);
+            hash = fold(low ^ k1, high ^ k2 ^ hash);
         }
-        let (low, high) = rest.split_at(rest.len().min(8));
-        hash = fold(word(low) ^ k1, word(high) ^ k2 ^ hash);
-        // The length tells a tail of zeros from its padding.
+        let (low, high) = tail(rest);
+        hash = fold(low ^ k1, high ^ k2 ^ hash);
+        // The length tells which bytes were read twice, and a tail of zeros from its padding.
         fold(hash ^ k3, bytes.len() as u64 ^ k1) & self.mask
     }
 

@@ -42,6 +42,7 @@ pub(super) fn string_end(text: &[u8], at: usize) -> Result<(usize, bool), ParseE
     let mut i = at + 1;
     let mut escaped = false;
     loop {
+        i += plain(&text[i.min(text.len())..]);
         match text.get(i) {
             None => return Err(ParseError::Incomplete),
             Some(b'"') => return Ok((i + 1, escaped)),
@@ -53,6 +54,24 @@ pub(super) fn string_end(text: &[u8], at: usize) -> Result<(usize, bool), ParseE
             Some(_) => i += 1,
         }
     }
+}
+
+/// How many bytes at the start are nothing special in a string, counted by eights: there may be more.
+fn plain(bytes: &[u8]) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let (words, _) = bytes.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // The top bit of each byte says that it is below `limit`, for bytes up to the first of which that is true.
+        let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word;
+        let quote = below(word ^ (ONES * u64::from(b'"')), 1);
+        let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);
+        let special = (below(word, 0x20) | quote | backslash) & (ONES << 7);
+        if special != 0 {
+            return i * 8 + (special.trailing_zeros() / 8) as usize;
+        }
+    }
+    words.len() * 8
 }
 
 /// The offset after the escape whose backslash is at `at`.
@@ -237,6 +256,25 @@ mod tests {
         check(r"\ud83d\ud83d\ude00", b"\xed\xa0\xbd\xf0\x9f\x98\x80", r"\ud83d😀");
         check(r"\ud83dx\ude00", b"\xed\xa0\xbdx\xed\xb8\x80", r"\ud83dx\ude00");
         check("\u{d7ff}", "\u{d7ff}".as_bytes(), "\u{d7ff}");
+    }
+
+    /// A special byte, wherever it stands, and whatever is around it.
+    #[test]
+    fn strings_end_where_they_end() {
+        for len in 0..40 {
+            for filler in ["x", "\u{7f}", "é", " ", "#", "!", "]", "["] {
+                let inside = filler.repeat(len);
+                let end = inside.len() + 1;
+                let check = |after: &str, expect| {
+                    assert_eq!(string_end(format!("\"{inside}{after}").as_bytes(), 0), expect, "{inside}");
+                };
+                check("\"", Ok((end + 1, false)));
+                check("\"\"\u{1f}\\\"", Ok((end + 1, false)));
+                check("\\\"xxxxxxxxx\"", Ok((end + 12, true)));
+                check("\u{1f}\"xxxxxxxxxxx", Err(ParseError::Unexpected(end)));
+                check("", Err(ParseError::Incomplete));
+            }
+        }
     }
 
     #[test]

@@ -34,6 +34,11 @@ fn large_arrays_take_linear_time() {
     let numbers = array(n, |i| format!("{}", i + 1_000_000));
     check("distinct, all changed", &numbers, &array(n, |i| format!("{}", i + 5_000_000)));
     check("reversed", &numbers, &array(n, |i| format!("{}", n - i + 1_000_000)));
+    check("to nothing", &numbers, "[]");
+    check("from nothing", "[]", &numbers);
+    check("all equal, more", &array(500_000, |_| "0".into()), &array(499_000, |_| "0".into()));
+    let n = 30_000;
+    let numbers = array(n, |i| format!("{}", i + 1_000_000));
     check("shuffled", &numbers, &array(n, |i| format!("{}", i * 70_001 % n + 1_000_000)));
     check("rotated by a third", &numbers, &array(n, |i| format!("{}", (i + n / 3) % n + 1_000_000)));
     check("every second removed", &numbers, &array(n / 2, |i| format!("{}", i * 2 + 1_000_000)));
@@ -42,29 +47,26 @@ fn large_arrays_take_linear_time() {
         &numbers,
         &array(n, |i| format!("{}", i + if i % 10 == 0 { 7_000_000 } else { 1_000_000 })),
     );
-    check("all equal, more", &array(500_000, |_| "0".into()), &array(499_000, |_| "0".into()));
     check(
         "two values, other phase",
-        &array(500_000, |i| (i % 2).to_string()),
-        &array(500_000, |i| ((i + 1) % 2).to_string()),
+        &array(100_000, |i| (i % 2).to_string()),
+        &array(100_000, |i| ((i + 1) % 2).to_string()),
     );
     check(
         "period 2 and 3",
-        &array(300_000, |i| (i % 2).to_string()),
-        &array(300_000, |i| (i % 3).to_string()),
+        &array(100_000, |i| (i % 2).to_string()),
+        &array(100_000, |i| (i % 3).to_string()),
     );
     check(
         "few values, random",
-        &array(300_000, |i| (i * i / 7 % 5).to_string()),
-        &array(300_000, |i| (i * i / 11 % 5).to_string()),
+        &array(100_000, |i| (i * i / 7 % 5).to_string()),
+        &array(100_000, |i| (i * i / 11 % 5).to_string()),
     );
-    check("to nothing", &numbers, "[]");
-    check("from nothing", "[]", &numbers);
 }
 
 #[test]
 fn large_arrays_of_objects_take_linear_time() {
-    let n = 30_000;
+    let n = 10_000;
     let object = |id: usize, x: usize| format!("{{\"id\":{id},\"name\":\"n{x}\",\"x\":{x}}}");
     let old = array(n, |i| object(i, i));
     check("objects reversed", &old, &array(n, |i| object(n - i, n - i)));
@@ -78,8 +80,8 @@ fn large_arrays_of_objects_take_linear_time() {
             format!("{{{}}}", members.join(","))
         })
     };
-    check("wide objects, order changed", &wide(1000, 0), &wide(1000, 31));
-    let lonely = |by: usize| array(2000, |i| format!("[{}]", array(40, |j| (j * i + by).to_string())));
+    check("wide objects, order changed", &wide(300, 0), &wide(300, 31));
+    let lonely = |by: usize| array(1000, |i| format!("[{}]", array(40, |j| (j * i + by).to_string())));
     check("gaps to be aligned", &lonely(1), &lonely(2));
     let gaps = |by: usize| {
         array(2000, |i| {
@@ -95,7 +97,7 @@ fn large_arrays_of_objects_take_linear_time() {
 
 #[test]
 fn large_objects_take_linear_time() {
-    let n = 60_000;
+    let n = 30_000;
     let object = |name: &dyn Fn(usize) -> String, value: &dyn Fn(usize) -> String| {
         let members = (0..n).map(|i| format!("\"{}\":{}", name(i), value(i))).collect::<Vec<_>>();
         format!("{{{}}}", members.join(","))
