@@ -4,6 +4,7 @@
 
 pub mod engineio;
 pub mod socketio;
+pub mod delta;
 
 use stentor_wire::http1::{
     self, BodyDecoder, BodyKind, Error, HeadScanner, Headers, Limits, parse_request, parse_response,

@@ -13,6 +13,7 @@
 mod budget;
 mod chunks;
 mod crowd;
+pub mod delta;
 mod disconnect;
 mod dispatch;
 mod feed;

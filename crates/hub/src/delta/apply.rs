@@ -1,0 +1,283 @@
+//! Applies a JSON Patch (RFC 6902), all six operations, to a document. For tests, tools and our own clients: it
+//! builds the whole value, and is no part of the hot path.
+
+use super::hash::{Keys, Seed};
+use super::tape::{DEPTH_MAX, Kind, NodeId, Parsed};
+use super::text::ParseError;
+use super::value::{Value, string};
+
+/// What applying may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ApplyLimits {
+    /// Values in the document, and in the patch, all levels counted.
+    pub values_max: usize,
+    /// Bytes of the document, with all that the patch puts in or copies; what it takes out isn't subtracted.
+    pub bytes_max: usize,
+}
+
+impl Default for ApplyLimits {
+    /// 2²⁰ values, 64 MiB.
+    fn default() -> Self {
+        Self { values_max: 1 << 20, bytes_max: 64 << 20 }
+    }
+}
+
+/// Why a patch couldn't be applied. Numbers count the patch's operations from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplyError {
+    /// The document isn't JSON or breaks a limit.
+    Document(ParseError),
+    /// The patch isn't JSON or breaks a limit.
+    Patch(ParseError),
+    /// The patch isn't an array of operations that RFC 6902 knows, with what they need.
+    Malformed(usize),
+    /// There is nothing where the operation wants something: the patch is for another document.
+    Missing(usize),
+    /// A `test` found another value: the patch is for another document.
+    Different(usize),
+    /// The document became larger than [`ApplyLimits::bytes_max`] or deeper than [`DEPTH_MAX`].
+    TooLarge(usize),
+}
+
+impl std::fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Document(error) => write!(f, "the document: {error}"),
+            Self::Patch(error) => write!(f, "the patch: {error}"),
+            Self::Malformed(at) => write!(f, "operation {at} is none of RFC 6902"),
+            Self::Missing(at) => write!(f, "operation {at} finds nothing at its path"),
+            Self::Different(at) => write!(f, "operation {at} finds another value"),
+            Self::TooLarge(at) => write!(f, "operation {at} makes the document too large"),
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+/// The document after the patch, without whitespace; members are sorted by name.
+///
+/// # Errors
+///
+/// See [`ApplyError`]; nothing is applied in part.
+pub fn apply(document: &[u8], patch: &[u8], limits: ApplyLimits) -> Result<Vec<u8>, ApplyError> {
+    // Hashes are made and not looked at.
+    let keys = Keys::new(Seed([0, 0]));
+    let parsed = Parsed::parse(document, &keys, limits.values_max).map_err(ApplyError::Document)?;
+    let patch = Parsed::parse_patch(patch, &keys, limits.values_max).map_err(ApplyError::Patch)?;
+    if patch.kind(0) != Kind::Array {
+        return Err(ApplyError::Malformed(0));
+    }
+    let mut document =
+        Patched { root: Value::read(&parsed, 0), bytes: document.len(), bytes_max: limits.bytes_max, at: 0 };
+    for (at, operation) in patch.children(0).enumerate() {
+        document.at = at;
+        document.operation(&patch, operation)?;
+    }
+    let mut out = Vec::with_capacity(document.bytes.min(limits.bytes_max));
+    document.root.write(&mut out);
+    Ok(out)
+}
+
+struct Patched {
+    root: Value,
+    bytes: usize,
+    bytes_max: usize,
+    /// Which operation is carried out.
+    at: usize,
+}
+
+/// Reference tokens, from the root.
+type Pointer = Vec<Box<[u8]>>;
+
+impl Patched {
+    fn operation(&mut self, patch: &Parsed<'_>, operation: NodeId) -> Result<(), ApplyError> {
+        let malformed = ApplyError::Malformed(self.at);
+        if patch.kind(operation) != Kind::Object {
+            return Err(malformed);
+        }
+        let text = |name: &[u8]| {
+            let member = patch.member(operation, name).filter(|&id| patch.kind(id) == Kind::String);
+            member.map(|id| string(patch, id)).ok_or(malformed)
+        };
+        let pointer = |name| text(name).and_then(|text| pointer(&text).ok_or(malformed));
+        let value = || patch.member(operation, b"value").map(|id| Value::read(patch, id)).ok_or(malformed);
+        let path = pointer(b"path")?;
+        match &*text(b"op")? {
+            b"add" => self.add(&path, value()?),
+            b"remove" => self.remove(&path).map(drop),
+            b"replace" => {
+                self.find(&path)?;
+                let value = value()?;
+                self.grow(&path, &value)?;
+                *self.find(&path)? = value;
+                Ok(())
+            }
+            b"move" => {
+                let from = pointer(b"from")?;
+                if path.len() > from.len() && path.starts_with(&from) {
+                    return Err(malformed);
+                }
+                let value = self.remove(&from)?;
+                self.add(&path, value)
+            }
+            b"copy" => {
+                let value = self.find(&pointer(b"from")?)?.clone();
+                self.add(&path, value)
+            }
+            b"test" => {
+                let value = value()?;
+                if *self.find(&path)? == value { Ok(()) } else { Err(ApplyError::Different(self.at)) }
+            }
+            _ => Err(malformed),
+        }
+    }
+
+    fn find(&mut self, path: &[Box<[u8]>]) -> Result<&mut Value, ApplyError> {
+        let missing = ApplyError::Missing(self.at);
+        path.iter().try_fold(&mut self.root, |value, token| match value {
+            Value::Object(members) => members.get_mut(token).ok_or(missing),
+            Value::Array(elements) => index(token).and_then(|i| elements.get_mut(i)).ok_or(missing),
+            _ => Err(missing),
+        })
+    }
+
+    fn add(&mut self, path: &[Box<[u8]>], value: Value) -> Result<(), ApplyError> {
+        let missing = ApplyError::Missing(self.at);
+        self.grow(path, &value)?;
+        let Some((last, parent)) = path.split_last() else {
+            self.root = value;
+            return Ok(());
+        };
+        match self.find(parent)? {
+            Value::Object(members) => drop(members.insert(last.clone(), value)),
+            Value::Array(elements) => {
+                let end = elements.len();
+                let place = if **last == *b"-" { Some(end) } else { index(last) };
+                elements.insert(place.filter(|&place| place <= end).ok_or(missing)?, value);
+            }
+            _ => return Err(missing),
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, path: &[Box<[u8]>]) -> Result<Value, ApplyError> {
+        let missing = ApplyError::Missing(self.at);
+        let Some((last, parent)) = path.split_last() else {
+            return Ok(std::mem::replace(&mut self.root, Value::Literal((*b"null").into())));
+        };
+        match self.find(parent)? {
+            Value::Object(members) => members.remove(last).ok_or(missing),
+            Value::Array(elements) => {
+                let place = index(last).filter(|&place| place < elements.len()).ok_or(missing)?;
+                Ok(elements.remove(place))
+            }
+            _ => Err(missing),
+        }
+    }
+
+    /// Notes what is about to be put in.
+    fn grow(&mut self, path: &[Box<[u8]>], value: &Value) -> Result<(), ApplyError> {
+        let (bytes, depth) = value.size();
+        self.bytes += bytes + path.last().map_or(0, |name| name.len());
+        if self.bytes > self.bytes_max || path.len() + depth > DEPTH_MAX {
+            return Err(ApplyError::TooLarge(self.at));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a JSON Pointer (RFC 6901).
+fn pointer(text: &[u8]) -> Option<Pointer> {
+    let mut tokens = text.split(|&byte| byte == b'/');
+    // Before the first slash there must be nothing.
+    tokens.next().filter(|first| first.is_empty())?;
+    tokens.map(unescaped).collect()
+}
+
+fn unescaped(token: &[u8]) -> Option<Box<[u8]>> {
+    let mut out = Vec::with_capacity(token.len());
+    let mut bytes = token.iter();
+    while let Some(&byte) = bytes.next() {
+        out.push(match (byte, byte == b'~') {
+            (_, false) => byte,
+            (_, true) => match bytes.next()? {
+                b'0' => b'~',
+                b'1' => b'/',
+                _ => return None,
+            },
+        });
+    }
+    Some(out.into())
+}
+
+/// An array index as RFC 6901, section 4 wants it: digits without leading zeros.
+fn index(token: &[u8]) -> Option<usize> {
+    if token.is_empty() || !token.iter().all(u8::is_ascii_digit) || (token.len() > 1 && token[0] == b'0') {
+        return None;
+    }
+    std::str::from_utf8(token).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applied(document: &str, patch: &str) -> Result<String, ApplyError> {
+        let limits = ApplyLimits { bytes_max: 1000, ..ApplyLimits::default() };
+        apply(document.as_bytes(), patch.as_bytes(), limits).map(|text| String::from_utf8(text).unwrap())
+    }
+
+    #[test]
+    fn operations_do_what_the_rfc_says() {
+        let check = |document: &str, operation: &str, expect: Result<&str, ApplyError>| {
+            assert_eq!(applied(document, &format!("[{operation}]")), expect.map(String::from), "{operation}");
+        };
+        let missing = Err(ApplyError::Missing(0));
+        let malformed = Err(ApplyError::Malformed(0));
+        // Examples of RFC 6902, appendix A, and their edges.
+        check(r#"{"b":2}"#, r#"{"op":"add","path":"/a","value":1}"#, Ok(r#"{"a":1,"b":2}"#));
+        check(r#"{"a":2}"#, r#"{"op":"add","path":"/a","value":1}"#, Ok(r#"{"a":1}"#));
+        check("[1,3]", r#"{"op":"add","path":"/1","value":2}"#, Ok("[1,2,3]"));
+        check("[1]", r#"{"op":"add","path":"/1","value":2}"#, Ok("[1,2]"));
+        check("[1]", r#"{"op":"add","path":"/-","value":2}"#, Ok("[1,2]"));
+        check("[1]", r#"{"op":"add","path":"/2","value":2}"#, missing);
+        check("[1]", r#"{"op":"add","path":"/01","value":2}"#, missing);
+        check("[1]", r#"{"op":"add","path":"","value":2}"#, Ok("2"));
+        check("[1]", r#"{"op":"add","path":"0","value":2}"#, malformed);
+        check("[1]", r#"{"op":"add","path":"/~2","value":2}"#, malformed);
+        check("[1]", r#"{"op":"add","path":"/0"}"#, malformed);
+        check("[1]", r#"{"op":"find","path":"/0"}"#, malformed);
+        check("[1]", r#"{"path":"/0"}"#, malformed);
+        check("[1]", "7", malformed);
+        check("[1,2]", r#"{"op":"remove","path":"/0"}"#, Ok("[2]"));
+        check("[1,2]", r#"{"op":"remove","path":"/2"}"#, missing);
+        check("[1,2]", r#"{"op":"remove","path":"/-"}"#, missing);
+        check("{}", r#"{"op":"remove","path":"/a"}"#, missing);
+        check(
+            r#"{"a":{"":[0]}}"#,
+            r#"{"op":"replace","path":"/a//0","value":-0.0}"#,
+            Ok(r#"{"a":{"":[-0.0]}}"#),
+        );
+        check("{}", r#"{"op":"replace","path":"/a","value":1}"#, missing);
+        check(r#"{"a/b":1,"m~n":2}"#, r#"{"op":"move","from":"/a~1b","path":"/m~0n"}"#, Ok(r#"{"m~n":1}"#));
+        check("[1,2,3]", r#"{"op":"move","from":"/2","path":"/0"}"#, Ok("[3,1,2]"));
+        check(r#"{"a":{}}"#, r#"{"op":"move","from":"/a","path":"/a/b"}"#, malformed);
+        check(r#"{"a":[1]}"#, r#"{"op":"copy","from":"/a","path":"/b"}"#, Ok(r#"{"a":[1],"b":[1]}"#));
+        check(r#"{"a":1e1}"#, r#"{"op":"test","path":"/a","value":10}"#, Ok(r#"{"a":1e1}"#));
+        check(r#"{"a":"1"}"#, r#"{"op":"test","path":"/a","value":1}"#, Err(ApplyError::Different(0)));
+        check(r#"{"\ud83d":1}"#, r#"{"op":"add","path":"/\uD83D","value":2}"#, Ok(r#"{"\ud83d":2}"#));
+    }
+
+    #[test]
+    fn a_patch_cannot_blow_up_a_document() {
+        let copy = r#"{"op":"copy","from":"/0","path":"/0/0"}"#;
+        let patch = format!("[{}]", [copy; 40].join(","));
+        assert!(matches!(applied("[[1]]", &patch), Err(ApplyError::TooLarge(_))));
+        let deep = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        let patch = format!(r#"[{{"op":"add","path":"/0/0","value":{}}}]"#, deep(DEPTH_MAX - 1));
+        assert_eq!(applied("[[]]", &patch), Err(ApplyError::TooLarge(0)));
+        assert!(matches!(applied(&deep(DEPTH_MAX + 1), "[]"), Err(ApplyError::Document(_))));
+        assert!(matches!(applied("1", "{}"), Err(ApplyError::Malformed(0))));
+        assert!(matches!(applied("1", "["), Err(ApplyError::Patch(_))));
+    }
+}

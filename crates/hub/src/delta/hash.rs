@@ -1,0 +1,107 @@
+//! A keyed 64-bit hash of JSON values, built bottom up while a text is parsed.
+//!
+//! Multiply and fold, as wyhash does, but every block meets a secret: there is no input that meets zero for all
+//! keys. Nothing rests on its strength: equal hashes are confirmed by a comparison before a patch relies on
+//! them, and no running time depends on their spread. Who could make two values collide would get a longer
+//! patch.
+
+/// What makes hashes unpredictable: draw it at random when the process starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seed(pub [u64; 2]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Keys {
+    keys: [u64; 4],
+    /// All ones; tests clear bits to make values collide.
+    mask: u64,
+}
+
+/// Each kind of value opens with its own tag, so that `"1"` and `1` differ.
+#[derive(Clone, Copy)]
+pub(super) enum Tag {
+    Null = 1,
+    False,
+    True,
+    Number,
+    String,
+    Array,
+    Object,
+}
+
+fn fold(a: u64, b: u64) -> u64 {
+    let wide = u128::from(a) * u128::from(b);
+    (wide as u64) ^ (wide >> 64) as u64
+}
+
+/// splitmix64: spreads a seed over as many words as are wanted.
+fn spread(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn word(bytes: &[u8; 8]) -> u64 {
+    u64::from_le_bytes(*bytes)
+}
+
+/// All of up to 16 bytes in two words, some of them twice. Texts of equal length give equal words only if they
+/// are equal.
+fn tail(bytes: &[u8]) -> (u64, u64) {
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return (word(first), word(last));
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        return (u64::from(u32::from_le_bytes(*first)), u64::from(u32::from_le_bytes(*last)));
+    }
+    let byte = |i: usize| bytes.get(i).copied().map_or(0, u64::from);
+    (byte(0) | byte(1) << 8 | byte(2) << 16, 0)
+}
+
+impl Keys {
+    pub(super) fn new(Seed([mut a, mut b]): Seed) -> Self {
+        let keys = [spread(&mut a), spread(&mut b), spread(&mut a), spread(&mut b)];
+        Self { keys, mask: u64::MAX }
+    }
+
+    /// Keys under which only the bits of `mask` are left of a hash.
+    #[cfg(test)]
+    pub(super) fn weakened(seed: Seed, mask: u64) -> Self {
+        Self { mask, ..Self::new(seed) }
+    }
+
+    /// The hash of a literal, and what arrays and objects start from.
+    pub(super) fn tag(&self, tag: Tag) -> u64 {
+        fold(self.keys[0] ^ tag as u64, self.keys[1]) & self.mask
+    }
+
+    /// The hash of a string (decoded) or of a member's name.
+    pub(super) fn string(&self, bytes: &[u8]) -> u64 {
+        let [k0, k1, k2, k3] = self.keys;
+        let mut hash = k0 ^ Tag::String as u64;
+        let (blocks, rest) = bytes.as_chunks::<16>();
+        for block in blocks {
+            let (low, high) = tail(block);
+            hash = fold(low ^ k1, high ^ k2 ^ hash);
+        }
+        let (low, high) = tail(rest);
+        hash = fold(low ^ k1, high ^ k2 ^ hash);
+        // The length tells which bytes were read twice, and a tail of zeros from its padding.
+        fold(hash ^ k3, bytes.len() as u64 ^ k1) & self.mask
+    }
+
+    pub(super) fn number(&self, number: f64) -> u64 {
+        // -0 equals 0.
+        let bits = if number == 0.0 { 0 } else { number.to_bits() };
+        fold(bits ^ self.keys[1], self.keys[2] ^ Tag::Number as u64) & self.mask
+    }
+
+    /// Joins the hash of what came before with the next one; the order matters.
+    pub(super) fn chain(&self, before: u64, next: u64) -> u64 {
+        fold(before ^ self.keys[3], next ^ self.keys[2]).wrapping_add(next) & self.mask
+    }
+
+    pub(super) fn member(&self, name: u64, value: u64) -> u64 {
+        fold(name ^ self.keys[2], value ^ self.keys[0]) & self.mask
+    }
+}

@@ -1,0 +1,287 @@
+//! Which of two sequences' items belong together. The items are hashes; equal ones are the same item here.
+//!
+//! All answers are pairs of places, in the old sequence and the new one. Nothing is quadratic: the exact search
+//! ends at [`EDITS_MAX`] edits or where the work allowed ends, and then only items that are unique in both
+//! sequences hold it together.
+
+use super::walk::Work;
+
+/// A place in the old sequence and one in the new.
+pub(super) type Pair = (u32, u32);
+
+/// How many insertions and removals the exact search follows; its memory is half the square of it.
+const EDITS_MAX: usize = 256;
+
+/// What sorting an item is taken to cost, however many there are.
+pub(super) const SORT_STEPS: usize = 16;
+
+/// A longest common subsequence, or a good common one; both places rise. Works as `diff` does: what is unique
+/// on both sides may cut the rest into pieces.
+pub(super) fn common(old: &[u64], new: &[u64], work: &mut Work) -> Vec<Pair> {
+    if let Some(pairs) = shortest_edit(old, new, work) {
+        return pairs;
+    }
+    let steps = (old.len() + new.len()) * SORT_STEPS;
+    if !work.allows(steps) {
+        return Vec::new();
+    }
+    work.charge(steps);
+    let mut anchors = rising(&unique_in_both(old, new));
+    anchors.push((old.len() as u32, new.len() as u32));
+    let mut pairs = Vec::with_capacity(anchors.len());
+    let (mut i, mut j) = (0, 0);
+    for (a, b) in anchors {
+        let (old, new) = (&old[i..a as usize], &new[j..b as usize]);
+        if let Some(between) = shortest_edit(old, new, work) {
+            pairs.extend(between.iter().map(|&(x, y)| (x + i as u32, y + j as u32)));
+        }
+        pairs.push((a, b));
+        (i, j) = (a as usize + 1, b as usize + 1);
+    }
+    pairs.pop();
+    pairs
+}
+
+/// Myers' greedy algorithm (1986): for each number of edits, how far each diagonal is reached. Nothing where
+/// it takes more than [`EDITS_MAX`] edits or more work than is left.
+fn shortest_edit(old: &[u64], new: &[u64], work: &mut Work) -> Option<Vec<Pair>> {
+    let prefix = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+    work.charge(prefix + 1);
+    let (rest_of_old, rest_of_new) = (&old[prefix..], &new[prefix..]);
+    let (m, n) = (rest_of_old.len() as isize, rest_of_new.len() as isize);
+    let mut pairs: Vec<Pair> = (0..prefix as u32).map(|i| (i, i)).collect();
+    if m == 0 || n == 0 {
+        return Some(pairs);
+    }
+    // `rounds[d][k]` is how far into the old sequence `d` edits lead on the diagonal `2k - d`.
+    let mut rounds: Vec<Vec<u32>> = Vec::new();
+    for d in 0..=EDITS_MAX.min((m + n) as usize) {
+        let mut reached: Vec<u32> = Vec::with_capacity(d + 1);
+        let mut steps = d + 1;
+        for k in 0..=d {
+            let diagonal = 2 * k as isize - d as isize;
+            let mut x = match rounds.last() {
+                None => 0,
+                Some(last) => step(last, k).0,
+            };
+            // Off the edge there is nothing, but neighbours may come from there.
+            while x < m && x - diagonal < n && x >= diagonal {
+                if rest_of_old[x as usize] != rest_of_new[(x - diagonal) as usize] {
+                    break;
+                }
+                x += 1;
+                steps += 1;
+            }
+            reached.push(x as u32);
+            if !work.allows(steps) {
+                work.charge(steps);
+                return None;
+            }
+            if x >= m && x - diagonal >= n {
+                rounds.push(reached);
+                work.charge(steps);
+                trace(&rounds, prefix as u32, m, n, &mut pairs);
+                return Some(pairs);
+            }
+        }
+        rounds.push(reached);
+        work.charge(steps);
+    }
+    None
+}
+
+/// Where the diagonal with number `k` begins, given how far the last round came, and whether by a removal.
+fn step(last: &[u32], k: usize) -> (isize, bool) {
+    // A removal comes from the diagonal below, an insertion from the one above.
+    let removal = k.checked_sub(1).map(|below| last[below] as isize + 1);
+    let insertion = last.get(k).map(|&x| x as isize);
+    match (removal, insertion) {
+        (Some(removal), Some(insertion)) if removal > insertion => (removal, true),
+        (Some(removal), None) => (removal, true),
+        (_, Some(insertion)) => (insertion, false),
+        (None, None) => (0, false),
+    }
+}
+
+/// Goes back through the rounds and appends the pairs that were passed.
+fn trace(rounds: &[Vec<u32>], prefix: u32, m: isize, n: isize, pairs: &mut Vec<Pair>) {
+    let from = pairs.len();
+    let (mut x, mut y) = (m, n);
+    for (d, _) in rounds.iter().enumerate().rev() {
+        let k = ((x - y + d as isize) / 2) as usize;
+        let (start, removal) = match d.checked_sub(1) {
+            None => (0, false),
+            Some(before) => step(&rounds[before], k),
+        };
+        while x > start {
+            (x, y) = (x - 1, y - 1);
+            pairs.push((prefix + x as u32, prefix + y as u32));
+        }
+        if d > 0 {
+            if removal { x -= 1 } else { y -= 1 }
+        }
+    }
+    pairs[from..].reverse();
+}
+
+/// Places sorted by hash.
+fn sorted(hashes: &[u64]) -> Vec<(u64, u32)> {
+    let mut places: Vec<_> = hashes.iter().zip(0..).map(|(&hash, place)| (hash, place)).collect();
+    places.sort_unstable();
+    places
+}
+
+/// The items that stand once in each sequence; the new places rise.
+fn unique_in_both(old: &[u64], new: &[u64]) -> Vec<Pair> {
+    let (old, new) = (sorted(old), sorted(new));
+    let mut pairs = Vec::new();
+    let (mut a, mut b) =
+        (old.chunk_by(|x, y| x.0 == y.0).peekable(), new.chunk_by(|x, y| x.0 == y.0).peekable());
+    while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
+        if x[0].0 < y[0].0 {
+            a.next();
+        } else if x[0].0 > y[0].0 {
+            b.next();
+        } else {
+            if let (&[(_, i)], &[(_, j)]) = (*x, *y) {
+                pairs.push((i, j));
+            }
+            a.next();
+            b.next();
+        }
+    }
+    pairs.sort_unstable_by_key(|&(_, j)| j);
+    pairs
+}
+
+/// Pairs items that are alike, wherever they stand: the first with the first, the second with the second. The
+/// new places rise.
+pub(super) fn alike(old: &[u64], new: &[u64]) -> Vec<Pair> {
+    let (old, new) = (sorted(old), sorted(new));
+    let mut pairs = Vec::new();
+    let (mut a, mut b) = (old.iter().peekable(), new.iter().peekable());
+    while let (Some(&&(x, i)), Some(&&(y, j))) = (a.peek(), b.peek()) {
+        if x <= y {
+            a.next();
+        }
+        if y <= x {
+            b.next();
+        }
+        if x == y {
+            pairs.push((i, j));
+        }
+    }
+    pairs.sort_unstable_by_key(|&(_, j)| j);
+    pairs
+}
+
+/// The pairs of a longest selection in which the old places rise as well, given pairs whose new places rise.
+pub(super) fn rising(pairs: &[Pair]) -> Vec<Pair> {
+    let kept = rising_places(pairs);
+    pairs.iter().zip(kept).filter_map(|(&pair, kept)| kept.then_some(pair)).collect()
+}
+
+/// For each pair whether it is in the selection of [`rising`]. Patience sorting.
+pub(super) fn rising_places(pairs: &[Pair]) -> Vec<bool> {
+    const NONE: u32 = u32::MAX;
+    // For each length of a selection, the pair that ends it lowest.
+    let mut ends: Vec<u32> = Vec::new();
+    let mut before: Vec<u32> = Vec::with_capacity(pairs.len());
+    for (&(old, _), place) in pairs.iter().zip(0..) {
+        let rises = ends.last().is_none_or(|&end| pairs[end as usize].0 < old);
+        let length =
+            if rises { ends.len() } else { ends.partition_point(|&end| pairs[end as usize].0 < old) };
+        before.push(length.checked_sub(1).map_or(NONE, |shorter| ends[shorter]));
+        match ends.get_mut(length) {
+            Some(end) => *end = place,
+            None => ends.push(place),
+        }
+    }
+    let mut kept = vec![false; pairs.len()];
+    let mut at = ends.last().copied().unwrap_or(NONE);
+    while at != NONE {
+        kept[at as usize] = true;
+        at = before[at as usize];
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The length of a longest common subsequence, by the textbook.
+    fn length(old: &[u64], new: &[u64]) -> usize {
+        let mut row = vec![0; new.len() + 1];
+        for a in old {
+            let mut before = 0;
+            for (j, b) in new.iter().enumerate() {
+                let here = row[j + 1];
+                row[j + 1] = if a == b { before + 1 } else { here.max(row[j]) };
+                before = here;
+            }
+        }
+        row[new.len()]
+    }
+
+    fn work(max: u64) -> Work {
+        Work { done: 0, max }
+    }
+
+    fn assert_common(old: &[u64], new: &[u64], pairs: &[Pair]) {
+        assert!(pairs.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 < two[1].1), "{pairs:?}");
+        assert!(pairs.iter().all(|&(i, j)| old[i as usize] == new[j as usize]), "{old:?} {new:?} {pairs:?}");
+    }
+
+    #[test]
+    fn common_subsequences_are_longest() {
+        let mut state = 1u64;
+        let mut below = |end: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % end
+        };
+        for round in 0..2000 {
+            let kinds = 1 + round % 7;
+            let (m, n) = (below(20), below(20));
+            let old: Vec<u64> = (0..m).map(|_| below(kinds)).collect();
+            let new: Vec<u64> = (0..n).map(|_| below(kinds)).collect();
+            let pairs = common(&old, &new, &mut work(u64::MAX));
+            assert_common(&old, &new, &pairs);
+            assert_eq!(pairs.len(), length(&old, &new), "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_for_the_exact_search_is_held_by_what_is_unique() {
+        // Two thousand edits, and a unique item after every tenth.
+        let side = |own: u64| (0..1000).map(|i| if i % 10 == 9 { i } else { own + i }).collect::<Vec<u64>>();
+        let (old, new) = (side(10_000), side(20_000));
+        let pairs = common(&old, &new, &mut work(u64::MAX));
+        assert_common(&old, &new, &pairs);
+        assert_eq!(pairs.len(), 100);
+        // Without work there is no answer, and little is done.
+        let mut spent = work(0);
+        assert_eq!(common(&old, &new, &mut spent), []);
+        assert!(spent.done < 100, "{}", spent.done);
+    }
+
+    #[test]
+    fn rising_selections_are_longest() {
+        let check = |old: &[u32], expect: &[u32]| {
+            let pairs: Vec<Pair> = old.iter().copied().zip(0..).collect();
+            assert_eq!(rising(&pairs).iter().map(|pair| pair.0).collect::<Vec<_>>(), expect);
+        };
+        check(&[], &[]);
+        check(&[0, 1, 2], &[0, 1, 2]);
+        check(&[2, 1, 0], &[0]);
+        check(&[4, 0, 1, 2, 3], &[0, 1, 2, 3]);
+        check(&[1, 2, 3, 4, 0], &[1, 2, 3, 4]);
+        check(&[3, 4, 0, 5, 1, 2], &[0, 1, 2]);
+    }
+
+    #[test]
+    fn alike_items_are_paired_one_to_one() {
+        assert_eq!(alike(&[7, 8, 7, 9], &[7, 7, 7, 8]), [(0, 0), (2, 1), (1, 3)]);
+        assert_eq!(unique_in_both(&[7, 8, 7, 9], &[9, 7, 8, 5]), [(3, 0), (1, 2)]);
+    }
+}

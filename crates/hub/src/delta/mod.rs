@@ -1,0 +1,149 @@
+//! Deltas: what became of one JSON document when the next version came, as a JSON Patch (RFC 6902).
+//!
+//! ```
+//! use stentor_hub::delta::{Delta, Differ, Options, Seed};
+//!
+//! let differ = Differ::new(Options::default(), Seed([1, 2]));
+//! let old = differ.parse(br#"{"matches":[{"id":7,"score":[0,0]},{"id":8,"score":[2,1]}]}"#).unwrap();
+//! let new = differ.parse(br#"{"matches":[{"id":7,"score":[0,0]},{"id":8,"score":[2,2]}]}"#).unwrap();
+//! let patch = br#"[{"op":"replace","path":"/matches/1/score/1","value":2}]"#;
+//! assert_eq!(differ.diff(&old, &new).delta, Delta::Patch(patch.to_vec()));
+//! ```
+//!
+//! Values are what JavaScript makes of them: numbers are doubles and `-0` is `0`, the last of duplicate names
+//! wins, the order of names and the spelling mean nothing. What goes into a patch keeps its spelling, without
+//! whitespace, so that a number too long for a double passes through as it came.
+//!
+//! Applying a patch to the old value gives the new one, always: equal hashes are confirmed by comparison before
+//! anything is left out. Patches are made of `add`, `remove`, `replace` and `move`. No `test`: the receiver
+//! knows its version by the offset. No `copy`: nothing looks for equal values across the document.
+//!
+//! Bounds. Both documents are parsed for one comparison, to a tape of [`NODE_BYTES`] per value (a value takes
+//! two bytes of text at the least, real ones 15 to 20), and at most [`Options::values_max`] of them. Time is
+//! counted in steps, at most [`Options::steps_per_byte`] for each byte of both texts; when they are spent, the
+//! values that still differ are put in whole. Nesting ends at [`DEPTH_MAX`].
+//!
+//! Where to look: `tape` is the parsed form; `walk` goes down two tapes; `object` and `array` match what is in
+//! them, `identity` and `matching` say how; `order` turns an array's plan to operations and `write` writes
+//! them; `apply` is the other side.
+
+mod apply;
+mod array;
+mod hash;
+mod identity;
+mod join;
+mod matching;
+mod object;
+mod order;
+mod tape;
+#[cfg(test)]
+mod tests;
+mod text;
+mod value;
+mod walk;
+mod write;
+
+pub use apply::{ApplyError, ApplyLimits, apply};
+pub use hash::Seed;
+pub use join::{join, joined_len};
+pub use tape::{DEPTH_MAX, NODE_BYTES, Parsed};
+pub use text::ParseError;
+
+use hash::Keys;
+use walk::{Walk, Work};
+use write::Writer;
+
+/// How documents are compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Names of members that tell the objects of an array apart, tried in this order before `id` and its like.
+    pub identity: Vec<String>,
+    /// A patch is taken if it is shorter than so many percent of the new document without whitespace.
+    pub patch_percent_max: u32,
+    /// How many values a document may have, all levels counted.
+    pub values_max: usize,
+    /// Steps (a few nanoseconds each) allowed for each byte of both texts.
+    pub steps_per_byte: u32,
+}
+
+impl Default for Options {
+    /// No names, 100 %, 2²⁰ values, 16 steps.
+    fn default() -> Self {
+        Self { identity: Vec::new(), patch_percent_max: 100, values_max: 1 << 20, steps_per_byte: 16 }
+    }
+}
+
+/// What to send to who has the old document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delta {
+    /// Nothing: the value is the same.
+    Unchanged,
+    /// A JSON Patch: an array of operations.
+    Patch(Vec<u8>),
+    /// The new document: a patch would be longer than [`Options::patch_percent_max`] allows.
+    Snapshot,
+}
+
+/// A delta, and what it took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diff {
+    /// What to send.
+    pub delta: Delta,
+    /// Steps spent on the comparison, parsing aside.
+    pub steps: u64,
+}
+
+/// Compares documents. Holds no state but its options.
+#[derive(Clone, Debug)]
+pub struct Differ {
+    options: Options,
+    keys: Keys,
+}
+
+/// Steps allowed on top, so that small documents aren't short of them.
+const STEPS_FREE: u64 = 10_000;
+
+impl Differ {
+    /// With the seed of the hashes. Patches of the same two documents may differ with it only where hashes of
+    /// different values happen to be equal.
+    pub fn new(options: Options, seed: Seed) -> Self {
+        Self { options, keys: Keys::new(seed) }
+    }
+
+    /// Reads one JSON value (RFC 8259, in UTF-8, without a byte order mark).
+    ///
+    /// # Errors
+    ///
+    /// The text is no JSON, is nested too deep or has too many values.
+    pub fn parse<'t>(&self, text: &'t [u8]) -> Result<Parsed<'t>, ParseError> {
+        Parsed::parse(text, &self.keys, self.options.values_max)
+    }
+
+    /// What makes `new` of `old`.
+    ///
+    /// # Panics
+    ///
+    /// One of the documents was parsed by a differ with another seed.
+    pub fn diff(&self, old: &Parsed<'_>, new: &Parsed<'_>) -> Diff {
+        assert!(*old.keys() == self.keys && *new.keys() == self.keys, "parsed with another seed");
+        let bytes = old.minified().len() as u64 + new.minified().len() as u64;
+        let work = Work { done: 0, max: STEPS_FREE + bytes * u64::from(self.options.steps_per_byte) };
+        let mut walk = Walk { old, new, options: &self.options, writer: Writer::new(), work };
+        let delta = walk.root();
+        Diff { delta, steps: walk.work.done }
+    }
+}
+
+impl Walk<'_> {
+    fn root(&mut self) -> Delta {
+        if self.same(0, 0) {
+            return Delta::Unchanged;
+        }
+        let percent = self.options.patch_percent_max as usize;
+        let limit = (self.new.minified().len().saturating_mul(percent) / 100).saturating_sub(1);
+        match self.value(0, 0, limit) {
+            Ok(()) => Delta::Patch(std::mem::replace(&mut self.writer, Writer::new()).finish()),
+            Err(_) => Delta::Snapshot,
+        }
+    }
+}

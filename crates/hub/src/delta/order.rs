@@ -1,0 +1,156 @@
+//! Writes the operations that carry out a plan for an array.
+//!
+//! First what goes is removed, from behind. Then the new array is built from its front: what keeps its place is
+//! passed, what is new is added behind the element before it, what moves is moved there. In between, the array
+//! is made of elements that are *settled* (where they belong, relative to each other) and of *waiting* ones,
+//! which will move and stand where they stood. A waiting element stands after everything that was put between
+//! it and the kept element before it. From that, every place follows by counting.
+
+use super::array::Plan;
+use super::tape::NodeId;
+use super::walk::Walk;
+use super::write::{Token, TooLong};
+
+/// Counts the waiting elements before a place of the old array: a Fenwick tree.
+#[derive(Default)]
+struct Waiting(Vec<u32>);
+
+impl Waiting {
+    fn change(&mut self, place: u32, by: i32) {
+        let mut at = place as usize + 1;
+        while let Some(count) = self.0.get_mut(at) {
+            *count = count.wrapping_add_signed(by);
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    fn before(&self, place: u32) -> usize {
+        let (mut at, mut count) = (place as usize, 0);
+        while at > 0 {
+            count += self.0.get(at).map_or(0, |&count| count as usize);
+            at &= at - 1;
+        }
+        count
+    }
+}
+
+impl Walk<'_> {
+    /// `olds` and `news` begin at place `from` of both arrays.
+    pub(super) fn carry_out(
+        &mut self,
+        plan: &Plan,
+        olds: &[NodeId],
+        news: &[NodeId],
+        from: usize,
+        limit: usize,
+    ) -> Result<(), TooLong> {
+        self.work.charge(olds.len() + news.len());
+        let mut stays = vec![false; olds.len()];
+        plan.pairs.iter().for_each(|&(i, _)| stays[i as usize] = true);
+        for (i, _) in stays.iter().enumerate().rev().filter(|(_, stays)| !**stays) {
+            self.writer.remove(Token::Index(from + i), limit)?;
+        }
+        self.place(plan, olds, news, from, limit)?;
+        for &(i, j) in &plan.pairs {
+            let at = Token::Index(from + j as usize);
+            self.below(at, olds[i as usize], news[j as usize], limit)?;
+        }
+        Ok(())
+    }
+
+    /// Adds and moves.
+    fn place(
+        &mut self,
+        plan: &Plan,
+        olds: &[NodeId],
+        news: &[NodeId],
+        from: usize,
+        limit: usize,
+    ) -> Result<(), TooLong> {
+        let mut row = Row::default();
+        if plan.kept.contains(&false) {
+            self.work.charge(olds.len() + plan.pairs.len() * 16);
+            row = Row::new(plan, olds.len());
+        }
+        let mut pairs = plan.pairs.iter().zip(&plan.kept).peekable();
+        for (j, &new) in news.iter().enumerate() {
+            match pairs.next_if(|((_, place), _)| *place as usize == j) {
+                Some((&(i, _), true)) => row.pass(i),
+                Some((&(i, _), false)) => {
+                    let source = row.take(i, j);
+                    let target = j + row.waiting_before_next();
+                    if source != target {
+                        let (source, target) = (Token::Index(from + source), Token::Index(from + target));
+                        self.writer.shift(source, target, limit)?;
+                    }
+                }
+                None => {
+                    let at = Token::Index(from + j + row.waiting_before_next());
+                    self.writer.add(at, self.new.raw(new), limit)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The array while it is built, as far as places must be counted. Stays empty where nothing moves: then nothing
+/// waits, and what is built stands in front.
+#[derive(Default)]
+struct Row {
+    waiting: Waiting,
+    /// For each old place, how many kept elements stand before it, and the new place of the first one behind it.
+    kept: Vec<(usize, usize)>,
+    /// The old place of the last kept element that was passed, and how many were.
+    last_passed: u32,
+    passed: usize,
+}
+
+impl Row {
+    fn new(plan: &Plan, olds: usize) -> Self {
+        let mut waiting = Waiting(vec![0; olds + 1]);
+        let mut kept_at = vec![None; olds];
+        for (&(i, j), &kept) in plan.pairs.iter().zip(&plan.kept) {
+            if kept {
+                kept_at[i as usize] = Some(j as usize);
+            } else {
+                waiting.change(i, 1);
+            }
+        }
+        let mut before = 0;
+        let count = |place: &Option<usize>| {
+            let here = before;
+            before += usize::from(place.is_some());
+            (here, usize::MAX)
+        };
+        let mut kept: Vec<_> = kept_at.iter().map(count).collect();
+        let mut behind = usize::MAX;
+        for ((_, first_behind), place) in kept.iter_mut().zip(&kept_at).rev() {
+            *first_behind = behind;
+            behind = place.unwrap_or(behind);
+        }
+        Self { waiting, kept, last_passed: 0, passed: 0 }
+    }
+
+    fn pass(&mut self, place: u32) {
+        self.last_passed = place;
+        self.passed += 1;
+    }
+
+    /// Waiting elements before the one that was settled last.
+    fn waiting_before_next(&self) -> usize {
+        self.waiting.before(self.last_passed)
+    }
+
+    /// Takes a waiting element out, when `settled` are settled; gives where it stands.
+    fn take(&mut self, place: u32, settled: usize) -> usize {
+        let (kept_before, first_behind) = self.kept[place as usize];
+        // Settled are those up to the kept element behind it, if that was passed; else all, and kept elements
+        // that weren't passed yet stand before it too.
+        let in_front =
+            if first_behind < settled { first_behind } else { settled + kept_before - self.passed };
+        let place_now = in_front + self.waiting.before(place);
+        self.waiting.change(place, -1);
+        place_now
+    }
+}

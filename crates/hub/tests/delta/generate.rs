@@ -1,0 +1,195 @@
+//! Documents from a seed: a random one, and what became of it. Names repeat and collide, strings have every kind
+//! of escape, numbers every spelling, and the second text is formatted in another way.
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % end as u64) as usize
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len())]
+    }
+}
+
+#[derive(Clone)]
+enum Json {
+    /// As it is written.
+    Scalar(String),
+    Array(Vec<Json>),
+    /// Names as they are written, between quotes.
+    Object(Vec<(String, Json)>),
+}
+
+/// Some are the same in another spelling.
+const SCALARS: [&str; 24] = [
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0",
+    "0.0",
+    "1",
+    "1.0",
+    "10e-1",
+    "2",
+    "-3.5",
+    "12345678901234567",
+    "1e300",
+    "\"\"",
+    "\"a\"",
+    "\"\\u0061\"",
+    "\"é\"",
+    "\"\\u00e9\"",
+    "\"😀\"",
+    "\"\\ud83d\\ude00\"",
+    "\"a/b~c\"",
+    "\"\\\"\\\\\\/\\n\\u0000\"",
+    "[]",
+    "{}",
+];
+const NAMES: [&str; 16] = [
+    "a",
+    "b",
+    "c",
+    "\\u0061",
+    "",
+    "/",
+    "~",
+    "a~1b/",
+    "id",
+    "0",
+    "-",
+    "é",
+    "\\u00e9",
+    "\\\"\\\\\\t",
+    "__proto__",
+    "name",
+];
+/// What Rust's usual parsers refuse.
+const LONELY: [&str; 4] = ["\"\\ud83d\"", "\"\\ude00\\ud83d\"", "\"x\\ud800y\"", "\"\\udfff\""];
+
+fn scalar(random: &mut Random, lonely: bool) -> Json {
+    Json::Scalar(match random.below(8) {
+        0..4 => random.pick(&SCALARS).into(),
+        4 if lonely => random.pick(&LONELY).into(),
+        4 | 5 => format!("{}", random.below(1000)),
+        _ => format!("\"{}\"", "word ".repeat(random.below(12))),
+    })
+}
+
+fn value(random: &mut Random, depth: usize, lonely: bool) -> Json {
+    match if depth == 0 { 0 } else { random.below(7) } {
+        0..3 => scalar(random, lonely),
+        3 => Json::Array((0..random.below(12)).map(|_| value(random, depth - 1, lonely)).collect()),
+        4 => {
+            // Objects of one shape, told apart by a member.
+            let (name, more) = (random.pick(&NAMES), random.pick(&NAMES));
+            let element = |i: usize, random: &mut Random| {
+                let id = (name.to_owned(), Json::Scalar(format!("{}", 100 + i)));
+                Json::Object(vec![id, (more.to_owned(), value(random, depth - 1, lonely))])
+            };
+            Json::Array((0..random.below(12)).map(|i| element(i, random)).collect())
+        }
+        _ => Json::Object(
+            (0..random.below(8)).map(|_| (name(random, lonely), value(random, depth - 1, lonely))).collect(),
+        ),
+    }
+}
+
+fn name(random: &mut Random, lonely: bool) -> String {
+    if lonely && random.below(20) == 0 { "\\ud83d".into() } else { random.pick(&NAMES).into() }
+}
+
+/// Changes something somewhere.
+fn mutate(json: &mut Json, random: &mut Random, lonely: bool) {
+    match json {
+        Json::Array(elements) if !elements.is_empty() => {
+            let (i, j) = (random.below(elements.len()), random.below(elements.len()));
+            match random.below(8) {
+                0 => elements.insert(i, value(random, 2, lonely)),
+                1 => drop(elements.remove(i)),
+                2 | 3 => {
+                    let element = elements.remove(i);
+                    elements.insert(j, element);
+                }
+                4 => elements.insert(j, elements[i].clone()),
+                5 if random.below(5) == 0 => elements.reverse(),
+                _ => mutate(&mut elements[i], random, lonely),
+            }
+        }
+        Json::Object(members) if !members.is_empty() => {
+            let (i, j) = (random.below(members.len()), random.below(members.len()));
+            match random.below(8) {
+                0 => members.push((name(random, lonely), value(random, 2, lonely))),
+                1 => drop(members.remove(i)),
+                2 => members[i].0 = name(random, lonely),
+                3 => members.swap(i, j),
+                _ => mutate(&mut members[i].1, random, lonely),
+            }
+        }
+        other => *other = value(random, 2, lonely),
+    }
+}
+
+fn write(json: &Json, random: &mut Random, spaces: bool, out: &mut String) {
+    let space = |random: &mut Random, out: &mut String| {
+        if spaces {
+            out.push_str(random.pick(&["", "", " ", "\n", "\t\r "]));
+        }
+    };
+    space(random, out);
+    match json {
+        Json::Scalar(text) => out.push_str(text),
+        Json::Array(elements) => {
+            out.push('[');
+            for (i, element) in elements.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write(element, random, spaces, out);
+            }
+            space(random, out);
+            out.push(']');
+        }
+        Json::Object(members) => {
+            out.push('{');
+            for (i, (name, value)) in members.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                space(random, out);
+                out.push_str(&format!("\"{name}\""));
+                space(random, out);
+                out.push(':');
+                write(value, random, spaces, out);
+            }
+            space(random, out);
+            out.push('}');
+        }
+    }
+    space(random, out);
+}
+
+/// Two versions of a document. One seed in four has surrogates without a partner.
+pub(crate) fn pair(seed: u64) -> (String, String) {
+    let mut random = Random(seed);
+    let lonely = random.below(4) == 0;
+    let mut json = value(&mut random, 5, lonely);
+    let (mut old, mut new) = (String::new(), String::new());
+    write(&json, &mut random, false, &mut old);
+    for _ in 0..random.below(6) {
+        mutate(&mut json, &mut random, lonely);
+    }
+    if random.below(30) == 0 {
+        json = value(&mut random, 5, lonely);
+    }
+    let spaces = random.below(2) == 0;
+    write(&json, &mut random, spaces, &mut new);
+    (old, new)
+}

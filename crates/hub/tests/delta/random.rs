@@ -1,0 +1,96 @@
+//! Random documents: whatever the delta is, applying it to the old document gives the new one. The crate
+//! `json-patch` applies as well, wherever its parser takes the documents.
+
+use crate::generate;
+use crate::{diff, differ};
+use serde_json::Value;
+use stentor_hub::delta::{ApplyLimits, Delta, Differ, Options, Seed, apply, join, joined_len};
+
+/// A few seconds unoptimised.
+const SEEDS: u64 = 2000;
+
+/// Snapshots only where a patch can't be, so that patches are made of all pairs.
+fn willing() -> Differ {
+    Differ::new(Options { patch_percent_max: 100_000, ..Options::default() }, Seed([3, 4]))
+}
+
+fn equal(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a.as_f64() == b.as_f64(),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| equal(a, b)))
+        }
+        _ => a == b,
+    }
+}
+
+#[test]
+fn applying_a_delta_gives_the_new_version() {
+    let (mut patches, mut oracles, mut moves) = (0, 0, 0);
+    for seed in 0..SEEDS {
+        let (old, new) = generate::pair(seed);
+        let values = serde_json::from_str::<Value>(&old).ok().zip(serde_json::from_str::<Value>(&new).ok());
+        let says = || format!("seed {seed}\nold {old}\nnew {new}");
+        let patch = match diff(&willing(), &old, &new).0 {
+            Delta::Unchanged => {
+                assert!(values.is_none_or(|(old, new)| equal(&old, &new)), "{}", says());
+                continue;
+            }
+            Delta::Patch(patch) => patch,
+            Delta::Snapshot => panic!("{}", says()),
+        };
+        patches += 1;
+        let text = String::from_utf8(patch.clone()).unwrap();
+        moves += usize::from(text.contains("\"move\""));
+        let made = apply(old.as_bytes(), &patch, ApplyLimits::default());
+        let made = made.unwrap_or_else(|error| panic!("{error} by {text}: {}", says()));
+        let made = String::from_utf8(made).unwrap();
+        assert_eq!(diff(&differ(), &made, &new).0, Delta::Unchanged, "{text}: {}", says());
+        if let Some((mut old, new)) = values {
+            oracles += 1;
+            assert!(!equal(&old, &new), "{}", says());
+            let patch: json_patch::Patch = serde_json::from_str(&text).unwrap();
+            json_patch::patch(&mut old, &patch)
+                .unwrap_or_else(|error| panic!("{error} by {text}: {}", says()));
+            assert!(equal(&old, &new), "{text}: {}", says());
+        }
+        // Where a patch would be as long as the document, the document is sent.
+        match diff(&differ(), &old, &new).0 {
+            Delta::Patch(patch) => assert!(patch.len() < new.len()),
+            Delta::Unchanged => panic!("{}", says()),
+            Delta::Snapshot => assert!(text.len() + 100 > new.len() / 4 || moves > 0),
+        }
+    }
+    // The generator must not have gone dull.
+    assert!(patches > SEEDS / 2 && oracles > SEEDS / 4 && moves > 50, "{patches} {oracles} {moves}");
+}
+
+#[test]
+fn joined_patches_do_all_steps() {
+    for seed in 0..100 {
+        let versions: Vec<String> = (0..5).map(|i| generate::pair(seed * 5 + i).1).collect();
+        let patches: Vec<Vec<u8>> = versions
+            .windows(2)
+            .map(|pair| match diff(&willing(), &pair[0], &pair[1]).0 {
+                Delta::Patch(patch) => patch,
+                _ => b"[]".to_vec(),
+            })
+            .collect();
+        let joined = join(patches.iter().map(Vec::as_slice));
+        assert_eq!(joined.len(), joined_len(patches.iter().map(Vec::as_slice)));
+        let made = apply(versions[0].as_bytes(), &joined, ApplyLimits::default()).unwrap();
+        let made = String::from_utf8(made).unwrap();
+        assert_eq!(diff(&differ(), &made, &versions[4]).0, Delta::Unchanged, "seed {seed}");
+    }
+}
+
+/// The seed chooses hashes, and nothing else may follow from it.
+#[test]
+fn patches_do_not_depend_on_the_seed() {
+    for seed in 0..500 {
+        let (old, new) = generate::pair(seed);
+        let other = Differ::new(Options::default(), Seed([seed, 99]));
+        assert_eq!(diff(&differ(), &old, &new).0, diff(&other, &old, &new).0, "seed {seed}");
+    }
+}
