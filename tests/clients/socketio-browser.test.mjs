@@ -24,15 +24,24 @@ before(async () => {
 });
 after(() => browser?.close());
 
+// What the servers have to show: a refusal, which is a page of their origin.
+const refusal = { socketio: '/socket.io/?EIO=4&transport=none', engineio: '/engine.io/?EIO=4&transport=none' };
+
+/** An origin that is neither of them, with an empty page. */
+async function elsewhere(t) {
+  const other = await upstream(t);
+  other.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+  return `${other.url}/page`;
+}
+
 const socketioServer = await fixture({ after }, 'socketio-client');
 const engineioServer = await fixture({ after }, 'protocol');
 
-/** An empty page of an origin, with a client's build in it. */
-async function page(t, origin, build) {
+/** A page at an address, with a client's build in it. It has to be a real one: others may not open a WebSocket to loopback. */
+async function page(t, address, build) {
   const opened = await browser.newPage();
   t.after(() => opened.close());
-  await opened.route(`${origin}/page`, (route) => route.fulfill({ contentType: 'text/html', body: '<!doctype html><title>test</title>' }));
-  await opened.goto(`${origin}/page`);
+  await opened.goto(address);
   await opened.addScriptTag({ path: path.join(builds, build) });
   return opened;
 }
@@ -52,7 +61,7 @@ async function useSocketIo({ url, options }) {
   const [doge] = await event(socket, 'doge');
   socket.emit('jsonblob', { hello: 'lol', message: new Blob(['EEE']), goodbye: 'gotcha' });
   await event(socket, 'jsonblob-ack');
-  const { bytes } = await ask('echo', { bytes: new Uint8Array([0, 1, 254, 255]) });
+  const { bytes } = await ask('echo', { bytes: new Uint8Array([0, 1, 254, 255]).buffer });
   const text = await ask('echo', 'é€😀'.repeat(1_000));
   socket.on('ack', (answer) => answer(5, { test: true }));
   socket.emit('ack');
@@ -72,7 +81,7 @@ const expected = { doge: 'asdfasdf', bytes: [0, 1, 254, 255], text: 4_000, refus
 for (const [version, build] of Object.entries(socketio)) {
   for (const [way, options] of Object.entries(ways)) {
     test(`socket.io-client ${version} by ${way}`, async (t) => {
-      const opened = await page(t, socketioServer.http, build);
+      const opened = await page(t, socketioServer.http + refusal.socketio, build);
       const result = await opened.evaluate(useSocketIo, { url: socketioServer.http, options });
       assert.deepEqual(result, { ...expected, transport: way === 'polling' ? 'polling' : 'websocket' });
     });
@@ -81,8 +90,7 @@ for (const [version, build] of Object.entries(socketio)) {
 
 test('socket.io-client 2.5 from another origin by JSONP', async (t) => {
   // Scripts are loaded from anywhere; forms are sent in a hidden frame.
-  const elsewhere = await upstream(t);
-  const opened = await page(t, elsewhere.url, socketio[2.5]);
+  const opened = await page(t, await elsewhere(t), socketio[2.5]);
   const result = await opened.evaluate(async (url) => {
     const socket = window.io(url, { forceNew: true, transports: ['polling'], forceJSONP: true });
     const answer = await new Promise((resolve, reject) => {
@@ -124,7 +132,7 @@ async function useEngineIo({ url, options }) {
 for (const [version, build] of Object.entries(engineio)) {
   for (const [way, options] of Object.entries(ways)) {
     test(`engine.io-client ${version} by ${way}`, async (t) => {
-      const opened = await page(t, engineioServer.http, build);
+      const opened = await page(t, engineioServer.http + refusal.engineio, build);
       const result = await opened.evaluate(useEngineIo, { url: engineioServer.http, options });
       const transport = way === 'polling' ? 'polling' : 'websocket';
       assert.deepEqual(result, { transport, texts: ['é€😀', 'last'], bytes: [0, 1, 254, 255], blob: [...Buffer.from('blob')], closed: 'forced close' });
@@ -133,10 +141,10 @@ for (const [version, build] of Object.entries(engineio)) {
 }
 
 test('engine.io-client from another origin, by XHR, where it is allowed', async (t) => {
-  const elsewhere = await upstream(t);
+  // Without credentials, which version 3 sends unless told otherwise: the fixture allows everybody, by an asterisk.
   for (const [version, build] of Object.entries(engineio)) {
-    const opened = await page(t, elsewhere.url, build);
-    const result = await opened.evaluate(useEngineIo, { url: engineioServer.http, options: { transports: ['polling'] } });
+    const opened = await page(t, await elsewhere(t), build);
+    const result = await opened.evaluate(useEngineIo, { url: engineioServer.http, options: { transports: ['polling'], withCredentials: false } });
     assert.deepEqual(result.texts, ['é€😀', 'last'], version);
   }
 });
