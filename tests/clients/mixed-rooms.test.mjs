@@ -1,5 +1,8 @@
 // One room, members on every protocol: socket.io-client 4.8, 3.1 and 2.5 by polling and WebSocket, and plain WebSocket,
 // at `stentor serve --app rooms`. Publications come from the admin API and the command line.
+//
+// NOT YET RUN: no other server does this. Two things are assumed, and each stands in one place: how rules are spelled
+// (`rules`), and that the event `feed` has one argument with the fields of stentor.v1's `snapshot` (`feeds`).
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import test from 'node:test';
@@ -43,6 +46,12 @@ async function connect(t, server, { version, transport }, options = {}) {
   return socket;
 }
 
+/** Fails unless the first events for which `wanted` holds are these. Behind their arguments may stand an offset, for recovery. */
+async function receives(socket, expected, wanted) {
+  const seen = await events(socket, expected.length, wanted);
+  assert.deepEqual(seen.map((one, n) => one.slice(0, expected[n].length)), expected);
+}
+
 /** The first events for which `wanted` holds, `count` of them. */
 async function events(socket, count, wanted = () => true) {
   const found = () => socket.seen.filter(wanted);
@@ -84,12 +93,12 @@ test('a publication reaches every member of a room, on every protocol, in order'
 
   const published = await run('publish', '--admin', server.admin, '--room', 'news', '--event', 'headline', '{"n":[1,2.5,"é😀"]}');
   assert.equal(published.code, 0, published.stderr);
-  for (const socket of sockets) assert.deepEqual(await events(socket, 1), [['headline', { n: [1, 2.5, 'é😀'] }]]);
+  for (const socket of sockets) await receives(socket, [['headline', { n: [1, 2.5, 'é😀'] }]]);
   assert.deepEqual(await raw.json(), { type: 'message', room: 'news', event: 'headline', data: { n: [1, 2.5, 'é😀'] } });
 
   const sent = Array.from({ length: 200 }, (_, n) => ({ room: 'news', event: 'tick', data: n }));
   await publish(server, ...sent);
-  for (const socket of sockets) assert.deepEqual(await events(socket, sent.length, ([name]) => name === 'tick'), sent.map(({ data }) => ['tick', data]));
+  for (const socket of sockets) await receives(socket, sent.map(({ data }) => ['tick', data]), ([name]) => name === 'tick');
   for (const { data } of sent) assert.equal((await raw.json()).data, data);
   assert.deepEqual(outside.seen, []);
 });
@@ -99,11 +108,11 @@ test('a room by a field of the argument, and leaving', async (t) => {
   const sockets = await Promise.all(kinds.map((kind) => connect(t, server, kind)));
   await Promise.all(sockets.map((socket, n) => ask(socket, 'join_client', { clientKey: `client-${n}`, other: true })));
   await publish(server, ...sockets.map((_, n) => ({ room: `client-${n}`, event: 'notification', data: { n } })));
-  for (const [n, socket] of sockets.entries()) assert.deepEqual(await events(socket, 1), [['notification', { n }]]);
+  for (const [n, socket] of sockets.entries()) await receives(socket, [['notification', { n }]]);
   await Promise.all(sockets.map((socket, n) => ask(socket, 'leave_room', `client-${n}`)));
   await Promise.all(sockets.map((socket) => ask(socket, 'join_room', 'all')));
   await publish(server, ...sockets.map((_, n) => ({ room: `client-${n}`, event: 'late', data: n })), { room: 'all', event: 'last', data: null });
-  for (const [n, socket] of sockets.entries()) assert.deepEqual(await events(socket, 2), [['notification', { n }], ['last', null]]);
+  for (const [n, socket] of sockets.entries()) await receives(socket, [['notification', { n }], ['last', null]]);
 });
 
 test('a room and a feed of one name have nothing to do with each other', async (t) => {
@@ -115,8 +124,8 @@ test('a room and a feed of one name have nothing to do with each other', async (
   await ask(feed, 'subscribe', 'news');
   await events(feed, 1, ([name]) => name === 'feed');
   await publish(server, { room: 'news', event: 'headline', data: 1 });
-  await events(room, 1);
-  assert.deepEqual(room.seen, [['headline', 1]]);
+  await receives(room, [['headline', 1]]);
+  assert.equal(room.seen.length, 1);
   assert.ok(feed.seen.every(([name]) => name === 'feed'), JSON.stringify(feed.seen));
 });
 
@@ -159,7 +168,7 @@ test('chat reaches everybody in the namespace, by the event that was sent', asyn
     await events(socket, 1, ([name, who]) => name === 'hello' && who === n);
   }));
   sockets[0].emit('said', { text: 'é😀' }, [1]);
-  for (const socket of sockets) assert.deepEqual(await events(socket, 1, ([name]) => name === 'said'), [['said', { text: 'é😀' }, [1]]]);
+  for (const socket of sockets) await receives(socket, [['said', { text: 'é😀' }, [1]]], ([name]) => name === 'said');
   for (;;) {
     const message = JSON.parse((await messages.next()).data);
     if (message[0] === 'said') {
@@ -169,7 +178,7 @@ test('chat reaches everybody in the namespace, by the event that was sent', asyn
   }
   // And a text of a plain client is the event `message`.
   raw.send('from afar');
-  for (const socket of sockets) assert.deepEqual(await events(socket, 1, ([name]) => name === 'message'), [['message', 'from afar']]);
+  for (const socket of sockets) await receives(socket, [['message', 'from afar']], ([name]) => name === 'message');
 });
 
 test('echo answers the sender with the same event, and acknowledges', async (t) => {
@@ -177,7 +186,7 @@ test('echo answers the sender with the same event, and acknowledges', async (t) 
   for (const kind of kinds) {
     const socket = await connect(t, server, kind);
     socket.emit('anything', 1, { bytes: Buffer.from([0, 255]) });
-    assert.deepEqual(await events(socket, 1), [['anything', 1, { bytes: Buffer.from([0, 255]) }]]);
+    await receives(socket, [['anything', 1, { bytes: Buffer.from([0, 255]) }]]);
     await ask(socket, 'asked', 'x');
   }
 });

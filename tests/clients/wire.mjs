@@ -145,3 +145,25 @@ export async function openWebSocket(server, { path = '/engine.io/', eio = 4, que
   peer.sid = peer.handshake.sid;
   return peer;
 }
+
+/** A streamed answer: { status, headers, next, abort }; `next` gives one piece after the other as it came, null at the end. */
+export function stream(url, { method = 'GET', headers = {}, body } = {}) {
+  return within(new Promise((resolve, reject) => {
+    const outgoing = http.request(url, { method, headers, agent: false }, (response) => {
+      const pieces = [];
+      const waiting = [];
+      const put = (piece) => (waiting.length ? waiting.shift()(piece) : pieces.push(piece));
+      response.on('data', (chunk) => put(chunk.toString()));
+      response.on('end', () => put(null));
+      response.on('error', () => put(null));
+      resolve({
+        status: response.statusCode,
+        headers: response.headers,
+        next: () => (pieces.length ? Promise.resolve(pieces.shift()) : within(new Promise((done) => waiting.push(done)), `more of ${url}`)),
+        abort: () => outgoing.destroy(),
+      });
+    });
+    outgoing.on('error', reject);
+    outgoing.end(body);
+  }), `${method} ${url}`);
+}
