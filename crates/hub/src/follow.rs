@@ -47,7 +47,12 @@ impl<E: Encoder> Hub<E> {
                 }
                 self.settle(index);
             }
-            Dispatch::Publish { topic, publication, how } => self.handle_spread(&topic, &publication, how),
+            Dispatch::Publish { topic, publication, how } => {
+                self.handle_spread(now, &topic, &publication, &how);
+            }
+            Dispatch::PublishToSeveral { rooms, publication, how } => {
+                self.deliver_to_several(now, &rooms, &publication, &how);
+            }
             Dispatch::Submit { room, event, data, how } => self.publish(now, &room, event, data, how),
         }
     }
@@ -76,7 +81,9 @@ impl<E: Encoder> Hub<E> {
 
     fn add_member(&mut self, member: Member, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
-        self.sessions.subscription_mut(member).member = state.add(member);
+        let since = self.sessions.log.next();
+        let subscription = self.sessions.subscription_mut(member);
+        (subscription.member, subscription.since) = (state.add(member), since);
         if state.members.len() == 1 {
             match state.home {
                 None => self.announce(index, true),

@@ -16,8 +16,9 @@
 use crate::disconnect::Disconnect;
 use crate::outbox::Entry;
 use crate::publication::Publication;
-use crate::session::{Encoder, Member, Policy, SessionId, Sessions};
+use crate::session::{Encoder, Life, Member, Policy, SessionId, Sessions};
 use crate::shelf::Shelved;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl<E: Encoder> Sessions<E> {
@@ -33,14 +34,15 @@ impl<E: Encoder> Sessions<E> {
             return;
         }
         let shelved = self.shelf.put(publication);
+        let id = if publication.is_recoverable() { NonZeroU64::new(publication.id()) } else { None };
         // Most members of a topic speak the same format.
         let mut last = None;
         for member in members {
             if except == Some(member.session) {
                 continue;
             }
-            let session = &self.slots[member.session as usize];
-            if session.doomed {
+            let session = &mut self.slots[member.session as usize];
+            if session.life != Life::Open {
                 continue;
             }
             let bytes = match last {
@@ -56,6 +58,9 @@ impl<E: Encoder> Sessions<E> {
             if volatile && (session.waiting > 0 || session.in_flight > 0) {
                 self.counters.dropped += 1;
                 continue;
+            }
+            if id.is_some() {
+                session.newest_id = id;
             }
             self.enqueue(*member, shelved, bytes);
         }
@@ -83,12 +88,18 @@ impl<E: Encoder> Sessions<E> {
                 subscription.waiting += 1;
                 session.waiting += 1;
                 self.counters.owed += 1;
+                let mut reordered = false;
                 for older in older.into_iter().filter(|older| !older.is_none()) {
+                    reordered |= self.shelf.is_recoverable(older);
                     self.shelf.release(older);
                     subscription.waiting -= 1;
                     session.waiting -= 1;
                     self.counters.owed -= 1;
                     self.counters.conflated += 1;
+                }
+                // The newer one leaves at the older one's place, before what came between them.
+                if reordered {
+                    session.reorder(self.log.next());
                 }
             }
             policy => {
@@ -112,7 +123,7 @@ impl<E: Encoder> Sessions<E> {
                         return;
                     } else {
                         self.counters.abandoned += 1;
-                        session.doomed = true;
+                        session.life = Life::Doomed;
                         let id = SessionId { index: member.session, generation: session.generation };
                         self.doomed.push_back((id, Disconnect::SlowConsumer));
                         return;
@@ -155,6 +166,9 @@ impl<E: Encoder> Sessions<E> {
         while let Some(id) = self.ready.pop_front() {
             if let Some(session) = self.alive_mut(id) {
                 session.listed = false;
+                if session.life == Life::Suspended {
+                    continue;
+                }
                 return Some((id, session.tag));
             }
         }
@@ -181,7 +195,7 @@ impl<E: Encoder> Sessions<E> {
         mut each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
     ) {
         let Some(session) = self.slots.get_mut(id.index as usize) else { return };
-        if session.generation != id.generation || !session.alive {
+        if !session.is(id) {
             return;
         }
         let (mut bytes, mut frames) = (0_usize, 0);
@@ -222,7 +236,7 @@ impl<E: Encoder> Sessions<E> {
     /// Everything in flight of a session has been taken by the kernel.
     pub(crate) fn sent(&mut self, id: SessionId) {
         let Some(session) = self.slots.get_mut(id.index as usize) else { return };
-        if session.generation != id.generation || !session.alive {
+        if !session.is(id) {
             return;
         }
         self.counters.owed -= u64::from(session.in_flight);
@@ -235,7 +249,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     pub(crate) fn is_owed(&self, id: SessionId) -> bool {
-        self.alive(id).is_some_and(|s| s.waiting > 0 && !s.doomed)
+        self.alive(id).is_some_and(|s| s.waiting > 0 && s.life == Life::Open)
     }
 
     /// Dooms the session that holds the most bytes and says how many; 0 if none holds any. What waits of
@@ -244,9 +258,9 @@ impl<E: Encoder> Sessions<E> {
         let held = |s: &crate::session::Session| {
             u64::from(s.queue_bytes) + u64::from(s.in_flight_bytes.saturating_sub(s.queue_bytes_in_flight))
         };
-        let living = self.slots.iter_mut().enumerate().filter(|(_, s)| s.alive && !s.doomed && held(s) > 0);
+        let living = self.slots.iter_mut().enumerate().filter(|(_, s)| s.life == Life::Open && held(s) > 0);
         let Some((index, session)) = living.max_by_key(|(_, s)| held(s)) else { return 0 };
-        session.doomed = true;
+        session.life = Life::Doomed;
         let id = SessionId { index: index as u32, generation: session.generation };
         self.doomed.push_back((id, Disconnect::Overloaded));
         held(session) as usize

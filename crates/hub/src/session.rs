@@ -8,11 +8,13 @@
 use crate::budget::Counters;
 use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
+use crate::log::{Log, Place};
 use crate::outbox::{Entry, Outbox};
-use crate::publication::{Body, FORMATS_MAX, FormatId};
+use crate::publication::{FORMATS_MAX, FormatId, Publication};
 use crate::shelf::{Shelf, Shelved};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 /// Names a session of one shard. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,12 +37,13 @@ pub enum Policy {
 }
 
 /// How publications become frames. The hub knows no format.
-pub trait Encoder {
+pub trait Encoder: Sized {
     /// An encoded publication: a reference, cheap to clone.
     type Frame: Clone;
 
-    /// Encodes, or says that the format has no way to say it.
-    fn encode(&self, format: FormatId, body: &Body) -> Option<Self::Frame>;
+    /// Encodes, or says that the format has no way to say it. What it makes is shared by all sessions of the
+    /// format, on all cores: it can hold the publication's id, and nothing that differs per session.
+    fn encode(&self, format: FormatId, publication: &Publication<Self::Frame>) -> Option<Self::Frame>;
 
     /// Bytes of a frame.
     fn len(frame: &Self::Frame) -> usize;
@@ -75,6 +78,8 @@ pub(crate) struct Subscription {
     pub(crate) state: Shelved,
     /// How many publications wait for it.
     pub(crate) waiting: u32,
+    /// When it became a member, as a place in the log.
+    pub(crate) since: Place,
     pub(crate) policy: Policy,
     /// Waiting for the home core's answer.
     pub(crate) pending: bool,
@@ -86,16 +91,41 @@ impl Subscription {
     }
 }
 
+/// What a session may be owed.
+///
+/// ```text
+///   open ◄──────► suspended ────┐
+///    │                          ▼
+///    ├────► doomed ─────────► closed
+///    └────────────────────────► ▲
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Open,
+    /// Its connection is gone, and may come back: owed nothing meanwhile.
+    Suspended,
+    /// It has to end: nothing new is owed to it.
+    Doomed,
+    /// Its slot is free.
+    Closed,
+}
+
 /// What is kept of a session. 2,000 of them have to stay in the cache during a fan-out: a test holds it
 /// below 128 bytes.
 pub(crate) struct Session {
     pub(crate) generation: u32,
-    pub(crate) alive: bool,
+    pub(crate) life: Life,
     /// Whether it is in `ready`.
     pub(crate) listed: bool,
-    pub(crate) doomed: bool,
+    /// Whether something came to it in another order than the log's, before `ordered_since`.
+    pub(crate) reordered: bool,
     pub(crate) format: FormatId,
     pub(crate) tag: u64,
+    /// From this place in the log on, what it is owed comes in the log's order: from when it was opened, if
+    /// not `reordered`.
+    pub(crate) ordered_since: Place,
+    /// The last recoverable publication that it was owed since `ordered_since`.
+    pub(crate) newest_id: Option<NonZeroU64>,
     pub(crate) outbox: Outbox,
     /// Publications that wait.
     pub(crate) waiting: u32,
@@ -117,12 +147,14 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) ready: VecDeque<SessionId>,
     pub(crate) doomed: VecDeque<(SessionId, Disconnect)>,
     pub(crate) counters: Counters,
+    /// What was delivered of late, for those that come back.
+    pub(crate) log: Log<E::Frame>,
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
 }
 
 impl<E: Encoder> Sessions<E> {
-    pub(crate) fn new(encoder: E, outbox_bytes_max: usize) -> Self {
+    pub(crate) fn new(encoder: E, outbox_bytes_max: usize, log: Log<E::Frame>) -> Self {
         Self {
             shelf: Shelf::new(encoder),
             outbox_bytes_max: u32::try_from(outbox_bytes_max).unwrap_or(u32::MAX),
@@ -131,6 +163,7 @@ impl<E: Encoder> Sessions<E> {
             ready: VecDeque::new(),
             doomed: VecDeque::new(),
             counters: Counters::default(),
+            log,
             queue_bytes: 0,
         }
     }
@@ -141,13 +174,16 @@ impl<E: Encoder> Sessions<E> {
 
     pub(crate) fn open(&mut self, format: FormatId, tag: u64) -> SessionId {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
+        let ordered_since = self.log.next();
         let fresh = |generation| Session {
             generation,
-            alive: true,
+            life: Life::Open,
             listed: false,
-            doomed: false,
+            reordered: false,
             format,
             tag,
+            ordered_since,
+            newest_id: None,
             outbox: Outbox::default(),
             waiting: 0,
             in_flight: 0,
@@ -170,13 +206,43 @@ impl<E: Encoder> Sessions<E> {
 
     /// Ends a session: what waits and what is in flight is abandoned. Its topics must have let it go.
     pub(crate) fn close(&mut self, id: SessionId) {
-        let Some(session) = self.slots.get_mut(id.index as usize).filter(|s| s.is(id)) else { return };
-        session.alive = false;
+        if self.alive(id).is_none() {
+            return;
+        }
+        self.abandon(id.index);
+        let session = &mut self.slots[id.index as usize];
+        session.life = Life::Closed;
+        session.subscriptions = SmallVec::new();
+        self.free.push(id.index);
+    }
+
+    /// Takes back all that a session is owed until it is resumed, and says whether it may be.
+    pub(crate) fn suspend(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.alive_mut(id).filter(|session| session.life == Life::Open) else {
+            return false;
+        };
+        session.life = Life::Suspended;
+        self.abandon(id.index);
+        true
+    }
+
+    /// A suspended session is owed things again.
+    pub(crate) fn resume(&mut self, id: SessionId) {
+        if let Some(session) = self.alive_mut(id) {
+            session.life = Life::Open;
+        }
+    }
+
+    /// Abandons what a session is owed, waiting or in flight.
+    fn abandon(&mut self, index: u32) {
+        let session = &mut self.slots[index as usize];
         for entry in std::mem::take(&mut session.outbox).iter().filter(|entry| !entry.is_place()) {
             self.shelf.release(entry.shelved);
         }
-        for subscription in std::mem::take(&mut session.subscriptions) {
-            for newest in [subscription.newest, subscription.state] {
+        for subscription in &mut session.subscriptions {
+            subscription.waiting = 0;
+            for newest in [&mut subscription.newest, &mut subscription.state] {
+                let newest = std::mem::replace(newest, Shelved::NONE);
                 if !newest.is_none() {
                     self.shelf.release(newest);
                 }
@@ -186,7 +252,54 @@ impl<E: Encoder> Sessions<E> {
         self.counters.owed -= owed;
         self.counters.abandoned += owed;
         self.queue_bytes -= session.queue_bytes as usize;
-        self.free.push(id.index);
+        (session.waiting, session.in_flight, session.in_flight_bytes) = (0, 0, 0);
+        (session.queue_bytes, session.queue_bytes_in_flight) = (0, 0);
+    }
+
+    /// Changes the format of a session that lives. What waits is weighed anew, oldest first, by the rules
+    /// for what comes; what the new format can't say is abandoned.
+    pub(crate) fn set_format(&mut self, id: SessionId, format: FormatId) {
+        assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
+        let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };
+        session.format = format;
+        if session.waiting == 0 {
+            return;
+        }
+        let mut waiting = Vec::with_capacity(session.waiting as usize);
+        for entry in std::mem::take(&mut session.outbox).iter() {
+            let subscription = &mut session.subscriptions[entry.subscription as usize];
+            subscription.waiting = 0;
+            let newest = std::mem::replace(&mut subscription.newest, Shelved::NONE);
+            let state = std::mem::replace(&mut subscription.state, Shelved::NONE);
+            let shelved = [entry.shelved, newest, state].into_iter().filter(|shelved| !shelved.is_none());
+            waiting.extend(shelved.map(|shelved| (entry.subscription, shelved)));
+        }
+        debug_assert_eq!(waiting.len(), session.waiting as usize);
+        session.waiting = 0;
+        let in_flight = session.queue_bytes_in_flight;
+        self.queue_bytes -= (std::mem::replace(&mut session.queue_bytes, in_flight) - in_flight) as usize;
+        self.counters.owed -= waiting.len() as u64;
+        for (subscription, shelved) in waiting {
+            self.enqueue_again(Member { session: id.index, subscription }, shelved);
+        }
+    }
+
+    /// Something comes to a session that isn't at its place in the log.
+    pub(crate) fn reorder(&mut self, id: SessionId) {
+        let next = self.log.next();
+        if let Some(session) = self.alive_mut(id) {
+            session.reorder(next);
+        }
+    }
+
+    /// Puts back into an outbox what was taken out of it, in the session's format.
+    fn enqueue_again(&mut self, member: Member, shelved: Shelved) {
+        let session = &self.slots[member.session as usize];
+        match self.shelf.bytes(shelved, session.format) {
+            Some(bytes) if session.life == Life::Open => self.enqueue(member, shelved, bytes),
+            _ => self.counters.abandoned += 1,
+        }
+        self.shelf.release(shelved);
     }
 
     pub(crate) fn alive(&self, id: SessionId) -> Option<&Session> {
@@ -235,6 +348,7 @@ impl<E: Encoder> Sessions<E> {
             newest: Shelved::NONE,
             state: Shelved::NONE,
             waiting: 0,
+            since: 0,
             policy,
             pending: false,
         };
@@ -265,7 +379,11 @@ impl<E: Encoder> Sessions<E> {
             return;
         }
         let (mut newest, mut state) = (None, None);
-        for shelved in self.take_out(member) {
+        let taken_out = self.take_out(member);
+        if taken_out.iter().any(|shelved| self.shelf.is_recoverable(*shelved)) {
+            self.slots[member.session as usize].reorder(self.log.next());
+        }
+        for shelved in taken_out {
             let older = if self.shelf.is_state(shelved) {
                 [state.replace(shelved), None]
             } else {
@@ -277,12 +395,7 @@ impl<E: Encoder> Sessions<E> {
             }
         }
         for shelved in [newest, state].into_iter().flatten() {
-            let session = &self.slots[member.session as usize];
-            match self.shelf.bytes(shelved, session.format) {
-                Some(bytes) if !session.doomed => self.enqueue(member, shelved, bytes),
-                _ => self.counters.abandoned += 1,
-            }
-            self.shelf.release(shelved);
+            self.enqueue_again(member, shelved);
         }
     }
 
@@ -328,8 +441,13 @@ impl<E: Encoder> Sessions<E> {
 }
 
 impl Session {
-    fn is(&self, id: SessionId) -> bool {
-        self.generation == id.generation && self.alive
+    pub(crate) fn is(&self, id: SessionId) -> bool {
+        self.generation == id.generation && self.life != Life::Closed
+    }
+
+    /// Something comes to it, or has come, in another order than the log's, whose next place this is.
+    pub(crate) fn reorder(&mut self, next: Place) {
+        (self.reordered, self.ordered_since, self.newest_id) = (true, next, None);
     }
 }
 
@@ -339,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_session_is_small() {
-        assert!(size_of::<Subscription>() <= 24, "{}", size_of::<Subscription>());
+        assert!(size_of::<Subscription>() <= 32, "{}", size_of::<Subscription>());
         assert!(size_of::<Session>() <= 128, "{}", size_of::<Session>());
     }
 }

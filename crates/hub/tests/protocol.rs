@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{
     Body, Data, Disconnect, Document, Emit, Encoder, FeedState, FormatId, HistoryLimits, Hub, Key, LiveBytes,
-    Notice, Options, Policy, Position, Room, SessionId, SubscribeError, Topic,
+    Notice, Options, Policy, Position, Publication, Room, SessionId, SubscribeError, Topic,
 };
 
 /// Frames are texts like `hello`, `doc one live` or `stale why`; format 9 claims to be larger than 4 GiB.
@@ -17,9 +17,12 @@ struct Texts;
 impl Encoder for Texts {
     type Frame = (Arc<str>, usize);
 
-    fn encode(&self, format: FormatId, body: &Body) -> Option<Self::Frame> {
-        let text = match body {
+    fn encode(&self, format: FormatId, publication: &Publication<Self::Frame>) -> Option<Self::Frame> {
+        let text = match publication.body() {
             Body::Message { data: Data::Text(b) | Data::Json(b) | Data::Binary(b), .. } => text(b),
+            Body::Message { data: Data::Arguments { json, attachments }, .. } => {
+                format!("{} and {} attachments", text(json), attachments.len())
+            }
             Body::Snapshot { document, state, .. } => {
                 format!("doc {} {}", text(&document.body), state.as_str())
             }
@@ -120,8 +123,7 @@ impl Node {
 
     fn publish_volatile(&mut self, core: usize, room: &Room, text: &str) {
         let data = Data::Text(Bytes::from(text.to_owned()));
-        let how = Emit { volatile: true, ..Emit::default() };
-        self.hubs[core].handle_publish(self.now, room, None, data, how);
+        self.hubs[core].handle_publish(self.now, room, None, data, Emit::volatile());
     }
 
     fn subscribe(&mut self, core: usize, session: SessionId, topic: &Topic, policy: Policy) {
