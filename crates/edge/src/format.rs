@@ -170,19 +170,18 @@ impl Formats {
         let head = Head { attachments: attachments.len(), ..Head::new(namespace) };
         self.packets(|out| {
             writer.socketio(out, json.len() + name.len() + namespace.len() + 32, attachments, |out| {
-                let arguments = [json, offset.as_deref().unwrap_or_default()];
-                socketio::write_event(out, &head, name, &arguments[..1 + usize::from(offset.is_some())]);
+                socketio::write_event(out, &head, name, &[json, offset.as_deref().unwrap_or_default()]);
             });
         })
     }
 }
 
-/// A publication's id as Socket.IO clients send it back: a JSON string.
-fn write_offset(id: u64) -> String {
+/// A publication's id as Socket.IO clients send it back: a JSON string. 0 stands for none.
+pub(crate) fn write_offset(id: u64) -> String {
     format!("\"{id:016x}\"")
 }
 
-/// Reads the offset that a client sends back.
+/// Reads the offset that a client sends back; 0 is none.
 pub(crate) fn parse_offset(text: &str) -> Option<u64> {
     (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok())?
 }
@@ -286,7 +285,8 @@ fn v1(body: &Body) -> Plain<'_> {
             // Of several arguments a list, of one that one.
             let data = match data {
                 Data::Arguments { json, .. }
-                    if std::str::from_utf8(json).is_ok_and(|json| stentor_wire::json::elements(json).count() == 1) =>
+                    if std::str::from_utf8(json)
+                        .is_ok_and(|json| stentor_wire::json::elements(json).count() == 1) =>
                 {
                     Cow::Borrowed(&json[..])
                 }

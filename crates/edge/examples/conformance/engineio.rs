@@ -57,9 +57,8 @@ pub(crate) fn headers_json(request: &Request<'_>) -> String {
 
 /// Now, as HTTP writes it (RFC 9110, 5.6.7).
 fn httpdate() -> String {
-    let seconds = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Days to a date by eras of 400 years that begin in March.
     let z = days + 719_468;

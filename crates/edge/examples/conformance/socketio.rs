@@ -163,7 +163,9 @@ impl Application for Client {
     ) {
         let values: Vec<Value> = answer
             .iter()
-            .flat_map(|answer| answer.iter().filter_map(|json| serde_json::from_str(json).ok()).collect::<Vec<_>>())
+            .flat_map(|answer| {
+                answer.iter().filter_map(|json| serde_json::from_str(json).ok()).collect::<Vec<_>>()
+            })
             .collect();
         if values == [json!(5), json!({"test": true})] {
             ctx.emit(session, "got it", Arguments::default());

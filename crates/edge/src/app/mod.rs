@@ -161,7 +161,13 @@ pub trait Application {
     fn event(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _event: &Event<'_>) {}
 
     /// A client has answered an event of [`Context::emit_with_ack`], or not in time.
-    fn acked(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _token: u64, _answer: Option<Arguments<'_>>) {
+    fn acked(
+        &mut self,
+        _ctx: &mut Context<'_>,
+        _session: SessionId,
+        _token: u64,
+        _answer: Option<Arguments<'_>>,
+    ) {
     }
 
     /// An Engine.IO client has gone, with all of its sessions.

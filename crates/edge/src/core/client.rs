@@ -16,8 +16,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use stentor_driver::{ConnId, TimerId};
-use stentor_hub::{CoreId, SessionId};
+use stentor_driver::{ConnId, Frame, TimerId};
+use stentor_hub::{CoreId, Publication, SessionId};
 
 /// Random bytes of an id. Engine.IO's own ids have as many.
 const SID_BYTES: usize = 15;
@@ -128,6 +128,20 @@ pub(super) struct Client {
 }
 
 impl Upper {
+    /// Calls `take` for each session, with what is to be told of each publication that leaves.
+    pub(super) fn take_each(&mut self, mut take: impl FnMut(SessionId, &mut dyn FnMut(&Publication<Frame>))) {
+        match self {
+            Self::None => {}
+            Self::Plain { session, .. } => take(*session, &mut |_| {}),
+            Self::SocketIo(io) => {
+                for socket in &mut io.sockets {
+                    let session = socket.session;
+                    take(session, &mut |publication| socket.leaves(publication));
+                }
+            }
+        }
+    }
+
     pub(super) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         let (plain, sockets) = match self {
             Self::None => (None, [].as_slice()),
@@ -188,7 +202,10 @@ impl Clients {
     }
 
     pub(super) fn get_mut(&mut self, id: ClientId) -> Option<&mut Client> {
-        self.slots.get_mut(id.index as usize).filter(|(serial, _)| *serial == id.serial).map(|(_, client)| client)
+        self.slots
+            .get_mut(id.index as usize)
+            .filter(|(serial, _)| *serial == id.serial)
+            .map(|(_, client)| client)
     }
 
     /// The client of a number of [`ClientId::to_bits`].
@@ -209,7 +226,10 @@ impl Clients {
     }
 
     pub(super) fn ids(&self) -> Vec<ClientId> {
-        self.slots.iter().map(|(index, (serial, _))| ClientId { index: index as u32, serial: *serial }).collect()
+        self.slots
+            .iter()
+            .map(|(index, (serial, _))| ClientId { index: index as u32, serial: *serial })
+            .collect()
     }
 }
 

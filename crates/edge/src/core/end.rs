@@ -114,7 +114,9 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get_mut(index) else { return };
         match &mut conn.stack {
             // Nobody polls who doesn't read.
-            Stack::Http(http) if matches!(http.waiting, Some(Waiting::Poll(Poll { answered: false, .. }))) => {
+            Stack::Http(http)
+                if matches!(http.waiting, Some(Waiting::Poll(Poll { answered: false, .. }))) =>
+            {
                 self.abort(index);
             }
             // It may still read its answers (RFC 9112, 9.6).

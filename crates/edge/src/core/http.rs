@@ -423,7 +423,12 @@ impl<D: Driver> Core<D> {
             }
             Some(Waiting::Admission(_)) => {
                 let mut out = Vec::new();
-                self.bad_request(index, &mut out, 504, "the application has not answered in time (limits.wait_time_max)");
+                self.bad_request(
+                    index,
+                    &mut out,
+                    504,
+                    "the application has not answered in time (limits.wait_time_max)",
+                );
             }
             Some(Waiting::Document(waiting)) => {
                 let (status, why) = match (&waiting.unchanged, draining) {
@@ -476,7 +481,9 @@ impl<D: Driver> Core<D> {
             return self.refuse_origin(request, out);
         }
         let takes_body = matches!(target, Route::Engine { .. });
-        if !takes_body && matches!(request.body(), BodyKind::Length(bytes) if bytes > options.limits.body_bytes_max as u64) {
+        if !takes_body
+            && matches!(request.body(), BodyKind::Length(bytes) if bytes > options.limits.body_bytes_max as u64)
+        {
             self.metrics().request_errors.add(1);
             text(out, Manner::LAST, 413, &[], "the body is too large (limits.body_bytes_max)");
             return Verdict::Answered { keep_alive: false };
@@ -516,8 +523,14 @@ impl<D: Driver> Core<D> {
             }
             Route::Unknown => {
                 self.metrics().request_errors.add(1);
-                text(out, manner, 404, &[], "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, /feed/KEY, \
-                     /healthz");
+                text(
+                    out,
+                    manner,
+                    404,
+                    &[],
+                    "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, /feed/KEY, \
+                     /healthz",
+                );
             }
             Route::Health | Route::Static(_) | Route::Feed(_) => {
                 self.metrics().request_errors.add(1);
@@ -619,7 +632,8 @@ impl<D: Driver> Core<D> {
         let now = self.millis();
         self.arm(index, now.after(self.shared.options.heartbeat.interval));
         if accepts == Accepts::Messages {
-            let about = About { session: Some(session), envelope, request: Some(request), ..About::default() };
+            let about =
+                About { session: Some(session), envelope, request: Some(request), ..About::default() };
             self.tell_app(about, out, |app, ctx| app.opened(ctx, session, envelope));
         }
         self.subscribe_feeds(session, feeds);

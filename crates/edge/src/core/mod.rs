@@ -528,7 +528,9 @@ impl<D: Driver> Core<D> {
 
     /// Whether a handler has asked since `asked` to close the session that it was called about.
     fn asks_to_close(&self, asked: usize, session: SessionId) -> bool {
-        self.actions[asked..].iter().any(|action| matches!(action, Action::Close { session: s, .. } if *s == session))
+        self.actions[asked..]
+            .iter()
+            .any(|action| matches!(action, Action::Close { session: s, .. } if *s == session))
     }
 
     fn notice(&mut self, notice: &Notice) {
@@ -559,11 +561,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// Calls the application about a session, not in answer to its client.
-    fn call_app(
-        &mut self,
-        session: SessionId,
-        call: impl FnOnce(&mut dyn Application, &mut Context<'_>),
-    ) {
+    fn call_app(&mut self, session: SessionId, call: impl FnOnce(&mut dyn Application, &mut Context<'_>)) {
         let envelope = match self.owner_of(session) {
             Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.stack) {
                 Some(Stack::Socket(socket)) => socket.envelope,

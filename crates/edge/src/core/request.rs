@@ -19,7 +19,9 @@ pub(super) enum Route {
     /// `/feed/KEY`
     Feed(Key),
     /// `/engine.io/`, or `/socket.io/`.
-    Engine { is_socketio: bool },
+    Engine {
+        is_socketio: bool,
+    },
     /// A path that should have a key, and hasn't.
     BadKey(KeyError),
     Unknown,

@@ -105,15 +105,16 @@ impl<D: Driver> Core<D> {
             }
             if let Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) = conn.stack {
                 let id = conn.id;
-                if let Some(client) = self.clients.get(client)
+                if let Some(client) = self.clients.get_mut(client)
                     && client.carrier == Carrier::Socket(id)
                 {
-                    for session in client.sessions() {
-                        let frames = &mut self.frames;
-                        self.hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| {
-                            frames.push(frame.clone())
+                    let (hub, frames) = (&mut self.hub, &mut self.frames);
+                    client.upper.take_each(|session, leaves| {
+                        hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |publication, frame| {
+                            leaves(publication);
+                            frames.push(frame.clone());
                         });
-                    }
+                    });
                 }
             } else if let Some(session) = conn.session {
                 match &mut conn.stack {

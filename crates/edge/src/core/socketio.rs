@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_driver::Driver;
-use stentor_hub::{Disconnect, FormatId, Key, Policy, SessionId, Topic};
+use stentor_hub::{Disconnect, FormatId, Key, Policy, Publication, SessionId, Topic};
 use stentor_wire::engineio::{Data, Version};
 use stentor_wire::http1::Request;
 use stentor_wire::json;
@@ -42,8 +42,8 @@ impl SocketIo {
         Self { decoder: None, sockets: SmallVec::new(), connect_until, feeds: None }
     }
 
-    fn find(&self, namespace: &str) -> Option<SessionId> {
-        self.sockets.iter().find(|socket| socket.namespace() == namespace).map(|socket| socket.session)
+    fn find(&self, namespace: &str) -> Option<&Socket> {
+        self.sockets.iter().find(|socket| socket.namespace() == namespace)
     }
 }
 
@@ -52,11 +52,34 @@ pub(super) struct Socket {
     pub(super) session: SessionId,
     /// `None` for the main one.
     namespace: Option<Arc<str>>,
-    /// The id that it can be recovered by, which is its secret, and the one that it is known by.
-    recovery: Option<Box<(Sid, Sid)>>,
+    recovery: Option<Box<Recovery>>,
+}
+
+/// What a socket can be recovered by.
+struct Recovery {
+    /// Its secret.
+    pid: Sid,
+    /// The id that it is known by.
+    id: Sid,
+    /// The last publication that has left for its client, 0 for none.
+    last: u64,
 }
 
 impl Socket {
+    /// What has left for its client, where that matters.
+    fn place(&self) -> Option<u64> {
+        self.recovery.as_ref().map(|recovery| recovery.last)
+    }
+
+    /// A publication leaves.
+    pub(super) fn leaves<F>(&mut self, publication: &Publication<F>) {
+        if let Some(recovery) = &mut self.recovery
+            && publication.is_recoverable()
+        {
+            recovery.last = publication.id();
+        }
+    }
+
     fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("/")
     }
@@ -188,16 +211,21 @@ impl<D: Driver> Core<D> {
         let Upper::SocketIo(io) = &client.upper else { return false };
         let engine = client.writer();
         let found = io.find(namespace);
-        let (session, body) = match (found, body) {
+        let (session, place, body) = match (found, body) {
             (None, Body::Connect { payload, query }) => {
                 return self.socketio_connect(id, namespace, payload, query, request, out);
             }
-            (Some(session), body) => (session, body),
+            (Some(socket), body) => (socket.session, socket.place(), body),
             (None, _) => return self.socketio_fault(id),
         };
-        let writer = Writer::SocketIo { engine, namespace };
-        let about =
-            About { session: Some(session), writer, envelope: Envelope::SocketIo, request, ..About::default() };
+        let writer = Writer::SocketIo { engine, namespace, place };
+        let about = About {
+            session: Some(session),
+            writer,
+            envelope: Envelope::SocketIo,
+            request,
+            ..About::default()
+        };
         match body {
             Body::Event(event) => {
                 let attachments = owned(event.attachments);
@@ -247,10 +275,10 @@ impl<D: Driver> Core<D> {
         }
         let name = sid.to_string();
         let auth = payload.unwrap_or("{}");
-        let mut hello = Hello { client: &name, namespace, auth, query: query.unwrap_or(""), recovered: false };
+        let mut hello =
+            Hello { client: &name, namespace, auth, query: query.unwrap_or(""), recovered: false };
         let envelope = Envelope::SocketIo;
-        let writer = Writer::SocketIo { engine, namespace };
-        let about = About { client: Some(&name), writer, envelope, request, ..About::default() };
+        let about = About { client: Some(&name), envelope, request, ..About::default() };
         match self.ask_app(about, |app, ctx| app.hello(ctx, &hello)) {
             Admission::Accept => {}
             Admission::Unknown => {
@@ -265,32 +293,40 @@ impl<D: Driver> Core<D> {
         let recovers = self.shared.options.engine.recovery.is_some() && version == Version::V4;
         let format = format::of_engine(engine, envelope, recovers);
         let resumed = if recovers { self.resume(auth, namespace) } else { None };
-        let (session, recovery) = match resumed {
+        let (session, mut recovery) = match resumed {
             Some((session, pid, id_of_socket)) => {
                 hello.recovered = true;
                 self.hub.set_tag(session, client_tag(id));
                 self.hub.set_format(session, format);
-                (session, Some(Box::new((pid, id_of_socket))))
+                (session, Some(Box::new(Recovery { pid, id: id_of_socket, last: 0 })))
             }
             None => {
                 let session = self.hub.handle_open(format, client_tag(id));
                 let (core, cores) = (self.facts.core, self.shared.cores);
-                let drawn = recovers.then(|| Box::new((self.sids.draw(core, cores), self.sids.draw(core, cores))));
-                (session, drawn)
+                let recovery = recovers.then(|| {
+                    let (pid, id) = (self.sids.draw(core, cores), self.sids.draw(core, cores));
+                    Box::new(Recovery { pid, id, last: 0 })
+                });
+                (session, recovery)
             }
         };
         let socket_id = match (version, &recovery, namespace) {
             (Version::V3, _, "/") => name.clone(),
             (Version::V3, ..) => format!("{namespace}#{name}"),
-            (Version::V4, Some(ids), _) => ids.1.to_string(),
+            (Version::V4, Some(recovery), _) => recovery.id.to_string(),
             (Version::V4, None, _) => self.sids.draw(self.facts.core, self.shared.cores).to_string(),
         };
         if hello.recovered {
             // What it missed comes before the answer.
             loop {
                 let mut taken = false;
-                self.hub.take(session, 1 << 20, 1_024, |_, frame| {
+                self.hub.take(session, 1 << 20, 1_024, |publication, frame| {
                     taken = true;
+                    if let Some(recovery) = &mut recovery
+                        && publication.is_recoverable()
+                    {
+                        recovery.last = publication.id();
+                    }
                     out.extend_from_slice(&frame.bytes());
                 });
                 if !taken {
@@ -301,9 +337,11 @@ impl<D: Driver> Core<D> {
         }
         engine.packet(out, 80, |out| {
             out.push(b'4');
-            let pid = recovery.as_ref().map(|ids| ids.0.to_string());
+            let pid = recovery.as_ref().map(|recovery| recovery.pid.to_string());
             socketio::write_connected(out, version.into(), namespace, &socket_id, pid.as_deref());
         });
+        let place = recovery.as_ref().map(|recovery| recovery.last);
+        let writer = Writer::SocketIo { engine, namespace, place };
         let stored = (namespace != "/").then(|| Arc::from(namespace));
         let mut feeds = Vec::new();
         if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
@@ -373,10 +411,10 @@ impl<D: Driver> Core<D> {
             Upper::Plain { .. } => self.write_to_client(id, |engine, out| write(Writer::Engine(engine), out)),
             Upper::SocketIo(io) => {
                 let Some(socket) = io.sockets.iter().find(|socket| socket.session == session) else { return };
-                let namespace = socket.namespace.clone();
+                let (namespace, place) = (socket.namespace.clone(), socket.place());
                 self.write_to_client(id, |engine, out| {
                     let namespace = namespace.as_deref().unwrap_or("/");
-                    write(Writer::SocketIo { engine, namespace }, out);
+                    write(Writer::SocketIo { engine, namespace, place }, out);
                 });
             }
         }
@@ -404,11 +442,14 @@ impl<D: Driver> Core<D> {
         let mut ended = SmallVec::new();
         for Socket { session, namespace, recovery } in io.sockets {
             match (recovery, limits) {
-                (Some(ids), Some(limits)) if is_lost && self.suspended.count() < limits.sessions_max => {
-                    let (pid, id) = *ids;
+                (Some(recovery), Some(limits)) if is_lost && self.suspended.count() < limits.sessions_max => {
+                    let Recovery { pid, id, .. } = *recovery;
                     let until = self.facts.now + limits.age_max;
-                    self.hub.handle_suspend(session);
-                    self.suspended.by_pid.insert(pid, Suspended { session, id, namespace, until });
+                    if self.hub.handle_suspend(session) {
+                        self.suspended.by_pid.insert(pid, Suspended { session, id, namespace, until });
+                    } else {
+                        ended.push(session);
+                    }
                 }
                 _ => ended.push(session),
             }
@@ -427,6 +468,7 @@ impl<D: Driver> Core<D> {
         let Suspended { session, id, .. } = self.suspended.by_pid.remove(&pid)?;
         let last = match offset.as_deref().map(format::parse_offset) {
             None => Ok(None),
+            Some(Some(0)) => Ok(None),
             Some(Some(offset)) => Ok(Some(offset)),
             Some(None) => Err(()),
         };

@@ -25,8 +25,10 @@ use crate::app::{Connect, Envelope, RequestId};
 use crate::millis::Millis;
 use crate::writer::{Carriage, EngineWriter};
 use stentor_driver::{ConnId, Driver};
-use stentor_wire::engineio::{Open, Packet, PacketKind, PayloadDecoder, PayloadFormat, RequestError, Transport, Version};
 use stentor_wire::engineio::{self, Request as Query};
+use stentor_wire::engineio::{
+    Open, Packet, PacketKind, PayloadDecoder, PayloadFormat, RequestError, Transport, Version,
+};
 use stentor_wire::http1::Request;
 use stentor_wire::ws::handshake;
 
@@ -99,12 +101,18 @@ impl<D: Driver> Core<D> {
                     if !self.draining && !self.is_to_stay(index) {
                         return Verdict::Move(home);
                     }
-                    text(out, Manner::LAST, 503, &[("Retry-After", "1")], "this core can't reach the session's now");
+                    text(
+                        out,
+                        Manner::LAST,
+                        503,
+                        &[("Retry-After", "1")],
+                        "this core can't reach the session's now",
+                    );
                     return Verdict::Answered { keep_alive: false };
                 }
                 match self.clients.find(sid) {
-                    Some(id) => Some(id),
-                    None => return self.engine_refuse(request, RequestError::UnknownSession, None, out),
+                    Some(id) if !self.is_overdue(id) => Some(id),
+                    _ => return self.engine_refuse(request, RequestError::UnknownSession, None, out),
                 }
             }
         };
@@ -186,13 +194,24 @@ impl<D: Driver> Core<D> {
             return Verdict::Answered { keep_alive: false };
         }
         if self.clients.count() >= self.shared.options.limits.connections_max {
-            text(out, Manner::LAST, 503, &[("Retry-After", "5")], "too many sessions (limits.connections_max)");
+            text(
+                out,
+                Manner::LAST,
+                503,
+                &[("Retry-After", "5")],
+                "too many sessions (limits.connections_max)",
+            );
             return Verdict::Answered { keep_alive: false };
         }
         let wished = match wishes(request.query()) {
             Ok(wishes) => wishes,
             Err(error) => {
-                return self.engine_refuse(request, RequestError::BadRequest, Some(&format!("feed: {error}")), out);
+                return self.engine_refuse(
+                    request,
+                    RequestError::BadRequest,
+                    Some(&format!("feed: {error}")),
+                    out,
+                );
             }
         };
         let accepted = match query.transport {
@@ -297,8 +316,16 @@ impl<D: Driver> Core<D> {
         } else {
             Upper::None
         };
-        let client =
-            Client { sid, engine, carrier, upper, queue: Vec::new(), alive_at: now, timer: None, timer_at: now };
+        let client = Client {
+            sid,
+            engine,
+            carrier,
+            upper,
+            queue: Vec::new(),
+            alive_at: now,
+            timer: None,
+            timer_at: now,
+        };
         let id = self.clients.insert(client);
         self.arm_client(id, due_at);
         if is_socketio {
@@ -379,9 +406,11 @@ impl<D: Driver> Core<D> {
             Some(Err(_)) => return self.bad_payload(id, request, out),
         };
         let packets_max = self.shared.options.engine.packets_max;
-        let decoder = payload_format(request, &query).map(|format| PayloadDecoder::new(format, body, packets_max));
+        let decoder =
+            payload_format(request, &query).map(|format| PayloadDecoder::new(format, body, packets_max));
         let Some(Ok(mut decoder)) = decoder else { return self.bad_payload(id, request, out) };
-        let mut queue = self.clients.get_mut(id).map(|client| std::mem::take(&mut client.queue)).unwrap_or_default();
+        let mut queue =
+            self.clients.get_mut(id).map(|client| std::mem::take(&mut client.queue)).unwrap_or_default();
         let mut good = true;
         loop {
             match decoder.next_packet() {
@@ -422,7 +451,13 @@ impl<D: Driver> Core<D> {
     }
 
     /// A client that is polled opens a WebSocket, to move there.
-    fn engine_probe(&mut self, index: usize, request: &Request<'_>, id: ClientId, out: &mut Vec<u8>) -> Verdict {
+    fn engine_probe(
+        &mut self,
+        index: usize,
+        request: &Request<'_>,
+        id: ClientId,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
         let Ok(accepted) = handshake::check_request(request, None) else {
             return self.engine_refuse(request, RequestError::BadRequest, None, out);
         };

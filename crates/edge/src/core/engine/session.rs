@@ -46,7 +46,8 @@ impl<D: Driver> Core<D> {
             }
             self.driver.timer_cancel(timer);
         }
-        client.timer = Some(self.driver.timer_set(self.facts.now + at.from(now), super::super::client_token(id)));
+        client.timer =
+            Some(self.driver.timer_set(self.facts.now + at.from(now), super::super::client_token(id)));
         client.timer_at = at;
     }
 
@@ -119,8 +120,10 @@ impl<D: Driver> Core<D> {
                 (_, Ok(text)) => writer.text(out, text),
             }
         }
-        let formats: SmallVec<[_; 2]> =
-            client.sessions().map(|session| (session, client.format(self.shared.options.engine.recovery.is_some()))).collect();
+        let formats: SmallVec<[_; 2]> = client
+            .sessions()
+            .map(|session| (session, client.format(self.shared.options.engine.recovery.is_some())))
+            .collect();
         for (session, format) in formats {
             if let Some(format) = format {
                 self.hub.set_format(session, format);
@@ -229,12 +232,13 @@ impl<D: Driver> Core<D> {
     pub(super) fn take_records(&mut self, id: ClientId) -> Vec<u8> {
         let Some(client) = self.clients.get_mut(id) else { return Vec::new() };
         let mut records = std::mem::take(&mut client.queue);
-        let sessions: SmallVec<[SessionId; 2]> = client.sessions().collect();
-        for session in sessions {
-            self.hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, frame| {
+        let hub = &mut self.hub;
+        client.upper.take_each(|session, leaves| {
+            hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |publication, frame| {
+                leaves(publication);
                 records.extend_from_slice(&frame.bytes());
             });
-        }
+        });
         records
     }
 
@@ -298,8 +302,8 @@ impl<D: Driver> Core<D> {
         client.carrier = Carrier::None;
         let sid = client.sid.to_string();
         let sockets: SmallVec<[SessionId; 2]> = upper.sessions().collect();
-        // Who says good-bye, or broke the protocol, doesn't come back for what it missed.
-        let ended = self.suspend(upper, matches!(end, End::Gone) || matches!(end, End::Because(why) if why.reconnect()));
+        // Who leaves its namespaces, or broke the protocol, doesn't come back for what it missed.
+        let ended = self.suspend(upper, end != End::Because(Disconnect::ProtocolError));
         for session in ended {
             self.hub.handle_close(session);
         }
@@ -361,12 +365,29 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// Whether a client has just turned out to be overdue, before its timer has said so.
+    pub(super) fn is_overdue(&mut self, id: ClientId) -> bool {
+        let now = self.millis();
+        let Some(client) = self.clients.get(id) else { return true };
+        let silence = self.shared.options.heartbeat.interval + self.shared.options.heartbeat.timeout;
+        let is_overdue = match client.engine.version {
+            Version::V3 => !now.is_before(client.alive_at.after(silence)),
+            Version::V4 => client.engine.pinged_at.is_some() && !now.is_before(client.engine.due_at),
+        };
+        if is_overdue {
+            self.client_due(id);
+        }
+        self.clients.get(id).is_none()
+    }
+
     /// Something may be due of a client.
     pub(in super::super) fn client_due(&mut self, id: ClientId) {
         let now = self.millis();
         let heartbeat = self.shared.options.heartbeat;
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.timer = None;
+        if let Some(timer) = client.timer.take() {
+            self.driver.timer_cancel(timer);
+        }
         if client.engine.ended {
             return self.drop_client(id);
         }
@@ -407,7 +428,9 @@ impl<D: Driver> Core<D> {
         }
         let carrier = client.carrier;
         let progressed = match carrier {
-            Carrier::Socket(conn) => self.table.index_of(conn).is_some_and(|index| self.progress(index) == Some(true)),
+            Carrier::Socket(conn) => {
+                self.table.index_of(conn).is_some_and(|index| self.progress(index) == Some(true))
+            }
             _ => false,
         };
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -429,7 +452,7 @@ impl<D: Driver> Core<D> {
             }
             (Version::V4, _) => {
                 client.engine.pinged_at = Some(now);
-                now.after(heartbeat.timeout)
+                due_at.after(heartbeat.timeout)
             }
         };
         client.engine.due_at = due_at;
