@@ -17,8 +17,8 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::Instant;
 use stentor_hub::{
-    Body, Data, Dispatch, Document, Emit, Encoder, FeedState, FormatId, Hub, Key, Options, Policy, Publication,
-    Room, Topic,
+    Body, Data, Dispatch, Document, Emit, Encoder, FeedState, FormatId, Hub, Key, Options, Policy,
+    Publication, Room, Topic,
 };
 
 /// A frame is a reference to shared bytes, as in edge: here in two steps, so that the outer count can be

@@ -28,6 +28,7 @@ mod session;
 mod shard;
 mod shelf;
 mod spread;
+mod stamps;
 mod topic;
 mod topics;
 

@@ -156,8 +156,8 @@ impl<E: Encoder> Hub<E> {
         let mut rooms: Vec<(u32, Place, Member)> = self
             .memberships(session)
             .map(|member| {
-                let subscription = self.sessions.subscription(member);
-                (subscription.topic, subscription.since, member)
+                let since = self.sessions.stamps.member_since(member);
+                (self.sessions.subscription(member).topic, since, member)
             })
             .collect();
         rooms.sort_unstable_by_key(|(topic, ..)| *topic);
@@ -184,8 +184,10 @@ impl<E: Encoder> Hub<E> {
     }
 
     fn feeds_of(&self, session: SessionId) -> Vec<(Member, u32)> {
-        let topics = self.memberships(session).map(|member| (member, self.sessions.subscription(member).topic));
-        let is_feed = |index| self.topics.at(index).is_some_and(|state| matches!(state.topic, Topic::Feed(_)));
+        let topics =
+            self.memberships(session).map(|member| (member, self.sessions.subscription(member).topic));
+        let is_feed =
+            |index| self.topics.at(index).is_some_and(|state| matches!(state.topic, Topic::Feed(_)));
         topics.filter(|(_, index)| is_feed(*index)).collect()
     }
 }
@@ -194,13 +196,14 @@ impl<E: Encoder> Sessions<E> {
     /// The place in the log from which on a client with this `last` missed what its session was owed.
     fn place_after(&self, id: SessionId, last: Option<u64>, suspended_at: Place) -> Option<Place> {
         let session = self.alive(id)?;
+        let ordered_since = self.stamps.ordered_since(id.index);
         let had_all = last == session.newest_id.map(NonZeroU64::get);
         match last {
             None if session.reordered => None,
             _ if had_all => Some(suspended_at),
-            None => Some(session.ordered_since),
+            None => Some(ordered_since),
             Some(last) => {
-                let place = self.log.find(last).filter(|place| *place >= session.ordered_since)?;
+                let place = self.log.find(last).filter(|place| *place >= ordered_since)?;
                 Some(place + 1)
             }
         }

@@ -4,9 +4,9 @@
 //! [`crate::spread`], feeds at home in [`crate::feed`], policies and budgets in [`crate::owe`].
 
 use crate::budget::{Counters, LiveBytes};
+use crate::crowd::Crowd;
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Dispatch, Emit};
-use crate::crowd::Crowd;
 use crate::history::HistoryLimits;
 use crate::ids::Ids;
 use crate::log::{Log, LogFigures, RecoveryLimits};
