@@ -88,9 +88,9 @@ impl<E: Encoder> Sessions<E> {
                 subscription.waiting += 1;
                 session.outbox.waiting += 1;
                 self.counters.owed += 1;
-                let mut reordered = false;
+                let mut conflated = false;
                 for older in older.into_iter().filter(|older| !older.is_none()) {
-                    reordered |= self.shelf.is_recoverable(older);
+                    conflated = true;
                     self.shelf.release(older);
                     subscription.waiting -= 1;
                     session.outbox.waiting -= 1;
@@ -98,7 +98,7 @@ impl<E: Encoder> Sessions<E> {
                     self.counters.conflated += 1;
                 }
                 // The newer one leaves at the older one's place, before what came between them.
-                if reordered {
+                if conflated && self.shelf.is_recoverable(shelved) {
                     session.reorder();
                     self.stamps.reorder(member.session, self.log.next());
                 }

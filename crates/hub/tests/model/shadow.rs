@@ -734,7 +734,7 @@ impl Shadow {
             let mut reorders = false;
             let place = s.outbox.iter_mut().find(|slot| slot.uid() == uid);
             if let Some(Slot::Newest { newest, state, .. }) = place {
-                reorders = newest.as_ref().is_some_and(|older| older.recoverable);
+                reorders = newest.is_some() && thing.recoverable;
                 if thing.said.is_state() {
                     *state = Some(thing.clone());
                 } else {
