@@ -34,7 +34,7 @@ impl<E: Encoder> Sessions<E> {
             return;
         }
         let shelved = self.shelf.put(publication);
-        let id = if publication.is_recoverable() { NonZeroU64::new(publication.id()) } else { None };
+        let id = NonZeroU64::new(publication.id()).filter(|_| publication.is_recoverable());
         // Most members of a topic speak the same format.
         let mut last = None;
         for member in members {

@@ -102,7 +102,7 @@ impl<E: Encoder> Hub<E> {
 
     /// A suspended session has a connection again. `last` is the [id](Publication::id) of the last
     /// publication that its client had, `None` if it had none yet. It is owed what its rooms were sent since,
-    /// in order, each once, and the newest of its feeds; from then on it is a session like any other.
+    /// in order, each once, and the newest of its feeds, in the order of their keys; from then on it is a session like any other.
     ///
     /// Where the format of its new connection is another: [`Hub::set_format`] comes before.
     pub fn handle_resume(&mut self, session: SessionId, last: Option<u64>) -> Result<(), ResumeError> {
@@ -183,12 +183,17 @@ impl<E: Encoder> Hub<E> {
         })
     }
 
+    /// A session's feeds, in the order of their keys.
     fn feeds_of(&self, session: SessionId) -> Vec<(Member, u32)> {
         let topics =
             self.memberships(session).map(|member| (member, self.sessions.subscription(member).topic));
-        let is_feed =
-            |index| self.topics.at(index).is_some_and(|state| matches!(state.topic, Topic::Feed(_)));
-        topics.filter(|(_, index)| is_feed(*index)).collect()
+        let feeds = topics.filter_map(|(member, index)| match &self.topics.at(index)?.topic {
+            Topic::Feed(key) => Some((key, member, index)),
+            Topic::Room(_) => None,
+        });
+        let mut feeds: Vec<_> = feeds.collect();
+        feeds.sort_unstable_by_key(|(key, ..)| *key);
+        feeds.into_iter().map(|(_, member, index)| (member, index)).collect()
     }
 }
 
