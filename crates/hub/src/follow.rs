@@ -81,9 +81,8 @@ impl<E: Encoder> Hub<E> {
 
     fn add_member(&mut self, member: Member, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
-        let since = self.sessions.log.next();
-        let subscription = self.sessions.subscription_mut(member);
-        (subscription.member, subscription.since) = (state.add(member), since);
+        self.sessions.subscription_mut(member).member = state.add(member);
+        self.sessions.stamps.join(member, self.sessions.log.next());
         if state.members.len() == 1 {
             match state.home {
                 None => self.announce(index, true),

@@ -29,6 +29,7 @@ mod session;
 mod shard;
 mod shelf;
 mod spread;
+mod stamps;
 mod topic;
 mod topics;
 

@@ -34,7 +34,7 @@ impl<E: Encoder> Sessions<E> {
             return;
         }
         let shelved = self.shelf.put(publication);
-        let id = if publication.is_recoverable() { NonZeroU64::new(publication.id()) } else { None };
+        let id = NonZeroU64::new(publication.id()).filter(|_| publication.is_recoverable());
         // Most members of a topic speak the same format.
         let mut last = None;
         for member in members {
@@ -55,7 +55,7 @@ impl<E: Encoder> Sessions<E> {
             };
             let Some(bytes) = bytes else { continue };
             self.counters.due += 1;
-            if volatile && (session.waiting > 0 || session.in_flight > 0) {
+            if volatile && (session.outbox.waiting > 0 || session.in_flight > 0) {
                 self.counters.dropped += 1;
                 continue;
             }
@@ -86,20 +86,21 @@ impl<E: Encoder> Sessions<E> {
                     older[1] = std::mem::replace(&mut subscription.state, Shelved::NONE);
                 }
                 subscription.waiting += 1;
-                session.waiting += 1;
+                session.outbox.waiting += 1;
                 self.counters.owed += 1;
-                let mut reordered = false;
+                let mut conflated = false;
                 for older in older.into_iter().filter(|older| !older.is_none()) {
-                    reordered |= self.shelf.is_recoverable(older);
+                    conflated = true;
                     self.shelf.release(older);
                     subscription.waiting -= 1;
-                    session.waiting -= 1;
+                    session.outbox.waiting -= 1;
                     self.counters.owed -= 1;
                     self.counters.conflated += 1;
                 }
                 // The newer one leaves at the older one's place, before what came between them.
-                if reordered {
-                    session.reorder(self.log.next());
+                if conflated && self.shelf.is_recoverable(shelved) {
+                    session.reorder();
+                    self.stamps.reorder(member.session, self.log.next());
                 }
             }
             policy => {
@@ -112,7 +113,7 @@ impl<E: Encoder> Sessions<E> {
                     let droppable = |slot: u32| subscriptions[slot as usize].policy == Policy::DropOldest;
                     if let Some(oldest) = session.outbox.drop_oldest(droppable) {
                         subscriptions[oldest.subscription as usize].waiting -= 1;
-                        session.waiting -= 1;
+                        session.outbox.waiting -= 1;
                         session.queue_bytes -= oldest.bytes;
                         self.queue_bytes -= oldest.bytes as usize;
                         self.shelf.release(oldest.shelved);
@@ -131,7 +132,7 @@ impl<E: Encoder> Sessions<E> {
                 }
                 session.outbox.push(Entry { subscription: member.subscription, shelved, bytes });
                 session.subscriptions[member.subscription as usize].waiting += 1;
-                session.waiting += 1;
+                session.outbox.waiting += 1;
                 session.queue_bytes += bytes;
                 self.queue_bytes += bytes as usize;
                 self.counters.owed += 1;
@@ -225,7 +226,7 @@ impl<E: Encoder> Sessions<E> {
             if !entry.is_place() || subscription.waiting == 0 {
                 session.outbox.pop();
             }
-            session.waiting -= 1;
+            session.outbox.waiting -= 1;
             session.in_flight += 1;
             session.in_flight_bytes = session.in_flight_bytes.saturating_add(frame_bytes);
             frames += 1;
@@ -249,7 +250,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     pub(crate) fn is_owed(&self, id: SessionId) -> bool {
-        self.alive(id).is_some_and(|s| s.waiting > 0 && s.life == Life::Open)
+        self.alive(id).is_some_and(|s| s.outbox.waiting > 0 && s.life == Life::Open)
     }
 
     /// Dooms the session that holds the most bytes and says how many; 0 if none holds any. What waits of

@@ -102,7 +102,7 @@ impl<E: Encoder> Hub<E> {
 
     /// A suspended session has a connection again. `last` is the [id](Publication::id) of the last
     /// publication that its client had, `None` if it had none yet. It is owed what its rooms were sent since,
-    /// in order, each once, and the newest of its feeds; from then on it is a session like any other.
+    /// in order, each once, and the newest of its feeds, in the order of their keys; from then on it is a session like any other.
     ///
     /// Where the format of its new connection is another: [`Hub::set_format`] comes before.
     pub fn handle_resume(&mut self, session: SessionId, last: Option<u64>) -> Result<(), ResumeError> {
@@ -156,8 +156,8 @@ impl<E: Encoder> Hub<E> {
         let mut rooms: Vec<(u32, Place, Member)> = self
             .memberships(session)
             .map(|member| {
-                let subscription = self.sessions.subscription(member);
-                (subscription.topic, subscription.since, member)
+                let since = self.sessions.stamps.member_since(member);
+                (self.sessions.subscription(member).topic, since, member)
             })
             .collect();
         rooms.sort_unstable_by_key(|(topic, ..)| *topic);
@@ -183,12 +183,20 @@ impl<E: Encoder> Hub<E> {
         })
     }
 
+    /// A session's feeds, in the order of their keys.
     fn feeds_of(&self, session: SessionId) -> Vec<(Member, u32)> {
         let topics =
             self.memberships(session).map(|member| (member, self.sessions.subscription(member).topic));
         let is_feed =
             |index| self.topics.at(index).is_some_and(|state| matches!(state.topic, Topic::Feed(_)));
         topics.filter(|(_, index)| is_feed(*index)).collect()
+        let feeds = topics.filter_map(|(member, index)| match &self.topics.at(index)?.topic {
+            Topic::Feed(key) => Some((key, member, index)),
+            Topic::Room(_) => None,
+        });
+        let mut feeds: Vec<_> = feeds.collect();
+        feeds.sort_unstable_by_key(|(key, ..)| *key);
+        feeds.into_iter().map(|(_, member, index)| (member, index)).collect()
     }
 }
 
@@ -196,13 +204,14 @@ impl<E: Encoder> Sessions<E> {
     /// The place in the log from which on a client with this `last` missed what its session was owed.
     fn place_after(&self, id: SessionId, last: Option<u64>, suspended_at: Place) -> Option<Place> {
         let session = self.alive(id)?;
+        let ordered_since = self.stamps.ordered_since(id.index);
         let had_all = last == session.newest_id.map(NonZeroU64::get);
         match last {
             None if session.reordered => None,
             _ if had_all => Some(suspended_at),
-            None => Some(session.ordered_since),
+            None => Some(ordered_since),
             Some(last) => {
-                let place = self.log.find(last).filter(|place| *place >= session.ordered_since)?;
+                let place = self.log.find(last).filter(|place| *place >= ordered_since)?;
                 Some(place + 1)
             }
         }

@@ -8,10 +8,11 @@
 use crate::budget::Counters;
 use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
-use crate::log::{Log, Place};
+use crate::log::Log;
 use crate::outbox::{Entry, Outbox};
 use crate::publication::{FORMATS_MAX, FormatId, Publication};
 use crate::shelf::{Shelf, Shelved};
+use crate::stamps::Stamps;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -78,8 +79,6 @@ pub(crate) struct Subscription {
     pub(crate) state: Shelved,
     /// How many publications wait for it.
     pub(crate) waiting: u32,
-    /// When it became a member, as a place in the log.
-    pub(crate) since: Place,
     pub(crate) policy: Policy,
     /// Waiting for the home core's answer.
     pub(crate) pending: bool,
@@ -111,24 +110,19 @@ pub(crate) enum Life {
 }
 
 /// What is kept of a session. 2,000 of them have to stay in the cache during a fan-out: a test holds it
-/// below 128 bytes.
+/// at 96 bytes.
 pub(crate) struct Session {
     pub(crate) generation: u32,
     pub(crate) life: Life,
     /// Whether it is in `ready`.
     pub(crate) listed: bool,
-    /// Whether something came to it in another order than the log's, before `ordered_since`.
+    /// Whether anything came to it in another order than the log's, before its stamp `ordered_since`.
     pub(crate) reordered: bool,
     pub(crate) format: FormatId,
     pub(crate) tag: u64,
-    /// From this place in the log on, what it is owed comes in the log's order: from when it was opened, if
-    /// not `reordered`.
-    pub(crate) ordered_since: Place,
-    /// The last recoverable publication that it was owed since `ordered_since`.
+    /// The last recoverable publication that it was owed since its stamp `ordered_since`.
     pub(crate) newest_id: Option<NonZeroU64>,
     pub(crate) outbox: Outbox,
-    /// Publications that wait.
-    pub(crate) waiting: u32,
     /// Publications in flight, and their bytes.
     pub(crate) in_flight: u32,
     pub(crate) in_flight_bytes: u32,
@@ -149,6 +143,7 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) counters: Counters,
     /// What was delivered of late, for those that come back.
     pub(crate) log: Log<E::Frame>,
+    pub(crate) stamps: Stamps,
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
 }
@@ -164,6 +159,7 @@ impl<E: Encoder> Sessions<E> {
             doomed: VecDeque::new(),
             counters: Counters::default(),
             log,
+            stamps: Stamps::default(),
             queue_bytes: 0,
         }
     }
@@ -174,7 +170,6 @@ impl<E: Encoder> Sessions<E> {
 
     pub(crate) fn open(&mut self, format: FormatId, tag: u64) -> SessionId {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
-        let ordered_since = self.log.next();
         let fresh = |generation| Session {
             generation,
             life: Life::Open,
@@ -182,23 +177,23 @@ impl<E: Encoder> Sessions<E> {
             reordered: false,
             format,
             tag,
-            ordered_since,
             newest_id: None,
             outbox: Outbox::default(),
-            waiting: 0,
             in_flight: 0,
             in_flight_bytes: 0,
             queue_bytes: 0,
             queue_bytes_in_flight: 0,
             subscriptions: SmallVec::new(),
         };
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.slots[index as usize];
+        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
+        if self.log.is_on() {
+            self.stamps.open(index, self.log.next());
+        }
+        if let Some(slot) = self.slots.get_mut(index as usize) {
             let generation = slot.generation.wrapping_add(1);
             *slot = fresh(generation);
             SessionId { index, generation }
         } else {
-            let index = self.slots.len() as u32;
             self.slots.push(fresh(0));
             SessionId { index, generation: 0 }
         }
@@ -236,6 +231,7 @@ impl<E: Encoder> Sessions<E> {
     /// Abandons what a session is owed, waiting or in flight.
     fn abandon(&mut self, index: u32) {
         let session = &mut self.slots[index as usize];
+        let owed = u64::from(session.outbox.waiting) + u64::from(session.in_flight);
         for entry in std::mem::take(&mut session.outbox).iter().filter(|entry| !entry.is_place()) {
             self.shelf.release(entry.shelved);
         }
@@ -248,11 +244,10 @@ impl<E: Encoder> Sessions<E> {
                 }
             }
         }
-        let owed = u64::from(session.waiting) + u64::from(session.in_flight);
         self.counters.owed -= owed;
         self.counters.abandoned += owed;
         self.queue_bytes -= session.queue_bytes as usize;
-        (session.waiting, session.in_flight, session.in_flight_bytes) = (0, 0, 0);
+        (session.in_flight, session.in_flight_bytes) = (0, 0);
         (session.queue_bytes, session.queue_bytes_in_flight) = (0, 0);
     }
 
@@ -262,11 +257,12 @@ impl<E: Encoder> Sessions<E> {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };
         session.format = format;
-        if session.waiting == 0 {
+        if session.outbox.waiting == 0 {
             return;
         }
-        let mut waiting = Vec::with_capacity(session.waiting as usize);
-        for entry in std::mem::take(&mut session.outbox).iter() {
+        let outbox = std::mem::take(&mut session.outbox);
+        let mut waiting = Vec::with_capacity(outbox.waiting as usize);
+        for entry in outbox.iter() {
             let subscription = &mut session.subscriptions[entry.subscription as usize];
             subscription.waiting = 0;
             let newest = std::mem::replace(&mut subscription.newest, Shelved::NONE);
@@ -274,8 +270,7 @@ impl<E: Encoder> Sessions<E> {
             let shelved = [entry.shelved, newest, state].into_iter().filter(|shelved| !shelved.is_none());
             waiting.extend(shelved.map(|shelved| (entry.subscription, shelved)));
         }
-        debug_assert_eq!(waiting.len(), session.waiting as usize);
-        session.waiting = 0;
+        debug_assert_eq!(waiting.len(), outbox.waiting as usize);
         let in_flight = session.queue_bytes_in_flight;
         self.queue_bytes -= (std::mem::replace(&mut session.queue_bytes, in_flight) - in_flight) as usize;
         self.counters.owed -= waiting.len() as u64;
@@ -285,11 +280,9 @@ impl<E: Encoder> Sessions<E> {
     }
 
     /// Something comes to a session that isn't at its place in the log.
-    pub(crate) fn reorder(&mut self, id: SessionId) {
-        let next = self.log.next();
-        if let Some(session) = self.alive_mut(id) {
-            session.reorder(next);
-        }
+    pub(crate) fn reorder(&mut self, index: u32) {
+        self.slots[index as usize].reorder();
+        self.stamps.reorder(index, self.log.next());
     }
 
     /// Puts back into an outbox what was taken out of it, in the session's format.
@@ -348,7 +341,6 @@ impl<E: Encoder> Sessions<E> {
             newest: Shelved::NONE,
             state: Shelved::NONE,
             waiting: 0,
-            since: 0,
             policy,
             pending: false,
         };
@@ -381,7 +373,7 @@ impl<E: Encoder> Sessions<E> {
         let (mut newest, mut state) = (None, None);
         let taken_out = self.take_out(member);
         if taken_out.iter().any(|shelved| self.shelf.is_recoverable(*shelved)) {
-            self.slots[member.session as usize].reorder(self.log.next());
+            self.reorder(member.session);
         }
         for shelved in taken_out {
             let older = if self.shelf.is_state(shelved) {
@@ -431,7 +423,7 @@ impl<E: Encoder> Sessions<E> {
             }
         }
         debug_assert_eq!(out.len(), subscription.waiting as usize);
-        session.waiting -= subscription.waiting;
+        session.outbox.waiting -= subscription.waiting;
         self.counters.owed -= u64::from(subscription.waiting);
         subscription.waiting = 0;
         session.queue_bytes -= bytes;
@@ -445,9 +437,9 @@ impl Session {
         self.generation == id.generation && self.life != Life::Closed
     }
 
-    /// Something comes to it, or has come, in another order than the log's, whose next place this is.
-    pub(crate) fn reorder(&mut self, next: Place) {
-        (self.reordered, self.ordered_since, self.newest_id) = (true, next, None);
+    /// The part of [`Sessions::reorder`] that is in a session.
+    pub(crate) fn reorder(&mut self) {
+        (self.reordered, self.newest_id) = (true, None);
     }
 }
 
@@ -457,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_session_is_small() {
-        assert!(size_of::<Subscription>() <= 32, "{}", size_of::<Subscription>());
-        assert!(size_of::<Session>() <= 128, "{}", size_of::<Session>());
+        assert!(size_of::<Subscription>() <= 24, "{}", size_of::<Subscription>());
+        assert!(size_of::<Session>() <= 96, "{}", size_of::<Session>());
     }
 }

@@ -250,7 +250,7 @@ impl<E: Encoder> Hub<E> {
         }
         // What it got now may lie anywhere in the log, or not at all.
         if is_room && !owed.is_empty() {
-            self.sessions.reorder(session);
+            self.sessions.reorder(session.index);
         }
     }
 }
