@@ -187,9 +187,6 @@ impl<E: Encoder> Hub<E> {
     fn feeds_of(&self, session: SessionId) -> Vec<(Member, u32)> {
         let topics =
             self.memberships(session).map(|member| (member, self.sessions.subscription(member).topic));
-        let is_feed =
-            |index| self.topics.at(index).is_some_and(|state| matches!(state.topic, Topic::Feed(_)));
-        topics.filter(|(_, index)| is_feed(*index)).collect()
         let feeds = topics.filter_map(|(member, index)| match &self.topics.at(index)?.topic {
             Topic::Feed(key) => Some((key, member, index)),
             Topic::Room(_) => None,
