@@ -15,7 +15,8 @@ fn found_where_they_are() {
     assert_eq!(found.iter().map(|found| &list[found.digits.clone()]).collect::<Vec<_>>(), ["12", "3"]);
     assert_eq!(placeholders("").count(), 0);
     // Not JSON: no panic.
-    for list in ["{\"num\"é1", "{\"num\"", "{\"_placeholder\":true,\"num\":", "{\"", "{\"_placeholder\"ét"] {
+    for list in ["{\"num\"é1", "{\"num\"", "{\"_placeholder\":true,\"num\":", "{\"", "{\"_placeholder\"ét"]
+    {
         assert_eq!(placeholders(list).count(), 0, "{list}");
     }
     // From a packet without attachments: what is no good placeholder is none.
