@@ -8,9 +8,9 @@
 //! * Accepted is what `JSON.parse` accepts, to a depth of [`DEPTH_MAX`]: numbers of any size, names that appear twice,
 //!   escaped halves of surrogate pairs. Such a half alone is read as U+FFFD, and passed on as it was written.
 //! * The scanner is our own because it runs over every event that a client sends: it bounds the depth, says where
-//!   values end and never allocates, which serde_json's `IgnoredAny` doesn't. It takes about 60 ns instead of 110 for an
-//!   event of 64 bytes, and about as long for one of 1 kB, 1.2 µs (`crates/wire/examples/socketio_timing.rs`, on the
-//!   virtual machine of docs/benchmarks.md while it was busy). Property tests hold it against serde_json.
+//!   values end and never allocates, which serde_json's `IgnoredAny` doesn't. It takes about half the
+//!   time for an event of 64 bytes (60 ns) and three quarters for one of 1 kB, measured with
+//!   `crates/wire/examples/socketio_timing.rs` on a busy machine. Property tests hold it against serde_json.
 //!
 //! Deliberately absent: values of numbers, trees, writing anything but strings.
 //!

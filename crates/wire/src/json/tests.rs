@@ -90,6 +90,20 @@ fn check_table() {
     }
 }
 
+/// Every ASCII character, at every place of strings of different lengths: strings are read by eight bytes.
+#[test]
+fn strings_end_where_serde_ends_them() {
+    for len in 0..20 {
+        for at in 0..=len {
+            for put in (0..0x80).map(char::from).chain(['é', '😀']) {
+                let text = format!("\"{}{put}{}\"", "a".repeat(at), "b".repeat(len - at));
+                compare(&text);
+                compare(&format!("{text},"));
+            }
+        }
+    }
+}
+
 #[test]
 fn depth_is_bounded() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}"), ("[{\"a\":", "}]")] {
