@@ -172,7 +172,7 @@ pub struct EngineIo {
     pub allow_version_3: bool,
     /// A cookie of this name is set to the session's id, for balancers that go by it.
     pub cookie: Option<String>,
-    /// Packets in one body.
+    /// Packets in one body. Clients put everything that they have to say into one.
     pub packets_max: usize,
     /// From a WebSocket's handshake to the end of the move to it.
     pub upgrade_time_max: Duration,
@@ -198,7 +198,7 @@ impl Default for EngineIo {
         Self {
             allow_version_3: true,
             cookie: None,
-            packets_max: 1_000,
+            packets_max: 100_000,
             upgrade_time_max: Duration::from_secs(10),
             connect_time_max: Duration::from_secs(45),
             attachments_max: 10,

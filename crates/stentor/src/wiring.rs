@@ -36,6 +36,7 @@ pub(crate) fn edge_options(
         age_max: rooms.history_time_max,
     };
     Ok(stentor_edge::Options {
+        engine: stentor_edge::EngineIo::default(),
         listen: server.listen,
         cores: server.cores,
         app: match server.app {

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use stentor_edge::{Ack, Admission, Application, Arguments, Connect, Context, Event, Hello, RequestId};
 use stentor_hub::SessionId;
 use stentor_wire::http1::{Request, query_pairs};
+use stentor_wire::socketio::renumber_placeholders;
 
 const NAMESPACES: [&str; 7] = ["/", "/foo", "/timeout_socket", "/valid", "/asd", "/abc", "/no"];
 /// How long a handshake waits for its admission.
@@ -119,7 +120,12 @@ impl Application for Client {
         match (&*known.namespace, event.name) {
             ("/" | "/foo", "getId") => answer(ctx, event.ack, &Value::from(&*known.id).to_string()),
             ("/", "hi") => ctx.emit(session, "hi", text("")),
-            ("/", "echo") => answer(ctx, event.ack, event.arguments.iter().next().unwrap_or("null")),
+            ("/", "echo") => {
+                if let Some(ack) = event.ack {
+                    let (json, attachments) = first(event.arguments);
+                    ctx.ack(session, ack, Arguments { json: &json, attachments: &attachments });
+                }
+            }
             ("/", "getHandshake") => answer(ctx, event.ack, &known.handshake.to_string()),
             ("/", "false") => ctx.emit(session, "false", text("false,false")),
             ("/", "ack") => ctx.emit_with_ack(session, "ack", text(""), Duration::from_secs(10), 0),
@@ -171,6 +177,15 @@ impl Application for Client {
             ctx.emit(session, "got it", Arguments::default());
         }
     }
+}
+
+/// The first argument with its own attachments.
+fn first(arguments: Arguments<'_>) -> (String, Vec<Bytes>) {
+    let json = arguments.iter().next().unwrap_or("null");
+    let (mut renumbered, mut taken) = (Vec::new(), Vec::new());
+    renumber_placeholders(&mut renumbered, json, &mut taken);
+    let kept = taken.iter().filter_map(|number| arguments.attachments.get(*number).cloned()).collect();
+    (String::from_utf8(renumbered).unwrap_or_default(), kept)
 }
 
 /// Now, as JSON has it.

@@ -34,7 +34,7 @@ pub(super) struct SocketIo {
     /// When it has to be connected to some namespace.
     pub(super) connect_until: Millis,
     /// The feeds of the handshake's query, for the main namespace.
-    feeds: Option<Box<Vec<Key>>>,
+    feeds: Option<Box<[Key]>>,
 }
 
 impl SocketIo {
@@ -130,7 +130,7 @@ impl<D: Driver> Core<D> {
         let envelope = if raw { Envelope::Raw } else { self.app.envelope() };
         let Some(client) = self.clients.get_mut(id) else { return };
         if let Upper::SocketIo(io) = &mut client.upper {
-            io.feeds = (!feeds.is_empty()).then(|| Box::new(feeds));
+            io.feeds = (!feeds.is_empty()).then(|| feeds.into());
             // Clients of protocol 4 are connected to the main namespace unasked.
             if client.engine.version == Version::V3 {
                 self.socketio_connect(id, "/", None, Some(request.query()), Some(request), out);
@@ -347,7 +347,7 @@ impl<D: Driver> Core<D> {
         if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
             io.sockets.push(Socket { session, namespace: stored, recovery });
             if namespace == "/" {
-                feeds = io.feeds.take().map(|feeds| *feeds).unwrap_or_default();
+                feeds = io.feeds.take().map(Vec::from).unwrap_or_default();
             }
         }
         let about = About {
