@@ -2,6 +2,8 @@
 //!
 //! An input is a first byte of flags, seven bytes that say where to cut, and then what the peer sends.
 
+pub mod engineio;
+pub mod socketio;
 pub mod delta;
 
 use stentor_wire::http1::{
@@ -11,6 +13,10 @@ use stentor_wire::ws::handshake::{ClientHandshake, check_request, subprotocols};
 use stentor_wire::ws::{
     self, Connection, DeflateOptions, Deflater, Event, Inflater, Kind, Negotiated, Role, Shared,
 };
+
+mod sockjs;
+
+pub use sockjs::{sockjs_incoming, sockjs_path, sse_decoder};
 
 /// Flags, cuts, and the peer's bytes.
 fn parts(data: &[u8]) -> Option<(u8, &[u8], &[u8])> {

@@ -1,4 +1,4 @@
-// Starts the real binary, an upstream to feed it, and gives tests something to wait on.
+// Starts the real binary or the fixture server, an upstream to feed it, and gives tests something to wait on.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import http from 'node:http';
@@ -9,6 +9,8 @@ import { fileURLToPath } from 'node:url';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
 export const binary = process.env.STENTOR_BIN ?? path.join(root, 'target/debug/stentor');
+// The conformance example: what the public suites expect of a server. STENTOR_FIXTURE names another program for it.
+const fixtureCommand = process.env.STENTOR_FIXTURE?.split(' ') ?? [path.join(path.dirname(binary), 'examples/conformance')];
 
 /** Runs `stentor` to its end: { code, stdout, stderr }. */
 export async function run(...args) {
@@ -30,8 +32,32 @@ export async function serve(t, { args = [], config } = {}) {
     writeFileSync(file, config);
     all.push('--config', file);
   }
-  const child = spawn(binary, all, { stdio: ['ignore', 'pipe', 'pipe'] });
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const { child, closed, log, address } = await start(t, binary, all);
+  const admin = () => {
+    const found = log.map((text) => JSON.parse(text).admin).find(Boolean);
+    if (!found) throw new Error(`the log names no admin address:\n${log.join('\n')}`);
+    return `http://${found}`;
+  };
+  return { http: address, ws: address.replace('http', 'ws'), get admin() { return admin(); }, child, closed, log };
+}
+
+/**
+ * Starts the fixture server with one of its profiles on a free port; ends it with the test, or with the file's tests
+ * for `fixture({ after }, …)` with node:test's own `after`.
+ */
+export async function fixture(t, profile) {
+  const [command, ...before] = fixtureCommand;
+  const { child, closed, log, address } = await start(t, command, [...before, '--profile', profile, '--listen', '127.0.0.1:0']);
+  return { http: address, ws: address.replace('http', 'ws'), child, closed, log };
+}
+
+/** Runs a server until the test ends, from the moment when it says `ready http://…`. */
+async function start(t, command, args) {
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
   const closed = once(child, 'close');
+  // A command that isn't there is told below.
+  closed.catch(() => {});
   const log = [];
   let stderr = '';
   child.stderr.on('data', (chunk) => {
@@ -39,13 +65,12 @@ export async function serve(t, { args = [], config } = {}) {
     for (let end; (end = stderr.indexOf('\n')) >= 0; stderr = stderr.slice(end + 1)) log.push(stderr.slice(0, end));
   });
   t.after(async () => {
-    if (child.exitCode === null && child.signalCode === null) {
-      child.kill('SIGTERM');
-      const impatience = setTimeout(() => child.kill('SIGKILL'), 15_000);
-      await closed;
-      clearTimeout(impatience);
-    }
-    rmSync(folder, { recursive: true, force: true });
+    if (child.pid === undefined) return;
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    child.kill('SIGTERM');
+    const impatience = setTimeout(() => child.kill('SIGKILL'), 15_000);
+    await closed;
+    clearTimeout(impatience);
   });
   const line = await new Promise((resolve, reject) => {
     let stdout = '';
@@ -53,16 +78,24 @@ export async function serve(t, { args = [], config } = {}) {
       stdout += chunk;
       if (stdout.includes('\n')) resolve(stdout.split('\n')[0]);
     });
-    child.once('close', (code) => reject(new Error(`stentor ended with ${code} before it was ready:\n${log.join('\n')}${stderr}`)));
+    child.once('error', reject);
+    child.once('close', (code) => reject(new Error(`${command} ended with ${code} before it was ready:\n${log.join('\n')}${stderr}`)));
   });
-  const http = /^ready (http:\/\/\S+)$/.exec(line)?.[1];
-  if (!http) throw new Error(`not the line expected: ${line}`);
-  const admin = () => {
-    const found = log.map((text) => JSON.parse(text).admin).find(Boolean);
-    if (!found) throw new Error(`the log names no admin address:\n${log.join('\n')}`);
-    return `http://${found}`;
-  };
-  return { http, ws: http.replace('http', 'ws'), get admin() { return admin(); }, child, closed, log };
+  const address = /^ready (http:\/\/\S+)$/.exec(line)?.[1];
+  if (!address) throw new Error(`not the line expected: ${line}`);
+  return { child, closed, log, address };
+}
+
+/** The promise's value, or a failure that says what was waited for. */
+export function within(promise, what, time_ms = 5_000) {
+  let timer;
+  const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error(`${what}: not within ${time_ms} ms`)), time_ms); });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+/** The arguments of the next event of an emitter of any kind (`once` of node:events also fails on `error`). */
+export function event(emitter, name, time_ms) {
+  return within(new Promise((resolve) => emitter.once(name, (...args) => resolve(args))), `the event ${name}`, time_ms);
 }
 
 /** An upstream whose documents the test sets: `documents.set(key, {...})`; counts requests by key. */

@@ -1,8 +1,16 @@
 //! The wire formats of publications: how each is encoded, once per node.
+//!
+//! A format is what is said ([`Envelope`]) and in what it travels: a WebSocket frame, plain or deflated, or Engine.IO
+//! packets, framed or as records for polls.
 
+use crate::app::Envelope;
+use crate::writer::{Carriage, EngineWriter};
+use bytes::Bytes;
 use std::cell::RefCell;
 use stentor_driver::{Frame, Meter};
-use stentor_hub::{Body, Data, Encoder, FormatId, Position};
+use stentor_hub::{Body, Data, Encoder, FormatId, Position, Publication};
+use stentor_wire::engineio::Version;
+use stentor_wire::socketio::{self, Head};
 use stentor_wire::ws::{self, Deflater, Opcode};
 
 /// A document's body alone, for answers over HTTP. Other publications are empty.
@@ -15,41 +23,167 @@ pub(crate) const WS_V1_DEFLATED: FormatId = FormatId(2);
 pub(crate) const WS_RAW: FormatId = FormatId(3);
 /// Bodies only, over WebSocket, deflated.
 pub(crate) const WS_RAW_DEFLATED: FormatId = FormatId(4);
+/// The first of Engine.IO's: three carriages of each of four envelopes.
+const ENGINE: u8 = 5;
+
+const CARRIAGES: [EngineWriter; 3] = [
+    EngineWriter { version: Version::V4, carriage: Carriage::Frame },
+    EngineWriter { version: Version::V3, carriage: Carriage::Frame },
+    // Records are the same in both versions.
+    EngineWriter { version: Version::V4, carriage: Carriage::Record },
+];
+
+/// What is said over Engine.IO. With `recovers`, Socket.IO's events end with their offset.
+const ENVELOPES: [(Envelope, bool); 4] =
+    [(Envelope::V1, false), (Envelope::Raw, false), (Envelope::SocketIo, false), (Envelope::SocketIo, true)];
+
+/// The format of an Engine.IO session.
+pub(crate) fn of_engine(writer: EngineWriter, envelope: Envelope, recovers: bool) -> FormatId {
+    let carriage = match (writer.carriage, writer.version) {
+        (Carriage::Frame, Version::V4) => 0,
+        (Carriage::Frame, Version::V3) => 1,
+        (Carriage::Record, _) => 2,
+    };
+    let envelope = match (envelope, recovers) {
+        (Envelope::V1, _) => 0,
+        (Envelope::Raw, _) => 1,
+        (Envelope::SocketIo, false) => 2,
+        (Envelope::SocketIo, true) => 3,
+    };
+    FormatId(ENGINE + envelope * CARRIAGES.len() as u8 + carriage)
+}
+
+/// What an Engine.IO session's format says.
+fn engine_of(format: FormatId) -> Option<(EngineWriter, Envelope, bool)> {
+    let number = usize::from(format.0.checked_sub(ENGINE)?);
+    let (envelope, recovers) = *ENVELOPES.get(number / CARRIAGES.len())?;
+    Some((CARRIAGES[number % CARRIAGES.len()], envelope, recovers))
+}
 
 /// Window that shared deflated frames are made with (RFC 7692, 7.1.2.1). A client that asks for a smaller
 /// one is sent plain frames, so that one deflated frame serves all.
 pub(crate) const WINDOW_BITS: u8 = 15;
+
+/// How feeds reach Socket.IO clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FeedEvents {
+    /// The event's name.
+    pub(crate) name: String,
+    /// The document alone, as one string, instead of an object with its position.
+    pub(crate) as_string: bool,
+}
 
 /// Encodes publications.
 pub(crate) struct Formats {
     meter: Meter,
     deflater: RefCell<Deflater>,
     deflate_bytes_min: usize,
+    feeds: FeedEvents,
+}
+
+/// One message of a plain session, in parts so that a document isn't copied twice.
+struct Plain<'a> {
+    opcode: Opcode,
+    head: Vec<u8>,
+    data: Cow<'a>,
+    tail: &'static [u8],
 }
 
 impl Formats {
-    pub(crate) fn new(meter: Meter, deflate_level: u8, deflate_bytes_min: usize) -> Self {
-        Self { meter, deflater: RefCell::new(Deflater::new(deflate_level)), deflate_bytes_min }
+    pub(crate) fn new(meter: Meter, deflate_level: u8, deflate_bytes_min: usize, feeds: FeedEvents) -> Self {
+        Self { meter, deflater: RefCell::new(Deflater::new(deflate_level)), deflate_bytes_min, feeds }
     }
 
     /// One WebSocket message in one frame.
-    fn frame(&self, opcode: Opcode, parts: &[&[u8]], deflate: bool) -> Frame {
-        let len = parts.iter().map(|p| p.len()).sum::<usize>();
+    fn frame(&self, plain: &Plain<'_>, deflate: bool) -> Frame {
+        let Plain { opcode, head, data, tail } = plain;
+        let len = head.len() + data.len() + tail.len();
         if deflate && len >= self.deflate_bytes_min {
-            let whole = parts.concat();
+            let whole = [head, &data[..], tail].concat();
             let mut deflater = self.deflater.borrow_mut();
             let deflated = deflater.deflate(&whole, WINDOW_BITS);
             if deflated.len() < len {
-                let header = ws::server_header(opcode, deflated.len(), true);
+                let header = ws::server_header(*opcode, deflated.len(), true);
                 return Frame::shared(&[&header, deflated], &self.meter);
             }
         }
-        let header = ws::server_header(opcode, len, false);
-        let mut framed: Vec<&[u8]> = Vec::with_capacity(parts.len() + 1);
-        framed.push(&header);
-        framed.extend(parts);
-        Frame::shared(&framed, &self.meter)
+        let header = ws::server_header(*opcode, len, false);
+        Frame::shared(&[&header, head, data, tail], &self.meter)
     }
+
+    /// Engine.IO packets, as `write` appends them.
+    fn packets(&self, write: impl FnOnce(&mut Vec<u8>)) -> Frame {
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        Frame::shared(&[&bytes], &self.meter)
+    }
+
+    fn engine(&self, writer: EngineWriter, plain: &Plain<'_>) -> Frame {
+        let Plain { opcode, head, data, tail } = plain;
+        let len = head.len() + data.len() + tail.len();
+        self.packets(|out| match opcode {
+            Opcode::Text => writer.packet(out, len + 1, |out| {
+                out.push(b'4');
+                for part in [head, &data[..], tail] {
+                    out.extend_from_slice(part);
+                }
+            }),
+            _ => writer.binary(out, data),
+        })
+    }
+
+    /// A Socket.IO event. Feeds live in the main namespace.
+    fn socketio(&self, writer: EngineWriter, publication: &Publication<Frame>, recovers: bool) -> Frame {
+        let (mut namespace, mut name) = ("/", &*self.feeds.name);
+        let mut attachments: &[Bytes] = &[];
+        let one;
+        let json: Cow<'_> = match publication.body() {
+            Body::Message { room, event, data, .. } => {
+                namespace = room.namespace();
+                name = event.as_deref().unwrap_or("message");
+                match data {
+                    Data::Arguments { json, attachments: several } => {
+                        attachments = several;
+                        Cow::Borrowed(json)
+                    }
+                    Data::Binary(bytes) => {
+                        one = [bytes.clone()];
+                        attachments = &one;
+                        Cow::Borrowed(br#"{"_placeholder":true,"num":0}"#)
+                    }
+                    data => json_value(data),
+                }
+            }
+            Body::Snapshot { document, .. } if self.feeds.as_string => {
+                Cow::Owned(json_string(&String::from_utf8_lossy(&document.body)))
+            }
+            body => {
+                let Plain { mut head, data, tail, .. } = v1(body);
+                head.extend_from_slice(&data);
+                head.extend_from_slice(tail);
+                Cow::Owned(head)
+            }
+        };
+        let offset = (recovers && publication.is_recoverable()).then(|| write_offset(publication.id()));
+        // What we wrote ourselves is UTF-8, and so is what was checked when it came in.
+        let json = std::str::from_utf8(&json).unwrap_or_default();
+        let head = Head { attachments: attachments.len(), ..Head::new(namespace) };
+        self.packets(|out| {
+            writer.socketio(out, json.len() + name.len() + namespace.len() + 32, attachments, |out| {
+                socketio::write_event(out, &head, name, &[json, offset.as_deref().unwrap_or_default()]);
+            });
+        })
+    }
+}
+
+/// A publication's id as Socket.IO clients send it back: a JSON string. 0 stands for none.
+pub(crate) fn write_offset(id: u64) -> String {
+    format!("\"{id:016x}\"")
+}
+
+/// Reads the offset that a client sends back; 0 is none.
+pub(crate) fn parse_offset(text: &str) -> Option<u64> {
+    (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok())?
 }
 
 impl Encoder for Formats {
@@ -59,40 +193,80 @@ impl Encoder for Formats {
         frame.len()
     }
 
-    fn encode(&self, format: FormatId, body: &Body) -> Option<Frame> {
-        let deflate = matches!(format, WS_V1_DEFLATED | WS_RAW_DEFLATED);
+    fn encode(&self, format: FormatId, publication: &Publication<Frame>) -> Option<Frame> {
+        let body = publication.body();
         match (format, body) {
-            (BODY, Body::Snapshot { document, .. }) => Some(Frame::shared(&[&document.body], &self.meter)),
-            (BODY, _) => Some(Frame::owned(Vec::new())),
-            (WS_RAW | WS_RAW_DEFLATED, Body::Snapshot { document, .. }) => {
-                let opcode = if document.json || std::str::from_utf8(&document.body).is_ok() {
-                    Opcode::Text
-                } else {
-                    Opcode::Binary
-                };
-                Some(self.frame(opcode, &[&document.body], deflate))
+            (BODY, Body::Snapshot { document, .. }) => {
+                return Some(Frame::shared(&[&document.body], &self.meter));
             }
-            (WS_RAW | WS_RAW_DEFLATED, Body::Message { event, data, .. }) => Some(match (event, data) {
-                (None, Data::Binary(bytes)) => self.frame(Opcode::Binary, &[bytes], deflate),
-                (None, Data::Json(bytes) | Data::Text(bytes)) => self.frame(Opcode::Text, &[bytes], deflate),
-                (Some(event), data) => {
-                    let (name, value) = (json_string(event), json_value(data));
-                    self.frame(Opcode::Text, &[b"[", &name, b",", &value, b"]"], deflate)
-                }
-            }),
-            (WS_RAW | WS_RAW_DEFLATED, Body::State { .. }) => None,
-            (WS_V1 | WS_V1_DEFLATED, body) => {
-                let (head, data, tail) = v1(body);
-                Some(self.frame(Opcode::Text, &[&head, data.as_deref().unwrap_or_default(), tail], deflate))
+            (BODY, _) => return Some(Frame::owned(Vec::new())),
+            (WS_V1 | WS_V1_DEFLATED, _) => return Some(self.frame(&v1(body), format == WS_V1_DEFLATED)),
+            (WS_RAW | WS_RAW_DEFLATED, _) => {
+                return Some(self.frame(&raw(body)?, format == WS_RAW_DEFLATED));
             }
-            (other, _) => unreachable!("no session is opened with format {}", other.0),
+            _ => {}
+        }
+        match engine_of(format) {
+            Some((writer, Envelope::V1, _)) => Some(self.engine(writer, &v1(body))),
+            Some((writer, Envelope::Raw, _)) => Some(self.engine(writer, &raw(body)?)),
+            // A client that expects documents expects nothing else of them.
+            Some((_, Envelope::SocketIo, _))
+                if self.feeds.as_string && matches!(body, Body::State { .. }) =>
+            {
+                None
+            }
+            Some((writer, Envelope::SocketIo, recovers)) => {
+                Some(self.socketio(writer, publication, recovers))
+            }
+            None => unreachable!("no session is opened with format {}", format.0),
         }
     }
 }
 
-/// A publication as a message of `stentor.v1`, in three parts so that a document isn't copied twice.
-fn v1(body: &Body) -> (Vec<u8>, Option<Cow<'_>>, &'static [u8]) {
+/// A publication's body alone; nothing where it has none.
+fn raw(body: &Body) -> Option<Plain<'_>> {
+    let plain = |opcode, data| Some(Plain { opcode, head: Vec::new(), data, tail: b"" });
+    match body {
+        Body::Snapshot { document, .. } => {
+            let is_text = document.json || std::str::from_utf8(&document.body).is_ok();
+            let opcode = if is_text { Opcode::Text } else { Opcode::Binary };
+            plain(opcode, Cow::Borrowed(&document.body[..]))
+        }
+        Body::Message { event: None, data: Data::Binary(bytes), .. } => {
+            plain(Opcode::Binary, Cow::Borrowed(&bytes[..]))
+        }
+        Body::Message { event: None, data: Data::Json(bytes) | Data::Text(bytes), .. } => {
+            plain(Opcode::Text, Cow::Borrowed(&bytes[..]))
+        }
+        Body::Message { event: None, data, .. } => plain(Opcode::Text, json_value(data)),
+        Body::Message { event: Some(event), data, .. } => {
+            // An event `message` with one string is what a plain client's text becomes, and the other way round.
+            if &**event == "message"
+                && let Data::Arguments { json, attachments } = data
+                && attachments.is_empty()
+                && let Ok(text) = serde_json::from_slice::<String>(json)
+            {
+                return plain(Opcode::Text, Cow::Owned(text.into_bytes()));
+            }
+            let mut head = b"[".to_vec();
+            head.extend_from_slice(&json_string(event));
+            let data = match data {
+                Data::Arguments { json, .. } => Cow::Borrowed(&json[..]),
+                data => json_value(data),
+            };
+            if !data.is_empty() {
+                head.push(b',');
+            }
+            Some(Plain { opcode: Opcode::Text, head, data, tail: b"]" })
+        }
+        Body::State { .. } => None,
+    }
+}
+
+/// A publication as a message of `stentor.v1`.
+fn v1(body: &Body) -> Plain<'_> {
     let mut head = Vec::with_capacity(128);
+    let text = |head, data, tail| Plain { opcode: Opcode::Text, head, data, tail };
     match body {
         Body::Message { room, event, data, position } => {
             head.extend_from_slice(br#"{"type":"message","room":"#);
@@ -108,7 +282,17 @@ fn v1(body: &Body) -> (Vec<u8>, Option<Cow<'_>>, &'static [u8]) {
                 head.extend_from_slice(br#","encoding":"base64""#);
             }
             head.extend_from_slice(br#","data":"#);
-            (head, Some(json_value(data)), b"}")
+            // Of several arguments a list, of one that one.
+            let data = match data {
+                Data::Arguments { json, .. }
+                    if std::str::from_utf8(json)
+                        .is_ok_and(|json| stentor_wire::json::elements(json).count() == 1) =>
+                {
+                    Cow::Borrowed(&json[..])
+                }
+                data => json_value(data),
+            };
+            text(head, data, b"}")
         }
         Body::Snapshot { key, position, state, document } => {
             head.extend_from_slice(br#"{"type":"snapshot","feed":"#);
@@ -122,7 +306,7 @@ fn v1(body: &Body) -> (Vec<u8>, Option<Cow<'_>>, &'static [u8]) {
             } else {
                 json_value(&Data::Text(document.body.clone())).into_owned().into()
             };
-            (head, Some(data), b"}")
+            text(head, data, b"}")
         }
         Body::State { key, state, reason } => {
             head.extend_from_slice(br#"{"type":"state","feed":"#);
@@ -131,7 +315,7 @@ fn v1(body: &Body) -> (Vec<u8>, Option<Cow<'_>>, &'static [u8]) {
             head.extend_from_slice(state.as_str().as_bytes());
             head.extend_from_slice(br#"","reason":"#);
             head.extend_from_slice(&json_string(reason));
-            (head, None, b"}")
+            text(head, Cow::Borrowed(b""), b"}")
         }
     }
 }
@@ -150,11 +334,13 @@ pub(crate) fn json_string(text: &str) -> Vec<u8> {
     serde_json::to_vec(text).unwrap_or_else(|_| b"\"\"".to_vec())
 }
 
-/// Data as a JSON value: JSON as it is, text as a string (bad UTF-8 replaced), bytes as base64.
+/// Data as a JSON value: JSON as it is, text as a string (bad UTF-8 replaced), bytes as base64, arguments as
+/// an array (without their attachments).
 fn json_value(data: &Data) -> Cow<'_> {
     match data {
         Data::Json(bytes) => Cow::Borrowed(bytes),
         Data::Text(bytes) => Cow::Owned(json_string(&String::from_utf8_lossy(bytes))),
+        Data::Arguments { json, .. } => Cow::Owned([b"[", &json[..], b"]"].concat()),
         Data::Binary(bytes) => {
             use base64::Engine;
             Cow::Owned(json_string(&base64::engine::general_purpose::STANDARD.encode(bytes)))

@@ -13,10 +13,14 @@ mod options;
 mod origin;
 mod plane;
 mod shared;
+mod writer;
 
-pub use app::{Application, Chat, Connect, Context, Echo, Envelope, Message, RoomsApp};
+pub use app::{
+    Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
+    RequestId, RoomsApp,
+};
 pub use core::Core;
 pub use node::{AppFactory, DriverChoice, Node, StartError, Started, simulated};
-pub use options::{App, Deflate, Heartbeat, Limits, Options, Rooms, StaticRoute};
+pub use options::{App, Deflate, EngineIo, Heartbeat, Limits, Options, Recovery, Rooms, StaticRoute};
 pub use origin::{Origins, PatternError};
 pub use plane::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, MetricKind, Publish, Wanted};

@@ -67,6 +67,14 @@ figures! {
     connections: Gauge = "connections",
     /// Sessions that are open.
     sessions: Gauge = "sessions",
+    /// Engine.IO sessions that are open.
+    clients: Gauge = "engineio_sessions",
+    /// Socket.IO sockets whose clients are lost and may come back.
+    suspended: Gauge = "socketio_suspended",
+    /// Socket.IO sockets whose clients came back and got what they had missed.
+    recovered: Counter = "socketio_recoveries",
+    /// Socket.IO sockets whose clients came back too late, or for what wasn't kept.
+    recoveries_failed: Counter = "socketio_recoveries_failed",
     /// Topics that the core knows.
     topics: Gauge = "topics",
     /// Connections accepted.
@@ -112,7 +120,16 @@ figures! {
 }
 
 impl CoreMetrics {
-    pub(crate) fn record(&self, hub: &Hub<Formats>, connections: usize, held: usize) {
+    pub(crate) fn record(
+        &self,
+        hub: &Hub<Formats>,
+        connections: usize,
+        clients: usize,
+        suspended: usize,
+        held: usize,
+    ) {
+        self.clients.set(clients as u64);
+        self.suspended.set(suspended as u64);
         let counters = hub.counters();
         self.connections.set(connections as u64);
         self.sessions.set(hub.sessions() as u64);

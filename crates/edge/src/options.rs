@@ -147,6 +147,70 @@ pub struct Rooms {
     pub history: Vec<(String, HistoryLimits)>,
 }
 
+/// For how long, and how much, lost Socket.IO clients are remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// How long a client may be away.
+    pub age_max: Duration,
+    /// Bytes of publications that each core keeps for those who are away.
+    pub bytes_max: usize,
+    /// Sockets of lost clients that each core keeps.
+    pub sessions_max: usize,
+}
+
+impl Default for Recovery {
+    fn default() -> Self {
+        Self { age_max: Duration::from_secs(120), bytes_max: 16 << 20, sessions_max: 100_000 }
+    }
+}
+
+/// Engine.IO, and Socket.IO upon it. Heartbeats are those of [`Heartbeat`], the largest message or body is
+/// [`Limits::message_bytes_max`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineIo {
+    /// Whether clients of Engine.IO 3 (Socket.IO 1 and 2) are let in.
+    pub allow_version_3: bool,
+    /// A cookie of this name is set to the session's id, for balancers that go by it.
+    pub cookie: Option<String>,
+    /// Packets in one body.
+    pub packets_max: usize,
+    /// From a WebSocket's handshake to the end of the move to it.
+    pub upgrade_time_max: Duration,
+    /// From the start of a Socket.IO session, or from the last namespace that was left, to a namespace.
+    pub connect_time_max: Duration,
+    /// Attachments of a Socket.IO packet.
+    pub attachments_max: usize,
+    /// Namespaces that a client may be connected to at once.
+    pub namespaces_max: usize,
+    /// Whether and how lost clients get what they missed.
+    pub recovery: Option<Recovery>,
+    /// How long the first packet waits after a WebSocket's handshake. Zero but for test suites, which listen for one
+    /// thing after the other and miss what comes in the same segment.
+    pub open_delay: Duration,
+    /// The event by which Socket.IO clients get what their feeds say.
+    pub feed_event: String,
+    /// They get the document as one string, instead of an object with its position.
+    pub feed_as_string: bool,
+}
+
+impl Default for EngineIo {
+    fn default() -> Self {
+        Self {
+            allow_version_3: true,
+            cookie: None,
+            packets_max: 1_000,
+            upgrade_time_max: Duration::from_secs(10),
+            connect_time_max: Duration::from_secs(45),
+            attachments_max: 10,
+            namespaces_max: 16,
+            recovery: None,
+            open_delay: Duration::ZERO,
+            feed_event: "feed".to_owned(),
+            feed_as_string: false,
+        }
+    }
+}
+
 /// Everything that the data plane can be told.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -164,6 +228,8 @@ pub struct Options {
     pub heartbeat: Heartbeat,
     /// Compression.
     pub deflate: Deflate,
+    /// Engine.IO and Socket.IO.
+    pub engine: EngineIo,
     /// The application `rooms`.
     pub rooms: Rooms,
     /// Pages.
@@ -180,6 +246,7 @@ impl Default for Options {
             limits: Limits::default(),
             heartbeat: Heartbeat::default(),
             deflate: Deflate::default(),
+            engine: EngineIo::default(),
             rooms: Rooms::default(),
             routes: Vec::new(),
         }

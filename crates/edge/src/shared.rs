@@ -160,6 +160,10 @@ impl Shared {
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
             room_history: self.options.rooms.history.clone(),
+            recovery: self.options.engine.recovery.map(|recovery| stentor_hub::RecoveryLimits {
+                bytes_max: recovery.bytes_max,
+                age_max: recovery.age_max,
+            }),
             live: self.live.clone(),
         }
     }

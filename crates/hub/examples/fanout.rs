@@ -17,8 +17,8 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
 use std::time::Instant;
 use stentor_hub::{
-    Body, Data, Dispatch, Document, Emit, Encoder, FeedState, FormatId, Hub, Key, Options, Policy, Room,
-    Topic,
+    Body, Data, Dispatch, Document, Emit, Encoder, FeedState, FormatId, Hub, Key, Options, Policy,
+    Publication, Room, Topic,
 };
 
 /// A frame is a reference to shared bytes, as in edge: here in two steps, so that the outer count can be
@@ -30,9 +30,12 @@ type Frame = Arc<Arc<[u8]>>;
 impl<const PER_CORE: bool> Encoder for Shared<PER_CORE> {
     type Frame = Frame;
 
-    fn encode(&self, _format: FormatId, body: &Body) -> Option<Frame> {
-        let bytes = match body {
-            Body::Message { data: Data::Json(b) | Data::Text(b) | Data::Binary(b), .. } => &b[..],
+    fn encode(&self, _format: FormatId, publication: &Publication<Frame>) -> Option<Frame> {
+        let bytes = match publication.body() {
+            Body::Message {
+                data: Data::Json(b) | Data::Text(b) | Data::Binary(b) | Data::Arguments { json: b, .. },
+                ..
+            } => &b[..],
             Body::Snapshot { document, .. } => &document.body[..],
             Body::State { reason, .. } => reason.as_bytes(),
         };

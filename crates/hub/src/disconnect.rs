@@ -22,11 +22,17 @@ pub enum Disconnect {
     UnknownKey,
     /// The request for a subscription was malformed.
     BadRequest,
+    /// The client opened a Socket.IO connection and connected to no namespace in time.
+    NotConnected,
+    /// The application wants it so.
+    Dismissed,
+    /// The client broke the protocol that it speaks over its connection.
+    ProtocolError,
 }
 
 impl Disconnect {
     /// Every reason, for documents and tests.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Draining,
         Self::SlowConsumer,
         Self::Overloaded,
@@ -35,6 +41,9 @@ impl Disconnect {
         Self::NotAccepted,
         Self::UnknownKey,
         Self::BadRequest,
+        Self::NotConnected,
+        Self::Dismissed,
+        Self::ProtocolError,
     ];
 
     /// The WebSocket close code.
@@ -42,7 +51,10 @@ impl Disconnect {
         match self {
             Self::NotAccepted => 4400,
             Self::BadRequest => 4401,
+            Self::NotConnected => 4402,
+            Self::Dismissed => 4403,
             Self::UnknownKey => 4404,
+            Self::ProtocolError => 4405,
             Self::Draining => 4500,
             Self::SlowConsumer => 4501,
             Self::Overloaded => 4502,
@@ -62,6 +74,9 @@ impl Disconnect {
             Self::NotAccepted => "nothing is accepted from clients here",
             Self::UnknownKey => "there is no such feed",
             Self::BadRequest => "the request was malformed",
+            Self::NotConnected => "you connected to no namespace in time",
+            Self::Dismissed => "the application ended the session",
+            Self::ProtocolError => "what you sent breaks the protocol",
         }
     }
 
@@ -81,6 +96,9 @@ impl Disconnect {
             Self::NotAccepted => "not_accepted",
             Self::UnknownKey => "unknown_key",
             Self::BadRequest => "bad_request",
+            Self::NotConnected => "not_connected",
+            Self::Dismissed => "dismissed",
+            Self::ProtocolError => "protocol_error",
         }
     }
 }

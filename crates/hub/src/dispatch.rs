@@ -2,7 +2,8 @@
 
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::session::SessionId;
-use crate::topic::{Room, Topic};
+use crate::topic::{Room, Rooms, Topic};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Names a core of this process, from 0.
@@ -27,6 +28,13 @@ impl CoreSet {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == [0; CORES_MAX / 64]
+    }
+
+    /// Takes in what is in `other`.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (word, other) in self.0.iter_mut().zip(other.0) {
+            *word |= other;
+        }
     }
 
     /// The cores in it, lowest first.
@@ -94,6 +102,15 @@ pub enum Dispatch<F> {
         /// How.
         how: Emit,
     },
+    /// For the receiver's members of several rooms, once for each.
+    PublishToSeveral {
+        /// To which.
+        rooms: Rooms,
+        /// What.
+        publication: Arc<Publication<F>>,
+        /// How.
+        how: Emit,
+    },
     /// To the home core of a room with history: give it a place and spread it.
     Submit {
         /// Where to.
@@ -107,13 +124,60 @@ pub enum Dispatch<F> {
     },
 }
 
-/// How something is emitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How something is emitted. Exceptions are shared by the cores that it reaches, and nothing where there are
+/// none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Emit {
-    /// Whether to leave out sessions that are owed something already.
+    /// Whether to leave out sessions that are owed something already. What is volatile can't be recovered.
     pub volatile: bool,
-    /// A session that doesn't get it, with its core.
-    pub except: Option<(CoreId, SessionId)>,
+    except: Option<Arc<Except>>,
+}
+
+/// Who doesn't get something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Except {
+    sessions: SmallVec<[(CoreId, SessionId); 1]>,
+    rooms: Vec<Room>,
+}
+
+impl Emit {
+    /// To sessions only that are owed nothing.
+    pub fn volatile() -> Self {
+        Self { volatile: true, ..Self::default() }
+    }
+
+    /// Not to this session of that core either.
+    pub fn except_session(mut self, core: CoreId, session: SessionId) -> Self {
+        self.except_mut().sessions.push((core, session));
+        self
+    }
+
+    /// Not to the members of this room either.
+    pub fn except_room(mut self, room: Room) -> Self {
+        self.except_mut().rooms.push(room);
+        self
+    }
+
+    fn except_mut(&mut self) -> &mut Except {
+        Arc::make_mut(self.except.get_or_insert_default())
+    }
+
+    /// Whether everybody gets it.
+    #[inline]
+    pub(crate) fn has_no_exceptions(&self) -> bool {
+        self.except.is_none()
+    }
+
+    /// The sessions of a core that don't get it.
+    pub(crate) fn excepted_sessions(&self, core: CoreId) -> impl Iterator<Item = SessionId> {
+        let sessions = self.except.iter().flat_map(|except| &except.sessions);
+        sessions.filter(move |(of, _)| *of == core).map(|(_, session)| *session)
+    }
+
+    /// The rooms whose members don't get it.
+    pub(crate) fn excepted_rooms(&self) -> &[Room] {
+        self.except.as_ref().map_or(&[], |except| &except.rooms)
+    }
 }
 
 /// The newest that is known of a feed.
@@ -185,5 +249,22 @@ mod tests {
             set.set(core, false);
         }
         assert!(set.is_empty() && set.iter().next().is_none());
+        let mut other = CoreSet::default();
+        other.set(70, true);
+        set.set(3, true);
+        set.add(&other);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [3, 70]);
+    }
+
+    #[test]
+    fn exceptions_are_all_that_were_named() {
+        let [one, two, three] = [1, 2, 3].map(|index| SessionId { index, generation: 0 });
+        let room = Room::plain("r").unwrap();
+        assert!(Emit::default().has_no_exceptions() && Emit::volatile().has_no_exceptions());
+        let some = Emit::default().except_session(0, one).except_session(1, two);
+        let all = some.clone().except_session(0, three).except_room(room.clone());
+        assert_eq!(all.excepted_sessions(0).collect::<Vec<_>>(), [one, three]);
+        assert_eq!(some.excepted_sessions(0).collect::<Vec<_>>(), [one], "a copy is another's own");
+        assert_eq!((all.excepted_rooms(), some.excepted_rooms()), (&[room][..], &[][..]));
     }
 }

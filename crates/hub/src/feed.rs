@@ -5,7 +5,7 @@
 //! nobody is subscribed, in whichever order that comes about.
 
 use crate::dispatch::Emit;
-use crate::publication::{Body, Document, FeedState, Publication};
+use crate::publication::{Body, Document, FeedState};
 use crate::session::Encoder;
 use crate::shard::Hub;
 use crate::topic::{Key, Topic};
@@ -96,11 +96,11 @@ impl<E: Encoder> Hub<E> {
     }
 
     fn news(&mut self, index: u32, body: Body) {
-        let publication = Publication::new(body, &self.live);
+        let publication = self.make(body, false);
         if let Some(topic) = self.topics.at_mut(index) {
             topic.current.apply(&publication);
         }
-        self.spread(index, &publication, Emit::default());
+        self.spread(index, &publication, &Emit::default());
     }
 
     fn feed_at_home(&mut self, key: &Key) -> Option<u32> {

@@ -47,7 +47,12 @@ impl<E: Encoder> Hub<E> {
                 }
                 self.settle(index);
             }
-            Dispatch::Publish { topic, publication, how } => self.handle_spread(&topic, &publication, how),
+            Dispatch::Publish { topic, publication, how } => {
+                self.handle_spread(now, &topic, &publication, &how);
+            }
+            Dispatch::PublishToSeveral { rooms, publication, how } => {
+                self.deliver_to_several(now, &rooms, &publication, &how);
+            }
             Dispatch::Submit { room, event, data, how } => self.publish(now, &room, event, data, how),
         }
     }
@@ -77,6 +82,7 @@ impl<E: Encoder> Hub<E> {
     fn add_member(&mut self, member: Member, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
         self.sessions.subscription_mut(member).member = state.add(member);
+        self.sessions.stamps.join(member, self.sessions.log.next());
         if state.members.len() == 1 {
             match state.home {
                 None => self.announce(index, true),

@@ -5,26 +5,32 @@
 //! format is a number. It has no clock, no thread, no socket and no random source of its own.
 //!
 //! Where to look: `shard` is the face; `follow` how cores agree on who gets what; `spread` what becomes of a
-//! publication; `feed` what the control plane says and hears; `topics` and `session` the two tables; `owe`,
-//! `outbox` and `shelf` what sessions are owed, the hot path; `history` and `budget` what is bounded how;
-//! [`delta`], which stands apart, what became of a document from one version to the next.
+//! publication; `feed` what the control plane says and hears; `recover` what sessions missed whose connection
+//! was gone; `topics` and `session` the two tables; `owe`, `outbox` and `shelf` what sessions are owed, the hot
+//! path; `history` and `budget` what is bounded how; [`delta`], which stands apart, what became of a document from
+//! one version to the next.
 //! `tests/model` holds all of it against a shadow.
 
 mod budget;
 mod chunks;
+mod crowd;
 pub mod delta;
 mod disconnect;
 mod dispatch;
 mod feed;
 mod follow;
 mod history;
+mod ids;
+mod log;
 mod outbox;
 mod owe;
 mod publication;
+mod recover;
 mod session;
 mod shard;
 mod shelf;
 mod spread;
+mod stamps;
 mod topic;
 mod topics;
 
@@ -33,8 +39,10 @@ pub use chunks::Chunks;
 pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};
 pub use history::HistoryLimits;
+pub use log::{LogFigures, RECOVERY_ENTRY_BYTES, RecoveryLimits};
 pub use publication::{Body, Data, Document, Epoch, FORMATS_MAX, FeedState, FormatId, Position, Publication};
+pub use recover::ResumeError;
 pub use session::{Encoder, Policy, SessionId};
 pub use shard::{Hub, Notice, Options, SubscribeError};
-pub use topic::{KEY_BYTES_MAX, Key, KeyError, ROOM_BYTES_MAX, Room, RoomError, Topic};
+pub use topic::{KEY_BYTES_MAX, Key, KeyError, ROOM_BYTES_MAX, Room, RoomError, Rooms, Topic};
 pub use topics::core_of;

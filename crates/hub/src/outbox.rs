@@ -46,6 +46,9 @@ impl Entry {
 
 pub(crate) struct Outbox {
     first: Entry,
+    /// Publications that wait: entries, and what is kept for places. Counted by who puts it there; here
+    /// because here are 4 bytes to spare.
+    pub(crate) waiting: u32,
     // 8 bytes in an idle session; `None` where there is nothing after the first.
     rest: Option<Box<Rest>>,
 }
@@ -60,7 +63,7 @@ struct Rest {
 
 impl Default for Outbox {
     fn default() -> Self {
-        Self { first: Entry::HOLE, rest: None }
+        Self { first: Entry::HOLE, waiting: 0, rest: None }
     }
 }
 

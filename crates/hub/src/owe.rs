@@ -16,8 +16,9 @@
 use crate::disconnect::Disconnect;
 use crate::outbox::Entry;
 use crate::publication::Publication;
-use crate::session::{Encoder, Member, Policy, SessionId, Sessions};
+use crate::session::{Encoder, Life, Member, Policy, SessionId, Sessions};
 use crate::shelf::Shelved;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 impl<E: Encoder> Sessions<E> {
@@ -33,14 +34,15 @@ impl<E: Encoder> Sessions<E> {
             return;
         }
         let shelved = self.shelf.put(publication);
+        let id = NonZeroU64::new(publication.id()).filter(|_| publication.is_recoverable());
         // Most members of a topic speak the same format.
         let mut last = None;
         for member in members {
             if except == Some(member.session) {
                 continue;
             }
-            let session = &self.slots[member.session as usize];
-            if session.doomed {
+            let session = &mut self.slots[member.session as usize];
+            if session.life != Life::Open {
                 continue;
             }
             let bytes = match last {
@@ -53,9 +55,12 @@ impl<E: Encoder> Sessions<E> {
             };
             let Some(bytes) = bytes else { continue };
             self.counters.due += 1;
-            if volatile && (session.waiting > 0 || session.in_flight > 0) {
+            if volatile && (session.outbox.waiting > 0 || session.in_flight > 0) {
                 self.counters.dropped += 1;
                 continue;
+            }
+            if id.is_some() {
+                session.newest_id = id;
             }
             self.enqueue(*member, shelved, bytes);
         }
@@ -81,14 +86,21 @@ impl<E: Encoder> Sessions<E> {
                     older[1] = std::mem::replace(&mut subscription.state, Shelved::NONE);
                 }
                 subscription.waiting += 1;
-                session.waiting += 1;
+                session.outbox.waiting += 1;
                 self.counters.owed += 1;
+                let mut conflated = false;
                 for older in older.into_iter().filter(|older| !older.is_none()) {
+                    conflated = true;
                     self.shelf.release(older);
                     subscription.waiting -= 1;
-                    session.waiting -= 1;
+                    session.outbox.waiting -= 1;
                     self.counters.owed -= 1;
                     self.counters.conflated += 1;
+                }
+                // The newer one leaves at the older one's place, before what came between them.
+                if conflated && self.shelf.is_recoverable(shelved) {
+                    session.reorder();
+                    self.stamps.reorder(member.session, self.log.next());
                 }
             }
             policy => {
@@ -101,7 +113,7 @@ impl<E: Encoder> Sessions<E> {
                     let droppable = |slot: u32| subscriptions[slot as usize].policy == Policy::DropOldest;
                     if let Some(oldest) = session.outbox.drop_oldest(droppable) {
                         subscriptions[oldest.subscription as usize].waiting -= 1;
-                        session.waiting -= 1;
+                        session.outbox.waiting -= 1;
                         session.queue_bytes -= oldest.bytes;
                         self.queue_bytes -= oldest.bytes as usize;
                         self.shelf.release(oldest.shelved);
@@ -112,7 +124,7 @@ impl<E: Encoder> Sessions<E> {
                         return;
                     } else {
                         self.counters.abandoned += 1;
-                        session.doomed = true;
+                        session.life = Life::Doomed;
                         let id = SessionId { index: member.session, generation: session.generation };
                         self.doomed.push_back((id, Disconnect::SlowConsumer));
                         return;
@@ -120,7 +132,7 @@ impl<E: Encoder> Sessions<E> {
                 }
                 session.outbox.push(Entry { subscription: member.subscription, shelved, bytes });
                 session.subscriptions[member.subscription as usize].waiting += 1;
-                session.waiting += 1;
+                session.outbox.waiting += 1;
                 session.queue_bytes += bytes;
                 self.queue_bytes += bytes as usize;
                 self.counters.owed += 1;
@@ -155,6 +167,9 @@ impl<E: Encoder> Sessions<E> {
         while let Some(id) = self.ready.pop_front() {
             if let Some(session) = self.alive_mut(id) {
                 session.listed = false;
+                if session.life == Life::Suspended {
+                    continue;
+                }
                 return Some((id, session.tag));
             }
         }
@@ -181,7 +196,7 @@ impl<E: Encoder> Sessions<E> {
         mut each: impl FnMut(&Arc<Publication<E::Frame>>, &E::Frame),
     ) {
         let Some(session) = self.slots.get_mut(id.index as usize) else { return };
-        if session.generation != id.generation || !session.alive {
+        if !session.is(id) {
             return;
         }
         let (mut bytes, mut frames) = (0_usize, 0);
@@ -211,7 +226,7 @@ impl<E: Encoder> Sessions<E> {
             if !entry.is_place() || subscription.waiting == 0 {
                 session.outbox.pop();
             }
-            session.waiting -= 1;
+            session.outbox.waiting -= 1;
             session.in_flight += 1;
             session.in_flight_bytes = session.in_flight_bytes.saturating_add(frame_bytes);
             frames += 1;
@@ -222,7 +237,7 @@ impl<E: Encoder> Sessions<E> {
     /// Everything in flight of a session has been taken by the kernel.
     pub(crate) fn sent(&mut self, id: SessionId) {
         let Some(session) = self.slots.get_mut(id.index as usize) else { return };
-        if session.generation != id.generation || !session.alive {
+        if !session.is(id) {
             return;
         }
         self.counters.owed -= u64::from(session.in_flight);
@@ -235,7 +250,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     pub(crate) fn is_owed(&self, id: SessionId) -> bool {
-        self.alive(id).is_some_and(|s| s.waiting > 0 && !s.doomed)
+        self.alive(id).is_some_and(|s| s.outbox.waiting > 0 && s.life == Life::Open)
     }
 
     /// Dooms the session that holds the most bytes and says how many; 0 if none holds any. What waits of
@@ -244,9 +259,9 @@ impl<E: Encoder> Sessions<E> {
         let held = |s: &crate::session::Session| {
             u64::from(s.queue_bytes) + u64::from(s.in_flight_bytes.saturating_sub(s.queue_bytes_in_flight))
         };
-        let living = self.slots.iter_mut().enumerate().filter(|(_, s)| s.alive && !s.doomed && held(s) > 0);
+        let living = self.slots.iter_mut().enumerate().filter(|(_, s)| s.life == Life::Open && held(s) > 0);
         let Some((index, session)) = living.max_by_key(|(_, s)| held(s)) else { return 0 };
-        session.doomed = true;
+        session.life = Life::Doomed;
         let id = SessionId { index: index as u32, generation: session.generation };
         self.doomed.push_back((id, Disconnect::Overloaded));
         held(session) as usize

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 pub struct FormatId(pub u8);
 
 /// How many formats there may be.
-pub const FORMATS_MAX: usize = 16;
+pub const FORMATS_MAX: usize = 32;
 
 /// Tells one life of a topic's offsets from another: drawn at random when its home core creates it. An
 /// offset means something only together with its epoch.
@@ -71,13 +71,24 @@ pub enum Data {
     Text(Bytes),
     /// Bytes.
     Binary(Bytes),
+    /// The arguments of an event, as Socket.IO has them.
+    Arguments {
+        /// Valid JSON values in UTF-8, joined by commas; empty where there are none. Where an attachment
+        /// belongs there is a placeholder, `{"_placeholder":true,"num":0}` for the first.
+        json: Bytes,
+        /// The attachments that placeholders stand for, in order.
+        attachments: Arc<[Bytes]>,
+    },
 }
 
 impl Data {
-    /// Length in bytes.
+    /// Length in bytes, attachments included.
     pub fn len(&self) -> usize {
         match self {
             Self::Json(b) | Self::Text(b) | Self::Binary(b) => b.len(),
+            Self::Arguments { json, attachments } => {
+                json.len() + attachments.iter().map(Bytes::len).sum::<usize>()
+            }
         }
     }
 
@@ -92,7 +103,7 @@ impl Data {
 pub enum Body {
     /// A message to a room.
     Message {
-        /// Where it was sent.
+        /// Where it was sent; of several rooms, the first.
         room: Room,
         /// The event's name, where it has one.
         event: Option<Arc<str>>,
@@ -141,6 +152,8 @@ impl Body {
 
 /// Something sent to a topic, shared by reference by everybody who is owed it. `F` is an encoded frame.
 pub struct Publication<F> {
+    id: u64,
+    recoverable: bool,
     body: Body,
     encodings: Encoding<F>,
     _charge: Charge,
@@ -161,10 +174,22 @@ impl<F> Encoding<F> {
 
 impl<F> Publication<F> {
     /// Wraps what is to be said; nothing is encoded yet. The body's bytes, and what it takes to keep them,
-    /// count in `live`.
-    pub fn new(body: Body, live: &LiveBytes) -> Arc<Self> {
+    /// count in `live`. Shards make their publications themselves: this is for tests of encoders.
+    pub fn new(id: u64, recoverable: bool, body: Body, live: &LiveBytes) -> Arc<Self> {
         let charge = live.charge(size_of::<Self>() + body.len());
-        Arc::new(Self { body, encodings: Encoding::new(), _charge: charge })
+        Arc::new(Self { id, recoverable, body, encodings: Encoding::new(), _charge: charge })
+    }
+
+    /// Names it: unique in the process, drawn so that another process hardly gives the same, and never 0.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether a session that comes back may name it as the last that it had: a message that isn't
+    /// volatile, where [recovery](crate::Options::recovery) is on. A format that tells clients ids tells
+    /// them these only: any other can't be found again.
+    pub fn is_recoverable(&self) -> bool {
+        self.recoverable
     }
 
     /// What it says.
@@ -173,17 +198,18 @@ impl<F> Publication<F> {
     }
 
     /// The encoding for `format`, made by `encode` if nobody has yet (a core that races waits). `None`
-    /// where the format has no way to say it.
+    /// where the format has no way to say it. `encode` may ask for other encodings of the same publication,
+    /// to make this one of them, but not for this one.
     ///
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`].
-    pub fn encoded(&self, format: FormatId, encode: impl FnOnce(&Body) -> Option<F>) -> Option<&F> {
+    pub fn encoded(&self, format: FormatId, encode: impl FnOnce(&Self) -> Option<F>) -> Option<&F> {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let mut encoding = &self.encodings;
         while *encoding.format.get_or_init(|| format) != format {
             encoding = encoding.next.get_or_init(|| Box::new(Encoding::new()));
         }
-        encoding.frame.get_or_init(|| encode(&self.body)).as_ref()
+        encoding.frame.get_or_init(|| encode(self)).as_ref()
     }
 }
 
@@ -196,7 +222,17 @@ mod tests {
     fn publication(live: &LiveBytes) -> Arc<Publication<Vec<u8>>> {
         let data = Data::Text(Bytes::from_static(b"hello"));
         let room = Room::plain("r").unwrap();
-        Publication::new(Body::Message { room, event: None, data, position: None }, live)
+        Publication::new(1, false, Body::Message { room, event: None, data, position: None }, live)
+    }
+
+    #[test]
+    fn attachments_count() {
+        let attachments: Arc<[Bytes]> = [Bytes::from_static(b"abc"), Bytes::new()].into();
+        let json = Bytes::from_static(b"1,{\"_placeholder\":true,\"num\":0}");
+        let bytes = json.len() + 3;
+        assert_eq!(Data::Arguments { json, attachments: attachments.clone() }.len(), bytes);
+        assert!(!Data::Arguments { json: Bytes::new(), attachments }.is_empty());
+        assert!(Data::Arguments { json: Bytes::new(), attachments: [].into() }.is_empty());
     }
 
     #[test]
@@ -213,9 +249,9 @@ mod tests {
                     for n in 0..FORMATS_MAX {
                         // Each thread in another order.
                         let format = (n * [1, 3, 5, 7][thread] + thread) % FORMATS_MAX;
-                        let frame = publication.encoded(FormatId(format as u8), |body| {
+                        let frame = publication.encoded(FormatId(format as u8), |publication| {
                             made[format].fetch_add(1, Ordering::Relaxed);
-                            (format != 3).then(|| vec![format as u8; body.len()])
+                            (format != 3).then(|| vec![format as u8; publication.body().len()])
                         });
                         assert_eq!(frame, (format != 3).then(|| vec![format as u8; 5]).as_ref());
                     }

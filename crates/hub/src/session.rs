@@ -8,11 +8,14 @@
 use crate::budget::Counters;
 use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
+use crate::log::Log;
 use crate::outbox::{Entry, Outbox};
-use crate::publication::{Body, FORMATS_MAX, FormatId};
+use crate::publication::{FORMATS_MAX, FormatId, Publication};
 use crate::shelf::{Shelf, Shelved};
+use crate::stamps::Stamps;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 
 /// Names a session of one shard. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,12 +38,13 @@ pub enum Policy {
 }
 
 /// How publications become frames. The hub knows no format.
-pub trait Encoder {
+pub trait Encoder: Sized {
     /// An encoded publication: a reference, cheap to clone.
     type Frame: Clone;
 
-    /// Encodes, or says that the format has no way to say it.
-    fn encode(&self, format: FormatId, body: &Body) -> Option<Self::Frame>;
+    /// Encodes, or says that the format has no way to say it. What it makes is shared by all sessions of the
+    /// format, on all cores: it can hold the publication's id, and nothing that differs per session.
+    fn encode(&self, format: FormatId, publication: &Publication<Self::Frame>) -> Option<Self::Frame>;
 
     /// Bytes of a frame.
     fn len(frame: &Self::Frame) -> usize;
@@ -86,19 +90,39 @@ impl Subscription {
     }
 }
 
+/// What a session may be owed.
+///
+/// ```text
+///   open ◄──────► suspended ────┐
+///    │                          ▼
+///    ├────► doomed ─────────► closed
+///    └────────────────────────► ▲
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Open,
+    /// Its connection is gone, and may come back: owed nothing meanwhile.
+    Suspended,
+    /// It has to end: nothing new is owed to it.
+    Doomed,
+    /// Its slot is free.
+    Closed,
+}
+
 /// What is kept of a session. 2,000 of them have to stay in the cache during a fan-out: a test holds it
-/// below 128 bytes.
+/// at 96 bytes.
 pub(crate) struct Session {
     pub(crate) generation: u32,
-    pub(crate) alive: bool,
+    pub(crate) life: Life,
     /// Whether it is in `ready`.
     pub(crate) listed: bool,
-    pub(crate) doomed: bool,
+    /// Whether anything came to it in another order than the log's, before its stamp `ordered_since`.
+    pub(crate) reordered: bool,
     pub(crate) format: FormatId,
     pub(crate) tag: u64,
+    /// The last recoverable publication that it was owed since its stamp `ordered_since`.
+    pub(crate) newest_id: Option<NonZeroU64>,
     pub(crate) outbox: Outbox,
-    /// Publications that wait.
-    pub(crate) waiting: u32,
     /// Publications in flight, and their bytes.
     pub(crate) in_flight: u32,
     pub(crate) in_flight_bytes: u32,
@@ -117,12 +141,15 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) ready: VecDeque<SessionId>,
     pub(crate) doomed: VecDeque<(SessionId, Disconnect)>,
     pub(crate) counters: Counters,
+    /// What was delivered of late, for those that come back.
+    pub(crate) log: Log<E::Frame>,
+    pub(crate) stamps: Stamps,
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
 }
 
 impl<E: Encoder> Sessions<E> {
-    pub(crate) fn new(encoder: E, outbox_bytes_max: usize) -> Self {
+    pub(crate) fn new(encoder: E, outbox_bytes_max: usize, log: Log<E::Frame>) -> Self {
         Self {
             shelf: Shelf::new(encoder),
             outbox_bytes_max: u32::try_from(outbox_bytes_max).unwrap_or(u32::MAX),
@@ -131,6 +158,8 @@ impl<E: Encoder> Sessions<E> {
             ready: VecDeque::new(),
             doomed: VecDeque::new(),
             counters: Counters::default(),
+            log,
+            stamps: Stamps::default(),
             queue_bytes: 0,
         }
     }
@@ -143,26 +172,28 @@ impl<E: Encoder> Sessions<E> {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let fresh = |generation| Session {
             generation,
-            alive: true,
+            life: Life::Open,
             listed: false,
-            doomed: false,
+            reordered: false,
             format,
             tag,
+            newest_id: None,
             outbox: Outbox::default(),
-            waiting: 0,
             in_flight: 0,
             in_flight_bytes: 0,
             queue_bytes: 0,
             queue_bytes_in_flight: 0,
             subscriptions: SmallVec::new(),
         };
-        if let Some(index) = self.free.pop() {
-            let slot = &mut self.slots[index as usize];
+        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
+        if self.log.is_on() {
+            self.stamps.open(index, self.log.next());
+        }
+        if let Some(slot) = self.slots.get_mut(index as usize) {
             let generation = slot.generation.wrapping_add(1);
             *slot = fresh(generation);
             SessionId { index, generation }
         } else {
-            let index = self.slots.len() as u32;
             self.slots.push(fresh(0));
             SessionId { index, generation: 0 }
         }
@@ -170,23 +201,98 @@ impl<E: Encoder> Sessions<E> {
 
     /// Ends a session: what waits and what is in flight is abandoned. Its topics must have let it go.
     pub(crate) fn close(&mut self, id: SessionId) {
-        let Some(session) = self.slots.get_mut(id.index as usize).filter(|s| s.is(id)) else { return };
-        session.alive = false;
+        if self.alive(id).is_none() {
+            return;
+        }
+        self.abandon(id.index);
+        let session = &mut self.slots[id.index as usize];
+        session.life = Life::Closed;
+        session.subscriptions = SmallVec::new();
+        self.free.push(id.index);
+    }
+
+    /// Takes back all that a session is owed until it is resumed, and says whether it may be.
+    pub(crate) fn suspend(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.alive_mut(id).filter(|session| session.life == Life::Open) else {
+            return false;
+        };
+        session.life = Life::Suspended;
+        self.abandon(id.index);
+        true
+    }
+
+    /// A suspended session is owed things again.
+    pub(crate) fn resume(&mut self, id: SessionId) {
+        if let Some(session) = self.alive_mut(id) {
+            session.life = Life::Open;
+        }
+    }
+
+    /// Abandons what a session is owed, waiting or in flight.
+    fn abandon(&mut self, index: u32) {
+        let session = &mut self.slots[index as usize];
+        let owed = u64::from(session.outbox.waiting) + u64::from(session.in_flight);
         for entry in std::mem::take(&mut session.outbox).iter().filter(|entry| !entry.is_place()) {
             self.shelf.release(entry.shelved);
         }
-        for subscription in std::mem::take(&mut session.subscriptions) {
-            for newest in [subscription.newest, subscription.state] {
+        for subscription in &mut session.subscriptions {
+            subscription.waiting = 0;
+            for newest in [&mut subscription.newest, &mut subscription.state] {
+                let newest = std::mem::replace(newest, Shelved::NONE);
                 if !newest.is_none() {
                     self.shelf.release(newest);
                 }
             }
         }
-        let owed = u64::from(session.waiting) + u64::from(session.in_flight);
         self.counters.owed -= owed;
         self.counters.abandoned += owed;
         self.queue_bytes -= session.queue_bytes as usize;
-        self.free.push(id.index);
+        (session.in_flight, session.in_flight_bytes) = (0, 0);
+        (session.queue_bytes, session.queue_bytes_in_flight) = (0, 0);
+    }
+
+    /// Changes the format of a session that lives. What waits is weighed anew, oldest first, by the rules
+    /// for what comes; what the new format can't say is abandoned.
+    pub(crate) fn set_format(&mut self, id: SessionId, format: FormatId) {
+        assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
+        let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };
+        session.format = format;
+        if session.outbox.waiting == 0 {
+            return;
+        }
+        let outbox = std::mem::take(&mut session.outbox);
+        let mut waiting = Vec::with_capacity(outbox.waiting as usize);
+        for entry in outbox.iter() {
+            let subscription = &mut session.subscriptions[entry.subscription as usize];
+            subscription.waiting = 0;
+            let newest = std::mem::replace(&mut subscription.newest, Shelved::NONE);
+            let state = std::mem::replace(&mut subscription.state, Shelved::NONE);
+            let shelved = [entry.shelved, newest, state].into_iter().filter(|shelved| !shelved.is_none());
+            waiting.extend(shelved.map(|shelved| (entry.subscription, shelved)));
+        }
+        debug_assert_eq!(waiting.len(), outbox.waiting as usize);
+        let in_flight = session.queue_bytes_in_flight;
+        self.queue_bytes -= (std::mem::replace(&mut session.queue_bytes, in_flight) - in_flight) as usize;
+        self.counters.owed -= waiting.len() as u64;
+        for (subscription, shelved) in waiting {
+            self.enqueue_again(Member { session: id.index, subscription }, shelved);
+        }
+    }
+
+    /// Something comes to a session that isn't at its place in the log.
+    pub(crate) fn reorder(&mut self, index: u32) {
+        self.slots[index as usize].reorder();
+        self.stamps.reorder(index, self.log.next());
+    }
+
+    /// Puts back into an outbox what was taken out of it, in the session's format.
+    fn enqueue_again(&mut self, member: Member, shelved: Shelved) {
+        let session = &self.slots[member.session as usize];
+        match self.shelf.bytes(shelved, session.format) {
+            Some(bytes) if session.life == Life::Open => self.enqueue(member, shelved, bytes),
+            _ => self.counters.abandoned += 1,
+        }
+        self.shelf.release(shelved);
     }
 
     pub(crate) fn alive(&self, id: SessionId) -> Option<&Session> {
@@ -265,7 +371,11 @@ impl<E: Encoder> Sessions<E> {
             return;
         }
         let (mut newest, mut state) = (None, None);
-        for shelved in self.take_out(member) {
+        let taken_out = self.take_out(member);
+        if taken_out.iter().any(|shelved| self.shelf.is_recoverable(*shelved)) {
+            self.reorder(member.session);
+        }
+        for shelved in taken_out {
             let older = if self.shelf.is_state(shelved) {
                 [state.replace(shelved), None]
             } else {
@@ -277,12 +387,7 @@ impl<E: Encoder> Sessions<E> {
             }
         }
         for shelved in [newest, state].into_iter().flatten() {
-            let session = &self.slots[member.session as usize];
-            match self.shelf.bytes(shelved, session.format) {
-                Some(bytes) if !session.doomed => self.enqueue(member, shelved, bytes),
-                _ => self.counters.abandoned += 1,
-            }
-            self.shelf.release(shelved);
+            self.enqueue_again(member, shelved);
         }
     }
 
@@ -318,7 +423,7 @@ impl<E: Encoder> Sessions<E> {
             }
         }
         debug_assert_eq!(out.len(), subscription.waiting as usize);
-        session.waiting -= subscription.waiting;
+        session.outbox.waiting -= subscription.waiting;
         self.counters.owed -= u64::from(subscription.waiting);
         subscription.waiting = 0;
         session.queue_bytes -= bytes;
@@ -328,8 +433,13 @@ impl<E: Encoder> Sessions<E> {
 }
 
 impl Session {
-    fn is(&self, id: SessionId) -> bool {
-        self.generation == id.generation && self.alive
+    pub(crate) fn is(&self, id: SessionId) -> bool {
+        self.generation == id.generation && self.life != Life::Closed
+    }
+
+    /// The part of [`Sessions::reorder`] that is in a session.
+    pub(crate) fn reorder(&mut self) {
+        (self.reordered, self.newest_id) = (true, None);
     }
 }
 
@@ -340,6 +450,6 @@ mod tests {
     #[test]
     fn a_session_is_small() {
         assert!(size_of::<Subscription>() <= 24, "{}", size_of::<Subscription>());
-        assert!(size_of::<Session>() <= 128, "{}", size_of::<Session>());
+        assert!(size_of::<Session>() <= 96, "{}", size_of::<Session>());
     }
 }

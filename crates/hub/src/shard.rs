@@ -4,14 +4,18 @@
 //! [`crate::spread`], feeds at home in [`crate::feed`], policies and budgets in [`crate::owe`].
 
 use crate::budget::{Counters, LiveBytes};
+use crate::crowd::Crowd;
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Dispatch, Emit};
 use crate::history::HistoryLimits;
-use crate::publication::{Data, FormatId, Position, Publication};
+use crate::ids::Ids;
+use crate::log::{Log, LogFigures, RecoveryLimits};
+use crate::publication::{Body, Data, FormatId, Position, Publication};
+use crate::recover::Suspended;
 use crate::session::{Encoder, Policy, SessionId, Sessions};
-use crate::topic::{Key, Room, Topic};
+use crate::topic::{Key, Room, Rooms, Topic};
 use crate::topics::{Seeded, Topics};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -22,8 +26,8 @@ pub struct Options {
     pub core: CoreId,
     /// How many there are, 1 to [`CORES_MAX`].
     pub cores: usize,
-    /// Drawn at random when the process starts: hashes of names that clients choose and epochs depend on
-    /// it. The same on all cores.
+    /// Drawn at random when the process starts: hashes of names that clients choose, epochs and ids depend
+    /// on it. The same on all cores.
     pub seed: [u64; 2],
     /// Bytes that a session may be owed under `Queue` and `DropOldest`, in flight included; at most 4 GiB.
     pub outbox_bytes_max: usize,
@@ -35,6 +39,9 @@ pub struct Options {
     pub topics_max: usize,
     /// Rooms that keep history: by the longest matching prefix of the name.
     pub room_history: Vec<(String, HistoryLimits)>,
+    /// What is kept of what was delivered, for sessions whose clients come back; `None` keeps nothing, and
+    /// no session can be suspended.
+    pub recovery: Option<RecoveryLimits>,
     /// Counts the distinct live bytes of the process.
     pub live: LiveBytes,
 }
@@ -49,6 +56,7 @@ impl Default for Options {
             subscriptions_max: 1_000,
             topics_max: 1_000_000,
             room_history: Vec::new(),
+            recovery: None,
             live: LiveBytes::default(),
         }
     }
@@ -113,6 +121,9 @@ pub struct Hub<E: Encoder> {
     pub(crate) wanted_dirty: VecDeque<Key>,
     pub(crate) wanted_reported: HashSet<Key, Seeded>,
     pub(crate) notices: VecDeque<Notice>,
+    pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
+    pub(crate) crowd: Crowd,
+    ids: Ids,
 }
 
 impl<E: Encoder> Hub<E> {
@@ -129,20 +140,25 @@ impl<E: Encoder> Hub<E> {
             subscriptions_max,
             topics_max,
             room_history,
+            recovery,
             live,
         } = options;
         assert!(core < cores && cores <= CORES_MAX);
+        let log = Log::new(recovery, live.clone());
         Self {
             core,
             cores,
             subscriptions_max,
             live,
-            sessions: Sessions::new(encoder, outbox_bytes_max),
+            sessions: Sessions::new(encoder, outbox_bytes_max, log),
             topics: Topics::new(core, cores, seed, topics_max, room_history),
             outgoing: (0..cores).map(|_| VecDeque::new()).collect(),
             wanted_dirty: VecDeque::new(),
             wanted_reported: HashSet::with_hasher(Seeded(seed)),
             notices: VecDeque::new(),
+            suspended: HashMap::with_hasher(Seeded(seed)),
+            crowd: Crowd::default(),
+            ids: Ids::new(core, seed),
         }
     }
 
@@ -166,12 +182,23 @@ impl<E: Encoder> Hub<E> {
         self.sessions.alive(session).map(|s| s.tag)
     }
 
+    /// Changes the format of a session, from the next frame taken on. What waits is weighed anew: where it is
+    /// more in the new format than the outbox may hold, policies decide as if it came now. What the new
+    /// format has no way to say is abandoned.
+    ///
+    /// # Panics
+    /// If `format` is not below [`FORMATS_MAX`](crate::FORMATS_MAX).
+    pub fn set_format(&mut self, session: SessionId, format: FormatId) {
+        self.sessions.set_format(session, format);
+    }
+
     /// Ends a session: what it is owed is abandoned, its subscriptions end.
     pub fn handle_close(&mut self, session: SessionId) {
         for member in self.sessions.members(session) {
             self.leave(member);
         }
         self.sessions.close(session);
+        self.suspended.remove(&session);
     }
 
     /// Subscribes a session. For a feed it is then owed the newest document, unless `since` is that one,
@@ -234,19 +261,58 @@ impl<E: Encoder> Hub<E> {
         self.publish(now, room, event, data, how);
     }
 
-    /// Forgets what is older than its room's history keeps.
+    /// Publishes a message to the members of one room or of several, to each session once, as something that
+    /// happened on this core. It is one publication, and reaches each core once. To one room it is the same
+    /// as [`Hub::handle_publish`].
+    ///
+    /// Rooms with history that are among several don't keep it: there it has no place, and no order among
+    /// what they were sent alone. Where a session is a member of several of them, its policy is that of the
+    /// first.
+    pub fn handle_emit(
+        &mut self,
+        now: Instant,
+        rooms: &Rooms,
+        event: Option<Arc<str>>,
+        data: Data,
+        how: Emit,
+    ) {
+        match rooms.only() {
+            Some(room) => self.publish(now, room, event, data, how),
+            None => self.publish_to_several(now, rooms, event, data, how),
+        }
+    }
+
+    /// A publication of this core's.
+    pub(crate) fn make(&mut self, body: Body, volatile: bool) -> Arc<Publication<E::Frame>> {
+        let is_message = matches!(body, Body::Message { .. });
+        let recoverable = is_message && !volatile && self.sessions.log.is_on();
+        Publication::new(self.ids.draw(), recoverable, body, &self.live)
+    }
+
+    /// Forgets what is older than its room's history, or the recovery log, keeps.
     pub fn handle_tick(&mut self, now: Instant) {
+        self.sessions.log.expire(now);
         for index in self.topics.expire(now) {
             self.topics.remove_if_idle(index);
         }
     }
 
-    /// The process is `excess_bytes` over its memory budget: forgets history first, then dooms the session
-    /// that holds the most. Returns about how many bytes that gives back.
+    /// The process is `excess_bytes` over its memory budget: gives up the recovery log first, then history,
+    /// then dooms the session that holds the most. Returns about how many bytes that gives back.
     pub fn handle_overload(&mut self, excess_bytes: usize) -> usize {
-        let (mut freed, empty) = self.topics.forget_stalest(excess_bytes);
-        for index in empty {
-            self.topics.remove_if_idle(index);
+        let mut freed = 0;
+        while freed < excess_bytes {
+            match self.sessions.log.evict_oldest() {
+                0 => break,
+                bytes => freed += bytes,
+            }
+        }
+        if freed < excess_bytes {
+            let (forgotten, empty) = self.topics.forget_stalest(excess_bytes - freed);
+            freed += forgotten;
+            for index in empty {
+                self.topics.remove_if_idle(index);
+            }
         }
         if freed < excess_bytes {
             freed += self.sessions.doom_the_slowest();
@@ -264,10 +330,13 @@ impl<E: Encoder> Hub<E> {
         self.sessions.poll_doomed()
     }
 
-    /// The next thing that a session that lives has to be told about its subscriptions.
+    /// The next thing that a session that lives has to be told about its subscriptions. What is for
+    /// suspended ones waits until they are resumed.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         while let Some(notice) = self.notices.pop_front() {
-            if self.sessions.alive(notice.session()).is_some() {
+            if self.sessions.alive(notice.session()).is_some()
+                && let Some(notice) = self.hold_back(notice)
+            {
                 return Some(notice);
             }
         }
@@ -306,7 +375,12 @@ impl<E: Encoder> Hub<E> {
         self.sessions.counters
     }
 
-    /// How many sessions live.
+    /// What is in the recovery log, and what went out of it.
+    pub fn log_figures(&self) -> LogFigures {
+        self.sessions.log.figures()
+    }
+
+    /// How many sessions live, those that are suspended included.
     pub fn sessions(&self) -> usize {
         self.sessions.count()
     }

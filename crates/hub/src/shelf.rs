@@ -38,6 +38,7 @@ struct Item<F> {
     publication: Arc<Publication<F>>,
     holders: u32,
     is_state: bool,
+    is_recoverable: bool,
     frames: SmallVec<[(FormatId, Option<Encoded<F>>); 2]>,
 }
 
@@ -59,8 +60,9 @@ impl<E: Encoder> Shelf<E> {
     /// Puts a publication here, held once.
     pub(crate) fn put(&mut self, publication: &Arc<Publication<E::Frame>>) -> Shelved {
         let is_state = matches!(publication.body(), Body::State { .. });
+        let is_recoverable = publication.is_recoverable();
         let publication = publication.clone();
-        let item = Item { publication, holders: 1, is_state, frames: SmallVec::new() };
+        let item = Item { publication, holders: 1, is_state, is_recoverable, frames: SmallVec::new() };
         Shelved(self.items.insert(item) as u32)
     }
 
@@ -84,6 +86,11 @@ impl<E: Encoder> Shelf<E> {
         self.items[shelved.0 as usize].is_state
     }
 
+    /// Whether sessions that come back may get it.
+    pub(crate) fn is_recoverable(&self, shelved: Shelved) -> bool {
+        self.items[shelved.0 as usize].is_recoverable
+    }
+
     /// Bytes of its frame in `format`, `None` where the format has no way to say it. Nothing counts as less
     /// than 1, so that a limit of bytes bounds the number of frames too, or as more than 4 GiB.
     pub(crate) fn bytes(&mut self, shelved: Shelved, format: FormatId) -> Option<u32> {
@@ -91,7 +98,7 @@ impl<E: Encoder> Shelf<E> {
         if let Some((_, encoded)) = item.frames.iter().find(|(f, _)| *f == format) {
             return encoded.as_ref().map(|e| e.bytes);
         }
-        let frame = item.publication.encoded(format, |body| self.encoder.encode(format, body));
+        let frame = item.publication.encoded(format, |publication| self.encoder.encode(format, publication));
         let encoded = frame.map(|frame| Encoded {
             bytes: u32::try_from(E::len(frame)).unwrap_or(u32::MAX).max(1),
             frame: E::per_core(frame),

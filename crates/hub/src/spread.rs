@@ -10,12 +10,18 @@
 //!
 //! A *plain room* has no home. What a core publishes goes to its own members at once and then to each core
 //! that has registered interest, first in first out: one order per publisher.
+//!
+//! What is emitted to *several rooms* goes the same way, once to each core that has registered interest in
+//! any of them. Nobody but its home core knows who follows a room with history, so where there is one of
+//! those among them it goes to all cores. Exceptions are seen to by each core for its own sessions: it knows
+//! all that they are members of.
 
-use crate::dispatch::{Dispatch, Emit};
+use crate::dispatch::{CoreSet, Dispatch, Emit};
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::session::{Encoder, Member, NO_TOPIC};
 use crate::shard::{Hub, Notice};
-use crate::topic::{Room, Topic};
+use crate::topic::{Room, Rooms, Topic};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -41,19 +47,53 @@ impl<E: Encoder> Hub<E> {
         // What is volatile is worth nothing later: it gets no place, so that offsets stay without gaps.
         let position = if how.volatile { None } else { self.topics.next_position(index) };
         let body = Body::Message { room: room.clone(), event, data, position };
-        let publication = Publication::new(body, &self.live);
+        let publication = self.make(body, how.volatile);
         if let Some(position) = position {
             self.topics.remember(now, index, position.offset, &publication);
         }
-        self.spread(index, &publication, how);
+        self.log(now, &[index], &publication, &how);
+        self.spread(index, &publication, &how);
         self.topics.remove_if_idle(index);
     }
 
+    pub(crate) fn publish_to_several(
+        &mut self,
+        now: Instant,
+        rooms: &Rooms,
+        event: Option<Arc<str>>,
+        data: Data,
+        how: Emit,
+    ) {
+        let mut cores = CoreSet::default();
+        let mut has_members = false;
+        for room in rooms.iter() {
+            let topic = Topic::Room(room.clone());
+            if self.topics.home_of(&topic).is_some() {
+                (0..self.cores).for_each(|core| cores.set(core, true));
+            }
+            if let Some(state) = self.topics.find(&topic).and_then(|index| self.topics.at(index)) {
+                cores.add(&state.interested);
+                has_members |= !state.members.is_empty();
+            }
+        }
+        cores.set(self.core, false);
+        if cores.is_empty() && !has_members {
+            return;
+        }
+        let body = Body::Message { room: rooms.first().clone(), event, data, position: None };
+        let publication = self.make(body, how.volatile);
+        for core in cores.iter() {
+            let (rooms, publication, how) = (rooms.clone(), publication.clone(), how.clone());
+            self.outgoing[core].push_back(Dispatch::PublishToSeveral { rooms, publication, how });
+        }
+        self.deliver_to_several(now, rooms, &publication, &how);
+    }
+
     /// To the other interested cores and to this core's members.
-    pub(crate) fn spread(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, how: Emit) {
+    pub(crate) fn spread(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, how: &Emit) {
         let Some(state) = self.topics.at(index) else { return };
         for core in state.interested.iter() {
-            let (topic, publication) = (state.topic.clone(), publication.clone());
+            let (topic, publication, how) = (state.topic.clone(), publication.clone(), how.clone());
             self.outgoing[core].push_back(Dispatch::Publish { topic, publication, how });
         }
         self.deliver(index, publication, how);
@@ -62,9 +102,10 @@ impl<E: Encoder> Hub<E> {
     /// Another core has spread a publication.
     pub(crate) fn handle_spread(
         &mut self,
+        now: Instant,
         topic: &Topic,
         publication: &Arc<Publication<E::Frame>>,
-        how: Emit,
+        how: &Emit,
     ) {
         let Some(index) = self.topics.find(topic) else { return };
         let Some(state) = self.topics.at_mut(index) else { return };
@@ -76,14 +117,17 @@ impl<E: Encoder> Hub<E> {
             }
             state.current.apply(publication);
         }
+        self.log(now, &[index], publication, how);
         self.deliver(index, publication, how);
     }
 
-    fn deliver(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, how: Emit) {
+    /// To this core's members of a topic.
+    fn deliver(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, how: &Emit) {
+        if !how.has_no_exceptions() {
+            return self.deliver_but(index, publication, how);
+        }
         let Some(state) = self.topics.at_mut(index) else { return };
-        let except = how.except.filter(|(core, _)| *core == self.core).map(|(_, session)| session);
-        let except = except.filter(|session| self.sessions.alive(*session).is_some()).map(|s| s.index);
-        self.sessions.fan_out(&state.members, publication, how.volatile, except);
+        self.sessions.fan_out(&state.members, publication, how.volatile, None);
         if let Body::State { key, state: FeedState::Lost, .. } = publication.body() {
             for member in std::mem::take(&mut state.members) {
                 self.sessions.subscription_mut(member).topic = NO_TOPIC;
@@ -91,6 +135,70 @@ impl<E: Encoder> Hub<E> {
                 self.notices.push_back(Notice::Lost { session, key: key.clone() });
             }
             self.settle(index);
+        }
+    }
+
+    /// To this core's members of a room, with exceptions.
+    fn deliver_but(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, how: &Emit) {
+        let mut sessions = how.excepted_sessions(self.core).filter(|s| self.sessions.alive(*s).is_some());
+        match (sessions.next(), sessions.next()) {
+            // All but the sender, in most cases.
+            (one, None) if how.excepted_rooms().is_empty() => {
+                let Some(state) = self.topics.at(index) else { return };
+                let one = one.map(|session| session.index);
+                self.sessions.fan_out(&state.members, publication, how.volatile, one);
+            }
+            _ => self.deliver_to_crowd(&[index], publication, how),
+        }
+    }
+
+    /// To this core's members of several rooms.
+    pub(crate) fn deliver_to_several(
+        &mut self,
+        now: Instant,
+        rooms: &Rooms,
+        publication: &Arc<Publication<E::Frame>>,
+        how: &Emit,
+    ) {
+        let found = rooms.iter().filter_map(|room| self.topics.find(&Topic::Room(room.clone())));
+        let found: SmallVec<[u32; 4]> = found.collect();
+        self.log(now, &found, publication, how);
+        self.deliver_to_crowd(&found, publication, how);
+    }
+
+    fn deliver_to_crowd(&mut self, topics: &[u32], publication: &Arc<Publication<E::Frame>>, how: &Emit) {
+        self.crowd.clear();
+        for session in how.excepted_sessions(self.core) {
+            if self.sessions.alive(session).is_some() {
+                self.crowd.leave_out(session.index);
+            }
+        }
+        let members = |index: u32| self.topics.at(index).map_or(&[][..], |state| &state.members);
+        for index in self.excepted_topics(how) {
+            members(index).iter().for_each(|member| self.crowd.leave_out(member.session));
+        }
+        for index in topics {
+            self.crowd.add(members(*index));
+        }
+        self.sessions.fan_out(self.crowd.members(), publication, how.volatile, None);
+    }
+
+    /// The rooms whose members get nothing of it, as far as they have any here.
+    fn excepted_topics(&self, how: &Emit) -> Box<[u32]> {
+        let rooms = how.excepted_rooms().iter();
+        rooms.filter_map(|room| self.topics.find(&Topic::Room(room.clone()))).collect()
+    }
+
+    /// Keeps what is about to be delivered to members of these topics for those who come back.
+    fn log(&mut self, now: Instant, topics: &[u32], publication: &Arc<Publication<E::Frame>>, how: &Emit) {
+        if !publication.is_recoverable() {
+            return;
+        }
+        let has_members = |index: &u32| self.topics.at(*index).is_some_and(|state| !state.members.is_empty());
+        let topics: SmallVec<[u32; 4]> = topics.iter().copied().filter(has_members).collect();
+        if !topics.is_empty() {
+            let except_topics = self.excepted_topics(how);
+            self.sessions.log.push(now, publication, &topics, except_topics, how);
         }
     }
 
@@ -139,6 +247,10 @@ impl<E: Encoder> Hub<E> {
                 self.leave(member);
                 self.notices.push_back(Notice::Lost { session, key: key.clone() });
             }
+        }
+        // What it got now may lie anywhere in the log, or not at all.
+        if is_room && !owed.is_empty() {
+            self.sessions.reorder(session.index);
         }
     }
 }

@@ -120,23 +120,44 @@ impl fmt::Display for RoomError {
 
 impl std::error::Error for RoomError {}
 
+fn check_name(name: &str) -> Result<(), RoomError> {
+    match name.len() {
+        0 => Err(RoomError::Empty),
+        1..=ROOM_BYTES_MAX => Ok(()),
+        _ => Err(RoomError::TooLong),
+    }
+}
+
 impl Room {
     /// The room `name` of `namespace`, each 1–256 bytes.
     pub fn new(namespace: &str, name: &str) -> Result<Self, RoomError> {
-        for part in [namespace, name] {
-            if part.is_empty() {
-                return Err(RoomError::Empty);
-            }
-            if part.len() > ROOM_BYTES_MAX {
-                return Err(RoomError::TooLong);
-            }
-        }
+        check_name(namespace)?;
+        check_name(name)?;
         Ok(Self { namespace: namespace.into(), name: name.into() })
+    }
+
+    /// Another room of the same namespace.
+    pub fn beside(&self, name: &str) -> Result<Self, RoomError> {
+        let namespace = self.namespace.clone();
+        check_name(name)?;
+        Ok(Self { namespace, name: name.into() })
     }
 
     /// The room `name` of namespace `/`, where the plain protocols live.
     pub fn plain(name: &str) -> Result<Self, RoomError> {
         Self::new("/", name)
+    }
+
+    /// The room of everybody in a namespace: all its sockets are to be its members. Its name is empty, so
+    /// that no client can name it: [`Room::new`] refuses that. It never keeps history.
+    pub fn everybody(namespace: &str) -> Result<Self, RoomError> {
+        // Checked with a name in place of the empty one.
+        Ok(Self { name: "".into(), ..Self::new(namespace, "*")? })
+    }
+
+    /// Whether it is the room of everybody in its namespace.
+    pub fn is_everybody(&self) -> bool {
+        self.name.is_empty()
     }
 
     /// The namespace.
@@ -147,6 +168,49 @@ impl Room {
     /// The name within the namespace.
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+/// Rooms of one namespace, at least one, none twice: something emitted to them reaches whoever is a member
+/// of any, once. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rooms(Arc<[Room]>);
+
+impl Rooms {
+    /// The rooms of a namespace that have these names, each 1–256 bytes.
+    pub fn new<'a>(namespace: &str, names: impl IntoIterator<Item = &'a str>) -> Result<Self, RoomError> {
+        let mut rooms: Vec<Room> = Vec::new();
+        for name in names {
+            let room = match rooms.first() {
+                None => Room::new(namespace, name)?,
+                Some(first) => first.beside(name)?,
+            };
+            if !rooms.contains(&room) {
+                rooms.push(room);
+            }
+        }
+        if rooms.is_empty() { Err(RoomError::Empty) } else { Ok(Self(rooms.into())) }
+    }
+
+    /// The one that is named first.
+    pub fn first(&self) -> &Room {
+        &self.0[0]
+    }
+
+    /// All of them, in the order in which they were named.
+    pub fn iter(&self) -> std::slice::Iter<'_, Room> {
+        self.0.iter()
+    }
+
+    /// The only one, if it is only one.
+    pub fn only(&self) -> Option<&Room> {
+        if let [only] = &self.0[..] { Some(only) } else { None }
+    }
+}
+
+impl From<Room> for Rooms {
+    fn from(room: Room) -> Self {
+        Self([room].into())
     }
 }
 
@@ -205,5 +269,38 @@ mod tests {
         assert_ne!(Room::new("/a", "b").unwrap(), Room::new("/", "ab").unwrap());
         assert_eq!(Room::plain(""), Err(RoomError::Empty));
         assert_eq!(Room::plain(&"r".repeat(257)), Err(RoomError::TooLong));
+    }
+
+    #[test]
+    fn everybody_is_a_room_that_nobody_can_name() {
+        let everybody = Room::everybody("/").unwrap();
+        assert!(everybody.is_everybody() && !Room::plain("*").unwrap().is_everybody());
+        assert_eq!((everybody.namespace(), everybody.name()), ("/", ""));
+        assert_ne!(everybody, Room::everybody("/chat").unwrap());
+        assert_eq!(everybody.beside(""), Err(RoomError::Empty));
+        assert_eq!(everybody.beside("r"), Room::plain("r"));
+        assert_eq!(Room::everybody(""), Err(RoomError::Empty));
+        assert_eq!(Room::everybody(&"n".repeat(257)), Err(RoomError::TooLong));
+    }
+
+    #[test]
+    fn rooms() {
+        fn check(names: &[&str], expect: Result<&[&str], RoomError>) {
+            let rooms = Rooms::new("/n", names.iter().copied());
+            let named = rooms.as_ref().map(|rooms| rooms.iter().map(Room::name).collect::<Vec<_>>());
+            assert_eq!(named.as_deref().map_err(|error| **error), expect, "{names:?}");
+            if let Ok(rooms) = rooms {
+                assert!(rooms.iter().all(|room| room.namespace() == "/n"));
+                assert_eq!(rooms.first().name(), names[0]);
+                assert_eq!(rooms.only(), (rooms.iter().count() == 1).then(|| rooms.first()));
+            }
+        }
+        check(&["a"], Ok(&["a"]));
+        check(&["b", "a"], Ok(&["b", "a"]));
+        check(&["b", "a", "b"], Ok(&["b", "a"]));
+        check(&[], Err(RoomError::Empty));
+        check(&["a", ""], Err(RoomError::Empty));
+        check(&["a", &"r".repeat(257)], Err(RoomError::TooLong));
+        assert_eq!(Rooms::from(Room::plain("a").unwrap()), Rooms::new("/", ["a"]).unwrap());
     }
 }

@@ -144,6 +144,9 @@ impl<F> Topics<F> {
     }
 
     fn history_of(&self, room: &Room) -> Option<HistoryLimits> {
+        if room.is_everybody() {
+            return None;
+        }
         let matching = self.room_history.iter().filter(|(prefix, _)| room.name().starts_with(prefix));
         let longest = matching.max_by_key(|(prefix, _)| prefix.len());
         longest.map(|(_, limits)| *limits).filter(|limits| limits.publications_max > 0)

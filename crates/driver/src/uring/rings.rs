@@ -176,7 +176,7 @@ impl Rings {
         if timeout != Some(Duration::ZERO) {
             for DirectRing { ring, .. } in &mut self.direct {
                 ring.signal(true);
-                if ring.has_work() {
+                if ring.has_work() && ring.settle()? {
                     timeout = Some(Duration::ZERO);
                 }
             }

@@ -1,6 +1,7 @@
-//! `--app chat`: what a client sends goes to everybody, the sender included; joined at open.
+//! `--app chat`: what a client sends goes to everybody, the sender included; joined at open. A Socket.IO client's event
+//! goes to everybody in its namespace, and plain clients are in the main one.
 
-use super::{Application, Context, Envelope, Message};
+use super::{Application, Arguments, Context, Envelope, Event, Hello, Message};
 use bytes::Bytes;
 use stentor_hub::{Data, Disconnect, Emit, Policy, Room, SessionId};
 
@@ -14,6 +15,13 @@ impl Chat {
     /// A chat in the plain room of this name.
     pub fn new(room: Room) -> Self {
         Self { room }
+    }
+
+    fn room_of(&self, namespace: &str) -> Option<Room> {
+        if namespace == self.room.namespace() {
+            return Some(self.room.clone());
+        }
+        Room::new(namespace, self.room.name()).ok()
     }
 }
 
@@ -30,5 +38,24 @@ impl Application for Chat {
             Message::Binary(bytes) => Data::Binary(Bytes::copy_from_slice(bytes)),
         };
         ctx.publish(&self.room, None, data, Emit::default());
+    }
+
+    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, _id: &str) {
+        if hello.recovered {
+            return;
+        }
+        let room = self.room_of(hello.namespace);
+        if room.is_none_or(|room| ctx.join(session, &room, Policy::Queue).is_err()) {
+            ctx.close(session, Disconnect::Overloaded);
+        }
+    }
+
+    fn event(&mut self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
+        if let Some(room) = ctx.namespace().and_then(|namespace| self.room_of(namespace)) {
+            ctx.publish(&room, Some(event.name.into()), event.arguments.to_data(), Emit::default());
+        }
+        if let Some(ack) = event.ack {
+            ctx.ack(session, ack, Arguments::default());
+        }
     }
 }

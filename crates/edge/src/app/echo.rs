@@ -1,6 +1,6 @@
-//! `--app echo`: the same bytes back, no envelope.
+//! `--app echo`: the same bytes back, no envelope; the same event and arguments over Socket.IO, acknowledged if asked.
 
-use super::{Application, Context, Message};
+use super::{Application, Context, Event, Message};
 use stentor_hub::SessionId;
 
 /// Sends each message back to its sender.
@@ -10,5 +10,12 @@ pub struct Echo;
 impl Application for Echo {
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>) {
         ctx.send(session, message);
+    }
+
+    fn event(&mut self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
+        ctx.emit(session, event.name, event.arguments);
+        if let Some(ack) = event.ack {
+            ctx.ack(session, ack, event.arguments);
+        }
     }
 }

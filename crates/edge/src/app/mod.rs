@@ -1,8 +1,10 @@
 //! Applications: what a server does with its sessions.
 //!
 //! One value of an [`Application`] lives on each core; its handlers run on that core's thread and return at
-//! once (no futures, no locks). It acts through a [`Context`]. Acknowledgements, namespaces and admission
-//! that waits for an answer come with Socket.IO.
+//! once (no futures, no locks). It acts through a [`Context`].
+//!
+//! A *plain* session sends and gets messages: over WebSocket or Engine.IO. A Socket.IO client has a session in each
+//! namespace that it is connected to, which sends and gets events.
 
 mod chat;
 mod echo;
@@ -13,13 +15,15 @@ pub use echo::Echo;
 pub use rooms::RoomsApp;
 
 use crate::format::Formats;
+use crate::writer::Writer;
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use stentor_driver::ConnId;
 use stentor_hub::{
     CoreId, Data, Disconnect, Emit, Hub, Notice, Policy, Position, Room, SessionId, SubscribeError, Topic,
 };
 use stentor_wire::http1::Request;
-use stentor_wire::ws::{self, Opcode};
 
 /// A message as it came from a client, or goes to one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +34,89 @@ pub enum Message<'a> {
     Binary(&'a [u8]),
 }
 
+/// The arguments of a Socket.IO event or acknowledgement, as they travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arguments<'a> {
+    /// JSON texts joined by commas, perhaps none.
+    pub json: &'a str,
+    /// The bytes that `{"_placeholder":true,"num":N}` in `json` stands for, by number.
+    pub attachments: &'a [Bytes],
+}
+
+impl Arguments<'_> {
+    /// The same, to be published.
+    pub fn to_data(&self) -> Data {
+        let json = Bytes::copy_from_slice(self.json.as_bytes());
+        Data::Arguments { json, attachments: self.attachments.into() }
+    }
+
+    /// One after the other: the text of a JSON value each.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        stentor_wire::json::elements(self.json)
+    }
+}
+
+/// Where the acknowledgement of an event goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack(pub(crate) u64);
+
+/// An event as it came from a Socket.IO client.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// What came with it.
+    pub arguments: Arguments<'a>,
+    /// The client wants to hear that it was dealt with: [`Context::ack`].
+    pub ack: Option<Ack>,
+}
+
+/// A Socket.IO client that wants to connect to a namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct Hello<'a> {
+    /// The Engine.IO session's id: the same as in [`Context::client`] when its request was accepted.
+    pub client: &'a str,
+    /// Which namespace, `/` or what begins with it.
+    pub namespace: &'a str,
+    /// What the client says of itself: the text of a JSON object.
+    pub auth: &'a str,
+    /// The namespace's own query (clients of Engine.IO 3 only).
+    pub query: &'a str,
+    /// The client has come back, has its rooms, and has been sent what it missed.
+    pub recovered: bool,
+}
+
+/// The answer to [`Hello`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// Welcome.
+    #[default]
+    Accept,
+    /// There is no such namespace.
+    Unknown,
+    /// Not welcome.
+    Refuse {
+        /// Why.
+        message: String,
+        /// More of it: the text of a JSON value.
+        data: Option<String>,
+    },
+}
+
+/// A request whose answer is [`Connect::Pending`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId(pub(crate) ConnId);
+
 /// The answer to a client that wants to connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Connect {
     /// Welcome.
     #[default]
     Accept,
+    /// Welcome, with these headers in the first answer.
+    AcceptWith(Vec<(String, String)>),
+    /// [`Context::admit`] will say it, within `limits.wait_time_max`.
+    Pending,
     /// Not welcome.
     Refuse {
         /// An HTTP status, 400–599.
@@ -52,6 +133,8 @@ pub enum Envelope {
     V1,
     /// Bodies only.
     Raw,
+    /// Socket.IO events.
+    SocketIo,
 }
 
 /// What a server does with its sessions. All handlers run on the core that owns the session.
@@ -66,7 +149,31 @@ pub trait Application {
         Connect::Accept
     }
 
-    /// A session has begun.
+    /// A Socket.IO client wants to connect to a namespace. There is only the main one unless the application says so.
+    fn hello(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
+        if hello.namespace == "/" { Admission::Accept } else { Admission::Unknown }
+    }
+
+    /// A Socket.IO client has connected to a namespace, and been told so; `id` is its socket's.
+    fn joined(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _hello: &Hello<'_>, _id: &str) {}
+
+    /// A Socket.IO client has sent an event.
+    fn event(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _event: &Event<'_>) {}
+
+    /// A client has answered an event of [`Context::emit_with_ack`], or not in time.
+    fn acked(
+        &mut self,
+        _ctx: &mut Context<'_>,
+        _session: SessionId,
+        _token: u64,
+        _answer: Option<Arguments<'_>>,
+    ) {
+    }
+
+    /// An Engine.IO client has gone, with all of its sessions.
+    fn gone(&mut self, _ctx: &mut Context<'_>, _client: &str) {}
+
+    /// A plain session has begun.
     fn opened(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _envelope: Envelope) {}
 
     /// A client has sent a message.
@@ -88,7 +195,13 @@ pub struct Context<'a> {
     /// Answers to the client whose message is being handled, framed.
     pub(crate) out: &'a mut Vec<u8>,
     pub(crate) current: Option<SessionId>,
+    /// How `current` is written to.
+    pub(crate) writer: Writer<'a>,
     pub(crate) envelope: Envelope,
+    pub(crate) request: Option<&'a Request<'a>>,
+    pub(crate) pending: Option<RequestId>,
+    pub(crate) client: Option<&'a str>,
+    pub(crate) acks: &'a mut Acks,
     pub(crate) actions: &'a mut Vec<Action>,
     pub(crate) now: Instant,
     pub(crate) core: CoreId,
@@ -106,9 +219,77 @@ pub(crate) const ENVELOPE_BYTES: usize = 64;
 
 /// What a handler asked for that concerns other connections, done after it has returned.
 pub(crate) enum Action {
-    Send { session: SessionId, opcode: Opcode, payload: Vec<u8> },
+    Send { session: SessionId, what: Sent },
     Close { session: SessionId, why: Disconnect },
     After { at: Instant, token: u64 },
+    AckDue { at: Instant, number: u64 },
+    Admit { request: RequestId, answer: Connect },
+}
+
+/// What is to be sent to a session other than the one that is being dealt with.
+pub(crate) enum Sent {
+    Text(String),
+    Binary(Vec<u8>),
+    Event { name: String, json: String, attachments: Vec<Bytes>, ack: Option<u64> },
+    Ack { number: u64, json: String, attachments: Vec<Bytes> },
+}
+
+impl Sent {
+    pub(crate) fn write(&self, writer: Writer<'_>, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => writer.message(out, Message::Text(text)),
+            Self::Binary(bytes) => writer.message(out, Message::Binary(bytes)),
+            Self::Event { name, json, attachments, ack } => {
+                writer.event(out, name, Arguments { json, attachments }, *ack);
+            }
+            Self::Ack { number, json, attachments } => {
+                writer.ack(out, *number, Arguments { json, attachments });
+            }
+        }
+    }
+}
+
+/// Acknowledgements that the application waits for, on one core. Their numbers are never used again, so that a late
+/// answer isn't taken for another's.
+#[derive(Default)]
+pub(crate) struct Acks {
+    awaited: slab::Slab<Awaited>,
+    serial: u32,
+}
+
+struct Awaited {
+    number: u64,
+    session: SessionId,
+    token: u64,
+}
+
+/// Numbers stay below 2⁵³, which a JavaScript client can count to: a serial number above the place in the table.
+const ACK_PLACE_BITS: u32 = 24;
+
+impl Acks {
+    /// A number for an answer of `session`; `None` where too many are awaited.
+    fn expect(&mut self, session: SessionId, token: u64) -> Option<u64> {
+        let entry = self.awaited.vacant_entry();
+        let place = entry.key() as u64;
+        if place >= 1 << ACK_PLACE_BITS {
+            return None;
+        }
+        self.serial = self.serial.wrapping_add(1) & 0x1fff_ffff;
+        let number = u64::from(self.serial) << ACK_PLACE_BITS | place;
+        entry.insert(Awaited { number, session, token });
+        Some(number)
+    }
+
+    /// The answer of this number has come, from `session`, or will not: who asked, and for what.
+    pub(crate) fn take(&mut self, number: u64, from: Option<SessionId>) -> Option<(SessionId, u64)> {
+        let place = (number & ((1 << ACK_PLACE_BITS) - 1)) as usize;
+        let awaited = self.awaited.get(place)?;
+        if awaited.number != number || from.is_some_and(|from| from != awaited.session) {
+            return None;
+        }
+        let Awaited { session, token, .. } = self.awaited.remove(place);
+        Some((session, token))
+    }
 }
 
 impl Context<'_> {
@@ -127,17 +308,86 @@ impl Context<'_> {
         self.envelope
     }
 
-    /// Sends a message to one session of this core, before what it is owed of its topics.
-    pub fn send(&mut self, session: SessionId, message: Message<'_>) {
-        let (opcode, payload) = match message {
-            Message::Text(text) => (Opcode::Text, text.as_bytes()),
-            Message::Binary(bytes) => (Opcode::Binary, bytes),
-        };
-        if self.current == Some(session) {
-            ws::encode(self.out, opcode, payload, false, None);
-        } else {
-            self.actions.push(Action::Send { session, opcode, payload: payload.to_vec() });
+    /// The Socket.IO namespace of the session that the call is about.
+    pub fn namespace(&self) -> Option<&str> {
+        match self.writer {
+            Writer::SocketIo { namespace, .. } => Some(namespace),
+            Writer::WebSocket | Writer::Engine(_) => None,
         }
+    }
+
+    /// The request that carried what is being dealt with, where one did: a handshake, or a POST of a polling client.
+    pub fn request(&self) -> Option<&Request<'_>> {
+        self.request
+    }
+
+    /// The id of the Engine.IO session that the call is about.
+    pub fn client(&self) -> Option<&str> {
+        self.client
+    }
+
+    /// Names the request that [`Application::connect`] is called for, for a later [`Context::admit`].
+    pub fn request_id(&self) -> Option<RequestId> {
+        self.pending
+    }
+
+    /// Answers a request that was [`Connect::Pending`]. Does nothing where its client has gone.
+    pub fn admit(&mut self, request: RequestId, answer: Connect) {
+        self.actions.push(Action::Admit { request, answer });
+    }
+
+    /// Sends a message to one session of this core, before what it is owed of its topics. Socket.IO clients get it as
+    /// the event `message`.
+    pub fn send(&mut self, session: SessionId, message: Message<'_>) {
+        if self.current == Some(session) {
+            return self.writer.message(self.out, message);
+        }
+        let what = match message {
+            Message::Text(text) => Sent::Text(text.to_owned()),
+            Message::Binary(bytes) => Sent::Binary(bytes.to_vec()),
+        };
+        self.actions.push(Action::Send { session, what });
+    }
+
+    /// Sends an event to one session of this core, before what it is owed of its topics.
+    pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
+        self.emit_numbered(session, name, arguments, None);
+    }
+
+    fn emit_numbered(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
+        if self.current == Some(session) {
+            return self.writer.event(self.out, name, arguments, ack);
+        }
+        let Arguments { json, attachments } = arguments;
+        let (name, json, attachments) = (name.to_owned(), json.to_owned(), attachments.to_vec());
+        self.actions.push(Action::Send { session, what: Sent::Event { name, json, attachments, ack } });
+    }
+
+    /// The same, and [`Application::acked`] is called with `token` when the client has answered, or with nothing when
+    /// it has not within `timeout`.
+    pub fn emit_with_ack(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        arguments: Arguments<'_>,
+        timeout: Duration,
+        token: u64,
+    ) {
+        let number = self.acks.expect(session, token);
+        self.emit_numbered(session, name, arguments, number);
+        if let Some(number) = number {
+            self.actions.push(Action::AckDue { at: self.now + timeout, number });
+        }
+    }
+
+    /// Answers an event.
+    pub fn ack(&mut self, session: SessionId, ack: Ack, arguments: Arguments<'_>) {
+        if self.current == Some(session) {
+            return self.writer.ack(self.out, ack.0, arguments);
+        }
+        let Arguments { json, attachments } = arguments;
+        let what = Sent::Ack { number: ack.0, json: json.to_owned(), attachments: attachments.to_vec() };
+        self.actions.push(Action::Send { session, what });
     }
 
     /// Ends a session after this handler. Nothing more of it is handled.
@@ -174,7 +424,7 @@ impl Context<'_> {
 
     /// Leaves `session` out of what is published with the result.
     pub fn except(&self, session: SessionId) -> Emit {
-        Emit { except: Some((self.core, session)), ..Emit::default() }
+        Emit::default().except_session(self.core, session)
     }
 
     /// Calls [`Application::timer`] with `token` after `duration`.

@@ -10,17 +10,31 @@
 //! **Invariants.** A connection in the table has a timer from its beginning to its end, so that no state
 //! lasts for ever. Its session ends with the first step out of `Http` or `Socket`, and only once.
 
-use super::Core;
-use super::DRAINED_TOKEN;
-use super::table::{Accepts, Conn, Stack, token_of};
+use super::engine::session::End;
+use super::table::{Accepts, Conn, Poll, Socket, Stack, Waiting, token_of};
+use super::{About, CLIENT_TAG, Core, DRAINED_TOKEN, Owner};
 use crate::millis::Millis;
 use stentor_driver::Driver;
 use stentor_hub::{Disconnect, SessionId};
 
 impl<D: Driver> Core<D> {
-    pub(super) fn connection_of(&self, session: SessionId) -> Option<usize> {
-        let index = self.hub.tag(session)? as usize;
-        self.table.get(index).filter(|conn| conn.session == Some(session)).map(|_| index)
+    /// Who a tag of the hub's names.
+    pub(super) fn owner(&self, tag: u64) -> Option<Owner> {
+        if tag & CLIENT_TAG == 0 {
+            return Some(Owner::Connection(tag as usize));
+        }
+        self.clients.of_bits(tag ^ CLIENT_TAG).map(Owner::Client)
+    }
+
+    pub(super) fn owner_of(&self, session: SessionId) -> Option<Owner> {
+        match self.owner(self.hub.tag(session)?)? {
+            Owner::Connection(index) => self
+                .table
+                .get(index)
+                .filter(|conn| conn.session == Some(session))
+                .map(|_| Owner::Connection(index)),
+            owner => Some(owner),
+        }
     }
 
     /// Sets the connection's timer to `at`, if it isn't set to an earlier time.
@@ -65,9 +79,10 @@ impl<D: Driver> Core<D> {
 
     /// Ends a session for a reason of ours.
     pub(super) fn disconnect(&mut self, session: SessionId, why: Disconnect) {
-        let Some(index) = self.connection_of(session) else {
-            self.hub.handle_close(session);
-            return;
+        let index = match self.owner_of(session) {
+            Some(Owner::Connection(index)) => index,
+            Some(Owner::Client(id)) => return self.disconnect_socket(id, session, why),
+            None => return self.hub.handle_close(session),
         };
         self.metrics().disconnects[why as usize].add(1);
         self.close_socket(index, why.code(), why.reason());
@@ -98,6 +113,12 @@ impl<D: Driver> Core<D> {
     pub(super) fn finished(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
         match &mut conn.stack {
+            // Nobody polls who doesn't read.
+            Stack::Http(http)
+                if matches!(http.waiting, Some(Waiting::Poll(Poll { answered: false, .. }))) =>
+            {
+                self.abort(index);
+            }
             // It may still read its answers (RFC 9112, 9.6).
             Stack::Http(http) => {
                 http.finished = true;
@@ -112,11 +133,23 @@ impl<D: Driver> Core<D> {
 
     pub(super) fn end_session(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
+        let id = conn.id;
+        let client = match &conn.stack {
+            Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) => Some(*client),
+            Stack::Http(http) => match &http.waiting {
+                Some(Waiting::Poll(poll)) => Some(poll.client),
+                _ => None,
+            },
+            _ => None,
+        };
+        if let Some(client) = client {
+            return self.carrier_lost(id, client);
+        }
         let Some(session) = conn.session.take() else { return };
         let was_opened = matches!(&conn.stack, Stack::Socket(socket) if socket.accepts == Accepts::Messages);
         self.hub.handle_close(session);
         if was_opened {
-            self.call_app(None, |app, ctx| app.closed(ctx, session));
+            self.ask_app(About::default(), |app, ctx| app.closed(ctx, session));
         }
     }
 
@@ -141,6 +174,9 @@ impl<D: Driver> Core<D> {
         self.driver.stop_listening();
         let left = until.saturating_duration_since(self.facts.now);
         let last_answers = self.millis().after(left / 2);
+        for id in self.clients.ids() {
+            self.end_client(id, End::Because(Disconnect::Draining));
+        }
         for index in self.table.indices() {
             match self.table.get_mut(index) {
                 Some(Conn { stack: Stack::Socket(_), session: Some(session), .. }) => {

@@ -9,23 +9,30 @@
 //! others in the kernel.
 
 use super::request::{Manner, Route, Wishes, answer, cors, route, text, wishes};
-use super::table::{Accepts, Conn, Held, Http, Socket, Stack, Waiting};
-use super::{Core, Incoming};
-use crate::app::{Action, Connect, Envelope};
+use super::table::{Accepts, Awaited, Conn, Held, Http, Kept, Receiving, Socket, Stack, Waiting};
+use super::{About, Core, Incoming};
+use crate::app::{Connect, Envelope, RequestId};
 use crate::format;
-use stentor_driver::Driver;
-use stentor_hub::{CoreId, Disconnect, Key, Policy, SubscribeError, Topic};
+use crate::millis::Millis;
+use stentor_driver::{ConnId, Driver};
+use stentor_hub::{CoreId, Key, Policy, Topic};
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, Request};
 use stentor_wire::ws::{self, DeflateOptions, handshake};
 
 /// What became of a request.
-enum Verdict {
+pub(super) enum Verdict {
     /// Answered in full.
     Answered { keep_alive: bool },
     /// The connection speaks WebSocket now.
     Upgraded,
-    /// Something is awaited.
+    /// A document is awaited.
+    Document(Awaited),
+    /// Something else is awaited.
     Waiting(Waiting),
+    /// It is looked at again when something has happened.
+    Again(Waiting),
+    /// Its body is needed, up to so many bytes.
+    Body { bytes_max: usize },
     /// It belongs to another core.
     Move(CoreId),
 }
@@ -139,7 +146,7 @@ impl<D: Driver> Core<D> {
             return Step::Pause(0);
         }
         if http.body.is_some() {
-            return self.discard_body(index, input, out);
+            return self.receive_body(index, input, out);
         }
         let head = match http.scanner.find_end(input, &limits) {
             Ok(Some(head)) => head,
@@ -150,19 +157,14 @@ impl<D: Driver> Core<D> {
             Ok(request) => request,
             Err(error) => return self.bad_request(index, out, error.status(), &error.to_string()),
         };
-        let body_bytes_max = self.shared.options.limits.body_bytes_max;
         let body = request.body();
-        if matches!(body, BodyKind::Length(bytes) if bytes > body_bytes_max as u64) {
-            return self.bad_request(index, out, 413, "the body is too large (limits.body_bytes_max)");
-        }
         // A client that asks first and is not answered 100 sends no body (RFC 9110, 10.1.1), but may: the
         // connection can't be used again.
         let expects_continue = request.expects_continue();
         let verdict = self.request(index, &request, out);
-        if !matches!(verdict, Verdict::Move(_)) {
+        if !matches!(verdict, Verdict::Move(_) | Verdict::Again(_)) {
             self.metrics().requests.add(1);
         }
-        let idle_deadline = self.millis().after(self.shared.options.limits.idle_time_max);
         let Some(conn) = self.table.get_mut(index) else { return Step::Over };
         let http = match (&mut conn.stack, &verdict) {
             (Stack::Http(http), _) => http,
@@ -173,52 +175,150 @@ impl<D: Driver> Core<D> {
             }
             _ => return Step::Over,
         };
-        if let Verdict::Move(core) = verdict {
-            // It is looked at anew there.
-            http.moving = Some(core);
-            return Step::Pause(0);
+        match verdict {
+            // It is looked at anew, there or then.
+            Verdict::Move(core) => {
+                http.moving = Some(core);
+                return Step::Pause(0);
+            }
+            Verdict::Again(waiting) => {
+                http.waiting = Some(waiting);
+                let deadline = self.millis().after(self.shared.options.limits.wait_time_max);
+                return self.pause_until(index, deadline, 0);
+            }
+            _ => {}
         }
-        http.body = (body != BodyKind::Empty).then(|| (BodyDecoder::new(body), body_bytes_max));
+        http.admission = None;
         http.begun = false;
         http.stay = false;
-        http.deadline = idle_deadline;
-        match verdict {
-            Verdict::Answered { keep_alive } if keep_alive && !expects_continue => {
-                self.arm(index, idle_deadline);
-                Step::Next(head)
+        if let Verdict::Body { bytes_max } = verdict {
+            if matches!(body, BodyKind::Length(bytes) if bytes > bytes_max as u64) {
+                return self.too_large(index, &request, out);
             }
-            Verdict::Waiting(waiting) => self.wait_for(index, waiting.last_if(expects_continue), head, out),
+            if expects_continue {
+                out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+            }
+            let kept = Box::new(Kept { head: input[..head].to_vec(), body: Vec::new() });
+            if body == BodyKind::Empty {
+                return self.body_arrived(index, &kept, head, out);
+            }
+            let decoder = BodyDecoder::new(body);
+            http.body = Some(Receiving { decoder, bytes_left: bytes_max, kept: Some(kept) });
+            let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+            return self.next_until(index, deadline, head);
+        }
+        if body != BodyKind::Empty {
+            let bytes_left = self.shared.options.limits.body_bytes_max;
+            http.body = Some(Receiving { decoder: BodyDecoder::new(body), bytes_left, kept: None });
+        }
+        self.conclude(index, verdict, expects_continue, head, out)
+    }
+
+    fn next_until(&mut self, index: usize, deadline: Millis, consumed: usize) -> Step {
+        if let Some(http) = self.http(index) {
+            http.deadline = deadline;
+        }
+        self.arm(index, deadline);
+        Step::Next(consumed)
+    }
+
+    fn pause_until(&mut self, index: usize, deadline: Millis, consumed: usize) -> Step {
+        self.next_until(index, deadline, consumed);
+        Step::Pause(consumed)
+    }
+
+    /// Goes on after a request of which `consumed` bytes of the input are dealt with. `last`: the connection can't
+    /// take another one.
+    fn conclude(
+        &mut self,
+        index: usize,
+        verdict: Verdict,
+        last: bool,
+        consumed: usize,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let limits = &self.shared.options.limits;
+        let (idle_time_max, wait_time_max) = (limits.idle_time_max, limits.wait_time_max);
+        let now = self.millis();
+        match verdict {
+            Verdict::Answered { keep_alive } if keep_alive && !last => {
+                self.next_until(index, now.after(idle_time_max), consumed)
+            }
+            Verdict::Document(awaited) => self.wait_for(index, awaited.last_if(last), consumed, out),
+            Verdict::Waiting(mut waiting) => {
+                if let Waiting::Poll(poll) = &mut waiting {
+                    poll.keep_alive &= !last;
+                }
+                if let Some(http) = self.http(index) {
+                    http.waiting = Some(waiting);
+                }
+                self.pause_until(index, now.after(wait_time_max), consumed)
+            }
             _ => self.finish_after(index, out),
         }
     }
 
-    /// Reads a body and throws it away, up to a bound. Its request has been answered.
-    fn discard_body(&mut self, index: usize, input: &[u8], out: &mut Vec<u8>) -> Step {
+    /// Reads a body: keeps it for its request, or throws it away, up to a bound.
+    fn receive_body(&mut self, index: usize, input: &[u8], out: &mut Vec<u8>) -> Step {
         let Some(http) = self.http(index) else { return Step::Over };
-        let Some((decoder, left)) = &mut http.body else { return Step::Pause(0) };
+        let Some(Receiving { decoder, bytes_left, kept }) = &mut http.body else { return Step::Pause(0) };
         let mut at = 0;
         while at < input.len() {
             match decoder.decode(&input[at..]) {
-                Ok(decoded) if decoded.data.len() <= *left => {
-                    *left -= decoded.data.len();
+                Ok(decoded) if decoded.data.len() <= *bytes_left => {
+                    *bytes_left -= decoded.data.len();
                     at += decoded.consumed;
+                    if let Some(kept) = kept {
+                        kept.body.extend_from_slice(decoded.data);
+                    }
                     if decoded.done {
+                        let kept = kept.take();
                         http.body = None;
-                        return Step::Next(at);
+                        return match kept {
+                            Some(kept) => self.body_arrived(index, &kept, at, out),
+                            None => Step::Next(at),
+                        };
                     }
                 }
                 // Too large, or broken: what follows can't be told from it.
-                _ => {
-                    self.metrics().request_errors.add(1);
-                    return self.finish_after(index, out);
+                decoded => {
+                    let kept = kept.take();
+                    let Some(kept) = kept else {
+                        self.metrics().request_errors.add(1);
+                        return self.finish_after(index, out);
+                    };
+                    return match (decoded, http1::parse_request(&kept.head, &self.http_limits)) {
+                        (Ok(_), Ok(request)) => self.too_large(index, &request, out),
+                        _ => self.bad_request(index, out, 400, "the body's framing is broken"),
+                    };
                 }
             }
         }
         Step::Pause(at)
     }
 
+    /// A request whose body was needed is there.
+    fn body_arrived(&mut self, index: usize, kept: &Kept, consumed: usize, out: &mut Vec<u8>) -> Step {
+        let Ok(request) = http1::parse_request(&kept.head, &self.http_limits) else {
+            return self.finish_after(index, out);
+        };
+        let verdict = self.posted(&request, &kept.body, out);
+        if !matches!(self.table.get(index), Some(Conn { stack: Stack::Http(_), .. })) {
+            return Step::Over;
+        }
+        self.conclude(index, verdict, false, consumed, out)
+    }
+
+    /// Answers a request whose body is larger than it may be: 413 without a body, as Engine.IO's clients expect.
+    fn too_large(&mut self, index: usize, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
+        self.metrics().request_errors.add(1);
+        let extra = cors(request.header_str("origin"));
+        answer(out, Manner::LAST, 413, "text/plain; charset=utf-8", &extra, b"");
+        self.finish_after(index, out)
+    }
+
     /// Subscribes a request to what it waits for.
-    fn wait_for(&mut self, index: usize, waiting: Waiting, head: usize, out: &mut Vec<u8>) -> Step {
+    fn wait_for(&mut self, index: usize, waiting: Awaited, head: usize, out: &mut Vec<u8>) -> Step {
         let deadline = self.millis().after(self.shared.options.limits.wait_time_max);
         let topic = Topic::Feed(waiting.key.clone());
         let session = self.hub.handle_open(format::BODY, index as u64);
@@ -235,7 +335,7 @@ impl<D: Driver> Core<D> {
         {
             conn.session = Some(session);
             http.deadline = deadline;
-            http.waiting = Some(waiting);
+            http.waiting = Some(Waiting::Document(Box::new(waiting)));
         }
         self.arm(index, deadline);
         Step::Pause(head)
@@ -253,10 +353,10 @@ impl<D: Driver> Core<D> {
             return self.move_connection(index, core);
         }
         http.stalled = false;
-        if let Some(waiting) = http.waiting.take_if(|waiting| waiting.answered) {
+        if let Some(waiting) = http.waiting.take_if(|waiting| waiting.is_answered()) {
             http.deadline = idle_deadline;
             self.end_session(index);
-            if !waiting.keep_alive || self.draining {
+            if !waiting.keep_alive() || self.draining {
                 return self.end(index);
             }
             self.arm(index, idle_deadline);
@@ -315,8 +415,22 @@ impl<D: Driver> Core<D> {
         let draining = self.draining;
         let Some(http) = self.http(index) else { return };
         match &http.waiting {
-            Some(waiting) if waiting.answered => self.arm(index, idle_deadline),
-            Some(waiting) => {
+            Some(waiting) if waiting.is_answered() => self.arm(index, idle_deadline),
+            // The client's own timer says when it is over.
+            Some(Waiting::Poll(_)) => {
+                http.deadline = idle_deadline;
+                self.arm(index, idle_deadline);
+            }
+            Some(Waiting::Admission(_)) => {
+                let mut out = Vec::new();
+                self.bad_request(
+                    index,
+                    &mut out,
+                    504,
+                    "the application has not answered in time (limits.wait_time_max)",
+                );
+            }
+            Some(Waiting::Document(waiting)) => {
                 let (status, why) = match (&waiting.unchanged, draining) {
                     (Some(_), _) => (304, ""),
                     (None, true) => (503, "the server is going away"),
@@ -343,7 +457,7 @@ impl<D: Driver> Core<D> {
         let draining = self.draining;
         let Some(conn) = self.table.get_mut(index) else { return };
         let Stack::Http(http) = &mut conn.stack else { return };
-        let Some(waiting) = &mut http.waiting else { return };
+        let Some(Waiting::Document(waiting)) = &mut http.waiting else { return };
         waiting.answered = true;
         waiting.fail(status, why, draining, conn.replies.get_or_insert_default());
         http.deadline = deadline;
@@ -360,11 +474,19 @@ impl<D: Driver> Core<D> {
         let origin = request.header_str("origin");
         let has_origin = request.header("origin").is_some();
         let readable = matches!(request.method(), "GET" | "HEAD");
-        if let Route::Socket(_) | Route::Feed(_) = target
+        if let Route::Socket(_) | Route::Feed(_) | Route::Engine { .. } = target
             && has_origin
             && !origin.is_some_and(|origin| options.origins.allow(Some(origin), request.authority()))
         {
             return self.refuse_origin(request, out);
+        }
+        let takes_body = matches!(target, Route::Engine { .. });
+        if !takes_body
+            && matches!(request.body(), BodyKind::Length(bytes) if bytes > options.limits.body_bytes_max as u64)
+        {
+            self.metrics().request_errors.add(1);
+            text(out, Manner::LAST, 413, &[], "the body is too large (limits.body_bytes_max)");
+            return Verdict::Answered { keep_alive: false };
         }
         match target {
             Route::Health | Route::Static(_) | Route::Feed(_)
@@ -391,16 +513,24 @@ impl<D: Driver> Core<D> {
                 if home != self.facts.core && !stays {
                     return Verdict::Move(home);
                 }
-                return Verdict::Waiting(Waiting::new(key, request, manner));
+                return Verdict::Document(Awaited::new(key, request, manner));
             }
             Route::Socket(key) => return self.upgrade(index, request, key, out),
+            Route::Engine { is_socketio } => return self.engine_request(index, request, is_socketio, out),
             Route::BadKey(error) => {
                 self.metrics().request_errors.add(1);
                 text(out, manner, 400, &cors(origin), &error.to_string());
             }
             Route::Unknown => {
                 self.metrics().request_errors.add(1);
-                text(out, manner, 404, &[], "there is nothing here; see /ws, /ws/KEY, /feed/KEY, /healthz");
+                text(
+                    out,
+                    manner,
+                    404,
+                    &[],
+                    "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, /feed/KEY, \
+                     /healthz",
+                );
             }
             Route::Health | Route::Static(_) | Route::Feed(_) => {
                 self.metrics().request_errors.add(1);
@@ -461,58 +591,90 @@ impl<D: Driver> Core<D> {
         }
         let accepts = if key.is_some() { Accepts::Nothing } else { Accepts::Messages };
         let envelope = if key.is_some() || raw { Envelope::Raw } else { self.app.envelope() };
+        let mut headers = Vec::new();
         if accepts == Accepts::Messages {
-            let mut none = Vec::new();
-            let mut ctx = self.facts.context(&mut self.hub, &mut none, &mut self.actions, None, envelope);
-            let answer = self.app.connect(&mut ctx, request);
-            self.published_bytes += ctx.published_bytes;
-            if let Connect::Refuse { status, message } = answer {
-                self.metrics().request_errors.add(1);
-                text(out, Manner::LAST, status, &[], &message);
-                return Verdict::Answered { keep_alive: false };
+            let answer = match self.admission(index) {
+                Some((answer, _)) => answer,
+                None => {
+                    let pending = self.table.get(index).map(|conn| RequestId(conn.id));
+                    let about = About { envelope, request: Some(request), pending, ..About::default() };
+                    self.ask_app(about, |app, ctx| app.connect(ctx, request))
+                }
+            };
+            match answer {
+                Connect::Accept => {}
+                Connect::AcceptWith(extra) => headers = extra,
+                Connect::Pending => return Verdict::Again(Waiting::Admission(None)),
+                Connect::Refuse { status, message } => {
+                    self.metrics().request_errors.add(1);
+                    text(out, Manner::LAST, status, &[], &message);
+                    return Verdict::Answered { keep_alive: false };
+                }
             }
         }
+        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
         feeds.extend(key);
-        accepted.write_response(out, &[], None);
+        accepted.write_response(out, &headers, None);
         // Shared deflated frames are made with the largest window.
         let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= format::WINDOW_BITS);
         let format = match (envelope, deflates) {
             (Envelope::V1, false) => format::WS_V1,
             (Envelope::V1, true) => format::WS_V1_DEFLATED,
-            (Envelope::Raw, false) => format::WS_RAW,
-            (Envelope::Raw, true) => format::WS_RAW_DEFLATED,
+            (Envelope::Raw | Envelope::SocketIo, false) => format::WS_RAW,
+            // No application has Socket.IO's for plain sessions.
+            (Envelope::Raw | Envelope::SocketIo, true) => format::WS_RAW_DEFLATED,
         };
         let session = self.hub.handle_open(format, index as u64);
-        let now = self.millis();
+        self.become_socket(index, accepts, envelope, accepted.deflate);
         if let Some(conn) = self.table.get_mut(index) {
             conn.session = Some(session);
-            conn.stack = Stack::Socket(Socket {
-                ws: ws::Connection::new(ws::Role::Server, accepted.deflate),
-                accepts,
-                envelope,
-                alive_at: now,
-                pinged_at: None,
-                message_since: None,
-                unread: None,
-            });
         }
+        let now = self.millis();
         self.arm(index, now.after(self.shared.options.heartbeat.interval));
         if accepts == Accepts::Messages {
-            let mut ctx = self.facts.context(&mut self.hub, out, &mut self.actions, Some(session), envelope);
-            self.app.opened(&mut ctx, session, envelope);
-            self.published_bytes += ctx.published_bytes;
+            let about =
+                About { session: Some(session), envelope, request: Some(request), ..About::default() };
+            self.tell_app(about, out, |app, ctx| app.opened(ctx, session, envelope));
         }
-        for feed in feeds {
-            if let Err(error) = self.hub.handle_subscribe(session, &Topic::Feed(feed), Policy::Latest, None) {
-                let why = match error {
-                    SubscribeError::TooManySubscriptions => Disconnect::BadRequest,
-                    SubscribeError::TooManyTopics => Disconnect::Overloaded,
-                };
-                self.actions.push(Action::Close { session, why });
-                break;
-            }
-        }
+        self.subscribe_feeds(session, feeds);
         Verdict::Upgraded
+    }
+
+    /// A connection speaks WebSocket from now on.
+    pub(super) fn become_socket(
+        &mut self,
+        index: usize,
+        accepts: Accepts,
+        envelope: Envelope,
+        deflate: Option<ws::Negotiated>,
+    ) {
+        let now = self.millis();
+        let Some(conn) = self.table.get_mut(index) else { return };
+        conn.stack = Stack::Socket(Socket {
+            ws: ws::Connection::new(ws::Role::Server, deflate),
+            accepts,
+            envelope,
+            alive_at: now,
+            pinged_at: None,
+            message_since: None,
+            unread: None,
+        });
+    }
+
+    /// The application has decided about a request that waited for it.
+    pub(super) fn admit(&mut self, conn: ConnId, answer: Connect) {
+        let Some(index) = self.table.index_of(conn) else { return };
+        let Some(http) = self.http(index) else { return };
+        if let Some(Waiting::Admission(sid)) = http.waiting {
+            http.waiting = None;
+            http.admission = Some(Box::new((answer, sid)));
+            self.request_done(index);
+        }
+    }
+
+    /// A request whose body was needed is whole.
+    fn posted(&mut self, request: &Request<'_>, body: &[u8], out: &mut Vec<u8>) -> Verdict {
+        self.engine_posted(request, body, out)
     }
 }
 

@@ -34,7 +34,9 @@ pub(crate) struct Arrival {
 /// About how many bytes a message is for each session that it reaches.
 fn weight<F>(dispatch: &Dispatch<F>) -> usize {
     match dispatch {
-        Dispatch::Publish { publication, .. } => publication.body().len() + ENVELOPE_BYTES,
+        Dispatch::Publish { publication, .. } | Dispatch::PublishToSeveral { publication, .. } => {
+            publication.body().len() + ENVELOPE_BYTES
+        }
         Dispatch::Submit { data, .. } => data.len() + ENVELOPE_BYTES,
         _ => 0,
     }

@@ -10,20 +10,27 @@
 //! cores can't take in, isn't read from: nothing here grows with what a client does, but for the bounds in
 //! [`crate::options::Limits`]. A turn that leaves something to do for the next one doesn't let it sleep.
 
+mod client;
 mod end;
+mod engine;
 mod http;
 mod mail;
 mod request;
 mod send;
 mod socket;
+mod socketio;
 mod table;
 
 pub(crate) use mail::Mailboxes;
 
-use crate::app::{Action, Application, Context, Envelope};
-use crate::format::Formats;
+use crate::app::{Acks, Action, Application, Context, Envelope, RequestId};
+use crate::format::{FeedEvents, Formats};
 use crate::millis::Millis;
 use crate::shared::Shared;
+use crate::writer::Writer;
+use client::{ClientId, Clients, Sids};
+use engine::session::End;
+use socketio::Suspension;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -31,10 +38,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event, Frame};
-use stentor_hub::{CoreId, Disconnect, Hub, Notice, SessionId};
+use stentor_hub::{CoreId, Disconnect, Hub, Notice, SessionId, SubscribeError};
 use stentor_wire::http1;
 use stentor_wire::ws;
-use table::{Conn, Stack, Table};
+use table::{Stack, Table};
 
 /// How soon a full ring to another core is looked at again.
 const MAIL_RETRY: Duration = Duration::from_millis(1);
@@ -47,6 +54,66 @@ const TICK_TOKEN: u64 = 0;
 /// The timer's token for the end of a drain's time: all that it does is to end a wait.
 const DRAINED_TOKEN: u64 = 1;
 const APP_TOKEN: u64 = 1 << 62;
+/// A timer's token that names a client.
+const CLIENT_TOKEN: u64 = 1 << 61;
+/// The hub's tag of a session that belongs to a client, not to a connection.
+const CLIENT_TAG: u64 = 1 << 63;
+
+fn client_token(id: ClientId) -> u64 {
+    CLIENT_TOKEN | id.to_bits()
+}
+
+fn client_tag(id: ClientId) -> u64 {
+    CLIENT_TAG | id.to_bits()
+}
+
+/// The reason to end a session whose subscription is refused.
+fn why_refused(error: SubscribeError) -> Disconnect {
+    match error {
+        SubscribeError::TooManySubscriptions => Disconnect::BadRequest,
+        SubscribeError::TooManyTopics => Disconnect::Overloaded,
+    }
+}
+
+/// Who a session belongs to.
+#[derive(Clone, Copy)]
+enum Owner {
+    /// A connection, by its index.
+    Connection(usize),
+    Client(ClientId),
+}
+
+/// What has to wait until what is being handled has been answered.
+enum Later {
+    End(ClientId, End),
+    Close(ConnId),
+    Flush(usize),
+}
+
+/// What a timer of the application's side is for.
+enum AppTimer {
+    Token(u64),
+    Ack(u64),
+    Write(ClientId, Vec<u8>),
+}
+
+/// What a handler is called about.
+#[derive(Clone, Copy)]
+struct About<'a> {
+    session: Option<SessionId>,
+    writer: Writer<'a>,
+    envelope: Envelope,
+    request: Option<&'a http1::Request<'a>>,
+    pending: Option<RequestId>,
+    client: Option<&'a str>,
+}
+
+impl Default for About<'_> {
+    fn default() -> Self {
+        let (session, request, pending, client) = (None, None, None, None);
+        Self { session, writer: Writer::WebSocket, envelope: Envelope::Raw, request, pending, client }
+    }
+}
 
 /// What handlers need to know of their core.
 #[derive(Clone, Copy)]
@@ -63,17 +130,23 @@ impl Facts {
     fn context<'a>(
         self,
         hub: &'a mut Hub<Formats>,
+        acks: &'a mut Acks,
         out: &'a mut Vec<u8>,
         actions: &'a mut Vec<Action>,
-        current: Option<SessionId>,
-        envelope: Envelope,
+        about: About<'a>,
     ) -> Context<'a> {
         let Self { now, core, seed, heartbeat_interval, json_depth_max, is_overloaded } = self;
+        let About { session, writer, envelope, request, pending, client } = about;
         Context {
             hub,
             out,
-            current,
+            current: session,
+            writer,
             envelope,
+            request,
+            pending,
+            client,
+            acks,
             actions,
             now,
             core,
@@ -104,14 +177,20 @@ pub struct Core<D: Driver> {
     hub: Hub<Formats>,
     app: Box<dyn Application>,
     table: Table,
-    ws: ws::Shared,
+    clients: Clients,
+    suspended: Suspension,
+    sids: Sids,
+    /// Moved out while messages are taken out of what was received.
+    ws: Option<Box<ws::Shared>>,
     http_limits: http1::Limits,
     mailboxes: Mailboxes,
     /// Bytes that leave with the event being handled: one buffer for all connections.
     cork: Vec<u8>,
     frames: Vec<Frame>,
     actions: Vec<Action>,
-    app_timers: slab::Slab<u64>,
+    later: Vec<Later>,
+    acks: Acks,
+    app_timers: slab::Slab<AppTimer>,
     /// Connections whose next request or message can be looked at.
     revisit: VecDeque<usize>,
     /// About how many bytes were published since sessions were last sent what they are owed.
@@ -137,7 +216,10 @@ impl<D: Driver> Core<D> {
     ) -> Self {
         let options = &shared.options;
         let now = driver.now();
-        let formats = Formats::new(shared.meter.clone(), options.deflate.level, options.deflate.bytes_min);
+        let feeds =
+            FeedEvents { name: options.engine.feed_event.clone(), as_string: options.engine.feed_as_string };
+        let deflate = options.deflate;
+        let formats = Formats::new(shared.meter.clone(), deflate.level, deflate.bytes_min, feeds);
         let hub = Hub::new(shared.hub_options(core), formats);
         let ws_limits = ws::Limits {
             message_bytes_max: options.limits.message_bytes_max,
@@ -157,7 +239,10 @@ impl<D: Driver> Core<D> {
             hub,
             app,
             table: Table::default(),
-            ws: ws::Shared::new(ws_limits),
+            clients: Clients::default(),
+            suspended: Suspension::default(),
+            sids: Sids::default(),
+            ws: Some(Box::new(ws::Shared::new(ws_limits))),
             http_limits: http1::Limits {
                 head_bytes_max: options.limits.head_bytes_max,
                 headers_max: options.limits.headers_max,
@@ -167,6 +252,8 @@ impl<D: Driver> Core<D> {
             cork: Vec::with_capacity(16 * 1024),
             frames: Vec::new(),
             actions: Vec::new(),
+            later: Vec::new(),
+            acks: Acks::default(),
             app_timers: slab::Slab::new(),
             revisit: VecDeque::new(),
             published_bytes: 0,
@@ -228,6 +315,8 @@ impl<D: Driver> Core<D> {
         self.shared.metrics[self.facts.core].record(
             &self.hub,
             self.table.count(),
+            self.clients.count(),
+            self.suspended.count(),
             self.waiting_for_cores.len(),
         );
         Ok(had_something)
@@ -308,9 +397,26 @@ impl<D: Driver> Core<D> {
             }
             (None, TICK_TOKEN) => self.tick(),
             (None, DRAINED_TOKEN) => {}
+            (None, token) if token & APP_TOKEN != 0 => {
+                match self.app_timers.try_remove((token - APP_TOKEN) as usize) {
+                    Some(AppTimer::Token(token)) => {
+                        self.ask_app(About::default(), |app, ctx| app.timer(ctx, token));
+                    }
+                    Some(AppTimer::Ack(number)) => {
+                        // Unless it has come.
+                        if let Some((session, token)) = self.acks.take(number, None) {
+                            self.call_app(session, |app, ctx| app.acked(ctx, session, token, None));
+                        }
+                    }
+                    Some(AppTimer::Write(id, bytes)) => {
+                        self.write_to_client(id, |_, out| out.extend_from_slice(&bytes));
+                    }
+                    None => {}
+                }
+            }
             (None, token) => {
-                if let Some(token) = self.app_timers.try_remove((token - APP_TOKEN) as usize) {
-                    self.call_app(None, |app, ctx| app.timer(ctx, token));
+                if let Some(id) = self.clients.of_bits(token - CLIENT_TOKEN) {
+                    self.client_due(id);
                 }
             }
         }
@@ -319,6 +425,7 @@ impl<D: Driver> Core<D> {
     fn tick(&mut self) {
         self.driver.timer_set(self.facts.now + TICK, TICK_TOKEN);
         self.hub.handle_tick(self.facts.now);
+        self.expire_suspended();
         if self.facts.core == 0 {
             self.shared.look_at_kernel_memory();
         }
@@ -339,10 +446,24 @@ impl<D: Driver> Core<D> {
                 self.notice(&notice);
             } else if let Some((session, _, why)) = self.hub.poll_doomed() {
                 self.disconnect(session, why);
+            } else if let Some(later) = self.later.pop() {
+                match later {
+                    Later::End(id, end) => self.end_client(id, end),
+                    Later::Close(conn) => {
+                        if let Some(index) = self.table.index_of(conn) {
+                            self.close_socket(index, 1000, "");
+                        }
+                    }
+                    Later::Flush(index) => self.flush(index),
+                }
             } else if !self.actions.is_empty() {
                 self.act();
             } else if let Some((_, tag)) = self.hub.poll_ready() {
-                self.flush(tag as usize);
+                match self.owner(tag) {
+                    Some(Owner::Connection(index)) => self.flush(index),
+                    Some(Owner::Client(id)) => self.flush_client(id),
+                    None => {}
+                }
             } else if let Some(index) = self.revisit.pop_front() {
                 // Last, because it may publish more.
                 self.published_bytes = 0;
@@ -373,62 +494,108 @@ impl<D: Driver> Core<D> {
     fn act(&mut self) {
         for action in std::mem::take(&mut self.actions) {
             match action {
-                Action::Send { session, opcode, payload } => {
-                    let Some(index) = self.connection_of(session) else { continue };
-                    let Some(conn) = self.table.get_mut(index) else { continue };
-                    if let Stack::Socket(_) = conn.stack {
-                        let replies = conn.replies.get_or_insert_default();
-                        ws::encode(replies, opcode, &payload, false, None);
-                        let is_slow = replies.len() > self.shared.options.limits.outbox_bytes_max;
-                        if is_slow && conn.in_flight {
-                            self.disconnect(session, Disconnect::SlowConsumer);
-                        } else {
-                            self.flush(index);
+                Action::Send { session, what } => match self.owner_of(session) {
+                    Some(Owner::Client(id)) => {
+                        self.write_to_session(id, session, |writer, out| what.write(writer, out));
+                    }
+                    Some(Owner::Connection(index)) => {
+                        let Some(conn) = self.table.get_mut(index) else { continue };
+                        if let Stack::Socket(_) = conn.stack {
+                            let replies = conn.replies.get_or_insert_default();
+                            what.write(Writer::WebSocket, replies);
+                            let is_slow = replies.len() > self.shared.options.limits.outbox_bytes_max;
+                            if is_slow && conn.in_flight {
+                                self.disconnect(session, Disconnect::SlowConsumer);
+                            } else {
+                                self.flush(index);
+                            }
                         }
                     }
-                }
+                    None => {}
+                },
                 Action::Close { session, why } => self.disconnect(session, why),
-                Action::After { at, token } => {
-                    let slot = self.app_timers.insert(token);
-                    self.driver.timer_set(at, APP_TOKEN + slot as u64);
-                }
+                Action::After { at, token } => self.set_app_timer(at, AppTimer::Token(token)),
+                Action::AckDue { at, number } => self.set_app_timer(at, AppTimer::Ack(number)),
+                Action::Admit { request, answer } => self.admit(request.0, answer),
             }
         }
     }
 
+    fn set_app_timer(&mut self, at: Instant, what: AppTimer) {
+        let slot = self.app_timers.insert(what);
+        self.driver.timer_set(at, APP_TOKEN + slot as u64);
+    }
+
+    /// Whether a handler has asked since `asked` to close the session that it was called about.
+    fn asks_to_close(&self, asked: usize, session: SessionId) -> bool {
+        self.actions[asked..]
+            .iter()
+            .any(|action| matches!(action, Action::Close { session: s, .. } if *s == session))
+    }
+
     fn notice(&mut self, notice: &Notice) {
-        let session = &notice.session();
-        let Some(index) = self.connection_of(*session) else { return };
+        let session = notice.session();
+        let raw = match self.owner_of(session) {
+            None => return,
+            Some(Owner::Client(id)) => {
+                let Some(client) = self.clients.get(id) else { return };
+                matches!(client.upper, client::Upper::Plain { envelope: Envelope::Raw, .. })
+            }
+            Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.stack) {
+                Some(Stack::Http(_)) => {
+                    if let Notice::Refused { .. } = notice {
+                        self.fail_waiting(index, 503, TOO_MANY_TOPICS);
+                    }
+                    return;
+                }
+                Some(Stack::Socket(socket)) => socket.envelope == Envelope::Raw,
+                _ => return,
+            },
+        };
         // A client that gets bodies only can be told by closing only; what it is owed has been left out.
-        match (self.table.get(index).map(|conn| &conn.stack), notice) {
-            (Some(Stack::Http(_)), Notice::Refused { .. }) => self.fail_waiting(index, 503, TOO_MANY_TOPICS),
-            (Some(Stack::Socket(socket)), Notice::Lost { .. }) if socket.envelope == Envelope::Raw => {
-                self.disconnect(*session, Disconnect::UnknownKey);
-            }
-            (Some(Stack::Socket(socket)), Notice::Refused { .. }) if socket.envelope == Envelope::Raw => {
-                self.disconnect(*session, Disconnect::Overloaded);
-            }
-            (Some(Stack::Socket(_)), _) => {
-                self.call_app(Some(*session), |app, ctx| app.notice(ctx, notice));
-            }
-            _ => {}
+        match notice {
+            Notice::Lost { .. } if raw => self.disconnect(session, Disconnect::UnknownKey),
+            Notice::Refused { .. } if raw => self.disconnect(session, Disconnect::Overloaded),
+            _ => self.call_app(session, |app, ctx| app.notice(ctx, notice)),
         }
     }
 
     /// Calls the application about a session, not in answer to its client.
-    fn call_app(
-        &mut self,
-        session: Option<SessionId>,
-        call: impl FnOnce(&mut dyn Application, &mut Context<'_>),
-    ) {
-        let envelope = match session.and_then(|s| self.connection_of(s)).and_then(|i| self.table.get(i)) {
-            Some(Conn { stack: Stack::Socket(socket), .. }) => socket.envelope,
-            _ => Envelope::Raw,
+    fn call_app(&mut self, session: SessionId, call: impl FnOnce(&mut dyn Application, &mut Context<'_>)) {
+        let envelope = match self.owner_of(session) {
+            Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.stack) {
+                Some(Stack::Socket(socket)) => socket.envelope,
+                _ => Envelope::Raw,
+            },
+            Some(Owner::Client(id)) => match self.clients.get(id).map(|client| &client.upper) {
+                Some(client::Upper::Plain { envelope, .. }) => *envelope,
+                _ => Envelope::SocketIo,
+            },
+            None => Envelope::Raw,
         };
-        let mut none = Vec::new();
-        let mut ctx = self.facts.context(&mut self.hub, &mut none, &mut self.actions, None, envelope);
-        call(&mut *self.app, &mut ctx);
+        self.ask_app(About { envelope, ..About::default() }, call);
+    }
+
+    /// Calls the application where there is nobody to answer at once.
+    fn ask_app<R>(
+        &mut self,
+        about: About<'_>,
+        call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
+    ) -> R {
+        self.tell_app(about, &mut Vec::new(), call)
+    }
+
+    /// Calls the application; what it answers `about.session` is appended to `out`.
+    fn tell_app<R>(
+        &mut self,
+        about: About<'_>,
+        out: &mut Vec<u8>,
+        call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
+    ) -> R {
+        let mut ctx = self.facts.context(&mut self.hub, &mut self.acks, out, &mut self.actions, about);
+        let result = call(&mut *self.app, &mut ctx);
         self.published_bytes += ctx.published_bytes;
+        result
     }
 
     fn accepted(&mut self, conn: ConnId, peer: SocketAddr) {

@@ -5,7 +5,7 @@ use stentor_driver::Frame;
 use stentor_hub::{Body, FeedState, Hub, Key, KeyError, Position, SessionId};
 use stentor_wire::http1::{self, Request};
 
-use super::table::Waiting;
+use super::table::Awaited;
 use crate::format::Formats;
 
 /// Where a request goes.
@@ -18,6 +18,10 @@ pub(super) enum Route {
     Socket(Option<Key>),
     /// `/feed/KEY`
     Feed(Key),
+    /// `/engine.io/`, or `/socket.io/`.
+    Engine {
+        is_socketio: bool,
+    },
     /// A path that should have a key, and hasn't.
     BadKey(KeyError),
     Unknown,
@@ -34,6 +38,8 @@ pub(super) fn route(path: &str, pages: &[StaticRoute]) -> Route {
     match path {
         "/healthz" => Route::Health,
         "/ws" | "/ws/" => Route::Socket(None),
+        "/engine.io" | "/engine.io/" => Route::Engine { is_socketio: false },
+        "/socket.io" | "/socket.io/" => Route::Engine { is_socketio: true },
         _ => match (path.strip_prefix("/ws/"), path.strip_prefix("/feed/")) {
             (Some(rest), _) => with_key(rest, |key| Route::Socket(Some(key))),
             (_, Some(rest)) => with_key(rest, Route::Feed),
@@ -124,7 +130,7 @@ fn write_head(
 ) {
     let length = len.to_string();
     let mut headers: Vec<(&str, &str)> = Vec::with_capacity(extra.len() + 4);
-    if status != 304 {
+    if !matches!(status, 204 | 304) {
         headers.push(("Content-Type", content_type));
         headers.push(("Content-Length", &length));
     }
@@ -158,7 +164,7 @@ fn is_known(wait: &str, tag: &str) -> bool {
     names(wait, tag) || wait == tag.trim_matches('"')
 }
 
-impl Waiting {
+impl Awaited {
     pub(super) fn new(key: Key, request: &Request<'_>, manner: Manner) -> Self {
         let wait = http1::query_pairs(request.query()).find(|(name, _)| name == "wait");
         Self {
@@ -259,6 +265,7 @@ mod tests {
                 Route::Socket(None) => "socket".to_owned(),
                 Route::Socket(Some(key)) => format!("socket {key}"),
                 Route::Feed(key) => format!("feed {key}"),
+                Route::Engine { is_socketio } => format!("engine {is_socketio}"),
                 Route::BadKey(error) => format!("{error:?}"),
                 Route::Unknown => "unknown".to_owned(),
             };
@@ -276,6 +283,9 @@ mod tests {
         check("/feed/../admin", "DotSegment");
         check("/feed/%2e%2e/admin", "DotSegment");
         check("/feed/", "Empty");
+        check("/engine.io/", "engine false");
+        check("/socket.io", "engine true");
+        check("/socket.io/socket.io.js", "unknown");
         check("/wsx", "unknown");
     }
 

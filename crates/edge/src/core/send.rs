@@ -12,7 +12,8 @@
 //! reason puts it in line for [`Core::go_on`]: so it never waits for bytes that don't come.
 
 use super::Core;
-use super::table::{Conn, Held, Stack};
+use super::client::Carrier;
+use super::table::{Accepts, Conn, Held, Socket, Stack, Waiting};
 use stentor_driver::{Driver, Frame, Sending};
 
 /// Bytes that one vectored send takes from an outbox at the most, unless one frame is larger.
@@ -70,10 +71,26 @@ impl<D: Driver> Core<D> {
         if let Stack::Socket(socket) = &mut conn.stack {
             socket.alive_at = now;
         }
-        if let Some(session) = conn.session {
-            self.hub.handle_sent(session);
-        }
+        self.taken(index);
         self.flush(index);
+    }
+
+    /// What was in flight on a connection is with the kernel.
+    fn taken(&mut self, index: usize) {
+        let Some(conn) = self.table.get(index) else { return };
+        let client = match &conn.stack {
+            Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) => Some(*client),
+            Stack::Http(http) => match &http.waiting {
+                Some(Waiting::Poll(poll)) => Some(poll.client),
+                _ => None,
+            },
+            _ => None,
+        };
+        match (client, conn.session) {
+            (Some(client), _) => self.client_sent(client),
+            (None, Some(session)) => self.hub.handle_sent(session),
+            (None, None) => {}
+        }
     }
 
     /// Sends answers that waited and what the session is owed, until something is in flight.
@@ -86,7 +103,20 @@ impl<D: Driver> Core<D> {
             if let Some(replies) = conn.replies.take() {
                 self.frames.push(Frame::owned(*replies));
             }
-            if let Some(session) = conn.session {
+            if let Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) = conn.stack {
+                let id = conn.id;
+                if let Some(client) = self.clients.get_mut(client)
+                    && client.carrier == Carrier::Socket(id)
+                {
+                    let (hub, frames) = (&mut self.hub, &mut self.frames);
+                    client.upper.take_each(|session, leaves| {
+                        hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |publication, frame| {
+                            leaves(publication);
+                            frames.push(frame.clone());
+                        });
+                    });
+                }
+            } else if let Some(session) = conn.session {
                 match &mut conn.stack {
                     Stack::Socket(_) => {
                         let frames = &mut self.frames;
@@ -95,7 +125,7 @@ impl<D: Driver> Core<D> {
                         });
                     }
                     Stack::Http(http) => {
-                        if let Some(waiting) = &mut http.waiting
+                        if let Some(Waiting::Document(waiting)) = &mut http.waiting
                             && waiting.answer(session, &mut self.hub, &mut self.frames, self.draining)
                         {
                             self.shared.metrics[self.facts.core].request_errors.add(1);
@@ -111,9 +141,7 @@ impl<D: Driver> Core<D> {
                 conn.in_flight = true;
                 return;
             }
-            if let Some(session) = conn.session {
-                self.hub.handle_sent(session);
-            }
+            self.taken(index);
         }
         self.settle(index);
     }
@@ -133,8 +161,9 @@ impl<D: Driver> Core<D> {
                 return;
             }
             Stack::Http(http) => {
-                let answered = http.waiting.as_ref().is_some_and(|waiting| waiting.answered);
-                if answered || http.moving.is_some() || http.stalled {
+                let answered = http.waiting.as_ref().is_some_and(Waiting::is_answered);
+                let admitted = http.admission.is_some() && http.waiting.is_none();
+                if answered || admitted || http.moving.is_some() || http.stalled {
                     self.revisit.push_back(index);
                 }
             }

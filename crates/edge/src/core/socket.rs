@@ -1,11 +1,12 @@
 //! WebSocket connections: messages to the application, heartbeats, and their end.
 
-use super::Core;
+use super::engine::session::End;
 use super::table::{Accepts, Conn, Held, Socket, Stack};
-use crate::app::{Action, Message};
+use super::{About, Core};
+use crate::app::{Action, Envelope, Message};
 use stentor_driver::{Driver, Sending};
-use stentor_hub::Disconnect;
-use stentor_wire::ws::{Event, Kind};
+use stentor_hub::{Disconnect, SessionId};
+use stentor_wire::ws::{self, Event, Kind};
 
 /// A ping without payload, as a server sends it (RFC 6455, 5.5.2).
 const PING: [u8; 2] = [0x89, 0];
@@ -16,48 +17,51 @@ impl<D: Driver> Core<D> {
     pub(super) fn socket_input(&mut self, index: usize, data: &mut [u8], out: &mut Vec<u8>) {
         let now = self.millis();
         let replies_bytes_max = self.shared.options.limits.replies_bytes_max;
-        let Some(conn) = self.table.get_mut(index) else { return };
-        let (Stack::Socket(socket), Some(session)) = (&mut conn.stack, conn.session) else { return };
+        // Messages lie in what was received or in what all connections share: neither may be reached by anything else
+        // while they are handled, so both are taken out.
+        let Some(mut shared) = self.ws.take() else { return };
+        let Some(conn) = self.table.get_mut(index) else {
+            self.ws = Some(shared);
+            return;
+        };
+        let (id, session) = (conn.id, conn.session);
+        let Stack::Socket(socket) = &mut conn.stack else {
+            self.ws = Some(shared);
+            return;
+        };
         socket.alive_at = now;
         socket.pinged_at = None;
+        let (accepts, envelope) = (socket.accepts, socket.envelope);
+        let mut socket_ws = std::mem::replace(&mut socket.ws, ws::Connection::new(ws::Role::Server, None));
+        let published_before = self.published_bytes;
         let mut at = 0;
         let mut messages = 0;
-        let mut published = false;
+        let mut ended = false;
         let mut closed = false;
+        let mut unread = None;
         while at < data.len() {
             if out.len() > replies_bytes_max || self.published_bytes > self.published_bytes_max {
-                socket.unread = Some(Box::new(data[at..].to_vec()));
+                unread = Some(Box::new(data[at..].to_vec()));
                 break;
             }
-            let received = socket.ws.receive(&mut self.ws, &mut data[at..], out);
+            let received = socket_ws.receive(&mut shared, &mut data[at..], out);
             at += received.consumed;
             match received.event {
                 Some(Event::Message { kind, data }) => {
-                    messages += 1;
-                    socket.message_since = None;
-                    if socket.accepts == Accepts::Nothing {
-                        self.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
-                        break;
-                    }
-                    let message = match (kind, std::str::from_utf8(data)) {
-                        (Kind::Text, Ok(text)) => Message::Text(text),
-                        _ => Message::Binary(data),
+                    ended = true;
+                    let goes_on = match (accepts, session) {
+                        (Accepts::Client(client), _) => self.engine_frame(id, client, kind, data, out),
+                        (Accepts::Messages, Some(session)) => {
+                            messages += 1;
+                            self.message(session, envelope, kind, data, out)
+                        }
+                        (Accepts::Nothing, Some(session)) => {
+                            self.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
+                            false
+                        }
+                        (_, None) => false,
                     };
-                    let asked = self.actions.len();
-                    let mut ctx = self.facts.context(
-                        &mut self.hub,
-                        out,
-                        &mut self.actions,
-                        Some(session),
-                        socket.envelope,
-                    );
-                    self.app.message(&mut ctx, session, message);
-                    published |= ctx.published_bytes > 0;
-                    self.published_bytes += ctx.published_bytes;
-                    if self.actions[asked..]
-                        .iter()
-                        .any(|action| matches!(action, Action::Close { session: s, .. } if *s == session))
-                    {
+                    if !goes_on {
                         break;
                     }
                 }
@@ -73,14 +77,24 @@ impl<D: Driver> Core<D> {
                 None => {}
             }
         }
-        let waits = socket.unread.is_some();
-        if !socket.ws.is_mid_message() {
-            socket.message_since = None;
-        } else if socket.message_since.is_none() {
-            socket.message_since = Some(now);
-            self.arm(index, now.after(self.shared.options.limits.message_time_max));
-        }
+        self.ws = Some(shared);
+        let published = self.published_bytes > published_before;
         self.metrics().messages.add(messages);
+        let message_time_max = self.shared.options.limits.message_time_max;
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let Stack::Socket(socket) = &mut conn.stack else { return };
+        socket.ws = socket_ws;
+        let waits = unread.is_some();
+        if waits {
+            socket.unread = unread;
+        }
+        if ended || !socket.ws.is_mid_message() {
+            socket.message_since = None;
+        }
+        if socket.ws.is_mid_message() && socket.message_since.is_none() {
+            socket.message_since = Some(now);
+            self.arm(index, now.after(message_time_max));
+        }
         if closed {
             if let Some(conn) = self.table.get_mut(index) {
                 conn.replies.get_or_insert_default().append(out);
@@ -93,6 +107,25 @@ impl<D: Driver> Core<D> {
         if published {
             self.hold_if_congested(index);
         }
+    }
+
+    /// A message for the application, from a plain session. Says whether to go on with what follows it.
+    fn message(
+        &mut self,
+        session: SessionId,
+        envelope: Envelope,
+        kind: Kind,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let message = match (kind, std::str::from_utf8(data)) {
+            (Kind::Text, Ok(text)) => Message::Text(text),
+            _ => Message::Binary(data),
+        };
+        let asked = self.actions.len();
+        let about = About { session: Some(session), envelope, ..About::default() };
+        self.tell_app(about, out, |app, ctx| app.message(ctx, session, message));
+        !self.asks_to_close(asked, session)
     }
 
     /// Closes a WebSocket connection with a code and a reason, or any other at once.
@@ -114,7 +147,7 @@ impl<D: Driver> Core<D> {
         let Some(Conn { stack: Stack::Socket(socket), session, held, .. }) = self.table.get_mut(index) else {
             return;
         };
-        let Some(session) = *session else { return };
+        let (session, accepts) = (*session, socket.accepts);
         if held.has(Held::CORES) {
             // It isn't read from because of us: what it sends meanwhile can't be seen.
             socket.alive_at = now;
@@ -122,8 +155,20 @@ impl<D: Driver> Core<D> {
         }
         let message_due = socket.message_since.map(|since| since.after(message_time_max));
         if message_due.is_some_and(|due| !now.is_before(due)) {
-            return self.disconnect(session, Disconnect::MessageTimeout);
+            let why = Disconnect::MessageTimeout;
+            return match (accepts, session) {
+                (Accepts::Client(client), _) => self.end_client(client, End::Because(why)),
+                (_, Some(session)) => self.disconnect(session, why),
+                (_, None) => {}
+            };
         }
+        // A client has heartbeats of its own.
+        let Some(session) = session else {
+            if let Some(due) = message_due {
+                self.arm(index, due);
+            }
+            return;
+        };
         if progressed {
             socket.alive_at = now;
         }

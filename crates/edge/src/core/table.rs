@@ -1,6 +1,7 @@
 //! A core's connections, by the driver's index.
 
-use crate::app::Envelope;
+use super::client::{ClientId, Sid};
+use crate::app::{Connect, Envelope};
 use crate::millis::Millis;
 use std::net::SocketAddr;
 use stentor_driver::{ConnId, TimerId};
@@ -74,13 +75,15 @@ pub(super) struct Http {
     /// What was read and not dealt with; owns no memory while it is empty.
     pub(super) buffer: Vec<u8>,
     pub(super) scanner: HeadScanner,
-    /// A request's body that is being thrown away, and how much of it there may be.
-    pub(super) body: Option<(BodyDecoder, usize)>,
+    /// A request's body that is arriving.
+    pub(super) body: Option<Receiving>,
     /// When the head has to be there, the body to end, the next request to begin, or what is awaited to come.
     pub(super) deadline: Millis,
     /// The deadline is that of a head.
     pub(super) begun: bool,
     pub(super) waiting: Option<Waiting>,
+    /// What the application has said in the end about the request at the front of the buffer.
+    pub(super) admission: Option<Box<(Connect, Option<Sid>)>>,
     /// The request at the front of the buffer belongs to this core; what is in flight is awaited.
     pub(super) moving: Option<CoreId>,
     /// It can't be moved: another core had no room for it.
@@ -102,6 +105,7 @@ impl Http {
             deadline,
             begun: true,
             waiting: None,
+            admission: None,
             moving: None,
             stay: false,
             stalled: false,
@@ -115,8 +119,67 @@ impl Http {
     }
 }
 
+/// A body that is arriving.
+pub(super) struct Receiving {
+    pub(super) decoder: BodyDecoder,
+    /// How many bytes of it there may still be.
+    pub(super) bytes_left: usize,
+    /// What is kept of it; nothing where its request has been answered already.
+    pub(super) kept: Option<Box<Kept>>,
+}
+
+/// A request whose body is needed, so far.
+pub(super) struct Kept {
+    pub(super) head: Vec<u8>,
+    pub(super) body: Vec<u8>,
+}
+
+/// What a request waits for.
+pub(super) enum Waiting {
+    /// A document.
+    Document(Box<Awaited>),
+    /// Packets for a client that polls.
+    Poll(Poll),
+    /// [`crate::app::Context::admit`], for a client that will have this id.
+    Admission(Option<Sid>),
+}
+
+impl Waiting {
+    /// The answer has been handed to the driver.
+    pub(super) fn is_answered(&self) -> bool {
+        match self {
+            Self::Document(awaited) => awaited.answered,
+            Self::Poll(poll) => poll.answered,
+            Self::Admission(_) => false,
+        }
+    }
+
+    /// Whether the connection lives on after the answer.
+    pub(super) fn keep_alive(&self) -> bool {
+        match self {
+            Self::Document(awaited) => awaited.keep_alive,
+            Self::Poll(poll) => poll.keep_alive,
+            Self::Admission(_) => true,
+        }
+    }
+}
+
+/// A poll.
+pub(super) struct Poll {
+    pub(super) client: ClientId,
+    pub(super) keep_alive: bool,
+    /// The `Origin` to answer with.
+    pub(super) origin: Option<Box<str>>,
+    /// The number of the callback that a script is to call.
+    pub(super) jsonp: Option<u32>,
+    /// The client can't read bytes.
+    pub(super) base64: bool,
+    /// The answer has been handed to the driver.
+    pub(super) answered: bool,
+}
+
 /// A request that waits for a document.
-pub(super) struct Waiting {
+pub(super) struct Awaited {
     pub(super) key: Key,
     pub(super) head_only: bool,
     pub(super) keep_alive: bool,
@@ -138,6 +201,8 @@ pub(super) enum Accepts {
     Messages,
     /// Nothing is accepted.
     Nothing,
+    /// Engine.IO: it carries, or wants to carry, the packets of a client.
+    Client(ClientId),
 }
 
 /// A connection that speaks WebSocket.

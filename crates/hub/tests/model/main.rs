@@ -13,8 +13,10 @@
     reason = "a test, and it says which seed failed; clippy knows only functions marked so"
 )]
 
+mod recovery;
 mod rig;
 mod shadow;
+mod sockets;
 
 use bytes::Bytes;
 use rig::{Encoding, Frame, Random, Said, bytes_of};
@@ -23,8 +25,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{
-    Body, Data, Disconnect, Dispatch, Document, Emit, Epoch, FeedState, FormatId, HistoryLimits, Hub, Key,
-    LiveBytes, Notice, Options, Policy, Position, Room, Topic,
+    Body, Data, Disconnect, Dispatch, Document, Epoch, FeedState, FormatId, HistoryLimits, Hub, Key,
+    LiveBytes, Notice, Options, Policy, Position, RECOVERY_ENTRY_BYTES, RecoveryLimits, Room, Topic,
 };
 
 /// How many seeds `cargo test` runs: a few seconds unoptimised.
@@ -39,6 +41,9 @@ struct World {
     shadow: Shadow,
     live: LiveBytes,
     numbers: u64,
+    /// Ids of messages by their numbers, as far as they were seen, and the other way round.
+    ids: BTreeMap<u64, u64>,
+    numbers_by_id: BTreeMap<u64, u64>,
     /// Nearly nobody reads, and messages are short: outboxes grow long, and lose much.
     stalled: bool,
     trace: VecDeque<String>,
@@ -75,6 +80,21 @@ fn world(seed: u64) -> World {
         room_history.push((format!("kept-{n}"), limits));
         named.push((Topic::from(Room::plain(&format!("kept-{n}")).unwrap()), Some(limits)));
     }
+    // Whatever the prefixes: everybody's room keeps nothing.
+    named.push((Room::everybody("/").unwrap().into(), None));
+    if random.one_in(4) {
+        let limits = room_history[0].1;
+        room_history.push((String::new(), limits));
+        for (topic, history) in &mut named {
+            if matches!(topic, Topic::Room(room) if room.name().starts_with("plain")) {
+                *history = Some(limits);
+            }
+        }
+    }
+    let recovery = (!random.one_in(4)).then(|| RecoveryLimits {
+        bytes_max: random.below(40) * RECOVERY_ENTRY_BYTES + random.below(500),
+        age_max: Duration::from_millis(100 + random.below(2000) as u64),
+    });
     let nothing = HistoryLimits { publications_max: 0, bytes_max: 0, age_max: Duration::ZERO };
     room_history.push(("kept-not".to_owned(), nothing));
     room_history.push(("kept".to_owned(), room_history[0].1));
@@ -82,6 +102,7 @@ fn world(seed: u64) -> World {
         outbox_bytes_max: if stalled { 300 } else { 60 + random.below(400) },
         subscriptions_max: 1 + random.below(9),
         topics_max: if random.one_in(4) { 2 + random.below(5) } else { 100 },
+        recovery,
     };
     let live = LiveBytes::default();
     let options = |core| Options {
@@ -92,6 +113,7 @@ fn world(seed: u64) -> World {
         subscriptions_max: limits.subscriptions_max,
         topics_max: limits.topics_max,
         room_history: room_history.clone(),
+        recovery,
         live: live.clone(),
     };
     let hubs: Vec<_> = (0..cores).map(|core| Hub::new(options(core), Encoding)).collect();
@@ -103,7 +125,19 @@ fn world(seed: u64) -> World {
     });
     let shadow = Shadow::new(limits, cores, topics.collect());
     let now = Instant::now();
-    World { random, now, hubs, shadow, live, numbers: 0, stalled, trace: VecDeque::new(), seed }
+    World {
+        random,
+        now,
+        hubs,
+        shadow,
+        live,
+        numbers: 0,
+        ids: BTreeMap::new(),
+        numbers_by_id: BTreeMap::new(),
+        stalled,
+        trace: VecDeque::new(),
+        seed,
+    }
 }
 
 impl World {
@@ -156,7 +190,10 @@ impl World {
 
     fn step(&mut self) {
         self.now += Duration::from_millis(1 + self.random.below(10) as u64);
-        match self.random.below(100) {
+        match self.random.below(110) {
+            100..104 => self.emit(),
+            104..107 => self.suspend(),
+            107..110 => self.resume(),
             0..6 if self.stalled && self.living().len() > 3 => self.publish(),
             0..6 => self.open(),
             6..8 if !self.stalled => {
@@ -174,7 +211,8 @@ impl World {
             }
             43..50 => self.document(),
             50..54 => self.state(),
-            54..57 => self.forget(),
+            54..56 => self.forget(),
+            56..57 => self.set_format(),
             57..58 => self.tick(),
             58..60 => self.overload(),
             60..63 => self.poll_wanted(),
@@ -271,24 +309,14 @@ impl World {
         let core = self.random.below(self.hubs.len());
         let topic = self.some_topic();
         let Topic::Room(room) = self.shadow.topics[topic].topic.clone() else { return };
-        let volatile = self.random.one_in(6);
-        let mut except = None;
-        if self.random.one_in(5)
-            && let Some(session) = self.some_session()
-        {
-            // At times a session that is gone, whose slot may be somebody else's by now.
-            let sessions = self.shadow.sessions.len();
-            let session = if self.random.one_in(4) { self.random.below(sessions) } else { session };
-            except = Some((self.shadow.sessions[session].core, self.shadow.sessions[session].id));
-        }
-        let how = Emit { volatile, except };
+        let how = self.some_how();
         self.later();
         let (number, len) = (self.number(), self.some_len());
         self.log(format!("core {core} publishes {number} to {topic}, {len} bytes, {how:?}"));
         let data = bytes_of(number, len);
         let len = data.len();
         let data = Data::Text(Bytes::from(data));
-        self.hubs[core].handle_publish(self.now, &room, None, data, how);
+        self.hubs[core].handle_publish(self.now, &room, None, data, how.emit.clone());
         self.shadow.publish(self.now, core, topic, number, len, how);
     }
 
@@ -321,7 +349,7 @@ impl World {
         let home = self.shadow.topics[topic].home.unwrap();
         let key = self.key(topic);
         self.hubs[home].handle_document(&key, state, document);
-        self.shadow.document(topic, state, number, len);
+        self.shadow.document(self.now, topic, state, number, len);
     }
 
     fn state(&mut self) {
@@ -333,7 +361,7 @@ impl World {
         let home = self.shadow.topics[topic].home.unwrap();
         let key = self.key(topic);
         self.hubs[home].handle_state(&key, state, Arc::from(reason));
-        self.shadow.state(topic, state, reason);
+        self.shadow.state(self.now, topic, state, reason);
     }
 
     fn forget(&mut self) {
@@ -437,22 +465,35 @@ impl World {
                 let said = Said::of(publication.body());
                 self.log(format!("{from} → {to}: {said:?} to {topic:?}"));
                 let expect = self.shadow.spreading[from][to].pop_front().expect("nothing was to come");
-                assert_eq!(self.topic_named(topic), expect.topic);
-                assert_eq!((&said, *how), (&expect.thing.said, expect.how));
-                self.shadow.arrives(to, &expect);
+                assert_eq!(vec![self.topic_named(topic)], expect.topics);
+                assert_eq!((&said, how), (&expect.thing.said, &expect.how.emit));
+                self.shadow.arrives(self.now, to, &expect);
+            }
+            Dispatch::PublishToSeveral { rooms, publication, how } => {
+                let said = Said::of(publication.body());
+                self.log(format!("{from} → {to}: {said:?} to {rooms:?}"));
+                let expect = self.shadow.spreading[from][to].pop_front().expect("nothing was to come");
+                let topics: Vec<usize> =
+                    rooms.iter().map(|room| self.topic_named(&room.clone().into())).collect();
+                assert_eq!(topics, expect.topics);
+                assert_eq!((&said, how), (&expect.thing.said, &expect.how.emit));
+                self.shadow.arrives(self.now, to, &expect);
+                self.shadow.saw("several rooms on another core");
             }
             Dispatch::Submit { room, data, how, .. } => {
                 let expect = self.shadow.submitted[from][to].pop_front().expect("nothing was to come");
                 self.log(format!("{from} → {to}: {:?} for {room:?}", expect.thing.said));
-                assert_eq!(self.topic_named(&room.clone().into()), expect.topic);
-                assert_eq!((data.len(), *how), (expect.thing.len, expect.how));
+                assert_eq!(vec![self.topic_named(&room.clone().into())], expect.topics);
+                assert_eq!((data.len(), how), (expect.thing.len, &expect.how.emit));
                 let thing = shadow::Thing {
                     said: expect.thing.said.clone(),
                     len: expect.thing.len,
                     place: None,
                     sender: expect.thing.sender,
+                    several: false,
+                    recoverable: expect.thing.recoverable,
                 };
-                self.shadow.publish_at_home(self.now, expect.topic, thing, expect.how);
+                self.shadow.publish_at_home(self.now, expect.topics[0], thing, expect.how);
             }
         }
         self.hubs[to].handle_dispatch(self.now, from, dispatch);
@@ -489,7 +530,11 @@ impl World {
             let session = &mut self.shadow.sessions[tag as usize];
             assert_eq!((session.core, session.id), (core, id));
             assert!(session.alive && session.ready, "{tag} isn't ready");
+            assert_eq!(session.suspended_at, None, "{tag} has no connection");
             session.ready = false;
+        }
+        for session in self.shadow.sessions.iter_mut().filter(|s| s.core == core) {
+            session.ready &= session.suspended_at.is_none();
         }
         let missing = self.shadow.sessions.iter().position(|s| s.core == core && s.alive && s.ready);
         assert_eq!(missing, None, "ready, and nobody said so");
@@ -511,14 +556,18 @@ impl World {
                 Body::Snapshot { key, .. } | Body::State { key, .. } => Topic::Feed(key.clone()),
             };
             assert_eq!((frame.0, &frame.1), (format, &Said::of(publication.body())));
-            got.push((frame.1.clone(), topic, position));
+            got.push((frame.1.clone(), topic, position, publication.id(), publication.is_recoverable()));
         });
         let expect = self.shadow.take(session, bytes_max, frames_max);
         let said = |things: &[std::rc::Rc<shadow::Thing>]| -> Vec<Said> {
             things.iter().map(|thing| thing.said.clone()).collect()
         };
         assert_eq!(got.iter().map(|(said, ..)| said.clone()).collect::<Vec<_>>(), said(&expect));
-        for ((_, topic, position), thing) in got.into_iter().zip(expect) {
+        for ((_, topic, position, id, recoverable), thing) in got.into_iter().zip(expect) {
+            assert_eq!(recoverable, thing.recoverable);
+            if let Some(number) = thing.number() {
+                self.saw_id(number, id);
+            }
             assert_eq!(position.map(|p| p.offset), thing.place.map(|p| p.offset));
             if let (Some(position), Some(place)) = (position, thing.place) {
                 let topic = self.topic_named(&topic);
@@ -563,6 +612,13 @@ impl World {
                 });
             }
             let mut expect = std::mem::take(&mut self.shadow.told[core]);
+            // Who has no connection is told later.
+            let mut now = Vec::new();
+            for told in expect.drain(..) {
+                let session = &mut self.shadow.sessions[told.session()];
+                if session.suspended_at.is_some() { &mut session.held } else { &mut now }.push(told);
+            }
+            let mut expect = now;
             told.sort();
             expect.sort();
             assert_eq!(told, expect);
@@ -573,6 +629,9 @@ impl World {
             let here = self.shadow.sessions.iter().filter(|s| s.core == core && s.alive);
             let (count, bytes) = here.fold((0, 0), |(n, bytes), s| (n + 1, bytes + s.queue_bytes()));
             assert_eq!((hub.sessions(), hub.owed_bytes()), (count, bytes), "core {core}");
+            let here = self.shadow.sessions.iter().filter(|s| s.core == core);
+            assert_eq!(hub.suspended(), here.filter(|s| s.suspended_at.is_some()).count(), "core {core}");
+            assert_eq!(hub.log_figures(), self.shadow.logs[core].figures(), "core {core}");
             for s in self.shadow.sessions.iter().filter(|s| s.core == core) {
                 let owed = s.alive && s.waiting() > 0 && !s.doomed;
                 assert_eq!(hub.is_owed(s.id), owed, "{:?}", s.id);
@@ -631,6 +690,13 @@ impl World {
             assert!(lane.is_empty(), "something never came");
         }
         self.newest_of_all();
+        for session in self.living() {
+            if self.shadow.had_it_all(session).is_some_and(|had| had > 0)
+                && self.shadow.sessions[session].recoveries > 0
+            {
+                self.shadow.saw("had it all in spite of recoveries");
+            }
+        }
     }
 
     /// At rest, whoever is subscribed to a feed has its newest document, whatever the policy, unless it was
@@ -638,7 +704,8 @@ impl World {
     fn newest_of_all(&mut self) {
         for session in self.living() {
             let s = &self.shadow.sessions[session];
-            for sub in s.live_subs().filter(|sub| !s.doomed && sub.is_latest()) {
+            let open = !s.doomed && s.suspended_at.is_none();
+            for sub in s.live_subs().filter(|sub| open && sub.is_latest()) {
                 let t = &self.shadow.topics[sub.topic];
                 let Some(newest) = t.view.document.as_ref().filter(|_| t.is_feed()) else { continue };
                 assert_eq!(sub.newest_place(), newest.place, "session {session}, topic {}", sub.topic);
@@ -711,23 +778,41 @@ fn the_hub_does_what_its_shadow_says() {
         "came after the leave",
         "conflated",
         "excepted",
+        "excepted for its room",
+        "format changed with something waiting",
         "forgotten while wanted",
         "gap",
+        "had it all in spite of recoveries",
         "history refused",
+        "log evicted",
+        "log given up",
         "lost",
         "lost at once",
+        "member of several rooms",
+        "messages conflated",
+        "missed too much",
         "newest dropped",
         "no news",
+        "not covered",
         "not wanted",
         "oldest dropped",
         "overloaded",
         "policy changed with something waiting",
+        "recovered",
+        "recovered again",
+        "recovered from the start",
+        "recovered nothing from the start",
+        "recovered though the last is long gone",
         "refused by another core",
         "refused by home",
         "replayed",
         "same document",
+        "several rooms on another core",
         "slow consumer",
+        "tail lost",
         "taken back",
+        "the new format can't say it",
+        "told after all",
         "too many subscriptions",
         "too many topics",
         "volatile left out",

@@ -2,7 +2,7 @@
 //! with three formats, one of which can't say everything.
 
 use std::sync::Arc;
-use stentor_hub::{Body, Data, Encoder, FeedState, FormatId};
+use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Publication};
 
 /// SplitMix64: small, seeded, good enough to choose operations.
 pub(crate) struct Random(u64);
@@ -55,9 +55,10 @@ impl Said {
 
     pub(crate) fn of(body: &Body) -> Self {
         match body {
-            Body::Message { data: Data::Json(b) | Data::Text(b) | Data::Binary(b), .. } => {
-                Self::Message(number(b))
-            }
+            Body::Message {
+                data: Data::Json(b) | Data::Text(b) | Data::Binary(b) | Data::Arguments { json: b, .. },
+                ..
+            } => Self::Message(number(b)),
             Body::Snapshot { document, state, .. } => Self::Document(number(&document.body), *state),
             Body::State { state, reason, .. } => Self::State(*state, reason.to_string()),
         }
@@ -94,7 +95,8 @@ pub(crate) struct Encoding;
 impl Encoder for Encoding {
     type Frame = Frame;
 
-    fn encode(&self, format: FormatId, body: &Body) -> Option<Frame> {
+    fn encode(&self, format: FormatId, publication: &Publication<Frame>) -> Option<Frame> {
+        let body = publication.body();
         let said = Said::of(body);
         let bytes = frame_bytes(format, &said, body.len())?;
         Some(Arc::new((format, said, bytes)))

@@ -2,13 +2,14 @@
 //! hub has tables and numbers. It is told of every operation and every message that reaches a core, and
 //! says what each session is owed, what the counters are, and how many topics a core knows.
 
+use crate::recovery::ShadowLog;
 use crate::rig::{self, Said};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stentor_hub::{
-    Counters, Disconnect, Emit, Epoch, FeedState, FormatId, HistoryLimits, Policy, SessionId, SubscribeError,
-    Topic,
+    Counters, Disconnect, Emit, Epoch, FeedState, FormatId, HistoryLimits, Policy, RecoveryLimits, SessionId,
+    SubscribeError, Topic,
 };
 
 /// A publication: what it says, how long its body is, its place (life of the topic, offset), and who sent
@@ -19,10 +20,31 @@ pub(crate) struct Thing {
     pub(crate) len: usize,
     pub(crate) place: Option<Place>,
     pub(crate) sender: (usize, u64),
+    /// Whether it was emitted to several rooms: then it goes past the home cores of those that have one.
+    pub(crate) several: bool,
+    /// Whether sessions that come back get it.
+    pub(crate) recoverable: bool,
+}
+
+impl Thing {
+    /// Of a message.
+    pub(crate) fn number(&self) -> Option<u64> {
+        if let Said::Message(number) = self.said { Some(number) } else { None }
+    }
+}
+
+/// How something is emitted: in the test's words, and in the hub's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct How {
+    pub(crate) volatile: bool,
+    pub(crate) sessions: Vec<(usize, SessionId)>,
+    /// Topics.
+    pub(crate) rooms: Vec<usize>,
+    pub(crate) emit: Emit,
 }
 
 /// What a frame counts as in a budget.
-fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Option<usize> {
+pub(crate) fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Option<usize> {
     rig::frame_bytes(format, said, body_len).map(|bytes| bytes.max(1))
 }
 
@@ -93,8 +115,6 @@ pub(crate) struct AtCore {
     pub(crate) interested: BTreeSet<usize>,
     following: Option<View>,
     asks: VecDeque<Ask>,
-    /// Publications of this core to this room so far.
-    sent: u64,
 }
 
 pub(crate) struct ShadowTopic {
@@ -184,22 +204,38 @@ pub(crate) struct Sub {
     pub(crate) uid: u64,
     pub(crate) topic: usize,
     pub(crate) status: Status,
-    policy: Policy,
-    /// Subscribed to again: then a document may come twice.
-    again: bool,
+    pub(crate) policy: Policy,
+    /// When it became active, as a place in its core's log.
+    pub(crate) since: u64,
+    /// Whether the topic has a home core.
+    home: bool,
+    /// Subscribed to again, or resumed: then a document may come twice.
+    pub(crate) again: bool,
     /// The place of the newest document, if the client said that it has it.
     came_with: Option<Place>,
     /// For the checks that look at what arrived only: the last place, and per sender the last number.
     last: Option<Place>,
-    last_of: BTreeMap<usize, u64>,
+    last_of: BTreeMap<(usize, bool), u64>,
     /// Whether each place must be the next one: a room, `Queue` from the start, nothing left out for it.
-    gapless: bool,
+    pub(crate) gapless: bool,
 }
 
 impl Sub {
     /// Whether the newest can't have been left out for want of room.
     pub(crate) fn is_latest(&self) -> bool {
         self.policy == Policy::Latest && self.status == Status::Active
+    }
+
+    /// What its client had is to be told anew.
+    pub(crate) fn forget_arrivals(&mut self) {
+        self.last = None;
+        self.last_of.clear();
+    }
+
+    /// Its client had this message.
+    pub(crate) fn had(&mut self, thing: &Thing) {
+        self.last = self.last.max(thing.place);
+        self.last_of.insert((thing.sender.0, self.home && thing.several), thing.sender.1);
     }
 
     /// The newest place that the client has.
@@ -209,19 +245,19 @@ impl Sub {
 }
 
 /// One place in an outbox.
-enum Slot {
+pub(crate) enum Slot {
     One { uid: u64, thing: Rc<Thing>, bytes: usize },
     Newest { uid: u64, newest: Option<Rc<Thing>>, state: Option<Rc<Thing>> },
 }
 
 impl Slot {
-    fn uid(&self) -> u64 {
+    pub(crate) fn uid(&self) -> u64 {
         match self {
             Self::One { uid, .. } | Self::Newest { uid, .. } => *uid,
         }
     }
 
-    fn things(&self) -> Vec<Rc<Thing>> {
+    pub(crate) fn things(&self) -> Vec<Rc<Thing>> {
         match self {
             Self::One { thing, .. } => vec![thing.clone()],
             Self::Newest { newest, state, .. } => newest.iter().chain(state).cloned().collect(),
@@ -238,11 +274,25 @@ pub(crate) struct ShadowSession {
     /// Whether `poll_ready` has to name it.
     pub(crate) ready: bool,
     pub(crate) subs: Vec<Sub>,
-    outbox: Vec<Slot>,
+    pub(crate) outbox: Vec<Slot>,
     /// Bytes of what is in flight, and whether they count.
     pub(crate) in_flight: Vec<(usize, bool)>,
     /// Places of what it was sent, by topic, to come back with.
     pub(crate) places: Vec<(usize, Place)>,
+    /// While its connection is gone: since when, as a place in the log, and what it is to be told later.
+    pub(crate) suspended_at: Option<u64>,
+    pub(crate) held: Vec<Told>,
+    /// Since when what it is owed comes in the log's order, whether that wasn't so before, and the number of
+    /// the newest message that it was owed since.
+    pub(crate) ordered_since: u64,
+    pub(crate) reordered: bool,
+    pub(crate) newest: Option<u64>,
+    /// The messages that its client had, by subscription, and how many of them before this connection.
+    pub(crate) had: Vec<(u64, Rc<Thing>)>,
+    pub(crate) had_before: usize,
+    /// The messages that its client should have had, until something is left out by rule.
+    pub(crate) ideal: Option<Vec<u64>>,
+    pub(crate) recoveries: usize,
 }
 
 impl ShadowSession {
@@ -302,17 +352,27 @@ pub(crate) enum Told {
     Refused(usize, usize),
 }
 
+impl Told {
+    /// Whose it is.
+    pub(crate) fn session(&self) -> usize {
+        match self {
+            Self::Lost(session, _) | Self::Gap(session, _) | Self::Refused(session, _) => *session,
+        }
+    }
+}
+
 pub(crate) struct Limits {
     pub(crate) outbox_bytes_max: usize,
     pub(crate) subscriptions_max: usize,
     pub(crate) topics_max: usize,
+    pub(crate) recovery: Option<RecoveryLimits>,
 }
 
 /// A publication between cores.
 pub(crate) struct Sending {
-    pub(crate) topic: usize,
+    pub(crate) topics: Vec<usize>,
     pub(crate) thing: Rc<Thing>,
-    pub(crate) how: Emit,
+    pub(crate) how: How,
 }
 
 pub(crate) struct Shadow {
@@ -327,7 +387,11 @@ pub(crate) struct Shadow {
     /// What `poll_notice` and `poll_doomed` must say, by core.
     pub(crate) told: Vec<Vec<Told>>,
     pub(crate) doomed: Vec<Vec<(usize, Disconnect)>>,
+    /// What each core delivered of late.
+    pub(crate) logs: Vec<ShadowLog>,
     uids: u64,
+    /// How many messages each core has published.
+    sent: Vec<u64>,
     /// How often something worth testing happened.
     pub(crate) seen: BTreeMap<&'static str, u64>,
 }
@@ -345,7 +409,9 @@ impl Shadow {
             submitted: wires(),
             told: vec![Vec::new(); cores],
             doomed: vec![Vec::new(); cores],
+            logs: (0..cores).map(|_| ShadowLog::default()).collect(),
             uids: 0,
+            sent: vec![0; cores],
             seen: BTreeMap::new(),
         }
     }
@@ -428,6 +494,15 @@ impl Shadow {
             outbox: Vec::new(),
             in_flight: Vec::new(),
             places: Vec::new(),
+            suspended_at: None,
+            held: Vec::new(),
+            ordered_since: self.logs[core].next,
+            reordered: false,
+            newest: None,
+            had: Vec::new(),
+            had_before: 0,
+            ideal: Some(Vec::new()),
+            recoveries: 0,
         });
     }
 
@@ -438,6 +513,8 @@ impl Shadow {
         counters.owed -= owed;
         counters.abandoned += owed;
         s.alive = false;
+        s.suspended_at = None;
+        s.held.clear();
         s.outbox.clear();
         s.in_flight.clear();
         for sub in &mut s.subs {
@@ -482,6 +559,8 @@ impl Shadow {
             topic,
             status: if ask { Status::Pending } else { Status::Active },
             policy,
+            since: self.logs[core].next,
+            home: t.home.is_some(),
             again: false,
             came_with: None,
             last: None,
@@ -505,6 +584,7 @@ impl Shadow {
         let taken_back = s.waiting_for(uid) as u64;
         s.outbox.retain(|slot| slot.uid() != uid);
         s.sub(uid).status = Status::Left;
+        s.ideal = None;
         self.counters[s.core].owed -= taken_back;
         self.counters[s.core].abandoned += taken_back;
         if taken_back > 0 {
@@ -531,6 +611,9 @@ impl Shadow {
         }
         self.counters[core].owed -= waiting.len() as u64;
         self.counters[core].conflated += (waiting.len() - keep.len()) as u64;
+        if waiting.iter().any(|thing| thing.recoverable) {
+            self.reorder(session);
+        }
         if !waiting.is_empty() {
             self.saw("policy changed with something waiting");
         }
@@ -550,7 +633,12 @@ impl Shadow {
     }
 
     /// What is owed to somebody who comes to a topic on a core that knows it.
-    fn owed_here(&self, topic: usize, core: usize, since: Option<Place>) -> Option<Vec<Rc<Thing>>> {
+    pub(crate) fn owed_here(
+        &self,
+        topic: usize,
+        core: usize,
+        since: Option<Place>,
+    ) -> Option<Vec<Rc<Thing>>> {
         let t = &self.topics[topic];
         if t.is_feed() {
             let view = t.view_at(core);
@@ -568,7 +656,7 @@ impl Shadow {
         (after.len() as u64 == t.offset - since.offset).then_some(after)
     }
 
-    fn replay(&mut self, session: usize, uid: u64, owed: Option<Vec<Rc<Thing>>>) {
+    pub(crate) fn replay(&mut self, session: usize, uid: u64, owed: Option<Vec<Rc<Thing>>>) {
         let s = &mut self.sessions[session];
         let (core, format) = (s.core, s.format);
         let sub = s.sub(uid);
@@ -586,6 +674,7 @@ impl Shadow {
         };
         let Some(owed) = owed.filter(fits) else {
             self.told[core].push(Told::Gap(session, topic));
+            self.sessions[session].ideal = None;
             self.saw("gap");
             return;
         };
@@ -596,6 +685,7 @@ impl Shadow {
                 self.sessions[session].sub(uid).last = Some(before);
             }
         }
+        let reorders = !self.topics[topic].is_feed() && !owed.is_empty();
         for thing in owed {
             self.owe(session, uid, &thing, false);
             if thing.said.is_lost() {
@@ -604,11 +694,14 @@ impl Shadow {
                 self.saw("lost at once");
             }
         }
+        if reorders {
+            self.reorder(session);
+        }
     }
 
-    fn owe(&mut self, session: usize, uid: u64, thing: &Rc<Thing>, volatile: bool) {
+    pub(crate) fn owe(&mut self, session: usize, uid: u64, thing: &Rc<Thing>, volatile: bool) {
         let s = &self.sessions[session];
-        if s.doomed || frame_bytes(s.format, &thing.said, thing.len).is_none() {
+        if s.doomed || s.suspended_at.is_some() || frame_bytes(s.format, &thing.said, thing.len).is_none() {
             return;
         }
         let counters = &mut self.counters[s.core];
@@ -618,10 +711,13 @@ impl Shadow {
             self.saw("volatile left out");
             return;
         }
+        if thing.recoverable {
+            self.sessions[session].newest = thing.number();
+        }
         self.enqueue(session, uid, thing);
     }
 
-    fn enqueue(&mut self, session: usize, uid: u64, thing: &Rc<Thing>) {
+    pub(crate) fn enqueue(&mut self, session: usize, uid: u64, thing: &Rc<Thing>) {
         let s = &mut self.sessions[session];
         let (core, format) = (s.core, s.format);
         let counters = &mut self.counters[core];
@@ -635,8 +731,10 @@ impl Shadow {
                 s.outbox.push(Slot::Newest { uid, newest: None, state: None });
             }
             let before = s.waiting_for(uid) as u64;
+            let mut reorders = false;
             let place = s.outbox.iter_mut().find(|slot| slot.uid() == uid);
             if let Some(Slot::Newest { newest, state, .. }) = place {
+                reorders = newest.is_some() && thing.recoverable;
                 if thing.said.is_state() {
                     *state = Some(thing.clone());
                 } else {
@@ -650,6 +748,10 @@ impl Shadow {
             if before + 1 > after {
                 self.saw("conflated");
             }
+            if reorders {
+                self.reorder(session);
+                self.saw("messages conflated");
+            }
             return;
         }
         let bytes = frame_bytes(format, &thing.said, thing.len).expect("it was due");
@@ -662,11 +764,13 @@ impl Shadow {
             if let Some(oldest) = s.outbox.iter().position(droppable) {
                 let dropped = s.outbox.remove(oldest).uid();
                 s.sub(dropped).gapless = false;
+                s.ideal = None;
                 counters.owed -= 1;
                 counters.dropped += 1;
                 *self.seen.entry("oldest dropped").or_default() += 1;
             } else if policy == Policy::DropOldest {
                 counters.dropped += 1;
+                s.ideal = None;
                 self.saw("newest dropped");
                 return;
             } else {
@@ -727,22 +831,57 @@ impl Shadow {
         topic: usize,
         number: u64,
         len: usize,
-        how: Emit,
+        how: How,
     ) {
-        let at = &mut self.topics[topic].at[core];
-        at.sent += 1;
-        let thing = Thing { said: Said::Message(number), len, place: None, sender: (core, at.sent) };
+        let thing = self.message(core, number, len, &how, false);
         match self.topics[topic].home {
             Some(home) if home != core => {
                 let thing = Rc::new(thing);
-                self.submitted[core][home].push_back(Sending { topic, thing, how });
+                self.submitted[core][home].push_back(Sending { topics: vec![topic], thing, how });
             }
             Some(_) => self.publish_at_home(now, topic, thing, how),
-            None => self.spread(core, topic, &Rc::new(thing), how),
+            None => self.spread(now, core, topic, &Rc::new(thing), how),
         }
     }
 
-    pub(crate) fn publish_at_home(&mut self, now: Instant, topic: usize, mut thing: Thing, how: Emit) {
+    fn message(&mut self, core: usize, number: u64, len: usize, how: &How, several: bool) -> Thing {
+        self.sent[core] += 1;
+        Thing {
+            said: Said::Message(number),
+            len,
+            place: None,
+            sender: (core, self.sent[core]),
+            several,
+            recoverable: self.limits.recovery.is_some() && !how.volatile,
+        }
+    }
+
+    /// What `core` emits to several rooms.
+    pub(crate) fn emit(
+        &mut self,
+        now: Instant,
+        core: usize,
+        topics: &[usize],
+        number: u64,
+        len: usize,
+        how: How,
+    ) {
+        if let [topic] = topics {
+            return self.publish(now, core, *topic, number, len, how);
+        }
+        let thing = Rc::new(self.message(core, number, len, &how, true));
+        let all = topics.iter().any(|topic| self.topics[*topic].home.is_some());
+        for to in (0..self.cores).filter(|to| *to != core) {
+            let interested = topics.iter().any(|topic| self.topics[*topic].at[core].interested.contains(&to));
+            if all || interested {
+                let (topics, thing, how) = (topics.to_vec(), thing.clone(), how.clone());
+                self.spreading[core][to].push_back(Sending { topics, thing, how });
+            }
+        }
+        self.deliver(now, core, topics, &thing, &how);
+    }
+
+    pub(crate) fn publish_at_home(&mut self, now: Instant, topic: usize, mut thing: Thing, how: How) {
         let home = self.topics[topic].home.expect("it has one");
         if !self.may_exist(topic, home) {
             self.saw("history refused");
@@ -758,22 +897,39 @@ impl Shadow {
             t.past.push_back((now, thing.clone()));
             t.trim(Some(now));
         }
-        self.spread(home, topic, &thing, how);
+        self.spread(now, home, topic, &thing, how);
     }
 
-    fn spread(&mut self, core: usize, topic: usize, thing: &Rc<Thing>, how: Emit) {
+    fn spread(&mut self, now: Instant, core: usize, topic: usize, thing: &Rc<Thing>, how: How) {
         for to in self.topics[topic].at[core].interested.clone() {
-            self.spreading[core][to].push_back(Sending { topic, thing: thing.clone(), how });
+            let (topics, thing, how) = (vec![topic], thing.clone(), how.clone());
+            self.spreading[core][to].push_back(Sending { topics, thing, how });
         }
-        self.deliver(core, topic, thing, how);
+        self.deliver(now, core, &[topic], thing, &how);
     }
 
-    fn deliver(&mut self, core: usize, topic: usize, thing: &Rc<Thing>, how: Emit) {
-        for (session, uid) in self.members(topic, core) {
-            if how.except == Some((core, self.sessions[session].id)) {
+    fn deliver(&mut self, now: Instant, core: usize, topics: &[usize], thing: &Rc<Thing>, how: &How) {
+        self.log(now, core, topics, thing, how);
+        let in_room = |room: &usize| self.members(*room, core).into_iter().map(|(session, _)| session);
+        let excepted: BTreeSet<usize> = how.rooms.iter().flat_map(in_room).collect();
+        let mut seen = BTreeSet::new();
+        let members: Vec<_> = topics.iter().flat_map(|topic| self.members(*topic, core)).collect();
+        for (session, uid) in members {
+            if !seen.insert(session) {
+                self.saw("member of several rooms");
+                continue;
+            }
+            let topic = self.sessions[session].sub(uid).topic;
+            if how.sessions.contains(&(core, self.sessions[session].id)) {
                 self.sessions[session].sub(uid).gapless = false;
                 self.saw("excepted");
+            } else if excepted.contains(&session) {
+                self.sessions[session].sub(uid).gapless = false;
+                self.saw("excepted for its room");
             } else {
+                if let (true, Some(ideal)) = (thing.recoverable, &mut self.sessions[session].ideal) {
+                    ideal.extend(thing.number());
+                }
                 self.owe(session, uid, thing, how.volatile);
             }
             if thing.said.is_lost() {
@@ -785,16 +941,16 @@ impl Shadow {
     }
 
     /// A publication reaches another core.
-    pub(crate) fn arrives(&mut self, core: usize, sending: &Sending) {
-        let t = &mut self.topics[sending.topic];
-        if t.home.is_some() {
+    pub(crate) fn arrives(&mut self, now: Instant, core: usize, sending: &Sending) {
+        let t = &mut self.topics[sending.topics[0]];
+        if t.home.is_some() && sending.topics.len() == 1 {
             let Some(view) = &mut t.at[core].following else {
                 self.saw("came after the leave");
                 return;
             };
             view.apply(&sending.thing);
         }
-        self.deliver(core, sending.topic, &sending.thing, sending.how);
+        self.deliver(now, core, &sending.topics, &sending.thing, &sending.how);
     }
 
     /// A `Join` reaches home. Says whether it must be refused.
@@ -831,7 +987,9 @@ impl Shadow {
                 let at = &mut self.topics[topic].at[core];
                 at.following.get_or_insert(view);
                 if status == Status::Pending {
-                    self.sessions[asker].sub(ask.uid).status = Status::Active;
+                    let since = self.logs[core].next;
+                    let sub = self.sessions[asker].sub(ask.uid);
+                    (sub.status, sub.since) = (Status::Active, since);
                     self.replay(asker, ask.uid, owed);
                 } else {
                     self.saw("answered too late");
@@ -865,12 +1023,13 @@ impl Shadow {
     pub(crate) fn interest_refused(&mut self, topic: usize, core: usize) {
         for (session, uid) in self.members(topic, core) {
             self.sessions[session].sub(uid).status = Status::Ended;
+            self.sessions[session].ideal = None;
             self.told[core].push(Told::Refused(session, topic));
             self.saw("refused by another core");
         }
     }
 
-    pub(crate) fn document(&mut self, topic: usize, state: FeedState, number: u64, len: usize) {
+    pub(crate) fn document(&mut self, now: Instant, topic: usize, state: FeedState, number: u64, len: usize) {
         let home = self.topics[topic].home.expect("it has one");
         if !self.may_exist(topic, home) {
             return;
@@ -879,19 +1038,20 @@ impl Shadow {
         let same = |d: &Rc<Thing>| matches!(d.said, Said::Document(n, _) if n == number) && d.len == len;
         if t.view.document.as_ref().is_some_and(same) {
             self.saw("same document");
-            self.state(topic, state, "");
+            self.state(now, topic, state, "");
             return;
         }
         t.forgotten = false;
         t.offset += 1;
         let place = Some(Place { life: t.life, offset: t.offset });
         let said = Said::Document(number, state);
-        let thing = Rc::new(Thing { said, len, place, sender: (home, t.offset) });
+        let sender = (home, t.offset);
+        let thing = Rc::new(Thing { said, len, place, sender, several: false, recoverable: false });
         t.view.apply(&thing);
-        self.spread(home, topic, &thing, Emit::default());
+        self.spread(now, home, topic, &thing, How::default());
     }
 
-    pub(crate) fn state(&mut self, topic: usize, state: FeedState, reason: &str) {
+    pub(crate) fn state(&mut self, now: Instant, topic: usize, state: FeedState, reason: &str) {
         let home = self.topics[topic].home.expect("it has one");
         if !self.may_exist(topic, home) {
             return;
@@ -907,9 +1067,10 @@ impl Shadow {
             return;
         }
         let said = Said::State(state, reason.to_owned());
-        let thing = Rc::new(Thing { said, len: reason.len(), place: None, sender: (home, 0) });
+        let (len, sender) = (reason.len(), (home, 0));
+        let thing = Rc::new(Thing { said, len, place: None, sender, several: false, recoverable: false });
         t.view.apply(&thing);
-        self.spread(home, topic, &thing, Emit::default());
+        self.spread(now, home, topic, &thing, How::default());
     }
 
     pub(crate) fn forget(&mut self, topic: usize) {
@@ -936,11 +1097,19 @@ impl Shadow {
         for t in self.topics.iter_mut().filter(|t| t.home == Some(core) && t.history.is_some()) {
             t.trim(Some(now));
         }
+        if let Some(limits) = self.limits.recovery {
+            self.logs[core].expire(now, limits);
+        }
     }
 
-    /// Forgets history as `handle_overload` must, and says how many bytes that gives back.
+    /// Forgets what was delivered, then history as `handle_overload` must, and says how many bytes that gives back.
     pub(crate) fn overload(&mut self, core: usize, excess: usize) -> usize {
         let mut freed = 0;
+        while freed < excess {
+            let Some(bytes) = self.logs[core].evict() else { break };
+            freed += bytes;
+            self.saw("log given up");
+        }
         while freed < excess {
             let kept = self.topics.iter_mut().filter(|t| t.home == Some(core) && !t.past.is_empty());
             let Some(stalest) = kept.min_by_key(|t| t.past.back().map(|(at, _)| *at)) else { break };
@@ -979,8 +1148,9 @@ impl ShadowSession {
         }
         if matches!(thing.said, Said::Message(_)) {
             let (sender, number) = thing.sender;
-            let last = sub.last_of.insert(sender, number).unwrap_or(0);
+            let last = sub.last_of.insert((sender, sub.home && thing.several), number).unwrap_or(0);
             assert!(number > last, "publication {number} of core {sender} came after {last}");
+            self.had.push((uid, thing.clone()));
         }
     }
 }

@@ -1,0 +1,271 @@
+//! Clients that outlive their connections: sessions of Engine.IO and SockJS, named by an id that only they know.
+//!
+//! A client is owned by one core, which its id names, so that a request that arrives elsewhere is handed over with its
+//! connection. What it is told waits in `queue` while no connection is there to carry it; what its topics owe it
+//! waits in the hub, as for everybody.
+//!
+//! **Invariants.** A client in the table has a timer from its beginning to its end. `carrier` names a connection that
+//! names the client. `queue` holds packets only while there is no WebSocket to carry them.
+
+use super::engine::Engine;
+use super::socketio::SocketIo;
+use crate::app::Envelope;
+use crate::millis::Millis;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use stentor_driver::{ConnId, Frame, TimerId};
+use stentor_hub::{CoreId, Publication, SessionId};
+
+/// Random bytes of an id. Engine.IO's own ids have as many.
+const SID_BYTES: usize = 15;
+
+/// The id of a client, which is also its secret: 20 characters, drawn from the system's random source. Its first byte
+/// modulo the number of cores is the core that owns the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sid([u8; SID_BYTES]);
+
+impl Sid {
+    /// Reads an id as a client sent it.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut bytes = [0; SID_BYTES + 3];
+        // 20 characters are 15 bytes; any other length isn't ours.
+        (text.len() == 20).then_some(())?;
+        let len = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
+        bytes[..len].try_into().ok().map(Self)
+    }
+
+    /// The core that owns the client.
+    pub(super) fn core(self, cores: usize) -> CoreId {
+        usize::from(self.0[0]) % cores
+    }
+}
+
+impl fmt::Display for Sid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+/// Draws ids. The system is asked for many at once.
+#[derive(Default)]
+pub(super) struct Sids {
+    drawn: Vec<u8>,
+}
+
+impl Sids {
+    /// An id that names `core`, one of `cores`.
+    pub(super) fn draw(&mut self, core: CoreId, cores: usize) -> Sid {
+        let mut bytes = [0; SID_BYTES];
+        if self.drawn.len() < SID_BYTES {
+            self.drawn.resize(256 * SID_BYTES, 0);
+            // Without random bytes ids could be guessed: better no server than that.
+            #[expect(clippy::expect_used, reason = "the system's random source has worked at the start")]
+            getrandom::fill(&mut self.drawn).expect("the system has random bytes");
+        }
+        let rest = self.drawn.len() - SID_BYTES;
+        bytes.copy_from_slice(&self.drawn[rest..]);
+        self.drawn.truncate(rest);
+        // The largest multiple of `cores` not above the drawn byte, plus the core: as random as the owner lets it be.
+        let base = usize::from(bytes[0]) / cores * cores;
+        let named = if base + core > 255 { base + core - cores } else { base + core };
+        bytes[0] = named as u8;
+        Sid(bytes)
+    }
+}
+
+/// Names a client of this core, also one that has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClientId {
+    index: u32,
+    serial: u32,
+}
+
+impl ClientId {
+    /// A number for timers and tags, below 2⁶¹.
+    pub(super) fn to_bits(self) -> u64 {
+        u64::from(self.serial & 0x1fff_ffff) << 32 | u64::from(self.index)
+    }
+}
+
+/// What carries a client's packets to it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carrier {
+    /// Nothing: a poll is awaited.
+    None,
+    /// One answer to a request that waits.
+    Poll(ConnId),
+    /// A WebSocket.
+    Socket(ConnId),
+}
+
+/// What a client's messages mean.
+pub(super) enum Upper {
+    /// Nothing yet, or nothing any more.
+    None,
+    /// The application's.
+    Plain {
+        session: SessionId,
+        envelope: Envelope,
+    },
+    SocketIo(Box<SocketIo>),
+}
+
+/// One client.
+pub(super) struct Client {
+    pub(super) sid: Sid,
+    pub(super) engine: Engine,
+    pub(super) carrier: Carrier,
+    pub(super) upper: Upper,
+    /// Packets that wait for a poll, as records (see [`super::engine::payload`]).
+    pub(super) queue: Vec<u8>,
+    /// When something was last received of it.
+    pub(super) alive_at: Millis,
+    pub(super) timer: Option<TimerId>,
+    pub(super) timer_at: Millis,
+}
+
+impl Upper {
+    /// Calls `take` for each session, with what is to be told of each publication that leaves.
+    pub(super) fn take_each(&mut self, mut take: impl FnMut(SessionId, &mut dyn FnMut(&Publication<Frame>))) {
+        match self {
+            Self::None => {}
+            Self::Plain { session, .. } => take(*session, &mut |_| {}),
+            Self::SocketIo(io) => {
+                for socket in &mut io.sockets {
+                    let session = socket.session;
+                    take(session, &mut |publication| socket.leaves(publication));
+                }
+            }
+        }
+    }
+
+    pub(super) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        let (plain, sockets) = match self {
+            Self::None => (None, [].as_slice()),
+            Self::Plain { session, .. } => (Some(*session), [].as_slice()),
+            Self::SocketIo(io) => (None, io.sockets.as_slice()),
+        };
+        plain.into_iter().chain(sockets.iter().map(|socket| socket.session))
+    }
+}
+
+impl Client {
+    /// The hub's sessions of this client.
+    pub(super) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.upper.sessions()
+    }
+}
+
+/// Ids are random already, and nobody can choose one that is in the table.
+#[derive(Default)]
+pub(super) struct SidHasher(u64);
+
+impl Hasher for SidHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(word) = bytes.last_chunk::<8>() {
+            self.0 ^= u64::from_le_bytes(*word);
+        }
+    }
+}
+
+/// The clients of a core.
+#[derive(Default)]
+pub(super) struct Clients {
+    slots: slab::Slab<(u32, Client)>,
+    by_sid: HashMap<Sid, ClientId, BuildHasherDefault<SidHasher>>,
+    serial: u32,
+}
+
+impl Clients {
+    pub(super) fn insert(&mut self, client: Client) -> ClientId {
+        self.serial = self.serial.wrapping_add(1) & 0x1fff_ffff;
+        let sid = client.sid;
+        let index = self.slots.insert((self.serial, client)) as u32;
+        let id = ClientId { index, serial: self.serial };
+        self.by_sid.insert(sid, id);
+        id
+    }
+
+    pub(super) fn find(&self, sid: Sid) -> Option<ClientId> {
+        self.by_sid.get(&sid).copied()
+    }
+
+    pub(super) fn get(&self, id: ClientId) -> Option<&Client> {
+        self.slots.get(id.index as usize).filter(|(serial, _)| *serial == id.serial).map(|(_, client)| client)
+    }
+
+    pub(super) fn get_mut(&mut self, id: ClientId) -> Option<&mut Client> {
+        self.slots
+            .get_mut(id.index as usize)
+            .filter(|(serial, _)| *serial == id.serial)
+            .map(|(_, client)| client)
+    }
+
+    /// The client of a number of [`ClientId::to_bits`].
+    pub(super) fn of_bits(&self, bits: u64) -> Option<ClientId> {
+        let id = ClientId { index: bits as u32, serial: (bits >> 32) as u32 & 0x1fff_ffff };
+        self.get(id).map(|_| id)
+    }
+
+    pub(super) fn remove(&mut self, id: ClientId) -> Option<Client> {
+        self.get(id)?;
+        let (_, client) = self.slots.try_remove(id.index as usize)?;
+        self.by_sid.remove(&client.sid);
+        Some(client)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn ids(&self) -> Vec<ClientId> {
+        self.slots
+            .iter()
+            .map(|(index, (serial, _))| ClientId { index: index as u32, serial: *serial })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_names_its_core_and_survives_the_wire() {
+        let mut sids = Sids::default();
+        for cores in [1, 2, 3, 7, 100, 256] {
+            for n in 0..2_000 {
+                let core = n % cores;
+                let sid = sids.draw(core, cores);
+                assert_eq!(sid.core(cores), core);
+                let text = sid.to_string();
+                assert_eq!(text.len(), 20);
+                assert_eq!(Sid::parse(&text), Some(sid));
+            }
+        }
+        for bad in ["", "__proto__", "constructor", "aaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaa=", "ää"] {
+            assert_eq!(Sid::parse(bad), None, "{bad}");
+        }
+    }
+
+    // CVE-2017-16031: ids that can be predicted. Each bit of the 14 free bytes is set in about half of the ids; 4,000
+    // ids put the standard deviation at 32, so that 10 of them never happen by chance.
+    #[test]
+    fn ids_look_random() {
+        let mut sids = Sids::default();
+        let ids: Vec<Sid> = (0..4_000).map(|_| sids.draw(0, 1)).collect();
+        for bit in 0..SID_BYTES * 8 {
+            let ones = ids.iter().filter(|sid| sid.0[bit / 8] >> (bit % 8) & 1 == 1).count();
+            assert!((1_680..2_320).contains(&ones), "bit {bit}: {ones}");
+        }
+        let distinct: std::collections::HashSet<_> = ids.iter().collect();
+        assert_eq!(distinct.len(), ids.len());
+    }
+}

@@ -1,0 +1,513 @@
+//! Socket.IO, protocols 5 and 4, upon Engine.IO: namespaces, events, acknowledgements, and recovery.
+//!
+//! A client has a *socket* in each namespace that it is connected to; to the application and the hub each is a session
+//! of its own. What a client may not send ends its connection, as in socket.io 4: a second CONNECT, a packet for a
+//! namespace that isn't connected, anything that can't be parsed.
+//!
+//! **Recovery** (protocol 5). When a client is lost, not when it leaves, its sockets are *suspended*: the hub keeps their
+//! rooms, and its log has what is published meanwhile. A client that comes back shows the `pid` that it was given and
+//! the last offset that it has seen, and gets what it missed before the answer to its CONNECT.
+
+use super::client::{Client, ClientId, Sid, Upper};
+use super::engine::session::End;
+use super::{About, Core, Later, client_tag};
+use crate::app::{Ack, Admission, Arguments, Envelope, Event, Hello};
+use crate::format;
+use crate::millis::Millis;
+use crate::writer::{EngineWriter, Writer};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+use stentor_driver::Driver;
+use stentor_hub::{Disconnect, FormatId, Key, Policy, Publication, SessionId, Topic};
+use stentor_wire::engineio::{Data, Version};
+use stentor_wire::http1::Request;
+use stentor_wire::json;
+use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
+
+/// What Socket.IO knows of a client.
+pub(super) struct SocketIo {
+    decoder: Option<Decoder>,
+    pub(super) sockets: SmallVec<[Socket; 1]>,
+    /// When it has to be connected to some namespace.
+    pub(super) connect_until: Millis,
+    /// The feeds of the handshake's query, for the main namespace.
+    feeds: Option<Box<Vec<Key>>>,
+}
+
+impl SocketIo {
+    pub(super) fn new(connect_until: Millis) -> Self {
+        Self { decoder: None, sockets: SmallVec::new(), connect_until, feeds: None }
+    }
+
+    fn find(&self, namespace: &str) -> Option<&Socket> {
+        self.sockets.iter().find(|socket| socket.namespace() == namespace)
+    }
+}
+
+/// A client in a namespace.
+pub(super) struct Socket {
+    pub(super) session: SessionId,
+    /// `None` for the main one.
+    namespace: Option<Arc<str>>,
+    recovery: Option<Box<Recovery>>,
+}
+
+/// What a socket can be recovered by.
+struct Recovery {
+    /// Its secret.
+    pid: Sid,
+    /// The id that it is known by.
+    id: Sid,
+    /// The last publication that has left for its client, 0 for none.
+    last: u64,
+}
+
+impl Socket {
+    /// What has left for its client, where that matters.
+    fn place(&self) -> Option<u64> {
+        self.recovery.as_ref().map(|recovery| recovery.last)
+    }
+
+    /// A publication leaves.
+    pub(super) fn leaves<F>(&mut self, publication: &Publication<F>) {
+        if let Some(recovery) = &mut self.recovery
+            && publication.is_recoverable()
+        {
+            recovery.last = publication.id();
+        }
+    }
+
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("/")
+    }
+}
+
+/// A socket whose client is lost, for a while.
+struct Suspended {
+    session: SessionId,
+    id: Sid,
+    namespace: Option<Arc<str>>,
+    until: Instant,
+}
+
+/// The suspended sockets of a core.
+#[derive(Default)]
+pub(super) struct Suspension {
+    by_pid: HashMap<Sid, Suspended>,
+}
+
+impl Suspension {
+    pub(super) fn count(&self) -> usize {
+        self.by_pid.len()
+    }
+}
+
+impl Client {
+    /// The format of publications for a session of this client.
+    pub(super) fn format(&self, recovers: bool) -> Option<FormatId> {
+        let envelope = match &self.upper {
+            Upper::None => return None,
+            Upper::Plain { envelope, .. } => *envelope,
+            Upper::SocketIo(_) => Envelope::SocketIo,
+        };
+        Some(format::of_engine(self.writer(), envelope, recovers))
+    }
+}
+
+impl<D: Driver> Core<D> {
+    /// What a client's messages mean begins.
+    pub(super) fn open_upper(
+        &mut self,
+        id: ClientId,
+        request: &Request<'_>,
+        feeds: Vec<Key>,
+        raw: bool,
+        out: &mut Vec<u8>,
+    ) {
+        let envelope = if raw { Envelope::Raw } else { self.app.envelope() };
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if let Upper::SocketIo(io) = &mut client.upper {
+            io.feeds = (!feeds.is_empty()).then(|| Box::new(feeds));
+            // Clients of protocol 4 are connected to the main namespace unasked.
+            if client.engine.version == Version::V3 {
+                self.socketio_connect(id, "/", None, Some(request.query()), Some(request), out);
+            }
+            return;
+        }
+        let writer = client.writer();
+        let session = self.hub.handle_open(format::of_engine(writer, envelope, false), client_tag(id));
+        client.upper = Upper::Plain { session, envelope };
+        let about = About {
+            session: Some(session),
+            writer: Writer::Engine(writer),
+            envelope,
+            request: Some(request),
+            ..About::default()
+        };
+        self.tell_app(about, out, |app, ctx| app.opened(ctx, session, envelope));
+        self.subscribe_feeds(session, feeds);
+    }
+
+    /// A message of a Socket.IO client. Says whether to go on with what follows it.
+    pub(super) fn socketio_message(
+        &mut self,
+        id: ClientId,
+        data: Data<'_>,
+        request: Option<&Request<'_>>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let limits = socketio::Limits {
+            attachments_max: self.shared.options.engine.attachments_max,
+            packet_bytes_max: self.shared.options.limits.message_bytes_max,
+        };
+        let Some(client) = self.clients.get_mut(id) else { return false };
+        let version = client.engine.version;
+        let Upper::SocketIo(io) = &mut client.upper else { return false };
+        let mut decoder = io.decoder.take().unwrap_or_else(|| Decoder::new(version.into(), Role::Server));
+        let assembled;
+        let decoded = match data {
+            Data::Text(text) => decoder.text(text, &limits),
+            Data::Binary(bytes) => match decoder.binary(bytes, &limits) {
+                Ok(Some(whole)) => {
+                    assembled = whole;
+                    Ok(Some(assembled.packet()))
+                }
+                Ok(None) => Ok(None),
+                Err(error) => Err(error),
+            },
+        };
+        let goes_on = match decoded {
+            Ok(Some(packet)) => self.socketio_packet(id, packet.namespace, packet.body, request, out),
+            Ok(None) => true,
+            Err(_) => self.socketio_fault(id),
+        };
+        if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id)
+            && decoder.is_mid_packet()
+        {
+            io.decoder = Some(decoder);
+        }
+        goes_on
+    }
+
+    /// The client has broken the protocol: its connection ends.
+    fn socketio_fault(&mut self, id: ClientId) -> bool {
+        self.metrics().protocol_errors.add(1);
+        self.later.push(Later::End(id, End::Because(Disconnect::ProtocolError)));
+        false
+    }
+
+    fn socketio_packet(
+        &mut self,
+        id: ClientId,
+        namespace: &str,
+        body: Body<'_>,
+        request: Option<&Request<'_>>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let Upper::SocketIo(io) = &client.upper else { return false };
+        let engine = client.writer();
+        let found = io.find(namespace);
+        let (session, place, body) = match (found, body) {
+            (None, Body::Connect { payload, query }) => {
+                return self.socketio_connect(id, namespace, payload, query, request, out);
+            }
+            (Some(socket), body) => (socket.session, socket.place(), body),
+            (None, _) => return self.socketio_fault(id),
+        };
+        let writer = Writer::SocketIo { engine, namespace, place };
+        let about = About {
+            session: Some(session),
+            writer,
+            envelope: Envelope::SocketIo,
+            request,
+            ..About::default()
+        };
+        match body {
+            Body::Event(event) => {
+                let attachments = owned(event.attachments);
+                let event = Event {
+                    name: &event.name(),
+                    arguments: Arguments { json: event.arguments.raw(), attachments: &attachments },
+                    ack: event.id.map(Ack),
+                };
+                let asked = self.actions.len();
+                self.tell_app(about, out, |app, ctx| app.event(ctx, session, &event));
+                !self.asks_to_close(asked, session)
+            }
+            Body::Ack(ack) => {
+                // Late, made up, or another's: nobody waits for it.
+                let Some((_, token)) = self.acks.take(ack.id, Some(session)) else { return true };
+                let attachments = owned(ack.attachments);
+                let answer = Arguments { json: ack.arguments.raw(), attachments: &attachments };
+                let asked = self.actions.len();
+                self.tell_app(about, out, |app, ctx| app.acked(ctx, session, token, Some(answer)));
+                !self.asks_to_close(asked, session)
+            }
+            Body::Disconnect => {
+                self.leave_namespace(id, session);
+                true
+            }
+            Body::Connect { .. } | Body::ConnectError { .. } => self.socketio_fault(id),
+        }
+    }
+
+    /// A client wants to connect to a namespace. Says whether to go on with what follows.
+    fn socketio_connect(
+        &mut self,
+        id: ClientId,
+        namespace: &str,
+        payload: Option<&str>,
+        query: Option<&str>,
+        request: Option<&Request<'_>>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(client) = self.clients.get(id) else { return false };
+        let Upper::SocketIo(io) = &client.upper else { return false };
+        let (version, engine) = (client.engine.version, client.writer());
+        let sid = client.sid;
+        if io.sockets.len() >= self.shared.options.engine.namespaces_max {
+            refuse(engine, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
+            return true;
+        }
+        let name = sid.to_string();
+        let auth = payload.unwrap_or("{}");
+        let mut hello =
+            Hello { client: &name, namespace, auth, query: query.unwrap_or(""), recovered: false };
+        let envelope = Envelope::SocketIo;
+        let about = About { client: Some(&name), envelope, request, ..About::default() };
+        match self.ask_app(about, |app, ctx| app.hello(ctx, &hello)) {
+            Admission::Accept => {}
+            Admission::Unknown => {
+                refuse(engine, namespace, "Invalid namespace", None, out);
+                return true;
+            }
+            Admission::Refuse { message, data } => {
+                refuse(engine, namespace, &message, data.as_deref(), out);
+                return true;
+            }
+        }
+        let recovers = self.shared.options.engine.recovery.is_some() && version == Version::V4;
+        let format = format::of_engine(engine, envelope, recovers);
+        let resumed = if recovers { self.resume(auth, namespace) } else { None };
+        let (session, mut recovery) = match resumed {
+            Some((session, pid, id_of_socket)) => {
+                hello.recovered = true;
+                self.hub.set_tag(session, client_tag(id));
+                self.hub.set_format(session, format);
+                (session, Some(Box::new(Recovery { pid, id: id_of_socket, last: 0 })))
+            }
+            None => {
+                let session = self.hub.handle_open(format, client_tag(id));
+                let (core, cores) = (self.facts.core, self.shared.cores);
+                let recovery = recovers.then(|| {
+                    let (pid, id) = (self.sids.draw(core, cores), self.sids.draw(core, cores));
+                    Box::new(Recovery { pid, id, last: 0 })
+                });
+                (session, recovery)
+            }
+        };
+        let socket_id = match (version, &recovery, namespace) {
+            (Version::V3, _, "/") => name.clone(),
+            (Version::V3, ..) => format!("{namespace}#{name}"),
+            (Version::V4, Some(recovery), _) => recovery.id.to_string(),
+            (Version::V4, None, _) => self.sids.draw(self.facts.core, self.shared.cores).to_string(),
+        };
+        if hello.recovered {
+            // What it missed comes before the answer.
+            loop {
+                let mut taken = false;
+                self.hub.take(session, 1 << 20, 1_024, |publication, frame| {
+                    taken = true;
+                    if let Some(recovery) = &mut recovery
+                        && publication.is_recoverable()
+                    {
+                        recovery.last = publication.id();
+                    }
+                    out.extend_from_slice(&frame.bytes());
+                });
+                if !taken {
+                    break;
+                }
+            }
+            self.hub.handle_sent(session);
+        }
+        engine.packet(out, 80, |out| {
+            out.push(b'4');
+            let pid = recovery.as_ref().map(|recovery| recovery.pid.to_string());
+            socketio::write_connected(out, version.into(), namespace, &socket_id, pid.as_deref());
+        });
+        let place = recovery.as_ref().map(|recovery| recovery.last);
+        let writer = Writer::SocketIo { engine, namespace, place };
+        let stored = (namespace != "/").then(|| Arc::from(namespace));
+        let mut feeds = Vec::new();
+        if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
+            io.sockets.push(Socket { session, namespace: stored, recovery });
+            if namespace == "/" {
+                feeds = io.feeds.take().map(|feeds| *feeds).unwrap_or_default();
+            }
+        }
+        let about = About {
+            session: Some(session),
+            client: Some(&name),
+            writer,
+            envelope,
+            request,
+            ..About::default()
+        };
+        let asked = self.actions.len();
+        self.tell_app(about, out, |app, ctx| app.joined(ctx, session, &hello, &socket_id));
+        self.subscribe_feeds(session, feeds);
+        !self.asks_to_close(asked, session)
+    }
+
+    /// The client leaves a namespace; its connection stays.
+    fn leave_namespace(&mut self, id: ClientId, session: SessionId) {
+        let now = self.millis();
+        let connect_time_max = self.shared.options.engine.connect_time_max;
+        let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) else { return };
+        io.sockets.retain(|socket| socket.session != session);
+        if io.sockets.is_empty() {
+            io.connect_until = now.after(connect_time_max);
+            self.arm_client(id, now.after(connect_time_max));
+        }
+        self.hub.handle_close(session);
+        self.ask_app(About::default(), |app, ctx| app.closed(ctx, session));
+    }
+
+    /// Ends one socket for a reason of ours: where its client may come back, by ending the connection, so that it
+    /// does.
+    pub(super) fn disconnect_socket(&mut self, id: ClientId, session: SessionId, why: Disconnect) {
+        let Some(client) = self.clients.get(id) else { return };
+        let Upper::SocketIo(io) = &client.upper else { return self.end_client(id, End::Because(why)) };
+        if why.reconnect() {
+            return self.end_client(id, End::Because(why));
+        }
+        let Some(socket) = io.sockets.iter().find(|socket| socket.session == session) else { return };
+        let namespace = socket.namespace().to_owned();
+        self.metrics().disconnects[why as usize].add(1);
+        self.leave_namespace(id, session);
+        self.write_to_client(id, |engine, out| {
+            engine.packet(out, namespace.len() + 3, |out| {
+                out.push(b'4');
+                socketio::write_disconnect(out, &namespace);
+            });
+        });
+    }
+
+    /// How to write to a session of a client, from outside of the handling of its messages.
+    pub(super) fn write_to_session(
+        &mut self,
+        id: ClientId,
+        session: SessionId,
+        write: impl FnOnce(Writer<'_>, &mut Vec<u8>),
+    ) {
+        let Some(client) = self.clients.get(id) else { return };
+        match &client.upper {
+            Upper::None => {}
+            Upper::Plain { .. } => self.write_to_client(id, |engine, out| write(Writer::Engine(engine), out)),
+            Upper::SocketIo(io) => {
+                let Some(socket) = io.sockets.iter().find(|socket| socket.session == session) else { return };
+                let (namespace, place) = (socket.namespace.clone(), socket.place());
+                self.write_to_client(id, |engine, out| {
+                    let namespace = namespace.as_deref().unwrap_or("/");
+                    write(Writer::SocketIo { engine, namespace, place }, out);
+                });
+            }
+        }
+    }
+
+    pub(super) fn subscribe_feeds(&mut self, session: SessionId, feeds: Vec<Key>) {
+        for feed in feeds {
+            if let Err(error) = self.hub.handle_subscribe(session, &Topic::Feed(feed), Policy::Latest, None) {
+                self.actions.push(crate::app::Action::Close { session, why: super::why_refused(error) });
+                break;
+            }
+        }
+    }
+
+    /// A client is lost: those of its sockets that can be recovered are kept for a while. Returns the sessions that
+    /// end now.
+    pub(super) fn suspend(&mut self, upper: Upper, is_lost: bool) -> SmallVec<[SessionId; 2]> {
+        let limits = self.shared.options.engine.recovery;
+        let Upper::SocketIo(io) = upper else {
+            return match upper {
+                Upper::Plain { session, .. } => SmallVec::from_slice(&[session]),
+                _ => SmallVec::new(),
+            };
+        };
+        let mut ended = SmallVec::new();
+        for Socket { session, namespace, recovery } in io.sockets {
+            match (recovery, limits) {
+                (Some(recovery), Some(limits)) if is_lost && self.suspended.count() < limits.sessions_max => {
+                    let Recovery { pid, id, .. } = *recovery;
+                    let until = self.facts.now + limits.age_max;
+                    if self.hub.handle_suspend(session) {
+                        self.suspended.by_pid.insert(pid, Suspended { session, id, namespace, until });
+                    } else {
+                        ended.push(session);
+                    }
+                }
+                _ => ended.push(session),
+            }
+        }
+        ended
+    }
+
+    /// Finds the suspended socket that a client shows the `pid` of, and owes it what it missed.
+    fn resume(&mut self, auth: &str, namespace: &str) -> Option<(SessionId, Sid, Sid)> {
+        let pid = Sid::parse(&json::string_member(auth, "pid")?)?;
+        let offset = json::string_member(auth, "offset");
+        let suspended = self.suspended.by_pid.get(&pid)?;
+        if suspended.namespace.as_deref().unwrap_or("/") != namespace {
+            return None;
+        }
+        let Suspended { session, id, .. } = self.suspended.by_pid.remove(&pid)?;
+        let last = match offset.as_deref().map(format::parse_offset) {
+            None => Ok(None),
+            Some(Some(0)) => Ok(None),
+            Some(Some(offset)) => Ok(Some(offset)),
+            Some(None) => Err(()),
+        };
+        if let Ok(last) = last
+            && self.hub.handle_resume(session, last).is_ok()
+        {
+            self.metrics().recovered.add(1);
+            return Some((session, pid, id));
+        }
+        self.metrics().recoveries_failed.add(1);
+        self.hub.handle_close(session);
+        None
+    }
+
+    /// Lets go of suspended sockets whose time is over.
+    pub(super) fn expire_suspended(&mut self) {
+        let now = self.facts.now;
+        let mut over = Vec::new();
+        self.suspended.by_pid.retain(|_, suspended| {
+            let keep = suspended.until > now;
+            if !keep {
+                over.push(suspended.session);
+            }
+            keep
+        });
+        for session in over {
+            self.hub.handle_close(session);
+        }
+    }
+}
+
+/// Tells a client that it isn't connected to a namespace.
+fn refuse(engine: EngineWriter, namespace: &str, message: &str, data: Option<&str>, out: &mut Vec<u8>) {
+    engine.packet(out, namespace.len() + message.len() + 32, |out| {
+        out.push(b'4');
+        socketio::write_connect_error(out, engine.version.into(), namespace, message, data);
+    });
+}
+
+fn owned(attachments: Attachments<'_>) -> SmallVec<[Bytes; 1]> {
+    attachments.iter().map(Bytes::copy_from_slice).collect()
+}

@@ -1,0 +1,240 @@
+//! How one session is written to: the frames and packets around what an application says to it.
+//!
+//! Engine.IO packets that wait for a poll are kept as *records*, because a poll's answer is put together only when it
+//! is there: `kind` (1 byte), length (4 bytes, little endian), then the packet as it travels in a WebSocket message.
+
+use crate::app::{Arguments, Message};
+use crate::format::{json_string, write_offset};
+use bytes::Bytes;
+use stentor_wire::engineio::Version;
+use stentor_wire::socketio::{self, Head};
+use stentor_wire::ws::{self, Opcode};
+
+/// A record's first byte: a packet that is text.
+pub(crate) const TEXT: u8 = 0;
+/// A record's first byte: a message that is bytes.
+pub(crate) const BINARY: u8 = 1;
+/// Bytes of a record before its packet.
+pub(crate) const RECORD_HEAD_BYTES: usize = 5;
+
+/// What an Engine.IO packet leaves in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carriage {
+    /// A WebSocket message.
+    Frame,
+    /// A record that waits for a poll.
+    Record,
+}
+
+/// Where Engine.IO packets go, and in which version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EngineWriter {
+    pub(crate) version: Version,
+    pub(crate) carriage: Carriage,
+}
+
+/// How one session is written to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Writer<'a> {
+    /// A message is a WebSocket message.
+    WebSocket,
+    /// A message is an Engine.IO packet.
+    Engine(EngineWriter),
+    /// A message is an event of a Socket.IO namespace. Where the client can be recovered, its place goes along with each
+    /// event: clients take any string at an event's end for that.
+    SocketIo { engine: EngineWriter, namespace: &'a str, place: Option<u64> },
+}
+
+impl Writer<'_> {
+    /// A message of a plain session; for Socket.IO the event `message` with one string, or with bytes.
+    pub(crate) fn message(self, out: &mut Vec<u8>, message: Message<'_>) {
+        match (self, message) {
+            (Self::WebSocket, Message::Text(text)) => {
+                ws::encode(out, Opcode::Text, text.as_bytes(), false, None)
+            }
+            (Self::WebSocket, Message::Binary(bytes)) => ws::encode(out, Opcode::Binary, bytes, false, None),
+            (Self::Engine(engine), Message::Text(text)) => engine.packet(out, text.len() + 1, |out| {
+                out.push(b'4');
+                out.extend_from_slice(text.as_bytes());
+            }),
+            (Self::Engine(engine), Message::Binary(bytes)) => engine.binary(out, bytes),
+            (Self::SocketIo { .. }, Message::Text(text)) => {
+                let json = json_string(text);
+                let json = std::str::from_utf8(&json).unwrap_or("\"\"");
+                self.event(out, "message", Arguments { json, attachments: &[] }, None);
+            }
+            (Self::SocketIo { .. }, Message::Binary(bytes)) => {
+                let attachments = &[Bytes::copy_from_slice(bytes)];
+                let json = r#"{"_placeholder":true,"num":0}"#;
+                self.event(out, "message", Arguments { json, attachments }, None);
+            }
+        }
+    }
+
+    /// A Socket.IO event, with the number that its acknowledgement is to carry. Plain sessions get `["name", …]`.
+    pub(crate) fn event(self, out: &mut Vec<u8>, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
+        let Self::SocketIo { engine, namespace, place } = self else {
+            let mut text = String::from("[");
+            text.push_str(std::str::from_utf8(&json_string(name)).unwrap_or("\"\""));
+            if !arguments.json.is_empty() {
+                text.push(',');
+                text.push_str(arguments.json);
+            }
+            text.push(']');
+            return self.message(out, Message::Text(&text));
+        };
+        let Arguments { json, attachments } = arguments;
+        let head = Head { id: ack, attachments: attachments.len(), ..Head::new(namespace) };
+        let estimate = json.len() + name.len() + namespace.len() + 8;
+        // One that is to be acknowledged carries none, as in socket.io 4.
+        let offset = place.filter(|_| ack.is_none()).map(write_offset);
+        engine.socketio(out, estimate, attachments, |out| {
+            socketio::write_event(out, &head, name, &[json, offset.as_deref().unwrap_or_default()]);
+        });
+    }
+
+    /// The acknowledgement of a Socket.IO event.
+    pub(crate) fn ack(self, out: &mut Vec<u8>, ack: u64, arguments: Arguments<'_>) {
+        if let Self::SocketIo { engine, namespace, .. } = self {
+            let Arguments { json, attachments } = arguments;
+            engine.socketio(out, json.len() + namespace.len() + 8, attachments, |out| {
+                socketio::write_ack(out, namespace, ack, attachments.len(), &[json]);
+            });
+        }
+    }
+}
+
+impl EngineWriter {
+    /// A packet that is text, about `estimate` bytes long.
+    pub(crate) fn packet(self, out: &mut Vec<u8>, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
+        match self.carriage {
+            Carriage::Frame => frame(out, Opcode::Text, estimate, write),
+            Carriage::Record => record(out, TEXT, write),
+        }
+    }
+
+    /// A packet given whole.
+    pub(crate) fn text(self, out: &mut Vec<u8>, packet: &str) {
+        self.packet(out, packet.len(), |out| out.extend_from_slice(packet.as_bytes()));
+    }
+
+    /// A message that is bytes.
+    pub(crate) fn binary(self, out: &mut Vec<u8>, bytes: &[u8]) {
+        match self.carriage {
+            Carriage::Frame => frame(out, Opcode::Binary, bytes.len() + 1, |out| {
+                // Version 3 says in each binary message what it is (its number for a message is 4).
+                if self.version == Version::V3 {
+                    out.push(4);
+                }
+                out.extend_from_slice(bytes);
+            }),
+            Carriage::Record => record(out, BINARY, |out| out.extend_from_slice(bytes)),
+        }
+    }
+
+    /// A Socket.IO packet, whose text is about `estimate` bytes long, and its attachments.
+    pub(crate) fn socketio(
+        self,
+        out: &mut Vec<u8>,
+        estimate: usize,
+        attachments: &[Bytes],
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
+        self.packet(out, estimate, |out| {
+            out.push(b'4');
+            write(out);
+        });
+        for attachment in attachments {
+            self.binary(out, attachment);
+        }
+    }
+}
+
+/// A WebSocket frame around what `write` appends. Its header is written first, for a payload of about `estimate`
+/// bytes, and the payload moved where that was wrong.
+pub(crate) fn frame(out: &mut Vec<u8>, opcode: Opcode, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    let guess = ws::server_header(opcode, estimate, false);
+    out.extend_from_slice(&guess);
+    let begin = out.len();
+    write(out);
+    let header = ws::server_header(opcode, out.len() - begin, false);
+    if header.len() == guess.len() {
+        out[start..begin].copy_from_slice(&header);
+    } else {
+        out.splice(start..begin, header.iter().copied());
+    }
+}
+
+/// A record around what `write` appends.
+pub(crate) fn record(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    write(out);
+    let len = (out.len() - at - 4) as u32;
+    out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// The records in `bytes`: kind and packet. Ends at what isn't one.
+pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
+        let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let (packet, rest) = rest.split_at_checked(len)?;
+        bytes = rest;
+        Some((head[0], packet))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FRAME: EngineWriter = EngineWriter { version: Version::V4, carriage: Carriage::Frame };
+    const RECORD: EngineWriter = EngineWriter { version: Version::V4, carriage: Carriage::Record };
+
+    #[test]
+    fn a_frames_header_fits_whatever_was_guessed() {
+        for bytes in [0, 1, 125, 126, 65_535, 65_536, 70_000] {
+            for estimate in [0, 125, 126, 65_536] {
+                let (mut out, payload) = (b"before".to_vec(), vec![b'x'; bytes]);
+                frame(&mut out, Opcode::Text, estimate, |out| out.extend_from_slice(&payload));
+                let mut expect = b"before".to_vec();
+                ws::encode(&mut expect, Opcode::Text, &payload, false, None);
+                assert!(out == expect, "{bytes} bytes, guessed {estimate}");
+            }
+        }
+    }
+
+    #[test]
+    fn packets() {
+        fn check(namespace: &str, write: impl Fn(Writer<'_>, &mut Vec<u8>), expect: &[&str]) {
+            let mut out = Vec::new();
+            write(Writer::SocketIo { engine: RECORD, namespace, place: None }, &mut out);
+            let got: Vec<_> = records(&out).map(|(_, packet)| std::str::from_utf8(packet).unwrap()).collect();
+            assert_eq!(got, expect);
+            let mut framed = Vec::new();
+            write(Writer::SocketIo { engine: FRAME, namespace, place: None }, &mut framed);
+            let mut wanted = Vec::new();
+            for (kind, packet) in records(&out) {
+                let opcode = if kind == TEXT { Opcode::Text } else { Opcode::Binary };
+                ws::encode(&mut wanted, opcode, packet, false, None);
+            }
+            assert_eq!(framed, wanted);
+        }
+        let none = Arguments::default();
+        let two = Arguments { json: r#"1,{"a":2}"#, attachments: &[] };
+        let bytes = [Bytes::from_static(b"xy")];
+        let binary = Arguments { json: r#"{"_placeholder":true,"num":0}"#, attachments: &bytes };
+        check("/", |w, out| w.event(out, "e", two, None), &[r#"42["e",1,{"a":2}]"#]);
+        check("/a", |w, out| w.event(out, "e", none, Some(7)), &[r#"42/a,7["e"]"#]);
+        check("/", |w, out| w.event(out, "\"", none, None), &[r#"42["\""]"#]);
+        check("/a", |w, out| w.ack(out, 12, two), &[r#"43/a,12[1,{"a":2}]"#]);
+        check("/", |w, out| w.ack(out, 0, none), &["430[]"]);
+        check("/", |w, out| w.message(out, Message::Text("a\"b")), &[r#"42["message","a\"b"]"#]);
+        let expect = [r#"451-["e",{"_placeholder":true,"num":0}]"#, "xy"];
+        check("/", |w, out| w.event(out, "e", binary, None), &expect);
+        check("/", |w, out| w.ack(out, 3, binary), &[r#"461-3[{"_placeholder":true,"num":0}]"#, "xy"]);
+    }
+}

@@ -1,0 +1,66 @@
+//! The members of several topics, each session once: for what is emitted to more than one room, or with
+//! more exceptions than one session.
+
+use crate::session::Member;
+
+/// A crowd in the making. Takes a bit and up to 8 bytes per session of the shard, and is used over and over.
+#[derive(Default)]
+pub(crate) struct Crowd {
+    /// A bit for each session that is in it, or that is to be left out.
+    seen: Vec<u64>,
+    members: Vec<Member>,
+}
+
+impl Crowd {
+    pub(crate) fn clear(&mut self) {
+        self.seen.clear();
+        self.members.clear();
+    }
+
+    /// Leaves a session out of what is added from now on.
+    pub(crate) fn leave_out(&mut self, session: u32) {
+        self.see(session);
+    }
+
+    /// Adds those whose sessions aren't in it.
+    pub(crate) fn add(&mut self, members: &[Member]) {
+        for member in members {
+            if self.see(member.session) {
+                self.members.push(*member);
+            }
+        }
+    }
+
+    pub(crate) fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// Whether it wasn't seen before.
+    fn see(&mut self, session: u32) -> bool {
+        let (word, bit) = (session as usize / 64, 1 << (session % 64));
+        if word >= self.seen.len() {
+            self.seen.resize(word + 1, 0);
+        }
+        let new = self.seen[word] & bit == 0;
+        self.seen[word] |= bit;
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_session_once_by_the_first_topic() {
+        let member = |session, subscription| Member { session, subscription };
+        let mut crowd = Crowd::default();
+        crowd.leave_out(130);
+        crowd.add(&[member(64, 0), member(130, 0), member(63, 0)]);
+        crowd.add(&[member(63, 1), member(5, 1), member(64, 1)]);
+        assert_eq!(crowd.members(), [member(64, 0), member(63, 0), member(5, 1)]);
+        crowd.clear();
+        crowd.add(&[member(130, 2)]);
+        assert_eq!(crowd.members(), [member(130, 2)]);
+    }
+}

@@ -1,0 +1,67 @@
+//! Ids of publications: unique in the process without a word between cores, and drawn so that an id from
+//! before a restart hardly means anything after it.
+//!
+//! A number that holds the core and a counter is mixed with a key of the process. The mixing is one-to-one
+//! (SplitMix64's finalizer), so ids differ because the numbers do. Clients see ids: the key is a hash of
+//! the seed, so that they learn nothing of the seed itself, on which hashes of names depend.
+
+use crate::dispatch::{CORES_MAX, CoreId};
+use crate::topics::Seeded;
+use std::hash::BuildHasher;
+
+/// Bits of a number that are the core's; the others count.
+const CORE_BITS: u32 = CORES_MAX.ilog2();
+
+/// Draws the ids of what one core publishes.
+pub(crate) struct Ids {
+    keys: [u64; 2],
+    next: u64,
+}
+
+impl Ids {
+    pub(crate) fn new(core: CoreId, seed: [u64; 2]) -> Self {
+        let keys = [0, 1].map(|n| Seeded(seed).hash_one(("publication ids", n)));
+        Self { keys, next: (core as u64) << (u64::BITS - CORE_BITS) }
+    }
+
+    /// One that there never was; never 0.
+    pub(crate) fn draw(&mut self) -> u64 {
+        loop {
+            let mut id = self.next ^ self.keys[0];
+            self.next += 1;
+            id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            id = id ^ (id >> 31) ^ self.keys[1];
+            if id != 0 {
+                return id;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn ids_differ_between_cores_and_processes() {
+        let mut seen = HashSet::new();
+        for seed in [[0, 0], [1, 0], [0, 1]] {
+            for core in [0, 1, CORES_MAX - 1] {
+                let mut ids = Ids::new(core, seed);
+                seen.extend((0..1000).map(|_| ids.draw()));
+            }
+        }
+        assert_eq!(seen.len(), 9000);
+        assert!(!seen.contains(&0));
+    }
+
+    #[test]
+    fn zero_is_left_out() {
+        let mut ids = Ids::new(0, [0, 0]);
+        // The number that would be mixed to 0.
+        ids.keys = [ids.next, 0];
+        assert_ne!(ids.draw(), 0);
+    }
+}

@@ -1,0 +1,248 @@
+//! What one core has delivered of late, so that sessions which come back get what they missed. How they do
+//! is told in [`crate::recover`].
+//!
+//! There is one log per core, for all rooms: a session's events of different rooms have one order, and the
+//! id of the last one that its client had is a place in it.
+//!
+//! **Invariants.** Entries lie in the order of delivery, and go oldest first: what is missing is missing
+//! from the front only. The place of an entry never changes. An entry names topics by their numbers in this
+//! shard's table, which are given to other topics in time: so a subscription counts only if it is older than
+//! the entry, for the number can't have changed hands under it.
+
+use crate::budget::{Charge, LiveBytes};
+use crate::dispatch::Emit;
+use crate::publication::Publication;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How much of what a core delivers is kept for sessions that come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryLimits {
+    /// At most so many bytes, per core: of bodies, and [`RECOVERY_ENTRY_BYTES`] for each publication.
+    /// Encoded frames, which it keeps alive, come on top: one for each format that was needed.
+    pub bytes_max: usize,
+    /// None older than this.
+    pub age_max: Duration,
+}
+
+/// What a publication in the recovery log counts as, besides its body.
+pub const RECOVERY_ENTRY_BYTES: usize = 256;
+
+/// An empty log gives its memory back if it once held more than so many publications.
+const IDLE_MAX: usize = 1024;
+
+/// What is in a core's recovery log, and what became of the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogFigures {
+    /// Publications in it.
+    pub publications: usize,
+    /// Their bytes, counted as for [`RecoveryLimits::bytes_max`].
+    pub bytes: usize,
+    /// Publications given up for being older than `age_max`.
+    pub expired: u64,
+    /// Publications given up before: over `bytes_max`, or because the process was out of memory.
+    pub evicted: u64,
+}
+
+/// One publication that was delivered.
+pub(crate) struct Entry<F> {
+    pub(crate) publication: Arc<Publication<F>>,
+    /// To members of which topics.
+    pub(crate) topics: SmallVec<[u32; 2]>,
+    /// But not to members of these.
+    pub(crate) except_topics: Box<[u32]>,
+    /// How it was emitted: names the sessions that are left out.
+    pub(crate) how: Emit,
+    at: Instant,
+    _charge: Charge,
+}
+
+impl<F> Entry<F> {
+    fn bytes(&self) -> usize {
+        self.publication.body().len() + RECOVERY_ENTRY_BYTES
+    }
+}
+
+/// A place in a log, from 0: that of an entry, or of the next one to come.
+pub(crate) type Place = u64;
+
+pub(crate) struct Log<F> {
+    limits: Option<RecoveryLimits>,
+    live: LiveBytes,
+    entries: VecDeque<Entry<F>>,
+    /// The place of the oldest entry.
+    first: Place,
+    bytes: usize,
+    expired: u64,
+    evicted: u64,
+}
+
+impl<F> Log<F> {
+    pub(crate) fn new(limits: Option<RecoveryLimits>, live: LiveBytes) -> Self {
+        Self { limits, live, entries: VecDeque::new(), first: 0, bytes: 0, expired: 0, evicted: 0 }
+    }
+
+    /// Whether anything is kept at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.limits.is_some()
+    }
+
+    /// The place of the next entry.
+    pub(crate) fn next(&self) -> Place {
+        self.first + self.entries.len() as Place
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        now: Instant,
+        publication: &Arc<Publication<F>>,
+        topics: &[u32],
+        except_topics: Box<[u32]>,
+        how: &Emit,
+    ) {
+        let Some(limits) = self.limits else { return };
+        let entry = Entry {
+            publication: publication.clone(),
+            topics: topics.into(),
+            except_topics,
+            how: how.clone(),
+            at: now,
+            _charge: self.live.charge(size_of::<Entry<F>>()),
+        };
+        self.bytes += entry.bytes();
+        self.entries.push_back(entry);
+        while self.bytes > limits.bytes_max {
+            self.evict_oldest();
+        }
+        self.expire(now);
+    }
+
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let Some(limits) = self.limits else { return };
+        while self.entries.front().is_some_and(|e| now.saturating_duration_since(e.at) > limits.age_max) {
+            self.expired += 1;
+            self.forget_oldest();
+        }
+    }
+
+    /// Gives up the oldest publication and says how many bytes that gives back; 0 if there is none.
+    pub(crate) fn evict_oldest(&mut self) -> usize {
+        self.evicted += u64::from(!self.entries.is_empty());
+        self.forget_oldest()
+    }
+
+    fn forget_oldest(&mut self) -> usize {
+        let Some(oldest) = self.entries.pop_front() else { return 0 };
+        self.first += 1;
+        self.bytes -= oldest.bytes();
+        if self.entries.is_empty() && self.entries.capacity() > IDLE_MAX {
+            self.entries = VecDeque::new();
+        }
+        oldest.bytes()
+    }
+
+    /// The place of the publication with this id, if it is still here. Looked for from the newest on: who
+    /// comes back soon is found soon.
+    pub(crate) fn find(&self, id: u64) -> Option<Place> {
+        let at = self.entries.iter().rposition(|entry| entry.publication.id() == id)?;
+        Some(self.first + at as Place)
+    }
+
+    /// All entries from `place` on, oldest first, with their places; `None` where some are gone.
+    pub(crate) fn since(&self, place: Place) -> Option<impl Iterator<Item = (Place, &Entry<F>)>> {
+        let skip = place.checked_sub(self.first)?;
+        let skip = usize::try_from(skip).ok().filter(|skip| *skip <= self.entries.len())?;
+        Some((place..).zip(self.entries.range(skip..)))
+    }
+
+    pub(crate) fn figures(&self) -> LogFigures {
+        let (publications, bytes) = (self.entries.len(), self.bytes);
+        LogFigures { publications, bytes, expired: self.expired, evicted: self.evicted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publication::{Body, Data};
+    use crate::topic::Room;
+    use bytes::Bytes;
+
+    struct Rig {
+        live: LiveBytes,
+        now: Instant,
+        log: Log<u64>,
+    }
+
+    fn rig(publications_max: usize, age_max: Duration) -> Rig {
+        let live = LiveBytes::default();
+        // All bodies of this test have 4 bytes.
+        let bytes_max = publications_max * (RECOVERY_ENTRY_BYTES + 4);
+        let limits = RecoveryLimits { bytes_max, age_max };
+        Rig { log: Log::new(Some(limits), live.clone()), live, now: Instant::now() }
+    }
+
+    impl Rig {
+        fn push(&mut self, id: u64) {
+            let data = Data::Text(Bytes::from_static(b"text"));
+            let room = Room::plain("r").unwrap();
+            let body = Body::Message { room, event: None, data, position: None };
+            let publication = Publication::new(id, true, body, &self.live);
+            self.log.push(self.now, &publication, &[0], Box::default(), &Emit::default());
+        }
+
+        fn since(&self, place: Place) -> Option<Vec<(Place, u64)>> {
+            Some(self.log.since(place)?.map(|(place, entry)| (place, entry.publication.id())).collect())
+        }
+    }
+
+    #[test]
+    fn an_entry_takes_no_more_than_it_counts() {
+        let bytes = size_of::<Publication<[usize; 4]>>() + size_of::<Entry<[usize; 4]>>();
+        assert!(bytes + 2 * size_of::<usize>() <= RECOVERY_ENTRY_BYTES + 160, "{bytes}");
+    }
+
+    #[test]
+    fn what_is_over_the_bytes_goes_oldest_first() {
+        let mut rig = rig(3, Duration::from_secs(9));
+        assert_eq!(rig.since(0), Some(vec![]));
+        for id in 10..14 {
+            rig.push(id);
+        }
+        assert_eq!((rig.log.find(10), rig.log.find(11), rig.log.find(13)), (None, Some(1), Some(3)));
+        assert_eq!(rig.since(0), None);
+        assert_eq!(rig.since(1), Some(vec![(1, 11), (2, 12), (3, 13)]));
+        assert_eq!(rig.since(4), Some(vec![]));
+        assert_eq!(rig.since(5), None, "never was");
+        assert_eq!((rig.log.figures().publications, rig.log.figures().evicted), (3, 1));
+        assert_eq!(rig.log.figures().bytes, 3 * (RECOVERY_ENTRY_BYTES + 4));
+        assert_eq!(rig.log.evict_oldest(), RECOVERY_ENTRY_BYTES + 4);
+        assert_eq!(rig.since(2), Some(vec![(2, 12), (3, 13)]));
+    }
+
+    #[test]
+    fn what_is_too_old_goes() {
+        let mut rig = rig(100, Duration::from_secs(9));
+        rig.push(10);
+        rig.now += Duration::from_secs(5);
+        rig.push(11);
+        rig.now += Duration::from_secs(5);
+        rig.log.expire(rig.now);
+        assert_eq!(rig.since(1), Some(vec![(1, 11)]));
+        rig.now += Duration::from_secs(5);
+        rig.log.expire(rig.now);
+        let expired = LogFigures { expired: 2, ..LogFigures::default() };
+        assert_eq!((rig.log.figures(), rig.log.next(), rig.live.bytes()), (expired, 2, 0));
+        assert_eq!(rig.log.evict_oldest(), 0);
+        assert_eq!(rig.log.figures(), expired);
+    }
+
+    #[test]
+    fn a_publication_larger_than_the_log_empties_it() {
+        let mut rig = rig(0, Duration::from_secs(9));
+        rig.push(10);
+        assert_eq!((rig.log.next(), rig.since(0), rig.since(1)), (1, None, Some(vec![])));
+    }
+}

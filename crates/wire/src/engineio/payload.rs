@@ -1,0 +1,348 @@
+//! Several packets in one body.
+//!
+//! | format | a packet | the body |
+//! |---|---|---|
+//! | [`Separated`](PayloadFormat::Separated) | as in a text message | joined by U+001E |
+//! | [`Counted`](PayloadFormat::Counted) | its length in UTF-16 units, `:`, then as in a text message | one after the other |
+//! | [`Octets`](PayloadFormat::Octets) | `00` (text) or `01`, its length in bytes as digits of a byte each, `FF`, then as in a message | one after the other |
+
+use super::packet::{base64_bytes, decode_binary, decode_text, encode_base64};
+use super::{Data, Error, Packet, PacketKind, Version, message_header};
+use crate::ws;
+
+/// What separates packets in protocol 4.
+const SEPARATOR: u8 = 0x1e;
+
+/// Digits that a length may have: more than any body needs.
+const LENGTH_DIGITS_MAX: usize = 12;
+
+/// How packets are put together in a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PayloadFormat {
+    /// Protocol 4.
+    Separated,
+    /// Protocol 3, text; binary data is base64.
+    Counted,
+    /// Protocol 3, with binary data as it is.
+    Octets,
+}
+
+impl PayloadFormat {
+    /// The format of a POST's body, by whether its Content-Type is `application/octet-stream`. `None` for such a body in
+    /// protocol 4, which is refused (400, and the session closed).
+    pub fn of_request(version: Version, is_octet_stream: bool) -> Option<PayloadFormat> {
+        match (version, is_octet_stream) {
+            (Version::V4, false) => Some(PayloadFormat::Separated),
+            (Version::V4, true) => None,
+            (Version::V3, false) => Some(PayloadFormat::Counted),
+            (Version::V3, true) => Some(PayloadFormat::Octets),
+        }
+    }
+
+    /// The format of what answers a poll. `text_only` if its request has `b64` or `j`.
+    pub fn of_answer(version: Version, text_only: bool, has_binary: bool) -> PayloadFormat {
+        match version {
+            Version::V4 => PayloadFormat::Separated,
+            Version::V3 if has_binary && !text_only => PayloadFormat::Octets,
+            Version::V3 => PayloadFormat::Counted,
+        }
+    }
+
+    /// The Content-Type of an answer (but for JSONP) or a POST in this format.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            PayloadFormat::Separated | PayloadFormat::Counted => "text/plain; charset=UTF-8",
+            PayloadFormat::Octets => "application/octet-stream",
+        }
+    }
+
+    fn version(self) -> Version {
+        match self {
+            PayloadFormat::Separated => Version::V4,
+            PayloadFormat::Counted | PayloadFormat::Octets => Version::V3,
+        }
+    }
+}
+
+/// Reads the packets of a body, one after the other.
+#[derive(Debug)]
+pub struct PayloadDecoder<'b> {
+    rest: Rest<'b>,
+    version: Version,
+    packets_left: usize,
+    /// What was base64 last. Without memory as long as nothing was.
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Rest<'b> {
+    /// A packet follows, be it empty.
+    Separated(&'b str),
+    Counted(&'b str),
+    Octets(&'b [u8]),
+    /// The last packet has been read, or an error met.
+    Nothing,
+}
+
+/// A packet, still encoded.
+enum Piece<'b> {
+    Text(&'b str),
+    Binary(&'b [u8]),
+}
+
+impl<'b> PayloadDecoder<'b> {
+    /// A decoder of `body`, with at most `packets_max` packets in it.
+    ///
+    /// # Errors
+    /// [`Error::EmptyPayload`], and [`Error::BadUtf8`] in the formats that are text.
+    pub fn new(format: PayloadFormat, body: &'b [u8], packets_max: usize) -> Result<Self, Error> {
+        if body.is_empty() {
+            return Err(Error::EmptyPayload);
+        }
+        let text = || simdutf8::basic::from_utf8(body).map_err(|_| Error::BadUtf8);
+        let rest = match format {
+            PayloadFormat::Separated => Rest::Separated(text()?),
+            PayloadFormat::Counted => Rest::Counted(text()?),
+            PayloadFormat::Octets => Rest::Octets(body),
+        };
+        Ok(PayloadDecoder { rest, version: format.version(), packets_left: packets_max, scratch: Vec::new() })
+    }
+
+    /// The next packet; `None` after the last one, and after an error.
+    ///
+    /// # Errors
+    /// All of [`Error`] that concern packets. The packets before it were good, and the reference has dealt with them by
+    /// then.
+    pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, Error> {
+        let piece = match self.next_piece() {
+            Ok(Some(piece)) => piece,
+            Ok(None) => return Ok(None),
+            Err(error) => {
+                self.rest = Rest::Nothing;
+                return Err(error);
+            }
+        };
+        let packet = match piece {
+            Piece::Text(text) => decode_text(self.version, text, &mut self.scratch),
+            Piece::Binary(data) => decode_binary(self.version, data),
+        };
+        if packet.is_err() {
+            self.rest = Rest::Nothing;
+        }
+        packet.map(Some)
+    }
+
+    fn next_piece(&mut self) -> Result<Option<Piece<'b>>, Error> {
+        loop {
+            let (piece, rest) = match self.rest {
+                Rest::Nothing | Rest::Counted("") | Rest::Octets([]) => return Ok(None),
+                Rest::Separated(text) => match memchr::memchr(SEPARATOR, text.as_bytes()) {
+                    Some(end) => (Piece::Text(&text[..end]), Rest::Separated(&text[end + 1..])),
+                    None => (Piece::Text(text), Rest::Nothing),
+                },
+                Rest::Counted(text) => {
+                    let (text, rest) = counted(text)?;
+                    (Piece::Text(text), Rest::Counted(rest))
+                }
+                Rest::Octets(bytes) => {
+                    let (piece, rest) = octets(bytes)?;
+                    (piece, Rest::Octets(rest))
+                }
+            };
+            self.packets_left = self.packets_left.checked_sub(1).ok_or(Error::TooManyPackets)?;
+            self.rest = rest;
+            if !matches!((&piece, rest), (Piece::Text(""), Rest::Counted(_))) {
+                return Ok(Some(piece));
+            }
+        }
+    }
+}
+
+/// Cuts a packet off `text`, which isn't empty.
+fn counted(text: &str) -> Result<(&str, &str), Error> {
+    let digits = text.bytes().take(LENGTH_DIGITS_MAX).take_while(u8::is_ascii_digit).count();
+    let units = number(text.bytes().take(digits)).ok_or(Error::BadLength)?;
+    let text = text[digits..].strip_prefix(':').ok_or(Error::BadLength)?;
+    text.split_at_checked(utf16_prefix_bytes(text, units)?).ok_or(Error::Truncated)
+}
+
+/// Cuts a packet off `bytes`, which aren't empty.
+fn octets(bytes: &[u8]) -> Result<(Piece<'_>, &[u8]), Error> {
+    let (kind, bytes) = bytes.split_first().ok_or(Error::BadLength)?;
+    let digits = bytes.iter().take(LENGTH_DIGITS_MAX).take_while(|digit| **digit <= 9).count();
+    let length = number(bytes[..digits].iter().map(|digit| digit + b'0')).ok_or(Error::BadLength)?;
+    let Some((0xff, bytes)) = bytes[digits..].split_first() else { return Err(Error::BadLength) };
+    let (data, rest) = bytes.split_at_checked(length).ok_or(Error::Truncated)?;
+    let piece = match kind {
+        0 => Piece::Text(simdutf8::basic::from_utf8(data).map_err(|_| Error::BadUtf8)?),
+        1 => Piece::Binary(data),
+        _ => return Err(Error::BadLength),
+    };
+    Ok((piece, rest))
+}
+
+/// The number that at most [`LENGTH_DIGITS_MAX`] ASCII digits are; `None` for none.
+fn number(digits: impl Iterator<Item = u8>) -> Option<usize> {
+    digits.fold(None, |value: Option<usize>, digit| {
+        Some(value.unwrap_or(0).saturating_mul(10).saturating_add(usize::from(digit - b'0')))
+    })
+}
+
+/// UTF-16 units that `text` takes.
+fn utf16_units(text: &str) -> usize {
+    // One for each character, two for those of four bytes.
+    text.bytes().map(|byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
+}
+
+/// Bytes of the beginning of `text` that takes so many UTF-16 units.
+fn utf16_prefix_bytes(text: &str, units: usize) -> Result<usize, Error> {
+    if text.as_bytes().get(..units).ok_or(Error::Truncated)?.is_ascii() {
+        return Ok(units);
+    }
+    let mut left = units;
+    for (at, char) in text.char_indices() {
+        if left == 0 {
+            return Ok(at);
+        }
+        left = left.checked_sub(char.len_utf16()).ok_or(Error::Truncated)?;
+    }
+    if left == 0 { Ok(text.len()) } else { Err(Error::Truncated) }
+}
+
+/// Writes packets into one body, at the end of a buffer.
+#[derive(Debug)]
+pub struct PayloadEncoder<'o> {
+    out: &'o mut Vec<u8>,
+    /// The body is `out[start..]`.
+    start: usize,
+    format: PayloadFormat,
+}
+
+impl<'o> PayloadEncoder<'o> {
+    /// Begins a body at the end of `out`.
+    pub fn new(format: PayloadFormat, out: &'o mut Vec<u8>) -> Self {
+        PayloadEncoder { start: out.len(), out, format }
+    }
+
+    /// Bytes of the body so far.
+    pub fn len(&self) -> usize {
+        self.out.len() - self.start
+    }
+
+    /// True as long as there is no packet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that the body would have with this packet.
+    pub fn len_with(&self, packet: &Packet<'_>) -> usize {
+        self.len() + self.part(packet).bytes(self.format, self.is_empty())
+    }
+
+    /// Bytes that the body would have with this packet, given as the content of a text message (`4hello`).
+    pub fn len_with_encoded(&self, packet: &str) -> usize {
+        self.len() + self.encoded_part(packet).bytes(self.format, self.is_empty())
+    }
+
+    /// Adds a packet.
+    pub fn push(&mut self, packet: &Packet<'_>) {
+        self.push_part(&self.part(packet));
+    }
+
+    /// Adds a packet that is given as the content of a text message (`4hello`), as it stands in a shared frame.
+    pub fn push_encoded(&mut self, packet: &str) {
+        self.push_part(&self.encoded_part(packet));
+    }
+
+    fn part<'a>(&self, packet: &Packet<'a>) -> Part<'a> {
+        match packet.data {
+            Data::Binary(data) => Part::Binary(data),
+            Data::Text(text) if self.would_split(text) => Part::Binary(text.as_bytes()),
+            Data::Text(text) => Part::Text(Some(packet.kind), text),
+        }
+    }
+
+    fn encoded_part<'a>(&self, packet: &'a str) -> Part<'a> {
+        if self.would_split(packet) {
+            Part::Binary(packet.as_bytes().get(1..).unwrap_or_default())
+        } else {
+            Part::Text(None, packet)
+        }
+    }
+
+    /// Text with a separator in it would be read as several packets, of kinds that whoever wrote it chose: it goes as
+    /// binary data with the same bytes. (The reference lets it through. No JSON has this character.)
+    fn would_split(&self, text: &str) -> bool {
+        self.format == PayloadFormat::Separated && memchr::memchr(SEPARATOR, text.as_bytes()).is_some()
+    }
+
+    fn push_part(&mut self, part: &Part<'_>) {
+        let (format, is_first) = (self.format, self.is_empty());
+        self.out.reserve(part.bytes(format, is_first));
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(part.length(format));
+        match format {
+            PayloadFormat::Separated if is_first => {}
+            PayloadFormat::Separated => self.out.push(SEPARATOR),
+            PayloadFormat::Counted => {
+                self.out.extend_from_slice(digits.as_bytes());
+                self.out.push(b':');
+            }
+            PayloadFormat::Octets => {
+                self.out.push(u8::from(matches!(part, Part::Binary(_))));
+                self.out.extend(digits.bytes().map(|digit| digit - b'0'));
+                self.out.push(0xff);
+            }
+        }
+        match part {
+            Part::Text(kind, text) => {
+                self.out.extend(kind.map(PacketKind::digit));
+                self.out.extend_from_slice(text.as_bytes());
+            }
+            Part::Binary(data) if format == PayloadFormat::Octets => {
+                self.out.extend_from_slice(message_header(
+                    Version::V3,
+                    PacketKind::Message,
+                    ws::Kind::Binary,
+                ));
+                self.out.extend_from_slice(data);
+            }
+            Part::Binary(data) => encode_base64(self.out, format.version(), data),
+        }
+    }
+}
+
+/// A packet about to be written.
+enum Part<'a> {
+    /// The kind, if it isn't in the text already.
+    Text(Option<PacketKind>, &'a str),
+    Binary(&'a [u8]),
+}
+
+impl Part<'_> {
+    /// The length that is written before it, but for the separated format.
+    fn length(&self, format: PayloadFormat) -> usize {
+        match (self, format) {
+            (Part::Text(kind, text), PayloadFormat::Counted) => {
+                usize::from(kind.is_some()) + utf16_units(text)
+            }
+            (Part::Text(kind, text), _) => usize::from(kind.is_some()) + text.len(),
+            (Part::Binary(data), PayloadFormat::Octets) => 1 + data.len(),
+            (Part::Binary(data), _) => base64_bytes(format.version(), data),
+        }
+    }
+
+    /// Bytes that it adds to a body.
+    fn bytes(&self, format: PayloadFormat, is_first: bool) -> usize {
+        let length = self.length(format);
+        let digits = length.checked_ilog10().map_or(1, |log| log as usize + 1);
+        match (self, format) {
+            (_, PayloadFormat::Separated) => usize::from(!is_first) + length,
+            (Part::Text(kind, text), PayloadFormat::Counted) => {
+                digits + 1 + usize::from(kind.is_some()) + text.len()
+            }
+            (Part::Binary(_), PayloadFormat::Counted) => digits + 1 + length,
+            (_, PayloadFormat::Octets) => digits + 2 + length,
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Writing packets. What is appended is the text of an Engine.IO message: before it goes the `4` of
+//! [`engineio::message_header`](crate::engineio::message_header), after it go the attachments, a message each.
+//!
+//! Arguments are given as several lists of JSON values, each perhaps empty, which are joined: those taken over from
+//! another packet, and what is added to them.
+//!
+//! Namespaces begin with `/` and have no comma, which nothing could stand for. JSON is the caller's to get right.
+
+use super::packet::Version;
+use crate::json;
+
+/// What comes before the arguments of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head<'a> {
+    /// The namespace.
+    pub namespace: &'a str,
+    /// The id that the ack shall have, if one is wanted.
+    pub id: Option<u64>,
+    /// How many attachments follow.
+    pub attachments: usize,
+}
+
+impl<'a> Head<'a> {
+    /// Of an event without ack and attachments.
+    pub fn new(namespace: &'a str) -> Self {
+        Head { namespace, id: None, attachments: 0 }
+    }
+
+    fn write(&self, out: &mut Vec<u8>, kind: u8, binary_kind: u8) {
+        if self.attachments == 0 {
+            out.push(kind);
+        } else {
+            out.push(binary_kind);
+            write_number(out, self.attachments as u64);
+            out.push(b'-');
+        }
+        write_namespace(out, self.namespace);
+        if let Some(id) = self.id {
+            write_number(out, id);
+        }
+    }
+}
+
+fn write_number(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+}
+
+fn write_namespace(out: &mut Vec<u8>, namespace: &str) {
+    debug_assert!(namespace.starts_with('/') && !namespace.contains(','), "{namespace}");
+    if namespace != "/" {
+        out.extend_from_slice(namespace.as_bytes());
+        out.push(b',');
+    }
+}
+
+/// Appends the lists as the rest of an array of which something may be there already.
+fn write_lists(out: &mut Vec<u8>, mut is_empty: bool, lists: &[&str]) {
+    for list in lists.iter().filter(|list| !list.is_empty()) {
+        if !is_empty {
+            out.push(b',');
+        }
+        out.extend_from_slice(list.as_bytes());
+        is_empty = false;
+    }
+    out.push(b']');
+}
+
+/// Appends an event.
+pub fn write_event(out: &mut Vec<u8>, head: &Head<'_>, name: &str, arguments: &[&str]) {
+    head.write(out, b'2', b'5');
+    out.push(b'[');
+    json::write_string(out, name);
+    write_lists(out, false, arguments);
+}
+
+/// Appends an event whose name is the first value in `lists`: with [`Event::raw`](super::Event::raw) an echo.
+pub fn write_event_list(out: &mut Vec<u8>, head: &Head<'_>, lists: &[&str]) {
+    head.write(out, b'2', b'5');
+    out.push(b'[');
+    write_lists(out, true, lists);
+}
+
+/// Appends the answer to the event with this id.
+pub fn write_ack(out: &mut Vec<u8>, namespace: &str, id: u64, attachments: usize, arguments: &[&str]) {
+    Head { namespace, id: Some(id), attachments }.write(out, b'3', b'6');
+    out.push(b'[');
+    write_lists(out, true, arguments);
+}
+
+/// Appends a client's wish to enter a namespace. `auth` is a JSON object in protocol 5, and in protocol 4 a query,
+/// percent-encoded so that it has no comma.
+pub fn write_connect(out: &mut Vec<u8>, version: Version, namespace: &str, auth: Option<&str>) {
+    out.push(b'0');
+    match (version, auth) {
+        (Version::V4, Some(query)) => {
+            out.extend_from_slice(namespace.as_bytes());
+            out.push(b'?');
+            out.extend_from_slice(query.as_bytes());
+            out.push(b',');
+        }
+        (_, auth) => {
+            write_namespace(out, namespace);
+            out.extend_from_slice(auth.unwrap_or_default().as_bytes());
+        }
+    }
+}
+
+/// Appends a server's consent. The ids, `pid` for a connection that can be recovered, are for protocol 5; protocol 4 has
+/// nowhere to say them.
+pub fn write_connected(out: &mut Vec<u8>, version: Version, namespace: &str, sid: &str, pid: Option<&str>) {
+    out.push(b'0');
+    write_namespace(out, namespace);
+    if version == Version::V5 {
+        out.extend_from_slice(b"{\"sid\":");
+        json::write_string(out, sid);
+        if let Some(pid) = pid {
+            out.extend_from_slice(b",\"pid\":");
+            json::write_string(out, pid);
+        }
+        out.push(b'}');
+    }
+}
+
+/// Appends a server's refusal. `data`, JSON, is sent beside the message in protocol 5, instead of it in protocol 4.
+pub fn write_connect_error(
+    out: &mut Vec<u8>,
+    version: Version,
+    namespace: &str,
+    message: &str,
+    data: Option<&str>,
+) {
+    out.push(b'4');
+    write_namespace(out, namespace);
+    match (version, data) {
+        (Version::V4, Some(data)) => out.extend_from_slice(data.as_bytes()),
+        (Version::V4, None) => json::write_string(out, message),
+        (Version::V5, data) => {
+            out.extend_from_slice(b"{\"message\":");
+            json::write_string(out, message);
+            if let Some(data) = data {
+                out.extend_from_slice(b",\"data\":");
+                out.extend_from_slice(data.as_bytes());
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+/// Appends that this side leaves a namespace.
+pub fn write_disconnect(out: &mut Vec<u8>, namespace: &str) {
+    out.push(b'1');
+    write_namespace(out, namespace);
+}

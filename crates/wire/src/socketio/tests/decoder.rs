@@ -1,0 +1,164 @@
+use super::*;
+use Error::{BadPlaceholder, ExpectedAttachment, TooBig, UnexpectedAttachment};
+use Version::V5;
+
+fn limits() -> Limits {
+    Limits::default()
+}
+
+fn check(text: &str, attachments: &[&[u8]], expect: Result<Option<&str>, Error>) {
+    for version in [Version::V4, Version::V5] {
+        for role in [Role::Server, Role::Client] {
+            let seen = decode(version, role, &limits(), text, attachments);
+            assert_eq!(seen.as_ref().map(|seen| seen.as_deref()).map_err(|error| *error), expect, "{text}");
+        }
+    }
+}
+
+#[test]
+fn documents() {
+    let (zero, one) = (r#"{"_placeholder":true,"num":0}"#, r#"{"_placeholder":true,"num":1}"#);
+    check(
+        &format!(r#"51-["baz",{zero}]"#),
+        &[&[1, 2, 3, 4]],
+        Ok(Some(&format!(r#"/ event "baz" {zero} +01020304"#))),
+    );
+    check(
+        &format!(r#"52-/admin,["baz",{zero},{one}]"#),
+        &[&[1, 2], &[3, 4]],
+        Ok(Some(&format!(r#"/admin event "baz" {zero}|{one} +0102 +0304"#))),
+    );
+    check(&format!(r#"61-15["bar",{zero}]"#), &[&[1]], Ok(Some(&format!(r#"/ ack 15 "bar"|{zero} +01"#))));
+    check(
+        &format!(r#"61-/admin,456[{zero}]"#),
+        &[&[3, 2, 1]],
+        Ok(Some(&format!("/admin ack 456 {zero} +030201"))),
+    );
+    check(
+        &format!(r#"51-/admin,456["project:delete",{zero}]"#),
+        &[&[1]],
+        Ok(Some(&format!(r#"/admin event 456 "project:delete" {zero} +01"#))),
+    );
+}
+
+#[test]
+fn attachments_are_gathered() {
+    // Empty ones, ones that are named twice or not at all, and the most there may be.
+    check(r#"51-["a"]"#, &[b""], Ok(Some(r#"/ event "a"  +"#)));
+    check(r#"53-["a"]"#, &[b"", b"\x01", b""], Ok(Some(r#"/ event "a"  + +01 +"#)));
+    check(r#"501-["a"]"#, &[b"\x02"], Ok(Some(r#"/ event "a"  +02"#)));
+    check(r#"52-["a"]"#, &[b"\x01"], Ok(None));
+    let ten: Vec<&[u8]> = vec![b"\x07"; 10];
+    check(r#"510-["a"]"#, &ten, Ok(Some(&format!(r#"/ event "a" {}"#, " +07".repeat(10)))));
+}
+
+#[test]
+fn placeholders_are_checked() {
+    let check = |payload: &str, is_good: bool| {
+        for text in [
+            format!("52-[\"a\",{payload}]"),
+            format!("62-1[[{payload}]]"),
+            format!("52-[\"a\",0,{{\"x\":{payload}}},1]"),
+        ] {
+            let seen = Decoder::new(V5, Role::Server).text(&text, &limits()).map(|packet| packet.is_none());
+            assert_eq!(seen, if is_good { Ok(true) } else { Err(BadPlaceholder) }, "{text}");
+        }
+    };
+    for good in [
+        r#"{"_placeholder":true,"num":0}"#,
+        r#"{"num":1,"_placeholder":true}"#,
+        " { \"num\" : 1 ,\n\"_placeholder\"\t: true }",
+        r#"{"\u005fplaceholder":true,"n\u0075m":1}"#,
+        r#"[{"_placeholder":true,"num":0},{"_placeholder":true,"num":0}]"#,
+        // No placeholders.
+        r#"{"_placeholder":false,"num":"x"}"#,
+        r#"{"_placeholder":1,"num":9}"#,
+        r#"{"_placeholder":"true","num":9}"#,
+        r#"{"_placeholder":{"_placeholder":true,"num":1}}"#,
+        r#"{"num":{"num":{"num":9}}}"#,
+        r#"["_placeholder",true,"num",9]"#,
+        r#"{"x":"{\"_placeholder\":true,\"num\":9}"}"#,
+        r#"{"x_placeholder":true}"#,
+    ] {
+        check(good, true);
+    }
+    for bad in [
+        r#"{"_placeholder":true,"num":2}"#,
+        r#"{"_placeholder":true,"num":99999999999999999999999}"#,
+        r#"{"_placeholder":true,"num":-1}"#,
+        r#"{"_placeholder":true,"num":-0}"#,
+        r#"{"_placeholder":true,"num":0.5}"#,
+        r#"{"_placeholder":true,"num":0e0}"#,
+        r#"{"_placeholder":true,"num":"0"}"#,
+        r#"{"_placeholder":true,"num":"splice"}"#,
+        r#"{"_placeholder":true,"num":null}"#,
+        r#"{"_placeholder":true,"num":[0]}"#,
+        r#"{"_placeholder":true}"#,
+        r#"{"_placeholder":true,"num":0,"x":1}"#,
+        r#"{"x":1,"_placeholder":true,"num":0}"#,
+        r#"{"num":0,"x":1,"_placeholder":true}"#,
+        r#"{"_placeholder":true,"num":0,"num":0}"#,
+        r#"{"_placeholder":true,"_placeholder":true}"#,
+        r#"{"num":0,"num":0,"_placeholder":true}"#,
+        r#"{"\u005fplaceholder":true,"num":2}"#,
+        r#"{"_placeholder":true,"num":{"_placeholder":true,"num":0}}"#,
+        r#"[{"_placeholder":true,"num":0},{"_placeholder":true,"num":2}]"#,
+        r#"{"x":[{"y":{"_placeholder" : true}}]}"#,
+    ] {
+        check(bad, false);
+    }
+    // Without attachments it is an object like any other.
+    let text = r#"2["a",{"_placeholder":true,"num":"x"}]"#;
+    assert!(Decoder::new(V5, Role::Server).text(text, &limits()).unwrap().is_some());
+}
+
+#[test]
+fn order_is_kept() {
+    let mut decoder = Decoder::new(V5, Role::Server);
+    assert_eq!(decoder.binary(b"x", &limits()).err(), Some(UnexpectedAttachment));
+    assert!(decoder.text(r#"52-["a"]"#, &limits()).unwrap().is_none());
+    assert!(decoder.binary(b"x", &limits()).unwrap().is_none());
+    for text in [r#"2["a"]"#, "1", "", r#"52-["a"]"#] {
+        let mut decoder = Decoder::new(V5, Role::Server);
+        assert!(decoder.text(r#"51-["a"]"#, &limits()).unwrap().is_none());
+        assert_eq!(decoder.text(text, &limits()), Err(ExpectedAttachment));
+        assert_eq!(decoder.held_bytes(), 0);
+    }
+    // One packet after the other.
+    let packet = decoder.binary(b"y", &limits()).unwrap().map(|assembled| seen(&assembled.packet()));
+    assert_eq!(packet.as_deref(), Some(r#"/ event "a"  +78 +79"#));
+    assert_eq!(decoder.binary(b"x", &limits()).err(), Some(UnexpectedAttachment));
+    assert!(decoder.text(r#"2["b"]"#, &limits()).unwrap().is_some());
+}
+
+#[test]
+fn size_is_bounded() {
+    let text = r#"52-["a"]"#;
+    let limits = |bytes| Limits { packet_bytes_max: text.len() + bytes, attachments_max: 2 };
+    for (first, second, error) in
+        [(3, 2, None), (3, 3, Some(TooBig)), (5, 0, None), (6, 0, Some(TooBig)), (0, 5, None)]
+    {
+        let (first, second) = (vec![1; first], vec![2; second]);
+        let seen = decode(V5, Role::Server, &limits(5), text, &[&first, &second]);
+        assert_eq!(seen.err(), error);
+    }
+}
+
+/// Of one attachment nothing is copied; nothing is allocated for a packet without.
+#[test]
+fn pieces_are_borrowed() {
+    let mut decoder = Decoder::new(V5, Role::Server);
+    let text = String::from(r#"2/a,["name",{"b":1}]"#);
+    let Ok(Some(Packet { namespace, body: Body::Event(event) })) = decoder.text(&text, &limits()) else {
+        panic!()
+    };
+    assert_eq!(namespace.as_ptr(), text[1..].as_ptr());
+    assert_eq!(event.arguments.raw().as_ptr(), text[12..].as_ptr());
+    assert!(matches!(event.name(), std::borrow::Cow::Borrowed(_)));
+    assert!(decoder.text(r#"51-["a"]"#, &limits()).unwrap().is_none());
+    let data = vec![1, 2, 3];
+    let assembled = decoder.binary(&data, &limits()).unwrap().unwrap();
+    let Body::Event(event) = assembled.packet().body else { panic!() };
+    assert_eq!(event.attachments.get(0).map(<[u8]>::as_ptr), Some(data.as_ptr()));
+    assert_eq!(size_of::<Decoder>(), 16);
+}

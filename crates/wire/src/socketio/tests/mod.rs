@@ -1,0 +1,64 @@
+//! Packets are compared as text: `/chat event 7 "name" 1|{}`, with `+` and the attachments in hexadecimal.
+
+mod decoder;
+mod encode;
+mod packet;
+mod pair;
+mod placeholder;
+
+use super::*;
+use crate::json;
+
+fn seen(packet: &Packet<'_>) -> String {
+    let list = |arguments: Arguments<'_>| {
+        let joined = arguments.iter().collect::<Vec<_>>().join("|");
+        assert_eq!(arguments.is_empty(), joined.is_empty());
+        joined
+    };
+    let attached = |attachments: Attachments<'_>| {
+        let hex = |data: &[u8]| data.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let attached: String = attachments.iter().map(|data| format!(" +{}", hex(data))).collect();
+        assert_eq!(attachments.iter().count(), attachments.len());
+        assert_eq!(attachments.get(attachments.len()), None);
+        attached
+    };
+    let namespace = packet.namespace;
+    match packet.body {
+        Body::Connect { payload, query } => format!("{namespace} connect {payload:?} {query:?}"),
+        Body::ConnectError { payload } => format!("{namespace} refused {payload:?}"),
+        Body::Disconnect => format!("{namespace} disconnect"),
+        Body::Event(event) => {
+            let id = event.id.map(|id| format!(" {id}")).unwrap_or_default();
+            let (name, list, attached) = (event.raw_name, list(event.arguments), attached(event.attachments));
+            // What is to be echoed is the same list.
+            let raw: Vec<_> = json::elements(event.raw).collect();
+            assert_eq!(raw[0], name);
+            assert_eq!(raw[1..], event.arguments.iter().collect::<Vec<_>>());
+            assert!(event.raw.ends_with(event.arguments.raw()));
+            format!("{namespace} event{id} {name} {list}{attached}")
+        }
+        Body::Ack(ack) => {
+            format!("{namespace} ack {} {}{}", ack.id, list(ack.arguments), attached(ack.attachments))
+        }
+    }
+}
+
+/// Feeds a text and attachments to a decoder, and says what it yields: `None` if something is still due.
+fn decode(
+    version: Version,
+    role: Role,
+    limits: &Limits,
+    text: &str,
+    attachments: &[&[u8]],
+) -> Result<Option<String>, Error> {
+    let mut decoder = Decoder::new(version, role);
+    let mut packet = decoder.text(text, limits)?.map(|packet| seen(&packet));
+    for (place, data) in attachments.iter().enumerate() {
+        assert_eq!(packet, None, "{place}");
+        assert!(decoder.is_mid_packet() && decoder.held_bytes() >= text.len());
+        packet = decoder.binary(data, limits)?.map(|assembled| seen(&assembled.packet()));
+    }
+    assert_eq!(decoder.is_mid_packet(), packet.is_none());
+    assert_eq!(decoder.held_bytes() > 0, packet.is_none());
+    Ok(packet)
+}

@@ -1,0 +1,170 @@
+//! What clients send: a JSON array of strings, in the body of a POST or in a WebSocket message.
+//!
+//! The whole is checked before the first message is handed out, so a broken payload delivers nothing. Messages borrow
+//! the payload; only one with escapes is written anew.
+
+use super::Error;
+use crate::http1;
+use crate::json::carried::{self as json, Raw, trim_start};
+use std::borrow::Cow;
+
+/// Bounds on a payload. Its bytes are bounded by whoever gathers it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages of one payload. Default 10,000.
+    pub messages_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { messages_max: 10_000 }
+    }
+}
+
+/// The messages of one payload, unescaped one by one.
+#[derive(Debug, Clone)]
+pub struct Messages<'b> {
+    /// The next message, if it has been read already.
+    first: Option<Raw<'b>>,
+    /// From somewhere before the quote of the one after it on; checked.
+    rest: &'b str,
+    left: usize,
+}
+
+impl<'b> Messages<'b> {
+    /// How many are left.
+    pub fn len(&self) -> usize {
+        self.left
+    }
+
+    /// Whether none is left.
+    pub fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The next one, without an allocation for each that has escapes: those are unescaped into `scratch`.
+    pub fn next_in<'s>(&mut self, scratch: &'s mut String) -> Option<&'s str>
+    where
+        'b: 's,
+    {
+        self.next_raw().map(|raw| raw.unescape_in(scratch))
+    }
+
+    fn next_raw(&mut self) -> Option<Raw<'b>> {
+        self.left = self.left.checked_sub(1)?;
+        if let Some(raw) = self.first.take() {
+            return Some(raw);
+        }
+        // Between strings there are only commas and space.
+        let (raw, rest) = json::read_string(&self.rest[self.rest.find('"')?..])?;
+        self.rest = rest;
+        Some(raw)
+    }
+}
+
+impl<'b> Iterator for Messages<'b> {
+    type Item = Cow<'b, str>;
+
+    fn next(&mut self) -> Option<Cow<'b, str>> {
+        self.next_raw().map(Raw::unescape)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Messages<'_> {}
+
+/// Reads the body of an `xhr_send`, whatever its content type.
+///
+/// # Errors
+/// [`Error::NoPayload`], [`Error::NotArray`], [`Error::NotText`], [`Error::BadJson`], [`Error::TooManyMessages`].
+pub fn parse_body<'b>(body: &'b [u8], limits: &Limits) -> Result<Messages<'b>, Error> {
+    if body.is_empty() {
+        return Err(Error::NoPayload);
+    }
+    let text = simdutf8::basic::from_utf8(body).map_err(|_| Error::BadJson)?;
+    parse_array(text, limits)
+}
+
+/// The payload in the body of a `jsonp_send`, for [`parse_body`]: field `d` of a form, or all of `text/plain`.
+///
+/// # Errors
+/// [`Error::NoPayload`] if there is none, or the content type is another; [`Error::BadJson`] for a form not in UTF-8.
+pub fn jsonp_payload<'b>(content_type: Option<&str>, body: &'b [u8]) -> Result<Cow<'b, [u8]>, Error> {
+    let media_type = content_type.unwrap_or("").split(';').next().unwrap_or("").trim();
+    let payload = if media_type.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        let form = simdutf8::basic::from_utf8(body).map_err(|_| Error::BadJson)?;
+        match http1::query_pairs(form).find(|(name, _)| name == "d").ok_or(Error::NoPayload)?.1 {
+            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        }
+    } else if media_type.is_empty() || media_type.eq_ignore_ascii_case("text/plain") {
+        Cow::Borrowed(body)
+    } else {
+        return Err(Error::NoPayload);
+    };
+    if payload.is_empty() { Err(Error::NoPayload) } else { Ok(payload) }
+}
+
+/// Reads a WebSocket message: an array, or as in sockjs-node a single string; an empty one has no messages.
+///
+/// # Errors
+/// [`Error::NotArray`], [`Error::NotText`], [`Error::BadJson`], [`Error::TooManyMessages`].
+pub fn parse_websocket<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b>, Error> {
+    if text.is_empty() {
+        return Ok(Messages { first: None, rest: "", left: 0 });
+    }
+    if trim_start(text).starts_with('"') { parse_single(text) } else { parse_array(text, limits) }
+}
+
+/// One string, and nothing after it.
+pub(super) fn parse_single(text: &str) -> Result<Messages<'_>, Error> {
+    match json::read_string(trim_start(text)) {
+        Some((raw, rest)) if trim_start(rest).is_empty() => Ok(Messages { first: Some(raw), rest, left: 1 }),
+        _ => Err(Error::BadJson),
+    }
+}
+
+/// An array of strings, and nothing after it.
+pub(super) fn parse_array<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b>, Error> {
+    let elements = trim_start(text).strip_prefix('[').ok_or_else(|| not_that(text, Error::NotArray))?;
+    let mut messages = Messages { first: None, rest: "", left: 0 };
+    let mut rest = trim_start(elements);
+    if let Some(after) = rest.strip_prefix(']') {
+        rest = after;
+    } else {
+        loop {
+            if !rest.starts_with('"') {
+                return Err(not_that(rest, Error::NotText));
+            }
+            if messages.left == limits.messages_max {
+                return Err(Error::TooManyMessages);
+            }
+            let (raw, after) = json::read_string(rest).ok_or(Error::BadJson)?;
+            if messages.left == 0 {
+                (messages.first, messages.rest) = (Some(raw), after);
+            }
+            messages.left += 1;
+            let after = trim_start(after);
+            if let Some(after) = after.strip_prefix(',') {
+                rest = trim_start(after);
+            } else {
+                rest = after.strip_prefix(']').ok_or(Error::BadJson)?;
+                break;
+            }
+        }
+    }
+    if trim_start(rest).is_empty() { Ok(messages) } else { Err(Error::BadJson) }
+}
+
+/// `error` if a JSON value could begin here, or else [`Error::BadJson`]. The value is not read to its end: the payload
+/// is refused in any case.
+fn not_that(text: &str, error: Error) -> Error {
+    match trim_start(text).as_bytes() {
+        [b'{' | b'[' | b'"' | b'-' | b'0'..=b'9', ..] => error,
+        value if [&b"true"[..], b"false", b"null"].iter().any(|word| value.starts_with(word)) => error,
+        _ => Error::BadJson,
+    }
+}

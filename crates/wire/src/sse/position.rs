@@ -1,0 +1,103 @@
+//! Ids of events: where a client is in each of the feeds of its stream.
+//!
+//! A browser repeats only the last id, so each id names all feeds:
+//!
+//! ```text
+//! id    = entry *( ";" entry )
+//! entry = key "!" epoch "!" offset        ; epoch and offset in hexadecimal
+//! ```
+//!
+//! Keys have neither `;` nor `!`, so nothing is escaped. An entry has some 12 bytes besides its key.
+//!
+//! An id is a hint, never trusted: one that is malformed in any way holds no position, and a feed without a position
+//! begins with a snapshot. For the same reason entries that don't fit are simply left out.
+
+use super::write::write_field;
+use std::fmt::Write as _;
+
+/// Longest id, in bytes. Half of what common proxies allow for all headers of a request.
+pub const ID_BYTES_MAX: usize = 4096;
+/// Positions in one id.
+pub const POSITIONS_MAX: usize = 64;
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 256;
+
+/// Where a client is in a feed: what it has seen last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position<'k> {
+    /// Which feed.
+    pub key: &'k str,
+    /// Which life of the feed.
+    pub epoch: u32,
+    /// Which publication in it.
+    pub offset: u64,
+}
+
+/// Appends the line that sets the id to these positions; nothing if there are none. What exceeds [`POSITIONS_MAX`] or
+/// [`ID_BYTES_MAX`] is left out, so the ones that matter most come first; so are impossible keys.
+pub fn write_position_id<'k>(out: &mut Vec<u8>, positions: impl IntoIterator<Item = Position<'k>>) {
+    let mut id = String::new();
+    let mut count = 0;
+    for Position { key, epoch, offset } in positions {
+        if count == POSITIONS_MAX {
+            break;
+        }
+        if !is_key(key) {
+            continue;
+        }
+        let before = id.len();
+        let separator = if count == 0 { "" } else { ";" };
+        // Writing to a string can't fail.
+        let _ = write!(id, "{separator}{key}!{epoch:x}!{offset:x}");
+        if id.len() > ID_BYTES_MAX {
+            id.truncate(before);
+        } else {
+            count += 1;
+        }
+    }
+    if count > 0 {
+        write_field(out, b"id: ", &id);
+    }
+}
+
+/// The positions in a `Last-Event-ID`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Positions<'k> {
+    /// Well-formed, or empty.
+    id: &'k str,
+}
+
+impl<'k> Positions<'k> {
+    /// Reads an id. One that is not ours has no positions.
+    pub fn parse(id: &'k str) -> Self {
+        let sound = id.len() <= ID_BYTES_MAX
+            && id.split(';').count() <= POSITIONS_MAX
+            && id.split(';').all(|entry| parse_entry(entry).is_some());
+        Positions { id: if sound { id } else { "" } }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Position<'k>> + use<'k> {
+        self.id.split(';').filter_map(parse_entry)
+    }
+
+    /// The first one of a feed.
+    pub fn of(&self, key: &str) -> Option<Position<'k>> {
+        self.iter().find(|position| position.key == key)
+    }
+}
+
+fn parse_entry(entry: &str) -> Option<Position<'_>> {
+    let (key, place) = entry.split_once('!')?;
+    let (epoch, offset) = place.split_once('!')?;
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let sound = is_key(key) && digits(epoch) && digits(offset);
+    let (epoch, offset) = (u32::from_str_radix(epoch, 16).ok()?, u64::from_str_radix(offset, 16).ok()?);
+    sound.then_some(Position { key, epoch, offset })
+}
+
+/// As much of a key as keeps an entry whole; the rest is checked by whoever looks it up.
+fn is_key(key: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'!' && byte != b';';
+    (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(allowed)
+}

@@ -1,0 +1,53 @@
+//! The standard's examples, every split, and what is written read again.
+
+mod decode;
+mod position;
+mod write;
+
+use super::*;
+use std::time::Duration;
+
+/// What a stream has brought, owned.
+#[derive(Debug, Clone, PartialEq)]
+enum Seen {
+    Event { event: String, data: String, id: String },
+    Comment(String),
+    Retry(Duration),
+}
+
+impl From<Decoded<'_>> for Seen {
+    fn from(decoded: Decoded<'_>) -> Seen {
+        match decoded {
+            Decoded::Event { event, data, id } => seen(event, data, id),
+            Decoded::Comment(text) => Seen::Comment(text.to_owned()),
+            Decoded::Retry(delay) => Seen::Retry(delay),
+        }
+    }
+}
+
+fn seen(event: &str, data: &str, id: &str) -> Seen {
+    Seen::Event { event: event.to_owned(), data: data.to_owned(), id: id.to_owned() }
+}
+
+/// What comes of the pieces of a stream, the error it ends with, and the last id.
+fn decode<'b>(
+    event_bytes_max: usize,
+    pieces: impl IntoIterator<Item = &'b [u8]>,
+) -> (Vec<Seen>, Option<Error>, String) {
+    let mut decoder = Decoder::new(event_bytes_max);
+    let mut all = Vec::new();
+    for piece in pieces {
+        let mut at = 0;
+        while at < piece.len() {
+            match decoder.receive(&piece[at..]) {
+                Ok(received) => {
+                    assert!(received.consumed > 0 && received.consumed <= piece.len() - at);
+                    at += received.consumed;
+                    all.extend(received.decoded.map(Seen::from));
+                }
+                Err(error) => return (all, Some(error), decoder.last_event_id().to_owned()),
+            }
+        }
+    }
+    (all, None, decoder.last_event_id().to_owned())
+}

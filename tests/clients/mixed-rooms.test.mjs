@@ -1,0 +1,192 @@
+// One room, members on every protocol: socket.io-client 4.8, 3.1 and 2.5 by polling and WebSocket, and plain WebSocket,
+// at `stentor serve --app rooms`. Publications come from the admin API and the command line.
+//
+// NOT YET RUN: no other server does this. Two things are assumed, and each stands in one place: how rules are spelled
+// (`rules`), and that the event `feed` has one argument with the fields of stentor.v1's `snapshot` (`feeds`).
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import test from 'node:test';
+import { io as io4 } from 'socket.io-client';
+import io2 from 'socket.io-client-2';
+import io3 from 'socket.io-client-3';
+import WebSocket from 'ws';
+import { event, feedsFrom, inbox, run, serve, upstream, within } from './harness.mjs';
+
+const versions = { 4.8: io4, 3.1: io3, 2.5: io2 };
+const kinds = Object.keys(versions).flatMap((version) => ['polling', 'websocket'].map((transport) => ({ version, transport })));
+
+// What a chat and a notification service need: the room's name is the first argument, or a field of it.
+const rules = `
+[rules.join_room]
+join = true
+ack = true
+
+[rules.join_client]
+join = { field = "clientKey" }
+ack = true
+
+[rules.leave_room]
+leave = true
+ack = true
+`;
+
+/** A Socket.IO client, connected, that keeps what arrives: `socket.seen` is a list of [event, ...arguments]. */
+async function connect(t, server, { version, transport }, options = {}) {
+  const socket = versions[version](server.http, { forceNew: true, transports: [transport], ...options });
+  t.after(() => socket.disconnect());
+  socket.seen = [];
+  // 2.5 knows no onAny.
+  const onevent = socket.onevent;
+  socket.onevent = function keep(packet) {
+    socket.seen.push(packet.data);
+    onevent.call(this, packet);
+    socket.wake?.();
+  };
+  await event(socket, 'connect');
+  return socket;
+}
+
+/** Fails unless the first events for which `wanted` holds are these. Behind their arguments may stand an offset, for recovery. */
+async function receives(socket, expected, wanted) {
+  const seen = await events(socket, expected.length, wanted);
+  assert.deepEqual(seen.map((one, n) => one.slice(0, expected[n].length)), expected);
+}
+
+/** The first events for which `wanted` holds, `count` of them. */
+async function events(socket, count, wanted = () => true) {
+  const found = () => socket.seen.filter(wanted);
+  await within((async () => {
+    while (found().length < count) await new Promise((resolve) => { socket.wake = resolve; });
+  })(), `${count} events, of which came ${JSON.stringify(socket.seen)}`);
+  return found().slice(0, count);
+}
+
+const ask = (socket, ...args) => within(new Promise((resolve) => socket.emit(...args, (...answer) => resolve(answer))), `the answer to ${args[0]}`);
+
+/** A plain WebSocket, welcomed and subscribed. */
+async function plain(t, server, subscription) {
+  const socket = new WebSocket(`${server.ws}/ws`);
+  t.after(() => socket.terminate());
+  const messages = inbox(socket);
+  await once(socket, 'open');
+  assert.equal((await messages.json()).type, 'welcome');
+  socket.send(JSON.stringify({ id: 1, type: 'subscribe', ...subscription }));
+  await messages.until((message) => message.type === 'ok');
+  return messages;
+}
+
+async function publish(server, ...publications) {
+  const answer = await fetch(`${server.admin}/api/v1/publish`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/x-ndjson' },
+    body: publications.map((one) => JSON.stringify(one)).join('\n'),
+  });
+  assert.deepEqual(await answer.json(), { published: publications.length });
+}
+
+test('a publication reaches every member of a room, on every protocol, in order', async (t) => {
+  const server = await serve(t, { config: rules, args: ['--cores', '2'] });
+  const sockets = await Promise.all(kinds.map((kind) => connect(t, server, kind)));
+  const outside = await connect(t, server, kinds[0]);
+  await Promise.all(sockets.map((socket) => ask(socket, 'join_room', 'news')));
+  const raw = await plain(t, server, { room: 'news' });
+
+  const published = await run('publish', '--admin', server.admin, '--room', 'news', '--event', 'headline', '{"n":[1,2.5,"é😀"]}');
+  assert.equal(published.code, 0, published.stderr);
+  for (const socket of sockets) await receives(socket, [['headline', { n: [1, 2.5, 'é😀'] }]]);
+  assert.deepEqual(await raw.json(), { type: 'message', room: 'news', event: 'headline', data: { n: [1, 2.5, 'é😀'] } });
+
+  const sent = Array.from({ length: 200 }, (_, n) => ({ room: 'news', event: 'tick', data: n }));
+  await publish(server, ...sent);
+  for (const socket of sockets) await receives(socket, sent.map(({ data }) => ['tick', data]), ([name]) => name === 'tick');
+  for (const { data } of sent) assert.equal((await raw.json()).data, data);
+  assert.deepEqual(outside.seen, []);
+});
+
+test('a room by a field of the argument, and leaving', async (t) => {
+  const server = await serve(t, { config: rules });
+  const sockets = await Promise.all(kinds.map((kind) => connect(t, server, kind)));
+  await Promise.all(sockets.map((socket, n) => ask(socket, 'join_client', { clientKey: `client-${n}`, other: true })));
+  await publish(server, ...sockets.map((_, n) => ({ room: `client-${n}`, event: 'notification', data: { n } })));
+  for (const [n, socket] of sockets.entries()) await receives(socket, [['notification', { n }]]);
+  await Promise.all(sockets.map((socket, n) => ask(socket, 'leave_room', `client-${n}`)));
+  await Promise.all(sockets.map((socket) => ask(socket, 'join_room', 'all')));
+  await publish(server, ...sockets.map((_, n) => ({ room: `client-${n}`, event: 'late', data: n })), { room: 'all', event: 'last', data: null });
+  for (const [n, socket] of sockets.entries()) await receives(socket, [['notification', { n }], ['last', null]]);
+});
+
+test('a room and a feed of one name have nothing to do with each other', async (t) => {
+  const api = await upstream(t);
+  api.documents.set('news', { score: [0, 0] });
+  const server = await serve(t, { config: feedsFrom(api.url) + rules });
+  const [room, feed] = await Promise.all([connect(t, server, kinds[1]), connect(t, server, kinds[1])]);
+  await ask(room, 'join_room', 'news');
+  await ask(feed, 'subscribe', 'news');
+  await events(feed, 1, ([name]) => name === 'feed');
+  await publish(server, { room: 'news', event: 'headline', data: 1 });
+  await receives(room, [['headline', 1]]);
+  assert.equal(room.seen.length, 1);
+  assert.ok(feed.seen.every(([name]) => name === 'feed'), JSON.stringify(feed.seen));
+});
+
+test('a feed reaches Socket.IO clients and plain WebSocket alike, with its place', async (t) => {
+  const api = await upstream(t);
+  api.documents.set('matches/8', { score: [0, 0] });
+  const server = await serve(t, { config: feedsFrom(api.url), args: ['--cores', '2'] });
+  const sockets = await Promise.all(kinds.map((kind) => connect(t, server, kind)));
+  await Promise.all(sockets.map((socket) => ask(socket, 'subscribe', 'matches/8')));
+  const queried = await connect(t, server, kinds[1], { query: { feed: 'matches/8' } });
+  const raw = await plain(t, server, { feed: 'matches/8' });
+  const first = await raw.until((message) => message.type === 'snapshot');
+  const feeds = (socket, count) => events(socket, count, ([name]) => name === 'feed');
+  for (const socket of [...sockets, queried]) {
+    const [[, { feed, data, epoch }]] = await feeds(socket, 1);
+    assert.deepEqual([feed, data, epoch], ['matches/8', { score: [0, 0] }, first.epoch]);
+  }
+  api.documents.set('matches/8', { score: [1, 0] });
+  const second = await raw.until((message) => message.type === 'snapshot');
+  for (const socket of [...sockets, queried]) {
+    const [, [, { data, epoch, offset }]] = await feeds(socket, 2);
+    assert.deepEqual([data, epoch, offset], [{ score: [1, 0] }, second.epoch, second.offset]);
+  }
+  await Promise.all(sockets.map((socket) => ask(socket, 'unsubscribe', 'matches/8')));
+  api.documents.set('matches/8', { score: [2, 0] });
+  await feeds(queried, 3);
+  for (const socket of sockets) assert.equal(socket.seen.length, 2);
+});
+
+test('chat reaches everybody in the namespace, by the event that was sent', async (t) => {
+  const server = await serve(t, { args: ['--app', 'chat', '--cores', '2'] });
+  const sockets = await Promise.all(kinds.map((kind) => connect(t, server, kind)));
+  const raw = new WebSocket(`${server.ws}/ws`);
+  t.after(() => raw.terminate());
+  const messages = inbox(raw);
+  await once(raw, 'open');
+  // Everybody is in once its own message has come back.
+  await Promise.all(sockets.map(async (socket, n) => {
+    socket.emit('hello', n);
+    await events(socket, 1, ([name, who]) => name === 'hello' && who === n);
+  }));
+  sockets[0].emit('said', { text: 'é😀' }, [1]);
+  for (const socket of sockets) await receives(socket, [['said', { text: 'é😀' }, [1]]], ([name]) => name === 'said');
+  for (;;) {
+    const message = JSON.parse((await messages.next()).data);
+    if (message[0] === 'said') {
+      assert.deepEqual(message, ['said', { text: 'é😀' }, [1]]);
+      break;
+    }
+  }
+  // And a text of a plain client is the event `message`.
+  raw.send('from afar');
+  for (const socket of sockets) await receives(socket, [['message', 'from afar']], ([name]) => name === 'message');
+});
+
+test('echo answers the sender with the same event, and acknowledges', async (t) => {
+  const server = await serve(t, { args: ['--app', 'echo'] });
+  for (const kind of kinds) {
+    const socket = await connect(t, server, kind);
+    socket.emit('anything', 1, { bytes: Buffer.from([0, 255]) });
+    await receives(socket, [['anything', 1, { bytes: Buffer.from([0, 255]) }]]);
+    await ask(socket, 'asked', 'x');
+  }
+});

@@ -1,0 +1,105 @@
+// sockjs-client 1.6 as it comes: in Node by the transports that it has there, in Chromium by all of them.
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import test, { after, before } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { chromium } from 'playwright-core';
+import SockJS from 'sockjs-client';
+import { fixture, upstream, within } from './harness.mjs';
+
+const server = await fixture({ after }, 'sockjs');
+const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
+const build = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules/sockjs-client/dist/sockjs.min.js');
+
+const TEXTS = ['', 'hello', 'é€😀\u2028\u200c\uffff', '\u0000"\\</script>', 'x'.repeat(20_000)];
+
+/** Opens a session, sends, and gives { transport, received, closed }; runs in Node and in a page. */
+async function use({ SockJS: Client = globalThis.SockJS, url, transports, texts, count = texts.length }) {
+  const socket = new Client(url, null, { transports });
+  const received = [];
+  let transport;
+  return new Promise((resolve, reject) => {
+    socket.onopen = () => {
+      transport = socket.transport;
+      for (const text of texts) socket.send(text);
+    };
+    socket.onmessage = ({ data }) => {
+      received.push(data);
+      if (received.length === count) socket.close(3456, 'done');
+    };
+    socket.onclose = ({ code, reason, wasClean }) => resolve({ transport, received, closed: [code, reason, wasClean] });
+    setTimeout(() => reject(new Error(`nothing more after ${received.length} messages`)), 8_000);
+  });
+}
+
+const echoed = (transport) => ({ transport, received: TEXTS, closed: [3456, 'done', true] });
+
+for (const transport of ['websocket', 'xhr-streaming', 'eventsource', 'xhr-polling']) {
+  test(`Node by ${transport}`, async () => {
+    const result = await use({ SockJS, url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
+    assert.deepEqual(result, echoed(transport));
+  });
+
+  test(`Node by ${transport}: many messages, in order`, async () => {
+    const texts = Array.from({ length: 500 }, (_, n) => `message ${n}`);
+    const result = await use({ SockJS, url: `${server.http}/echo`, transports: [transport], texts });
+    assert.deepEqual(result.received, texts);
+  });
+
+  test(`Node by ${transport}: the server says goodbye`, async () => {
+    const result = await use({ SockJS, url: `${server.http}/close`, transports: [transport], texts: [], count: -1 });
+    assert.deepEqual(result, { transport, received: [], closed: [3000, 'Go away!', true] });
+  });
+}
+
+test('Node by broadcast: all transports hear each other', async () => {
+  const transports = ['websocket', 'xhr-streaming', 'eventsource', 'xhr-polling'];
+  const sockets = transports.map((transport) => new SockJS(`${server.http}/broadcast`, null, { transports: [transport] }));
+  await within(Promise.all(sockets.map((socket) => new Promise((resolve) => { socket.onopen = resolve; }))), 'all connections');
+  const heard = sockets.map((socket) => new Promise((resolve) => {
+    const seen = new Set();
+    socket.onmessage = ({ data }) => { if (seen.add(data).size === transports.length) resolve([...seen].sort()); };
+  }));
+  for (const [n, socket] of sockets.entries()) socket.send(transports[n]);
+  for (const seen of await within(Promise.all(heard), 'all messages')) assert.deepEqual(seen, transports.toSorted());
+  for (const socket of sockets) socket.close();
+});
+
+test('Node: without WebSocket on the server the next transport is taken', async () => {
+  const result = await use({ SockJS, url: `${server.http}/disabled_websocket_echo`, texts: ['x'] });
+  assert.equal(result.transport, 'xhr-streaming');
+});
+
+let browser;
+before(async () => {
+  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+  browser = await chromium.launch({ executablePath, args });
+});
+after(() => browser?.close());
+
+async function page(t, address) {
+  const opened = await browser.newPage();
+  t.after(() => opened.close());
+  await opened.goto(address);
+  await opened.addScriptTag({ path: build });
+  return opened;
+}
+
+for (const transport of ['websocket', 'xhr-streaming', 'eventsource', 'xhr-polling', 'jsonp-polling']) {
+  test(`Chromium by ${transport}`, async (t) => {
+    const opened = await page(t, `${server.http}/echo`);
+    const result = await opened.evaluate(use, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
+    assert.deepEqual(result, echoed(transport));
+  });
+}
+
+test('Chromium from another origin, by each transport that crosses', async (t) => {
+  const elsewhere = await upstream(t);
+  elsewhere.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+  const opened = await page(t, `${elsewhere.url}/page`);
+  for (const transport of ['websocket', 'xhr-streaming', 'xhr-polling', 'jsonp-polling']) {
+    const result = await opened.evaluate(use, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
+    assert.deepEqual(result, echoed(transport));
+  }
+});
