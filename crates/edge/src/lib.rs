@@ -16,8 +16,8 @@ mod shared;
 mod writer;
 
 pub use app::{
-    Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message, RequestId,
-    RoomsApp, Rule, Template, TemplateError,
+    Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
+    RequestId, RoomsApp, Rule, Template, TemplateError,
 };
 pub use core::Core;
 pub use node::{AppFactory, DriverChoice, Node, StartError, Started, simulated};

@@ -14,7 +14,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Signals, UpstreamOptions};
-use stentor_edge::{DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute, Template};
+use stentor_edge::{
+    DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute, Template,
+};
 use stentor_hub::HistoryLimits;
 
 /// Time for requests to the admin port that are under way when the data plane has ended.

@@ -157,7 +157,8 @@ impl RoomsApp {
 /// The feed that the first argument of an event names.
 fn first_key(arguments: Arguments<'_>) -> Result<Key, Refusal> {
     let name = arguments.iter().next().and_then(stentor_wire::json::string);
-    let name = name.ok_or_else(|| refusal("bad_request", "the first argument is the feed's key, a string"))?;
+    let name =
+        name.ok_or_else(|| refusal("bad_request", "the first argument is the feed's key, a string"))?;
     Key::parse(&name).map_err(|error| refusal("bad_key", error.to_string()))
 }
 
@@ -310,7 +311,8 @@ impl Application for RoomsApp {
     }
 
     fn hello(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
-        let known = hello.namespace == "/" || self.options.namespaces.iter().any(|known| known == hello.namespace);
+        let known =
+            hello.namespace == "/" || self.options.namespaces.iter().any(|known| known == hello.namespace);
         if known { Admission::Accept } else { Admission::Unknown }
     }
 
