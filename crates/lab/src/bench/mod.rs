@@ -14,7 +14,7 @@ mod trial;
 
 pub use cases::{Case, CaseKind, Target, cases};
 pub use report::{CaseReport, Comparison, Report};
-pub use servers::{Application, Contestant, KNOWN};
+pub use servers::{Application, Contestant, KNOWN, Known};
 pub use stats::{Interval, median, ratio_interval};
 pub use trial::{Metric, Trial};
 
