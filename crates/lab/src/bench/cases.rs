@@ -168,7 +168,7 @@ const FLAT: &[Metric] = &[
 /// "The same" system calls per delivery: what timers and a busy turn's end add stays below a fiftieth.
 const SAME_CALLS: f64 = 1.02;
 
-/// Runs of each server for a claim, and of cases that are long. All together must end within 45 minutes.
+/// Runs of each server for a claim, and of cases that are long. All together end within 70 minutes.
 const PAIRS: usize = 6;
 /// Of figures that repeat to a percent.
 const PAIRS_OF_STEADY: usize = 3;

@@ -202,7 +202,7 @@ fn run_case(
             if round % 2 == 0 { (0..names.len()).collect() } else { (0..names.len()).rev().collect() };
         for index in order {
             let contestant = &contestants[index % contestants.len()];
-            let trial = match trial::run(case, contestant, options) {
+            let trial = match trial::run(case, contestant, round == 0, options) {
                 // One server's failure doesn't throw away what the others gave.
                 Err(error @ Error::Server { .. }) => Trial::failed(&error),
                 other => other?,

@@ -75,6 +75,7 @@ const ALL: &[Protocol] = &[
     Protocol::SockJs,
 ];
 const SOCKET_IO: &[Protocol] = &[Protocol::SocketIo, Protocol::SocketIoPolling];
+const SOCKET_IO_4: &[Protocol] = &[Protocol::EngineIo, Protocol::SocketIo, Protocol::SocketIoPolling];
 
 /// The servers.
 pub const KNOWN: &[Known] = &[
@@ -88,7 +89,7 @@ pub const KNOWN: &[Known] = &[
     Known::peer("bare-direct", "bare", &["--io", "direct"]),
     Known::peer("uws-cpp", "uws-cpp", &[]),
     Known::peer("ws8", "ws8", &[]),
-    Known::peer("socketio4", "socketio4", &[]).speaking(SOCKET_IO),
+    Known::peer("socketio4", "socketio4", &[]).speaking(SOCKET_IO_4),
     Known::peer("socketioxide", "socketioxide", &[]).speaking(SOCKET_IO),
     Known::peer("sockjs-node", "sockjs-node", &[]).speaking(&[Protocol::SockJs]),
 ];
