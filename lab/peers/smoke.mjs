@@ -99,11 +99,12 @@ async function engineIo(address) {
   const { Socket } = from('socketio4', 'engine.io-client');
   const socket = new Socket(`http://${address}`, { transports: ['websocket'] });
   const client = new Client();
-  socket.on('message', (text) => client.arrives(text));
+  // An empty message comes without data.
+  socket.on('message', (text) => client.arrives(text ?? ''));
   socket.on('close', () => client.emit('close'));
   client.send = (text) => socket.send(text);
   client.close = client.terminate = () => socket.close();
-  await once(socket, 'open');
+  await new Promise((resolve) => socket.on('open', resolve));
   return client;
 }
 

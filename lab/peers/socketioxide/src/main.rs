@@ -10,6 +10,8 @@ use tokio::net::TcpSocket;
 use tokio::signal::unix::{SignalKind, signal};
 
 const BACKLOG: u32 = 4096;
+/// Packets that wait for one client; what is emitted beyond is lost (the default is 128).
+const BUFFERED_PACKETS_MAX: usize = 4096;
 const PAYLOAD_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn serve(chat: bool, port: u16, protocol: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let builder = SocketIo::builder().max_payload(PAYLOAD_BYTES_MAX);
+    let builder = SocketIo::builder().max_payload(PAYLOAD_BYTES_MAX).max_buffer_size(BUFFERED_PACKETS_MAX);
     let builder = match protocol {
         "socketio" => builder.transports([TransportType::Websocket]),
         "socketio-polling" => builder.transports([TransportType::Polling]),
