@@ -402,7 +402,7 @@ fn socket_io(quick: bool) -> Vec<Case> {
             &[Metric::CpuPerMessage],
             vec![
                 ratio(Metric::CpuPerMessage, "stentor-epoll-ws", 1.2),
-                ratio(Metric::CpuPerMessage, "socketio4", 1.0 / 3.0),
+                ratio(Metric::CpuPerMessage, "socketio4", 0.333),
             ],
         ),
         Case {
@@ -437,7 +437,7 @@ fn socket_io(quick: bool) -> Vec<Case> {
                 format!(
                     "fan-out of an event of 1000 bytes to {polling} long-polling Socket.IO clients, once a second"
                 ),
-                fanout(polling, 1.0, times(3, 2), times(10, 3)),
+                fanout(polling, 1.0, times(5, 2), times(10, 3)),
                 &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::Undelivered],
                 vec![ratio(Metric::CpuPerMessage, "socketio4", 0.25), bound(Metric::Undelivered, 0.0)],
             )

@@ -415,7 +415,7 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     let memory = || ProcessMemory::of_process(server.pid()).map_err(Error::io("the server's memory"));
     let before = memory()?;
     let kernel_before = KernelSockets::now().map_err(Error::io("the kernel's sockets"))?;
-    let workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
+    let mut workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
     if rests {
         thread::sleep(SETTLE);
     }
@@ -427,6 +427,7 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     let counter = counts_calls.then(|| CallCounter::attach(server.pid()).ok()).flatten();
     let result = workers.run();
     let calls = counter.and_then(|counter| counter.stop().ok());
+    drop(workers);
     let samples = sampler.stop();
     let mut outcome = result.map_err(lost)?;
     let peak_resident_bytes = memory()?.peak_resident_bytes;
