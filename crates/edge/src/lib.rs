@@ -17,7 +17,7 @@ mod writer;
 
 pub use app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
-    RequestId, RoomsApp,
+    RequestId, RoomsApp, Rule, Template, TemplateError,
 };
 pub use core::Core;
 pub use node::{AppFactory, DriverChoice, Node, StartError, Started, simulated};

@@ -1,5 +1,6 @@
 //! What the data plane can be told.
 
+use crate::app::Rule;
 use crate::origin::Origins;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -145,6 +146,10 @@ pub struct Rooms {
     pub publish: bool,
     /// Which rooms keep history: by the longest matching prefix of the name.
     pub history: Vec<(String, HistoryLimits)>,
+    /// Namespaces of Socket.IO that there are, beside the main one.
+    pub namespaces: Vec<String>,
+    /// What events of Socket.IO clients do. The first that is for an event counts.
+    pub rules: Vec<Rule>,
 }
 
 /// For how long, and how much, lost Socket.IO clients are remembered.

@@ -6,8 +6,9 @@
 //!
 //! Where to look: `shard` is the face; `follow` how cores agree on who gets what; `spread` what becomes of a
 //! publication; `feed` what the control plane says and hears; `recover` what sessions missed whose connection
-//! was gone; `topics` and `session` the two tables; `owe`,
-//! `outbox` and `shelf` what sessions are owed, the hot path; `history` and `budget` what is bounded how.
+//! was gone; `topics` and `session` the two tables; `owe`, `outbox` and `shelf` what sessions are owed, the hot
+//! path; `history` and `budget` what is bounded how; [`delta`], which stands apart, what became of a document from
+//! one version to the next.
 //! `tests/model` holds all of it against a shadow.
 
 mod budget;

@@ -19,8 +19,9 @@
 //! knows its version by the offset. No `copy`: nothing looks for equal values across the document.
 //!
 //! Bounds. Both documents are parsed for one comparison, to a tape of [`NODE_BYTES`] per value (a value takes
-//! two bytes of text at the least, real ones 15 to 20), and at most [`Options::values_max`] of them. Time is
-//! counted in steps, at most [`Options::steps_per_byte`] for each byte of both texts; when they are spent, the
+//! two bytes of text at the least, real ones 13 to 20), and at most [`Options::values_max`] of them. While arrays
+//! are matched of which everything differs, about as much again is used. For real documents all that comes to
+//! two to three times the texts, for the densest ones (`[0,1,…`) to 26 times. Time is counted in steps, at most [`Options::steps_per_byte`] for each byte of both texts; when they are spent, the
 //! values that still differ are put in whole. Nesting ends at [`DEPTH_MAX`].
 //!
 //! Where to look: `tape` is the parsed form; `walk` goes down two tapes; `object` and `array` match what is in
