@@ -22,6 +22,7 @@ mod socketio;
 mod table;
 
 pub(crate) use mail::Mailboxes;
+pub(crate) use socketio::Sockets;
 
 use crate::app::{Acks, Action, Application, Context, Envelope, RequestId};
 use crate::format::{FeedEvents, Formats};
@@ -29,6 +30,7 @@ use crate::millis::Millis;
 use crate::shared::Shared;
 use crate::writer::Writer;
 use client::{ClientId, Clients, Sids};
+use engine::moving::Departed;
 use engine::session::End;
 use socketio::Suspension;
 use std::collections::VecDeque;
@@ -41,7 +43,7 @@ use stentor_driver::{ConnId, Driver, Event, Frame};
 use stentor_hub::{CoreId, Disconnect, Hub, Notice, SessionId, SubscribeError};
 use stentor_wire::http1;
 use stentor_wire::ws;
-use table::{Stack, Table};
+use table::{Kept, Stack, Table};
 
 /// How soon a full ring to another core is looked at again.
 const MAIL_RETRY: Duration = Duration::from_millis(1);
@@ -58,6 +60,8 @@ const APP_TOKEN: u64 = 1 << 62;
 const CLIENT_TOKEN: u64 = 1 << 61;
 /// The hub's tag of a session that belongs to a client, not to a connection.
 const CLIENT_TAG: u64 = 1 << 63;
+/// The hub's tag of a session whose client is lost.
+const SUSPENDED_TAG: u64 = 1 << 62;
 
 fn client_token(id: ClientId) -> u64 {
     CLIENT_TOKEN | id.to_bits()
@@ -86,6 +90,8 @@ enum Owner {
 /// What has to wait until what is being handled has been answered.
 enum Later {
     End(ClientId, End),
+    /// To the core that keeps what it lost.
+    Depart(ClientId, CoreId),
     Close(ConnId),
     Flush(usize),
 }
@@ -130,6 +136,7 @@ impl Facts {
     fn context<'a>(
         self,
         hub: &'a mut Hub<Formats>,
+        sockets: Sockets<'a>,
         acks: &'a mut Acks,
         out: &'a mut Vec<u8>,
         actions: &'a mut Vec<Action>,
@@ -146,6 +153,7 @@ impl Facts {
             request,
             pending,
             client,
+            sockets,
             acks,
             actions,
             now,
@@ -166,6 +174,8 @@ struct Incoming {
     buffer: Vec<u8>,
     /// The client has finished sending.
     finished: bool,
+    /// A request whose body hasn't all been dealt with.
+    kept: Option<Box<Kept>>,
 }
 
 /// One core.
@@ -179,7 +189,11 @@ pub struct Core<D: Driver> {
     table: Table,
     clients: Clients,
     suspended: Suspension,
+    /// Where clients are that began here and were moved.
+    departed: Departed,
     sids: Sids,
+    /// The message that is to be looked at again where its client goes, or when it has turned out that it stays.
+    again: Option<Vec<u8>>,
     /// Moved out while messages are taken out of what was received.
     ws: Option<Box<ws::Shared>>,
     http_limits: http1::Limits,
@@ -241,7 +255,9 @@ impl<D: Driver> Core<D> {
             table: Table::default(),
             clients: Clients::default(),
             suspended: Suspension::default(),
+            departed: Departed::default(),
             sids: Sids::default(),
+            again: None,
             ws: Some(Box::new(ws::Shared::new(ws_limits))),
             http_limits: http1::Limits {
                 head_bytes_max: options.limits.head_bytes_max,
@@ -449,6 +465,7 @@ impl<D: Driver> Core<D> {
             } else if let Some(later) = self.later.pop() {
                 match later {
                     Later::End(id, end) => self.end_client(id, end),
+                    Later::Depart(id, core) => self.depart_or_stay(id, core),
                     Later::Close(conn) => {
                         if let Some(index) = self.table.index_of(conn) {
                             self.close_socket(index, 1000, "");
@@ -592,7 +609,9 @@ impl<D: Driver> Core<D> {
         out: &mut Vec<u8>,
         call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
     ) -> R {
-        let mut ctx = self.facts.context(&mut self.hub, &mut self.acks, out, &mut self.actions, about);
+        let sockets = Sockets::new(&self.clients, &self.suspended);
+        let mut ctx =
+            self.facts.context(&mut self.hub, sockets, &mut self.acks, out, &mut self.actions, about);
         let result = call(&mut *self.app, &mut ctx);
         self.published_bytes += ctx.published_bytes;
         result
@@ -609,7 +628,7 @@ impl<D: Driver> Core<D> {
             return;
         }
         self.metrics().accepted.add(1);
-        let arrival = Incoming { conn, peer, buffer: Vec::new(), finished: false };
+        let arrival = Incoming { conn, peer, buffer: Vec::new(), finished: false, kept: None };
         match self.shared.much_less_loaded_than(self.facts.core) {
             Some(core) => self.hand_over(arrival, core),
             None => self.begin_http(arrival, false),
