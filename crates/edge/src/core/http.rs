@@ -61,7 +61,7 @@ impl<D: Driver> Core<D> {
         self.arm(index, deadline);
         if goes_on {
             self.keep(index, buffer);
-            self.revisit.push_back(index);
+            self.next_turn.push(index);
         } else if !buffer.is_empty() || finished || self.draining {
             self.serve(index, &mut buffer);
         }
@@ -256,10 +256,11 @@ impl<D: Driver> Core<D> {
                 if let Waiting::Poll(poll) = &mut waiting {
                     poll.keep_alive &= !last;
                 }
+                let time_max = if waiting.is_answered() { idle_time_max } else { wait_time_max };
                 if let Some(http) = self.http(index) {
                     http.waiting = Some(waiting);
                 }
-                self.pause_until(index, now.after(wait_time_max), consumed)
+                self.pause_until(index, now.after(time_max), consumed)
             }
             _ => self.finish_after(index, out),
         }
@@ -325,7 +326,7 @@ impl<D: Driver> Core<D> {
             }
             kept.head = head;
             http.waiting = Some(Waiting::Body(kept));
-            self.revisit.push_back(index);
+            self.next_turn.push(index);
             return self.pause_until(index, idle_deadline, consumed);
         }
         self.conclude(index, verdict, false, consumed, out)

@@ -207,6 +207,8 @@ pub struct Core<D: Driver> {
     app_timers: slab::Slab<AppTimer>,
     /// Connections whose next request or message can be looked at.
     revisit: VecDeque<usize>,
+    /// The same, but not before other events have had their turn.
+    next_turn: Vec<usize>,
     /// About how many bytes were published since sessions were last sent what they are owed.
     published_bytes: usize,
     /// Beyond that many, they are sent it at once.
@@ -272,6 +274,7 @@ impl<D: Driver> Core<D> {
             acks: Acks::default(),
             app_timers: slab::Slab::new(),
             revisit: VecDeque::new(),
+            next_turn: Vec::new(),
             published_bytes: 0,
             published_bytes_max: options.limits.outbox_bytes_max / 4,
             waiting_for_cores: Vec::new(),
@@ -301,6 +304,7 @@ impl<D: Driver> Core<D> {
 
     /// Waits for events, at most `timeout`, and handles them. Says whether there was anything to do.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.revisit.extend(self.next_turn.drain(..));
         let orders_wait = !self.shared.inboxes[self.facts.core].is_empty() && !self.is_congested();
         let busy = !self.mailboxes.is_empty()
             || !self.revisit.is_empty()

@@ -52,6 +52,9 @@ impl<D: Driver> Core<D> {
                 }
             } else if self.driver.send_bytes(conn.id, &out) == Sending::InFlight {
                 conn.in_flight = true;
+            } else if matches!(conn.stack, Stack::Http(_)) {
+                // It may have been a poll's.
+                self.taken(index);
             }
             out.clear();
         }
@@ -162,8 +165,9 @@ impl<D: Driver> Core<D> {
             Stack::Http(http) => {
                 let answered = http.waiting.as_ref().is_some_and(Waiting::is_answered);
                 let admitted = http.admission.is_some() && http.waiting.is_none();
-                let goes_on = matches!(http.waiting, Some(Waiting::Body(_)));
-                if answered || admitted || goes_on || http.moving.is_some() || http.stalled {
+                if let Some(Waiting::Body(_)) = http.waiting {
+                    self.next_turn.push(index);
+                } else if answered || admitted || http.moving.is_some() || http.stalled {
                     self.revisit.push_back(index);
                 }
             }

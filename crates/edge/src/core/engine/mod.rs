@@ -370,10 +370,9 @@ impl<D: Driver> Core<D> {
         }
         let records = self.take_records(id);
         if !records.is_empty() {
+            poll.answered = true;
             payload::write_answer(out, query.version, &poll, &records, &[]);
-            // The cork is with the kernel when this turn is over.
-            self.client_sent(id);
-            return Verdict::Answered { keep_alive: manner.keep_alive };
+            return Verdict::Waiting(Waiting::Poll(poll));
         }
         if let Some(client) = self.clients.get_mut(id) {
             client.carrier = Carrier::Poll(conn);
