@@ -20,6 +20,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::num::NonZeroU32;
 use stentor_driver::{ConnId, TimerId};
 use stentor_hub::{CoreId, SessionId};
 
@@ -84,13 +85,14 @@ impl Sids {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClientId {
     index: u32,
-    serial: u32,
+    /// Below 2²⁹.
+    serial: NonZeroU32,
 }
 
 impl ClientId {
     /// A number for timers and tags, below 2⁶¹.
     pub(super) fn to_bits(self) -> u64 {
-        u64::from(self.serial & 0x1fff_ffff) << 32 | u64::from(self.index)
+        u64::from(self.serial.get()) << 32 | u64::from(self.index)
     }
 }
 
@@ -168,7 +170,7 @@ impl Hasher for SidHasher {
 /// The clients of a core.
 #[derive(Default)]
 pub(super) struct Clients {
-    slots: slab::Slab<(u32, Client)>,
+    slots: slab::Slab<(NonZeroU32, Client)>,
     by_sid: HashMap<Sid, ClientId, BuildHasherDefault<SidHasher>>,
     serial: u32,
 }
@@ -176,9 +178,10 @@ pub(super) struct Clients {
 impl Clients {
     pub(super) fn insert(&mut self, client: Client) -> ClientId {
         self.serial = self.serial.wrapping_add(1) & 0x1fff_ffff;
+        let serial = NonZeroU32::new(self.serial).unwrap_or(NonZeroU32::MIN);
         let sid = client.sid;
-        let index = self.slots.insert((self.serial, client)) as u32;
-        let id = ClientId { index, serial: self.serial };
+        let index = self.slots.insert((serial, client)) as u32;
+        let id = ClientId { index, serial };
         self.by_sid.insert(sid, id);
         id
     }
@@ -200,7 +203,8 @@ impl Clients {
 
     /// The client of a number of [`ClientId::to_bits`].
     pub(super) fn of_bits(&self, bits: u64) -> Option<ClientId> {
-        let id = ClientId { index: bits as u32, serial: (bits >> 32) as u32 & 0x1fff_ffff };
+        let serial = NonZeroU32::new((bits >> 32) as u32 & 0x1fff_ffff)?;
+        let id = ClientId { index: bits as u32, serial };
         self.get(id).map(|_| id)
     }
 

@@ -146,7 +146,7 @@ impl<D: Driver> Core<D> {
             return self.carrier_lost(id, client, unsent);
         }
         let Some(session) = conn.session.take() else { return };
-        let was_opened = matches!(&conn.stack, Stack::Socket(socket) if socket.accepts == Accepts::Messages);
+        let was_opened = matches!(&conn.stack, Stack::Socket(socket) if !socket.is_deaf);
         self.hub.handle_close(session);
         if was_opened {
             self.ask_app(About::default(), |app, ctx| app.closed(ctx, session));

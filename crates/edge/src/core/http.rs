@@ -623,10 +623,10 @@ impl<D: Driver> Core<D> {
             text(out, Manner::LAST, 503, &[("Retry-After", "1")], "the server is going away");
             return Verdict::Answered { keep_alive: false };
         }
-        let accepts = if key.is_some() { Accepts::Nothing } else { Accepts::Messages };
+        let is_deaf = key.is_some();
         let envelope = if key.is_some() || raw { Envelope::Raw } else { self.app.envelope() };
         let mut headers = Vec::new();
-        if accepts == Accepts::Messages {
+        if !is_deaf {
             let answer = match self.admission(index) {
                 Some((answer, _)) => answer,
                 None => {
@@ -659,13 +659,16 @@ impl<D: Driver> Core<D> {
             (Envelope::Raw | Envelope::SocketIo, true) => format::WS_RAW_DEFLATED,
         };
         let session = self.hub.handle_open(format, index as u64);
-        self.become_socket(index, accepts, envelope, accepted.deflate);
+        self.become_socket(index, Accepts::Messages, envelope, accepted.deflate);
         if let Some(conn) = self.table.get_mut(index) {
             conn.session = Some(session);
+            if let Stack::Socket(socket) = &mut conn.stack {
+                socket.is_deaf = is_deaf;
+            }
         }
         let now = self.millis();
         self.arm(index, now.after(self.shared.options.heartbeat.interval));
-        if accepts == Accepts::Messages {
+        if !is_deaf {
             let about =
                 About { session: Some(session), envelope, request: Some(request), ..About::default() };
             self.tell_app(about, out, |app, ctx| app.opened(ctx, session, envelope));
@@ -691,6 +694,7 @@ impl<D: Driver> Core<D> {
         conn.stack = Stack::Socket(Socket {
             ws: ws::Connection::new(ws::Role::Server, deflate),
             accepts,
+            is_deaf: false,
             envelope,
             alive_at: now,
             pinged_at: None,

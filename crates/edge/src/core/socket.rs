@@ -31,7 +31,7 @@ impl<D: Driver> Core<D> {
         };
         socket.alive_at = now;
         socket.pinged_at = None;
-        let (accepts, envelope) = (socket.accepts, socket.envelope);
+        let (accepts, is_deaf, envelope) = (socket.accepts, socket.is_deaf, socket.envelope);
         let mut socket_ws = std::mem::replace(&mut socket.ws, ws::Connection::new(ws::Role::Server, None));
         let published_before = self.published_bytes;
         let mut at = 0;
@@ -51,13 +51,13 @@ impl<D: Driver> Core<D> {
                     ended = true;
                     let goes_on = match (accepts, session) {
                         (Accepts::Client(client), _) => self.engine_frame(id, client, kind, data, out),
+                        (Accepts::Messages, Some(session)) if is_deaf => {
+                            self.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
+                            false
+                        }
                         (Accepts::Messages, Some(session)) => {
                             messages += 1;
                             self.message(session, envelope, kind, data, out)
-                        }
-                        (Accepts::Nothing, Some(session)) => {
-                            self.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
-                            false
                         }
                         (_, None) => false,
                     };

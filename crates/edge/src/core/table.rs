@@ -206,8 +206,6 @@ pub(super) struct Awaited {
 pub(super) enum Accepts {
     /// The application.
     Messages,
-    /// Nothing is accepted.
-    Nothing,
     /// Engine.IO: it carries, or wants to carry, the packets of a client.
     Client(ClientId),
 }
@@ -216,6 +214,8 @@ pub(super) enum Accepts {
 pub(super) struct Socket {
     pub(super) ws: ws::Connection,
     pub(super) accepts: Accepts,
+    /// No message is accepted, whoever would decide about it.
+    pub(super) is_deaf: bool,
     pub(super) envelope: Envelope,
     /// When bytes were last received or the kernel last took some.
     pub(super) alive_at: Millis,

@@ -210,6 +210,7 @@ impl<D: Driver> Core<D> {
         let socket = Socket {
             ws,
             accepts: Accepts::Client(client),
+            is_deaf: false,
             envelope: Envelope::Raw,
             alive_at: now,
             pinged_at: None,
