@@ -4,9 +4,13 @@
 //! connection. What it is told waits in `queue` while no connection is there to carry it; what its topics owe it
 //! waits in the hub, as for everybody.
 //!
+//! A client may move to the core that keeps what it lost ([`super::engine::moving`]); the core that its id names then
+//! knows where it is.
+//!
 //! **Invariants.** A client in the table has a timer from its beginning to its end. `carrier` names a connection that
 //! names the client. `queue` holds packets only while there is no WebSocket to carry them.
 
+use super::CLIENT_TAG;
 use super::engine::Engine;
 use super::socketio::SocketIo;
 use crate::app::Envelope;
@@ -17,8 +21,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::num::NonZeroU32;
-use stentor_driver::{ConnId, Frame, TimerId};
-use stentor_hub::{CoreId, Publication, SessionId};
+use stentor_driver::{ConnId, TimerId};
+use stentor_hub::{CoreId, SessionId};
 
 /// Random bytes of an id. Engine.IO's own ids have as many.
 const SID_BYTES: usize = 15;
@@ -26,7 +30,7 @@ const SID_BYTES: usize = 15;
 /// The id of a client, which is also its secret: 20 characters, drawn from the system's random source. Its first byte
 /// modulo the number of cores is the core that owns the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Sid([u8; SID_BYTES]);
+pub(crate) struct Sid([u8; SID_BYTES]);
 
 impl Sid {
     /// Reads an id as a client sent it.
@@ -130,20 +134,6 @@ pub(super) struct Client {
 }
 
 impl Upper {
-    /// Calls `take` for each session, with what is to be told of each publication that leaves.
-    pub(super) fn take_each(&mut self, mut take: impl FnMut(SessionId, &mut dyn FnMut(&Publication<Frame>))) {
-        match self {
-            Self::None => {}
-            Self::Plain { session, .. } => take(*session, &mut |_| {}),
-            Self::SocketIo(io) => {
-                for socket in &mut io.sockets {
-                    let session = socket.session;
-                    take(session, &mut |publication| socket.leaves(publication));
-                }
-            }
-        }
-    }
-
     pub(super) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         let (plain, sockets) = match self {
             Self::None => (None, [].as_slice()),
@@ -216,6 +206,11 @@ impl Clients {
         let serial = NonZeroU32::new((bits >> 32) as u32 & 0x1fff_ffff)?;
         let id = ClientId { index: bits as u32, serial };
         self.get(id).map(|_| id)
+    }
+
+    /// The client that a hub's tag names.
+    pub(super) fn of_tag(&self, tag: u64) -> Option<&Client> {
+        (tag & CLIENT_TAG != 0).then(|| self.of_bits(tag & !CLIENT_TAG)).flatten().and_then(|id| self.get(id))
     }
 
     pub(super) fn remove(&mut self, id: ClientId) -> Option<Client> {

@@ -135,15 +135,15 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get_mut(index) else { return };
         let id = conn.id;
         let client = match &conn.stack {
-            Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) => Some(*client),
+            Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) => Some((*client, false)),
             Stack::Http(http) => match &http.waiting {
-                Some(Waiting::Poll(poll)) => Some(poll.client),
+                Some(Waiting::Poll(poll)) => Some((poll.client, poll.answered && conn.in_flight)),
                 _ => None,
             },
             _ => None,
         };
-        if let Some(client) = client {
-            return self.carrier_lost(id, client);
+        if let Some((client, unsent)) = client {
+            return self.carrier_lost(id, client, unsent);
         }
         let Some(session) = conn.session.take() else { return };
         let was_opened = matches!(&conn.stack, Stack::Socket(socket) if !socket.is_deaf);

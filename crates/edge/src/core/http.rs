@@ -10,7 +10,7 @@
 
 use super::request::{Manner, Route, Wishes, answer, cors, route, text, wishes};
 use super::table::{Accepts, Awaited, Conn, Held, Http, Kept, Receiving, Socket, Stack, Waiting};
-use super::{About, Core, Incoming};
+use super::{About, Core, Incoming, Later};
 use crate::app::{Connect, Envelope, RequestId};
 use crate::format;
 use crate::millis::Millis;
@@ -33,6 +33,8 @@ pub(super) enum Verdict {
     Again(Waiting),
     /// Its body is needed, up to so many bytes.
     Body { bytes_max: usize },
+    /// The rest of its body is looked at after what it has published has left.
+    Rest,
     /// It belongs to another core.
     Move(CoreId),
 }
@@ -50,12 +52,17 @@ enum Step {
 impl<D: Driver> Core<D> {
     /// A connection begins, perhaps with bytes read already. `stay`: it can't be moved to another core.
     pub(super) fn begin_http(&mut self, incoming: Incoming, stay: bool) {
-        let Incoming { conn, peer, mut buffer, finished } = incoming;
+        let Incoming { conn, peer, mut buffer, finished, kept } = incoming;
         let deadline = self.millis().after(self.shared.options.limits.head_time_max);
-        let http = Http { stay, finished, ..Http::new(peer, deadline) };
+        let waiting = kept.map(Waiting::Body);
+        let goes_on = waiting.is_some();
+        let http = Http { stay, finished, waiting, ..Http::new(peer, deadline) };
         let index = self.table.insert(conn, Stack::Http(Box::new(http)));
         self.arm(index, deadline);
-        if !buffer.is_empty() || finished || self.draining {
+        if goes_on {
+            self.keep(index, buffer);
+            self.next_turn.push(index);
+        } else if !buffer.is_empty() || finished || self.draining {
             self.serve(index, &mut buffer);
         }
     }
@@ -198,9 +205,9 @@ impl<D: Driver> Core<D> {
             if expects_continue {
                 out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
             }
-            let kept = Box::new(Kept { head: input[..head].to_vec(), body: Vec::new() });
+            let kept = Box::new(Kept { head: input[..head].to_vec(), ..Kept::default() });
             if body == BodyKind::Empty {
-                return self.body_arrived(index, &kept, head, out);
+                return self.body_arrived(index, kept, head, out);
             }
             let decoder = BodyDecoder::new(body);
             http.body = Some(Receiving { decoder, bytes_left: bytes_max, kept: Some(kept) });
@@ -249,10 +256,11 @@ impl<D: Driver> Core<D> {
                 if let Waiting::Poll(poll) = &mut waiting {
                     poll.keep_alive &= !last;
                 }
+                let time_max = if waiting.is_answered() { idle_time_max } else { wait_time_max };
                 if let Some(http) = self.http(index) {
                     http.waiting = Some(waiting);
                 }
-                self.pause_until(index, now.after(wait_time_max), consumed)
+                self.pause_until(index, now.after(time_max), consumed)
             }
             _ => self.finish_after(index, out),
         }
@@ -275,7 +283,7 @@ impl<D: Driver> Core<D> {
                         let kept = kept.take();
                         http.body = None;
                         return match kept {
-                            Some(kept) => self.body_arrived(index, &kept, at, out),
+                            Some(kept) => self.body_arrived(index, kept, at, out),
                             None => Step::Next(at),
                         };
                     }
@@ -297,14 +305,29 @@ impl<D: Driver> Core<D> {
         Step::Pause(at)
     }
 
-    /// A request whose body was needed is there.
-    fn body_arrived(&mut self, index: usize, kept: &Kept, consumed: usize, out: &mut Vec<u8>) -> Step {
-        let Ok(request) = http1::parse_request(&kept.head, &self.http_limits) else {
+    /// A request whose body was needed is there, or what is left of it is looked at again.
+    fn body_arrived(
+        &mut self,
+        index: usize,
+        mut kept: Box<Kept>,
+        consumed: usize,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let head = std::mem::take(&mut kept.head);
+        let Ok(request) = http1::parse_request(&head, &self.http_limits) else {
             return self.finish_after(index, out);
         };
-        let verdict = self.posted(&request, &kept.body, out);
-        if !matches!(self.table.get(index), Some(Conn { stack: Stack::Http(_), .. })) {
-            return Step::Over;
+        let verdict = self.posted(index, &request, &mut kept, out);
+        let idle_deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let Some(http) = self.http(index) else { return Step::Over };
+        if matches!(verdict, Verdict::Rest | Verdict::Move(_)) {
+            if let Verdict::Move(core) = verdict {
+                http.moving = Some(core);
+            }
+            kept.head = head;
+            http.waiting = Some(Waiting::Body(kept));
+            self.next_turn.push(index);
+            return self.pause_until(index, idle_deadline, consumed);
         }
         self.conclude(index, verdict, false, consumed, out)
     }
@@ -353,7 +376,14 @@ impl<D: Driver> Core<D> {
             return self.move_connection(index, core);
         }
         http.stalled = false;
-        if let Some(waiting) = http.waiting.take_if(|waiting| waiting.is_answered()) {
+        if let Some(Waiting::Body(kept)) = http.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_))) {
+            let mut out = std::mem::take(&mut self.cork);
+            let step = self.body_arrived(index, kept, 0, &mut out);
+            self.answer(index, out);
+            if !matches!(step, Step::Next(_)) {
+                return;
+            }
+        } else if let Some(waiting) = http.waiting.take_if(|waiting| waiting.is_answered()) {
             http.deadline = idle_deadline;
             self.end_session(index);
             if !waiting.keep_alive() || self.draining {
@@ -369,7 +399,11 @@ impl<D: Driver> Core<D> {
         self.release(index, Held::INPUT);
         let Some(Conn { id, stack: Stack::Http(http), .. }) = self.table.get_mut(index) else { return };
         let buffer = std::mem::take(&mut http.buffer);
-        let incoming = Incoming { conn: *id, peer: http.peer, buffer, finished: http.finished };
+        let kept = match http.waiting.take() {
+            Some(Waiting::Body(kept)) => Some(kept),
+            _ => None,
+        };
+        let incoming = Incoming { conn: *id, peer: http.peer, buffer, finished: http.finished, kept };
         self.drop_connection(index);
         self.hand_over(incoming, core);
     }
@@ -417,7 +451,7 @@ impl<D: Driver> Core<D> {
         match &http.waiting {
             Some(waiting) if waiting.is_answered() => self.arm(index, idle_deadline),
             // The client's own timer says when it is over.
-            Some(Waiting::Poll(_)) => {
+            Some(Waiting::Poll(_) | Waiting::Body(_)) => {
                 http.deadline = idle_deadline;
                 self.arm(index, idle_deadline);
             }
@@ -653,6 +687,10 @@ impl<D: Driver> Core<D> {
     ) {
         let now = self.millis();
         let Some(conn) = self.table.get_mut(index) else { return };
+        // Who finished sending while it waited for admission is gone, and nothing more will tell.
+        if matches!(&conn.stack, Stack::Http(http) if http.finished) {
+            self.later.push(Later::Close(conn.id));
+        }
         conn.stack = Stack::Socket(Socket {
             ws: ws::Connection::new(ws::Role::Server, deflate),
             accepts,
@@ -676,9 +714,15 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// A request whose body was needed is whole.
-    fn posted(&mut self, request: &Request<'_>, body: &[u8], out: &mut Vec<u8>) -> Verdict {
-        self.engine_posted(request, body, out)
+    /// A request whose body was needed is whole, or has its turn again.
+    fn posted(
+        &mut self,
+        index: usize,
+        request: &Request<'_>,
+        kept: &mut Kept,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
+        self.engine_posted(index, request, kept, out)
     }
 }
 

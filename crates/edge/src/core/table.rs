@@ -129,9 +129,14 @@ pub(super) struct Receiving {
 }
 
 /// A request whose body is needed, so far.
+#[derive(Default)]
 pub(super) struct Kept {
     pub(super) head: Vec<u8>,
     pub(super) body: Vec<u8>,
+    /// Bytes of the body (decoded, where it is a form) that have been dealt with.
+    pub(super) done: usize,
+    /// Its client moves to another core with what is left.
+    pub(super) departs: Option<ClientId>,
 }
 
 /// What a request waits for.
@@ -142,6 +147,8 @@ pub(super) enum Waiting {
     Poll(Poll),
     /// [`crate::app::Context::admit`], for a client that will have this id.
     Admission(Option<Sid>),
+    /// A turn for the rest of the body: what the first of it has published leaves first.
+    Body(Box<Kept>),
 }
 
 impl Waiting {
@@ -150,7 +157,7 @@ impl Waiting {
         match self {
             Self::Document(awaited) => awaited.answered,
             Self::Poll(poll) => poll.answered,
-            Self::Admission(_) => false,
+            Self::Admission(_) | Self::Body(_) => false,
         }
     }
 
@@ -159,7 +166,7 @@ impl Waiting {
         match self {
             Self::Document(awaited) => awaited.keep_alive,
             Self::Poll(poll) => poll.keep_alive,
-            Self::Admission(_) => true,
+            Self::Admission(_) | Self::Body(_) => true,
         }
     }
 }

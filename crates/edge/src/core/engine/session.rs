@@ -1,7 +1,8 @@
 //! A client's packets, its heartbeats, and its end.
 
-use super::super::client::{Carrier, ClientId, Upper};
-use super::super::table::{Conn, Stack, Waiting};
+use super::super::client::{Carrier, Client, ClientId, Upper};
+use super::super::mail::Mail;
+use super::super::table::{Conn, Held, Stack, Waiting};
 use super::super::{About, Core, Later};
 use super::{Probe, is_probe, payload};
 use crate::app::Message;
@@ -13,7 +14,7 @@ use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, SessionId};
 use stentor_wire::engineio::{self, Data, Packet, PacketKind, Version};
 use stentor_wire::http1::Request;
-use stentor_wire::ws::Kind;
+use stentor_wire::ws::{self, Kind, Opcode};
 
 /// How often polls are released while a client moves to a WebSocket. Engine.IO does it as often.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(100);
@@ -75,7 +76,16 @@ impl<D: Driver> Core<D> {
                 self.later.push(Later::End(id, End::Fault));
                 return false;
             };
-            return self.engine_packet(id, &packet, None, out);
+            let goes_on = self.engine_packet(id, &packet, None, out);
+            if let (false, Some(core)) = (goes_on, self.leaving(id)) {
+                // As the client sent it, but for the mask.
+                let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
+                let mut again = Vec::with_capacity(data.len() + 14);
+                ws::encode(&mut again, opcode, data, false, Some([0; 4]));
+                self.again = Some(again);
+                self.later.push(Later::Depart(id, core));
+            }
+            return goes_on;
         }
         let writer = EngineWriter { version: client.engine.version, carriage: Carriage::Frame };
         match (&mut client.engine.probe, packet) {
@@ -232,13 +242,11 @@ impl<D: Driver> Core<D> {
     pub(super) fn take_records(&mut self, id: ClientId) -> Vec<u8> {
         let Some(client) = self.clients.get_mut(id) else { return Vec::new() };
         let mut records = std::mem::take(&mut client.queue);
-        let hub = &mut self.hub;
-        client.upper.take_each(|session, leaves| {
-            hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |publication, frame| {
-                leaves(publication);
+        for session in client.sessions() {
+            self.hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, frame| {
                 records.extend_from_slice(&frame.bytes());
             });
-        });
+        }
         records
     }
 
@@ -347,14 +355,26 @@ impl<D: Driver> Core<D> {
     }
 
     pub(super) fn drop_client(&mut self, id: ClientId) {
-        let Some(client) = self.clients.remove(id) else { return };
-        if let Some(timer) = client.timer {
-            self.driver.timer_cancel(timer);
+        let Some(client) = self.take_client(id) else { return };
+        let home = client.sid.core(self.shared.cores);
+        if home != self.facts.core {
+            self.post(home, Mail::Ended(client.sid));
         }
     }
 
-    /// A connection that names a client ends.
-    pub(in super::super) fn carrier_lost(&mut self, conn: ConnId, id: ClientId) {
+    pub(super) fn take_client(&mut self, id: ClientId) -> Option<Client> {
+        let client = self.clients.remove(id)?;
+        if let Some(timer) = client.timer {
+            self.driver.timer_cancel(timer);
+        }
+        Some(client)
+    }
+
+    /// A connection that names a client ends; `unsent`: with packets of its that the kernel hasn't taken.
+    pub(in super::super) fn carrier_lost(&mut self, conn: ConnId, id: ClientId, unsent: bool) {
+        if unsent {
+            return self.end_client(id, End::Gone);
+        }
         let Some(client) = self.clients.get_mut(id) else { return };
         if client.engine.probe.is_some_and(|probe| probe.conn == conn) {
             client.engine.probe = None;
@@ -428,9 +448,11 @@ impl<D: Driver> Core<D> {
         }
         let carrier = client.carrier;
         let progressed = match carrier {
-            Carrier::Socket(conn) => {
-                self.table.index_of(conn).is_some_and(|index| self.progress(index) == Some(true))
-            }
+            // It may not be read from because of us: then what it sends can't be seen.
+            Carrier::Socket(conn) => self.table.index_of(conn).is_some_and(|index| {
+                self.progress(index) == Some(true)
+                    || self.table.get(index).is_some_and(|conn| conn.held.has(Held::CORES))
+            }),
             _ => false,
         };
         let Some(client) = self.clients.get_mut(id) else { return };
