@@ -166,7 +166,10 @@ impl<D: Driver> Core<D> {
             }
             (PacketKind::Pong, Version::V4, _) => {
                 client.engine.pinged_at = None;
-                client.engine.due_at = now.after(interval);
+                let due_at = now.after(interval);
+                client.engine.due_at = due_at;
+                // The timer is set to the end of patience, which may be later.
+                self.arm_client(id, due_at);
             }
             // In each version only one side pings.
             (PacketKind::Ping | PacketKind::Pong, ..) => {
@@ -474,7 +477,8 @@ impl<D: Driver> Core<D> {
             }
             (Version::V4, _) => {
                 client.engine.pinged_at = Some(now);
-                due_at.after(heartbeat.timeout)
+                // From now, not from when it was due: a server that was held up has to be patient.
+                now.after(heartbeat.timeout)
             }
         };
         client.engine.due_at = due_at;
