@@ -391,6 +391,11 @@ impl<'a> Context<'a> {
         let Some(room) = self.recoverable(session) else {
             return self.emit_numbered(session, name, arguments, None);
         };
+        // After answers to it that have to wait until this handler has returned.
+        let is_its = |action: &Action| matches!(action, Action::Send { session: s, .. } if *s == session);
+        if self.current != Some(session) && self.actions.iter().any(is_its) {
+            return self.emit_numbered(session, name, arguments, None);
+        }
         let data = arguments.to_data();
         self.published_bytes += data.len() + ENVELOPE_BYTES;
         let behind = self.hub.owed_bytes_of(session);

@@ -24,7 +24,7 @@ mod table;
 pub(crate) use mail::Mailboxes;
 pub(crate) use socketio::Sockets;
 
-use crate::app::{Acks, Action, Application, Context, Envelope, RequestId};
+use crate::app::{Acks, Action, Application, Arguments, Context, Envelope, RequestId, Sent};
 use crate::format::{FeedEvents, Formats};
 use crate::millis::Millis;
 use crate::shared::Shared;
@@ -515,6 +515,12 @@ impl<D: Driver> Core<D> {
     fn act(&mut self) {
         for action in std::mem::take(&mut self.actions) {
             match action {
+                Action::Send { session, what: Sent::Event { name, json, attachments, ack: None } }
+                    if self.send_recoverable(
+                        session,
+                        &name,
+                        Arguments { json: &json, attachments: &attachments },
+                    ) => {}
                 Action::Send { session, what } => match self.owner_of(session) {
                     Some(Owner::Client(id)) => {
                         self.write_to_session(id, session, |writer, out| what.write(writer, out));

@@ -78,6 +78,7 @@ pub(crate) struct Server {
     plane: Arc<dyn DataPlane>,
     control: Arc<Control>,
     levels: Mutex<HashMap<Key, bool>>,
+    recovers: bool,
     pub addr: SocketAddr,
 }
 
@@ -92,9 +93,15 @@ impl Server {
         let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores, ..Options::default() };
         set(&mut options);
         let control = Arc::new(Control::default());
+        let recovers = options.engine.recovery.is_some();
         let node = Node::start(options, driver(), control.clone(), app).unwrap();
         let (plane, addr) = (node.plane(), node.started().addr);
-        Self { node: Some(node), plane, control, levels: Mutex::default(), addr }
+        Self { node: Some(node), plane, control, levels: Mutex::default(), recovers, addr }
+    }
+
+    /// Whether it keeps what lost Socket.IO clients miss.
+    pub(crate) fn recovers(&self) -> bool {
+        self.recovers
     }
 
     pub(crate) fn plane(&self) -> &dyn DataPlane {

@@ -477,7 +477,8 @@ impl<D: Driver> Core<D> {
             }
             (Version::V4, _) => {
                 client.engine.pinged_at = Some(now);
-                due_at.after(heartbeat.timeout)
+                // From now, not from when it was due: a server that was held up has to be patient.
+                now.after(heartbeat.timeout)
             }
         };
         client.engine.due_at = due_at;
