@@ -2,7 +2,11 @@
 //! the peers, where they are installed (`lab/peers/*/install`). What is missing is skipped, and that is said. Nothing is
 //! measured: each message must come back, and come to all, intact and in order.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may fail loudly, and says what it skips")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and says what it skips"
+)]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
