@@ -1,13 +1,17 @@
 //! How one session is written to: the frames and packets around what an application says to it.
 //!
-//! Engine.IO packets that wait for a poll are kept as *records*, because a poll's answer is put together only when it
-//! is there: `kind` (1 byte), length (4 bytes, little endian), then the packet as it travels in a WebSocket message.
+//! What waits for a poll is kept as *records*, because a poll's answer is put together only when it is there: `kind` (1
+//! byte), length (4 bytes, little endian), then an Engine.IO packet as it travels in a WebSocket message, or a SockJS
+//! message as the application wrote it.
 
 use crate::app::{Arguments, Message};
 use crate::format::{json_string, write_offset};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use stentor_wire::engineio::Version;
 use stentor_wire::socketio::{self, Head};
+use stentor_wire::sockjs::{self, Wrapping};
 use stentor_wire::ws::{self, Opcode};
 
 /// A record's first byte: a packet that is text.
@@ -17,7 +21,7 @@ pub(crate) const BINARY: u8 = 1;
 /// Bytes of a record before its packet.
 pub(crate) const RECORD_HEAD_BYTES: usize = 5;
 
-/// What an Engine.IO packet leaves in.
+/// What a packet or message leaves in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carriage {
     /// A WebSocket message.
@@ -40,6 +44,8 @@ pub(crate) enum Writer<'a> {
     WebSocket,
     /// A message is an Engine.IO packet.
     Engine(EngineWriter),
+    /// A message is a frame of SockJS, which has no bytes: they leave as base64.
+    SockJs(Carriage),
     /// A message is an event of a Socket.IO namespace. Where the client can be recovered, its place goes along with each
     /// event: clients take any string at an event's end for that.
     SocketIo { engine: EngineWriter, namespace: &'a str, place: Option<u64> },
@@ -58,6 +64,17 @@ impl Writer<'_> {
                 out.extend_from_slice(text.as_bytes());
             }),
             (Self::Engine(engine), Message::Binary(bytes)) => engine.binary(out, bytes),
+            (Self::SockJs(Carriage::Frame), Message::Text(text)) => {
+                frame(out, Opcode::Text, text.len() + 5, |out| {
+                    Wrapping::WebSocket.write(out, &sockjs::Frame::Messages(&[text]));
+                });
+            }
+            (Self::SockJs(Carriage::Record), Message::Text(text)) => {
+                record(out, TEXT, |out| out.extend_from_slice(text.as_bytes()));
+            }
+            (Self::SockJs(_), Message::Binary(bytes)) => {
+                self.message(out, Message::Text(&STANDARD.encode(bytes)));
+            }
             (Self::SocketIo { .. }, Message::Text(text)) => {
                 let json = json_string(text);
                 let json = std::str::from_utf8(&json).unwrap_or("\"\"");

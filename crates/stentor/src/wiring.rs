@@ -37,6 +37,7 @@ pub(crate) fn edge_options(
     };
     Ok(stentor_edge::Options {
         engine: stentor_edge::EngineIo::default(),
+        sockjs: stentor_edge::Options::default().sockjs,
         listen: server.listen,
         cores: server.cores,
         app: match server.app {

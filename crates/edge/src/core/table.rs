@@ -1,8 +1,12 @@
 //! A core's connections, by the driver's index.
 
 use super::client::{ClientId, Sid};
+use super::page::Later;
+use super::sockjs::Receiver;
 use crate::app::{Connect, Envelope};
 use crate::millis::Millis;
+use crate::options::Service;
+use crate::writer::{Carriage, Writer};
 use std::net::SocketAddr;
 use stentor_driver::{ConnId, TimerId};
 use stentor_hub::{Chunks, CoreId, Key, SessionId};
@@ -138,8 +142,12 @@ pub(super) struct Kept {
 pub(super) enum Waiting {
     /// A document.
     Document(Box<Awaited>),
-    /// Packets for a client that polls.
+    /// Packets for a client of Engine.IO that polls.
     Poll(Poll),
+    /// Frames for a client of SockJS.
+    Receiver(Box<Receiver>),
+    /// The time for the rest of a page.
+    Page(Box<Later>),
     /// [`crate::app::Context::admit`], for a client that will have this id.
     Admission(Option<Sid>),
 }
@@ -150,6 +158,8 @@ impl Waiting {
         match self {
             Self::Document(awaited) => awaited.answered,
             Self::Poll(poll) => poll.answered,
+            Self::Receiver(receiver) => receiver.answered,
+            Self::Page(later) => later.is_answered(),
             Self::Admission(_) => false,
         }
     }
@@ -159,7 +169,38 @@ impl Waiting {
         match self {
             Self::Document(awaited) => awaited.keep_alive,
             Self::Poll(poll) => poll.keep_alive,
+            Self::Receiver(receiver) => receiver.keep_alive,
+            Self::Page(later) => later.keep_alive,
             Self::Admission(_) => true,
+        }
+    }
+
+    /// The client that is carried by the answer.
+    pub(super) fn client(&self) -> Option<ClientId> {
+        match self {
+            Self::Poll(poll) => Some(poll.client),
+            Self::Receiver(receiver) => Some(receiver.client),
+            Self::Document(_) | Self::Page(_) | Self::Admission(_) => None,
+        }
+    }
+
+    /// Whether nobody waits any more once the client has finished sending: nobody polls who doesn't read.
+    pub(super) fn ends_with_input(&self) -> bool {
+        match self {
+            Self::Poll(poll) => !poll.answered,
+            Self::Receiver(receiver) => !receiver.answered,
+            Self::Document(_) | Self::Page(_) | Self::Admission(_) => false,
+        }
+    }
+
+    /// The connection ends after the answer.
+    pub(super) fn make_last(&mut self) {
+        match self {
+            Self::Document(awaited) => awaited.keep_alive = false,
+            Self::Poll(poll) => poll.keep_alive = false,
+            Self::Receiver(receiver) => receiver.keep_alive = false,
+            Self::Page(later) => later.keep_alive = false,
+            Self::Admission(_) => {}
         }
     }
 }
@@ -205,10 +246,47 @@ pub(super) enum Accepts {
     Client(ClientId),
 }
 
+impl Accepts {
+    pub(super) fn client(self) -> Option<ClientId> {
+        match self {
+            Self::Client(client) => Some(client),
+            Self::Messages | Self::Nothing => None,
+        }
+    }
+}
+
+/// What is put into the messages of a WebSocket that has a session of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// What the application says.
+    #[default]
+    Plain,
+    /// Frames of SockJS.
+    SockJs,
+}
+
+impl Dialect {
+    /// How the application's messages leave.
+    pub(super) fn writer(self) -> Writer<'static> {
+        match self {
+            Self::Plain => Writer::WebSocket,
+            Self::SockJs => Writer::SockJs(Carriage::Frame),
+        }
+    }
+}
+
+/// What is spoken over a WebSocket, and by which service it came in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Speech {
+    pub(super) dialect: Dialect,
+    pub(super) service: Service,
+}
+
 /// A connection that speaks WebSocket.
 pub(super) struct Socket {
     pub(super) ws: ws::Connection,
     pub(super) accepts: Accepts,
+    pub(super) speech: Speech,
     pub(super) envelope: Envelope,
     /// When bytes were last received or the kernel last took some.
     pub(super) alive_at: Millis,
