@@ -1,8 +1,6 @@
 // One room, members on every protocol: socket.io-client 4.8, 3.1 and 2.5 by polling and WebSocket, and plain WebSocket,
 // at `stentor serve --app rooms`. Publications come from the admin API and the command line.
 //
-// NOT YET RUN: no other server does this. Two things are assumed, and each stands in one place: how rules are spelled
-// (`rules`), and that the event `feed` has one argument with the fields of stentor.v1's `snapshot` (`feeds`).
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import test from 'node:test';
@@ -17,16 +15,19 @@ const kinds = Object.keys(versions).flatMap((version) => ['polling', 'websocket'
 
 // What a chat and a notification service need: the room's name is the first argument, or a field of it.
 const rules = `
-[rules.join_room]
-join = true
+[[rules]]
+event = "join_room"
+join = ["{}", "{clientKey}"]
 ack = true
 
-[rules.join_client]
-join = { field = "clientKey" }
+[[rules]]
+event = "join_client"
+join = ["{clientKey}"]
 ack = true
 
-[rules.leave_room]
-leave = true
+[[rules]]
+event = "leave_room"
+leave = ["{}"]
 ack = true
 `;
 

@@ -73,7 +73,10 @@ pub enum PublishError {
 
 #[derive(Serialize)]
 struct Message<'a> {
-    room: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    room: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     event: Option<&'a str>,
     data: &'a RawValue,
@@ -89,7 +92,18 @@ struct Refusal {
     message: String,
 }
 
-/// Publishes one message to `room` through the admin port at `url` (`http://127.0.0.1:8001`). `data` that is JSON
+/// Whom a message is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Target<'a> {
+    /// The room; where there is none, all Socket.IO clients of the namespace.
+    pub room: Option<&'a str>,
+    /// The namespace of Socket.IO; `/` unless it is said.
+    pub namespace: Option<&'a str>,
+    /// The event's name.
+    pub event: Option<&'a str>,
+}
+
+/// Publishes one message to `target` through the admin port at `url` (`http://127.0.0.1:8001`). `data` that is JSON
 /// goes as it is, anything else as a JSON string. Needs a tokio runtime.
 ///
 /// # Errors
@@ -97,8 +111,7 @@ struct Refusal {
 pub async fn publish_client(
     url: &str,
     token: Option<&str>,
-    room: &str,
-    event: Option<&str>,
+    target: Target<'_>,
     data: &str,
 ) -> Result<(), PublishError> {
     let url_error = || PublishError::Url { url: url.into() };
@@ -106,10 +119,10 @@ pub async fn publish_client(
     if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
         return Err(url_error());
     }
-    let target = format!("{}/api/v1/publish", url.trim_end_matches('/'));
-    let mut request = Request::new(Full::new(Bytes::from(body(room, event, data))));
+    let route = format!("{}/api/v1/publish", url.trim_end_matches('/'));
+    let mut request = Request::new(Full::new(Bytes::from(body(target, data))));
     *request.method_mut() = Method::POST;
-    *request.uri_mut() = target.parse().map_err(|_| url_error())?;
+    *request.uri_mut() = route.parse().map_err(|_| url_error())?;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(token) = token {
         let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| PublishError::Token)?;
@@ -145,9 +158,11 @@ pub async fn publish_client(
     }
 }
 
-fn body(room: &str, event: Option<&str>, data: &str) -> Vec<u8> {
+fn body(target: Target<'_>, data: &str) -> Vec<u8> {
+    let Target { room, namespace, event } = target;
     // Text always makes a string, and a message of such parts always serialises.
-    let write = |data: &RawValue| serde_json::to_vec(&Message { room, event, data }).unwrap_or_default();
+    let write =
+        |data: &RawValue| serde_json::to_vec(&Message { room, namespace, event, data }).unwrap_or_default();
     match serde_json::from_str::<&RawValue>(data) {
         Ok(json) => write(json),
         Err(_) => serde_json::value::to_raw_value(data).map(|text| write(&text)).unwrap_or_default(),
@@ -161,7 +176,8 @@ mod tests {
     #[test]
     fn data_that_is_json_goes_as_json() {
         fn check(data: &str, expect: &str) {
-            let text = String::from_utf8(body("r", None, data)).unwrap();
+            let text =
+                String::from_utf8(body(Target { room: Some("r"), ..Target::default() }, data)).unwrap();
             assert_eq!(text, format!(r#"{{"room":"r","data":{expect}}}"#));
         }
         check("1.50", "1.50");
@@ -170,6 +186,9 @@ mod tests {
         check("hello \"you\"", r#""hello \"you\"""#);
         check("", "\"\"");
         check("{broken", "\"{broken\"");
-        assert_eq!(body("r", Some("e"), "1"), br#"{"room":"r","event":"e","data":1}"#);
+        let event = Target { room: Some("r"), event: Some("e"), ..Target::default() };
+        assert_eq!(body(event, "1"), br#"{"room":"r","event":"e","data":1}"#);
+        let everybody = Target { namespace: Some("/n"), ..Target::default() };
+        assert_eq!(body(everybody, "1"), br#"{"namespace":"/n","data":1}"#);
     }
 }

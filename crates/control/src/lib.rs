@@ -28,7 +28,7 @@ pub mod schedule;
 mod signals;
 mod upstream;
 
-pub use client::{PublishError, publish_client};
+pub use client::{PublishError, Target, publish_client};
 pub use control::Control;
 pub use error::Error;
 pub use json::DEPTH_MAX;

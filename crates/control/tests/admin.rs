@@ -9,7 +9,9 @@ use common::*;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stentor_control::{AdminOptions, Control, Error, FeedsOptions, Options, PublishError, publish_client};
+use stentor_control::{
+    AdminOptions, Control, Error, FeedsOptions, Options, PublishError, Target, publish_client,
+};
 use stentor_edge::ControlPlane;
 use stentor_hub::Data;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -196,9 +198,9 @@ async fn a_token_is_asked_for_where_there_is_one() {
     assert_eq!(rig.admin("/api/v1/status").await.0, 401);
     assert_eq!(rig.admin("/healthz").await.0, 200);
     let url = format!("http://{}", rig.control.admin_addr());
-    let wrong = publish_client(&url, Some("0123456789abcdeX"), "a", None, "1").await;
+    let wrong = publish_client(&url, Some("0123456789abcdeX"), to("a"), "1").await;
     assert!(matches!(wrong, Err(PublishError::Unauthorized { .. })), "{wrong:?}");
-    publish_client(&url, Some(token), "a", Some("e"), "not json").await.unwrap();
+    publish_client(&url, Some(token), Target { event: Some("e"), ..to("a") }, "not json").await.unwrap();
     assert_eq!(published(&rig), ["/a!e=\"not json\""]);
 }
 
@@ -357,21 +359,21 @@ async fn connections_are_bounded() {
 async fn the_publish_client_explains_itself() {
     let rig = rig(|_| {});
     let url = format!("http://{}/", rig.control.admin_addr());
-    publish_client(&url, None, "room", None, "{\"a\": 1}").await.unwrap();
+    publish_client(&url, None, to("room"), "{\"a\": 1}").await.unwrap();
     assert_eq!(published(&rig), ["/room={\"a\": 1}"]);
-    let error = publish_client(&url, None, "", None, "1").await.unwrap_err();
+    let error = publish_client(&url, None, to(""), "1").await.unwrap_err();
     assert!(error.to_string().contains("the room's name is empty"), "{error}");
     for not_a_url in ["", "localhost:8001", "ftp://x", "/x"] {
-        let error = publish_client(not_a_url, None, "a", None, "1").await.unwrap_err();
+        let error = publish_client(not_a_url, None, to("a"), "1").await.unwrap_err();
         assert!(error.to_string().starts_with(&format!("--admin {not_a_url}: not a URL")), "{error}");
     }
     let stranger = http(|_, _| async { ok("[]") }).await;
-    let error = publish_client(&format!("http://{stranger}"), None, "a", None, "1").await.unwrap_err();
+    let error = publish_client(&format!("http://{stranger}"), None, to("a"), "1").await.unwrap_err();
     assert!(error.to_string().contains("isn't Stentor's admin port"), "{error}");
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closed = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let error = publish_client(&closed, None, "a", None, "1").await.unwrap_err().to_string();
+    let error = publish_client(&closed, None, to("a"), "1").await.unwrap_err().to_string();
     assert!(error.contains(&closed) && error.contains("refused") && error.contains("--admin"), "{error}");
 }
 
@@ -391,4 +393,8 @@ async fn requests_under_way_may_end_when_it_stops() {
     assert_eq!(answer(&mut stream).await, (200, "{\"published\":2}\n".into()));
     patiently("shutdown", stopping).await.unwrap();
     assert_eq!(plane.published.lock().unwrap().len(), 2);
+}
+
+fn to(room: &str) -> Target<'_> {
+    Target { room: Some(room), ..Target::default() }
 }

@@ -1,17 +1,20 @@
 //! The wire formats of publications: how each is encoded, once per node.
 //!
 //! A format is what is said ([`Envelope`]) and in what it travels: a WebSocket frame, plain or deflated, Engine.IO
-//! packets, framed or as records for polls, or SockJS frames in the wrapping of a transport.
+//! packets, framed or as records for polls, SockJS frames in the wrapping of a transport, Server-Sent Events, or messages
+//! of Primus.
 
 use crate::app::Envelope;
 use crate::writer::{Carriage, EngineWriter};
 use bytes::Bytes;
 use std::cell::RefCell;
 use stentor_driver::{Frame, Meter};
-use stentor_hub::{Body, Data, Encoder, FormatId, Position, Publication};
+use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Key, Position, Publication};
 use stentor_wire::engineio::Version;
+use stentor_wire::primus;
 use stentor_wire::socketio::{self, Head};
 use stentor_wire::sockjs::{self, Wrapping};
+use stentor_wire::sse;
 use stentor_wire::ws::{self, Deflater, Opcode};
 
 /// A document's body alone, for answers over HTTP. Other publications are empty.
@@ -73,6 +76,19 @@ pub(crate) fn unchunked_bytes(chunk_bytes: usize) -> usize {
         .filter_map(|digits| chunk_bytes.checked_sub(digits + 4).map(|bytes| (digits, bytes)))
         .find(|(digits, bytes)| bytes.checked_ilog(16).map_or(1, |log| log as usize + 1) == *digits)
         .map_or(0, |(_, bytes)| bytes)
+}
+
+/// Server-Sent Events of one feed: each in a chunk, with its id.
+pub(crate) const EVENTS_OF_ONE: FormatId = FormatId(SOCKJS + 2 * Wrapping::ALL.len() as u8);
+/// Server-Sent Events of several feeds: the id differs per client, and leaves before.
+pub(crate) const EVENTS_OF_SEVERAL: FormatId = FormatId(EVENTS_OF_ONE.0 + 1);
+
+/// The first of Primus's.
+const PRIMUS: u8 = EVENTS_OF_SEVERAL.0 + 1;
+
+/// The format of a Primus session.
+pub(crate) fn of_primus(envelope: Envelope) -> FormatId {
+    FormatId(PRIMUS + u8::from(envelope != Envelope::V1))
 }
 
 /// What is said over Engine.IO. With `recovers`, Socket.IO's events end with their offset.
@@ -189,6 +205,72 @@ impl Formats {
         }
     }
 
+    /// A message of Primus; nothing where its clients would take it for the protocol's own.
+    fn primus(&self, body: &Body, envelope: Envelope) -> Option<Frame> {
+        let (plain, is_json) = if envelope == Envelope::V1 {
+            (v1(body), true)
+        } else {
+            let plain = raw(body)?;
+            let is_json = match body {
+                Body::Snapshot { document, .. } => document.json,
+                Body::Message { event: None, data, .. } => {
+                    matches!(data, Data::Json(_) | Data::Arguments { .. })
+                }
+                // One string becomes text, anything else a list.
+                Body::Message { event: Some(_), .. } => !plain.head.is_empty(),
+                Body::State { .. } => false,
+            };
+            (plain, is_json)
+        };
+        let text = plain.text();
+        let mut message = Vec::with_capacity(text.len() + 16);
+        if is_json {
+            (!primus::is_reserved(&text)).then(|| primus::write_message(&mut message, &text))?;
+        } else {
+            (!text.starts_with(primus::PREFIX)).then(|| primus::write_text(&mut message, &text))?;
+        }
+        Some(Frame::shared(&[&ws::server_header(Opcode::Text, message.len(), false), &message], &self.meter))
+    }
+
+    /// An event, and where a document isn't as new as it could be another one that says so.
+    fn event(&self, body: &Body, with_id: bool) -> Option<Frame> {
+        let mut out = Vec::with_capacity(body.len() + 128);
+        let state_event = |out: &mut Vec<u8>, key: &Key, state: FeedState, reason: Option<&str>| {
+            let mut data = br#"{"feed":"#.to_vec();
+            data.extend_from_slice(&json_string(key.as_str()));
+            data.extend_from_slice(format!(r#","state":"{}""#, state.as_str()).as_bytes());
+            if let Some(reason) = reason {
+                data.extend_from_slice(br#","reason":"#);
+                data.extend_from_slice(&json_string(reason));
+            }
+            data.push(b'}');
+            let data = std::str::from_utf8(&data).unwrap_or_default();
+            sse::write_event(out, &sse::Event { id: None, event: Some("state"), data });
+        };
+        match body {
+            Body::Snapshot { key, position, state, .. } => {
+                if with_id {
+                    let Position { epoch, offset } = *position;
+                    let position = sse::Position { key: key.as_str(), epoch: epoch.0, offset };
+                    sse::write_position_id(&mut out, [position]);
+                }
+                let data = raw(body)?;
+                sse::write_event(
+                    &mut out,
+                    &sse::Event { id: None, event: Some("snapshot"), data: &data.text() },
+                );
+                if *state != FeedState::Live {
+                    state_event(&mut out, key, *state, None);
+                }
+            }
+            Body::State { key, state, reason } => state_event(&mut out, key, *state, Some(reason)),
+            Body::Message { .. } => {
+                sse::write_event(&mut out, &sse::Event { data: &raw(body)?.text(), ..sse::Event::default() });
+            }
+        }
+        Some(self.chunk(&out))
+    }
+
     /// One chunk of an answer over HTTP/1.1.
     fn chunk(&self, data: &[u8]) -> Frame {
         Frame::shared(&[format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"], &self.meter)
@@ -281,6 +363,14 @@ impl Encoder for Formats {
                 return Some(self.frame(&raw(body)?, format == WS_RAW_DEFLATED));
             }
             _ => {}
+        }
+        if matches!(format, EVENTS_OF_ONE | EVENTS_OF_SEVERAL) {
+            return self.event(body, format == EVENTS_OF_ONE);
+        }
+        for envelope in [Envelope::V1, Envelope::Raw] {
+            if format == of_primus(envelope) {
+                return self.primus(body, envelope);
+            }
         }
         if let Some((wrapping, envelope)) = sockjs_of(format) {
             let plain = if envelope == Envelope::V1 { v1(body) } else { raw(body)? };

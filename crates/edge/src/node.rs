@@ -15,17 +15,13 @@ use stentor_driver::mailbox;
 use stentor_driver::{Driver, EpollDriver, Kind, ListenOptions, UringDriver, Waker};
 use stentor_hub::{CORES_MAX, CoreId, Room};
 
-/// Why io_uring isn't chosen although it works: see ARCHITECTURE.md, "Known faults".
-const URING_ON_TRIAL: &str =
-    "on a busy machine a core on io_uring has been seen to stall; --driver io_uring takes it all the same";
-
 /// Makes the application of a core.
 pub type AppFactory = Arc<dyn Fn(CoreId) -> Box<dyn Application> + Send + Sync>;
 
 /// Which driver to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DriverChoice {
-    /// The best that is trusted: epoll, until a fault of the io_uring driver is found.
+    /// io_uring where it works, else epoll.
     #[default]
     Auto,
     /// io_uring or nothing.
@@ -191,15 +187,11 @@ impl Node {
         }
         let shared = Arc::new(Shared::new(options, cores, seed, control));
         let driver_options = stentor_driver::Options::default();
-        if choice == DriverChoice::IoUring {
+        if choice != DriverChoice::Epoll && probe.kind == Kind::IoUring {
             let make = move || UringDriver::new(&driver_options);
             Self::run(shared, apps, make, "io_uring", None)
         } else {
-            let fallback_reason = match probe.kind {
-                _ if choice == DriverChoice::Epoll => None,
-                Kind::IoUring => Some(URING_ON_TRIAL.to_owned()),
-                Kind::Epoll => probe.fallback_reason,
-            };
+            let fallback_reason = if choice == DriverChoice::Auto { probe.fallback_reason } else { None };
             let make = move || EpollDriver::new(&driver_options);
             Self::run(shared, apps, make, "epoll", fallback_reason)
         }

@@ -1,5 +1,6 @@
 //! What the data plane can be told.
 
+use crate::app::Rule;
 use crate::origin::Origins;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -146,6 +147,10 @@ pub struct Rooms {
     pub publish: bool,
     /// Which rooms keep history: by the longest matching prefix of the name.
     pub history: Vec<(String, HistoryLimits)>,
+    /// Namespaces of Socket.IO that there are, beside the main one.
+    pub namespaces: Vec<String>,
+    /// What events of Socket.IO clients do. The first that is for an event counts.
+    pub rules: Vec<Rule>,
 }
 
 /// For how long, and how much, lost Socket.IO clients are remembered.
@@ -277,6 +282,34 @@ impl SockJs {
     }
 }
 
+/// Server-Sent Events. Comments are sent every [`Heartbeat::interval`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sse {
+    /// How long clients wait before they come back.
+    pub retry: Duration,
+    /// How long those wait for whose feeds there are none. They ask again for ever.
+    pub retry_lost: Duration,
+}
+
+impl Default for Sse {
+    fn default() -> Self {
+        Self { retry: Duration::from_secs(3), retry_lost: Duration::from_secs(60) }
+    }
+}
+
+/// Primus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Primus {
+    /// How often clients are pinged, and how long they have for the answer. They give up after 45 s without a ping.
+    pub ping_interval: Duration,
+}
+
+impl Default for Primus {
+    fn default() -> Self {
+        Self { ping_interval: Duration::from_secs(30) }
+    }
+}
+
 /// Which of [`Options::sockjs`] somebody came in by, if by any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Service(u8);
@@ -314,6 +347,10 @@ pub struct Options {
     pub engine: EngineIo,
     /// Where SockJS is served.
     pub sockjs: Vec<SockJs>,
+    /// Server-Sent Events.
+    pub sse: Sse,
+    /// Primus.
+    pub primus: Primus,
     /// The application `rooms`.
     pub rooms: Rooms,
     /// Pages.
@@ -332,6 +369,8 @@ impl Default for Options {
             deflate: Deflate::default(),
             engine: EngineIo::default(),
             sockjs: vec![SockJs::at("/sockjs")],
+            sse: Sse::default(),
+            primus: Primus::default(),
             rooms: Rooms::default(),
             routes: Vec::new(),
         }

@@ -10,6 +10,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use stentor_wire::engineio::Version;
+use stentor_wire::json;
+use stentor_wire::primus;
 use stentor_wire::socketio::{self, Head};
 use stentor_wire::sockjs::{self, Wrapping};
 use stentor_wire::ws::{self, Opcode};
@@ -46,6 +48,9 @@ pub(crate) enum Writer<'a> {
     Engine(EngineWriter),
     /// A message is a frame of SockJS, which has no bytes: they leave as base64.
     SockJs(Carriage),
+    /// A message is a JSON value of Primus in a WebSocket message: with `is_value` text that is JSON leaves as that value,
+    /// else as a string. Bytes leave as base64, and what a client would take for the protocol's own doesn't leave.
+    Primus { is_value: bool },
     /// A message is an event of a Socket.IO namespace. Where the client can be recovered, its place goes along with each
     /// event: clients take any string at an event's end for that.
     SocketIo { engine: EngineWriter, namespace: &'a str, place: Option<u64> },
@@ -75,6 +80,19 @@ impl Writer<'_> {
             (Self::SockJs(_), Message::Binary(bytes)) => {
                 self.message(out, Message::Text(&STANDARD.encode(bytes)));
             }
+            (Self::Primus { is_value: true }, Message::Text(text)) if json::check(text).is_ok() => {
+                if !primus::is_reserved(text) {
+                    frame(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
+                }
+            }
+            (Self::Primus { .. }, Message::Text(text)) => {
+                if !text.starts_with(primus::PREFIX) {
+                    frame(out, Opcode::Text, text.len() + 2, |out| primus::write_text(out, text));
+                }
+            }
+            (Self::Primus { .. }, Message::Binary(bytes)) => {
+                self.message(out, Message::Text(&STANDARD.encode(bytes)));
+            }
             (Self::SocketIo { .. }, Message::Text(text)) => {
                 let json = json_string(text);
                 let json = std::str::from_utf8(&json).unwrap_or("\"\"");
@@ -98,7 +116,8 @@ impl Writer<'_> {
                 text.push_str(arguments.json);
             }
             text.push(']');
-            return self.message(out, Message::Text(&text));
+            let writer = if let Self::Primus { .. } = self { Self::Primus { is_value: true } } else { self };
+            return writer.message(out, Message::Text(&text));
         };
         let Arguments { json, attachments } = arguments;
         let head = Head { id: ack, attachments: attachments.len(), ..Head::new(namespace) };

@@ -124,7 +124,7 @@ impl Simulation {
             HistoryLimits { publications_max: 50, bytes_max: 100_000, age_max: Duration::from_secs(3_600) };
         let options = Options {
             app: App::Rooms,
-            rooms: Rooms { publish: true, history: vec![("h".to_owned(), history)] },
+            rooms: Rooms { publish: true, history: vec![("h".to_owned(), history)], ..Rooms::default() },
             limits: Limits {
                 outbox_bytes_max: 2_000 + dice.roll(20_000),
                 mailbox_messages_max: 2 + dice.roll(30),

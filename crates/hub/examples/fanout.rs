@@ -2,6 +2,8 @@
 //! empty, then `poll_ready`, `take` and `handle_sent` for each, as edge does when the kernel takes
 //! everything at once. Prints the median of several rounds, in nanoseconds per delivery.
 //!
+//! The rows `recovery` keep what is delivered in the recovery log as well.
+//!
 //! Members are in random order, as after some time of coming and going. The last rows have two cores at
 //! work on the same publication at the same time, each with that many sessions: what they share, they
 //! fight for, once with clones of one frame counted in one place, once with a count per core
@@ -15,10 +17,10 @@ use bytes::Bytes;
 use std::hint::black_box;
 use std::sync::{Arc, Barrier, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_hub::{
     Body, Data, Dispatch, Document, Emit, Encoder, FeedState, FormatId, Hub, Key, Options, Policy,
-    Publication, Room, Topic,
+    Publication, RecoveryLimits, Room, Topic,
 };
 
 /// A frame is a reference to shared bytes, as in edge: here in two steps, so that the outer count can be
@@ -58,8 +60,9 @@ fn shard<const PER_CORE: bool>(
     sessions: usize,
     topic: &Topic,
     policy: Policy,
+    recovery: Option<RecoveryLimits>,
 ) -> Hub<Shared<PER_CORE>> {
-    let mut hub = Hub::new(Options { core, cores, ..Options::default() }, Shared);
+    let mut hub = Hub::new(Options { core, cores, recovery, ..Options::default() }, Shared);
     let mut ids: Vec<_> = (0..sessions).map(|n| hub.handle_open(FormatId(0), n as u64)).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for n in (1..ids.len()).rev() {
@@ -99,8 +102,8 @@ fn median(mut ns: Vec<f64>) -> f64 {
     ns[ns.len() / 2]
 }
 
-fn one_core(sessions: usize, topic: &Topic, policy: Policy) {
-    let mut hub = shard::<false>(0, 1, sessions, topic, policy);
+fn one_core(sessions: usize, topic: &Topic, policy: Policy, recovery: Option<RecoveryLimits>) {
+    let mut hub = shard::<false>(0, 1, sessions, topic, policy, recovery);
     let mut frames = Vec::new();
     let (mut owe, mut drained) = (Vec::new(), Vec::new());
     for round in 0..rounds(sessions) {
@@ -122,7 +125,7 @@ fn one_core(sessions: usize, topic: &Topic, policy: Policy) {
     let (owe, drained) = (median(owe), median(drained));
     println!(
         "1 core,  {sessions:>6} sessions, {:<10} {:>6.1} ns per delivery: owe {owe:.1}, drain {drained:.1}",
-        format!("{policy:?}:"),
+        if recovery.is_some() { "recovery:".to_owned() } else { format!("{policy:?}:") },
         owe + drained
     );
 }
@@ -132,8 +135,8 @@ fn two_cores<const PER_CORE: bool>(sessions: usize, room: &Room) {
     let rounds = rounds(sessions);
     let start = Barrier::new(2);
     let (to_other, from_one) = mpsc::channel::<Dispatch<Frame>>();
-    let mut one = shard::<PER_CORE>(0, 2, sessions, &topic, Policy::Queue);
-    let mut other = shard::<PER_CORE>(1, 2, sessions, &topic, Policy::Queue);
+    let mut one = shard::<PER_CORE>(0, 2, sessions, &topic, Policy::Queue, None);
+    let mut other = shard::<PER_CORE>(1, 2, sessions, &topic, Policy::Queue, None);
     let now = Instant::now();
     for dispatch in other.outgoing(0).drain(..) {
         one.handle_dispatch(now, 1, dispatch);
@@ -177,10 +180,12 @@ fn two_cores<const PER_CORE: bool>(sessions: usize, room: &Room) {
 fn main() {
     let room = Room::plain("chat").expect("a name");
     let feed = Topic::from(Key::parse("scores/1").expect("a key"));
+    let recovery = RecoveryLimits { bytes_max: 16 << 20, age_max: Duration::from_secs(120) };
     for sessions in [2_000, 15_000, 100_000] {
-        one_core(sessions, &room.clone().into(), Policy::Queue);
-        one_core(sessions, &room.clone().into(), Policy::DropOldest);
-        one_core(sessions, &feed, Policy::Latest);
+        one_core(sessions, &room.clone().into(), Policy::Queue, None);
+        one_core(sessions, &room.clone().into(), Policy::Queue, Some(recovery));
+        one_core(sessions, &room.clone().into(), Policy::DropOldest, None);
+        one_core(sessions, &feed, Policy::Latest, None);
     }
     for sessions in [2_000, 15_000, 100_000] {
         two_cores::<false>(sessions, &room);

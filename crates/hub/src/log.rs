@@ -28,7 +28,7 @@ pub struct RecoveryLimits {
 }
 
 /// What a publication in the recovery log counts as, besides its body.
-pub const RECOVERY_ENTRY_BYTES: usize = 256;
+pub const RECOVERY_ENTRY_BYTES: usize = 320;
 
 /// An empty log gives its memory back if it once held more than so many publications.
 const IDLE_MAX: usize = 1024;
@@ -199,9 +199,10 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_no_more_than_it_counts() {
-        let bytes = size_of::<Publication<[usize; 4]>>() + size_of::<Entry<[usize; 4]>>();
-        assert!(bytes + 2 * size_of::<usize>() <= RECOVERY_ENTRY_BYTES + 160, "{bytes}");
+    fn an_entry_takes_about_what_it_counts() {
+        // Frames are references; the publication has room for the first of them.
+        let bytes = size_of::<Publication<Arc<()>>>() + size_of::<Entry<Arc<()>>>();
+        assert!((RECOVERY_ENTRY_BYTES * 3 / 4..=RECOVERY_ENTRY_BYTES).contains(&bytes), "{bytes}");
     }
 
     #[test]

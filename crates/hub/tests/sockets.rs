@@ -557,6 +557,16 @@ fn where_the_order_isnt_the_logs_nothing_is_doubled() {
     assert_eq!(got, ["3"]);
     node.suspend(0, session);
     assert_eq!(node.hubs[0].handle_resume(session, last), Err(ResumeError::NotCovered));
+    // A change of policy leaves only the newest, at the end.
+    let mut node = Node::recovering(1, 100);
+    let session = node.member(0, &[&news, &chat]);
+    node.publish(0, &news, "1");
+    node.publish(0, &chat, "2");
+    node.subscribe(0, session, &news.clone().into(), Policy::Latest);
+    let (got, last) = node.take_some(0, session, 1);
+    assert_eq!(got, ["2"]);
+    node.suspend(0, session);
+    assert_eq!(node.hubs[0].handle_resume(session, last), Err(ResumeError::NotCovered));
     // A room with history, and a client that was told what it missed there.
     let mut node = Node::recovering(1, 100);
     let (kept, topic) = kept_at_0();

@@ -103,8 +103,11 @@ pub(crate) struct PublishArgs {
     #[arg(long, env = "STENTOR_SERVER_ADMIN_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// The room to publish to.
+    #[arg(long, required_unless_present = "namespace")]
+    pub(crate) room: Option<String>,
+    /// The Socket.IO namespace of the room. Without a room: all Socket.IO clients there.
     #[arg(long)]
-    pub(crate) room: String,
+    pub(crate) namespace: Option<String>,
     /// The event's name.
     #[arg(long)]
     pub(crate) event: Option<String>,
@@ -171,6 +174,7 @@ mod tests {
         );
         check("stentor serve --config stentor.toml --driver io_uring", Ok(()));
         check("stentor publish --room r hello", Ok(()));
+        check("stentor publish --namespace /chat hello", Ok(()));
         check("stentor publish --admin http://127.0.0.1:1 --room r --event e {}", Ok(()));
         check("stentor check stentor.toml", Ok(()));
         check("stentor keys", Ok(()));

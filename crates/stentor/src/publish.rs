@@ -2,13 +2,14 @@
 
 use crate::cli::PublishArgs;
 use std::process::ExitCode;
-use stentor_control::publish_client;
+use stentor_control::{Target, publish_client};
 
 pub(crate) fn run(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let PublishArgs { admin, token, room, event, data } = args;
+    let PublishArgs { admin, token, room, namespace, event, data } = args;
     // As flags and the log write it.
     let url = if admin.contains("://") { admin.clone() } else { format!("http://{admin}") };
-    runtime.block_on(publish_client(&url, token.as_deref(), room, event.as_deref(), data))?;
+    let target = Target { room: room.as_deref(), namespace: namespace.as_deref(), event: event.as_deref() };
+    runtime.block_on(publish_client(&url, token.as_deref(), target, data))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@
 //! plane holds its handle; the [`Signals`] before either, because both know them.
 
 use crate::config::Config;
-use crate::config::schema::{App, Content, Driver, Feed};
+use crate::config::schema::{App, Content, Driver, Feed, Rule, SocketIo};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
@@ -14,7 +14,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Signals, UpstreamOptions};
-use stentor_edge::{DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute};
+use stentor_edge::{
+    DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute, Template,
+};
 use stentor_hub::HistoryLimits;
 
 /// Time for requests to the admin port that are under way when the data plane has ended.
@@ -36,8 +38,10 @@ pub(crate) fn edge_options(
         age_max: rooms.history_time_max,
     };
     Ok(stentor_edge::Options {
-        engine: stentor_edge::EngineIo::default(),
+        engine: engine_options(&config.socketio),
         sockjs: stentor_edge::Options::default().sockjs,
+        sse: stentor_edge::Sse::default(),
+        primus: stentor_edge::Primus::default(),
         listen: server.listen,
         cores: server.cores,
         app: match server.app {
@@ -78,9 +82,54 @@ pub(crate) fn edge_options(
             publish: rooms.publish,
             // The empty prefix: every room.
             history: if rooms.history_length > 0 { vec![(String::new(), history)] } else { Vec::new() },
+            namespaces: config.socketio.namespaces.clone(),
+            rules: config.rules.iter().map(rule).collect(),
         },
         routes,
     })
+}
+
+fn engine_options(socketio: &SocketIo) -> stentor_edge::EngineIo {
+    stentor_edge::EngineIo {
+        allow_version_3: socketio.allow_version_3,
+        cookie: some(&socketio.cookie),
+        packets_max: socketio.packets_max,
+        upgrade_time_max: socketio.upgrade_time_max,
+        connect_time_max: socketio.connect_time_max,
+        attachments_max: socketio.attachments_max,
+        namespaces_max: socketio.namespaces_max,
+        recovery: (!socketio.recovery_time_max.is_zero()).then(|| stentor_edge::Recovery {
+            age_max: socketio.recovery_time_max,
+            bytes_max: socketio.recovery_bytes_max.0,
+            sessions_max: socketio.recovery_sockets_max,
+        }),
+        feed_event: socketio.feed_event.clone(),
+        feed_as_string: socketio.feed_as_string,
+        ..stentor_edge::EngineIo::default()
+    }
+}
+
+/// A text where an empty one means that there is none.
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn rule(rule: &Rule) -> stentor_edge::Rule {
+    // Checked when the configuration was loaded.
+    let templates = |texts: &[String]| texts.iter().filter_map(|text| Template::parse(text).ok()).collect();
+    let broadcast_all = rule.broadcast.iter().any(|text| text == "*");
+    stentor_edge::Rule {
+        event: rule.event.clone(),
+        namespace: some(&rule.namespace),
+        join: templates(&rule.join),
+        leave: templates(&rule.leave),
+        broadcast: templates(&rule.broadcast),
+        broadcast_all,
+        broadcast_as: some(&rule.broadcast_as),
+        except_sender: rule.except_sender,
+        echo: rule.echo,
+        ack: rule.ack,
+    }
 }
 
 fn driver_choice(driver: Driver) -> DriverChoice {

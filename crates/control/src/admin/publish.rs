@@ -1,6 +1,7 @@
 //! `POST /api/v1/publish`: messages to rooms.
 //!
-//! `application/json`: one message `{"room": …, "data": …, "event"?: …, "namespace"?: …}`, answered
+//! `application/json`: one message `{"room": …, "data": …, "event"?: …, "namespace"?: …}` (without a room it is for all
+//! Socket.IO clients of the namespace), answered
 //! `{"published":1}`. `application/x-ndjson`: one message a line, published as they arrive, in order, answered
 //! `{"published":N}` at the end; at the first bad line it stops: `{"published":N,"error":{"line":K,"message":…}}`,
 //! where the lines before K were published. Empty lines are skipped. Unknown fields are ignored.
@@ -38,8 +39,8 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 /// A message as it arrives.
 #[derive(Deserialize)]
 struct Message<'a> {
-    #[serde(borrow)]
-    room: Cow<'a, str>,
+    #[serde(borrow, default)]
+    room: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     namespace: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -230,7 +231,7 @@ impl Parser {
         }
         let text = std::str::from_utf8(text).map_err(|error| bad(format!("not UTF-8: {error}")))?;
         let message: Message<'_> = serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?;
-        let room = self.room(message.namespace.as_deref().unwrap_or("/"), &message.room)?;
+        let room = self.room(message.namespace.as_deref(), message.room.as_deref())?;
         let event = message.event.as_deref();
         if event.is_some_and(|event| event.len() > EVENT_BYTES_MAX) {
             return Err(bad(format!("the event's name is longer than {EVENT_BYTES_MAX} bytes")));
@@ -248,7 +249,14 @@ impl Parser {
         Ok(Some(Publish { room, event: event.map(Arc::from), data: Data::Json(data) }))
     }
 
-    fn room(&mut self, namespace: &str, name: &str) -> Result<Room, Refusal> {
+    /// Without a room it is for everybody in the namespace, which then has to be named.
+    fn room(&mut self, namespace: Option<&str>, name: Option<&str>) -> Result<Room, Refusal> {
+        let Some(name) = name else {
+            let namespace =
+                namespace.ok_or_else(|| bad("\"room\" or \"namespace\" is missing".to_owned()))?;
+            return Room::everybody(namespace).map_err(|error| bad(error.to_string()));
+        };
+        let namespace = namespace.unwrap_or("/");
         match &self.room {
             Some(last) if last.name() == name && last.namespace() == namespace => Ok(last.clone()),
             _ => {
@@ -315,7 +323,7 @@ mod tests {
         check("[]", "a message is a JSON object");
         check(r#"["a",null,null,1]"#, "a message is a JSON object");
         check(r#"{"room":"a"}"#, "missing field `data` at column 12");
-        check(r#"{"data":1}"#, "missing field `room`");
+        check(r#"{"data":1}"#, "\"room\" or \"namespace\" is missing");
         check(r#"{"room":"","data":1}"#, "the room's name is empty");
         check(&format!(r#"{{"room":"{}","data":1}}"#, "r".repeat(257)), "longer than 256 bytes");
         check(&format!(r#"{{"room":"r","event":"{}","data":1}}"#, "e".repeat(257)), "longer than 256 bytes");

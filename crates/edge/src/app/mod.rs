@@ -9,10 +9,12 @@
 mod chat;
 mod echo;
 mod rooms;
+mod rules;
 
 pub use chat::Chat;
 pub use echo::Echo;
 pub use rooms::RoomsApp;
+pub use rules::{Rule, Template, TemplateError};
 
 use crate::format::Formats;
 use crate::options::Service;

@@ -3,7 +3,8 @@
 //! docs/protocol.md is the definition. Unknown fields are ignored; what can't be understood is answered
 //! with `error` and changes nothing.
 
-use super::{Application, Context, Envelope, Message};
+use super::rules::{DONE, failed};
+use super::{Admission, Application, Arguments, Context, Envelope, Event, Hello, Message};
 use crate::format::json_string;
 use crate::options::Rooms;
 use bytes::Bytes;
@@ -72,6 +73,20 @@ fn refusal(code: &'static str, message: impl Into<String>) -> Refusal {
     Refusal { code, message: message.into(), retry: false }
 }
 
+fn subscribe_refusal(error: SubscribeError) -> Refusal {
+    match error {
+        SubscribeError::TooManySubscriptions => refusal(
+            "too_many_subscriptions",
+            "this session has as many subscriptions as it may (limits.subscriptions_max)",
+        ),
+        SubscribeError::TooManyTopics => Refusal {
+            code: "too_many_topics",
+            message: "the server knows as many topics as it may (limits.topics_max)".into(),
+            retry: true,
+        },
+    }
+}
+
 impl RoomsApp {
     fn handle(
         &mut self,
@@ -88,17 +103,7 @@ impl RoomsApp {
                     _ => None,
                 };
                 let policy = policy(incoming.policy.as_deref(), &topic)?;
-                ctx.subscribe(session, &topic, policy, since).map_err(|error| match error {
-                    SubscribeError::TooManySubscriptions => refusal(
-                        "too_many_subscriptions",
-                        "this session has as many subscriptions as it may (limits.subscriptions_max)",
-                    ),
-                    SubscribeError::TooManyTopics => Refusal {
-                        code: "too_many_topics",
-                        message: "the server knows as many topics as it may (limits.topics_max)".into(),
-                        retry: true,
-                    },
-                })
+                ctx.subscribe(session, &topic, policy, since).map_err(subscribe_refusal)
             }
             "unsubscribe" => {
                 ctx.unsubscribe(session, &topic(incoming)?);
@@ -147,6 +152,33 @@ impl RoomsApp {
             )),
         }
     }
+}
+
+/// The feed that the first argument of an event names.
+fn first_key(arguments: Arguments<'_>) -> Result<Key, Refusal> {
+    let name = arguments.iter().next().and_then(stentor_wire::json::string);
+    let name =
+        name.ok_or_else(|| refusal("bad_request", "the first argument is the feed's key, a string"))?;
+    Key::parse(&name).map_err(|error| refusal("bad_key", error.to_string()))
+}
+
+/// `emit("subscribe", key[, {epoch, offset}], ack)`.
+fn subscribe_event(
+    ctx: &mut Context<'_>,
+    session: SessionId,
+    arguments: Arguments<'_>,
+) -> Result<(), Refusal> {
+    if ctx.namespace() != Some("/") {
+        return Err(refusal("bad_request", "feeds are subscribed to in the main namespace"));
+    }
+    let key = first_key(arguments)?;
+    let options = arguments.iter().nth(1).unwrap_or("{}");
+    let number = |name| stentor_wire::json::member(options, name)?.parse::<u64>().ok();
+    let since = match (number("epoch").and_then(|epoch| u32::try_from(epoch).ok()), number("offset")) {
+        (Some(epoch), Some(offset)) => Some(Position { epoch: Epoch(epoch), offset }),
+        _ => None,
+    };
+    ctx.subscribe(session, &Topic::Feed(key), Policy::Latest, since).map_err(subscribe_refusal)
 }
 
 fn shortened(text: &str) -> String {
@@ -278,8 +310,47 @@ impl Application for RoomsApp {
         }
     }
 
+    fn hello(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
+        let known =
+            hello.namespace == "/" || self.options.namespaces.iter().any(|known| known == hello.namespace);
+        if known { Admission::Accept } else { Admission::Unknown }
+    }
+
+    fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, _id: &str) {
+        if hello.recovered {
+            return;
+        }
+        // So that the namespace as a whole can be published to.
+        let everybody = Room::everybody(hello.namespace);
+        if everybody.is_ok_and(|room| ctx.join(session, &room, Policy::Queue).is_err()) {
+            ctx.close(session, Disconnect::Overloaded);
+        }
+    }
+
+    fn event(&mut self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
+        let namespace = ctx.namespace().unwrap_or("/");
+        if let Some(rule) = self.options.rules.iter().find(|rule| rule.is_for(event.name, namespace)) {
+            return rule.follow(ctx, session, event);
+        }
+        let result = match event.name {
+            "subscribe" => subscribe_event(ctx, session, event.arguments),
+            "unsubscribe" => first_key(event.arguments).map(|key| {
+                ctx.unsubscribe(session, &Topic::Feed(key));
+            }),
+            // As in Socket.IO, an event that means nothing is passed over, and not acknowledged.
+            _ => return,
+        };
+        if let Some(ack) = event.ack {
+            let answer = match result {
+                Ok(()) => DONE.to_owned(),
+                Err(refusal) => failed(refusal.code, &refusal.message),
+            };
+            ctx.ack(session, ack, Arguments { json: &answer, attachments: &[] });
+        }
+    }
+
     fn notice(&mut self, ctx: &mut Context<'_>, notice: &Notice) {
-        if ctx.envelope() == Envelope::Raw {
+        if matches!(ctx.envelope(), Envelope::Raw | Envelope::SocketIo) {
             return;
         }
         let name = |topic: &Topic| match topic {

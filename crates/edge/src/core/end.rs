@@ -193,6 +193,11 @@ impl<D: Driver> Core<D> {
                     let session = *session;
                     self.disconnect(session, Disconnect::Draining);
                 }
+                Some(Conn { stack: Stack::Http(http), .. })
+                    if matches!(http.waiting, Some(Waiting::Events(_))) =>
+                {
+                    self.end_events(index);
+                }
                 Some(Conn { stack: Stack::Http(http), .. }) => {
                     http.deadline = http.deadline.earlier(last_answers);
                     let deadline = http.deadline;

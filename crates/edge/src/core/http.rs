@@ -239,6 +239,7 @@ impl<D: Driver> Core<D> {
     ) -> Step {
         let limits = &self.shared.options.limits;
         let (idle_time_max, wait_time_max) = (limits.idle_time_max, limits.wait_time_max);
+        let heartbeat_interval = self.shared.options.heartbeat.interval;
         let now = self.millis();
         match verdict {
             Verdict::Answered { keep_alive } if keep_alive && !last => {
@@ -251,6 +252,7 @@ impl<D: Driver> Core<D> {
                 }
                 let until = match &waiting {
                     Waiting::Page(page) => now.after(page.next_after()),
+                    Waiting::Events(_) => now.after(heartbeat_interval),
                     _ => now.after(wait_time_max),
                 };
                 if let Some(http) = self.http(index) {
@@ -413,6 +415,9 @@ impl<D: Driver> Core<D> {
         if matches!(&http.waiting, Some(Waiting::Page(page)) if !page.is_answered()) {
             return self.more_of_page(index);
         }
+        if matches!(&http.waiting, Some(Waiting::Events(events)) if !events.answered) {
+            return self.events_due(index);
+        }
         // While an answer leaves, its progress decides: slow is not dead.
         match self.progress(index) {
             Some(true) => {
@@ -428,7 +433,7 @@ impl<D: Driver> Core<D> {
         let Some(http) = self.http(index) else { return };
         match &http.waiting {
             Some(waiting) if waiting.is_answered() => self.arm(index, idle_deadline),
-            Some(Waiting::Page(_)) => {}
+            Some(Waiting::Page(_) | Waiting::Events(_)) => {}
             // The client's own timer says when it is over.
             Some(Waiting::Poll(_) | Waiting::Receiver(_)) => {
                 http.deadline = idle_deadline;

@@ -14,9 +14,11 @@ mod carry;
 mod client;
 mod end;
 mod engine;
+mod events;
 mod http;
 mod mail;
 mod page;
+mod primus;
 mod request;
 mod routes;
 mod send;
@@ -582,6 +584,7 @@ impl<D: Driver> Core<D> {
                 Some(Stack::Http(_)) => {
                     if let Notice::Refused { .. } = notice {
                         self.fail_waiting(index, 503, TOO_MANY_TOPICS);
+                        self.end_events(index);
                     }
                     return;
                 }

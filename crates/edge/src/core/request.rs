@@ -4,6 +4,7 @@ use crate::options::{Options, Service};
 use stentor_driver::Frame;
 use stentor_hub::{Body, FeedState, Hub, Key, KeyError, Position, SessionId};
 use stentor_wire::http1::{self, Request};
+use stentor_wire::primus;
 use stentor_wire::sockjs::{self, Resource, Transport};
 
 use super::table::Awaited;
@@ -23,6 +24,12 @@ pub(super) enum Route<'p> {
     Engine {
         is_socketio: bool,
     },
+    /// `/sse`, `/sse/KEY`
+    Events(Option<Key>),
+    /// `/primus/`
+    Primus,
+    /// `/primus/spec`
+    PrimusSpec,
     /// A path under a prefix of SockJS.
     SockJs {
         service: Service,
@@ -55,14 +62,22 @@ pub(super) fn route<'p>(path: &'p str, options: &Options) -> Route<'p> {
         Ok(key) => then(key),
         Err(error) => Route::BadKey(error),
     };
+    match path.strip_prefix(super::primus::PATH).and_then(primus::parse_path) {
+        Some(primus::Route::Connect) => return Route::Primus,
+        Some(primus::Route::Spec) => return Route::PrimusSpec,
+        // Pages get it from their own build of the client.
+        Some(primus::Route::Library) | None => {}
+    }
     match path {
         "/healthz" => Route::Health,
         "/ws" | "/ws/" => Route::Socket(None),
+        "/sse" | "/sse/" => Route::Events(None),
         "/engine.io" | "/engine.io/" => Route::Engine { is_socketio: false },
         "/socket.io" | "/socket.io/" => Route::Engine { is_socketio: true },
-        _ => match (path.strip_prefix("/ws/"), path.strip_prefix("/feed/")) {
-            (Some(rest), _) => with_key(rest, |key| Route::Socket(Some(key))),
-            (_, Some(rest)) => with_key(rest, Route::Feed),
+        _ => match ["/ws/", "/feed/", "/sse/"].map(|begin| path.strip_prefix(begin)) {
+            [Some(rest), ..] => with_key(rest, |key| Route::Socket(Some(key))),
+            [_, Some(rest), _] => with_key(rest, Route::Feed),
+            [_, _, Some(rest)] => with_key(rest, |key| Route::Events(Some(key))),
             _ => sockjs_route(path, options).unwrap_or(Route::Unknown),
         },
     }
@@ -303,6 +318,9 @@ mod tests {
                 Route::Socket(Some(key)) => format!("socket {key}"),
                 Route::Feed(key) => format!("feed {key}"),
                 Route::Engine { is_socketio } => format!("engine {is_socketio}"),
+                Route::Primus => "primus".to_owned(),
+                Route::PrimusSpec => "primus spec".to_owned(),
+                Route::Events(key) => format!("events {key:?}"),
                 Route::SockJs { service, route } => {
                     format!("sockjs {:?} {:?} {:?}", service.place(), route.key, route.resource.status())
                 }
@@ -327,6 +345,14 @@ mod tests {
         check("/socket.io", "engine true");
         check("/socket.io/socket.io.js", "unknown");
         check("/wsx", "unknown");
+        check("/primus", "primus");
+        check("/primus/", "primus");
+        check("/primus/spec", "primus spec");
+        check("/primus/primus.js", "unknown");
+        check("/primusx", "unknown");
+        check("/sse", "events None");
+        check("/sse/a/b", "events Some(Key(a/b))");
+        check("/sse/a%2fb", "Character(1)");
         check("/sockjs", "sockjs Some(0) None 200");
         check("/sockjs/1/2/xhr_send", "sockjs Some(0) None 204");
         check("/sockjs/feed/a/b/1/2/xhr", "sockjs Some(0) Some(\"a/b\") 200");

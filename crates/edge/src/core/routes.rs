@@ -2,7 +2,7 @@
 
 use super::http::Verdict;
 use super::request::{Manner, Route, Wishes, answer, cors, route, text, wishes};
-use super::table::{Accepts, Awaited, Dialect, Socket, Speech, Stack, Waiting};
+use super::table::{Accepts, Awaited, Dialect, Pinging, Socket, Speech, Stack, Waiting};
 use super::{About, Core};
 use crate::app::{Application, Connect, Envelope, RequestId};
 use crate::format;
@@ -26,8 +26,14 @@ impl Door {
         Self { key, speech: Speech::default() }
     }
 
+    fn primus() -> Self {
+        let speech = Speech { dialect: Dialect::Primus(Pinging::Idle), ..Speech::default() };
+        Self { key: None, speech }
+    }
+
     fn format(&self, envelope: Envelope, deflates: bool) -> FormatId {
         match (self.speech.dialect, envelope, deflates) {
+            (Dialect::Primus(_), ..) => format::of_primus(envelope),
             (Dialect::SockJs, ..) => format::of_sockjs(Wrapping::WebSocket, envelope),
             (Dialect::Plain, Envelope::V1, false) => format::WS_V1,
             (Dialect::Plain, Envelope::V1, true) => format::WS_V1_DEFLATED,
@@ -40,7 +46,7 @@ impl Door {
     /// What a session begins with.
     fn greet(&self, out: &mut Vec<u8>) {
         match self.speech.dialect {
-            Dialect::Plain => {}
+            Dialect::Plain | Dialect::Primus(_) => {}
             Dialect::SockJs => {
                 frame(out, Opcode::Text, 1, |out| Wrapping::WebSocket.write(out, &sockjs::Frame::Open));
             }
@@ -58,7 +64,13 @@ impl<D: Driver> Core<D> {
         let origin = request.header_str("origin");
         let has_origin = request.header("origin").is_some();
         let readable = matches!(request.method(), "GET" | "HEAD");
-        if let Route::Socket(_) | Route::Feed(_) | Route::Engine { .. } | Route::SockJs { .. } = target
+        if let Route::Socket(_)
+        | Route::Feed(_)
+        | Route::Engine { .. }
+        | Route::Events(_)
+        | Route::Primus
+        | Route::PrimusSpec
+        | Route::SockJs { .. } = target
             && has_origin
             && !origin.is_some_and(|origin| options.origins.allow(Some(origin), request.authority()))
         {
@@ -73,7 +85,7 @@ impl<D: Driver> Core<D> {
             return Verdict::Answered { keep_alive: false };
         }
         match target {
-            Route::Health | Route::Static(_) | Route::Feed(_)
+            Route::Health | Route::Static(_) | Route::Feed(_) | Route::Events(_) | Route::PrimusSpec
                 if request.headers().list_has("upgrade", "websocket") =>
             {
                 // What follows may be frames, which must not be read as requests.
@@ -99,6 +111,9 @@ impl<D: Driver> Core<D> {
                 }
                 return Verdict::Document(Awaited::new(key, request, manner));
             }
+            Route::Primus => return self.upgrade(index, request, Door::primus(), out),
+            Route::PrimusSpec => return self.primus_spec(request, out),
+            Route::Events(key) => return self.begin_events(index, request, key, out),
             Route::Socket(key) => return self.upgrade(index, request, Door::plain(key), out),
             Route::SockJs { service, route } => {
                 return self.sockjs_request(index, request, service, &route, out);
@@ -124,8 +139,8 @@ impl<D: Driver> Core<D> {
                     manner,
                     404,
                     &[],
-                    "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, /sockjs/, /feed/KEY, \
-                     /healthz",
+                    "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, /sockjs/, /primus/, /sse/KEY, \
+                     /feed/KEY, /healthz",
                 );
                 return Verdict::Answered { keep_alive: manner.keep_alive };
             }
@@ -226,11 +241,14 @@ impl<D: Driver> Core<D> {
         }
         feeds.extend(door.key);
         let now = self.millis();
-        self.arm(index, now.after(self.shared.options.heartbeat.interval));
+        let options = &self.shared.options;
+        let interval =
+            super::primus::first_ping(dialect, options.heartbeat.interval, options.primus.ping_interval);
+        self.arm(index, now.after(interval));
         if accepts == Accepts::Messages {
             let about = About {
                 session: Some(session),
-                writer: dialect.writer(),
+                writer: dialect.writer(envelope),
                 envelope,
                 request: Some(request),
                 service,
@@ -275,7 +293,8 @@ impl<D: Driver> Core<D> {
             speech,
             envelope,
             alive_at: now,
-            pinged_at: None,
+            // Pings of Primus keep their pace from the beginning.
+            pinged_at: matches!(speech.dialect, Dialect::Primus(_)).then_some(now),
             message_since: None,
             unread: None,
         });

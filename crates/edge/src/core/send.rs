@@ -126,13 +126,17 @@ impl<D: Driver> Core<D> {
                             frames.push(frame.clone())
                         });
                     }
-                    Stack::Http(http) => {
-                        if let Some(Waiting::Document(waiting)) = &mut http.waiting
-                            && waiting.answer(session, &mut self.hub, &mut self.frames, self.draining)
-                        {
-                            self.shared.metrics[self.facts.core].request_errors.add(1);
+                    Stack::Http(http) => match &mut http.waiting {
+                        Some(Waiting::Document(waiting)) => {
+                            if waiting.answer(session, &mut self.hub, &mut self.frames, self.draining) {
+                                self.shared.metrics[self.facts.core].request_errors.add(1);
+                            }
                         }
-                    }
+                        Some(Waiting::Events(events)) => {
+                            events.stream(session, &mut self.hub, &mut self.frames);
+                        }
+                        _ => {}
+                    },
                     Stack::Closing { .. } => {}
                 }
             }

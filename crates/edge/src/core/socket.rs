@@ -13,9 +13,16 @@ use stentor_wire::ws::{self, Event, Kind, Opcode};
 /// A session on a WebSocket, whose message is dealt with.
 #[derive(Clone, Copy)]
 pub(super) struct Talker {
-    session: SessionId,
+    pub(super) session: SessionId,
     pub(super) speech: Speech,
-    envelope: Envelope,
+    pub(super) envelope: Envelope,
+}
+
+impl Talker {
+    /// How the application's messages leave.
+    pub(super) fn writer(self) -> Writer<'static> {
+        self.speech.dialect.writer(self.envelope)
+    }
 }
 
 /// A ping without payload, as a server sends it (RFC 6455, 5.5.2).
@@ -40,7 +47,7 @@ impl<D: Driver> Core<D> {
             return;
         };
         socket.alive_at = now;
-        socket.pinged_at = None;
+        socket.has_spoken();
         let (accepts, envelope, speech) = (socket.accepts, socket.envelope, socket.speech);
         let mut socket_ws = std::mem::replace(&mut socket.ws, ws::Connection::new(ws::Role::Server, None));
         let published_before = self.published_bytes;
@@ -61,16 +68,17 @@ impl<D: Driver> Core<D> {
                     ended = true;
                     let goes_on = match (accepts, session) {
                         (Accepts::Client(client), _) => self.engine_frame(id, client, kind, data, out),
-                        (Accepts::Messages, Some(session)) => match speech.dialect {
-                            Dialect::Plain => {
-                                messages += 1;
-                                self.message(Talker { session, speech, envelope }, kind, data, out)
+                        (Accepts::Messages, Some(session)) => {
+                            let talker = Talker { session, speech, envelope };
+                            match speech.dialect {
+                                Dialect::Plain => {
+                                    messages += 1;
+                                    self.message(talker, kind, data, out)
+                                }
+                                Dialect::SockJs => self.sockjs_messages(id, talker, kind, data, out),
+                                Dialect::Primus(_) => self.primus_message(id, talker, kind, data, out),
                             }
-                            Dialect::SockJs => {
-                                let talker = Talker { session, speech, envelope };
-                                self.sockjs_messages(id, talker, kind, data, out)
-                            }
-                        },
+                        }
                         (Accepts::Nothing, Some(session)) => {
                             self.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
                             false
@@ -131,15 +139,20 @@ impl<D: Driver> Core<D> {
             (Kind::Text, Ok(text)) => Message::Text(text),
             _ => Message::Binary(data),
         };
-        self.hand_message(talker, message, out)
+        self.hand_message(talker, talker.writer(), message, out)
     }
 
     /// Hands a message of a session on a WebSocket to the application. Says whether to go on with what follows it.
-    pub(super) fn hand_message(&mut self, talker: Talker, message: Message<'_>, out: &mut Vec<u8>) -> bool {
-        let Talker { session, speech: Speech { dialect, service }, envelope } = talker;
+    pub(super) fn hand_message(
+        &mut self,
+        talker: Talker,
+        writer: Writer<'_>,
+        message: Message<'_>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Talker { session, speech: Speech { service, .. }, envelope } = talker;
         let asked = self.actions.len();
-        let about =
-            About { session: Some(session), writer: dialect.writer(), envelope, service, ..About::default() };
+        let about = About { session: Some(session), writer, envelope, service, ..About::default() };
         self.tell_app(about, out, |app, ctx| app.message(ctx, session, message));
         !self.asks_to_close(asked, session)
     }
@@ -187,6 +200,12 @@ impl<D: Driver> Core<D> {
             }
             return;
         };
+        if let Dialect::Primus(_) = socket.speech.dialect {
+            if let Some(due) = message_due {
+                self.arm(index, due);
+            }
+            return self.primus_due(index, session, progressed);
+        }
         if progressed {
             socket.alive_at = now;
         }
@@ -228,6 +247,7 @@ impl Dialect {
             Self::SockJs => frame(out, Opcode::Text, reason.len() + 10, |out| {
                 Wrapping::WebSocket.write(out, &sockjs::Frame::Close(sockjs::Close { code, reason }));
             }),
+            Self::Primus(_) => super::primus::say_goodbye(out, code),
         }
     }
 }
@@ -235,7 +255,7 @@ impl Dialect {
 impl Socket {
     /// How the application's messages leave.
     pub(super) fn writer(&self) -> Writer<'static> {
-        self.speech.dialect.writer()
+        self.speech.dialect.writer(self.envelope)
     }
 
     /// Whether there was a sign of life after a ping.

@@ -1,6 +1,7 @@
 //! A core's connections, by the driver's index.
 
 use super::client::{ClientId, Sid};
+use super::events::Events;
 use super::page::Later;
 use super::sockjs::Receiver;
 use crate::app::{Connect, Envelope};
@@ -146,6 +147,8 @@ pub(super) enum Waiting {
     Poll(Poll),
     /// Frames for a client of SockJS.
     Receiver(Box<Receiver>),
+    /// Events of feeds, until there are none any more.
+    Events(Box<Events>),
     /// The time for the rest of a page.
     Page(Box<Later>),
     /// [`crate::app::Context::admit`], for a client that will have this id.
@@ -159,6 +162,7 @@ impl Waiting {
             Self::Document(awaited) => awaited.answered,
             Self::Poll(poll) => poll.answered,
             Self::Receiver(receiver) => receiver.answered,
+            Self::Events(events) => events.answered,
             Self::Page(later) => later.is_answered(),
             Self::Admission(_) => false,
         }
@@ -170,6 +174,7 @@ impl Waiting {
             Self::Document(awaited) => awaited.keep_alive,
             Self::Poll(poll) => poll.keep_alive,
             Self::Receiver(receiver) => receiver.keep_alive,
+            Self::Events(events) => events.keep_alive,
             Self::Page(later) => later.keep_alive,
             Self::Admission(_) => true,
         }
@@ -180,7 +185,7 @@ impl Waiting {
         match self {
             Self::Poll(poll) => Some(poll.client),
             Self::Receiver(receiver) => Some(receiver.client),
-            Self::Document(_) | Self::Page(_) | Self::Admission(_) => None,
+            Self::Document(_) | Self::Events(_) | Self::Page(_) | Self::Admission(_) => None,
         }
     }
 
@@ -189,6 +194,7 @@ impl Waiting {
         match self {
             Self::Poll(poll) => !poll.answered,
             Self::Receiver(receiver) => !receiver.answered,
+            Self::Events(events) => !events.answered,
             Self::Document(_) | Self::Page(_) | Self::Admission(_) => false,
         }
     }
@@ -199,6 +205,7 @@ impl Waiting {
             Self::Document(awaited) => awaited.keep_alive = false,
             Self::Poll(poll) => poll.keep_alive = false,
             Self::Receiver(receiver) => receiver.keep_alive = false,
+            Self::Events(events) => events.keep_alive = false,
             Self::Page(later) => later.keep_alive = false,
             Self::Admission(_) => {}
         }
@@ -263,14 +270,29 @@ pub(super) enum Dialect {
     Plain,
     /// Frames of SockJS.
     SockJs,
+    /// JSON values and heartbeats of Primus.
+    Primus(Pinging),
+}
+
+/// Who pings in Primus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pinging {
+    /// We do, and have been answered.
+    #[default]
+    Idle,
+    /// We do, and wait for the answer.
+    Awaited,
+    /// The client.
+    Theirs,
 }
 
 impl Dialect {
     /// How the application's messages leave.
-    pub(super) fn writer(self) -> Writer<'static> {
+    pub(super) fn writer(self, envelope: Envelope) -> Writer<'static> {
         match self {
             Self::Plain => Writer::WebSocket,
             Self::SockJs => Writer::SockJs(Carriage::Frame),
+            Self::Primus(_) => Writer::Primus { is_value: envelope == Envelope::V1 },
         }
     }
 }
@@ -379,6 +401,15 @@ mod tests {
 
     #[test]
     fn an_idle_connection_takes_112_bytes() {
+        eprintln!(
+            "{} {} {} {} {} {}",
+            size_of::<Socket>(),
+            size_of::<Stack>(),
+            size_of::<ws::Connection>(),
+            size_of::<Speech>(),
+            size_of::<Option<TimerId>>(),
+            size_of::<Option<SessionId>>()
+        );
         assert!(size_of::<Option<Conn>>() <= 112, "{}", size_of::<Option<Conn>>());
     }
 

@@ -26,10 +26,10 @@ use stentor_hub::{Data, Document, FeedState, Key, Room};
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Which driver the node has: epoll, or with `STENTOR_DRIVER=io_uring` that one.
+/// Which driver the node has: epoll, or with `STENTOR_DRIVER=io_uring` that one where it works.
 fn driver() -> DriverChoice {
     match std::env::var("STENTOR_DRIVER").as_deref() {
-        Ok("io_uring") => DriverChoice::IoUring,
+        Ok("io_uring") => DriverChoice::Auto,
         _ => DriverChoice::Epoll,
     }
 }

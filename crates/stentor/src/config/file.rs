@@ -1,9 +1,9 @@
 //! The file: TOML, walked along the table of keys.
 //!
-//! Bounded: [`FILE_BYTES_MAX`] bytes, [`super::schema::FEEDS_MAX`] feeds; nesting is bounded by the parser.
+//! Bounded: [`FILE_BYTES_MAX`] bytes, [`super::schema::REPEATED_MAX`] sections of a name; nesting is bounded by the parser.
 
 use super::nearest::nearest;
-use super::schema::{FEED_REQUIRED, FEEDS_MAX, Feed};
+use super::schema::{Feed, REPEATED_MAX, Rule, required};
 use super::section::Section;
 use super::value::Raw;
 use super::{Place, Sources, sections};
@@ -68,13 +68,19 @@ fn top_level(sources: &mut Sources, walk: &Walk<'_>, name: &str, at: usize, valu
     match (value.get_ref(), info.repeated) {
         (DeValue::Table(table), false) => section(sources, walk, info.name, table),
         (DeValue::Array(items), true) if items.iter().all(|item| item.get_ref().is_table()) => {
-            if items.len() > FEEDS_MAX {
+            if items.len() > REPEATED_MAX {
                 return sources
-                    .problem(place, format!("{} feeds; at most {FEEDS_MAX} are served", items.len()));
+                    .problem(place, format!("{} {name}; at most {REPEATED_MAX} are served", items.len()));
             }
-            for item in items.iter() {
-                if let DeValue::Table(table) = item.get_ref() {
-                    feed(sources, walk, item.span().start, table);
+            for (number, item) in items.iter().enumerate() {
+                let DeValue::Table(table) = item.get_ref() else { continue };
+                let at = item.span().start;
+                if info.name == Feed::NAME {
+                    let feed = repeated::<Feed>(sources, walk, number, at, table);
+                    sources.config.feeds.push(feed);
+                } else {
+                    let rule = repeated::<Rule>(sources, walk, number, at, table);
+                    sources.config.rules.push(rule);
                 }
             }
         }
@@ -103,28 +109,38 @@ fn section(sources: &mut Sources, walk: &Walk<'_>, section: &'static str, table:
     }
 }
 
-fn feed(sources: &mut Sources, walk: &Walk<'_>, at: usize, table: &DeTable<'_>) {
+/// One of several sections of a name, the one with this number.
+fn repeated<S: Section>(
+    sources: &mut Sources,
+    walk: &Walk<'_>,
+    number: usize,
+    at: usize,
+    table: &DeTable<'_>,
+) -> S {
     let head = walk.place(at);
-    let section = format!("feeds[{}]", sources.config.feeds.len());
-    let mut feed = Feed::default();
+    let section = format!("{}[{number}]", S::NAME);
+    let mut one = S::default();
     for (key, value) in table {
         let place = walk.place(key.span().start);
-        match feed.set(key.get_ref(), Raw::Toml(value.get_ref())) {
-            None => sources.problem(place, unknown_key(key.get_ref(), Some(Feed::NAME))),
-            Some(Err(text)) => sources.problem(place, format!("{} in [[feeds]]: {text}", key.get_ref())),
+        match one.set(key.get_ref(), Raw::Toml(value.get_ref())) {
+            None => sources.problem(place, unknown_key(key.get_ref(), Some(S::NAME))),
+            Some(Err(text)) => {
+                sources.problem(place, format!("{} in [[{}]]: {text}", key.get_ref(), S::NAME));
+            }
             Some(Ok(())) => {
-                if let Some(known) = known_name(Feed::NAME, key.get_ref()) {
+                if let Some(known) = known_name(S::NAME, key.get_ref()) {
                     sources.places.insert((section.clone(), known), place);
                 }
             }
         }
     }
-    for required in FEED_REQUIRED {
-        if !table.contains_key(required) {
-            sources.problem(head.clone(), format!("this feed has no {required:?}"));
+    for required in required(S::NAME) {
+        if !table.contains_key(*required) {
+            let one = S::NAME.trim_end_matches('s');
+            sources.problem(head.clone(), format!("this {one} has no {required:?}"));
         }
     }
-    sources.config.feeds.push(feed);
+    one
 }
 
 /// The name of a key as it is declared.

@@ -24,7 +24,9 @@ mod tests;
 
 pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
-use self::schema::{AdminLimits, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Server};
+use self::schema::{
+    AdminLimits, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule, Server, SocketIo,
+};
 use self::section::{KeyInfo, Section};
 use self::value::Raw;
 use std::collections::HashMap;
@@ -40,6 +42,8 @@ pub(crate) struct Config {
     pub(crate) admin_limits: AdminLimits,
     pub(crate) heartbeat: Heartbeat,
     pub(crate) rooms: Rooms,
+    pub(crate) socketio: SocketIo,
+    pub(crate) rules: Vec<Rule>,
     pub(crate) deflate: Deflate,
     pub(crate) feeds: Vec<Feed>,
     pub(crate) feeds_limits: FeedsLimits,
@@ -54,6 +58,7 @@ macro_rules! each_section {
         { let $section = $($reference)+ $config.admin_limits; $body }
         { let $section = $($reference)+ $config.heartbeat; $body }
         { let $section = $($reference)+ $config.rooms; $body }
+        { let $section = $($reference)+ $config.socketio; $body }
         { let $section = $($reference)+ $config.deflate; $body }
         { let $section = $($reference)+ $config.feeds_limits; $body }
     }};
@@ -83,6 +88,8 @@ pub(crate) fn sections() -> Vec<SectionInfo> {
         SectionInfo::of::<AdminLimits>(false),
         SectionInfo::of::<Heartbeat>(false),
         SectionInfo::of::<Rooms>(false),
+        SectionInfo::of::<SocketIo>(false),
+        SectionInfo::of::<Rule>(true),
         SectionInfo::of::<Deflate>(false),
         SectionInfo::of::<Feed>(true),
         SectionInfo::of::<FeedsLimits>(false),
@@ -115,7 +122,7 @@ impl Config {
         all
     }
 
-    /// What differs from the defaults, feeds apart: section, key, value.
+    /// What differs from the defaults, feeds and rules apart: section, key, value.
     pub(crate) fn changed(&self) -> Vec<(&'static str, &'static str, String)> {
         let defaults = Self::default().show();
         self.show().into_iter().filter(|row| !defaults.contains(row)).collect()

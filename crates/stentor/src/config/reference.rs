@@ -1,7 +1,7 @@
 //! docs/configuration.md, written from the table of keys.
 
 use super::environment::variable;
-use super::schema::FEED_REQUIRED;
+use super::schema::required;
 use super::{SectionInfo, sections};
 use std::fmt::Write;
 
@@ -56,7 +56,7 @@ fn write_section(page: &mut String, section: &SectionInfo) -> std::fmt::Result {
     writeln!(page, "\n## `{heading}`\n\n{}\n", section.doc)?;
     writeln!(page, "| key | default | values | what it is |\n|---|---|---|---|")?;
     for key in &section.keys {
-        let required = section.repeated && FEED_REQUIRED.contains(&key.name);
+        let required = required(name).contains(&key.name);
         let default = if required { "required".into() } else { format!("`{}`", key.default) };
         let values = match &key.range {
             Some(range) => format!("{}, {}", key.unit, range.replace('"', "")),

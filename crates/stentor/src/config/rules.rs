@@ -9,6 +9,8 @@ use std::collections::HashMap;
 pub(super) fn check(sources: &mut Sources) {
     admin_beyond_loopback(sources);
     feeds(sources);
+    socketio(sources);
+    rules(sources);
 }
 
 /// The admin port can publish and read everything, so beyond loopback it needs a token (DESIGN.md,
@@ -53,6 +55,42 @@ fn feeds(sources: &mut Sources) {
         wrong("document_bytes_max", document_bytes(feed, all_bytes_max));
     }
     sources.config.feeds = feeds;
+}
+
+fn socketio(sources: &mut Sources) {
+    let wrong: Vec<_> =
+        sources.config.socketio.namespaces.iter().filter_map(|name| namespace(name)).collect();
+    for text in wrong {
+        sources.problem(sources.place("socketio", "namespaces"), format!("namespaces in [socketio]: {text}"));
+    }
+}
+
+fn rules(sources: &mut Sources) {
+    let rules = std::mem::take(&mut sources.config.rules);
+    for (n, rule) in rules.iter().enumerate() {
+        let place = |sources: &Sources, key| sources.place(&format!("rules[{n}]"), key);
+        if let Some(text) = namespace(&rule.namespace).filter(|_| !rule.namespace.is_empty()) {
+            sources.problem(place(sources, "namespace"), format!("namespace in [[rules]]: {text}"));
+        }
+        let templates = [("join", &rule.join), ("leave", &rule.leave), ("broadcast", &rule.broadcast)];
+        for (key, texts) in templates {
+            for text in texts.iter().filter(|text| key != "broadcast" || *text != "*") {
+                if let Err(error) = stentor_edge::Template::parse(text) {
+                    sources.problem(place(sources, key), format!("{key} in [[rules]]: {error}: {text:?}"));
+                }
+            }
+        }
+    }
+    sources.config.rules = rules;
+}
+
+fn namespace(name: &str) -> Option<String> {
+    let room = stentor_hub::Room::everybody(name);
+    match room {
+        Ok(_) if name.starts_with('/') && !name.contains([',', '?']) => None,
+        Ok(_) => Some(format!("a namespace begins with / and has no comma or question mark: {name:?}")),
+        Err(error) => Some(format!("{error}: {name:?}")),
+    }
 }
 
 fn document_bytes(feed: &Feed, all: Bytes) -> Option<String> {

@@ -26,7 +26,7 @@ const HOUR: Duration = s(3600);
 choice! {
     /// How a core talks to the kernel.
     Driver {
-        /// The best that is trusted: epoll for now (ARCHITECTURE.md, "Known faults").
+        /// io_uring where it works, else epoll; the log says why.
         Auto = "auto",
         /// io_uring, or refuse to start.
         IoUring = "io_uring",
@@ -209,6 +209,67 @@ section! {
 }
 
 section! {
+    /// Engine.IO at `/engine.io/`, and Socket.IO at `/socket.io/`. Heartbeats are those of `[heartbeat]`; a message or a
+    /// polling client's body may have `limits.message_bytes_max`.
+    [socketio] SocketIo {
+        /// Namespaces that there are beside `/`, for `--app rooms`.
+        namespaces: Vec<String> = Vec::new();
+        /// Whether clients of Socket.IO 1 and 2 (Engine.IO 3) are let in.
+        allow_version_3: bool = true;
+        /// A cookie of this name holds the session's id, for balancers that go by it. Empty: none. A node needs none.
+        cookie: String = String::new();
+        /// Packets in one body of a polling client.
+        packets_max: usize = 100_000, in 1..=10_000_000;
+        /// Attachments of one packet: Socket.IO's own server takes 10.
+        attachments_max: usize = 10, in 0..=1000;
+        /// Namespaces that a client may be connected to at once.
+        namespaces_max: usize = 16, in 1..=1000;
+        /// Time from a WebSocket's handshake to the end of a client's move to it.
+        upgrade_time_max: Duration = s(10), in ms(100)..=HOUR;
+        /// Time from a connection's start to the first namespace.
+        connect_time_max: Duration = s(45), in ms(100)..=HOUR;
+        /// How long a client may be away and still get what it missed (connection state recovery). 0: not at all.
+        recovery_time_max: Duration = s(0), in s(0)..=HOUR;
+        /// Memory of one core for what is kept for clients that are away.
+        recovery_bytes_max: Bytes = Bytes::mib(16), in Bytes(0)..=Bytes::mib(65_536);
+        /// Sockets of clients that are away, of one core.
+        recovery_sockets_max: usize = 100_000, in 0..=100_000_000;
+        /// The event by which clients get what their feeds say.
+        feed_event: String = "feed".to_owned();
+        /// Whether they get a document as one string, for clients that expect that, instead of an object with its
+        /// position.
+        feed_as_string: bool = false;
+    }
+}
+
+section! {
+    /// What an event of a Socket.IO client does, with `--app rooms`. Write `[[rules]]` once for each; the first that is
+    /// for an event counts. A rule joins, leaves, broadcasts, echoes and acknowledges, in this order. A room's name is
+    /// text with `{}` for the event's first argument, `{1}` for the second, `{name}` for a member of the first; of a list
+    /// the first that has a value counts.
+    [rules] Rule {
+        /// The event's name.
+        event: String = String::new();
+        /// The namespace that it is for. Empty: every one.
+        namespace: String = String::new();
+        /// The room that the client joins.
+        join: Vec<String> = Vec::new();
+        /// The room that it leaves.
+        leave: Vec<String> = Vec::new();
+        /// The room to whose members the event goes; `*` is everybody in the namespace.
+        broadcast: Vec<String> = Vec::new();
+        /// The name that it is sent with. Empty: the same.
+        broadcast_as: String = String::new();
+        /// Whether the sender doesn't get what it sends.
+        except_sender: bool = false;
+        /// Whether the client gets the event back.
+        echo: bool = false;
+        /// Whether the event is acknowledged, with `{"ok":true}` or why it wasn't done.
+        ack: bool = false;
+    }
+}
+
+section! {
     /// Compression on WebSocket (permessage-deflate, never with context takeover, so that a frame is
     /// deflated once for everybody).
     [deflate] Deflate {
@@ -276,7 +337,14 @@ section! {
     }
 }
 
-/// Keys without which a feed means nothing.
-pub(crate) const FEED_REQUIRED: [&str; 2] = ["name", "url"];
-/// Most feeds that a file may declare.
-pub(crate) const FEEDS_MAX: usize = 1000;
+/// Keys without which a section that may be there several times means nothing.
+pub(crate) fn required(section: &str) -> &'static [&'static str] {
+    match section {
+        "feeds" => &["name", "url"],
+        "rules" => &["event"],
+        _ => &[],
+    }
+}
+
+/// Most sections of one name that a file may have.
+pub(crate) const REPEATED_MAX: usize = 1000;

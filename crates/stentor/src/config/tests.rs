@@ -233,7 +233,7 @@ fn feeds_are_checked() {
         r#"stentor.toml:4: headers in [[feeds]]: the header "x-key" has no text in quotes"#,
     );
     let mut many = String::new();
-    for _ in 0..=schema::FEEDS_MAX {
+    for _ in 0..=schema::REPEATED_MAX {
         many += "[[feeds]]\n";
     }
     check(&many, "stentor.toml:1: 1001 feeds; at most 1000 are served");

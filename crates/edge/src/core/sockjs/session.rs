@@ -83,7 +83,7 @@ impl<D: Driver> Core<D> {
         self.metrics().messages.add(messages.len() as u64);
         let mut scratch = String::new();
         while let Some(text) = messages.next_in(&mut scratch) {
-            if !self.hand_message(talker, Message::Text(text), out) {
+            if !self.hand_message(talker, talker.writer(), Message::Text(text), out) {
                 return false;
             }
         }
