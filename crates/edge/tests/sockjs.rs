@@ -257,8 +257,9 @@ fn a_lost_receiver_ends_its_session_and_a_second_doesnt() {
         // So does a poll that waits, also where its client only finishes sending.
         assert_eq!(poll(&mut http, "/sockjs/0/y"), "o\n");
         let mut waiting = server.http();
+        let requests = server.metric("http_requests");
         waiting.send(post("/sockjs/0/y/xhr", ""));
-        until("the poll to be there", || poll(&mut server.http(), "/sockjs/0/y").starts_with("c[2010"));
+        server.until_metric("http_requests", |n| n > requests);
         waiting.finish_sending();
         waiting.expect_end();
         until("the end of the session", || server.metric("sessions") == 0);
@@ -313,8 +314,9 @@ fn draining_says_goodbye() {
         assert_eq!(down.next_chunk(), "data: o\r\n\r\n");
         let mut waiting = server.http();
         assert_eq!(poll(&mut waiting, "/sockjs/0/y"), "o\n");
+        let requests = server.metric("http_requests");
         waiting.send(post("/sockjs/0/y/xhr", ""));
-        until("the poll to be there", || poll(&mut server.http(), "/sockjs/0/y").starts_with("c[2010"));
+        server.until_metric("http_requests", |n| n > requests);
         let mut ws = server.ws("/sockjs/0/x/websocket");
         assert_eq!(ws.next_text(), "o");
         server.drain(HOUR);

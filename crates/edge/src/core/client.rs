@@ -19,6 +19,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::num::NonZeroU32;
 use stentor_driver::{ConnId, Frame, TimerId};
 use stentor_hub::{CoreId, Disconnect, Publication, SessionId};
 
@@ -93,13 +94,14 @@ impl Sids {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClientId {
     index: u32,
-    serial: u32,
+    /// Below 2²⁹.
+    serial: NonZeroU32,
 }
 
 impl ClientId {
     /// A number for timers and tags, below 2⁶¹.
     pub(super) fn to_bits(self) -> u64 {
-        u64::from(self.serial & 0x1fff_ffff) << 32 | u64::from(self.index)
+        u64::from(self.serial.get()) << 32 | u64::from(self.index)
     }
 }
 
@@ -270,7 +272,7 @@ impl Hasher for SidHasher {
 /// The clients of a core.
 #[derive(Default)]
 pub(crate) struct Clients {
-    slots: slab::Slab<(u32, Client)>,
+    slots: slab::Slab<(NonZeroU32, Client)>,
     by_sid: HashMap<Sid, ClientId, BuildHasherDefault<SidHasher>>,
     serial: u32,
     sockjs: usize,
@@ -280,9 +282,10 @@ impl Clients {
     pub(super) fn insert(&mut self, client: Client) -> ClientId {
         self.sockjs += usize::from(client.sockjs().is_some());
         self.serial = self.serial.wrapping_add(1) & 0x1fff_ffff;
+        let serial = NonZeroU32::new(self.serial).unwrap_or(NonZeroU32::MIN);
         let sid = client.sid;
-        let index = self.slots.insert((self.serial, client)) as u32;
-        let id = ClientId { index, serial: self.serial };
+        let index = self.slots.insert((serial, client)) as u32;
+        let id = ClientId { index, serial };
         self.by_sid.insert(sid, id);
         id
     }
@@ -304,7 +307,8 @@ impl Clients {
 
     /// The client of a number of [`ClientId::to_bits`].
     pub(super) fn of_bits(&self, bits: u64) -> Option<ClientId> {
-        let id = ClientId { index: bits as u32, serial: (bits >> 32) as u32 & 0x1fff_ffff };
+        let serial = NonZeroU32::new((bits >> 32) as u32 & 0x1fff_ffff)?;
+        let id = ClientId { index: bits as u32, serial };
         self.get(id).map(|_| id)
     }
 

@@ -11,7 +11,7 @@
 //! lasts for ever. Its session ends with the first step out of `Http` or `Socket`, and only once.
 
 use super::client::{Client, End};
-use super::table::{Accepts, Conn, Stack, Waiting, token_of};
+use super::table::{Conn, Stack, Waiting, token_of};
 use super::{About, CLIENT_TAG, Core, DRAINED_TOKEN, Owner};
 use crate::millis::Millis;
 use stentor_driver::Driver;
@@ -154,7 +154,7 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get_mut(index) else { return };
         let Some(session) = conn.session.take() else { return };
         let opened_by = match &conn.stack {
-            Stack::Socket(socket) if socket.accepts == Accepts::Messages => Some(socket.speech.service),
+            Stack::Socket(socket) if !socket.speech.is_deaf => Some(socket.speech.service),
             _ => None,
         };
         self.hub.handle_close(session);

@@ -22,13 +22,9 @@ pub(super) struct Door {
 }
 
 impl Door {
-    fn plain(key: Option<Key>) -> Self {
-        Self { key, speech: Speech::default() }
-    }
-
-    fn primus() -> Self {
-        let speech = Speech { dialect: Dialect::Primus(Pinging::Idle), ..Speech::default() };
-        Self { key: None, speech }
+    /// One that belongs to a service; with a key it takes no messages.
+    pub(super) fn of(dialect: Dialect, service: Service, key: Option<Key>) -> Self {
+        Self { speech: Speech { dialect, service, is_deaf: key.is_some() }, key }
     }
 
     fn format(&self, envelope: Envelope, deflates: bool) -> FormatId {
@@ -111,10 +107,15 @@ impl<D: Driver> Core<D> {
                 }
                 return Verdict::Document(Awaited::new(key, request, manner));
             }
-            Route::Primus => return self.upgrade(index, request, Door::primus(), out),
+            Route::Primus => {
+                let dialect = Dialect::Primus(Pinging::Idle);
+                return self.upgrade(index, request, Door::of(dialect, Service::default(), None), out);
+            }
             Route::PrimusSpec => return self.primus_spec(request, out),
             Route::Events(key) => return self.begin_events(index, request, key, out),
-            Route::Socket(key) => return self.upgrade(index, request, Door::plain(key), out),
+            Route::Socket(key) => {
+                return self.upgrade(index, request, Door::of(Dialect::Plain, Service::default(), key), out);
+            }
             Route::SockJs { service, route } => {
                 return self.sockjs_request(index, request, service, &route, out);
             }
@@ -182,7 +183,7 @@ impl<D: Driver> Core<D> {
         out: &mut Vec<u8>,
     ) -> Verdict {
         let manner = Manner::of(request, self.draining);
-        let Speech { dialect, service } = door.speech;
+        let Speech { dialect, service, is_deaf } = door.speech;
         let is_plain = dialect == Dialect::Plain;
         let deflate = is_plain && self.shared.options.deflate.enabled;
         let offered = DeflateOptions::default();
@@ -213,11 +214,9 @@ impl<D: Driver> Core<D> {
             text(out, Manner::LAST, 503, &[("Retry-After", "1")], "the server is going away");
             return Verdict::Answered { keep_alive: false };
         }
-        let accepts = if door.key.is_some() { Accepts::Nothing } else { Accepts::Messages };
-        let is_raw = door.key.is_some() || raw;
-        let envelope = if is_raw { Envelope::Raw } else { self.app_of(service).envelope() };
+        let envelope = if is_deaf || raw { Envelope::Raw } else { self.app_of(service).envelope() };
         let mut headers = Vec::new();
-        if accepts == Accepts::Messages {
+        if !is_deaf {
             match self.ask_to_connect(index, request, envelope, service) {
                 Connect::Accept => {}
                 Connect::AcceptWith(extra) => headers = extra,
@@ -235,7 +234,7 @@ impl<D: Driver> Core<D> {
         // Shared deflated frames are made with the largest window.
         let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= format::WINDOW_BITS);
         let session = self.hub.handle_open(door.format(envelope, deflates), index as u64);
-        self.become_socket(index, accepts, door.speech, envelope, accepted.deflate);
+        self.become_socket(index, Accepts::Messages, door.speech, envelope, accepted.deflate);
         if let Some(conn) = self.table.get_mut(index) {
             conn.session = Some(session);
         }
@@ -245,7 +244,7 @@ impl<D: Driver> Core<D> {
         let interval =
             super::primus::first_ping(dialect, options.heartbeat.interval, options.primus.ping_interval);
         self.arm(index, now.after(interval));
-        if accepts == Accepts::Messages {
+        if !is_deaf {
             let about = About {
                 session: Some(session),
                 writer: dialect.writer(envelope),

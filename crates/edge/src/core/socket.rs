@@ -68,6 +68,10 @@ impl<D: Driver> Core<D> {
                     ended = true;
                     let goes_on = match (accepts, session) {
                         (Accepts::Client(client), _) => self.engine_frame(id, client, kind, data, out),
+                        (Accepts::Messages, Some(session)) if speech.is_deaf => {
+                            self.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
+                            false
+                        }
                         (Accepts::Messages, Some(session)) => {
                             let talker = Talker { session, speech, envelope };
                             match speech.dialect {
@@ -78,10 +82,6 @@ impl<D: Driver> Core<D> {
                                 Dialect::SockJs => self.sockjs_messages(id, talker, kind, data, out),
                                 Dialect::Primus(_) => self.primus_message(id, talker, kind, data, out),
                             }
-                        }
-                        (Accepts::Nothing, Some(session)) => {
-                            self.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
-                            false
                         }
                         (_, None) => false,
                     };

@@ -247,8 +247,6 @@ pub(super) struct Awaited {
 pub(super) enum Accepts {
     /// The application.
     Messages,
-    /// Nothing is accepted.
-    Nothing,
     /// Engine.IO: it carries, or wants to carry, the packets of a client.
     Client(ClientId),
 }
@@ -257,7 +255,7 @@ impl Accepts {
     pub(super) fn client(self) -> Option<ClientId> {
         match self {
             Self::Client(client) => Some(client),
-            Self::Messages | Self::Nothing => None,
+            Self::Messages => None,
         }
     }
 }
@@ -301,6 +299,8 @@ impl Dialect {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Speech {
     pub(super) dialect: Dialect,
+    /// No message is accepted, whoever would decide about it.
+    pub(super) is_deaf: bool,
     pub(super) service: Service,
 }
 
@@ -401,15 +401,6 @@ mod tests {
 
     #[test]
     fn an_idle_connection_takes_112_bytes() {
-        eprintln!(
-            "{} {} {} {} {} {}",
-            size_of::<Socket>(),
-            size_of::<Stack>(),
-            size_of::<ws::Connection>(),
-            size_of::<Speech>(),
-            size_of::<Option<TimerId>>(),
-            size_of::<Option<SessionId>>()
-        );
         assert!(size_of::<Option<Conn>>() <= 112, "{}", size_of::<Option<Conn>>());
     }
 

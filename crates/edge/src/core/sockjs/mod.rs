@@ -28,7 +28,7 @@ use super::client::{Carrier, Client, ClientId, Protocol, Sid, Upper};
 use super::http::Verdict;
 use super::request::{Manner, key_of_path, text};
 use super::routes::Door;
-use super::table::{Dialect, Speech, Waiting};
+use super::table::{Dialect, Waiting};
 use super::{About, Core, Later, client_tag};
 use crate::app::{Application, Connect, Envelope};
 use crate::format;
@@ -286,12 +286,10 @@ impl<D: Driver> Core<D> {
                 asked.answer(out, 200, &asked.headers(), &body)
             }
             Resource::RawWebSocket => {
-                let speech = Speech { dialect: Dialect::Plain, service };
-                self.upgrade(index, request, Door { key, speech }, out)
+                self.upgrade(index, request, Door::of(Dialect::Plain, service, key), out)
             }
             Resource::Session { transport: Transport::WebSocket, .. } => {
-                let speech = Speech { dialect: Dialect::SockJs, service };
-                self.upgrade(index, request, Door { key, speech }, out)
+                self.upgrade(index, request, Door::of(Dialect::SockJs, service, key), out)
             }
             Resource::Session { session, transport, .. } => {
                 let callback = match transport {
