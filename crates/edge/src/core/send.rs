@@ -128,9 +128,10 @@ impl<D: Driver> Core<D> {
                     }
                     Stack::Http(http) => match &mut http.waiting {
                         Some(Waiting::Document(waiting)) => {
-                            if waiting.answer(session, &mut self.hub, &mut self.frames, self.draining) {
-                                self.shared.metrics[self.facts.core].request_errors.add(1);
-                            }
+                            let failed =
+                                waiting.answer(session, &mut self.hub, &mut self.frames, self.draining);
+                            let metrics = &self.shared.metrics[self.facts.core];
+                            metrics.request_errors.add(u64::from(failed));
                         }
                         Some(Waiting::Events(events)) => {
                             events.stream(session, &mut self.hub, &mut self.frames);
