@@ -119,12 +119,8 @@ fn feeds_by_resource_id() {
         raw.expect_json(json!({"n": 1}));
         server.document("a/b", r#""primus::server::close""#);
         server.document("a/b", "[2]");
-        loop {
-            match raw.next_json() {
-                Value::Array(value) => break assert_eq!(value, [2]),
-                other => panic!("{other}"),
-            }
-        }
+        // One that clients would take for the protocol's own is left out.
+        raw.expect_json(json!([2]));
         server.state("a/b", FeedState::Lost, "gone");
         raw.expect_json(json!("primus::server::close"));
         assert_eq!(raw.expect_close().0, 4404);
