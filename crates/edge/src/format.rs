@@ -322,13 +322,18 @@ impl Formats {
                 Cow::Owned(head)
             }
         };
-        let offset = (recovers && publication.is_recoverable()).then(|| write_offset(publication.id()));
+        // A client that can be recovered takes a string at the end of any event for the offset.
+        let offset = match (recovers, publication.is_recoverable()) {
+            (true, true) => write_offset(publication.id()),
+            (true, false) if json.ends_with(b"\"") => "null".to_owned(),
+            _ => String::new(),
+        };
         // What we wrote ourselves is UTF-8, and so is what was checked when it came in.
         let json = std::str::from_utf8(&json).unwrap_or_default();
         let head = Head { attachments: attachments.len(), ..Head::new(namespace) };
         self.packets(|out| {
             writer.socketio(out, json.len() + name.len() + namespace.len() + 32, attachments, |out| {
-                socketio::write_event(out, &head, name, &[json, offset.as_deref().unwrap_or_default()]);
+                socketio::write_event(out, &head, name, &[json, &offset]);
             });
         })
     }

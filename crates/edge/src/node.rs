@@ -93,9 +93,7 @@ pub struct Node {
 /// A ring from each core to each other one.
 fn connect_all(wakers: &[Waker], messages_max: usize) -> Vec<Mailboxes> {
     let cores = wakers.len();
-    let empty =
-        || Mailboxes { to: (0..cores).map(|_| None).collect(), from: (0..cores).map(|_| None).collect() };
-    let mut all: Vec<Mailboxes> = (0..cores).map(|_| empty()).collect();
+    let mut all: Vec<Mailboxes> = (0..cores).map(|_| Mailboxes::new(cores)).collect();
     for from in 0..cores {
         for to in (0..cores).filter(|to| *to != from) {
             let (sender, receiver) = mailbox::channel(messages_max, wakers[to].clone());

@@ -5,7 +5,7 @@
 //! message as the application wrote it.
 
 use crate::app::{Arguments, Message};
-use crate::format::{json_string, write_offset};
+use crate::format::json_string;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -51,9 +51,9 @@ pub(crate) enum Writer<'a> {
     /// A message is a JSON value of Primus in a WebSocket message: with `is_value` text that is JSON leaves as that value,
     /// else as a string. Bytes leave as base64, and what a client would take for the protocol's own doesn't leave.
     Primus { is_value: bool },
-    /// A message is an event of a Socket.IO namespace. Where the client can be recovered, its place goes along with each
-    /// event: clients take any string at an event's end for that.
-    SocketIo { engine: EngineWriter, namespace: &'a str, place: Option<u64> },
+    /// A message is an event of a Socket.IO namespace. What a client that can be recovered is sent goes through the hub
+    /// instead, so that it has an offset; but for what is to be acknowledged, which carries none.
+    SocketIo { engine: EngineWriter, namespace: &'a str },
 }
 
 impl Writer<'_> {
@@ -108,7 +108,7 @@ impl Writer<'_> {
 
     /// A Socket.IO event, with the number that its acknowledgement is to carry. Plain sessions get `["name", …]`.
     pub(crate) fn event(self, out: &mut Vec<u8>, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
-        let Self::SocketIo { engine, namespace, place } = self else {
+        let Self::SocketIo { engine, namespace } = self else {
             let mut text = String::from("[");
             text.push_str(std::str::from_utf8(&json_string(name)).unwrap_or("\"\""));
             if !arguments.json.is_empty() {
@@ -122,10 +122,8 @@ impl Writer<'_> {
         let Arguments { json, attachments } = arguments;
         let head = Head { id: ack, attachments: attachments.len(), ..Head::new(namespace) };
         let estimate = json.len() + name.len() + namespace.len() + 8;
-        // One that is to be acknowledged carries none, as in socket.io 4.
-        let offset = place.filter(|_| ack.is_none()).map(write_offset);
         engine.socketio(out, estimate, attachments, |out| {
-            socketio::write_event(out, &head, name, &[json, offset.as_deref().unwrap_or_default()]);
+            socketio::write_event(out, &head, name, &[json]);
         });
     }
 
@@ -247,11 +245,11 @@ mod tests {
     fn packets() {
         fn check(namespace: &str, write: impl Fn(Writer<'_>, &mut Vec<u8>), expect: &[&str]) {
             let mut out = Vec::new();
-            write(Writer::SocketIo { engine: RECORD, namespace, place: None }, &mut out);
+            write(Writer::SocketIo { engine: RECORD, namespace }, &mut out);
             let got: Vec<_> = records(&out).map(|(_, packet)| std::str::from_utf8(packet).unwrap()).collect();
             assert_eq!(got, expect);
             let mut framed = Vec::new();
-            write(Writer::SocketIo { engine: FRAME, namespace, place: None }, &mut framed);
+            write(Writer::SocketIo { engine: FRAME, namespace }, &mut framed);
             let mut wanted = Vec::new();
             for (kind, packet) in records(&out) {
                 let opcode = if kind == TEXT { Opcode::Text } else { Opcode::Binary };

@@ -178,6 +178,34 @@ fn a_publication_reaches_every_transport() {
     }
 }
 
+/// More in one body than may be published, or answered, at once: in turns, and nothing is lost.
+#[test]
+fn long_bodies_are_taken_in_turns() {
+    on_one_and_three(|cores| {
+        for app in [App::Echo, App::Chat] {
+            let server = Server::start(cores, |options| {
+                options.app = app;
+                options.limits.outbox_bytes_max = 60_000;
+                options.sockjs[0].response_bytes_max = usize::MAX;
+            });
+            let mut down = stream(&server, "/sockjs/0/x", "xhr_streaming");
+            assert_eq!(down.next_chunk(), "o\n");
+            let messages: Vec<String> = (0..300).map(|n| format!("{n:01000}")).collect();
+            let mut up = server.http();
+            up.send(post("/sockjs/0/x/xhr_send", &serde_json::to_string(&messages).unwrap()));
+            let mut got: Vec<String> = Vec::new();
+            while got.len() < messages.len() {
+                let frame = down.next_chunk();
+                got.extend(
+                    serde_json::from_str::<Vec<String>>(frame.trim_end().strip_prefix('a').unwrap()).unwrap(),
+                );
+            }
+            assert!(got == messages);
+            assert_eq!(up.response().status, 204);
+        }
+    });
+}
+
 #[test]
 fn feeds_by_their_key() {
     on_one_and_three(|cores| {

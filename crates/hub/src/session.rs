@@ -82,6 +82,8 @@ pub(crate) struct Subscription {
     pub(crate) policy: Policy,
     /// Waiting for the home core's answer.
     pub(crate) pending: bool,
+    /// Belongs to no topic, but to what is sent to the session alone.
+    pub(crate) direct: bool,
 }
 
 impl Subscription {
@@ -329,7 +331,19 @@ impl<E: Encoder> Sessions<E> {
 
     /// How many slots of a session are in use.
     pub(crate) fn subscription_count(&self, id: SessionId) -> usize {
-        self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(|s| !s.is_free()).count())
+        let in_use = |s: &&Subscription| !s.is_free() && !s.direct;
+        self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(in_use).count())
+    }
+
+    /// The slot in which waits what is sent to a session alone: under `Queue`, and free again when nothing waits.
+    pub(crate) fn direct(&mut self, id: SessionId) -> Option<Member> {
+        let found = self.alive(id)?.subscriptions.iter().position(|s| s.direct && s.topic == NO_TOPIC);
+        if let Some(slot) = found {
+            return Some(Member { session: id.index, subscription: slot as u32 });
+        }
+        let member = self.subscribe(id, NO_TOPIC, Policy::Queue)?;
+        self.subscription_mut(member).direct = true;
+        Some(member)
     }
 
     /// Gives a session that lives a slot for a topic.
@@ -343,6 +357,7 @@ impl<E: Encoder> Sessions<E> {
             waiting: 0,
             policy,
             pending: false,
+            direct: false,
         };
         let slot = match session.subscriptions.iter().position(Subscription::is_free) {
             Some(slot) => {

@@ -16,7 +16,8 @@ pub use echo::Echo;
 pub use rooms::RoomsApp;
 pub use rules::{Rule, Template, TemplateError};
 
-use crate::format::Formats;
+use crate::core::Sockets;
+use crate::format::{Formats, json_string};
 use crate::options::Service;
 use crate::writer::Writer;
 use bytes::Bytes;
@@ -173,6 +174,8 @@ pub trait Application {
     }
 
     /// A Socket.IO client wants to connect to a namespace. There is only the main one unless the application says so.
+    /// One that comes back to a node of several cores may have been moved to this one after another one's `connect` and
+    /// that one's [`Application::gone`].
     fn hello(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
         if hello.namespace == "/" { Admission::Accept } else { Admission::Unknown }
     }
@@ -226,6 +229,7 @@ pub struct Context<'a> {
     pub(crate) client: Option<&'a str>,
     pub(crate) service: Service,
     pub(crate) prefix: Option<&'a str>,
+    pub(crate) sockets: Sockets<'a>,
     pub(crate) acks: &'a mut Acks,
     pub(crate) actions: &'a mut Vec<Action>,
     pub(crate) now: Instant,
@@ -241,6 +245,20 @@ pub struct Context<'a> {
 
 /// About how many bytes a message takes besides its data, where it is counted before it is encoded.
 pub(crate) const ENVELOPE_BYTES: usize = 64;
+
+/// A session that is owed no more than this is sent all of it together with the answers to its client, which then
+/// overtake nothing. One that is owed more doesn't keep up, and is sent it by and by.
+pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
+
+/// Appends all that a session is owed to what leaves for it now.
+pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut Vec<u8>) {
+    let is_in_flight = hub.is_in_flight(session);
+    hub.take(session, usize::MAX, usize::MAX, |_, frame| out.extend_from_slice(&frame.bytes()));
+    // The kernel tells of what was in flight before, and of this with it.
+    if !is_in_flight {
+        hub.handle_sent(session);
+    }
+}
 
 /// What a handler asked for that concerns other connections, done after it has returned.
 pub(crate) enum Action {
@@ -318,7 +336,7 @@ impl Acks {
     }
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
     /// The time of this turn of the core.
     pub fn now(&self) -> Instant {
         self.now
@@ -368,8 +386,23 @@ impl Context<'_> {
     }
 
     /// Sends a message to one session of this core, before what it is owed of its topics. Socket.IO clients get it as
-    /// the event `message`.
+    /// the event `message`, as by [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
+        if self.recoverable(session).is_some() {
+            let text;
+            let bytes;
+            let arguments = match message {
+                Message::Text(string) => {
+                    text = json_string(string);
+                    Arguments { json: std::str::from_utf8(&text).unwrap_or("\"\""), attachments: &[] }
+                }
+                Message::Binary(binary) => {
+                    bytes = [Bytes::copy_from_slice(binary)];
+                    Arguments { json: r#"{"_placeholder":true,"num":0}"#, attachments: &bytes }
+                }
+            };
+            return self.emit(session, "message", arguments);
+        }
         if self.current == Some(session) {
             return self.writer.message(self.out, message);
         }
@@ -380,9 +413,26 @@ impl Context<'_> {
         self.actions.push(Action::Send { session, what });
     }
 
-    /// Sends an event to one session of this core, before what it is owed of its topics.
+    /// Sends an event to one session of this core, before what it is owed of its topics. Where its client can be
+    /// recovered, it comes in order with what it is owed, and is kept for it like what is published: also when the
+    /// connection is gone, until it is back or has been away for too long.
     pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
-        self.emit_numbered(session, name, arguments, None);
+        let Some(room) = self.recoverable(session) else {
+            return self.emit_numbered(session, name, arguments, None);
+        };
+        let data = arguments.to_data();
+        self.published_bytes += data.len() + ENVELOPE_BYTES;
+        let behind = self.hub.owed_bytes_of(session);
+        self.hub.handle_send(self.now, session, room, Some(name.into()), data);
+        // With the answers, so that what follows doesn't overtake it.
+        if self.current == Some(session) && behind <= AT_ONCE_BYTES_MAX {
+            take_at_once(self.hub, session, self.out);
+        }
+    }
+
+    /// In which namespace a socket is that can be recovered, as a room of it.
+    fn recoverable(&self, session: SessionId) -> Option<&'a Room> {
+        self.sockets.recoverable(session, self.hub.tag(session)?)
     }
 
     fn emit_numbered(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {

@@ -9,7 +9,8 @@
 //! **Invariant.** A client ends once: its sessions at once, then who carries it is told; who comes later is told for a
 //! while.
 
-use super::client::{Carrier, ClientId, End, Protocol, Upper};
+use super::client::{Carrier, Client, ClientId, End, Protocol, Upper};
+use super::mail::Mail;
 use super::table::{Socket, Stack};
 use super::{About, Core};
 use crate::app::Sent;
@@ -154,14 +155,26 @@ impl<D: Driver> Core<D> {
     }
 
     pub(super) fn drop_client(&mut self, id: ClientId) {
-        let Some(client) = self.clients.remove(id) else { return };
-        if let Some(timer) = client.timer {
-            self.driver.timer_cancel(timer);
+        let Some(client) = self.take_client(id) else { return };
+        let home = client.sid.core(self.shared.cores);
+        if home != self.facts.core {
+            self.post(home, Mail::Ended(client.sid));
         }
     }
 
-    /// A connection that names a client ends.
-    pub(super) fn carrier_lost(&mut self, conn: ConnId, id: ClientId) {
+    pub(super) fn take_client(&mut self, id: ClientId) -> Option<Client> {
+        let client = self.clients.remove(id)?;
+        if let Some(timer) = client.timer {
+            self.driver.timer_cancel(timer);
+        }
+        Some(client)
+    }
+
+    /// A connection that names a client ends; `unsent`: with something for it that the kernel hasn't taken.
+    pub(super) fn carrier_lost(&mut self, conn: ConnId, id: ClientId, unsent: bool) {
+        if unsent {
+            return self.end_client(id, End::Gone);
+        }
         let Some(client) = self.clients.get_mut(id) else { return };
         if let Some(engine) = client.engine_mut() {
             engine.probe_lost(conn);

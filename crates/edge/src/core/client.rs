@@ -5,10 +5,14 @@
 //! waits in the hub, as for everybody. What is the same for all of them is in [`super::carry`], what differs in
 //! [`super::engine`] and [`super::sockjs`].
 //!
+//! A client may move to the core that keeps what it lost ([`super::engine::moving`]); the core that its id names then
+//! knows where it is.
+//!
 //! **Invariants.** A client in the table has a timer from its beginning to its end. `carrier` names a connection that
 //! names the client. `queue` holds packets only while there is no WebSocket to carry them. One that has `ended` has no
 //! session any more, and is kept for as long as it may have to be told.
 
+use super::CLIENT_TAG;
 use super::engine::Engine;
 use super::socketio::SocketIo;
 use super::sockjs::SockJs;
@@ -20,8 +24,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::num::NonZeroU32;
-use stentor_driver::{ConnId, Frame, TimerId};
-use stentor_hub::{CoreId, Disconnect, Publication, SessionId};
+use stentor_driver::{ConnId, TimerId};
+use stentor_hub::{CoreId, Disconnect, SessionId};
 
 /// Random bytes of an id. Engine.IO's own ids have as many.
 const SID_BYTES: usize = 15;
@@ -30,7 +34,7 @@ const SID_BYTES: usize = 15;
 /// characters; those of SockJS are digests, under a seed that nobody knows, of what their clients chose. The first byte
 /// modulo the number of cores is the core that owns the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Sid([u8; SID_BYTES]);
+pub(crate) struct Sid([u8; SID_BYTES]);
 
 impl Sid {
     /// Reads an id as a client sent it.
@@ -178,20 +182,6 @@ pub(super) struct Client {
 }
 
 impl Upper {
-    /// Calls `take` for each session, with what is to be told of each publication that leaves.
-    pub(super) fn take_each(&mut self, mut take: impl FnMut(SessionId, &mut dyn FnMut(&Publication<Frame>))) {
-        match self {
-            Self::None => {}
-            Self::Plain { session, .. } => take(*session, &mut |_| {}),
-            Self::SocketIo(io) => {
-                for socket in &mut io.sockets {
-                    let session = socket.session;
-                    take(session, &mut |publication| socket.leaves(publication));
-                }
-            }
-        }
-    }
-
     pub(super) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         let (plain, sockets) = match self {
             Self::None => (None, [].as_slice()),
@@ -310,6 +300,11 @@ impl Clients {
         let serial = NonZeroU32::new((bits >> 32) as u32 & 0x1fff_ffff)?;
         let id = ClientId { index: bits as u32, serial };
         self.get(id).map(|_| id)
+    }
+
+    /// The client that a hub's tag names.
+    pub(super) fn of_tag(&self, tag: u64) -> Option<&Client> {
+        (tag & CLIENT_TAG != 0).then(|| self.of_bits(tag & !CLIENT_TAG)).flatten().and_then(|id| self.get(id))
     }
 
     pub(super) fn remove(&mut self, id: ClientId) -> Option<Client> {

@@ -147,9 +147,13 @@ impl<D: Driver> Core<D> {
     }
 
     pub(super) fn end_session(&mut self, index: usize) {
-        let Some(id) = self.table.get(index).map(|conn| conn.id) else { return };
+        let Some(conn) = self.table.get(index) else { return };
+        let id = conn.id;
         if let Some(client) = self.client_of(index) {
-            return self.carrier_lost(id, client);
+            let answered = matches!(&conn.stack, Stack::Http(http)
+                if http.waiting.as_ref().is_some_and(Waiting::is_answered));
+            let unsent = answered && conn.in_flight;
+            return self.carrier_lost(id, client, unsent);
         }
         let Some(conn) = self.table.get_mut(index) else { return };
         let Some(session) = conn.session.take() else { return };

@@ -33,6 +33,8 @@ pub(super) enum Verdict {
     Again(Waiting),
     /// Its body is needed, up to so many bytes.
     Body { bytes_max: usize },
+    /// The rest of its body is looked at after what it has published has left.
+    Rest,
     /// It belongs to another core.
     Move(CoreId),
 }
@@ -50,12 +52,17 @@ enum Step {
 impl<D: Driver> Core<D> {
     /// A connection begins, perhaps with bytes read already. `stay`: it can't be moved to another core.
     pub(super) fn begin_http(&mut self, incoming: Incoming, stay: bool) {
-        let Incoming { conn, peer, mut buffer, finished } = incoming;
+        let Incoming { conn, peer, mut buffer, finished, kept } = incoming;
         let deadline = self.millis().after(self.shared.options.limits.head_time_max);
-        let http = Http { stay, finished, ..Http::new(peer, deadline) };
+        let waiting = kept.map(Waiting::Body);
+        let goes_on = waiting.is_some();
+        let http = Http { stay, finished, waiting, ..Http::new(peer, deadline) };
         let index = self.table.insert(conn, Stack::Http(Box::new(http)));
         self.arm(index, deadline);
-        if !buffer.is_empty() || finished || self.draining {
+        if goes_on {
+            self.keep(index, buffer);
+            self.next_turn.push(index);
+        } else if !buffer.is_empty() || finished || self.draining {
             self.serve(index, &mut buffer);
         }
     }
@@ -198,9 +205,9 @@ impl<D: Driver> Core<D> {
             if expects_continue {
                 out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
             }
-            let kept = Box::new(Kept { head: input[..head].to_vec(), body: Vec::new() });
+            let kept = Box::new(Kept { head: input[..head].to_vec(), ..Kept::default() });
             if body == BodyKind::Empty {
-                return self.body_arrived(index, &kept, head, out);
+                return self.body_arrived(index, kept, head, out);
             }
             let decoder = BodyDecoder::new(body);
             http.body = Some(Receiving { decoder, bytes_left: bytes_max, kept: Some(kept) });
@@ -253,6 +260,7 @@ impl<D: Driver> Core<D> {
                 let until = match &waiting {
                     Waiting::Page(page) => now.after(page.next_after()),
                     Waiting::Events(_) => now.after(heartbeat_interval),
+                    waiting if waiting.is_answered() => now.after(idle_time_max),
                     _ => now.after(wait_time_max),
                 };
                 if let Some(http) = self.http(index) {
@@ -281,7 +289,7 @@ impl<D: Driver> Core<D> {
                         let kept = kept.take();
                         http.body = None;
                         return match kept {
-                            Some(kept) => self.body_arrived(index, &kept, at, out),
+                            Some(kept) => self.body_arrived(index, kept, at, out),
                             None => Step::Next(at),
                         };
                     }
@@ -303,18 +311,29 @@ impl<D: Driver> Core<D> {
         Step::Pause(at)
     }
 
-    /// A request whose body was needed is there.
-    fn body_arrived(&mut self, index: usize, kept: &Kept, consumed: usize, out: &mut Vec<u8>) -> Step {
-        let Ok(request) = http1::parse_request(&kept.head, &self.http_limits) else {
+    /// A request whose body was needed is there, or what is left of it is looked at again.
+    fn body_arrived(
+        &mut self,
+        index: usize,
+        mut kept: Box<Kept>,
+        consumed: usize,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let head = std::mem::take(&mut kept.head);
+        let Ok(request) = http1::parse_request(&head, &self.http_limits) else {
             return self.finish_after(index, out);
         };
-        let published_before = self.published_bytes;
-        let verdict = self.posted(&request, &kept.body, out);
-        if self.published_bytes > published_before {
-            self.hold_if_congested(index);
-        }
-        if !matches!(self.table.get(index), Some(Conn { stack: Stack::Http(_), .. })) {
-            return Step::Over;
+        let verdict = self.posted(index, &request, &mut kept, out);
+        let idle_deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let Some(http) = self.http(index) else { return Step::Over };
+        if matches!(verdict, Verdict::Rest | Verdict::Move(_)) {
+            if let Verdict::Move(core) = verdict {
+                http.moving = Some(core);
+            }
+            kept.head = head;
+            http.waiting = Some(Waiting::Body(kept));
+            self.next_turn.push(index);
+            return self.pause_until(index, idle_deadline, consumed);
         }
         self.conclude(index, verdict, false, consumed, out)
     }
@@ -363,7 +382,15 @@ impl<D: Driver> Core<D> {
             return self.move_connection(index, core);
         }
         http.stalled = false;
-        if let Some(waiting) = http.waiting.take_if(|waiting| waiting.is_answered()) {
+        if let Some(Waiting::Body(kept)) = http.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_)))
+        {
+            let mut out = std::mem::take(&mut self.cork);
+            let step = self.body_arrived(index, kept, 0, &mut out);
+            self.answer(index, out);
+            if !matches!(step, Step::Next(_)) {
+                return;
+            }
+        } else if let Some(waiting) = http.waiting.take_if(|waiting| waiting.is_answered()) {
             http.deadline = idle_deadline;
             self.end_session(index);
             if !waiting.keep_alive() || self.draining {
@@ -380,7 +407,11 @@ impl<D: Driver> Core<D> {
         self.release(index, Held::CORES);
         let Some(Conn { id, stack: Stack::Http(http), .. }) = self.table.get_mut(index) else { return };
         let buffer = std::mem::take(&mut http.buffer);
-        let incoming = Incoming { conn: *id, peer: http.peer, buffer, finished: http.finished };
+        let kept = match http.waiting.take() {
+            Some(Waiting::Body(kept)) => Some(kept),
+            _ => None,
+        };
+        let incoming = Incoming { conn: *id, peer: http.peer, buffer, finished: http.finished, kept };
         self.drop_connection(index);
         self.hand_over(incoming, core);
     }
@@ -435,7 +466,7 @@ impl<D: Driver> Core<D> {
             Some(waiting) if waiting.is_answered() => self.arm(index, idle_deadline),
             Some(Waiting::Page(_) | Waiting::Events(_)) => {}
             // The client's own timer says when it is over.
-            Some(Waiting::Poll(_) | Waiting::Receiver(_)) => {
+            Some(Waiting::Poll(_) | Waiting::Receiver(_) | Waiting::Body(_)) => {
                 http.deadline = idle_deadline;
                 self.arm(index, idle_deadline);
             }

@@ -29,6 +29,7 @@ mod table;
 
 pub(crate) use client::Clients;
 pub(crate) use mail::Mailboxes;
+pub(crate) use socketio::Sockets;
 
 use crate::app::{Acks, Action, Application, Context, Envelope, RequestId};
 use crate::format::{FeedEvents, Formats};
@@ -37,6 +38,7 @@ use crate::options::Service;
 use crate::shared::Shared;
 use crate::writer::Writer;
 use client::{ClientId, End, Sids};
+use engine::moving::Departed;
 use socketio::Suspension;
 use std::collections::VecDeque;
 use std::io;
@@ -48,7 +50,7 @@ use stentor_driver::{ConnId, Driver, Event, Frame};
 use stentor_hub::{CoreId, Disconnect, Hub, Notice, SessionId, SubscribeError};
 use stentor_wire::http1;
 use stentor_wire::ws;
-use table::{Stack, Table};
+use table::{Kept, Stack, Table};
 
 /// How soon a full ring to another core is looked at again.
 const MAIL_RETRY: Duration = Duration::from_millis(1);
@@ -65,6 +67,8 @@ const APP_TOKEN: u64 = 1 << 62;
 const CLIENT_TOKEN: u64 = 1 << 61;
 /// The hub's tag of a session that belongs to a client, not to a connection.
 const CLIENT_TAG: u64 = 1 << 63;
+/// The hub's tag of a session whose client is lost.
+const SUSPENDED_TAG: u64 = 1 << 62;
 
 fn client_token(id: ClientId) -> u64 {
     CLIENT_TOKEN | id.to_bits()
@@ -93,6 +97,8 @@ enum Owner {
 /// What has to wait until what is being handled has been answered.
 enum Later {
     End(ClientId, End),
+    /// To the core that keeps what it lost.
+    Depart(ClientId, CoreId),
     Close(ConnId),
     /// The messages of a SockJS client's WebSocket can't be understood.
     Broken(ConnId),
@@ -149,6 +155,7 @@ impl Facts {
     fn context<'a>(
         self,
         hub: &'a mut Hub<Formats>,
+        sockets: Sockets<'a>,
         acks: &'a mut Acks,
         out: &'a mut Vec<u8>,
         actions: &'a mut Vec<Action>,
@@ -168,6 +175,7 @@ impl Facts {
             client,
             service,
             prefix,
+            sockets,
             acks,
             actions,
             now,
@@ -194,6 +202,8 @@ struct Incoming {
     buffer: Vec<u8>,
     /// The client has finished sending.
     finished: bool,
+    /// A request whose body hasn't all been dealt with.
+    kept: Option<Box<Kept>>,
 }
 
 /// One core.
@@ -209,7 +219,11 @@ pub struct Core<D: Driver> {
     table: Table,
     clients: Clients,
     suspended: Suspension,
+    /// Where clients are that began here and were moved.
+    departed: Departed,
     sids: Sids,
+    /// The message that is to be looked at again where its client goes, or when it has turned out that it stays.
+    again: Option<Vec<u8>>,
     /// Moved out while messages are taken out of what was received.
     ws: Option<Box<ws::Shared>>,
     http_limits: http1::Limits,
@@ -223,6 +237,8 @@ pub struct Core<D: Driver> {
     app_timers: slab::Slab<AppTimer>,
     /// Connections whose next request or message can be looked at.
     revisit: VecDeque<usize>,
+    /// The same, but not before other events have had their turn.
+    next_turn: Vec<usize>,
     /// About how many bytes were published since sessions were last sent what they are owed.
     published_bytes: usize,
     /// Beyond that many, they are sent it at once.
@@ -272,7 +288,9 @@ impl<D: Driver> Core<D> {
             table: Table::default(),
             clients: Clients::default(),
             suspended: Suspension::default(),
+            departed: Departed::default(),
             sids: Sids::default(),
+            again: None,
             ws: Some(Box::new(ws::Shared::new(ws_limits))),
             http_limits: http1::Limits {
                 head_bytes_max: options.limits.head_bytes_max,
@@ -287,6 +305,7 @@ impl<D: Driver> Core<D> {
             acks: Acks::default(),
             app_timers: slab::Slab::new(),
             revisit: VecDeque::new(),
+            next_turn: Vec::new(),
             published_bytes: 0,
             published_bytes_max: options.limits.outbox_bytes_max / 4,
             waiting_for_cores: Vec::new(),
@@ -316,6 +335,7 @@ impl<D: Driver> Core<D> {
 
     /// Waits for events, at most `timeout`, and handles them. Says whether there was anything to do.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.revisit.extend(self.next_turn.drain(..));
         let orders_wait = !self.shared.inboxes[self.facts.core].is_empty() && !self.is_congested();
         let busy = !self.mailboxes.is_empty()
             || !self.revisit.is_empty()
@@ -481,6 +501,7 @@ impl<D: Driver> Core<D> {
             } else if let Some(later) = self.later.pop() {
                 match later {
                     Later::End(id, end) => self.end_client(id, end),
+                    Later::Depart(id, core) => self.depart_or_stay(id, core),
                     Later::Close(conn) => {
                         if let Some(index) = self.table.index_of(conn) {
                             self.close_socket(index, 1000, "");
@@ -637,8 +658,9 @@ impl<D: Driver> Core<D> {
             place.and_then(|place| self.shared.options.sockjs.get(place)).map(|sockjs| &*sockjs.prefix);
         let other = place.and_then(|place| self.services.get_mut(place)?.app.as_mut());
         let app = other.unwrap_or(&mut self.app);
-        let mut ctx =
-            self.facts.context(&mut self.hub, &mut self.acks, out, &mut self.actions, about, prefix);
+        let sockets = Sockets::new(&self.clients, &self.suspended);
+        let (hub, acks, actions) = (&mut self.hub, &mut self.acks, &mut self.actions);
+        let mut ctx = self.facts.context(hub, sockets, acks, out, actions, about, prefix);
         let result = call(&mut **app, &mut ctx);
         self.published_bytes += ctx.published_bytes;
         result
@@ -655,7 +677,7 @@ impl<D: Driver> Core<D> {
             return;
         }
         self.metrics().accepted.add(1);
-        let arrival = Incoming { conn, peer, buffer: Vec::new(), finished: false };
+        let arrival = Incoming { conn, peer, buffer: Vec::new(), finished: false, kept: None };
         match self.shared.much_less_loaded_than(self.facts.core) {
             Some(core) => self.hand_over(arrival, core),
             None => self.begin_http(arrival, false),

@@ -2,8 +2,8 @@
 
 use super::http::Verdict;
 use super::request::{Manner, Route, Wishes, answer, cors, route, text, wishes};
-use super::table::{Accepts, Awaited, Dialect, Pinging, Socket, Speech, Stack, Waiting};
-use super::{About, Core};
+use super::table::{Accepts, Awaited, Dialect, Kept, Pinging, Socket, Speech, Stack, Waiting};
+use super::{About, Core, Later};
 use crate::app::{Application, Connect, Envelope, RequestId};
 use crate::format;
 use crate::options::Service;
@@ -286,6 +286,10 @@ impl<D: Driver> Core<D> {
     ) {
         let now = self.millis();
         let Some(conn) = self.table.get_mut(index) else { return };
+        // Who finished sending while it waited for admission is gone, and nothing more will tell.
+        if matches!(&conn.stack, Stack::Http(http) if http.finished) {
+            self.later.push(Later::Close(conn.id));
+        }
         conn.stack = Stack::Socket(Socket {
             ws: ws::Connection::new(ws::Role::Server, deflate),
             accepts,
@@ -299,12 +303,22 @@ impl<D: Driver> Core<D> {
         });
     }
 
-    /// A request whose body was needed is whole.
-    pub(super) fn posted(&mut self, request: &Request<'_>, body: &[u8], out: &mut Vec<u8>) -> Verdict {
+    /// A request whose body was needed is whole, or has its turn again.
+    pub(super) fn posted(
+        &mut self,
+        index: usize,
+        request: &Request<'_>,
+        kept: &mut Kept,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
         let shared = self.shared.clone();
         match route(request.path(), &shared.options) {
-            Route::SockJs { service, route } => self.sockjs_posted(request, service, &route, body, out),
-            _ => self.engine_posted(request, body, out),
+            Route::SockJs { service, route } => {
+                let verdict = self.sockjs_posted(request, service, &route, kept, out);
+                self.hold_if_congested(index);
+                verdict
+            }
+            _ => self.engine_posted(index, request, kept, out),
         }
     }
 }

@@ -52,6 +52,9 @@ impl<D: Driver> Core<D> {
                 }
             } else if self.driver.send_bytes(conn.id, &out) == Sending::InFlight {
                 conn.in_flight = true;
+            } else if matches!(conn.stack, Stack::Http(_)) {
+                // It may have been a poll's.
+                self.taken(index);
             }
             out.clear();
         }
@@ -98,16 +101,15 @@ impl<D: Driver> Core<D> {
             let mut left_by = None;
             if let Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) = conn.stack {
                 let id = conn.id;
-                if let Some(client) = self.clients.get_mut(client)
+                if let Some(client) = self.clients.get(client)
                     && client.carrier == Carrier::Socket(id)
                 {
-                    let (hub, frames) = (&mut self.hub, &mut self.frames);
-                    client.upper.take_each(|session, leaves| {
-                        hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |publication, frame| {
-                            leaves(publication);
+                    let frames = &mut self.frames;
+                    for session in client.sessions() {
+                        self.hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| {
                             frames.push(frame.clone());
                         });
-                    });
+                    }
                 }
             } else if let Stack::Http(http) = &mut conn.stack
                 && let Some(Waiting::Receiver(receiver)) = &mut http.waiting
@@ -174,7 +176,9 @@ impl<D: Driver> Core<D> {
             Stack::Http(http) => {
                 let answered = http.waiting.as_ref().is_some_and(Waiting::is_answered);
                 let admitted = http.admission.is_some() && http.waiting.is_none();
-                if answered || admitted || http.moving.is_some() || http.stalled {
+                if let Some(Waiting::Body(_)) = http.waiting {
+                    self.next_turn.push(index);
+                } else if answered || admitted || http.moving.is_some() || http.stalled {
                     self.revisit.push_back(index);
                 }
             }
@@ -193,6 +197,7 @@ impl<D: Driver> Core<D> {
     pub(super) fn go_on(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
         match &mut conn.stack {
+            Stack::Http(_) if conn.held.has(Held::CORES) => {}
             Stack::Http(_) => self.request_done(index),
             Stack::Socket(socket) => {
                 if conn.held.has(Held::REPLIES) || conn.held.has(Held::CORES) {

@@ -105,10 +105,15 @@ impl<D: Driver> Core<D> {
         let published = self.published_bytes > published_before;
         self.metrics().messages.add(messages);
         let message_time_max = self.shared.options.limits.message_time_max;
+        if let Some(Conn { stack: Stack::Socket(socket), .. }) = self.table.get_mut(index) {
+            socket.ws = socket_ws;
+        }
+        if let Some(again) = self.again.take() {
+            unread = Some(Box::new([&again, &data[at..]].concat()));
+        }
+        let waits = unread.is_some();
         let Some(conn) = self.table.get_mut(index) else { return };
         let Stack::Socket(socket) = &mut conn.stack else { return };
-        socket.ws = socket_ws;
-        let waits = unread.is_some();
         if waits {
             socket.unread = unread;
         }

@@ -134,9 +134,14 @@ pub(super) struct Receiving {
 }
 
 /// A request whose body is needed, so far.
+#[derive(Default)]
 pub(super) struct Kept {
     pub(super) head: Vec<u8>,
     pub(super) body: Vec<u8>,
+    /// How much of the body (decoded, where it is a form) has been dealt with: bytes of Engine.IO's, messages of SockJS's.
+    pub(super) done: usize,
+    /// Its client moves to another core with what is left.
+    pub(super) departs: Option<ClientId>,
 }
 
 /// What a request waits for.
@@ -153,6 +158,8 @@ pub(super) enum Waiting {
     Page(Box<Later>),
     /// [`crate::app::Context::admit`], for a client that will have this id.
     Admission(Option<Sid>),
+    /// A turn for the rest of the body: what the first of it has published leaves first.
+    Body(Box<Kept>),
 }
 
 impl Waiting {
@@ -164,7 +171,7 @@ impl Waiting {
             Self::Receiver(receiver) => receiver.answered,
             Self::Events(events) => events.answered,
             Self::Page(later) => later.is_answered(),
-            Self::Admission(_) => false,
+            Self::Admission(_) | Self::Body(_) => false,
         }
     }
 
@@ -176,7 +183,7 @@ impl Waiting {
             Self::Receiver(receiver) => receiver.keep_alive,
             Self::Events(events) => events.keep_alive,
             Self::Page(later) => later.keep_alive,
-            Self::Admission(_) => true,
+            Self::Admission(_) | Self::Body(_) => true,
         }
     }
 
@@ -185,7 +192,7 @@ impl Waiting {
         match self {
             Self::Poll(poll) => Some(poll.client),
             Self::Receiver(receiver) => Some(receiver.client),
-            Self::Document(_) | Self::Events(_) | Self::Page(_) | Self::Admission(_) => None,
+            Self::Document(_) | Self::Events(_) | Self::Page(_) | Self::Admission(_) | Self::Body(_) => None,
         }
     }
 
@@ -195,7 +202,7 @@ impl Waiting {
             Self::Poll(poll) => !poll.answered,
             Self::Receiver(receiver) => !receiver.answered,
             Self::Events(events) => !events.answered,
-            Self::Document(_) | Self::Page(_) | Self::Admission(_) => false,
+            Self::Document(_) | Self::Page(_) | Self::Admission(_) | Self::Body(_) => false,
         }
     }
 
@@ -207,7 +214,7 @@ impl Waiting {
             Self::Receiver(receiver) => receiver.keep_alive = false,
             Self::Events(events) => events.keep_alive = false,
             Self::Page(later) => later.keep_alive = false,
-            Self::Admission(_) => {}
+            Self::Admission(_) | Self::Body(_) => {}
         }
     }
 }

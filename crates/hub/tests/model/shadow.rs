@@ -274,6 +274,8 @@ pub(crate) struct ShadowSession {
     /// Whether `poll_ready` has to name it.
     pub(crate) ready: bool,
     pub(crate) subs: Vec<Sub>,
+    /// The subscription that stands for what is sent to it alone.
+    pub(crate) direct: u64,
     pub(crate) outbox: Vec<Slot>,
     /// Bytes of what is in flight, and whether they count.
     pub(crate) in_flight: Vec<(usize, bool)>,
@@ -335,6 +337,7 @@ impl ShadowSession {
     fn slots_in_use(&self) -> usize {
         self.subs
             .iter()
+            .filter(|s| s.uid != self.direct)
             .filter(|s| match s.status {
                 Status::Pending | Status::Active => true,
                 Status::Ended => self.waiting_for(s.uid) > 0,
@@ -483,14 +486,29 @@ impl Shadow {
     // ---- sessions ----
 
     pub(crate) fn open(&mut self, core: usize, id: SessionId, format: FormatId) {
+        self.uids += 1;
+        let direct = Sub {
+            uid: self.uids,
+            topic: usize::MAX,
+            status: Status::Ended,
+            policy: Policy::Queue,
+            since: 0,
+            home: false,
+            again: false,
+            came_with: None,
+            last: None,
+            last_of: BTreeMap::new(),
+            gapless: false,
+        };
         self.sessions.push(ShadowSession {
+            direct: direct.uid,
             core,
             id,
             format,
             alive: true,
             doomed: false,
             ready: false,
-            subs: Vec::new(),
+            subs: vec![direct],
             outbox: Vec::new(),
             in_flight: Vec::new(),
             places: Vec::new(),
@@ -844,7 +862,14 @@ impl Shadow {
         }
     }
 
-    fn message(&mut self, core: usize, number: u64, len: usize, how: &How, several: bool) -> Thing {
+    pub(crate) fn message(
+        &mut self,
+        core: usize,
+        number: u64,
+        len: usize,
+        how: &How,
+        several: bool,
+    ) -> Thing {
         self.sent[core] += 1;
         Thing {
             said: Said::Message(number),

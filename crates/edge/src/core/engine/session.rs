@@ -2,7 +2,7 @@
 
 use super::super::carry::{POLL_BYTES_MAX, POLL_FRAMES_MAX};
 use super::super::client::{Carrier, ClientId, Upper};
-use super::super::table::{Conn, Stack, Waiting};
+use super::super::table::{Conn, Held, Stack, Waiting};
 use super::super::{About, Core, Later};
 use super::{Engine, Probe, is_probe, payload};
 use crate::app::Message;
@@ -14,7 +14,7 @@ use stentor_driver::{ConnId, Driver};
 use stentor_hub::Disconnect;
 use stentor_wire::engineio::{self, Data, Packet, PacketKind, Version};
 use stentor_wire::http1::Request;
-use stentor_wire::ws::Kind;
+use stentor_wire::ws::{self, Kind, Opcode};
 
 pub(in super::super) use super::super::client::End;
 
@@ -54,7 +54,16 @@ impl<D: Driver> Core<D> {
                 self.later.push(Later::End(id, End::Fault));
                 return false;
             };
-            return self.engine_packet(id, &packet, None, out);
+            let goes_on = self.engine_packet(id, &packet, None, out);
+            if let (false, Some(core)) = (goes_on, self.leaving(id)) {
+                // As the client sent it, but for the mask.
+                let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
+                let mut again = Vec::with_capacity(data.len() + 14);
+                ws::encode(&mut again, opcode, data, false, Some([0; 4]));
+                self.again = Some(again);
+                self.later.push(Later::Depart(id, core));
+            }
+            return goes_on;
         }
         let writer = EngineWriter { version, carriage: Carriage::Frame };
         match (client.engine_mut().and_then(|engine| engine.probe.as_mut()), packet) {
@@ -136,10 +145,13 @@ impl<D: Driver> Core<D> {
                 });
             }
             (PacketKind::Pong, Version::V4, _) => {
-                client.due_at = now.after(interval);
+                let due_at = now.after(interval);
+                client.due_at = due_at;
                 if let Some(engine) = client.engine_mut() {
                     engine.pinged_at = None;
                 }
+                // The timer is set to the end of patience, which may be later.
+                self.arm_client(id, due_at);
             }
             // In each version only one side pings.
             (PacketKind::Ping | PacketKind::Pong, ..) => {
@@ -215,13 +227,11 @@ impl<D: Driver> Core<D> {
     pub(in super::super) fn take_records(&mut self, id: ClientId) -> Vec<u8> {
         let Some(client) = self.clients.get_mut(id) else { return Vec::new() };
         let mut records = std::mem::take(&mut client.queue);
-        let hub = &mut self.hub;
-        client.upper.take_each(|session, leaves| {
-            hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |publication, frame| {
-                leaves(publication);
+        for session in client.sessions() {
+            self.hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, frame| {
                 records.extend_from_slice(&frame.bytes());
             });
-        });
+        }
         records
     }
 
@@ -339,9 +349,11 @@ impl<D: Driver> Core<D> {
         }
         let carrier = client.carrier;
         let progressed = match carrier {
-            Carrier::Socket(conn) => {
-                self.table.index_of(conn).is_some_and(|index| self.progress(index) == Some(true))
-            }
+            // It may not be read from because of us: then what it sends can't be seen.
+            Carrier::Socket(conn) => self.table.index_of(conn).is_some_and(|index| {
+                self.progress(index) == Some(true)
+                    || self.table.get(index).is_some_and(|conn| conn.held.has(Held::CORES))
+            }),
             _ => false,
         };
         let Some(client) = self.clients.get_mut(id) else { return };

@@ -28,7 +28,7 @@ use super::client::{Carrier, Client, ClientId, Protocol, Sid, Upper};
 use super::http::Verdict;
 use super::request::{Manner, key_of_path, text};
 use super::routes::Door;
-use super::table::{Dialect, Waiting};
+use super::table::{Dialect, Kept, Waiting};
 use super::{About, Core, Later, client_tag};
 use crate::app::{Application, Connect, Envelope};
 use crate::format;
@@ -361,6 +361,8 @@ impl<D: Driver> Core<D> {
         let (heartbeat, delay) = (asked.options.heartbeat, asked.options.disconnect_delay);
         let Some(client) = self.clients.get_mut(id) else { return Verdict::Answered { keep_alive: false } };
         client.alive_at = now;
+        // Whether what is answered matters to the session.
+        let mut watched = false;
         if client.carrier != Carrier::None {
             receiver.refuse(out, Close::ANOTHER_CONNECTION);
         } else if client.ended {
@@ -375,10 +377,9 @@ impl<D: Driver> Core<D> {
             } else if is_poll {
                 receiver.messages(client, &mut self.hub, out);
             }
+            watched = true;
             if receiver.answered {
                 client.due_at = now.after(delay);
-                // The cork is with the kernel when this turn is over.
-                self.client_sent(id);
             } else {
                 client.carrier = if is_poll { Carrier::Poll(conn) } else { Carrier::Stream(conn) };
                 client.due_at = now.after(heartbeat);
@@ -387,12 +388,10 @@ impl<D: Driver> Core<D> {
         }
         let due_at = self.clients.get(id).map_or(now, |client| client.due_at);
         self.arm_client(id, due_at);
-        let keep_alive = receiver.keep_alive;
-        if receiver.answered {
-            Verdict::Answered { keep_alive }
-        } else {
-            Verdict::Waiting(Waiting::Receiver(Box::new(receiver)))
+        if watched {
+            return Verdict::Waiting(Waiting::Receiver(Box::new(receiver)));
         }
+        Verdict::Answered { keep_alive: receiver.keep_alive }
     }
 
     /// Begins a session, with the headers that the application wants in the first answer.
@@ -462,9 +461,10 @@ impl<D: Driver> Core<D> {
         request: &Request<'_>,
         service: Service,
         route: &Route<'_>,
-        body: &[u8],
+        kept: &mut Kept,
         out: &mut Vec<u8>,
     ) -> Verdict {
+        let body = &kept.body[..];
         let shared = self.shared.clone();
         let Some(options) = service.place().and_then(|place| shared.options.sockjs.get(place)) else {
             return Verdict::Answered { keep_alive: false };
@@ -494,7 +494,9 @@ impl<D: Driver> Core<D> {
             Ok(messages) => messages,
             Err(error) => return self.refuse_sockjs(&asked, error, out),
         };
-        self.deliver_sockjs(id, messages, request);
+        if !self.deliver_sockjs(id, messages, &mut kept.done, request) {
+            return Verdict::Rest;
+        }
         let status = route.resource.status();
         let body: &[u8] = if status == 204 { b"" } else { answer::JSONP_SENT.as_bytes() };
         asked.answer(out, status, &asked.headers(), body)

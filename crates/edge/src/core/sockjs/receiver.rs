@@ -90,7 +90,7 @@ impl Receiver {
             wrapping.write_message(&mut frame, std::str::from_utf8(text).unwrap_or_default());
         }
         if self.poll.is_some() {
-            client.upper.take_each(|session, _| {
+            for session in client.sessions() {
                 hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, encoded| {
                     let bytes = encoded.bytes();
                     if let Some(messages) = wrapping.messages_of(sockjs_frame(wrapping, &bytes)) {
@@ -98,7 +98,7 @@ impl Receiver {
                         frame.extend_from_slice(messages);
                     }
                 });
-            });
+            }
         }
         if frame.len() > begin {
             frame.extend_from_slice(wrapping.tail().as_bytes());
@@ -140,7 +140,7 @@ impl Receiver {
         let (wrapping, chunked, limit) = (self.wrapping, self.chunked, &mut self.limit);
         let bytes_max = super::super::send::SEND_BYTES_MAX.min(limit.left_bytes());
         let mut ended = false;
-        client.upper.take_each(|session, _| {
+        for session in client.sessions() {
             hub.take(session, bytes_max, super::super::send::SEND_FRAMES_MAX, |_, encoded| {
                 ended |= limit.is_reached_by(unchunked_bytes(encoded.len()));
                 if chunked {
@@ -149,7 +149,7 @@ impl Receiver {
                     frames.push(Frame::owned(sockjs_frame(wrapping, &encoded.bytes()).to_vec()));
                 }
             });
-        });
+        }
         if ended {
             let mut end = Vec::new();
             self.finish(&mut end);

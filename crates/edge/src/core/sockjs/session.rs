@@ -21,21 +21,40 @@ impl SockJs {
 }
 
 impl<D: Driver> Core<D> {
-    /// Hands the messages of a client's body to the application, and sends what it answers.
-    pub(super) fn deliver_sockjs(&mut self, id: ClientId, messages: Messages<'_>, request: &Request<'_>) {
+    /// Hands the messages of a client's body to the application, and sends what it answers. Says whether that was all:
+    /// where so much has been published that others come first, `done` says how many have been dealt with.
+    pub(super) fn deliver_sockjs(
+        &mut self,
+        id: ClientId,
+        messages: Messages<'_>,
+        done: &mut usize,
+        request: &Request<'_>,
+    ) -> bool {
         let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let Upper::Plain { session, envelope } = client.upper else { return };
-        let Some(sockjs) = client.sockjs() else { return };
+        let Some(client) = self.clients.get_mut(id) else { return true };
+        let Upper::Plain { session, envelope } = client.upper else { return true };
+        let Some(sockjs) = client.sockjs() else { return true };
         if !sockjs.accepts {
-            return self.end_client(id, End::Because(Disconnect::NotAccepted));
+            self.end_client(id, End::Because(Disconnect::NotAccepted));
+            return true;
         }
         let service = sockjs.service;
         let mut queue = std::mem::take(&mut client.queue);
         let asked = self.actions.len();
-        let (mut messages, mut scratch, mut count) = (messages, String::new(), 0);
-        while let Some(text) = messages.next_in(&mut scratch) {
-            count += 1;
+        let (mut messages, mut scratch) = (messages, String::new());
+        for _ in 0..*done {
+            messages.next_in(&mut scratch);
+        }
+        let already_done = *done;
+        let mut whole = true;
+        loop {
+            let is_much = self.published_bytes > self.published_bytes_max || queue.len() > outbox_bytes_max;
+            if is_much && !messages.is_empty() {
+                whole = false;
+                break;
+            }
+            let Some(text) = messages.next_in(&mut scratch) else { break };
+            *done += 1;
             let about = About {
                 session: Some(session),
                 writer: Writer::SockJs(Carriage::Record),
@@ -49,15 +68,17 @@ impl<D: Driver> Core<D> {
                 break;
             }
         }
-        self.metrics().messages.add(count);
+        self.metrics().messages.add((*done - already_done) as u64);
         if let Some(client) = self.clients.get_mut(id) {
             client.queue = queue;
         }
         self.flush_client(id);
-        // What nobody has come for is more than may wait.
+        // Nobody has come for so much.
         if self.clients.get(id).is_some_and(|client| client.queue.len() > outbox_bytes_max) {
             self.end_client(id, End::Because(Disconnect::SlowConsumer));
+            return true;
         }
+        whole
     }
 
     /// The messages in one message of a WebSocket. Says whether to go on with what follows it.
