@@ -101,8 +101,7 @@ fn sessions_share_connections_of_all_cores() {
                     Shared { io, sent: 0, received: 0, poll: None }
                 })
                 .collect();
-            let mut proxy =
-                Proxy { conns: (0..8).map(|_| server.http()).collect(), waits: vec![false; 8] };
+            let mut proxy = Proxy { conns: (0..8).map(|_| server.http()).collect(), waits: vec![false; 8] };
             for _ in 0..250 {
                 let n = dice.roll(sessions.len());
                 let session = &mut sessions[n];
@@ -435,9 +434,7 @@ fn big_documents_reach_clients_that_poll() {
         server.document("big", &document(0));
         for way in [Way::Polling, Way::Moved] {
             let mut clients: Vec<Io> = (0..3)
-                .map(|_| {
-                    Io::open(server.addr, "/engine.io/", Version::V4, way, "&feed=big&format=raw")
-                })
+                .map(|_| Io::open(server.addr, "/engine.io/", Version::V4, way, "&feed=big&format=raw"))
                 .collect();
             for io in &mut clients {
                 assert!(io.next_text() == format!("4{}", document(0)));
@@ -724,7 +721,8 @@ fn scripts_and_forms() {
             assert_eq!(open["upgrades"], json!([]));
             let target = format!("{base}&sid={}", open["sid"].as_str().unwrap());
             // As a form has it: percent-encoded, with line breaks doubled by the client.
-            let payload = if version == Version::V4 { "4a%3D%26+%C3%A9%5Cn" } else { "7:4a%3D%26+%C3%A9%5Cn" };
+            let payload =
+                if version == Version::V4 { "4a%3D%26+%C3%A9%5Cn" } else { "7:4a%3D%26+%C3%A9%5Cn" };
             let form = "application/x-www-form-urlencoded";
             http.send(post(&target, form, format!("d={payload}").as_bytes()));
             assert_eq!(http.response().text(), "ok");

@@ -98,7 +98,13 @@ impl Application for Puppet {
         }
     }
 
-    fn acked(&mut self, ctx: &mut Context<'_>, session: SessionId, token: u64, answer: Option<Arguments<'_>>) {
+    fn acked(
+        &mut self,
+        ctx: &mut Context<'_>,
+        session: SessionId,
+        token: u64,
+        answer: Option<Arguments<'_>>,
+    ) {
         let text = answer.map_or("nothing".to_owned(), |answer| format!("[{}]", answer.json));
         let json = format!("{token},{}", Value::from(text));
         let attachments = answer.map(|answer| answer.attachments.to_vec()).unwrap_or_default();
@@ -265,7 +271,9 @@ fn bytes_both_ways() {
                 let recovers = recovers && version == Version::V4;
                 let mut io = open(&server, version, way);
                 io.connect("", json!(null));
-                io.send(r#"452-["echo",{"a":{"_placeholder":true,"num":1},"b":{"_placeholder":true,"num":0}}]"#);
+                io.send(
+                    r#"452-["echo",{"a":{"_placeholder":true,"num":1},"b":{"_placeholder":true,"num":0}}]"#,
+                );
                 io.send_binary(b"first");
                 io.send_binary(b"");
                 let text = io.next_text();
@@ -476,9 +484,21 @@ fn a_publication_reaches_each_client_as_it_expects_it() {
         let text = Data::Arguments { json: bytes(b"\"text\""), attachments: [].into() };
         let cases: [(Option<&str>, Data, &str, &str, &str); 6] = [
             (None, Data::Json(bytes(b"[1]")), r#""data":[1]"#, "[1]", r#"["message",[1]]"#),
-            (Some("e"), several, r#""event":"e","data":[1,{"a":2}]"#, r#"["e",1,{"a":2}]"#, r#"["e",1,{"a":2}]"#),
+            (
+                Some("e"),
+                several,
+                r#""event":"e","data":[1,{"a":2}]"#,
+                r#"["e",1,{"a":2}]"#,
+                r#"["e",1,{"a":2}]"#,
+            ),
             (Some("message"), text, r#""event":"message","data":"text""#, "text", r#"["message","text"]"#),
-            (Some("e"), Data::Json(bytes(b"\"s\"")), r#""event":"e","data":"s""#, r#"["e","s"]"#, r#"["e","s"]"#),
+            (
+                Some("e"),
+                Data::Json(bytes(b"\"s\"")),
+                r#""event":"e","data":"s""#,
+                r#"["e","s"]"#,
+                r#"["e","s"]"#,
+            ),
             (None, Data::Binary(bytes(b"\x00\xff")), r#""encoding":"base64","data":"AP8=""#, "", "BYTES"),
             (Some("e"), with_bytes, "ATTACHED", "ATTACHED", "ATTACHED"),
         ];
@@ -512,7 +532,9 @@ fn a_publication_reaches_each_client_as_it_expects_it() {
             for io in &mut sockets {
                 let recovers = recovers && io.version() == Version::V4;
                 let (prefix, expect, attachment): (_, Value, Option<&[u8]>) = match expect_io {
-                    "BYTES" => ("451-", json!(["message", {"_placeholder": true, "num": 0}]), Some(b"\x00\xff")),
+                    "BYTES" => {
+                        ("451-", json!(["message", {"_placeholder": true, "num": 0}]), Some(b"\x00\xff"))
+                    }
                     "ATTACHED" => ("451-", json!(["e", {"_placeholder": true, "num": 0}]), Some(b"att")),
                     text => ("42", serde_json::from_str(text).unwrap(), None),
                 };
@@ -583,11 +605,17 @@ fn feeds_reach_sockets_as_events() {
                 let event = io.event();
                 if as_string {
                     // No client takes a document for a place to come back to.
-                    let expect =
-                        if recovers { json!(["feed", "{\"n\":1}", null]) } else { json!(["feed", "{\"n\":1}"]) };
+                    let expect = if recovers {
+                        json!(["feed", "{\"n\":1}", null])
+                    } else {
+                        json!(["feed", "{\"n\":1}"])
+                    };
                     assert_eq!(event, expect);
                 } else {
-                    assert_eq!((&event[1]["type"], &event[1]["data"]), (&json!("snapshot"), &json!({"n": 1})));
+                    assert_eq!(
+                        (&event[1]["type"], &event[1]["data"]),
+                        (&json!("snapshot"), &json!({"n": 1}))
+                    );
                     assert_eq!(event.as_array().unwrap().len(), 2);
                 }
                 io.leave();

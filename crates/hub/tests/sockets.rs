@@ -797,6 +797,9 @@ fn what_is_sent_to_a_session_alone_stays_in_its_budget_and_takes_no_subscription
     node.hubs[0].take(session, usize::MAX, 1, |_, _| {});
     assert!(node.hubs[0].is_in_flight(session));
     node.send(0, session, "x");
-    assert_eq!(node.hubs[0].poll_doomed().map(|(who, _, why)| (who, why)), Some((session, Disconnect::SlowConsumer)));
+    assert_eq!(
+        node.hubs[0].poll_doomed().map(|(who, _, why)| (who, why)),
+        Some((session, Disconnect::SlowConsumer))
+    );
     assert!(node.hubs[0].counters().balanced());
 }

@@ -39,6 +39,9 @@ pub(crate) fn edge_options(
     };
     Ok(stentor_edge::Options {
         engine: engine_options(&config.socketio),
+        sockjs: stentor_edge::Options::default().sockjs,
+        sse: stentor_edge::Sse::default(),
+        primus: stentor_edge::Primus::default(),
         listen: server.listen,
         cores: server.cores,
         app: match server.app {

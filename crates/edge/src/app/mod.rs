@@ -3,7 +3,7 @@
 //! One value of an [`Application`] lives on each core; its handlers run on that core's thread and return at
 //! once (no futures, no locks). It acts through a [`Context`].
 //!
-//! A *plain* session sends and gets messages: over WebSocket or Engine.IO. A Socket.IO client has a session in each
+//! A *plain* session sends and gets messages: over WebSocket, Engine.IO or SockJS. A Socket.IO client has a session in each
 //! namespace that it is connected to, which sends and gets events.
 
 mod chat;
@@ -18,6 +18,7 @@ pub use rules::{Rule, Template, TemplateError};
 
 use crate::core::Sockets;
 use crate::format::{Formats, json_string};
+use crate::options::Service;
 use crate::writer::Writer;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -129,6 +130,21 @@ pub enum Connect {
     },
 }
 
+/// An answer of the application's own to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// An HTTP status.
+    pub status: u16,
+    /// The media type.
+    pub content_type: String,
+    /// Other headers.
+    pub headers: Vec<(String, String)>,
+    /// The content, or what of it there is at once.
+    pub body: Bytes,
+    /// More of it, each piece so long after the one before. The answer is chunked then.
+    pub later: Vec<(Duration, Bytes)>,
+}
+
 /// How publications are written for the plain sessions of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Envelope {
@@ -145,6 +161,11 @@ pub trait Application {
     /// How publications reach plain sessions that don't ask for something else.
     fn envelope(&self) -> Envelope {
         Envelope::Raw
+    }
+
+    /// Somebody asks (GET) for a path that is none of the server's own. Without an answer it is 404.
+    fn page(&mut self, _ctx: &mut Context<'_>, _request: &Request<'_>) -> Option<Page> {
+        None
     }
 
     /// A client wants to connect.
@@ -206,6 +227,8 @@ pub struct Context<'a> {
     pub(crate) request: Option<&'a Request<'a>>,
     pub(crate) pending: Option<RequestId>,
     pub(crate) client: Option<&'a str>,
+    pub(crate) service: Service,
+    pub(crate) prefix: Option<&'a str>,
     pub(crate) sockets: Sockets<'a>,
     pub(crate) acks: &'a mut Acks,
     pub(crate) actions: &'a mut Vec<Action>,
@@ -241,7 +264,8 @@ pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut
 pub(crate) enum Action {
     Send { session: SessionId, what: Sent },
     Close { session: SessionId, why: Disconnect },
-    After { at: Instant, token: u64 },
+    Dismiss { session: SessionId, code: u16, reason: String },
+    After { at: Instant, service: Service, token: u64 },
     AckDue { at: Instant, number: u64 },
     Admit { request: RequestId, answer: Connect },
 }
@@ -332,7 +356,7 @@ impl<'a> Context<'a> {
     pub fn namespace(&self) -> Option<&str> {
         match self.writer {
             Writer::SocketIo { namespace, .. } => Some(namespace),
-            Writer::WebSocket | Writer::Engine(_) => None,
+            _ => None,
         }
     }
 
@@ -344,6 +368,11 @@ impl<'a> Context<'a> {
     /// The id of the Engine.IO session that the call is about.
     pub fn client(&self) -> Option<&str> {
         self.client
+    }
+
+    /// The SockJS prefix ([`crate::SockJs::prefix`]) by which the session that the call is about came in.
+    pub fn prefix(&self) -> Option<&str> {
+        self.prefix
     }
 
     /// Names the request that [`Application::connect`] is called for, for a later [`Context::admit`].
@@ -452,6 +481,12 @@ impl<'a> Context<'a> {
         self.actions.push(Action::Close { session, why });
     }
 
+    /// The same, with a close code of the application's (3000–4999) and words for people (at most 123 bytes), where the
+    /// session's protocol has a place for them: WebSocket and SockJS.
+    pub fn dismiss(&mut self, session: SessionId, code: u16, reason: &str) {
+        self.actions.push(Action::Dismiss { session, code, reason: reason.to_owned() });
+    }
+
     /// Makes a session of this core a member of a room.
     pub fn join(&mut self, session: SessionId, room: &Room, policy: Policy) -> Result<(), SubscribeError> {
         self.subscribe(session, &Topic::Room(room.clone()), policy, None)
@@ -486,6 +521,6 @@ impl<'a> Context<'a> {
 
     /// Calls [`Application::timer`] with `token` after `duration`.
     pub fn after(&mut self, duration: Duration, token: u64) {
-        self.actions.push(Action::After { at: self.now + duration, token });
+        self.actions.push(Action::After { at: self.now + duration, service: self.service, token });
     }
 }

@@ -1,4 +1,5 @@
-//! HTTP connections: requests in order, one at a time, until one becomes something else.
+//! HTTP connections: requests in order, one at a time, until one becomes something else. What each request is answered
+//! with is in [`super::routes`].
 //!
 //! What is read is dealt with where it lies; only the rest of it is kept, and an idle connection keeps
 //! nothing. Each request gets exactly one answer, also where its body turns out to be too large or broken
@@ -8,16 +9,15 @@
 //! that have been read in the buffer, which holds at most a head and what came with it in one read, the
 //! others in the kernel.
 
-use super::request::{Manner, Route, Wishes, answer, cors, route, text, wishes};
-use super::table::{Accepts, Awaited, Conn, Held, Http, Kept, Receiving, Socket, Stack, Waiting};
-use super::{About, Core, Incoming, Later};
-use crate::app::{Connect, Envelope, RequestId};
+use super::request::{Manner, answer, cors, text};
+use super::table::{Awaited, Conn, Held, Http, Kept, Receiving, Stack, Waiting};
+use super::{Core, Incoming};
+use crate::app::Connect;
 use crate::format;
 use crate::millis::Millis;
 use stentor_driver::{ConnId, Driver};
-use stentor_hub::{CoreId, Key, Policy, Topic};
+use stentor_hub::{CoreId, Policy, Topic};
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, Request};
-use stentor_wire::ws::{self, DeflateOptions, handshake};
 
 /// What became of a request.
 pub(super) enum Verdict {
@@ -67,7 +67,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    fn http(&mut self, index: usize) -> Option<&mut Http> {
+    pub(super) fn http(&mut self, index: usize) -> Option<&mut Http> {
         match self.table.get_mut(index) {
             Some(Conn { stack: Stack::Http(http), .. }) => Some(http),
             _ => None,
@@ -246,6 +246,7 @@ impl<D: Driver> Core<D> {
     ) -> Step {
         let limits = &self.shared.options.limits;
         let (idle_time_max, wait_time_max) = (limits.idle_time_max, limits.wait_time_max);
+        let heartbeat_interval = self.shared.options.heartbeat.interval;
         let now = self.millis();
         match verdict {
             Verdict::Answered { keep_alive } if keep_alive && !last => {
@@ -253,14 +254,19 @@ impl<D: Driver> Core<D> {
             }
             Verdict::Document(awaited) => self.wait_for(index, awaited.last_if(last), consumed, out),
             Verdict::Waiting(mut waiting) => {
-                if let Waiting::Poll(poll) = &mut waiting {
-                    poll.keep_alive &= !last;
+                if last {
+                    waiting.make_last();
                 }
-                let time_max = if waiting.is_answered() { idle_time_max } else { wait_time_max };
+                let until = match &waiting {
+                    Waiting::Page(page) => now.after(page.next_after()),
+                    Waiting::Events(_) => now.after(heartbeat_interval),
+                    waiting if waiting.is_answered() => now.after(idle_time_max),
+                    _ => now.after(wait_time_max),
+                };
                 if let Some(http) = self.http(index) {
                     http.waiting = Some(waiting);
                 }
-                self.pause_until(index, now.after(time_max), consumed)
+                self.pause_until(index, until, consumed)
             }
             _ => self.finish_after(index, out),
         }
@@ -376,7 +382,8 @@ impl<D: Driver> Core<D> {
             return self.move_connection(index, core);
         }
         http.stalled = false;
-        if let Some(Waiting::Body(kept)) = http.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_))) {
+        if let Some(Waiting::Body(kept)) = http.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_)))
+        {
             let mut out = std::mem::take(&mut self.cork);
             let step = self.body_arrived(index, kept, 0, &mut out);
             self.answer(index, out);
@@ -397,6 +404,7 @@ impl<D: Driver> Core<D> {
     fn move_connection(&mut self, index: usize, core: CoreId) {
         // The next core knows no reason not to read.
         self.release(index, Held::INPUT);
+        self.release(index, Held::CORES);
         let Some(Conn { id, stack: Stack::Http(http), .. }) = self.table.get_mut(index) else { return };
         let buffer = std::mem::take(&mut http.buffer);
         let kept = match http.waiting.take() {
@@ -435,6 +443,12 @@ impl<D: Driver> Core<D> {
         if now.is_before(deadline) {
             return self.arm(index, deadline);
         }
+        if matches!(&http.waiting, Some(Waiting::Page(page)) if !page.is_answered()) {
+            return self.more_of_page(index);
+        }
+        if matches!(&http.waiting, Some(Waiting::Events(events)) if !events.answered) {
+            return self.events_due(index);
+        }
         // While an answer leaves, its progress decides: slow is not dead.
         match self.progress(index) {
             Some(true) => {
@@ -450,8 +464,9 @@ impl<D: Driver> Core<D> {
         let Some(http) = self.http(index) else { return };
         match &http.waiting {
             Some(waiting) if waiting.is_answered() => self.arm(index, idle_deadline),
+            Some(Waiting::Page(_) | Waiting::Events(_)) => {}
             // The client's own timer says when it is over.
-            Some(Waiting::Poll(_) | Waiting::Body(_)) => {
+            Some(Waiting::Poll(_) | Waiting::Receiver(_) | Waiting::Body(_)) => {
                 http.deadline = idle_deadline;
                 self.arm(index, idle_deadline);
             }
@@ -499,210 +514,6 @@ impl<D: Driver> Core<D> {
         self.flush(index);
     }
 
-    fn request(&mut self, index: usize, request: &Request<'_>, out: &mut Vec<u8>) -> Verdict {
-        let manner = Manner::of(request, self.draining);
-        let Manner { keep_alive, .. } = manner;
-        let shared = &self.shared;
-        let options = &shared.options;
-        let target = route(request.path(), &options.routes);
-        let origin = request.header_str("origin");
-        let has_origin = request.header("origin").is_some();
-        let readable = matches!(request.method(), "GET" | "HEAD");
-        if let Route::Socket(_) | Route::Feed(_) | Route::Engine { .. } = target
-            && has_origin
-            && !origin.is_some_and(|origin| options.origins.allow(Some(origin), request.authority()))
-        {
-            return self.refuse_origin(request, out);
-        }
-        let takes_body = matches!(target, Route::Engine { .. });
-        if !takes_body
-            && matches!(request.body(), BodyKind::Length(bytes) if bytes > options.limits.body_bytes_max as u64)
-        {
-            self.metrics().request_errors.add(1);
-            text(out, Manner::LAST, 413, &[], "the body is too large (limits.body_bytes_max)");
-            return Verdict::Answered { keep_alive: false };
-        }
-        match target {
-            Route::Health | Route::Static(_) | Route::Feed(_)
-                if request.headers().list_has("upgrade", "websocket") =>
-            {
-                // What follows may be frames, which must not be read as requests.
-                self.metrics().request_errors.add(1);
-                text(out, Manner::LAST, 400, &cors(origin), "there is no WebSocket here; see /ws, /ws/KEY");
-                return Verdict::Answered { keep_alive: false };
-            }
-            Route::Health if readable => {
-                let (status, body) = if self.draining { (503, "draining\n") } else { (200, "ok\n") };
-                let no_store = [("Cache-Control", "no-store")];
-                answer(out, manner, status, "text/plain; charset=utf-8", &no_store, body.as_bytes());
-            }
-            Route::Static(page) if readable => {
-                let page = &options.routes[page];
-                let extra = [("Cache-Control", "no-cache"), ("Content-Security-Policy", PAGE_POLICY)];
-                answer(out, manner, 200, &page.content_type, &extra, &page.body);
-            }
-            Route::Feed(key) if readable => {
-                let home = self.hub.core_of(&Topic::Feed(key.clone()));
-                let stays = self.draining || self.http(index).is_some_and(|http| http.stay);
-                if home != self.facts.core && !stays {
-                    return Verdict::Move(home);
-                }
-                return Verdict::Document(Awaited::new(key, request, manner));
-            }
-            Route::Socket(key) => return self.upgrade(index, request, key, out),
-            Route::Engine { is_socketio } => return self.engine_request(index, request, is_socketio, out),
-            Route::BadKey(error) => {
-                self.metrics().request_errors.add(1);
-                text(out, manner, 400, &cors(origin), &error.to_string());
-            }
-            Route::Unknown => {
-                self.metrics().request_errors.add(1);
-                text(
-                    out,
-                    manner,
-                    404,
-                    &[],
-                    "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, /feed/KEY, \
-                     /healthz",
-                );
-            }
-            Route::Health | Route::Static(_) | Route::Feed(_) => {
-                self.metrics().request_errors.add(1);
-                let allow = [("Allow", "GET, HEAD")];
-                text(out, manner, 405, &allow, "only GET and HEAD are answered here");
-            }
-        }
-        Verdict::Answered { keep_alive }
-    }
-
-    fn refuse_origin(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Verdict {
-        self.metrics().origins_refused.add(1);
-        self.metrics().request_errors.add(1);
-        if self.once_a_second() {
-            let origin = request.header("origin").unwrap_or_default().escape_ascii().to_string();
-            tracing::warn!(
-                "refused a request from origin {origin}; if its pages may connect, add to the configuration: \
-                 [origins] allow = [\"{origin}\"]"
-            );
-        }
-        let manner = Manner::of(request, self.draining);
-        text(out, manner, 403, &[("Vary", "Origin")], "this origin may not connect ([origins] allow)");
-        Verdict::Answered { keep_alive: manner.keep_alive }
-    }
-
-    fn upgrade(
-        &mut self,
-        index: usize,
-        request: &Request<'_>,
-        key: Option<Key>,
-        out: &mut Vec<u8>,
-    ) -> Verdict {
-        let manner = Manner::of(request, self.draining);
-        let deflate = self.shared.options.deflate;
-        let offered = DeflateOptions::default();
-        let accepted = match handshake::check_request(request, deflate.enabled.then_some(&offered)) {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                self.metrics().request_errors.add(1);
-                // Whoever meant to speak WebSocket goes on in frames.
-                let keep_alive = manner.keep_alive && error.status() != 400;
-                let manner = Manner { keep_alive, ..manner };
-                text(out, manner, error.status(), error.headers(), &error.to_string());
-                return Verdict::Answered { keep_alive };
-            }
-        };
-        let Wishes { mut feeds, raw } = match wishes(request.query()) {
-            Ok(wishes) => wishes,
-            Err(error) => {
-                self.metrics().request_errors.add(1);
-                text(out, Manner::LAST, 400, &[], &format!("feed: {error}"));
-                return Verdict::Answered { keep_alive: false };
-            }
-        };
-        if self.draining {
-            text(out, Manner::LAST, 503, &[("Retry-After", "1")], "the server is going away");
-            return Verdict::Answered { keep_alive: false };
-        }
-        let is_deaf = key.is_some();
-        let envelope = if key.is_some() || raw { Envelope::Raw } else { self.app.envelope() };
-        let mut headers = Vec::new();
-        if !is_deaf {
-            let answer = match self.admission(index) {
-                Some((answer, _)) => answer,
-                None => {
-                    let pending = self.table.get(index).map(|conn| RequestId(conn.id));
-                    let about = About { envelope, request: Some(request), pending, ..About::default() };
-                    self.ask_app(about, |app, ctx| app.connect(ctx, request))
-                }
-            };
-            match answer {
-                Connect::Accept => {}
-                Connect::AcceptWith(extra) => headers = extra,
-                Connect::Pending => return Verdict::Again(Waiting::Admission(None)),
-                Connect::Refuse { status, message } => {
-                    self.metrics().request_errors.add(1);
-                    text(out, Manner::LAST, status, &[], &message);
-                    return Verdict::Answered { keep_alive: false };
-                }
-            }
-        }
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
-        feeds.extend(key);
-        accepted.write_response(out, &headers, None);
-        // Shared deflated frames are made with the largest window.
-        let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= format::WINDOW_BITS);
-        let format = match (envelope, deflates) {
-            (Envelope::V1, false) => format::WS_V1,
-            (Envelope::V1, true) => format::WS_V1_DEFLATED,
-            (Envelope::Raw | Envelope::SocketIo, false) => format::WS_RAW,
-            // No application has Socket.IO's for plain sessions.
-            (Envelope::Raw | Envelope::SocketIo, true) => format::WS_RAW_DEFLATED,
-        };
-        let session = self.hub.handle_open(format, index as u64);
-        self.become_socket(index, Accepts::Messages, envelope, accepted.deflate);
-        if let Some(conn) = self.table.get_mut(index) {
-            conn.session = Some(session);
-            if let Stack::Socket(socket) = &mut conn.stack {
-                socket.is_deaf = is_deaf;
-            }
-        }
-        let now = self.millis();
-        self.arm(index, now.after(self.shared.options.heartbeat.interval));
-        if !is_deaf {
-            let about =
-                About { session: Some(session), envelope, request: Some(request), ..About::default() };
-            self.tell_app(about, out, |app, ctx| app.opened(ctx, session, envelope));
-        }
-        self.subscribe_feeds(session, feeds);
-        Verdict::Upgraded
-    }
-
-    /// A connection speaks WebSocket from now on.
-    pub(super) fn become_socket(
-        &mut self,
-        index: usize,
-        accepts: Accepts,
-        envelope: Envelope,
-        deflate: Option<ws::Negotiated>,
-    ) {
-        let now = self.millis();
-        let Some(conn) = self.table.get_mut(index) else { return };
-        // Who finished sending while it waited for admission is gone, and nothing more will tell.
-        if matches!(&conn.stack, Stack::Http(http) if http.finished) {
-            self.later.push(Later::Close(conn.id));
-        }
-        conn.stack = Stack::Socket(Socket {
-            ws: ws::Connection::new(ws::Role::Server, deflate),
-            accepts,
-            is_deaf: false,
-            envelope,
-            alive_at: now,
-            pinged_at: None,
-            message_since: None,
-            unread: None,
-        });
-    }
-
     /// The application has decided about a request that waited for it.
     pub(super) fn admit(&mut self, conn: ConnId, answer: Connect) {
         let Some(index) = self.table.index_of(conn) else { return };
@@ -713,19 +524,4 @@ impl<D: Driver> Core<D> {
             self.request_done(index);
         }
     }
-
-    /// A request whose body was needed is whole, or has its turn again.
-    fn posted(
-        &mut self,
-        index: usize,
-        request: &Request<'_>,
-        kept: &mut Kept,
-        out: &mut Vec<u8>,
-    ) -> Verdict {
-        self.engine_posted(index, request, kept, out)
-    }
 }
-
-/// What the built-in pages may do: run and style themselves, and talk to this server.
-const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' 'self'; style-src 'unsafe-inline'; img-src data: 'self'; \
-     connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

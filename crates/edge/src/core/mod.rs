@@ -10,28 +10,35 @@
 //! cores can't take in, isn't read from: nothing here grows with what a client does, but for the bounds in
 //! [`crate::options::Limits`]. A turn that leaves something to do for the next one doesn't let it sleep.
 
+mod carry;
 mod client;
 mod end;
 mod engine;
+mod events;
 mod http;
 mod mail;
+mod page;
+mod primus;
 mod request;
+mod routes;
 mod send;
 mod socket;
 mod socketio;
+mod sockjs;
 mod table;
 
+pub(crate) use client::Clients;
 pub(crate) use mail::Mailboxes;
 pub(crate) use socketio::Sockets;
 
 use crate::app::{Acks, Action, Application, Arguments, Context, Envelope, RequestId, Sent};
 use crate::format::{FeedEvents, Formats};
 use crate::millis::Millis;
+use crate::options::Service;
 use crate::shared::Shared;
 use crate::writer::Writer;
-use client::{ClientId, Clients, Sids};
+use client::{ClientId, End, Sids};
 use engine::moving::Departed;
-use engine::session::End;
 use socketio::Suspension;
 use std::collections::VecDeque;
 use std::io;
@@ -93,12 +100,14 @@ enum Later {
     /// To the core that keeps what it lost.
     Depart(ClientId, CoreId),
     Close(ConnId),
+    /// The messages of a SockJS client's WebSocket can't be understood.
+    Broken(ConnId),
     Flush(usize),
 }
 
 /// What a timer of the application's side is for.
 enum AppTimer {
-    Token(u64),
+    Token(Service, u64),
     Ack(u64),
     Write(ClientId, Vec<u8>),
 }
@@ -112,12 +121,22 @@ struct About<'a> {
     request: Option<&'a http1::Request<'a>>,
     pending: Option<RequestId>,
     client: Option<&'a str>,
+    service: Service,
 }
 
 impl Default for About<'_> {
     fn default() -> Self {
         let (session, request, pending, client) = (None, None, None, None);
-        Self { session, writer: Writer::WebSocket, envelope: Envelope::Raw, request, pending, client }
+        let service = Service::default();
+        Self {
+            session,
+            writer: Writer::WebSocket,
+            envelope: Envelope::Raw,
+            request,
+            pending,
+            client,
+            service,
+        }
     }
 }
 
@@ -141,9 +160,10 @@ impl Facts {
         out: &'a mut Vec<u8>,
         actions: &'a mut Vec<Action>,
         about: About<'a>,
+        prefix: Option<&'a str>,
     ) -> Context<'a> {
         let Self { now, core, seed, heartbeat_interval, json_depth_max, is_overloaded } = self;
-        let About { session, writer, envelope, request, pending, client } = about;
+        let About { session, writer, envelope, request, pending, client, service } = about;
         Context {
             hub,
             out,
@@ -153,6 +173,8 @@ impl Facts {
             request,
             pending,
             client,
+            service,
+            prefix,
             sockets,
             acks,
             actions,
@@ -165,6 +187,12 @@ impl Facts {
             published_bytes: 0,
         }
     }
+}
+
+/// The applications of a core: the node's, and those of SockJS prefixes that have others, by their place.
+pub(crate) struct Apps {
+    pub(crate) node: Box<dyn Application>,
+    pub(crate) services: Vec<Option<Box<dyn Application>>>,
 }
 
 /// A connection that begins on this core, with what was read of it already.
@@ -186,6 +214,8 @@ pub struct Core<D: Driver> {
     start: Instant,
     hub: Hub<Formats>,
     app: Box<dyn Application>,
+    /// What is different for each SockJS prefix, by its place in the options.
+    services: Vec<sockjs::Prefix>,
     table: Table,
     clients: Clients,
     suspended: Suspension,
@@ -228,7 +258,7 @@ impl<D: Driver> Core<D> {
         core: CoreId,
         shared: Arc<Shared>,
         mailboxes: Mailboxes,
-        app: Box<dyn Application>,
+        apps: Apps,
     ) -> Self {
         let options = &shared.options;
         let now = driver.now();
@@ -253,7 +283,8 @@ impl<D: Driver> Core<D> {
             },
             start: now,
             hub,
-            app,
+            app: apps.node,
+            services: sockjs::prefixes(&options.sockjs, apps.services),
             table: Table::default(),
             clients: Clients::default(),
             suspended: Suspension::default(),
@@ -335,7 +366,7 @@ impl<D: Driver> Core<D> {
         self.shared.metrics[self.facts.core].record(
             &self.hub,
             self.table.count(),
-            self.clients.count(),
+            &self.clients,
             self.suspended.count(),
             self.waiting_for_cores.len(),
         );
@@ -419,8 +450,9 @@ impl<D: Driver> Core<D> {
             (None, DRAINED_TOKEN) => {}
             (None, token) if token & APP_TOKEN != 0 => {
                 match self.app_timers.try_remove((token - APP_TOKEN) as usize) {
-                    Some(AppTimer::Token(token)) => {
-                        self.ask_app(About::default(), |app, ctx| app.timer(ctx, token));
+                    Some(AppTimer::Token(service, token)) => {
+                        let about = About { service, ..About::default() };
+                        self.ask_app(about, |app, ctx| app.timer(ctx, token));
                     }
                     Some(AppTimer::Ack(number)) => {
                         // Unless it has come.
@@ -475,6 +507,11 @@ impl<D: Driver> Core<D> {
                             self.close_socket(index, 1000, "");
                         }
                     }
+                    Later::Broken(conn) => {
+                        if let Some(index) = self.table.index_of(conn) {
+                            self.close_broken_sockjs(index);
+                        }
+                    }
                     Later::Flush(index) => self.flush(index),
                 }
             } else if !self.actions.is_empty() {
@@ -522,14 +559,13 @@ impl<D: Driver> Core<D> {
                         Arguments { json: &json, attachments: &attachments },
                     ) => {}
                 Action::Send { session, what } => match self.owner_of(session) {
-                    Some(Owner::Client(id)) => {
-                        self.write_to_session(id, session, |writer, out| what.write(writer, out));
-                    }
+                    Some(Owner::Client(id)) => self.say_to_client(id, session, &what),
                     Some(Owner::Connection(index)) => {
                         let Some(conn) = self.table.get_mut(index) else { continue };
-                        if let Stack::Socket(_) = conn.stack {
+                        if let Stack::Socket(socket) = &conn.stack {
+                            let writer = socket.writer();
                             let replies = conn.replies.get_or_insert_default();
-                            what.write(Writer::WebSocket, replies);
+                            what.write(writer, replies);
                             let is_slow = replies.len() > self.shared.options.limits.outbox_bytes_max;
                             if is_slow && conn.in_flight {
                                 self.disconnect(session, Disconnect::SlowConsumer);
@@ -541,7 +577,10 @@ impl<D: Driver> Core<D> {
                     None => {}
                 },
                 Action::Close { session, why } => self.disconnect(session, why),
-                Action::After { at, token } => self.set_app_timer(at, AppTimer::Token(token)),
+                Action::Dismiss { session, code, reason } => self.dismiss(session, code, &reason),
+                Action::After { at, service, token } => {
+                    self.set_app_timer(at, AppTimer::Token(service, token));
+                }
                 Action::AckDue { at, number } => self.set_app_timer(at, AppTimer::Ack(number)),
                 Action::Admit { request, answer } => self.admit(request.0, answer),
             }
@@ -557,7 +596,7 @@ impl<D: Driver> Core<D> {
     fn asks_to_close(&self, asked: usize, session: SessionId) -> bool {
         self.actions[asked..]
             .iter()
-            .any(|action| matches!(action, Action::Close { session: s, .. } if *s == session))
+            .any(|action| matches!(action, Action::Close { session: s, .. } | Action::Dismiss { session: s, .. } if *s == session))
     }
 
     fn notice(&mut self, notice: &Notice) {
@@ -572,6 +611,7 @@ impl<D: Driver> Core<D> {
                 Some(Stack::Http(_)) => {
                     if let Notice::Refused { .. } = notice {
                         self.fail_waiting(index, 503, TOO_MANY_TOPICS);
+                        self.end_events(index);
                     }
                     return;
                 }
@@ -589,18 +629,18 @@ impl<D: Driver> Core<D> {
 
     /// Calls the application about a session, not in answer to its client.
     fn call_app(&mut self, session: SessionId, call: impl FnOnce(&mut dyn Application, &mut Context<'_>)) {
-        let envelope = match self.owner_of(session) {
+        let (envelope, service) = match self.owner_of(session) {
             Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.stack) {
-                Some(Stack::Socket(socket)) => socket.envelope,
-                _ => Envelope::Raw,
+                Some(Stack::Socket(socket)) => (socket.envelope, socket.speech.service),
+                _ => (Envelope::Raw, Service::default()),
             },
             Some(Owner::Client(id)) => match self.clients.get(id).map(|client| &client.upper) {
-                Some(client::Upper::Plain { envelope, .. }) => *envelope,
-                _ => Envelope::SocketIo,
+                Some(client::Upper::Plain { envelope, .. }) => (*envelope, self.service_of(id)),
+                _ => (Envelope::SocketIo, Service::default()),
             },
-            None => Envelope::Raw,
+            None => (Envelope::Raw, Service::default()),
         };
-        self.ask_app(About { envelope, ..About::default() }, call);
+        self.ask_app(About { envelope, service, ..About::default() }, call);
     }
 
     /// Calls the application where there is nobody to answer at once.
@@ -619,10 +659,15 @@ impl<D: Driver> Core<D> {
         out: &mut Vec<u8>,
         call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
     ) -> R {
+        let place = about.service.place();
+        let prefix =
+            place.and_then(|place| self.shared.options.sockjs.get(place)).map(|sockjs| &*sockjs.prefix);
+        let other = place.and_then(|place| self.services.get_mut(place)?.app.as_mut());
+        let app = other.unwrap_or(&mut self.app);
         let sockets = Sockets::new(&self.clients, &self.suspended);
-        let mut ctx =
-            self.facts.context(&mut self.hub, sockets, &mut self.acks, out, &mut self.actions, about);
-        let result = call(&mut *self.app, &mut ctx);
+        let (hub, acks, actions) = (&mut self.hub, &mut self.acks, &mut self.actions);
+        let mut ctx = self.facts.context(hub, sockets, acks, out, actions, about, prefix);
+        let result = call(&mut **app, &mut ctx);
         self.published_bytes += ctx.published_bytes;
         result
     }

@@ -187,7 +187,7 @@ impl<D: Driver> Core<D> {
         if let Upper::SocketIo(io) = &mut client.upper {
             io.feeds = (!feeds.is_empty()).then(|| feeds.into());
             // Clients of protocol 4 are connected to the main namespace unasked.
-            if client.engine.version == Version::V3 {
+            if client.version() == Version::V3 {
                 self.socketio_connect(id, "/", None, Some(request.query()), Some(request), out);
             }
             return;
@@ -219,7 +219,7 @@ impl<D: Driver> Core<D> {
             packet_bytes_max: self.shared.options.limits.message_bytes_max,
         };
         let Some(client) = self.clients.get_mut(id) else { return false };
-        let version = client.engine.version;
+        let version = client.version();
         let Upper::SocketIo(io) = &mut client.upper else { return false };
         let mut decoder = io.decoder.take().unwrap_or_else(|| Decoder::new(version.into(), Role::Server));
         let assembled;
@@ -322,7 +322,7 @@ impl<D: Driver> Core<D> {
     ) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         let Upper::SocketIo(io) = &client.upper else { return false };
-        let (version, engine) = (client.engine.version, client.writer());
+        let (version, engine) = (client.version(), client.writer());
         let sid = client.sid;
         if io.sockets.len() >= self.shared.options.engine.namespaces_max {
             refuse(engine, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
@@ -463,7 +463,8 @@ impl<D: Driver> Core<D> {
     fn take_before_answers(&mut self, session: SessionId) -> Vec<u8> {
         let mut out = Vec::new();
         let sockets = Sockets::new(&self.clients, &self.suspended);
-        let is_recoverable = self.hub.tag(session).is_some_and(|tag| sockets.recoverable(session, tag).is_some());
+        let is_recoverable =
+            self.hub.tag(session).is_some_and(|tag| sockets.recoverable(session, tag).is_some());
         if is_recoverable && self.hub.owed_bytes_of(session) <= AT_ONCE_BYTES_MAX {
             take_at_once(&mut self.hub, session, &mut out);
         }

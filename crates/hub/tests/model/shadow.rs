@@ -862,7 +862,14 @@ impl Shadow {
         }
     }
 
-    pub(crate) fn message(&mut self, core: usize, number: u64, len: usize, how: &How, several: bool) -> Thing {
+    pub(crate) fn message(
+        &mut self,
+        core: usize,
+        number: u64,
+        len: usize,
+        how: &How,
+        several: bool,
+    ) -> Thing {
         self.sent[core] += 1;
         Thing {
             said: Said::Message(number),

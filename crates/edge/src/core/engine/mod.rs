@@ -17,11 +17,11 @@ pub(super) mod moving;
 pub(super) mod payload;
 pub(super) mod session;
 
-use super::client::{Carrier, Client, ClientId, Sid, Upper};
+use super::client::{Carrier, Client, ClientId, Protocol, Sid, Upper};
 use super::http::Verdict;
 use super::request::{Manner, answer, cors, text, wishes};
 use super::socketio::SocketIo;
-use super::table::{Accepts, Conn, Kept, Poll, Stack, Waiting};
+use super::table::{Accepts, Conn, Kept, Poll, Speech, Stack, Waiting};
 use super::{About, AppTimer, Core, Later};
 use crate::app::{Connect, Envelope, RequestId};
 use crate::millis::Millis;
@@ -55,20 +55,21 @@ pub(super) struct Engine {
     probe: Option<Probe>,
     /// A ping is out, and hasn't been answered (protocol 4).
     pinged_at: Option<Millis>,
-    /// When the next ping, or the answer to the last one, is due.
-    due_at: Millis,
-    /// The session has ended, but for the next poll, which is told so.
-    ended: bool,
 }
 
 impl Client {
+    /// The version of Engine.IO that it speaks. Whoever speaks none has records only, which are the same in both.
+    pub(super) fn version(&self) -> Version {
+        self.engine().map_or(Version::V4, |engine| engine.version)
+    }
+
     /// How packets leave now.
     pub(super) fn writer(&self) -> EngineWriter {
         let carriage = match self.carrier {
             Carrier::Socket(_) => Carriage::Frame,
-            Carrier::None | Carrier::Poll(_) => Carriage::Record,
+            Carrier::None | Carrier::Poll(_) | Carrier::Stream(_) => Carriage::Record,
         };
-        EngineWriter { version: self.engine.version, carriage }
+        EngineWriter { version: self.version(), carriage }
     }
 }
 
@@ -99,8 +100,7 @@ impl<D: Driver> Core<D> {
                     return self.engine_refuse(request, RequestError::UnknownSession, None, out);
                 };
                 let home = sid.core(self.shared.cores);
-                let elsewhere =
-                    if home == self.facts.core { self.departed.core_of(sid) } else { Some(home) };
+                let elsewhere = if home == self.facts.core { self.departed.core_of(sid) } else { Some(home) };
                 match (self.clients.find(sid), elsewhere) {
                     (Some(id), _) if !self.is_overdue(id) => Some(id),
                     (None, Some(core)) if !self.draining && !self.is_to_stay(index) => {
@@ -122,8 +122,8 @@ impl<D: Driver> Core<D> {
             (None, _, _) => self.engine_handshake(index, request, &query, is_socketio, out),
             (Some(id), transport, method) => {
                 // Another version or protocol on the same id is none of its client's doing (CVE-2026-102599).
-                let fits = self.clients.get(id).is_some_and(|client| {
-                    client.engine.version == query.version && client.engine.is_socketio == is_socketio
+                let fits = self.clients.get(id).and_then(Client::engine).is_some_and(|engine| {
+                    engine.version == query.version && engine.is_socketio == is_socketio
                 });
                 match (transport, method) {
                     _ if !fits => self.engine_refuse(request, RequestError::BadRequest, None, out),
@@ -148,7 +148,7 @@ impl<D: Driver> Core<D> {
     fn is_polled(&self, id: ClientId) -> bool {
         self.clients
             .get(id)
-            .is_some_and(|client| !matches!(client.carrier, Carrier::Socket(_)) && !client.engine.ended)
+            .is_some_and(|client| !matches!(client.carrier, Carrier::Socket(_)) && !client.ended)
     }
 
     /// What a browser asks before a request that it finds unusual (Fetch, 3.2.2).
@@ -259,7 +259,7 @@ impl<D: Driver> Core<D> {
         match accepted {
             Some(accepted) => {
                 accepted.write_response(out, &extra, None);
-                self.become_socket(index, Accepts::Client(id), Envelope::Raw, None);
+                self.become_socket(index, Accepts::Client(id), Speech::default(), Envelope::Raw, None);
                 let writer = EngineWriter { version: query.version, carriage: Carriage::Frame };
                 let delay = self.shared.options.engine.open_delay;
                 let mut delayed = Vec::new();
@@ -307,24 +307,12 @@ impl<D: Driver> Core<D> {
             // The client pings.
             Version::V3 => now.after(heartbeat.interval + heartbeat.timeout),
         };
-        let engine =
-            Engine { version, is_socketio, base64, probe: None, pinged_at: None, due_at, ended: false };
-        let upper = if is_socketio {
+        let engine = Engine { version, is_socketio, base64, probe: None, pinged_at: None };
+        let mut client = Client::new(sid, Protocol::Engine(engine), carrier, now, due_at);
+        if is_socketio {
             let connect_until = now.after(self.shared.options.engine.connect_time_max);
-            Upper::SocketIo(Box::new(SocketIo::new(connect_until, None)))
-        } else {
-            Upper::None
-        };
-        let client = Client {
-            sid,
-            engine,
-            carrier,
-            upper,
-            queue: Vec::new(),
-            alive_at: now,
-            timer: None,
-            timer_at: now,
-        };
+            client.upper = Upper::SocketIo(Box::new(SocketIo::new(connect_until, None)));
+        }
         let id = self.clients.insert(client);
         self.arm_client(id, due_at);
         if is_socketio {
@@ -352,7 +340,7 @@ impl<D: Driver> Core<D> {
             return self.engine_refuse(request, RequestError::UnknownSession, None, out);
         };
         client.alive_at = now;
-        poll.base64 |= client.engine.base64;
+        poll.base64 |= client.engine().is_some_and(|engine| engine.base64);
         match client.carrier {
             // It has moved on.
             Carrier::Socket(_) => return self.engine_refuse(request, RequestError::BadRequest, None, out),
@@ -361,9 +349,9 @@ impl<D: Driver> Core<D> {
                 self.end_client(id, session::End::Fault);
                 return self.engine_refuse(request, RequestError::BadRequest, None, out);
             }
-            Carrier::None => {}
+            Carrier::None | Carrier::Stream(_) => {}
         }
-        if client.engine.ended {
+        if client.ended {
             payload::write_answer(out, query.version, &poll, &payload::END, &[]);
             self.drop_client(id);
             return Verdict::Answered { keep_alive: manner.keep_alive };
@@ -444,7 +432,7 @@ impl<D: Driver> Core<D> {
             self.hold_if_congested(index);
         }
         if let Some(client) = self.clients.get_mut(id)
-            && !client.engine.ended
+            && !client.ended
         {
             client.queue = queue;
             if client.queue.len() > outbox_bytes_max {
@@ -481,7 +469,7 @@ impl<D: Driver> Core<D> {
             return self.engine_refuse(request, RequestError::BadRequest, None, out);
         };
         // Nothing would watch over a connection of a client that isn't there any more.
-        if self.clients.get(id).is_none_or(|client| client.engine.ended) {
+        if self.clients.get(id).is_none_or(|client| client.ended) {
             return self.engine_refuse(request, RequestError::UnknownSession, None, out);
         }
         let until = self.millis().after(self.shared.options.engine.upgrade_time_max);
@@ -491,12 +479,16 @@ impl<D: Driver> Core<D> {
         let Some(client) = self.clients.get_mut(id) else {
             return self.engine_refuse(request, RequestError::UnknownSession, None, out);
         };
+        let carrier = client.carrier;
+        let Some(engine) = client.engine_mut() else {
+            return self.engine_refuse(request, RequestError::UnknownSession, None, out);
+        };
         accepted.write_response(out, &[], None);
-        let is_second = matches!(client.carrier, Carrier::Socket(_)) || client.engine.probe.is_some();
+        let is_second = matches!(carrier, Carrier::Socket(_)) || engine.probe.is_some();
         if !is_second {
-            client.engine.probe = Some(Probe { conn, answered: false, release_at: until, until });
+            engine.probe = Some(Probe { conn, answered: false, release_at: until, until });
         }
-        self.become_socket(index, Accepts::Client(id), Envelope::Raw, None);
+        self.become_socket(index, Accepts::Client(id), Speech::default(), Envelope::Raw, None);
         if is_second {
             // One is enough, and it isn't clear whose this is.
             self.later.push(Later::Close(conn));
@@ -507,7 +499,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// Whether the connection stays on this core because it couldn't be moved.
-    fn is_to_stay(&self, index: usize) -> bool {
+    pub(super) fn is_to_stay(&self, index: usize) -> bool {
         matches!(self.table.get(index), Some(Conn { stack: Stack::Http(http), .. }) if http.stay)
     }
 

@@ -18,12 +18,11 @@
 //! twice. Where something stands in the way (an answer in flight, no room in the table), the client stays, and begins
 //! anew.
 
-use super::super::client::{Carrier, Client, ClientId, Sid, SidHasher, Upper};
+use super::super::client::{Carrier, Client, ClientId, End, Protocol, Sid, SidHasher, Upper};
 use super::super::mail::Mail;
 use super::super::socketio::SocketIo;
-use super::super::table::{Accepts, Conn, Held, Socket, Stack};
+use super::super::table::{Accepts, Conn, Held, Socket, Speech, Stack};
 use super::super::{About, Core};
-use super::session::End;
 use super::{Engine, Probe, payload};
 use crate::app::Envelope;
 use std::collections::HashMap;
@@ -86,7 +85,7 @@ impl<D: Driver> Core<D> {
         let sid = client.sid;
         let Upper::SocketIo(io) = &client.upper else { return false };
         let is_polled = !matches!(client.carrier, Carrier::Socket(_));
-        if client.engine.ended
+        if client.ended
             || !io.is_fresh()
             || self.draining
             || is_polled && self.departed.0.len() >= limits.sessions_max
@@ -95,9 +94,12 @@ impl<D: Driver> Core<D> {
         }
         let carrier = match client.carrier {
             Carrier::Socket(conn) => Some(conn),
-            Carrier::None | Carrier::Poll(_) => None,
+            Carrier::None | Carrier::Poll(_) | Carrier::Stream(_) => None,
         };
-        let probe = client.engine.probe.as_ref().map(|probe| (probe.conn, probe.answered));
+        let probe = client
+            .engine()
+            .and_then(|engine| engine.probe.as_ref())
+            .map(|probe| (probe.conn, probe.answered));
         // One of the two at the most: a client is polled, or has moved to its WebSocket.
         let socket = carrier.or(probe.map(|(conn, _)| conn));
         if let Some(Client { queue, carrier: Carrier::Poll(_), .. }) = self.clients.get_mut(id) {
@@ -110,14 +112,15 @@ impl<D: Driver> Core<D> {
             packed => packed.flatten(),
         };
         let Some(client) = self.take_client(id) else { return false };
+        let Protocol::Engine(Engine { version, base64, .. }) = client.protocol else { return false };
         let feeds = match client.upper {
             Upper::SocketIo(io) => io.into_feeds(),
             _ => None,
         };
         let departure = Departure {
             sid,
-            version: client.engine.version,
-            base64: client.engine.base64,
+            version,
+            base64,
             queue: client.queue,
             feeds,
             carrier: carrier.and_then(|_| cargo.take()),
@@ -163,19 +166,11 @@ impl<D: Driver> Core<D> {
         let until = now.after(options.engine.upgrade_time_max);
         let due_at = now.after(options.heartbeat.interval);
         let connect_until = now.after(options.engine.connect_time_max);
-        let engine =
-            Engine { version, is_socketio: true, base64, probe: None, pinged_at: None, due_at, ended: false };
-        let upper = Upper::SocketIo(Box::new(SocketIo::new(connect_until, feeds)));
-        let id = self.clients.insert(Client {
-            sid,
-            engine,
-            carrier: Carrier::None,
-            upper,
-            queue,
-            alive_at: now,
-            timer: None,
-            timer_at: now,
-        });
+        let engine = Engine { version, is_socketio: true, base64, probe: None, pinged_at: None };
+        let mut client = Client::new(sid, Protocol::Engine(engine), Carrier::None, now, due_at);
+        client.upper = Upper::SocketIo(Box::new(SocketIo::new(connect_until, feeds)));
+        client.queue = queue;
+        let id = self.clients.insert(client);
         self.arm_client(id, due_at.earlier(connect_until));
         let was_carried = carrier.is_some();
         let carrier = carrier.and_then(|cargo| self.unpack(cargo, id));
@@ -184,8 +179,8 @@ impl<D: Driver> Core<D> {
         if let Some(conn) = carrier {
             client.carrier = Carrier::Socket(conn);
         }
-        if let Some((conn, answered)) = probe {
-            client.engine.probe = Some(Probe { conn, answered, release_at: now, until });
+        if let (Some((conn, answered)), Some(engine)) = (probe, client.engine_mut()) {
+            engine.probe = Some(Probe { conn, answered, release_at: now, until });
             self.arm_client(id, now);
         }
         if self.draining {
@@ -210,7 +205,7 @@ impl<D: Driver> Core<D> {
         let socket = Socket {
             ws,
             accepts: Accepts::Client(client),
-            is_deaf: false,
+            speech: Speech::default(),
             envelope: Envelope::Raw,
             alive_at: now,
             pinged_at: None,
