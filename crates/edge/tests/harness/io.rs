@@ -148,6 +148,10 @@ impl Io {
         self.version
     }
 
+    pub(crate) fn is_polled(&self) -> bool {
+        matches!(self.link, Link::Polling { .. })
+    }
+
     /// From now on pings are answered by nothing.
     pub(crate) fn ignore_pings(&mut self) {
         self.answers_pings = false;
