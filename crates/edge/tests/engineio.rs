@@ -942,6 +942,7 @@ fn the_server_pings_clients_of_version_4_and_ends_those_that_dont_answer() {
             }
             io.send("4alive");
             io.expect("4alive");
+            io.send("1");
         }
         check_empty(&server);
         let server = Server::start(cores, heartbeats(20, 30));
