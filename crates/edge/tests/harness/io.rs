@@ -148,6 +148,10 @@ impl Io {
         self.version
     }
 
+    pub(crate) fn is_polled(&self) -> bool {
+        matches!(self.link, Link::Polling { .. })
+    }
+
     /// From now on pings are answered by nothing.
     pub(crate) fn ignore_pings(&mut self) {
         self.answers_pings = false;
@@ -308,6 +312,25 @@ impl Io {
         self.send_all(&[packet]);
     }
 
+    /// Sends a message that is bytes, where the session may have ended.
+    pub(crate) fn send_binary_if_open(&mut self, bytes: &[u8]) {
+        let target = self.target("polling");
+        let version = self.version;
+        match &mut self.link {
+            Link::Socket(ws) => {
+                let prefix: &[u8] = if version == Version::V3 { &[4] } else { &[] };
+                let payload = [prefix, bytes].concat();
+                ws.send_if_open(&super::ws::frame(stentor_wire::ws::Opcode::Binary, &payload, true, false));
+            }
+            Link::Polling { post: http, .. } => {
+                let body = format!("b{}", STANDARD.encode(bytes));
+                let body = if version == Version::V3 { format!("{}:{body}", body.len()) } else { body };
+                http.send(post(&target, "text/plain", body.as_bytes()));
+                http.response();
+            }
+        }
+    }
+
     /// Sends a message that is bytes.
     pub(crate) fn send_binary(&mut self, bytes: &[u8]) {
         let target = self.target("polling");
@@ -360,6 +383,11 @@ impl Io {
     /// Says goodbye.
     pub(crate) fn leave(mut self) {
         self.send("1");
+    }
+
+    /// Ends its connections; where it is polled it says goodbye, over a connection that nobody waits for.
+    pub(crate) fn leave_abruptly(self) {
+        if self.is_polled() { self.leave() } else { self.cut() }
     }
 
     /// Ends its connections without a word; a poll is among them.
