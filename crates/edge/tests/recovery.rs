@@ -270,7 +270,10 @@ fn another_namespaces_pid_is_none() {
 #[test]
 fn who_cant_be_recovered_begins_anew() {
     on_one_and_three(|cores| {
-        let check = |what: &str, recovery: Recovery, set: &dyn Fn(&mut Options), act: &dyn Fn(&Server, &mut Memory)| {
+        let check = |what: &str,
+                     recovery: Recovery,
+                     set: &dyn Fn(&mut Options),
+                     act: &dyn Fn(&Server, &mut Memory)| {
             for way in WAYS {
                 let server = server_with(cores, recovery, set);
                 let (mut io, mut memory) = member(&server, way);
@@ -289,7 +292,9 @@ fn who_cant_be_recovered_begins_anew() {
         };
         let nothing = |_: &mut Options| {};
         let one = Recovery::default();
-        check("an unknown offset", one, &nothing, &|_, memory| memory.offset = Some("0123456789abcdef".into()));
+        check("an unknown offset", one, &nothing, &|_, memory| {
+            memory.offset = Some("0123456789abcdef".into())
+        });
         check("no offset at all", one, &nothing, &|_, memory| memory.offset = Some("what?".into()));
         check("a long one", one, &nothing, &|_, memory| memory.offset = Some("0".repeat(1_000)));
         let short = Recovery { age_max: Duration::from_millis(10), ..one };
@@ -407,8 +412,10 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
                 }
                 (_, 3) => {
                     // In pieces, the end of it after the move.
-                    let frame = harness::ws::frame(stentor_wire::ws::Opcode::Text, connect.as_bytes(), true, false);
-                    let next = harness::ws::frame(stentor_wire::ws::Opcode::Text, br#"421["echo",5]"#, true, false);
+                    let frame =
+                        harness::ws::frame(stentor_wire::ws::Opcode::Text, connect.as_bytes(), true, false);
+                    let next =
+                        harness::ws::frame(stentor_wire::ws::Opcode::Text, br#"421["echo",5]"#, true, false);
                     let all = [frame, next].concat();
                     let cut = all.len() - 9;
                     io.ws().send_raw(&all[..cut]);
@@ -496,7 +503,11 @@ fn a_client_moves_once_and_only_at_its_beginning() {
     io.leave();
     // A pid that nobody has, of another core: it goes there in vain.
     let mut io = elsewhere(&server, Way::Polling, &first, true);
-    let mut made_up = Memory { sid: json!(""), pid: json!(URL_SAFE_NO_PAD.encode([core_of(&first.pid, 3) as u8; 15])), offset: None };
+    let mut made_up = Memory {
+        sid: json!(""),
+        pid: json!(URL_SAFE_NO_PAD.encode([core_of(&first.pid, 3) as u8; 15])),
+        offset: None,
+    };
     io.send(&format!("40{}", made_up.auth()));
     assert!(!read_answer(&mut io, &mut made_up).1);
     assert_eq!(io.ask("join", &[json!("x")]), json!([{"ok": true}]));

@@ -124,7 +124,15 @@ fn cve_2026_102599_another_version_on_the_same_session() {
 fn cve_2026_102600_and_cve_2026_59724_names_of_objects_for_an_id() {
     on_one_and_three(|cores| {
         let server = echo(cores);
-        for sid in ["__proto__", "constructor", "toString", "hasOwnProperty", "%00", "AAAAAAAAAAAAAAAAAAAA", "%C3%A9"] {
+        for sid in [
+            "__proto__",
+            "constructor",
+            "toString",
+            "hasOwnProperty",
+            "%00",
+            "AAAAAAAAAAAAAAAAAAAA",
+            "%C3%A9",
+        ] {
             for path in ["/engine.io/", "/socket.io/"] {
                 let target = |transport| format!("{path}?EIO=4&transport={transport}&sid={sid}");
                 assert_eq!(refusal(&ask(&server, "GET", &target("polling"), "")), (400, 1), "{sid}");

@@ -162,7 +162,7 @@ impl<'a> Sockets<'a> {
 impl Client {
     /// The format of publications for a session of this client; `recovers`: where lost clients get what they missed.
     pub(super) fn format(&self, recovers: bool) -> Option<FormatId> {
-        let recovers = recovers && self.engine.version == Version::V4;
+        let recovers = recovers && self.version() == Version::V4;
         let envelope = match &self.upper {
             Upper::None => return None,
             Upper::Plain { envelope, .. } => *envelope,
@@ -450,7 +450,12 @@ impl<D: Driver> Core<D> {
     }
 
     /// Sends an event to a socket that can be recovered; says whether it is one.
-    pub(super) fn send_recoverable(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) -> bool {
+    pub(super) fn send_recoverable(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        arguments: Arguments<'_>,
+    ) -> bool {
         let sockets = Sockets::new(&self.clients, &self.suspended);
         let room = self.hub.tag(session).and_then(|tag| sockets.recoverable(session, tag));
         if let Some(room) = room {

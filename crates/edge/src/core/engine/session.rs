@@ -20,6 +20,8 @@ pub(in super::super) use super::super::client::End;
 
 /// How often polls are released while a client moves to a WebSocket. Engine.IO does it as often.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(100);
+/// A timer that is later than this was held up by a busy server.
+const HELD_UP: Duration = Duration::from_millis(20);
 
 impl Engine {
     /// A connection ends, perhaps that of a probe.
