@@ -98,7 +98,7 @@ fn engine_options(socketio: &SocketIo) -> stentor_edge::EngineIo {
         connect_time_max: socketio.connect_time_max,
         attachments_max: socketio.attachments_max,
         namespaces_max: socketio.namespaces_max,
-        recovery: (!socketio.recovery_time_max.is_zero()).then(|| stentor_edge::Recovery {
+        recovery: (!socketio.recovery_time_max.is_zero()).then_some(stentor_edge::Recovery {
             age_max: socketio.recovery_time_max,
             bytes_max: socketio.recovery_bytes_max.0,
             sessions_max: socketio.recovery_sockets_max,

@@ -160,7 +160,6 @@ impl Facts {
         out: &'a mut Vec<u8>,
         actions: &'a mut Vec<Action>,
         about: About<'a>,
-        prefix: Option<&'a str>,
     ) -> Context<'a> {
         let Self { now, core, seed, heartbeat_interval, json_depth_max, is_overloaded } = self;
         let About { session, writer, envelope, request, pending, client, service } = about;
@@ -174,7 +173,7 @@ impl Facts {
             pending,
             client,
             service,
-            prefix,
+            prefix: None,
             sockets,
             acks,
             actions,
@@ -666,7 +665,8 @@ impl<D: Driver> Core<D> {
         let app = other.unwrap_or(&mut self.app);
         let sockets = Sockets::new(&self.clients, &self.suspended);
         let (hub, acks, actions) = (&mut self.hub, &mut self.acks, &mut self.actions);
-        let mut ctx = self.facts.context(hub, sockets, acks, out, actions, about, prefix);
+        let mut ctx = self.facts.context(hub, sockets, acks, out, actions, about);
+        ctx.prefix = prefix;
         let result = call(&mut **app, &mut ctx);
         self.published_bytes += ctx.published_bytes;
         result

@@ -61,6 +61,7 @@ pub(crate) struct Departure {
 struct Cargo {
     parcel: Parcel,
     ws: ws::Connection,
+    #[expect(clippy::box_collection, reason = "as the connection has it")]
     unread: Option<Box<Vec<u8>>>,
 }
 
