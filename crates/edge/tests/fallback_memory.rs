@@ -35,7 +35,6 @@ fn check(what: &str, bytes_max: usize, client: impl Fn(&Server, usize) -> TcpStr
     let before = resident();
     clients.extend((100..100 + CLIENTS).map(|n| client(&server, n)));
     let bytes = resident().saturating_sub(before) / CLIENTS;
-    eprintln!("{what}: {bytes} bytes");
     assert!(bytes <= bytes_max, "{what}: {bytes} bytes");
     drop((warm, clients));
 }
