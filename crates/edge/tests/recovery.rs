@@ -183,7 +183,7 @@ fn what_was_said_to_it_alone_isnt_lost() {
         assert_eq!((&event[1], event.as_array().unwrap().len()), (&json!("0000000000000000"), 3));
         memory.heard(event);
         lose(&server, io, 1);
-        assert_eq!(come_back(&server, way, &mut memory).2, true);
+        assert!(come_back(&server, way, &mut memory).2);
     }
 }
 
