@@ -24,8 +24,8 @@ use std::time::Duration;
 use stentor_driver::sim::{self, SimDriver, World};
 use stentor_driver::{ConnId, Driver, Event, Frame, ListenOptions, Sending};
 use stentor_edge::{
-    App, ControlPlane, Core, DataPlane, EngineIo, FeedUpdate, Limits, Options, Publish, Recovery, Rooms, Rule, Template,
-    simulated,
+    App, ControlPlane, Core, DataPlane, EngineIo, FeedUpdate, Limits, Options, Publish, Recovery, Rooms,
+    Rule, Template, simulated,
 };
 use stentor_hub::{Data, Document, HistoryLimits, Key, Room};
 use stentor_wire::http1;
@@ -347,9 +347,7 @@ impl Simulation {
         *number += 1;
         let number = *number;
         let padding = "x".repeat(self.dice.roll(300));
-        format!(
-            r#"{{"room":"{room}","publisher":{publisher},"number":{number},"padding":"{padding}"}}"#
-        )
+        format!(r#"{{"room":"{room}","publisher":{publisher},"number":{number},"padding":"{padding}"}}"#)
     }
 
     /// The control plane publishes to a room.
