@@ -290,7 +290,7 @@ mod tests {
             let intended_ns = begin_ns + sequence * 10_000_000;
             assert!(monotonic_ns() >= intended_ns);
             assert_eq!((body.len(), body[0], body[999]), (1000, b'"', b'"'));
-            let head = Head::read(body[1..=HEAD_BYTES].try_into().unwrap());
+            let head = Head::read(&body[1..=HEAD_BYTES]);
             assert_eq!(head, Some(Head { sequence, intended_ns }));
             assert!(is_padding(&body[1 + HEAD_BYTES..999]));
         }

@@ -251,7 +251,7 @@ impl<D: Driver> Fleet<D> {
         match event {
             Event::Connected(conn) => {
                 if let Some((number, lane)) = self.find(conn) {
-                    self.on_connected(number, lane);
+                    self.on_connected(number, lane, load);
                 }
             }
             Event::Received { conn, data, at } => {
@@ -289,7 +289,7 @@ impl<D: Driver> Fleet<D> {
         }
     }
 
-    fn on_connected(&mut self, number: usize, lane: Lane) {
+    fn on_connected(&mut self, number: usize, lane: Lane, load: &mut impl Load<D>) {
         let connection = &mut self.connections[number];
         let Some(line) = connection.line(lane) else { return };
         line.up = true;
@@ -298,8 +298,14 @@ impl<D: Driver> Fleet<D> {
             self.keys = self.keys.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let key = u128::from(self.keys) << 64 | number as u128;
             connection.stage = Stage::Opening;
-            connection.client.connected(&self.dialect, key, &mut self.out);
+            let mut happened = std::mem::take(&mut self.happened);
+            connection.client.connected(&self.dialect, key, &mut self.out, &mut happened);
             self.write_out(number);
+            // Nothing has been received, so all that can have happened is that it is open.
+            if happened.drain(..).next().is_some() {
+                self.on_open(number, load);
+            }
+            self.happened = happened;
         }
     }
 

@@ -10,6 +10,7 @@
 //!
 //! Deliberately absent: compression, and gathering messages (`protocol::frames` and `protocol::envelope`).
 
+mod budget;
 mod echo;
 mod fanout;
 mod fleet;
@@ -24,7 +25,7 @@ mod worker;
 
 pub use latency::Latencies;
 pub(crate) use outcome::LAG_SHARE_MAX;
-pub use outcome::{Audit, Doubt, Outcome, Span};
+pub use outcome::{Audit, Doubt, Outcome, Progress, Span};
 pub use protocol::Protocol;
 pub use run::run;
 pub use spec::{CONNECTIONS_PER_PROCESS_MAX, DriverKind, LoadSpec, MaskKey, Publisher, Spec};

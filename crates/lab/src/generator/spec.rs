@@ -136,6 +136,16 @@ pub enum LoadSpec {
         /// How long.
         hold: Duration,
     },
+    /// Connections that are opened one after the other, at the rate of the spec, and send and are answered from then on,
+    /// until the server has used so much CPU.
+    Budget {
+        /// Payload, which may be too short for a time.
+        bytes: usize,
+        /// From one message of a connection to its next.
+        every: Duration,
+        /// The server's CPU time.
+        cpu: Duration,
+    },
     /// Connections that are opened, shaken hands with, and closed.
     Storm {
         /// How many.

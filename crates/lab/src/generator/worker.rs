@@ -175,6 +175,7 @@ fn parts(spec: &Spec) -> Vec<Spec> {
                 LoadSpec::EchoClosed { .. }
                 | LoadSpec::Fanout { .. }
                 | LoadSpec::Receive { .. }
+                | LoadSpec::Budget { .. }
                 | LoadSpec::Idle { .. } => {}
             }
             part

@@ -8,6 +8,9 @@
 //! | `socketio` | handshake, open packet, CONNECT to `/` and its answer | event `message` with one string |
 //! | `socketio-polling` | the same in requests: GET, POST, GET | the same, in bodies |
 //! | `sockjs` | handshake, `o` | an array of one string |
+//! | `sockjs-streaming` | POST, prelude, `o` | the same, as a line; sent by POST |
+//! | `sse` | GET, the response's head | `data:` of an event, a JSON string; nothing can be sent |
+//! | `tcp` | none | a line |
 //!
 //! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. What a server says besides is
 //! passed over, if it is well-formed; where it ends the session, or isn't what the protocol allows, the connection counts
@@ -16,10 +19,13 @@
 //!
 //! Deliberately absent: upgrades from one transport to another, binary messages, compression.
 
+mod answer;
 mod envelope;
 mod frames;
+mod lines;
 mod polling;
 mod session;
+mod streaming;
 mod websocket;
 
 use serde::{Deserialize, Serialize};
@@ -31,10 +37,12 @@ use stentor_wire::ws::handshake::ResponseError;
 
 use self::envelope::{Envelope, TooLong};
 use self::frames::Violation;
+use self::lines::LineClient;
 use self::polling::PollingClient;
+use self::streaming::StreamingClient;
 use self::websocket::WebSocketClient;
-use super::Spec;
-use crate::payload::Head;
+use super::{LoadSpec, Spec};
+use crate::payload::{HEAD_BYTES, Head, SEQUENCE_DIGITS};
 
 /// What a generator speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -56,6 +64,16 @@ pub enum Protocol {
     /// SockJS over WebSocket.
     #[value(name = "sockjs")]
     SockJs,
+    /// SockJS over `xhr_streaming`.
+    #[serde(rename = "sockjs-streaming")]
+    #[value(name = "sockjs-streaming")]
+    SockJsStreaming,
+    /// Server-Sent Events.
+    #[value(name = "sse")]
+    Sse,
+    /// Lines over TCP.
+    #[value(name = "tcp")]
+    Tcp,
 }
 
 impl Protocol {
@@ -67,6 +85,9 @@ impl Protocol {
             Self::SocketIo => "socketio",
             Self::SocketIoPolling => "socketio-polling",
             Self::SockJs => "sockjs",
+            Self::SockJsStreaming => "sockjs-streaming",
+            Self::Sse => "sse",
+            Self::Tcp => "tcp",
         }
     }
 
@@ -76,8 +97,15 @@ impl Protocol {
             Self::WebSocket => "/ws",
             Self::EngineIo => "/engine.io/",
             Self::SocketIo | Self::SocketIoPolling => "/socket.io/",
-            Self::SockJs => "/sockjs",
+            Self::SockJs | Self::SockJsStreaming => "/sockjs",
+            Self::Sse => "/sse",
+            Self::Tcp => "",
         }
+    }
+
+    /// Whether its clients can say anything.
+    pub fn sends(self) -> bool {
+        self != Self::Sse
     }
 }
 
@@ -160,6 +188,8 @@ pub(super) enum Happened {
 pub(super) enum Client {
     WebSocket(WebSocketClient),
     Polling(Box<PollingClient>),
+    Streaming(Box<StreamingClient>),
+    Lines(LineClient),
 }
 
 impl Dialect {
@@ -170,10 +200,10 @@ impl Dialect {
             false => format!("{path}?{query}"),
         };
         let path = match spec.protocol {
-            Protocol::WebSocket => path.clone(),
+            Protocol::WebSocket | Protocol::Sse | Protocol::Tcp => path.clone(),
             Protocol::EngineIo | Protocol::SocketIo => query("EIO=4&transport=websocket"),
             Protocol::SocketIoPolling => query("EIO=4&transport=polling"),
-            Protocol::SockJs => path.trim_end_matches('/').to_owned(),
+            Protocol::SockJs | Protocol::SockJsStreaming => path.trim_end_matches('/').to_owned(),
         };
         let event = |out: &mut Vec<u8>, payload: &str| {
             write_event(out, &EventHead::new("/"), "message", &[&format!("\"{payload}\"")]);
@@ -183,7 +213,8 @@ impl Dialect {
             engineio::encode_message(out, Version::V4, &packet, false);
         };
         let (outbound, inbound) = match spec.protocol {
-            Protocol::WebSocket => (Envelope::bare(), Envelope::bare()),
+            Protocol::WebSocket | Protocol::Tcp => (Envelope::bare(), Envelope::bare()),
+            Protocol::Sse => (Envelope::bare(), Envelope::bare_after("data: ")),
             Protocol::EngineIo => (Envelope::of(engine), Envelope::of(engine)),
             Protocol::SocketIo => {
                 let whole = |out: &mut Vec<u8>, payload: &str| {
@@ -195,13 +226,17 @@ impl Dialect {
             }
             // Bodies are taken apart and put together packet by packet; what goes in is whole, what comes out is text.
             Protocol::SocketIoPolling => (Envelope::of(event), Envelope::of(event)),
-            Protocol::SockJs => (
+            Protocol::SockJs | Protocol::SockJsStreaming => (
                 Envelope::of(|out, payload| sockjs::write_messages(out, &[payload])),
                 Envelope::of(|out, payload| {
                     Wrapping::WebSocket.write(out, &Frame::Messages(&[payload, payload]));
                 }),
             ),
         };
+        // Messages without a time have a short head.
+        let head_bytes =
+            if matches!(spec.load, LoadSpec::Budget { .. }) { SEQUENCE_DIGITS } else { HEAD_BYTES };
+        let inbound = inbound.with_heads_of(head_bytes);
         let host = spec.target.to_string();
         Self { protocol: spec.protocol, outbound, inbound, host, path, mask: spec.mask.bytes() }
     }
@@ -210,17 +245,34 @@ impl Dialect {
     pub(super) fn client(&self) -> Client {
         match self.protocol {
             Protocol::SocketIoPolling => Client::Polling(Box::new(PollingClient::new(self.protocol))),
+            Protocol::SockJsStreaming | Protocol::Sse => {
+                Client::Streaming(Box::new(StreamingClient::new(self.protocol)))
+            }
+            Protocol::Tcp => Client::Lines(LineClient::default()),
             _ => Client::WebSocket(WebSocketClient::new(self.protocol)),
         }
+    }
+
+    /// The path of a new session of SockJS's.
+    fn sockjs_session(&self, key: u128) -> String {
+        format!("{}/{:03}/{key:032x}", self.path, key % 1000)
     }
 }
 
 impl Client {
     /// The main connection is there. `key` is unlike that of every other client.
-    pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
+    pub(super) fn connected(
+        &mut self,
+        dialect: &Dialect,
+        key: u128,
+        out: &mut Out,
+        happened: &mut Vec<Happened>,
+    ) {
         match self {
             Self::WebSocket(client) => client.connected(dialect, key, &mut out.main),
             Self::Polling(client) => client.connected(dialect, &mut out.main),
+            Self::Streaming(client) => client.connected(dialect, key, &mut out.main),
+            Self::Lines(_) => happened.push(Happened::Opened),
         }
     }
 
@@ -236,6 +288,8 @@ impl Client {
         match self {
             Self::WebSocket(client) => client.receive(dialect, data, out, happened),
             Self::Polling(client) => client.receive(dialect, lane, data, out, happened),
+            Self::Streaming(client) => client.receive(dialect, lane, data, out, happened),
+            Self::Lines(client) => client.receive(dialect, data, happened).map_err(Fault::from),
         }
     }
 
@@ -244,14 +298,17 @@ impl Client {
         match self {
             Self::WebSocket(client) => client.send(dialect, payload, out),
             Self::Polling(client) => client.send(dialect, payload, out),
+            Self::Streaming(client) => client.send(dialect, payload, out),
+            Self::Lines(_) => LineClient::send(dialect, payload, &mut out.main),
         }
     }
 
     /// Whether the side connection may end without loss.
     pub(super) fn side_is_idle(&self) -> bool {
         match self {
-            Self::WebSocket(_) => true,
+            Self::WebSocket(_) | Self::Lines(_) => true,
             Self::Polling(client) => client.side_is_idle(),
+            Self::Streaming(client) => client.side_is_idle(),
         }
     }
 }

@@ -49,7 +49,7 @@ impl WebSocketClient {
         let client = ClientHandshake::new(key.to_le_bytes(), false);
         match dialect.protocol {
             Protocol::SockJs => {
-                let path = format!("{}/{:03}/{key:032x}/websocket", dialect.path, key % 1000);
+                let path = format!("{}/websocket", dialect.sockjs_session(key));
                 client.write_request(out, &dialect.host, &path, &[]);
             }
             _ => client.write_request(out, &dialect.host, &dialect.path, &[]),
