@@ -199,6 +199,7 @@ impl Encoder for Formats {
             (BODY, Body::Snapshot { document, .. }) => {
                 return Some(Frame::shared(&[&document.body], &self.meter));
             }
+            (BODY, Body::Delta { .. }) => return None,
             (BODY, _) => return Some(Frame::owned(Vec::new())),
             (WS_V1 | WS_V1_DEFLATED, _) => return Some(self.frame(&v1(body), format == WS_V1_DEFLATED)),
             (WS_RAW | WS_RAW_DEFLATED, _) => {
@@ -211,7 +212,7 @@ impl Encoder for Formats {
             Some((writer, Envelope::Raw, _)) => Some(self.engine(writer, &raw(body)?)),
             // A client that expects documents expects nothing else of them.
             Some((_, Envelope::SocketIo, _))
-                if self.feeds.as_string && matches!(body, Body::State { .. }) =>
+                if self.feeds.as_string && matches!(body, Body::State { .. } | Body::Delta { .. }) =>
             {
                 None
             }
@@ -259,7 +260,8 @@ fn raw(body: &Body) -> Option<Plain<'_>> {
             }
             Some(Plain { opcode: Opcode::Text, head, data, tail: b"]" })
         }
-        Body::State { .. } => None,
+        // Who gets documents only gets them whole.
+        Body::State { .. } | Body::Delta { .. } => None,
     }
 }
 
@@ -307,6 +309,14 @@ fn v1(body: &Body) -> Plain<'_> {
                 json_value(&Data::Text(document.body.clone())).into_owned().into()
             };
             text(head, data, b"}")
+        }
+        Body::Delta { key, base, position, patch } => {
+            head.extend_from_slice(br#"{"type":"delta","feed":"#);
+            head.extend_from_slice(&json_string(key.as_str()));
+            let Position { epoch, offset } = position;
+            let place = format!(r#","epoch":{},"base":{base},"offset":{offset},"patch":"#, epoch.0);
+            head.extend_from_slice(place.as_bytes());
+            text(head, Cow::Borrowed(&patch[..]), b"}")
         }
         Body::State { key, state, reason } => {
             head.extend_from_slice(br#"{"type":"state","feed":"#);

@@ -14,7 +14,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Signals, UpstreamOptions};
-use stentor_edge::{DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute, Template};
+use stentor_edge::{
+    DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute, Template,
+};
 use stentor_hub::HistoryLimits;
 
 /// Time for requests to the admin port that are under way when the data plane has ended.
@@ -61,6 +63,9 @@ pub(crate) fn edge_options(
             json_depth_max: limits.json_depth_max,
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
+            feed_patches_max: limits.feed_patches_max,
+            feed_patches_bytes_max: limits.feed_patches_bytes_max.0,
+            feed_interval_min: limits.feed_interval_min,
             connections_max: limits.connections_max,
             memory_bytes_max: limits.memory_bytes_max.0,
             inbox_messages_max: limits.inbox_messages_max,

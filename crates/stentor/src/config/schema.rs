@@ -156,6 +156,13 @@ section! {
         subscriptions_max: usize = 1000, in 1..=1_000_000;
         /// Rooms and feeds that a core may know of.
         topics_max: usize = 1_000_000, in 1..=100_000_000;
+        /// Patches kept of a feed, for clients that are several versions behind. They get the whole document where
+        /// that is shorter, or where what they have is older.
+        feed_patches_max: usize = 100, in 0..=10_000;
+        /// Memory of one core for patches. Beyond it those of the feed go whose were used the longest ago.
+        feed_patches_bytes_max: Bytes = Bytes::mib(16), in Bytes(0)..=Bytes::mib(65_536);
+        /// Least time between two versions of a feed to a client that gets the latest only, whatever rate it asks for.
+        feed_interval_min: Duration = s(0), in s(0)..=HOUR;
         /// Connections at the same time, in all.
         connections_max: usize = 1_000_000, in 1..=100_000_000;
         /// Memory for what is to be sent or kept: frames, history, documents, each counted once, however many
