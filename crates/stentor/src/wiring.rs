@@ -154,6 +154,9 @@ pub(crate) fn control_options(config: &Config) -> stentor_control::Options {
             backoff_first: feeds_limits.backoff_first,
             backoff_max: feeds_limits.backoff_max,
             max_age_max: feeds_limits.max_age_max,
+            pushed_keys_max: feeds_limits.pushed_keys_max,
+            pushed_documents_bytes_max: feeds_limits.pushed_documents_bytes_max.0,
+            pushed_document_bytes_max: feeds_limits.pushed_document_bytes_max.0,
             ca_file: (!feeds_limits.ca_file.is_empty()).then(|| PathBuf::from(&feeds_limits.ca_file)),
         },
         admin: AdminOptions {
@@ -186,6 +189,7 @@ fn upstream_options(feed: &Feed) -> UpstreamOptions {
             Content::Any => stentor_control::Content::Any,
         },
         ignore_cache_control: feed.ignore_cache_control,
+        identity: feed.identity.clone(),
     }
 }
 

@@ -317,6 +317,9 @@ section! {
         /// Whether `interval` alone counts. Many frameworks send `max-age=0` by default, which otherwise ends a
         /// feed.
         ignore_cache_control: bool = false;
+        /// Names of members that tell the objects of a list apart, tried in this order before `id` and its like, so that
+        /// a change in one of them is sent as that.
+        identity: Vec<String> = Vec::new();
     }
 }
 
@@ -339,6 +342,12 @@ section! {
         backoff_max: Duration = s(60), in ms(1)..=s(24 * 3600);
         /// Longest time that an API may ask for by `Cache-Control: max-age`.
         max_age_max: Duration = s(24 * 3600), in s(1)..=s(365 * 24 * 3600);
+        /// Keys that documents are pushed to (`PUT /api/v1/feeds/KEY`) at the same time.
+        pushed_keys_max: usize = 10_000, in 1..=10_000_000;
+        /// Size of all documents that were pushed.
+        pushed_documents_bytes_max: Bytes = Bytes::mib(64), in Bytes(0)..=Bytes(1 << 42);
+        /// Size of one document that is pushed.
+        pushed_document_bytes_max: Bytes = Bytes::mib(4), in Bytes(1)..=Bytes::mib(1024);
         /// A file of PEM certificates to trust for `https://`. Empty: those of the system.
         ca_file: String = String::new();
     }
