@@ -1,12 +1,12 @@
 # The two commands of this project: `make run` starts the demo, `make test` runs every test.
-.PHONY: run test setup lint rust-test uring-test sanitize fuzz-build client-test bench
+.PHONY: run test setup lint rust-test uring-test delta-test sanitize fuzz-build client-test bench
 
 export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
 
 run:
 	cargo run --release --quiet --package stentor -- demo
 
-test: setup lint rust-test uring-test sanitize fuzz-build client-test
+test: setup lint rust-test uring-test delta-test sanitize fuzz-build client-test
 
 # What the tests need and this machine lacks.
 setup:
@@ -23,6 +23,10 @@ rust-test:
 # The data plane's tests over real sockets once more, on io_uring where it works. (Without the variable: epoll.)
 uring-test:
 	STENTOR_DRIVER=io_uring cargo test --quiet --package stentor-edge --tests
+
+# Other implementations of JSON Patch apply ours.
+delta-test:
+	tests/delta/run
 
 # The island of unsafe code under AddressSanitizer, which needs a nightly compiler.
 sanitize:

@@ -1,25 +1,35 @@
-// Shows that each peer does what the lab expects of it, with npm `ws` as the client: echo of every frame
-// length, chat to everybody, documents in sequence, SIGTERM. Run after the install scripts:
+// Shows that each peer does what the lab expects of it, with the client that its users have (npm `ws`,
+// `socket.io-client`, `engine.io-client`, `sockjs-client`): echo of every length, chat to everybody, documents in
+// sequence, SIGTERM. Run after the install scripts:
 //     node lab/peers/smoke.mjs [PEER …]
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const { WebSocket } = createRequire(`${here}ws8/server.mjs`)('ws');
+const from = (peer, name) => createRequire(`${here}${peer}/server.mjs`)(name);
+const everything = { echo, chat, fanout };
+const messages = { echo, chat };
 const peers = {
-  'bare-epoll': ['bare', '--io', 'epoll'],
-  'bare-sendfile': ['bare', '--io', 'sendfile'],
-  'bare-uring': ['bare', '--io', 'uring'],
-  'bare-direct': ['bare', '--io', 'direct'],
-  'uws-cpp': ['uws-cpp'],
-  ws8: ['ws8'],
+  'bare-epoll': { run: ['bare', '--io', 'epoll'] },
+  'bare-sendfile': { run: ['bare', '--io', 'sendfile'] },
+  'bare-uring': { run: ['bare', '--io', 'uring'] },
+  'bare-direct': { run: ['bare', '--io', 'direct'] },
+  'uws-cpp': { run: ['uws-cpp'] },
+  ws8: { run: ['ws8'] },
+  socketio4: { run: ['socketio4'], client: socketIo('websocket'), shows: messages },
+  'socketio4, websocket': { run: ['socketio4', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
+  'socketio4, polling': { run: ['socketio4', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
+  'socketio4, engine.io': { run: ['socketio4', '--protocol', 'engineio'], client: engineIo, shows: messages },
+  socketioxide: { run: ['socketioxide', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
+  'socketioxide, polling': { run: ['socketioxide', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
+  'sockjs-node': { run: ['sockjs-node'], client: sockJs, shows: messages },
 };
 
 async function withServer(peer, extra, test) {
-  const [folder, ...options] = peers[peer];
+  const [folder, ...options] = peers[peer].run;
   const child = spawn(`${here}${folder}/run`, [...options, '--port', '0', ...extra], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
@@ -28,7 +38,8 @@ async function withServer(peer, extra, test) {
     const [line] = await once(createInterface(child.stdout), 'line');
     const url = /^ready http:\/\/(.*)$/.exec(line);
     if (!url) throw new Error(`${peer} said ${line}`);
-    await test(`ws://${url[1]}/ws`);
+    const client = peers[peer].client ?? webSocket;
+    await test(() => client(url[1]));
   } finally {
     child.kill('SIGTERM');
     const timer = setTimeout(() => child.kill('SIGKILL'), 2000);
@@ -38,45 +49,101 @@ async function withServer(peer, extra, test) {
   }
 }
 
-async function client(url) {
-  const socket = new WebSocket(url, { perMessageDeflate: false });
-  const waiting = [];
-  const arrived = [];
-  socket.on('message', (data) => (waiting.length ? waiting.shift()(data) : arrived.push(data)));
-  socket.next = () =>
-    arrived.length
-      ? arrived.shift()
-      : new Promise((resolve, reject) => {
-          const timer = setTimeout(() => reject(new Error('nothing arrived within 5 s')), 5000);
-          waiting.push((data) => (clearTimeout(timer), resolve(data)));
-        });
+/// A client of any kind: `open`, `close` and what `arrives`, one after the other.
+class Client extends EventEmitter {
+  #waiting = [];
+  #arrived = [];
+
+  arrives(data) {
+    if (this.#waiting.length) this.#waiting.shift()(data);
+    else this.#arrived.push(data);
+  }
+
+  next() {
+    if (this.#arrived.length) return Promise.resolve(this.#arrived.shift());
+    return new Promise((resolve, reject) => {
+      const timer = setTimeout(() => reject(new Error('nothing arrived within 5 s')), 5000);
+      this.#waiting.push((data) => (clearTimeout(timer), resolve(data)));
+    });
+  }
+}
+
+async function webSocket(address) {
+  const { WebSocket } = from('ws8', 'ws');
+  const socket = new WebSocket(`ws://${address}/ws`, { perMessageDeflate: false });
+  const client = new Client();
+  socket.on('message', (data) => client.arrives(data));
+  socket.on('close', () => client.emit('close'));
+  client.send = (text) => socket.send(text);
+  client.close = () => socket.close();
+  client.terminate = () => socket.terminate();
   await once(socket, 'open');
-  return socket;
+  return client;
+}
+
+function socketIo(transport) {
+  return async (address) => {
+    const { io } = from('socketio4', 'socket.io-client');
+    const socket = io(`http://${address}`, { transports: [transport], forceNew: true, reconnection: false });
+    const client = new Client();
+    socket.on('message', (text) => client.arrives(text));
+    socket.on('disconnect', () => client.emit('close'));
+    client.send = (text) => socket.emit('message', text);
+    client.close = client.terminate = () => socket.disconnect();
+    await once(socket, 'connect');
+    return client;
+  };
+}
+
+async function engineIo(address) {
+  const { Socket } = from('socketio4', 'engine.io-client');
+  const socket = new Socket(`http://${address}`, { transports: ['websocket'] });
+  const client = new Client();
+  // An empty message comes without data.
+  socket.on('message', (text) => client.arrives(text ?? ''));
+  socket.on('close', () => client.emit('close'));
+  client.send = (text) => socket.send(text);
+  client.close = client.terminate = () => socket.close();
+  await new Promise((resolve) => socket.on('open', resolve));
+  return client;
+}
+
+async function sockJs(address) {
+  const SockJS = from('sockjs-node', 'sockjs-client');
+  const socket = new SockJS(`http://${address}/sockjs`, null, { transports: ['websocket'] });
+  const client = new Client();
+  socket.onmessage = ({ data }) => client.arrives(data);
+  socket.onclose = () => client.emit('close');
+  client.send = (text) => socket.send(text);
+  client.close = client.terminate = () => socket.close();
+  await new Promise((resolve) => (socket.onopen = resolve));
+  return client;
 }
 
 function same(got, expected, what) {
   if (!Buffer.from(got).equals(Buffer.from(expected))) throw new Error(`${what}: ${got.length} bytes`);
 }
 
-async function echo(url) {
-  const socket = await client(url);
+async function echo(client) {
+  const socket = await client();
   const lengths = [0, 1, 64, 125, 126, 127, 4000, 4096, 65535, 65536, 165000, 1000000];
   for (const n of lengths) socket.send('e'.repeat(n));
   for (const n of lengths) same(await socket.next(), 'e'.repeat(n), `echo of ${n}`);
   for (let i = 0; i < 1000; i++) socket.send(`message ${i}`);
   for (let i = 0; i < 1000; i++) same(await socket.next(), `message ${i}`, `echo ${i}`);
-  const many = await Promise.all(Array.from({ length: 300 }, () => client(url)));
+  const many = await Promise.all(Array.from({ length: 300 }, () => client()));
   for (const one of many) one.send('here');
   for (const one of many) same(await one.next(), 'here', 'many');
+  const closed = Promise.all(many.map((one) => once(one, 'close')));
   for (const one of many) one.close();
-  await Promise.all(many.map((one) => once(one, 'close')));
+  await closed;
   socket.send('still here');
   same(await socket.next(), 'still here', 'after the others left');
   socket.terminate();
 }
 
-async function chat(url) {
-  const all = await Promise.all(Array.from({ length: 50 }, () => client(url)));
+async function chat(client) {
+  const all = await Promise.all(Array.from({ length: 50 }, () => client()));
   for (const n of [5, 200, 165000]) {
     all[7].send('c'.repeat(n));
     for (const one of all) same(await one.next(), 'c'.repeat(n), `chat of ${n}`);
@@ -87,8 +154,8 @@ async function chat(url) {
   for (const one of all) one.terminate();
 }
 
-async function fanout(url) {
-  const all = await Promise.all(Array.from({ length: 20 }, () => client(url)));
+async function fanout(client) {
+  const all = await Promise.all(Array.from({ length: 20 }, () => client()));
   for (const one of all) {
     let last = -1;
     for (let i = 0; i < 10; i++) {
@@ -105,8 +172,10 @@ async function fanout(url) {
 
 const chosen = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(peers);
 for (const peer of chosen) {
-  await withServer(peer, ['--mode', 'echo'], echo);
-  await withServer(peer, ['--mode', 'chat'], chat);
-  await withServer(peer, ['--mode', 'fanout', '--bytes', '20000', '--hz', '20'], fanout);
-  console.log(`${peer}: echo, chat, fanout`);
+  const shows = peers[peer].shows ?? everything;
+  for (const [mode, test] of Object.entries(shows)) {
+    const rest = mode === 'fanout' ? ['--bytes', '20000', '--hz', '20'] : [];
+    await withServer(peer, ['--mode', mode, ...rest], test);
+  }
+  console.log(`${peer}: ${Object.keys(shows).join(', ')}`);
 }

@@ -161,7 +161,8 @@ pub async fn publish_client(
 fn body(target: Target<'_>, data: &str) -> Vec<u8> {
     let Target { room, namespace, event } = target;
     // Text always makes a string, and a message of such parts always serialises.
-    let write = |data: &RawValue| serde_json::to_vec(&Message { room, namespace, event, data }).unwrap_or_default();
+    let write =
+        |data: &RawValue| serde_json::to_vec(&Message { room, namespace, event, data }).unwrap_or_default();
     match serde_json::from_str::<&RawValue>(data) {
         Ok(json) => write(json),
         Err(_) => serde_json::value::to_raw_value(data).map(|text| write(&text)).unwrap_or_default(),
@@ -175,7 +176,8 @@ mod tests {
     #[test]
     fn data_that_is_json_goes_as_json() {
         fn check(data: &str, expect: &str) {
-            let text = String::from_utf8(body(Target { room: Some("r"), ..Target::default() }, data)).unwrap();
+            let text =
+                String::from_utf8(body(Target { room: Some("r"), ..Target::default() }, data)).unwrap();
             assert_eq!(text, format!(r#"{{"room":"r","data":{expect}}}"#));
         }
         check("1.50", "1.50");

@@ -9,7 +9,9 @@ use common::*;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stentor_control::{AdminOptions, Control, Error, FeedsOptions, Options, PublishError, Target, publish_client};
+use stentor_control::{
+    AdminOptions, Control, Error, FeedsOptions, Options, PublishError, Target, publish_client,
+};
 use stentor_edge::ControlPlane;
 use stentor_hub::Data;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,16 +1,20 @@
 //! The wire formats of publications: how each is encoded, once per node.
 //!
-//! A format is what is said ([`Envelope`]) and in what it travels: a WebSocket frame, plain or deflated, or Engine.IO
-//! packets, framed or as records for polls.
+//! A format is what is said ([`Envelope`]) and in what it travels: a WebSocket frame, plain or deflated, Engine.IO
+//! packets, framed or as records for polls, SockJS frames in the wrapping of a transport, Server-Sent Events, or messages
+//! of Primus.
 
 use crate::app::Envelope;
 use crate::writer::{Carriage, EngineWriter};
 use bytes::Bytes;
 use std::cell::RefCell;
 use stentor_driver::{Frame, Meter};
-use stentor_hub::{Body, Data, Encoder, FormatId, Position, Publication};
+use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Key, Position, Publication};
 use stentor_wire::engineio::Version;
+use stentor_wire::primus;
 use stentor_wire::socketio::{self, Head};
+use stentor_wire::sockjs::{self, Wrapping};
+use stentor_wire::sse;
 use stentor_wire::ws::{self, Deflater, Opcode};
 
 /// A document's body alone, for answers over HTTP. Other publications are empty.
@@ -32,6 +36,60 @@ const CARRIAGES: [EngineWriter; 3] = [
     // Records are the same in both versions.
     EngineWriter { version: Version::V4, carriage: Carriage::Record },
 ];
+
+/// The first of SockJS's: five wrappings of each of two envelopes.
+const SOCKJS: u8 = ENGINE + (CARRIAGES.len() * ENVELOPES.len()) as u8;
+
+/// The format of a SockJS session whose frames leave in this wrapping. Those of transports that stream are chunks
+/// (RFC 9112, 7.1), as HTTP/1.1 has them; polls and HTTP/1.0 take them apart with [`sockjs_frame`].
+pub(crate) fn of_sockjs(wrapping: Wrapping, envelope: Envelope) -> FormatId {
+    let place = Wrapping::ALL.iter().position(|one| *one == wrapping).unwrap_or(0);
+    let envelope = usize::from(envelope != Envelope::V1);
+    FormatId(SOCKJS + (envelope * Wrapping::ALL.len() + place) as u8)
+}
+
+/// What a SockJS session's format says.
+fn sockjs_of(format: FormatId) -> Option<(Wrapping, Envelope)> {
+    let number = usize::from(format.0.checked_sub(SOCKJS)?);
+    let envelope = *[Envelope::V1, Envelope::Raw].get(number / Wrapping::ALL.len())?;
+    Some((Wrapping::ALL[number % Wrapping::ALL.len()], envelope))
+}
+
+/// The frame within what [`of_sockjs`]'s formats encode to.
+pub(crate) fn sockjs_frame(wrapping: Wrapping, encoded: &[u8]) -> &[u8] {
+    match wrapping {
+        Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => unchunked(encoded),
+        Wrapping::WebSocket | Wrapping::Jsonp => encoded,
+    }
+}
+
+/// The data of one chunk.
+pub(crate) fn unchunked(chunk: &[u8]) -> &[u8] {
+    let head = chunk.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    chunk[head..].strip_suffix(b"\r\n").unwrap_or_default()
+}
+
+/// Bytes of the data of one chunk that is so long as a whole: what is left without size, line ends and trailing line
+/// end.
+pub(crate) fn unchunked_bytes(chunk_bytes: usize) -> usize {
+    (1..=16)
+        .filter_map(|digits| chunk_bytes.checked_sub(digits + 4).map(|bytes| (digits, bytes)))
+        .find(|(digits, bytes)| bytes.checked_ilog(16).map_or(1, |log| log as usize + 1) == *digits)
+        .map_or(0, |(_, bytes)| bytes)
+}
+
+/// Server-Sent Events of one feed: each in a chunk, with its id.
+pub(crate) const EVENTS_OF_ONE: FormatId = FormatId(SOCKJS + 2 * Wrapping::ALL.len() as u8);
+/// Server-Sent Events of several feeds: the id differs per client, and leaves before.
+pub(crate) const EVENTS_OF_SEVERAL: FormatId = FormatId(EVENTS_OF_ONE.0 + 1);
+
+/// The first of Primus's.
+const PRIMUS: u8 = EVENTS_OF_SEVERAL.0 + 1;
+
+/// The format of a Primus session.
+pub(crate) fn of_primus(envelope: Envelope) -> FormatId {
+    FormatId(PRIMUS + u8::from(envelope != Envelope::V1))
+}
 
 /// What is said over Engine.IO. With `recovers`, Socket.IO's events end with their offset.
 const ENVELOPES: [(Envelope, bool); 4] =
@@ -89,6 +147,21 @@ struct Plain<'a> {
     tail: &'static [u8],
 }
 
+impl Plain<'_> {
+    /// The message as text: bytes as base64.
+    fn text(&self) -> std::borrow::Cow<'_, str> {
+        if self.opcode != Opcode::Text {
+            use base64::Engine;
+            return base64::engine::general_purpose::STANDARD.encode(&self.data).into();
+        }
+        if self.head.is_empty() && self.tail.is_empty() {
+            return String::from_utf8_lossy(&self.data);
+        }
+        // What we wrote ourselves is UTF-8, and so is what was checked when it came in.
+        String::from_utf8([&self.head, &self.data[..], self.tail].concat()).unwrap_or_default().into()
+    }
+}
+
 impl Formats {
     pub(crate) fn new(meter: Meter, deflate_level: u8, deflate_bytes_min: usize, feeds: FeedEvents) -> Self {
         Self { meter, deflater: RefCell::new(Deflater::new(deflate_level)), deflate_bytes_min, feeds }
@@ -116,6 +189,92 @@ impl Formats {
         let mut bytes = Vec::new();
         write(&mut bytes);
         Frame::shared(&[&bytes], &self.meter)
+    }
+
+    /// A SockJS frame of one message.
+    fn sockjs(&self, wrapping: Wrapping, plain: &Plain<'_>) -> Frame {
+        let text = plain.text();
+        let mut frame = Vec::with_capacity(text.len() + text.len() / 8 + 64);
+        wrapping.write(&mut frame, &sockjs::Frame::Messages(&[&text]));
+        match wrapping {
+            Wrapping::WebSocket => {
+                Frame::shared(&[&ws::server_header(Opcode::Text, frame.len(), false), &frame], &self.meter)
+            }
+            Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => self.chunk(&frame),
+            Wrapping::Jsonp => Frame::shared(&[&frame], &self.meter),
+        }
+    }
+
+    /// A message of Primus; nothing where its clients would take it for the protocol's own.
+    fn primus(&self, body: &Body, envelope: Envelope) -> Option<Frame> {
+        let (plain, is_json) = if envelope == Envelope::V1 {
+            (v1(body), true)
+        } else {
+            let plain = raw(body)?;
+            let is_json = match body {
+                Body::Snapshot { document, .. } => document.json,
+                Body::Message { event: None, data, .. } => {
+                    matches!(data, Data::Json(_) | Data::Arguments { .. })
+                }
+                // One string becomes text, anything else a list.
+                Body::Message { event: Some(_), .. } => !plain.head.is_empty(),
+                Body::State { .. } | Body::Delta { .. } => false,
+            };
+            (plain, is_json)
+        };
+        let text = plain.text();
+        let mut message = Vec::with_capacity(text.len() + 16);
+        if is_json {
+            (!primus::is_reserved(&text)).then(|| primus::write_message(&mut message, &text))?;
+        } else {
+            (!text.starts_with(primus::PREFIX)).then(|| primus::write_text(&mut message, &text))?;
+        }
+        Some(Frame::shared(&[&ws::server_header(Opcode::Text, message.len(), false), &message], &self.meter))
+    }
+
+    /// An event, and where a document isn't as new as it could be another one that says so. Documents go whole.
+    fn event(&self, body: &Body, with_id: bool) -> Option<Frame> {
+        let mut out = Vec::with_capacity(body.len() + 128);
+        let state_event = |out: &mut Vec<u8>, key: &Key, state: FeedState, reason: Option<&str>| {
+            let mut data = br#"{"feed":"#.to_vec();
+            data.extend_from_slice(&json_string(key.as_str()));
+            data.extend_from_slice(format!(r#","state":"{}""#, state.as_str()).as_bytes());
+            if let Some(reason) = reason {
+                data.extend_from_slice(br#","reason":"#);
+                data.extend_from_slice(&json_string(reason));
+            }
+            data.push(b'}');
+            let data = std::str::from_utf8(&data).unwrap_or_default();
+            sse::write_event(out, &sse::Event { id: None, event: Some("state"), data });
+        };
+        match body {
+            Body::Snapshot { key, position, state, .. } => {
+                if with_id {
+                    let Position { epoch, offset } = *position;
+                    let position = sse::Position { key: key.as_str(), epoch: epoch.0, offset };
+                    sse::write_position_id(&mut out, [position]);
+                }
+                let data = raw(body)?;
+                sse::write_event(
+                    &mut out,
+                    &sse::Event { id: None, event: Some("snapshot"), data: &data.text() },
+                );
+                if *state != FeedState::Live {
+                    state_event(&mut out, key, *state, None);
+                }
+            }
+            Body::Delta { .. } => return None,
+            Body::State { key, state, reason } => state_event(&mut out, key, *state, Some(reason)),
+            Body::Message { .. } => {
+                sse::write_event(&mut out, &sse::Event { data: &raw(body)?.text(), ..sse::Event::default() });
+            }
+        }
+        Some(self.chunk(&out))
+    }
+
+    /// One chunk of an answer over HTTP/1.1.
+    fn chunk(&self, data: &[u8]) -> Frame {
+        Frame::shared(&[format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"], &self.meter)
     }
 
     fn engine(&self, writer: EngineWriter, plain: &Plain<'_>) -> Frame {
@@ -164,13 +323,18 @@ impl Formats {
                 Cow::Owned(head)
             }
         };
-        let offset = (recovers && publication.is_recoverable()).then(|| write_offset(publication.id()));
+        // A client that can be recovered takes a string at the end of any event for the offset.
+        let offset = match (recovers, publication.is_recoverable()) {
+            (true, true) => write_offset(publication.id()),
+            (true, false) if json.ends_with(b"\"") => "null".to_owned(),
+            _ => String::new(),
+        };
         // What we wrote ourselves is UTF-8, and so is what was checked when it came in.
         let json = std::str::from_utf8(&json).unwrap_or_default();
         let head = Head { attachments: attachments.len(), ..Head::new(namespace) };
         self.packets(|out| {
             writer.socketio(out, json.len() + name.len() + namespace.len() + 32, attachments, |out| {
-                socketio::write_event(out, &head, name, &[json, offset.as_deref().unwrap_or_default()]);
+                socketio::write_event(out, &head, name, &[json, &offset]);
             });
         })
     }
@@ -206,6 +370,18 @@ impl Encoder for Formats {
                 return Some(self.frame(&raw(body)?, format == WS_RAW_DEFLATED));
             }
             _ => {}
+        }
+        if matches!(format, EVENTS_OF_ONE | EVENTS_OF_SEVERAL) {
+            return self.event(body, format == EVENTS_OF_ONE);
+        }
+        for envelope in [Envelope::V1, Envelope::Raw] {
+            if format == of_primus(envelope) {
+                return self.primus(body, envelope);
+            }
+        }
+        if let Some((wrapping, envelope)) = sockjs_of(format) {
+            let plain = if envelope == Envelope::V1 { v1(body) } else { raw(body)? };
+            return Some(self.sockjs(wrapping, &plain));
         }
         match engine_of(format) {
             Some((writer, Envelope::V1, _)) => Some(self.engine(writer, &v1(body))),

@@ -16,11 +16,14 @@ mod shared;
 mod writer;
 
 pub use app::{
-    Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message, RequestId,
-    RoomsApp, Rule, Template, TemplateError,
+    Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
+    Page, RequestId, RoomsApp, Rule, Template, TemplateError,
 };
 pub use core::Core;
 pub use node::{AppFactory, DriverChoice, Node, StartError, Started, simulated};
-pub use options::{App, Deflate, EngineIo, Heartbeat, Limits, Options, Recovery, Rooms, StaticRoute};
+pub use options::{
+    App, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, Rooms, SOCKJS_PREFIXES_MAX, SockJs,
+    Sse, StaticRoute,
+};
 pub use origin::{Origins, PatternError};
 pub use plane::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, MetricKind, Publish, Wanted};

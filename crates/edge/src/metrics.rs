@@ -1,5 +1,6 @@
 //! Figures of the data plane: each core writes its own, anybody reads them.
 
+use crate::core::Clients;
 use crate::format::Formats;
 use crate::plane::{Metric, MetricKind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,6 +70,8 @@ figures! {
     sessions: Gauge = "sessions",
     /// Engine.IO sessions that are open.
     clients: Gauge = "engineio_sessions",
+    /// SockJS sessions that are open, without those over WebSocket.
+    sockjs: Gauge = "sockjs_sessions",
     /// Socket.IO sockets whose clients are lost and may come back.
     suspended: Gauge = "socketio_suspended",
     /// Socket.IO sockets whose clients came back and got what they had missed.
@@ -136,11 +139,12 @@ impl CoreMetrics {
         &self,
         hub: &Hub<Formats>,
         connections: usize,
-        clients: usize,
+        clients: &Clients,
         suspended: usize,
         held: usize,
     ) {
-        self.clients.set(clients as u64);
+        self.clients.set((clients.count() - clients.count_of_sockjs()) as u64);
+        self.sockjs.set(clients.count_of_sockjs() as u64);
         self.suspended.set(suspended as u64);
         let counters = hub.counters();
         self.connections.set(connections as u64);

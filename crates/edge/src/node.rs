@@ -1,8 +1,8 @@
 //! A node: its cores, each on a thread.
 
 use crate::app::{Application, Chat, Echo, RoomsApp};
-use crate::core::{Core, Mailboxes};
-use crate::options::{App, Options};
+use crate::core::{Apps, Core, Mailboxes};
+use crate::options::{App, Options, SockJs};
 use crate::plane::{ControlPlane, DataPlane};
 use crate::shared::Shared;
 use std::fmt;
@@ -37,6 +37,8 @@ pub enum StartError {
     Listen(SocketAddr, io::Error),
     /// The driver that was asked for doesn't work here.
     Driver(String),
+    /// An option that nobody could obey.
+    Options(String),
     /// A thread or descriptor couldn't be had.
     Io(io::Error),
 }
@@ -45,7 +47,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Listen(addr, error) => write!(f, "can't listen at {addr}: {error}"),
-            Self::Driver(why) => f.write_str(why),
+            Self::Driver(why) | Self::Options(why) => f.write_str(why),
             Self::Io(error) => write!(f, "can't start: {error}"),
         }
     }
@@ -91,9 +93,7 @@ pub struct Node {
 /// A ring from each core to each other one.
 fn connect_all(wakers: &[Waker], messages_max: usize) -> Vec<Mailboxes> {
     let cores = wakers.len();
-    let empty =
-        || Mailboxes { to: (0..cores).map(|_| None).collect(), from: (0..cores).map(|_| None).collect() };
-    let mut all: Vec<Mailboxes> = (0..cores).map(|_| empty()).collect();
+    let mut all: Vec<Mailboxes> = (0..cores).map(|_| Mailboxes::new(cores)).collect();
     for from in 0..cores {
         for to in (0..cores).filter(|to| *to != from) {
             let (sender, receiver) = mailbox::channel(messages_max, wakers[to].clone());
@@ -112,7 +112,7 @@ pub fn simulated<D: Driver>(
     control: Arc<dyn ControlPlane>,
     drivers: Vec<D>,
 ) -> (Vec<Core<D>>, Arc<dyn DataPlane>) {
-    let app = built_in(&options);
+    let apps = apps(&options, None);
     let shared = Arc::new(Shared::new(options, drivers.len(), seed, control));
     let wakers: Vec<Waker> = drivers.iter().map(Driver::waker).collect();
     let mailboxes = connect_all(&wakers, shared.options.limits.mailbox_messages_max);
@@ -122,35 +122,52 @@ pub fn simulated<D: Driver>(
         .enumerate()
         .map(|(core, (driver, mailboxes))| {
             shared.inboxes[core].connect(driver.waker());
-            Core::new(driver, core, shared.clone(), mailboxes, app(core))
+            Core::new(driver, core, shared.clone(), mailboxes, apps(core))
         })
         .collect();
     (cores, shared)
 }
 
-/// The built-in application that the options name.
-fn built_in(options: &Options) -> AppFactory {
-    let (app, rooms) = (options.app, options.rooms.clone());
-    Arc::new(move |_| match app {
+/// A built-in application.
+fn built_in(app: App, options: &Options) -> Box<dyn Application> {
+    match app {
         App::Echo => Box::new(Echo),
         App::Chat => match Room::plain("chat") {
             Ok(room) => Box::new(Chat::new(room)),
             Err(_) => Box::new(Echo),
         },
-        App::Rooms => Box::new(RoomsApp::new(rooms.clone())),
+        App::Rooms => Box::new(RoomsApp::new(options.rooms.clone())),
+    }
+}
+
+/// Makes a core's applications: the given one or the built-in one that the options name, and those of SockJS prefixes
+/// that name another.
+fn apps(options: &Options, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> Apps + Send + Sync> {
+    let options = options.clone();
+    Arc::new(move |core| Apps {
+        node: given.as_ref().map_or_else(|| built_in(options.app, &options), |make| make(core)),
+        services: options
+            .sockjs
+            .iter()
+            .map(|sockjs| {
+                let other = sockjs.app.filter(|app| given.is_some() || *app != options.app);
+                other.map(|app| built_in(app, &options))
+            })
+            .collect(),
     })
 }
 
 impl Node {
     /// Opens the listeners and starts the cores, with the built-in application that the options name, or
-    /// another one.
+    /// another one. SockJS prefixes may name a built-in one of their own.
     pub fn start(
         options: Options,
         choice: DriverChoice,
         control: Arc<dyn ControlPlane>,
         app: Option<AppFactory>,
     ) -> Result<Self, StartError> {
-        let app = app.unwrap_or_else(|| built_in(&options));
+        SockJs::check(&options.sockjs).map_err(StartError::Options)?;
+        let apps = apps(&options, app);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let cores = if options.cores == 0 { processors } else { options.cores }.min(CORES_MAX);
         let mut seed = [0; 2];
@@ -170,17 +187,17 @@ impl Node {
         let driver_options = stentor_driver::Options::default();
         if choice != DriverChoice::Epoll && probe.kind == Kind::IoUring {
             let make = move || UringDriver::new(&driver_options);
-            Self::run(shared, app, make, "io_uring", None)
+            Self::run(shared, apps, make, "io_uring", None)
         } else {
             let fallback_reason = if choice == DriverChoice::Auto { probe.fallback_reason } else { None };
             let make = move || EpollDriver::new(&driver_options);
-            Self::run(shared, app, make, "epoll", fallback_reason)
+            Self::run(shared, apps, make, "epoll", fallback_reason)
         }
     }
 
     fn run<D: Driver + 'static>(
         shared: Arc<Shared>,
-        app: AppFactory,
+        apps: Arc<dyn Fn(CoreId) -> Apps + Send + Sync>,
         make: impl Fn() -> io::Result<D> + Clone + Send + 'static,
         driver: &'static str,
         fallback_reason: Option<String>,
@@ -196,7 +213,7 @@ impl Node {
         for core in 0..cores {
             let (mail, mails) = mpsc::channel();
             go.push(mail);
-            let (shared, app, make, ready) = (shared.clone(), app.clone(), make.clone(), ready.clone());
+            let (shared, apps, make, ready) = (shared.clone(), apps.clone(), make.clone(), ready.clone());
             let thread = std::thread::Builder::new().name(format!("core-{core}")).spawn(move || {
                 let opened = make().map_err(StartError::Io).and_then(|mut driver| {
                     let bound = driver
@@ -221,7 +238,7 @@ impl Node {
                 drop(ready);
                 let Ok(mailboxes) = mails.recv() else { return };
                 let _whole = Whole { core };
-                let mut core_loop = Core::new(driver, core, shared, mailboxes, app(core));
+                let mut core_loop = Core::new(driver, core, shared, mailboxes, apps(core));
                 if let Err(error) = core_loop.run() {
                     tracing::error!(core, %error, "a core of the data plane has failed; the process ends");
                     std::process::exit(70);

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::HistoryLimits;
+use stentor_wire::sockjs::ResponseLimit;
 
 /// The built-in applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,6 +227,115 @@ impl Default for EngineIo {
     }
 }
 
+/// Prefixes that SockJS may be served at.
+pub const SOCKJS_PREFIXES_MAX: usize = 64;
+
+/// A prefix that SockJS is served at. The largest message or body is [`Limits::message_bytes_max`]; its WebSockets have
+/// the heartbeats of [`Heartbeat`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SockJs {
+    /// The path, beginning with `/`, and not ending with one. Where several fit, the longest wins; server's own
+    /// routes win over all of them.
+    pub prefix: String,
+    /// The built-in application that runs here; `None` is the node's.
+    pub app: Option<App>,
+    /// Whether there are WebSockets. Clients learn it before they choose a transport.
+    pub websocket: bool,
+    /// Whether answers set the cookie `JSESSIONID`, for balancers that go by it.
+    pub jsessionid: bool,
+    /// Where the page for frames of other origins finds the client library.
+    pub client_url: String,
+    /// Bytes of a streaming response, after which it ends and the client asks for another. Browsers keep all of it in
+    /// memory.
+    pub response_bytes_max: usize,
+    /// How long a waiting request is left without a sign of life.
+    pub heartbeat: Duration,
+    /// For how long a session lives without a request that waits; and for how long it is told how it ended.
+    pub disconnect_delay: Duration,
+    /// Messages in one body or WebSocket message. Clients put everything that they have to say into one.
+    pub messages_max: usize,
+}
+
+impl SockJs {
+    /// With the defaults at `prefix`.
+    pub fn at(prefix: &str) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            app: None,
+            websocket: true,
+            jsessionid: false,
+            client_url: "https://cdn.jsdelivr.net/npm/sockjs-client@1/dist/sockjs.min.js".to_owned(),
+            response_bytes_max: ResponseLimit::STREAMING_BYTES,
+            heartbeat: Duration::from_secs(25),
+            disconnect_delay: Duration::from_secs(5),
+            messages_max: 100_000,
+        }
+    }
+
+    /// Says what is wrong with a list of prefixes.
+    pub(crate) fn check(all: &[Self]) -> Result<(), String> {
+        if all.len() > SOCKJS_PREFIXES_MAX {
+            return Err(format!("there may be {SOCKJS_PREFIXES_MAX} prefixes for SockJS, not {}", all.len()));
+        }
+        for (n, SockJs { prefix, .. }) in all.iter().enumerate() {
+            let fits = prefix.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte));
+            if !fits || !prefix.starts_with('/') || prefix.ends_with('/') {
+                return Err(format!(
+                    "{prefix:?} is no prefix for SockJS: it begins with \"/\", doesn't end with it, and has no \"?\""
+                ));
+            }
+            if all[..n].iter().any(|other| other.prefix == *prefix) {
+                return Err(format!("the prefix {prefix:?} for SockJS is there twice"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Server-Sent Events. Comments are sent every [`Heartbeat::interval`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sse {
+    /// How long clients wait before they come back.
+    pub retry: Duration,
+    /// How long those wait for whose feeds there are none. They ask again for ever.
+    pub retry_lost: Duration,
+}
+
+impl Default for Sse {
+    fn default() -> Self {
+        Self { retry: Duration::from_secs(3), retry_lost: Duration::from_secs(60) }
+    }
+}
+
+/// Primus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Primus {
+    /// How often clients are pinged, and how long they have for the answer. They give up after 45 s without a ping.
+    pub ping_interval: Duration,
+}
+
+impl Default for Primus {
+    fn default() -> Self {
+        Self { ping_interval: Duration::from_secs(30) }
+    }
+}
+
+/// Which of [`Options::sockjs`] somebody came in by, if by any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Service(u8);
+
+impl Service {
+    /// By its place in the list, which is below [`SOCKJS_PREFIXES_MAX`].
+    pub(crate) fn of(place: usize) -> Self {
+        Self(place as u8 + 1)
+    }
+
+    /// The place in the list.
+    pub(crate) fn place(self) -> Option<usize> {
+        usize::from(self.0).checked_sub(1)
+    }
+}
+
 /// Everything that the data plane can be told.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -245,6 +355,12 @@ pub struct Options {
     pub deflate: Deflate,
     /// Engine.IO and Socket.IO.
     pub engine: EngineIo,
+    /// Where SockJS is served.
+    pub sockjs: Vec<SockJs>,
+    /// Server-Sent Events.
+    pub sse: Sse,
+    /// Primus.
+    pub primus: Primus,
     /// The application `rooms`.
     pub rooms: Rooms,
     /// Pages.
@@ -262,6 +378,9 @@ impl Default for Options {
             heartbeat: Heartbeat::default(),
             deflate: Deflate::default(),
             engine: EngineIo::default(),
+            sockjs: vec![SockJs::at("/sockjs")],
+            sse: Sse::default(),
+            primus: Primus::default(),
             rooms: Rooms::default(),
             routes: Vec::new(),
         }

@@ -1,13 +1,19 @@
 //! How one session is written to: the frames and packets around what an application says to it.
 //!
-//! Engine.IO packets that wait for a poll are kept as *records*, because a poll's answer is put together only when it
-//! is there: `kind` (1 byte), length (4 bytes, little endian), then the packet as it travels in a WebSocket message.
+//! What waits for a poll is kept as *records*, because a poll's answer is put together only when it is there: `kind` (1
+//! byte), length (4 bytes, little endian), then an Engine.IO packet as it travels in a WebSocket message, or a SockJS
+//! message as the application wrote it.
 
 use crate::app::{Arguments, Message};
-use crate::format::{json_string, write_offset};
+use crate::format::json_string;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use stentor_wire::engineio::Version;
+use stentor_wire::json;
+use stentor_wire::primus;
 use stentor_wire::socketio::{self, Head};
+use stentor_wire::sockjs::{self, Wrapping};
 use stentor_wire::ws::{self, Opcode};
 
 /// A record's first byte: a packet that is text.
@@ -17,7 +23,7 @@ pub(crate) const BINARY: u8 = 1;
 /// Bytes of a record before its packet.
 pub(crate) const RECORD_HEAD_BYTES: usize = 5;
 
-/// What an Engine.IO packet leaves in.
+/// What a packet or message leaves in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carriage {
     /// A WebSocket message.
@@ -40,9 +46,14 @@ pub(crate) enum Writer<'a> {
     WebSocket,
     /// A message is an Engine.IO packet.
     Engine(EngineWriter),
-    /// A message is an event of a Socket.IO namespace. Where the client can be recovered, its place goes along with each
-    /// event: clients take any string at an event's end for that.
-    SocketIo { engine: EngineWriter, namespace: &'a str, place: Option<u64> },
+    /// A message is a frame of SockJS, which has no bytes: they leave as base64.
+    SockJs(Carriage),
+    /// A message is a JSON value of Primus in a WebSocket message: with `is_value` text that is JSON leaves as that value,
+    /// else as a string. Bytes leave as base64, and what a client would take for the protocol's own doesn't leave.
+    Primus { is_value: bool },
+    /// A message is an event of a Socket.IO namespace. What a client that can be recovered is sent goes through the hub
+    /// instead, so that it has an offset; but for what is to be acknowledged, which carries none.
+    SocketIo { engine: EngineWriter, namespace: &'a str },
 }
 
 impl Writer<'_> {
@@ -58,6 +69,30 @@ impl Writer<'_> {
                 out.extend_from_slice(text.as_bytes());
             }),
             (Self::Engine(engine), Message::Binary(bytes)) => engine.binary(out, bytes),
+            (Self::SockJs(Carriage::Frame), Message::Text(text)) => {
+                frame(out, Opcode::Text, text.len() + 5, |out| {
+                    Wrapping::WebSocket.write(out, &sockjs::Frame::Messages(&[text]));
+                });
+            }
+            (Self::SockJs(Carriage::Record), Message::Text(text)) => {
+                record(out, TEXT, |out| out.extend_from_slice(text.as_bytes()));
+            }
+            (Self::SockJs(_), Message::Binary(bytes)) => {
+                self.message(out, Message::Text(&STANDARD.encode(bytes)));
+            }
+            (Self::Primus { is_value: true }, Message::Text(text)) if json::check(text).is_ok() => {
+                if !primus::is_reserved(text) {
+                    frame(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
+                }
+            }
+            (Self::Primus { .. }, Message::Text(text)) => {
+                if !text.starts_with(primus::PREFIX) {
+                    frame(out, Opcode::Text, text.len() + 2, |out| primus::write_text(out, text));
+                }
+            }
+            (Self::Primus { .. }, Message::Binary(bytes)) => {
+                self.message(out, Message::Text(&STANDARD.encode(bytes)));
+            }
             (Self::SocketIo { .. }, Message::Text(text)) => {
                 let json = json_string(text);
                 let json = std::str::from_utf8(&json).unwrap_or("\"\"");
@@ -73,7 +108,7 @@ impl Writer<'_> {
 
     /// A Socket.IO event, with the number that its acknowledgement is to carry. Plain sessions get `["name", …]`.
     pub(crate) fn event(self, out: &mut Vec<u8>, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
-        let Self::SocketIo { engine, namespace, place } = self else {
+        let Self::SocketIo { engine, namespace } = self else {
             let mut text = String::from("[");
             text.push_str(std::str::from_utf8(&json_string(name)).unwrap_or("\"\""));
             if !arguments.json.is_empty() {
@@ -81,15 +116,14 @@ impl Writer<'_> {
                 text.push_str(arguments.json);
             }
             text.push(']');
-            return self.message(out, Message::Text(&text));
+            let writer = if let Self::Primus { .. } = self { Self::Primus { is_value: true } } else { self };
+            return writer.message(out, Message::Text(&text));
         };
         let Arguments { json, attachments } = arguments;
         let head = Head { id: ack, attachments: attachments.len(), ..Head::new(namespace) };
         let estimate = json.len() + name.len() + namespace.len() + 8;
-        // One that is to be acknowledged carries none, as in socket.io 4.
-        let offset = place.filter(|_| ack.is_none()).map(write_offset);
         engine.socketio(out, estimate, attachments, |out| {
-            socketio::write_event(out, &head, name, &[json, offset.as_deref().unwrap_or_default()]);
+            socketio::write_event(out, &head, name, &[json]);
         });
     }
 
@@ -211,11 +245,11 @@ mod tests {
     fn packets() {
         fn check(namespace: &str, write: impl Fn(Writer<'_>, &mut Vec<u8>), expect: &[&str]) {
             let mut out = Vec::new();
-            write(Writer::SocketIo { engine: RECORD, namespace, place: None }, &mut out);
+            write(Writer::SocketIo { engine: RECORD, namespace }, &mut out);
             let got: Vec<_> = records(&out).map(|(_, packet)| std::str::from_utf8(packet).unwrap()).collect();
             assert_eq!(got, expect);
             let mut framed = Vec::new();
-            write(Writer::SocketIo { engine: FRAME, namespace, place: None }, &mut framed);
+            write(Writer::SocketIo { engine: FRAME, namespace }, &mut framed);
             let mut wanted = Vec::new();
             for (kind, packet) in records(&out) {
                 let opcode = if kind == TEXT { Opcode::Text } else { Opcode::Binary };

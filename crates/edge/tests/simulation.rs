@@ -1,11 +1,13 @@
 //! The whole data plane on one thread, on a virtual clock, from one seed.
 //!
-//! Cores over simulated drivers, clients that speak `stentor.v1` over the same simulated network, and a control
-//! plane that publishes and renews documents. Clients subscribe, publish, stall, come and go; a shadow model
-//! knows what each may receive. Checked at every message and again when all is quiet:
+//! Cores over simulated drivers, clients that speak `stentor.v1` or Socket.IO over the same simulated network, and
+//! a control plane that publishes and renews documents. Clients subscribe, publish, stall, come and go; those of
+//! Socket.IO come back for what they missed, to any core. A shadow model knows what each may receive. Checked at
+//! every message and again when all is quiet:
 //!
 //! - nobody receives what it hasn't subscribed to;
 //! - per room and publisher, messages arrive in order without a gap; in rooms with history there is one order;
+//! - who comes back and is recovered has had each message once, however often that was;
 //! - of a document nobody gets an older version after a newer one, and everybody ends with the newest;
 //! - a client is closed only for a reason that the model knows (a full outbox), and others don't notice;
 //! - the counters add up, and memory comes back when everybody has gone.
@@ -14,7 +16,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,7 +24,8 @@ use std::time::Duration;
 use stentor_driver::sim::{self, SimDriver, World};
 use stentor_driver::{ConnId, Driver, Event, Frame, ListenOptions, Sending};
 use stentor_edge::{
-    App, ControlPlane, Core, DataPlane, FeedUpdate, Limits, Options, Publish, Rooms, simulated,
+    App, ControlPlane, Core, DataPlane, EngineIo, FeedUpdate, Limits, Options, Publish, Recovery, Rooms,
+    Rule, Template, simulated,
 };
 use stentor_hub::{Data, Document, HistoryLimits, Key, Room};
 use stentor_wire::http1;
@@ -58,9 +61,20 @@ enum Phase {
     Open(ws::Connection),
 }
 
+/// What a Socket.IO client remembers of itself.
+#[derive(Clone, Default)]
+struct Memory {
+    /// Its CONNECT has been answered.
+    connected: bool,
+    pid: Option<String>,
+    offset: Option<String>,
+}
+
 /// A client and what the model knows of it.
 struct Client {
     conn: ConnId,
+    /// `None` for one of `stentor.v1`.
+    socketio: Option<Memory>,
     /// Who it is as a publisher; 0 is the control plane.
     publisher: u64,
     phase: Phase,
@@ -97,6 +111,7 @@ struct Simulation {
     versions: HashMap<&'static str, u64>,
     closed_by_server: HashMap<u16, usize>,
     deliveries: usize,
+    recoveries: usize,
 }
 
 impl Simulation {
@@ -124,7 +139,16 @@ impl Simulation {
             HistoryLimits { publications_max: 50, bytes_max: 100_000, age_max: Duration::from_secs(3_600) };
         let options = Options {
             app: App::Rooms,
-            rooms: Rooms { publish: true, history: vec![("h".to_owned(), history)], ..Rooms::default() },
+            rooms: Rooms {
+                publish: true,
+                history: vec![("h".to_owned(), history)],
+                rules: rules(),
+                ..Rooms::default()
+            },
+            engine: EngineIo {
+                recovery: Some(Recovery { age_max: Duration::from_secs(5), ..Recovery::default() }),
+                ..EngineIo::default()
+            },
             limits: Limits {
                 outbox_bytes_max: 2_000 + dice.roll(20_000),
                 mailbox_messages_max: 2 + dice.roll(30),
@@ -152,6 +176,7 @@ impl Simulation {
             versions: HashMap::new(),
             closed_by_server: HashMap::new(),
             deliveries: 0,
+            recoveries: 0,
         }
     }
 
@@ -176,12 +201,18 @@ impl Simulation {
         had_something
     }
 
+    fn publisher(&mut self) -> u64 {
+        self.next_publisher += 1;
+        self.next_publisher - 1
+    }
+
     fn connect(&mut self) {
         let conn = self.driver.connect(self.addr, None).unwrap();
-        let publisher = self.next_publisher;
-        self.next_publisher += 1;
+        let publisher = self.publisher();
+        let socketio = (self.dice.roll(2) == 0).then(Memory::default);
         let client = Client {
             conn,
+            socketio,
             publisher,
             phase: Phase::Connecting,
             waiting: Vec::new(),
@@ -197,8 +228,27 @@ impl Simulation {
         self.clients.insert(conn.index(), client);
     }
 
+    /// A client has lost its connection. One of Socket.IO comes back, in most cases.
+    fn lost(&mut self, client: Client) {
+        if client.socketio.is_none() || self.dice.roll(5) == 0 {
+            return;
+        }
+        // The server may not know yet that it was gone: then it begins anew.
+        let pause = Duration::from_millis(self.dice.roll(3) as u64 * 20);
+        self.run_for(pause);
+        let conn = self.driver.connect(self.addr, None).unwrap();
+        let socketio = client.socketio.map(|memory| Memory { connected: false, ..memory });
+        // What it said last may have been lost with the connection.
+        let publisher = self.publisher();
+        let phase = Phase::Connecting;
+        let (waiting, in_flight, stalled) = (Vec::new(), false, false);
+        let client =
+            Client { conn, socketio, publisher, phase, waiting, in_flight, stalled, pings: 0, ..client };
+        self.clients.insert(conn.index(), client);
+    }
+
     fn pick(&mut self) -> Option<usize> {
-        let open = self.clients.iter().filter(|(_, client)| matches!(client.phase, Phase::Open(_)));
+        let open = self.clients.iter().filter(|(_, client)| client.is_connected());
         let mut open: Vec<usize> = open.map(|(index, _)| *index).collect();
         open.sort_unstable();
         (!open.is_empty()).then(|| open[self.dice.roll(open.len())])
@@ -231,15 +281,18 @@ impl Simulation {
                 if client.uncertain.values().any(|(asked, _)| *asked == topic) {
                     return;
                 }
-                client.uncertain.insert(id, (topic, subscribe));
-                let verb = if subscribe { "subscribe" } else { "unsubscribe" };
-                self.send(index, &format!(r#"{{"id":{id},"type":"{verb}","{kind}":"{name}"}}"#));
+                client.uncertain.insert(id, (topic.clone(), subscribe));
+                self.ask(index, id, &topic, subscribe);
             }
             35..60 => {
                 let Some(index) = self.pick() else { return };
                 let room = ROOMS[self.dice.roll(ROOMS.len())];
                 let data = self.message(self.clients[&index].publisher, room);
-                self.send(index, &format!(r#"{{"type":"publish","room":"{room}","data":{data}}}"#));
+                let text = match self.clients[&index].socketio {
+                    None => format!(r#"{{"type":"publish","room":"{room}","data":{data}}}"#),
+                    Some(_) => format!(r#"42["say",{data}]"#),
+                };
+                self.send(index, &text);
             }
             60..72 => {
                 let room = ROOMS[self.dice.roll(ROOMS.len())];
@@ -263,10 +316,11 @@ impl Simulation {
                 let Some(index) = self.pick() else { return };
                 let client = self.clients.remove(&index).unwrap();
                 self.driver.close(client.conn);
+                self.lost(client);
             }
             93..95 => {
                 // Also by those that don't read: then the answers pile up, and the server stops reading.
-                let Some(index) = self.pick() else { return };
+                let Some(index) = self.pick().filter(|n| self.clients[n].socketio.is_none()) else { return };
                 for _ in 0..60 {
                     self.send(index, &format!(r#"{{"id":"{}","type":"ping"}}"#, "p".repeat(50)));
                 }
@@ -276,7 +330,9 @@ impl Simulation {
             }
             91..93 => {
                 let Some(index) = self.pick() else { return };
-                self.world.reset(&self.driver, self.clients[&index].conn);
+                let client = self.clients.remove(&index).unwrap();
+                self.world.reset(&self.driver, client.conn);
+                self.lost(client);
             }
             _ => {
                 let pause = Duration::from_micros(1 + self.dice.roll(5_000) as u64);
@@ -291,7 +347,7 @@ impl Simulation {
         *number += 1;
         let number = *number;
         let padding = "x".repeat(self.dice.roll(300));
-        format!(r#"{{"publisher":{publisher},"number":{number},"padding":"{padding}"}}"#)
+        format!(r#"{{"room":"{room}","publisher":{publisher},"number":{number},"padding":"{padding}"}}"#)
     }
 
     /// The control plane publishes to a room.
@@ -314,7 +370,11 @@ impl Simulation {
             Event::Connected(conn) => {
                 let Some(client) = self.clients.get_mut(&conn.index()) else { return };
                 let handshake = ClientHandshake::new([7; 16], false);
-                handshake.write_request(&mut client.waiting, "127.0.0.1:8000", "/ws", &[]);
+                let target = match client.socketio {
+                    None => "/ws",
+                    Some(_) => "/socket.io/?EIO=4&transport=websocket",
+                };
+                handshake.write_request(&mut client.waiting, "127.0.0.1:8000", target, &[]);
                 client.phase = Phase::Handshake { handshake, buffer: Vec::new() };
                 flush(&mut self.driver, client);
             }
@@ -370,14 +430,83 @@ impl Simulation {
         }
         flush(&mut self.driver, client);
         for message in messages {
-            self.check(conn.index(), &message);
+            let text = std::str::from_utf8(&message).unwrap();
+            if self.clients[&conn.index()].socketio.is_some() {
+                self.packet(conn.index(), text);
+            } else {
+                self.check(conn.index(), serde_json::from_str(text).unwrap());
+            }
+        }
+    }
+
+    /// Asks for a topic, or gives it up.
+    fn ask(&mut self, index: usize, id: u64, topic: &str, subscribe: bool) {
+        let (kind, name) = topic.split_once('/').unwrap();
+        let verb = if subscribe { "subscribe" } else { "unsubscribe" };
+        let text = match (&self.clients[&index].socketio, kind) {
+            (None, _) => format!(r#"{{"id":{id},"type":"{verb}","{kind}":"{name}"}}"#),
+            (Some(_), "feed") => format!(r#"42{id}["{verb}","{name}"]"#),
+            (Some(_), _) => format!(r#"42{id}["{verb} room","{name}"]"#),
+        };
+        self.send(index, &text);
+    }
+
+    /// Takes what a Socket.IO client received, as if it were a message of `stentor.v1`.
+    fn packet(&mut self, index: usize, text: &str) {
+        let client = self.clients.get_mut(&index).unwrap();
+        let memory = client.socketio.as_mut().unwrap();
+        if text == "2" {
+            return self.send(index, "3");
+        }
+        if text.starts_with('0') {
+            let auth = match (&memory.pid, &memory.offset) {
+                (None, _) => String::new(),
+                (Some(pid), None) => json!({"pid": pid}).to_string(),
+                (Some(pid), Some(offset)) => json!({"pid": pid, "offset": offset}).to_string(),
+            };
+            return self.send(index, &format!("40{auth}"));
+        }
+        if let Some(answer) = text.strip_prefix("40") {
+            let answer: Value = serde_json::from_str(answer).unwrap();
+            let pid = answer["pid"].as_str().map(str::to_owned);
+            memory.connected = true;
+            if memory.pid == pid {
+                self.recoveries += 1;
+                // What it was told last may have been lost with the connection.
+                let again: Vec<(u64, (String, bool))> =
+                    client.uncertain.iter().map(|(id, asked)| (*id, asked.clone())).collect();
+                for (id, (topic, subscribe)) in again {
+                    self.ask(index, id, &topic, subscribe);
+                }
+            } else {
+                client.socketio = Some(Memory { connected: true, pid, offset: None });
+                client.subscribed.clear();
+                client.uncertain.clear();
+                client.last.clear();
+                client.places.clear();
+                client.version.clear();
+            }
+            return;
+        }
+        if let Some(answer) = text.strip_prefix("43") {
+            let (id, answer) = answer.split_once('[').unwrap();
+            assert_eq!(answer, "{\"ok\":true}]", "seed {}", self.seed);
+            return self.check(index, json!({"type": "ok", "id": id.parse::<u64>().unwrap()}));
+        }
+        let mut event: Vec<Value> = serde_json::from_str(text.strip_prefix("42").unwrap()).unwrap();
+        if let Some(Value::String(offset)) = event.pop_if(|last| last.is_string()) {
+            memory.offset = Some(offset);
+        }
+        let data = event.pop().unwrap();
+        match event[0].as_str().unwrap() {
+            "feed" => self.check(index, data),
+            _ => self.check(index, json!({"type": "message", "room": data["room"], "data": data})),
         }
     }
 
     /// Holds a message that a client received against the model.
-    fn check(&mut self, index: usize, message: &[u8]) {
+    fn check(&mut self, index: usize, message: Value) {
         let seed = self.seed;
-        let message: Value = serde_json::from_slice(message).unwrap();
         let client = self.clients.get_mut(&index).unwrap();
         let kind = message["type"].as_str().unwrap();
         let topic = match (&message["feed"], &message["room"]) {
@@ -418,7 +547,8 @@ impl Simulation {
                         "seed {seed}: client {index}, {room}, publisher {publisher}"
                     );
                 }
-                assert_eq!(message["offset"].is_u64(), room.starts_with('h'), "seed {seed}");
+                let has_offset = room.starts_with('h') && client.socketio.is_none();
+                assert_eq!(message["offset"].is_u64(), has_offset, "seed {seed}");
                 if let Some(offset) = message["offset"].as_u64() {
                     let epoch = message["epoch"].as_u64().unwrap();
                     if let Some(last) = client.places.insert(topic, (epoch, offset)) {
@@ -465,8 +595,9 @@ impl Simulation {
         }
     }
 
-    /// Runs to the end; how many deliveries were checked, and how many clients closed for a full outbox.
-    fn run(mut self) -> (usize, usize) {
+    /// Runs to the end; how many deliveries were checked, how many clients closed for a full outbox, and how many
+    /// recovered.
+    fn run(mut self) -> (usize, usize, usize) {
         let seed = self.seed;
         for feed in FEEDS {
             self.renew(feed);
@@ -527,8 +658,26 @@ impl Simulation {
         for gauge in ["connections", "sessions", "topics", "frame_bytes", "publication_bytes", "owed_bytes"] {
             assert_eq!(self.metric(gauge), 0, "seed {seed}: {gauge} stays");
         }
-        (self.deliveries, self.closed_by_server.values().sum())
+        (self.deliveries, self.closed_by_server.values().sum(), self.recoveries)
     }
+}
+
+impl Client {
+    /// Whether it may say something.
+    fn is_connected(&self) -> bool {
+        matches!(self.phase, Phase::Open(_)) && self.socketio.as_ref().is_none_or(|memory| memory.connected)
+    }
+}
+
+/// By which Socket.IO clients do what those of `stentor.v1` do by its messages.
+fn rules() -> Vec<Rule> {
+    let template = |text: &str| vec![Template::parse(text).unwrap()];
+    let rule = |event: &str| Rule { event: event.into(), ack: true, ..Rule::default() };
+    vec![
+        Rule { join: template("{}"), ..rule("subscribe room") },
+        Rule { leave: template("{}"), ..rule("unsubscribe room") },
+        Rule { broadcast: template("{room}"), ..rule("say") },
+    ]
 }
 
 fn flush(driver: &mut SimDriver, client: &mut Client) {
@@ -546,7 +695,7 @@ fn seeds() {
         None => 0..number("STENTOR_SEEDS").unwrap_or(30),
     };
     let many = seeds.end - seeds.start > 10;
-    let (mut deliveries, mut closed) = (0, 0);
+    let (mut deliveries, mut closed, mut recovered) = (0, 0, 0);
     for seed in seeds {
         let run = || Simulation::new(seed).run();
         let outcome = std::panic::catch_unwind(run).unwrap_or_else(|panic| {
@@ -555,10 +704,12 @@ fn seeds() {
         });
         deliveries += outcome.0;
         closed += outcome.1;
+        recovered += outcome.2;
     }
     // The seeds really do what they are for.
     if many {
         assert!(deliveries > 10_000, "only {deliveries} deliveries");
         assert!(closed > 0, "no outbox was ever full");
+        assert!(recovered > 50, "only {recovered} came back");
     }
 }

@@ -12,6 +12,7 @@
 use crate::budget::{Charge, LiveBytes};
 use crate::dispatch::Emit;
 use crate::publication::Publication;
+use crate::session::SessionId;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct Entry<F> {
     pub(crate) except_topics: Box<[u32]>,
     /// How it was emitted: names the sessions that are left out.
     pub(crate) how: Emit,
+    /// The only session that it was for, instead of members.
+    pub(crate) to: Option<SessionId>,
     at: Instant,
     _charge: Charge,
 }
@@ -94,6 +97,7 @@ impl<F> Log<F> {
         self.first + self.entries.len() as Place
     }
 
+    /// Keeps what is about to be delivered to members of topics.
     pub(crate) fn push(
         &mut self,
         now: Instant,
@@ -102,12 +106,30 @@ impl<F> Log<F> {
         except_topics: Box<[u32]>,
         how: &Emit,
     ) {
+        self.keep(now, publication, topics, except_topics, how.clone(), None);
+    }
+
+    /// Keeps what is about to be sent to one session.
+    pub(crate) fn push_to(&mut self, now: Instant, publication: &Arc<Publication<F>>, to: SessionId) {
+        self.keep(now, publication, &[], Box::default(), Emit::default(), Some(to));
+    }
+
+    fn keep(
+        &mut self,
+        now: Instant,
+        publication: &Arc<Publication<F>>,
+        topics: &[u32],
+        except_topics: Box<[u32]>,
+        how: Emit,
+        to: Option<SessionId>,
+    ) {
         let Some(limits) = self.limits else { return };
         let entry = Entry {
             publication: publication.clone(),
             topics: topics.into(),
             except_topics,
-            how: how.clone(),
+            how,
+            to,
             at: now,
             _charge: self.live.charge(size_of::<Entry<F>>()),
         };

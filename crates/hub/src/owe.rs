@@ -109,12 +109,14 @@ impl<E: Encoder> Sessions<E> {
 
     #[inline]
     fn owe_document(&mut self, member: Member, shelved: Shelved) {
-        self.counters.due += 1;
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
         match subscription.policy {
             // Weighs nothing, and is encoded when it is taken.
-            Policy::Latest => self.enqueue(member, shelved, 0),
+            Policy::Latest => {
+                self.counters.due += 1;
+                self.enqueue(member, shelved, 0);
+            }
             policy => {
                 // What is left out by `DropOldest` would be missing for a delta.
                 let (behind, then) = match policy {
@@ -122,9 +124,10 @@ impl<E: Encoder> Sessions<E> {
                     Policy::Queue => (subscription.behind, 0),
                     _ => (UNKNOWN, UNKNOWN),
                 };
-                subscription.behind = then;
                 let form = self.shelf.form(shelved, behind, session.format);
-                let bytes = self.shelf.bytes(form, session.format).unwrap_or(1);
+                let Some(bytes) = self.shelf.bytes(form, session.format) else { return };
+                subscription.behind = then;
+                self.counters.due += 1;
                 self.enqueue(member, form, bytes);
             }
         }
@@ -290,8 +293,21 @@ impl<E: Encoder> Sessions<E> {
                 shelved
             };
             let Some((publication, frame, frame_bytes)) = self.shelf.frame(form, session.format) else {
-                debug_assert!(false, "what waits was encoded when it began to wait");
-                break;
+                let Some(place) = place.filter(|_| is_document) else {
+                    debug_assert!(false, "what else waits was encoded when it began to wait");
+                    break;
+                };
+                *place = Shelved::NONE;
+                subscription.behind = UNKNOWN;
+                self.shelf.release(shelved);
+                subscription.waiting -= 1;
+                if subscription.waiting == 0 {
+                    session.outbox.pop();
+                }
+                session.outbox.waiting -= 1;
+                self.counters.owed -= 1;
+                self.counters.dropped += 1;
+                continue;
             };
             if frames > 0 && (frames >= frames_max || bytes + frame_bytes as usize > bytes_max) {
                 break;

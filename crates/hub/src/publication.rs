@@ -104,7 +104,8 @@ impl Data {
 pub enum Body {
     /// A message to a room.
     Message {
-        /// Where it was sent; of several rooms, the first.
+        /// Where it was sent; of several rooms, the first. Of what was sent to one session, any room of its
+        /// namespace.
         room: Room,
         /// The event's name, where it has one.
         event: Option<Arc<str>>,

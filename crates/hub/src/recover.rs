@@ -19,6 +19,8 @@
 //! is the last one that the session was owed at all. Then it missed nothing before it was suspended,
 //! however long ago that publication was: sessions of quiet rooms come back on busy servers too.
 //!
+//! What was sent to the session alone is in the log like the rest, with its name.
+//!
 //! What was delivered is judged by the rooms that a session is in when it comes back, each from when it
 //! joined it: nothing of a room that it left is owed, nor what was said in a room before it came. A session
 //! that was left out for being in a room, and has left that one since, isn't left out any more.
@@ -108,7 +110,9 @@ impl<E: Encoder> Hub<E> {
     pub fn handle_resume(&mut self, session: SessionId, last: Option<u64>) -> Result<(), ResumeError> {
         let suspended_at = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?.at;
         let place = self.sessions.place_after(session, last, suspended_at);
-        let missed = place.and_then(|place| self.missed(session, place)).ok_or(ResumeError::NotCovered)?;
+        let direct = self.sessions.direct(session).ok_or(ResumeError::NotSuspended)?;
+        let missed = place.and_then(|place| self.missed(session, direct, place));
+        let missed = missed.ok_or(ResumeError::NotCovered)?;
         let feeds = self.feeds_of(session);
         let newest = feeds.iter().flat_map(|(member, index)| {
             let current = self.topics.at(*index).map(|state| &state.current);
@@ -151,8 +155,9 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// What the log has for a session from `place` on; `None` where it doesn't reach back so far.
-    fn missed(&self, session: SessionId, place: Place) -> Option<Missed<E::Frame>> {
+    /// What the log has for a session from `place` on, `direct` being the slot of what was sent to it alone; `None`
+    /// where the log doesn't reach back so far.
+    fn missed(&self, session: SessionId, direct: Member, place: Place) -> Option<Missed<E::Frame>> {
         let log = &self.sessions.log;
         let mut rooms: Vec<(u32, Place, Member)> = self
             .memberships(session)
@@ -168,6 +173,9 @@ impl<E: Encoder> Hub<E> {
             (since <= at).then_some(member)
         };
         let missed = log.since(place)?.filter_map(|(at, entry)| {
+            if let Some(to) = entry.to {
+                return (to == session).then(|| (direct, entry.publication.clone()));
+            }
             let member = entry.topics.iter().find_map(|topic| was_in(*topic, at))?;
             let excepted = entry.except_topics.iter().any(|topic| was_in(*topic, at).is_some())
                 || entry.how.excepted_sessions(self.core).any(|excepted| excepted == session);

@@ -68,7 +68,8 @@ pub trait Encoder: Sized {
     /// Encodes, or says that the format has no way to say it. What it makes is shared by all sessions of the
     /// format, on all cores: it can hold the publication's id, and nothing that differs per session.
     ///
-    /// A format can say all snapshots. One that can say deltas can say all of them.
+    /// A format that can say deltas can say all snapshots and all deltas. Those of one session
+    /// ([`Hub::set_format`](crate::Hub::set_format)) agree on whether they can.
     fn encode(&self, format: FormatId, publication: &Publication<Self::Frame>) -> Option<Self::Frame>;
 
     /// Bytes of a frame.
@@ -128,6 +129,8 @@ impl Flags {
     pub(crate) const RATED: Self = Self(4);
     /// What waits has no place in the outbox yet: it is too soon.
     pub(crate) const HELD: Self = Self(8);
+    /// Belongs to no topic, but to what is sent to the session alone.
+    pub(crate) const DIRECT: Self = Self(16);
 
     #[inline]
     pub(crate) fn has(self, flag: Self) -> bool {
@@ -436,7 +439,23 @@ impl<E: Encoder> Sessions<E> {
 
     /// How many slots of a session are in use.
     pub(crate) fn subscription_count(&self, id: SessionId) -> usize {
-        self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(|s| !s.is_free()).count())
+        let in_use = |s: &&Subscription| !s.is_free() && !s.flags.has(Flags::DIRECT);
+        self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(in_use).count())
+    }
+
+    /// The slot in which waits what is sent to a session alone: under `Queue`, and free again when nothing waits.
+    pub(crate) fn direct(&mut self, id: SessionId) -> Option<Member> {
+        let found = self
+            .alive(id)?
+            .subscriptions
+            .iter()
+            .position(|s| s.flags.has(Flags::DIRECT) && s.topic == NO_TOPIC);
+        if let Some(slot) = found {
+            return Some(Member { session: id.index, subscription: slot as u32 });
+        }
+        let member = self.subscribe(id, NO_TOPIC, Policy::Queue.into())?;
+        self.subscription_mut(member).flags.set(Flags::DIRECT, true);
+        Some(member)
     }
 
     /// Gives a session that lives a slot for a topic.

@@ -316,6 +316,23 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
+    /// Sends a message to one session of this core, in order with what it is owed of its topics, under
+    /// [`Policy::Queue`]. It is kept for recovery like what is published, also for a session that is suspended.
+    /// `room` says in which namespace it is sent; nobody has to be its member.
+    pub fn handle_send(
+        &mut self,
+        now: Instant,
+        session: SessionId,
+        room: &Room,
+        event: Option<Arc<str>>,
+        data: Data,
+    ) {
+        let Some(member) = self.sessions.direct(session) else { return };
+        let publication = self.make(Body::Message { room: room.clone(), event, data, position: None }, false);
+        self.sessions.log.push_to(now, &publication, session);
+        self.sessions.fan_out(&[member], &publication, false, None);
+    }
+
     /// A publication of this core's.
     pub(crate) fn make(&mut self, body: Body, volatile: bool) -> Arc<Publication<E::Frame>> {
         let is_message = matches!(body, Body::Message { .. });
@@ -417,6 +434,16 @@ impl<E: Encoder> Hub<E> {
     /// Whether something waits for a session.
     pub fn is_owed(&self, session: SessionId) -> bool {
         self.sessions.is_owed(session)
+    }
+
+    /// Encoded bytes that a session is owed under byte-limited policies, those in flight included.
+    pub fn owed_bytes_of(&self, session: SessionId) -> usize {
+        self.sessions.alive(session).map_or(0, |s| s.queue_bytes as usize)
+    }
+
+    /// Whether something has been taken for a session that the kernel hasn't.
+    pub fn is_in_flight(&self, session: SessionId) -> bool {
+        self.sessions.alive(session).is_some_and(|s| s.in_flight > 0)
     }
 
     /// What became of everything that was due.

@@ -146,6 +146,22 @@ fn formats_and_terms_without_deltas_get_whole_documents() {
 }
 
 #[test]
+fn a_document_that_a_format_cant_say_is_left_out() {
+    for policy in [Policy::Latest, Policy::Queue, Policy::DropOldest] {
+        let mut rig = rig(1, |_| {});
+        let session = rig.node.hubs[0].handle_open(FormatId(3), 0);
+        rig.node.subscribe(0, session, &rig.feed, policy);
+        assert_eq!(rig.node.take(0, session), [whole(0)]);
+        let Rig { mut node, key, .. } = rig;
+        node.document(&key, "unspeakable", FeedState::Live);
+        node.state(&key, FeedState::Stale, "why");
+        assert_eq!(node.take(0, session), ["stale why"], "{policy:?}");
+        node.document(&key, "one", FeedState::Live);
+        assert_eq!(node.take(0, session), ["doc one live"]);
+    }
+}
+
+#[test]
 fn a_queue_of_deltas_has_no_gap() {
     let mut rig = rig(2, |o| o.outbox_bytes_max = 200);
     let session = rig.join(1, Policy::Queue);

@@ -726,3 +726,80 @@ fn ids_differ_between_cores_and_are_kept_on_the_way() {
     taken.dedup();
     assert_eq!(taken.len(), 4);
 }
+
+// ---- what is sent to one session ----
+
+impl Node {
+    fn send(&mut self, core: usize, session: SessionId, text: &str) {
+        let data = Data::Text(Bytes::from(text.to_owned()));
+        self.hubs[core].handle_send(self.now, session, &Room::everybody("/").unwrap(), None, data);
+    }
+}
+
+#[test]
+fn what_is_sent_to_one_session_comes_in_order_with_its_rooms_and_to_nobody_else() {
+    let mut node = Node::recovering(1, 100);
+    let a = room("a");
+    let [one, other] = [node.member(0, &[&a]), node.member(0, &[&a])];
+    node.publish(0, &a, "1");
+    node.send(0, one, "2");
+    node.publish(0, &a, "3");
+    node.send(0, one, "4");
+    assert_eq!(node.hubs[0].owed_bytes_of(one), 4);
+    assert_eq!(node.take(0, one), ["1", "2", "3", "4"]);
+    assert_eq!(node.take(0, other), ["1", "3"]);
+    node.hubs[0].handle_close(one);
+    node.send(0, one, "nobody is there");
+    assert!(node.hubs[0].counters().balanced());
+}
+
+#[test]
+fn what_was_sent_to_a_session_alone_is_recovered_in_its_place() {
+    let mut node = Node::recovering(1, 100);
+    let a = room("a");
+    let [one, other] = [node.member(0, &[&a]), node.member(0, &[&a])];
+    node.send(0, one, "1");
+    let (got, last) = node.take_last(0, one);
+    assert_eq!(got, ["1"]);
+    // Owed and never taken, missed, and sent while nobody was there: each once, in order.
+    node.publish(0, &a, "2");
+    node.send(0, one, "3");
+    node.suspend(0, one);
+    node.send(0, other, "not for you");
+    node.send(0, one, "4");
+    node.publish(0, &a, "5");
+    assert_eq!(node.hubs[0].handle_resume(one, last), Ok(()));
+    let (got, last) = node.take_last(0, one);
+    assert_eq!(got, ["2", "3", "4", "5"]);
+    // Its own id is a place to come back to.
+    node.send(0, one, "6");
+    let (got, sixth) = node.take_last(0, one);
+    assert_eq!(got, ["6"]);
+    node.blink(0, one, last);
+    assert_eq!(node.take(0, one), ["6"]);
+    node.blink(0, one, sixth);
+    assert_eq!(node.take(0, one), NOTHING);
+}
+
+#[test]
+fn what_is_sent_to_a_session_alone_stays_in_its_budget_and_takes_no_subscription() {
+    let mut node = Node::with(1, |options| {
+        options.outbox_bytes_max = 100;
+        options.subscriptions_max = 1;
+    });
+    let session = node.open(0);
+    node.send(0, session, &"x".repeat(60));
+    // What waits for it alone doesn't count as a topic.
+    node.subscribe(0, session, &room("a").into(), Policy::Queue);
+    node.send(0, session, &"x".repeat(40));
+    assert_eq!(node.hubs[0].owed_bytes_of(session), 100);
+    assert!(!node.hubs[0].is_in_flight(session));
+    node.hubs[0].take(session, usize::MAX, 1, |_, _| {});
+    assert!(node.hubs[0].is_in_flight(session));
+    node.send(0, session, "x");
+    assert_eq!(
+        node.hubs[0].poll_doomed().map(|(who, _, why)| (who, why)),
+        Some((session, Disconnect::SlowConsumer))
+    );
+    assert!(node.hubs[0].counters().balanced());
+}

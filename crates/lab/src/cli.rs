@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::generator::{
-    DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Publisher, Spec, Workers, serve_worker,
+    DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, serve_worker,
 };
 use crate::measure::{Namespace, congestion_control, enter_namespace, take_priority};
 use crate::{Error, bench};
@@ -81,8 +81,22 @@ struct BenchArguments {
     seed: u64,
 }
 
-const DEFAULT_CASES: [&str; 9] =
-    ["echo-1k", "echo-10k", "fanout-1kB", "fanout-165kB", "idle", "connect", "slow", "direct", "crowd"];
+const DEFAULT_CASES: [&str; 14] = [
+    "echo-1k",
+    "echo-10k",
+    "fanout-1kB",
+    "fanout-165kB",
+    "idle",
+    "connect",
+    "slow",
+    "direct",
+    "crowd",
+    "io-fanout",
+    "io-echo",
+    "io-idle",
+    "io-connect",
+    "io-polling",
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
@@ -105,9 +119,12 @@ struct GenerateArguments {
     /// Where the server listens.
     #[arg(long)]
     target: SocketAddr,
-    /// Path of the WebSocket.
-    #[arg(long, default_value = "/ws")]
-    path: String,
+    /// What to speak.
+    #[arg(long, value_enum, default_value = "websocket")]
+    protocol: Protocol,
+    /// The path that the protocol is served at [default: /ws, /engine.io/, /socket.io/ or /sockjs].
+    #[arg(long)]
+    path: Option<String>,
     /// The load.
     #[arg(long, value_enum)]
     mode: Mode,
@@ -258,7 +275,9 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         Mode::Idle => LoadSpec::Idle { hold: measure },
         Mode::Storm => LoadSpec::Storm { total: arguments.connections },
     };
-    let mut spec = Spec::new(arguments.target, &arguments.path, arguments.connections, load);
+    let path = arguments.path.as_deref().unwrap_or(arguments.protocol.usual_path());
+    let mut spec = Spec::new(arguments.target, path, arguments.connections, load);
+    spec.protocol = arguments.protocol;
     spec.paused = arguments.paused;
     spec.connect_rate_hz = arguments.connect_rate;
     spec.hello = arguments.hello;

@@ -9,8 +9,7 @@ pub(crate) fn run(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     let PublishArgs { admin, token, room, namespace, event, data } = args;
     // As flags and the log write it.
     let url = if admin.contains("://") { admin.clone() } else { format!("http://{admin}") };
-    let target =
-        Target { room: room.as_deref(), namespace: namespace.as_deref(), event: event.as_deref() };
+    let target = Target { room: room.as_deref(), namespace: namespace.as_deref(), event: event.as_deref() };
     runtime.block_on(publish_client(&url, token.as_deref(), target, data))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -39,6 +39,9 @@ pub(crate) fn edge_options(
     };
     Ok(stentor_edge::Options {
         engine: engine_options(&config.socketio),
+        sockjs: stentor_edge::Options::default().sockjs,
+        sse: stentor_edge::Sse::default(),
+        primus: stentor_edge::Primus::default(),
         listen: server.listen,
         cores: server.cores,
         app: match server.app {
@@ -98,7 +101,7 @@ fn engine_options(socketio: &SocketIo) -> stentor_edge::EngineIo {
         connect_time_max: socketio.connect_time_max,
         attachments_max: socketio.attachments_max,
         namespaces_max: socketio.namespaces_max,
-        recovery: (!socketio.recovery_time_max.is_zero()).then(|| stentor_edge::Recovery {
+        recovery: (!socketio.recovery_time_max.is_zero()).then_some(stentor_edge::Recovery {
             age_max: socketio.recovery_time_max,
             bytes_max: socketio.recovery_bytes_max.0,
             sessions_max: socketio.recovery_sockets_max,

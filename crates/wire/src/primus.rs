@@ -44,7 +44,8 @@ pub const VERSION: &str = "8.0.9";
 /// The status and text that a plain request to the handshake's URL is answered with, as `text/plain`.
 pub const NOT_WEBSOCKET: (u16, &str) = (426, "Upgrade Required");
 
-const PREFIX: &str = "primus::";
+/// What the protocol's own strings begin with.
+pub const PREFIX: &str = "primus::";
 
 /// What a path under the prefix asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -335,7 +335,7 @@ mod tests {
         check("[]", "a message is a JSON object");
         check(r#"["a",null,null,1]"#, "a message is a JSON object");
         check(r#"{"room":"a"}"#, "missing field `data` at column 12");
-        check(r#"{"data":1}"#, "missing field `room`");
+        check(r#"{"data":1}"#, "\"room\" or \"namespace\" is missing");
         check(r#"{"room":"","data":1}"#, "the room's name is empty");
         check(&format!(r#"{{"room":"{}","data":1}}"#, "r".repeat(257)), "longer than 256 bytes");
         check(&format!(r#"{{"room":"r","event":"{}","data":1}}"#, "e".repeat(257)), "longer than 256 bytes");

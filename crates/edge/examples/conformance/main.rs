@@ -7,11 +7,13 @@
 //! - `protocol`: the suites of the Engine.IO and Socket.IO protocols ([`protocol`]).
 //! - `engineio-client`, `engineio3-client`: the suites of Engine.IO's clients ([`engineio`]).
 //! - `socketio-client`: the suites of Socket.IO's clients ([`socketio`]).
+//! - `sockjs`: the runnable specification of SockJS, and its client's suite ([`sockjs`]).
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
 mod engineio;
 mod protocol;
 mod socketio;
+mod sockjs;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,10 +90,15 @@ fn main() {
             options.engine.recovery = Some(Recovery::default());
             Some(Arc::new(|_| Box::new(socketio::Client::default())))
         }
+        "sockjs" => {
+            options.origins = every_origin;
+            options.sockjs = sockjs::prefixes();
+            Some(Arc::new(|_| Box::new(sockjs::Services::default())))
+        }
         other => {
             return fail(&format!(
                 "unknown profile {other}; known are websocket, protocol, engineio-client, engineio3-client, \
-                 socketio-client"
+                 socketio-client, sockjs"
             ));
         }
     };

@@ -3,7 +3,7 @@
 //! One value of an [`Application`] lives on each core; its handlers run on that core's thread and return at
 //! once (no futures, no locks). It acts through a [`Context`].
 //!
-//! A *plain* session sends and gets messages: over WebSocket or Engine.IO. A Socket.IO client has a session in each
+//! A *plain* session sends and gets messages: over WebSocket, Engine.IO or SockJS. A Socket.IO client has a session in each
 //! namespace that it is connected to, which sends and gets events.
 
 mod chat;
@@ -16,7 +16,9 @@ pub use echo::Echo;
 pub use rooms::RoomsApp;
 pub use rules::{Rule, Template, TemplateError};
 
-use crate::format::Formats;
+use crate::core::Sockets;
+use crate::format::{Formats, json_string};
+use crate::options::Service;
 use crate::writer::Writer;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -129,6 +131,21 @@ pub enum Connect {
     },
 }
 
+/// An answer of the application's own to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// An HTTP status.
+    pub status: u16,
+    /// The media type.
+    pub content_type: String,
+    /// Other headers.
+    pub headers: Vec<(String, String)>,
+    /// The content, or what of it there is at once.
+    pub body: Bytes,
+    /// More of it, each piece so long after the one before. The answer is chunked then.
+    pub later: Vec<(Duration, Bytes)>,
+}
+
 /// How publications are written for the plain sessions of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Envelope {
@@ -147,12 +164,19 @@ pub trait Application {
         Envelope::Raw
     }
 
+    /// Somebody asks (GET) for a path that is none of the server's own. Without an answer it is 404.
+    fn page(&mut self, _ctx: &mut Context<'_>, _request: &Request<'_>) -> Option<Page> {
+        None
+    }
+
     /// A client wants to connect.
     fn connect(&mut self, _ctx: &mut Context<'_>, _request: &Request<'_>) -> Connect {
         Connect::Accept
     }
 
     /// A Socket.IO client wants to connect to a namespace. There is only the main one unless the application says so.
+    /// One that comes back to a node of several cores may have been moved to this one after another one's `connect` and
+    /// that one's [`Application::gone`].
     fn hello(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
         if hello.namespace == "/" { Admission::Accept } else { Admission::Unknown }
     }
@@ -204,6 +228,9 @@ pub struct Context<'a> {
     pub(crate) request: Option<&'a Request<'a>>,
     pub(crate) pending: Option<RequestId>,
     pub(crate) client: Option<&'a str>,
+    pub(crate) service: Service,
+    pub(crate) prefix: Option<&'a str>,
+    pub(crate) sockets: Sockets<'a>,
     pub(crate) acks: &'a mut Acks,
     pub(crate) actions: &'a mut Vec<Action>,
     pub(crate) now: Instant,
@@ -220,11 +247,26 @@ pub struct Context<'a> {
 /// About how many bytes a message takes besides its data, where it is counted before it is encoded.
 pub(crate) const ENVELOPE_BYTES: usize = 64;
 
+/// A session that is owed no more than this is sent all of it together with the answers to its client, which then
+/// overtake nothing. One that is owed more doesn't keep up, and is sent it by and by.
+pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
+
+/// Appends all that a session is owed to what leaves for it now.
+pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut Vec<u8>) {
+    let is_in_flight = hub.is_in_flight(session);
+    hub.take(session, usize::MAX, usize::MAX, |_, frame| out.extend_from_slice(&frame.bytes()));
+    // The kernel tells of what was in flight before, and of this with it.
+    if !is_in_flight {
+        hub.handle_sent(session);
+    }
+}
+
 /// What a handler asked for that concerns other connections, done after it has returned.
 pub(crate) enum Action {
     Send { session: SessionId, what: Sent },
     Close { session: SessionId, why: Disconnect },
-    After { at: Instant, token: u64 },
+    Dismiss { session: SessionId, code: u16, reason: String },
+    After { at: Instant, service: Service, token: u64 },
     AckDue { at: Instant, number: u64 },
     Admit { request: RequestId, answer: Connect },
 }
@@ -295,7 +337,7 @@ impl Acks {
     }
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
     /// The time of this turn of the core.
     pub fn now(&self) -> Instant {
         self.now
@@ -315,7 +357,7 @@ impl Context<'_> {
     pub fn namespace(&self) -> Option<&str> {
         match self.writer {
             Writer::SocketIo { namespace, .. } => Some(namespace),
-            Writer::WebSocket | Writer::Engine(_) => None,
+            _ => None,
         }
     }
 
@@ -329,6 +371,11 @@ impl Context<'_> {
         self.client
     }
 
+    /// The SockJS prefix ([`crate::SockJs::prefix`]) by which the session that the call is about came in.
+    pub fn prefix(&self) -> Option<&str> {
+        self.prefix
+    }
+
     /// Names the request that [`Application::connect`] is called for, for a later [`Context::admit`].
     pub fn request_id(&self) -> Option<RequestId> {
         self.pending
@@ -340,8 +387,23 @@ impl Context<'_> {
     }
 
     /// Sends a message to one session of this core, before what it is owed of its topics. Socket.IO clients get it as
-    /// the event `message`.
+    /// the event `message`, as by [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
+        if self.recoverable(session).is_some() {
+            let text;
+            let bytes;
+            let arguments = match message {
+                Message::Text(string) => {
+                    text = json_string(string);
+                    Arguments { json: std::str::from_utf8(&text).unwrap_or("\"\""), attachments: &[] }
+                }
+                Message::Binary(binary) => {
+                    bytes = [Bytes::copy_from_slice(binary)];
+                    Arguments { json: r#"{"_placeholder":true,"num":0}"#, attachments: &bytes }
+                }
+            };
+            return self.emit(session, "message", arguments);
+        }
         if self.current == Some(session) {
             return self.writer.message(self.out, message);
         }
@@ -352,9 +414,31 @@ impl Context<'_> {
         self.actions.push(Action::Send { session, what });
     }
 
-    /// Sends an event to one session of this core, before what it is owed of its topics.
+    /// Sends an event to one session of this core, before what it is owed of its topics. Where its client can be
+    /// recovered, it comes in order with what it is owed, and is kept for it like what is published: also when the
+    /// connection is gone, until it is back or has been away for too long.
     pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
-        self.emit_numbered(session, name, arguments, None);
+        let Some(room) = self.recoverable(session) else {
+            return self.emit_numbered(session, name, arguments, None);
+        };
+        // After answers to it that have to wait until this handler has returned.
+        let is_its = |action: &Action| matches!(action, Action::Send { session: s, .. } if *s == session);
+        if self.current != Some(session) && self.actions.iter().any(is_its) {
+            return self.emit_numbered(session, name, arguments, None);
+        }
+        let data = arguments.to_data();
+        self.published_bytes += data.len() + ENVELOPE_BYTES;
+        let behind = self.hub.owed_bytes_of(session);
+        self.hub.handle_send(self.now, session, room, Some(name.into()), data);
+        // With the answers, so that what follows doesn't overtake it.
+        if self.current == Some(session) && behind <= AT_ONCE_BYTES_MAX {
+            take_at_once(self.hub, session, self.out);
+        }
+    }
+
+    /// In which namespace a socket is that can be recovered, as a room of it.
+    fn recoverable(&self, session: SessionId) -> Option<&'a Room> {
+        self.sockets.recoverable(session, self.hub.tag(session)?)
     }
 
     fn emit_numbered(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
@@ -398,6 +482,12 @@ impl Context<'_> {
         self.actions.push(Action::Close { session, why });
     }
 
+    /// The same, with a close code of the application's (3000–4999) and words for people (at most 123 bytes), where the
+    /// session's protocol has a place for them: WebSocket and SockJS.
+    pub fn dismiss(&mut self, session: SessionId, code: u16, reason: &str) {
+        self.actions.push(Action::Dismiss { session, code, reason: reason.to_owned() });
+    }
+
     /// Makes a session of this core a member of a room.
     pub fn join(&mut self, session: SessionId, room: &Room, policy: Policy) -> Result<(), SubscribeError> {
         self.subscribe(session, &Topic::Room(room.clone()), policy, None)
@@ -432,6 +522,6 @@ impl Context<'_> {
 
     /// Calls [`Application::timer`] with `token` after `duration`.
     pub fn after(&mut self, duration: Duration, token: u64) {
-        self.actions.push(Action::After { at: self.now + duration, token });
+        self.actions.push(Action::After { at: self.now + duration, service: self.service, token });
     }
 }

@@ -2,13 +2,20 @@
 //!
 //! A client is owned by one core, which its id names, so that a request that arrives elsewhere is handed over with its
 //! connection. What it is told waits in `queue` while no connection is there to carry it; what its topics owe it
-//! waits in the hub, as for everybody.
+//! waits in the hub, as for everybody. What is the same for all of them is in [`super::carry`], what differs in
+//! [`super::engine`] and [`super::sockjs`].
+//!
+//! A client may move to the core that keeps what it lost ([`super::engine::moving`]); the core that its id names then
+//! knows where it is.
 //!
 //! **Invariants.** A client in the table has a timer from its beginning to its end. `carrier` names a connection that
-//! names the client. `queue` holds packets only while there is no WebSocket to carry them.
+//! names the client. `queue` holds packets only while there is no WebSocket to carry them. One that has `ended` has no
+//! session any more, and is kept for as long as it may have to be told.
 
+use super::CLIENT_TAG;
 use super::engine::Engine;
 use super::socketio::SocketIo;
+use super::sockjs::SockJs;
 use crate::app::Envelope;
 use crate::millis::Millis;
 use base64::Engine as _;
@@ -16,16 +23,18 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
-use stentor_driver::{ConnId, Frame, TimerId};
-use stentor_hub::{CoreId, Publication, SessionId};
+use std::num::NonZeroU32;
+use stentor_driver::{ConnId, TimerId};
+use stentor_hub::{CoreId, Disconnect, SessionId};
 
 /// Random bytes of an id. Engine.IO's own ids have as many.
 const SID_BYTES: usize = 15;
 
-/// The id of a client, which is also its secret: 20 characters, drawn from the system's random source. Its first byte
+/// The id of a client, which is also its secret. Engine.IO's are drawn from the system's random source, and travel as 20
+/// characters; those of SockJS are digests, under a seed that nobody knows, of what their clients chose. The first byte
 /// modulo the number of cores is the core that owns the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Sid([u8; SID_BYTES]);
+pub(crate) struct Sid([u8; SID_BYTES]);
 
 impl Sid {
     /// Reads an id as a client sent it.
@@ -35,6 +44,15 @@ impl Sid {
         (text.len() == 20).then_some(())?;
         let len = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
         bytes[..len].try_into().ok().map(Self)
+    }
+
+    /// The digest of a name that a client chose, in two halves.
+    pub(super) fn digest(halves: [u64; 2]) -> Self {
+        let [low, high] = halves.map(u64::to_le_bytes);
+        let mut bytes = [0; SID_BYTES];
+        bytes[..8].copy_from_slice(&low);
+        bytes[8..].copy_from_slice(&high[..SID_BYTES - 8]);
+        Self(bytes)
     }
 
     /// The core that owns the client.
@@ -80,13 +98,14 @@ impl Sids {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClientId {
     index: u32,
-    serial: u32,
+    /// Below 2²⁹.
+    serial: NonZeroU32,
 }
 
 impl ClientId {
     /// A number for timers and tags, below 2⁶¹.
     pub(super) fn to_bits(self) -> u64 {
-        u64::from(self.serial & 0x1fff_ffff) << 32 | u64::from(self.index)
+        u64::from(self.serial.get()) << 32 | u64::from(self.index)
     }
 }
 
@@ -97,8 +116,39 @@ pub(super) enum Carrier {
     None,
     /// One answer to a request that waits.
     Poll(ConnId),
+    /// An answer that goes on.
+    Stream(ConnId),
     /// A WebSocket.
     Socket(ConnId),
+}
+
+impl Carrier {
+    /// Whether it is this connection.
+    pub(super) fn is(self, conn: ConnId) -> bool {
+        match self {
+            Self::None => false,
+            Self::Poll(carrier) | Self::Stream(carrier) | Self::Socket(carrier) => carrier == conn,
+        }
+    }
+}
+
+/// How a client ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It has gone: nobody is there to be told.
+    Gone,
+    /// It has said so.
+    Closed,
+    /// It has broken the protocol below messages.
+    Fault,
+    /// For a reason of ours.
+    Because(Disconnect),
+}
+
+/// What of a client is its protocol's own.
+pub(super) enum Protocol {
+    Engine(Engine),
+    SockJs(SockJs),
 }
 
 /// What a client's messages mean.
@@ -116,32 +166,22 @@ pub(super) enum Upper {
 /// One client.
 pub(super) struct Client {
     pub(super) sid: Sid,
-    pub(super) engine: Engine,
+    pub(super) protocol: Protocol,
     pub(super) carrier: Carrier,
     pub(super) upper: Upper,
-    /// Packets that wait for a poll, as records (see [`super::engine::payload`]).
+    /// What waits to be carried, as records (see [`crate::writer`]): packets of Engine.IO, messages of SockJS.
     pub(super) queue: Vec<u8>,
     /// When something was last received of it.
     pub(super) alive_at: Millis,
+    /// When the next heartbeat, the answer to the last one, or the next request is due.
+    pub(super) due_at: Millis,
+    /// It has ended, but for the next request, which is told so.
+    pub(super) ended: bool,
     pub(super) timer: Option<TimerId>,
     pub(super) timer_at: Millis,
 }
 
 impl Upper {
-    /// Calls `take` for each session, with what is to be told of each publication that leaves.
-    pub(super) fn take_each(&mut self, mut take: impl FnMut(SessionId, &mut dyn FnMut(&Publication<Frame>))) {
-        match self {
-            Self::None => {}
-            Self::Plain { session, .. } => take(*session, &mut |_| {}),
-            Self::SocketIo(io) => {
-                for socket in &mut io.sockets {
-                    let session = socket.session;
-                    take(session, &mut |publication| socket.leaves(publication));
-                }
-            }
-        }
-    }
-
     pub(super) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         let (plain, sockets) = match self {
             Self::None => (None, [].as_slice()),
@@ -153,13 +193,57 @@ impl Upper {
 }
 
 impl Client {
+    /// One that has just come.
+    pub(super) fn new(sid: Sid, protocol: Protocol, carrier: Carrier, now: Millis, due_at: Millis) -> Self {
+        Self {
+            sid,
+            protocol,
+            carrier,
+            upper: Upper::None,
+            queue: Vec::new(),
+            alive_at: now,
+            due_at,
+            ended: false,
+            timer: None,
+            timer_at: now,
+        }
+    }
+
+    pub(super) fn engine(&self) -> Option<&Engine> {
+        match &self.protocol {
+            Protocol::Engine(engine) => Some(engine),
+            Protocol::SockJs(_) => None,
+        }
+    }
+
+    pub(super) fn engine_mut(&mut self) -> Option<&mut Engine> {
+        match &mut self.protocol {
+            Protocol::Engine(engine) => Some(engine),
+            Protocol::SockJs(_) => None,
+        }
+    }
+
+    pub(super) fn sockjs(&self) -> Option<&SockJs> {
+        match &self.protocol {
+            Protocol::SockJs(sockjs) => Some(sockjs),
+            Protocol::Engine(_) => None,
+        }
+    }
+
+    pub(super) fn sockjs_mut(&mut self) -> Option<&mut SockJs> {
+        match &mut self.protocol {
+            Protocol::SockJs(sockjs) => Some(sockjs),
+            Protocol::Engine(_) => None,
+        }
+    }
+
     /// The hub's sessions of this client.
     pub(super) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.upper.sessions()
     }
 }
 
-/// Ids are random already, and nobody can choose one that is in the table.
+/// Ids are random already, or digests under a seed: nobody can choose one that is in the table.
 #[derive(Default)]
 pub(super) struct SidHasher(u64);
 
@@ -177,18 +261,21 @@ impl Hasher for SidHasher {
 
 /// The clients of a core.
 #[derive(Default)]
-pub(super) struct Clients {
-    slots: slab::Slab<(u32, Client)>,
+pub(crate) struct Clients {
+    slots: slab::Slab<(NonZeroU32, Client)>,
     by_sid: HashMap<Sid, ClientId, BuildHasherDefault<SidHasher>>,
     serial: u32,
+    sockjs: usize,
 }
 
 impl Clients {
     pub(super) fn insert(&mut self, client: Client) -> ClientId {
+        self.sockjs += usize::from(client.sockjs().is_some());
         self.serial = self.serial.wrapping_add(1) & 0x1fff_ffff;
+        let serial = NonZeroU32::new(self.serial).unwrap_or(NonZeroU32::MIN);
         let sid = client.sid;
-        let index = self.slots.insert((self.serial, client)) as u32;
-        let id = ClientId { index, serial: self.serial };
+        let index = self.slots.insert((serial, client)) as u32;
+        let id = ClientId { index, serial };
         self.by_sid.insert(sid, id);
         id
     }
@@ -210,19 +297,31 @@ impl Clients {
 
     /// The client of a number of [`ClientId::to_bits`].
     pub(super) fn of_bits(&self, bits: u64) -> Option<ClientId> {
-        let id = ClientId { index: bits as u32, serial: (bits >> 32) as u32 & 0x1fff_ffff };
+        let serial = NonZeroU32::new((bits >> 32) as u32 & 0x1fff_ffff)?;
+        let id = ClientId { index: bits as u32, serial };
         self.get(id).map(|_| id)
+    }
+
+    /// The client that a hub's tag names.
+    pub(super) fn of_tag(&self, tag: u64) -> Option<&Client> {
+        (tag & CLIENT_TAG != 0).then(|| self.of_bits(tag & !CLIENT_TAG)).flatten().and_then(|id| self.get(id))
     }
 
     pub(super) fn remove(&mut self, id: ClientId) -> Option<Client> {
         self.get(id)?;
         let (_, client) = self.slots.try_remove(id.index as usize)?;
         self.by_sid.remove(&client.sid);
+        self.sockjs -= usize::from(client.sockjs().is_some());
         Some(client)
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Those of SockJS among them.
+    pub(crate) fn count_of_sockjs(&self) -> usize {
+        self.sockjs
     }
 
     pub(super) fn ids(&self) -> Vec<ClientId> {

@@ -10,8 +10,8 @@
 //! **Invariants.** A connection in the table has a timer from its beginning to its end, so that no state
 //! lasts for ever. Its session ends with the first step out of `Http` or `Socket`, and only once.
 
-use super::engine::session::End;
-use super::table::{Accepts, Conn, Poll, Socket, Stack, Waiting, token_of};
+use super::client::{Client, End};
+use super::table::{Conn, Stack, Waiting, token_of};
 use super::{About, CLIENT_TAG, Core, DRAINED_TOKEN, Owner};
 use crate::millis::Millis;
 use stentor_driver::Driver;
@@ -88,6 +88,23 @@ impl<D: Driver> Core<D> {
         self.close_socket(index, why.code(), why.reason());
     }
 
+    /// Ends a session because the application wants it so, in its words.
+    pub(super) fn dismiss(&mut self, session: SessionId, code: u16, reason: &str) {
+        match self.owner_of(session) {
+            Some(Owner::Connection(index)) => {
+                self.metrics().disconnects[Disconnect::Dismissed as usize].add(1);
+                self.close_socket(index, code, reason);
+            }
+            Some(Owner::Client(id)) => {
+                if let Some(sockjs) = self.clients.get_mut(id).and_then(Client::sockjs_mut) {
+                    sockjs.say_when_closed(code, reason);
+                }
+                self.disconnect_socket(id, session, Disconnect::Dismissed);
+            }
+            None => self.hub.handle_close(session),
+        }
+    }
+
     /// Ends a connection: its session at once, then what is in flight and the answers leave, then the driver
     /// ends it. Where nothing of that is taken for `close_time_max`, it is aborted.
     pub(super) fn end(&mut self, index: usize) {
@@ -114,9 +131,7 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get_mut(index) else { return };
         match &mut conn.stack {
             // Nobody polls who doesn't read.
-            Stack::Http(http)
-                if matches!(http.waiting, Some(Waiting::Poll(Poll { answered: false, .. }))) =>
-            {
+            Stack::Http(http) if http.waiting.as_ref().is_some_and(Waiting::ends_with_input) => {
                 self.abort(index);
             }
             // It may still read its answers (RFC 9112, 9.6).
@@ -132,24 +147,23 @@ impl<D: Driver> Core<D> {
     }
 
     pub(super) fn end_session(&mut self, index: usize) {
-        let Some(conn) = self.table.get_mut(index) else { return };
+        let Some(conn) = self.table.get(index) else { return };
         let id = conn.id;
-        let client = match &conn.stack {
-            Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) => Some(*client),
-            Stack::Http(http) => match &http.waiting {
-                Some(Waiting::Poll(poll)) => Some(poll.client),
-                _ => None,
-            },
+        if let Some(client) = self.client_of(index) {
+            let answered = matches!(&conn.stack, Stack::Http(http)
+                if http.waiting.as_ref().is_some_and(Waiting::is_answered));
+            let unsent = answered && conn.in_flight;
+            return self.carrier_lost(id, client, unsent);
+        }
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let Some(session) = conn.session.take() else { return };
+        let opened_by = match &conn.stack {
+            Stack::Socket(socket) if !socket.speech.is_deaf => Some(socket.speech.service),
             _ => None,
         };
-        if let Some(client) = client {
-            return self.carrier_lost(id, client);
-        }
-        let Some(session) = conn.session.take() else { return };
-        let was_opened = matches!(&conn.stack, Stack::Socket(socket) if socket.accepts == Accepts::Messages);
         self.hub.handle_close(session);
-        if was_opened {
-            self.ask_app(About::default(), |app, ctx| app.closed(ctx, session));
+        if let Some(service) = opened_by {
+            self.ask_app(About { service, ..About::default() }, |app, ctx| app.closed(ctx, session));
         }
     }
 
@@ -182,6 +196,11 @@ impl<D: Driver> Core<D> {
                 Some(Conn { stack: Stack::Socket(_), session: Some(session), .. }) => {
                     let session = *session;
                     self.disconnect(session, Disconnect::Draining);
+                }
+                Some(Conn { stack: Stack::Http(http), .. })
+                    if matches!(http.waiting, Some(Waiting::Events(_))) =>
+                {
+                    self.end_events(index);
                 }
                 Some(Conn { stack: Stack::Http(http), .. }) => {
                     http.deadline = http.deadline.earlier(last_answers);

@@ -1,4 +1,5 @@
-//! HTTP connections: requests in order, one at a time, until one becomes something else.
+//! HTTP connections: requests in order, one at a time, until one becomes something else. What each request is answered
+//! with is in [`super::routes`].
 //!
 //! What is read is dealt with where it lies; only the rest of it is kept, and an idle connection keeps
 //! nothing. Each request gets exactly one answer, also where its body turns out to be too large or broken
@@ -8,16 +9,15 @@
 //! that have been read in the buffer, which holds at most a head and what came with it in one read, the
 //! others in the kernel.
 
-use super::request::{Manner, Route, Wishes, answer, cors, route, text, wishes};
-use super::table::{Accepts, Awaited, Conn, Held, Http, Kept, Receiving, Socket, Stack, Waiting};
-use super::{About, Core, Incoming};
-use crate::app::{Connect, Envelope, RequestId};
+use super::request::{Manner, answer, cors, text};
+use super::table::{Awaited, Conn, Held, Http, Kept, Receiving, Stack, Waiting};
+use super::{Core, Incoming};
+use crate::app::Connect;
 use crate::format;
 use crate::millis::Millis;
 use stentor_driver::{ConnId, Driver};
-use stentor_hub::{CoreId, Key, Policy, Topic};
+use stentor_hub::{CoreId, Policy, Topic};
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, Request};
-use stentor_wire::ws::{self, DeflateOptions, handshake};
 
 /// What became of a request.
 pub(super) enum Verdict {
@@ -33,6 +33,8 @@ pub(super) enum Verdict {
     Again(Waiting),
     /// Its body is needed, up to so many bytes.
     Body { bytes_max: usize },
+    /// The rest of its body is looked at after what it has published has left.
+    Rest,
     /// It belongs to another core.
     Move(CoreId),
 }
@@ -50,17 +52,22 @@ enum Step {
 impl<D: Driver> Core<D> {
     /// A connection begins, perhaps with bytes read already. `stay`: it can't be moved to another core.
     pub(super) fn begin_http(&mut self, incoming: Incoming, stay: bool) {
-        let Incoming { conn, peer, mut buffer, finished } = incoming;
+        let Incoming { conn, peer, mut buffer, finished, kept } = incoming;
         let deadline = self.millis().after(self.shared.options.limits.head_time_max);
-        let http = Http { stay, finished, ..Http::new(peer, deadline) };
+        let waiting = kept.map(Waiting::Body);
+        let goes_on = waiting.is_some();
+        let http = Http { stay, finished, waiting, ..Http::new(peer, deadline) };
         let index = self.table.insert(conn, Stack::Http(Box::new(http)));
         self.arm(index, deadline);
-        if !buffer.is_empty() || finished || self.draining {
+        if goes_on {
+            self.keep(index, buffer);
+            self.next_turn.push(index);
+        } else if !buffer.is_empty() || finished || self.draining {
             self.serve(index, &mut buffer);
         }
     }
 
-    fn http(&mut self, index: usize) -> Option<&mut Http> {
+    pub(super) fn http(&mut self, index: usize) -> Option<&mut Http> {
         match self.table.get_mut(index) {
             Some(Conn { stack: Stack::Http(http), .. }) => Some(http),
             _ => None,
@@ -198,9 +205,9 @@ impl<D: Driver> Core<D> {
             if expects_continue {
                 out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
             }
-            let kept = Box::new(Kept { head: input[..head].to_vec(), body: Vec::new() });
+            let kept = Box::new(Kept { head: input[..head].to_vec(), ..Kept::default() });
             if body == BodyKind::Empty {
-                return self.body_arrived(index, &kept, head, out);
+                return self.body_arrived(index, kept, head, out);
             }
             let decoder = BodyDecoder::new(body);
             http.body = Some(Receiving { decoder, bytes_left: bytes_max, kept: Some(kept) });
@@ -239,6 +246,7 @@ impl<D: Driver> Core<D> {
     ) -> Step {
         let limits = &self.shared.options.limits;
         let (idle_time_max, wait_time_max) = (limits.idle_time_max, limits.wait_time_max);
+        let heartbeat_interval = self.shared.options.heartbeat.interval;
         let now = self.millis();
         match verdict {
             Verdict::Answered { keep_alive } if keep_alive && !last => {
@@ -246,13 +254,19 @@ impl<D: Driver> Core<D> {
             }
             Verdict::Document(awaited) => self.wait_for(index, awaited.last_if(last), consumed, out),
             Verdict::Waiting(mut waiting) => {
-                if let Waiting::Poll(poll) = &mut waiting {
-                    poll.keep_alive &= !last;
+                if last {
+                    waiting.make_last();
                 }
+                let until = match &waiting {
+                    Waiting::Page(page) => now.after(page.next_after()),
+                    Waiting::Events(_) => now.after(heartbeat_interval),
+                    waiting if waiting.is_answered() => now.after(idle_time_max),
+                    _ => now.after(wait_time_max),
+                };
                 if let Some(http) = self.http(index) {
                     http.waiting = Some(waiting);
                 }
-                self.pause_until(index, now.after(wait_time_max), consumed)
+                self.pause_until(index, until, consumed)
             }
             _ => self.finish_after(index, out),
         }
@@ -275,7 +289,7 @@ impl<D: Driver> Core<D> {
                         let kept = kept.take();
                         http.body = None;
                         return match kept {
-                            Some(kept) => self.body_arrived(index, &kept, at, out),
+                            Some(kept) => self.body_arrived(index, kept, at, out),
                             None => Step::Next(at),
                         };
                     }
@@ -297,14 +311,29 @@ impl<D: Driver> Core<D> {
         Step::Pause(at)
     }
 
-    /// A request whose body was needed is there.
-    fn body_arrived(&mut self, index: usize, kept: &Kept, consumed: usize, out: &mut Vec<u8>) -> Step {
-        let Ok(request) = http1::parse_request(&kept.head, &self.http_limits) else {
+    /// A request whose body was needed is there, or what is left of it is looked at again.
+    fn body_arrived(
+        &mut self,
+        index: usize,
+        mut kept: Box<Kept>,
+        consumed: usize,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        let head = std::mem::take(&mut kept.head);
+        let Ok(request) = http1::parse_request(&head, &self.http_limits) else {
             return self.finish_after(index, out);
         };
-        let verdict = self.posted(&request, &kept.body, out);
-        if !matches!(self.table.get(index), Some(Conn { stack: Stack::Http(_), .. })) {
-            return Step::Over;
+        let verdict = self.posted(index, &request, &mut kept, out);
+        let idle_deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let Some(http) = self.http(index) else { return Step::Over };
+        if matches!(verdict, Verdict::Rest | Verdict::Move(_)) {
+            if let Verdict::Move(core) = verdict {
+                http.moving = Some(core);
+            }
+            kept.head = head;
+            http.waiting = Some(Waiting::Body(kept));
+            self.next_turn.push(index);
+            return self.pause_until(index, idle_deadline, consumed);
         }
         self.conclude(index, verdict, false, consumed, out)
     }
@@ -353,7 +382,15 @@ impl<D: Driver> Core<D> {
             return self.move_connection(index, core);
         }
         http.stalled = false;
-        if let Some(waiting) = http.waiting.take_if(|waiting| waiting.is_answered()) {
+        if let Some(Waiting::Body(kept)) = http.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_)))
+        {
+            let mut out = std::mem::take(&mut self.cork);
+            let step = self.body_arrived(index, kept, 0, &mut out);
+            self.answer(index, out);
+            if !matches!(step, Step::Next(_)) {
+                return;
+            }
+        } else if let Some(waiting) = http.waiting.take_if(|waiting| waiting.is_answered()) {
             http.deadline = idle_deadline;
             self.end_session(index);
             if !waiting.keep_alive() || self.draining {
@@ -367,9 +404,14 @@ impl<D: Driver> Core<D> {
     fn move_connection(&mut self, index: usize, core: CoreId) {
         // The next core knows no reason not to read.
         self.release(index, Held::INPUT);
+        self.release(index, Held::CORES);
         let Some(Conn { id, stack: Stack::Http(http), .. }) = self.table.get_mut(index) else { return };
         let buffer = std::mem::take(&mut http.buffer);
-        let incoming = Incoming { conn: *id, peer: http.peer, buffer, finished: http.finished };
+        let kept = match http.waiting.take() {
+            Some(Waiting::Body(kept)) => Some(kept),
+            _ => None,
+        };
+        let incoming = Incoming { conn: *id, peer: http.peer, buffer, finished: http.finished, kept };
         self.drop_connection(index);
         self.hand_over(incoming, core);
     }
@@ -401,6 +443,12 @@ impl<D: Driver> Core<D> {
         if now.is_before(deadline) {
             return self.arm(index, deadline);
         }
+        if matches!(&http.waiting, Some(Waiting::Page(page)) if !page.is_answered()) {
+            return self.more_of_page(index);
+        }
+        if matches!(&http.waiting, Some(Waiting::Events(events)) if !events.answered) {
+            return self.events_due(index);
+        }
         // While an answer leaves, its progress decides: slow is not dead.
         match self.progress(index) {
             Some(true) => {
@@ -416,8 +464,9 @@ impl<D: Driver> Core<D> {
         let Some(http) = self.http(index) else { return };
         match &http.waiting {
             Some(waiting) if waiting.is_answered() => self.arm(index, idle_deadline),
+            Some(Waiting::Page(_) | Waiting::Events(_)) => {}
             // The client's own timer says when it is over.
-            Some(Waiting::Poll(_)) => {
+            Some(Waiting::Poll(_) | Waiting::Receiver(_) | Waiting::Body(_)) => {
                 http.deadline = idle_deadline;
                 self.arm(index, idle_deadline);
             }
@@ -465,202 +514,6 @@ impl<D: Driver> Core<D> {
         self.flush(index);
     }
 
-    fn request(&mut self, index: usize, request: &Request<'_>, out: &mut Vec<u8>) -> Verdict {
-        let manner = Manner::of(request, self.draining);
-        let Manner { keep_alive, .. } = manner;
-        let shared = &self.shared;
-        let options = &shared.options;
-        let target = route(request.path(), &options.routes);
-        let origin = request.header_str("origin");
-        let has_origin = request.header("origin").is_some();
-        let readable = matches!(request.method(), "GET" | "HEAD");
-        if let Route::Socket(_) | Route::Feed(_) | Route::Engine { .. } = target
-            && has_origin
-            && !origin.is_some_and(|origin| options.origins.allow(Some(origin), request.authority()))
-        {
-            return self.refuse_origin(request, out);
-        }
-        let takes_body = matches!(target, Route::Engine { .. });
-        if !takes_body
-            && matches!(request.body(), BodyKind::Length(bytes) if bytes > options.limits.body_bytes_max as u64)
-        {
-            self.metrics().request_errors.add(1);
-            text(out, Manner::LAST, 413, &[], "the body is too large (limits.body_bytes_max)");
-            return Verdict::Answered { keep_alive: false };
-        }
-        match target {
-            Route::Health | Route::Static(_) | Route::Feed(_)
-                if request.headers().list_has("upgrade", "websocket") =>
-            {
-                // What follows may be frames, which must not be read as requests.
-                self.metrics().request_errors.add(1);
-                text(out, Manner::LAST, 400, &cors(origin), "there is no WebSocket here; see /ws, /ws/KEY");
-                return Verdict::Answered { keep_alive: false };
-            }
-            Route::Health if readable => {
-                let (status, body) = if self.draining { (503, "draining\n") } else { (200, "ok\n") };
-                let no_store = [("Cache-Control", "no-store")];
-                answer(out, manner, status, "text/plain; charset=utf-8", &no_store, body.as_bytes());
-            }
-            Route::Static(page) if readable => {
-                let page = &options.routes[page];
-                let extra = [("Cache-Control", "no-cache"), ("Content-Security-Policy", PAGE_POLICY)];
-                answer(out, manner, 200, &page.content_type, &extra, &page.body);
-            }
-            Route::Feed(key) if readable => {
-                let home = self.hub.core_of(&Topic::Feed(key.clone()));
-                let stays = self.draining || self.http(index).is_some_and(|http| http.stay);
-                if home != self.facts.core && !stays {
-                    return Verdict::Move(home);
-                }
-                return Verdict::Document(Awaited::new(key, request, manner));
-            }
-            Route::Socket(key) => return self.upgrade(index, request, key, out),
-            Route::Engine { is_socketio } => return self.engine_request(index, request, is_socketio, out),
-            Route::BadKey(error) => {
-                self.metrics().request_errors.add(1);
-                text(out, manner, 400, &cors(origin), &error.to_string());
-            }
-            Route::Unknown => {
-                self.metrics().request_errors.add(1);
-                text(
-                    out,
-                    manner,
-                    404,
-                    &[],
-                    "there is nothing here; see /ws, /ws/KEY, /socket.io/, /engine.io/, /feed/KEY, \
-                     /healthz",
-                );
-            }
-            Route::Health | Route::Static(_) | Route::Feed(_) => {
-                self.metrics().request_errors.add(1);
-                let allow = [("Allow", "GET, HEAD")];
-                text(out, manner, 405, &allow, "only GET and HEAD are answered here");
-            }
-        }
-        Verdict::Answered { keep_alive }
-    }
-
-    fn refuse_origin(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Verdict {
-        self.metrics().origins_refused.add(1);
-        self.metrics().request_errors.add(1);
-        if self.once_a_second() {
-            let origin = request.header("origin").unwrap_or_default().escape_ascii().to_string();
-            tracing::warn!(
-                "refused a request from origin {origin}; if its pages may connect, add to the configuration: \
-                 [origins] allow = [\"{origin}\"]"
-            );
-        }
-        let manner = Manner::of(request, self.draining);
-        text(out, manner, 403, &[("Vary", "Origin")], "this origin may not connect ([origins] allow)");
-        Verdict::Answered { keep_alive: manner.keep_alive }
-    }
-
-    fn upgrade(
-        &mut self,
-        index: usize,
-        request: &Request<'_>,
-        key: Option<Key>,
-        out: &mut Vec<u8>,
-    ) -> Verdict {
-        let manner = Manner::of(request, self.draining);
-        let deflate = self.shared.options.deflate;
-        let offered = DeflateOptions::default();
-        let accepted = match handshake::check_request(request, deflate.enabled.then_some(&offered)) {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                self.metrics().request_errors.add(1);
-                // Whoever meant to speak WebSocket goes on in frames.
-                let keep_alive = manner.keep_alive && error.status() != 400;
-                let manner = Manner { keep_alive, ..manner };
-                text(out, manner, error.status(), error.headers(), &error.to_string());
-                return Verdict::Answered { keep_alive };
-            }
-        };
-        let Wishes { mut feeds, raw } = match wishes(request.query()) {
-            Ok(wishes) => wishes,
-            Err(error) => {
-                self.metrics().request_errors.add(1);
-                text(out, Manner::LAST, 400, &[], &format!("feed: {error}"));
-                return Verdict::Answered { keep_alive: false };
-            }
-        };
-        if self.draining {
-            text(out, Manner::LAST, 503, &[("Retry-After", "1")], "the server is going away");
-            return Verdict::Answered { keep_alive: false };
-        }
-        let accepts = if key.is_some() { Accepts::Nothing } else { Accepts::Messages };
-        let envelope = if key.is_some() || raw { Envelope::Raw } else { self.app.envelope() };
-        let mut headers = Vec::new();
-        if accepts == Accepts::Messages {
-            let answer = match self.admission(index) {
-                Some((answer, _)) => answer,
-                None => {
-                    let pending = self.table.get(index).map(|conn| RequestId(conn.id));
-                    let about = About { envelope, request: Some(request), pending, ..About::default() };
-                    self.ask_app(about, |app, ctx| app.connect(ctx, request))
-                }
-            };
-            match answer {
-                Connect::Accept => {}
-                Connect::AcceptWith(extra) => headers = extra,
-                Connect::Pending => return Verdict::Again(Waiting::Admission(None)),
-                Connect::Refuse { status, message } => {
-                    self.metrics().request_errors.add(1);
-                    text(out, Manner::LAST, status, &[], &message);
-                    return Verdict::Answered { keep_alive: false };
-                }
-            }
-        }
-        let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
-        feeds.extend(key);
-        accepted.write_response(out, &headers, None);
-        // Shared deflated frames are made with the largest window.
-        let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= format::WINDOW_BITS);
-        let format = match (envelope, deflates) {
-            (Envelope::V1, false) => format::WS_V1,
-            (Envelope::V1, true) => format::WS_V1_DEFLATED,
-            (Envelope::Raw | Envelope::SocketIo, false) => format::WS_RAW,
-            // No application has Socket.IO's for plain sessions.
-            (Envelope::Raw | Envelope::SocketIo, true) => format::WS_RAW_DEFLATED,
-        };
-        let session = self.hub.handle_open(format, index as u64);
-        self.become_socket(index, accepts, envelope, accepted.deflate);
-        if let Some(conn) = self.table.get_mut(index) {
-            conn.session = Some(session);
-        }
-        let now = self.millis();
-        self.arm(index, now.after(self.shared.options.heartbeat.interval));
-        if accepts == Accepts::Messages {
-            let about =
-                About { session: Some(session), envelope, request: Some(request), ..About::default() };
-            self.tell_app(about, out, |app, ctx| app.opened(ctx, session, envelope));
-        }
-        self.subscribe_feeds(session, feeds);
-        Verdict::Upgraded
-    }
-
-    /// A connection speaks WebSocket from now on.
-    pub(super) fn become_socket(
-        &mut self,
-        index: usize,
-        accepts: Accepts,
-        envelope: Envelope,
-        deflate: Option<ws::Negotiated>,
-    ) {
-        let now = self.millis();
-        let Some(conn) = self.table.get_mut(index) else { return };
-        conn.stack = Stack::Socket(Socket {
-            ws: ws::Connection::new(ws::Role::Server, deflate),
-            accepts,
-            envelope,
-            alive_at: now,
-            pinged_at: None,
-            message_since: None,
-            unread: None,
-        });
-    }
-
     /// The application has decided about a request that waited for it.
     pub(super) fn admit(&mut self, conn: ConnId, answer: Connect) {
         let Some(index) = self.table.index_of(conn) else { return };
@@ -671,13 +524,4 @@ impl<D: Driver> Core<D> {
             self.request_done(index);
         }
     }
-
-    /// A request whose body was needed is whole.
-    fn posted(&mut self, request: &Request<'_>, body: &[u8], out: &mut Vec<u8>) -> Verdict {
-        self.engine_posted(request, body, out)
-    }
 }
-
-/// What the built-in pages may do: run and style themselves, and talk to this server.
-const PAGE_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline' 'self'; style-src 'unsafe-inline'; img-src data: 'self'; \
-     connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";

@@ -1,10 +1,13 @@
 //! What cores send each other, and what the control plane sends them.
 
-use super::table::Held;
+use super::client::Sid;
+use super::engine::moving::Departure;
+use super::table::{Held, Kept};
 use super::{Core, Incoming};
 use crate::app::ENVELOPE_BYTES;
 use crate::plane::FeedUpdate;
 use crate::shared::Order;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use stentor_driver::mailbox::{Receiver, Sender};
 use stentor_driver::{Driver, Frame, Parcel};
@@ -19,6 +22,10 @@ pub(crate) enum Mail {
     Dispatch(Dispatch<Frame>),
     /// A connection moves, at a request boundary with nothing in flight.
     Connection(Box<Arrival>),
+    /// A client moves, before the connections that name it.
+    Client(Box<Departure>),
+    /// To the core that a client's id names: it has ended where it was moved to.
+    Ended(Sid),
 }
 
 /// A connection on its way.
@@ -29,6 +36,7 @@ pub(crate) struct Arrival {
     buffer: Vec<u8>,
     /// The client has finished sending.
     finished: bool,
+    kept: Option<Box<Kept>>,
 }
 
 /// About how many bytes a message is for each session that it reaches.
@@ -46,9 +54,36 @@ fn weight<F>(dispatch: &Dispatch<F>) -> usize {
 pub(crate) struct Mailboxes {
     pub(crate) to: Vec<Option<Sender<Mail>>>,
     pub(crate) from: Vec<Option<Receiver<Mail>>>,
+    /// What isn't the shards' and found no room in a ring, by core: connections and clients of this core, so that
+    /// there are never more than those.
+    pub(super) waiting: Vec<VecDeque<Mail>>,
 }
 
 impl Mailboxes {
+    /// Of one of so many cores, connected to none.
+    pub(crate) fn new(cores: usize) -> Self {
+        Self {
+            to: (0..cores).map(|_| None).collect(),
+            from: (0..cores).map(|_| None).collect(),
+            waiting: (0..cores).map(|_| VecDeque::new()).collect(),
+        }
+    }
+
+    /// Sends `mail` to `core` after all that went before it, and says whether it has left; what hasn't leaves as soon
+    /// as there is room. Not for a core itself.
+    fn post(&mut self, core: CoreId, mail: Mail) -> bool {
+        let (Some(sender), waiting) = (&mut self.to[core], &mut self.waiting[core]) else { return true };
+        if waiting.is_empty() {
+            match sender.try_send(mail) {
+                Ok(()) => sender.flush(),
+                Err(mail) => waiting.push_back(mail),
+            }
+        } else {
+            waiting.push_back(mail);
+        }
+        waiting.is_empty()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.from.iter().flatten().all(Receiver::is_empty)
     }
@@ -68,6 +103,8 @@ impl<D: Driver> Core<D> {
                         self.pump_if_much_was_published();
                     }
                     Mail::Connection(arrival) => self.arrived(*arrival, false),
+                    Mail::Client(departure) => self.arrive(*departure),
+                    Mail::Ended(sid) => self.departed.forget(sid),
                 }
             }
         }
@@ -80,11 +117,22 @@ impl<D: Driver> Core<D> {
         for core in 0..self.mailboxes.to.len() {
             let Some(sender) = self.mailboxes.to[core].as_mut() else { continue };
             let outgoing = self.hub.outgoing(core);
+            let others = &mut self.mailboxes.waiting[core];
             if sender.is_disconnected() {
                 // That core is drained: nobody is left there.
                 outgoing.clear();
+                others.clear();
             }
             let mut sent = false;
+            while let Some(mail) = others.pop_front() {
+                match sender.try_send(mail) {
+                    Ok(()) => sent = true,
+                    Err(mail) => {
+                        others.push_front(mail);
+                        break;
+                    }
+                }
+            }
             while let Some(dispatch) = outgoing.pop_front() {
                 match sender.try_send(Mail::Dispatch(dispatch)) {
                     Ok(()) => sent = true,
@@ -92,10 +140,10 @@ impl<D: Driver> Core<D> {
                         outgoing.push_front(dispatch);
                         break;
                     }
-                    Err(Mail::Connection(_)) => break,
+                    Err(_) => break,
                 }
             }
-            waiting += outgoing.len();
+            waiting += outgoing.len() + others.len();
             if sent {
                 sender.flush();
             }
@@ -106,9 +154,7 @@ impl<D: Driver> Core<D> {
             for conn in std::mem::take(&mut self.waiting_for_cores) {
                 let Some(index) = self.table.index_of(conn) else { continue };
                 self.release(index, Held::CORES);
-                if self.table.get(index).is_some_and(|conn| conn.held.has(Held::INPUT)) {
-                    self.revisit.push_back(index);
-                }
+                self.revisit.push_back(index);
             }
         }
     }
@@ -169,31 +215,36 @@ impl<D: Driver> Core<D> {
         shared.control.space();
     }
 
+    /// Sends something to another core after all that was sent there before.
+    pub(super) fn post(&mut self, core: CoreId, mail: Mail) {
+        self.mail_waits |= !self.mailboxes.post(core, mail);
+    }
+
     /// Moves a connection to another core. Where that can't be, it begins anew on this one, to stay.
-    pub(super) fn hand_over(&mut self, incoming: Incoming, core: CoreId) {
-        let Some(sender) = self.mailboxes.to.get_mut(core).and_then(Option::as_mut) else {
+    pub(super) fn hand_over(&mut self, mut incoming: Incoming, core: CoreId) {
+        let departs = incoming.kept.as_mut().and_then(|kept| kept.departs.take());
+        let parcel = if core == self.facts.core { None } else { self.driver.detach(incoming.conn) };
+        let Some(parcel) = parcel else {
+            departs.into_iter().for_each(|id| self.stay(id));
             return self.begin_http(incoming, true);
         };
-        let Some(parcel) = self.driver.detach(incoming.conn) else {
-            return self.begin_http(incoming, true);
-        };
-        let Incoming { conn: _, peer, buffer, finished } = incoming;
-        match sender.try_send(Mail::Connection(Box::new(Arrival { parcel, peer, buffer, finished }))) {
-            Ok(()) => {
-                sender.flush();
-                self.metrics().handed_over.add(1);
-            }
-            // No room in the ring: slower here, but right.
-            Err(Mail::Connection(arrival)) => self.arrived(*arrival, true),
-            Err(Mail::Dispatch(_)) => {}
+        let Incoming { conn: _, peer, buffer, finished, kept } = incoming;
+        let arrival = Arrival { parcel, peer, buffer, finished, kept };
+        if let Some(id) = departs
+            && !self.depart(id, core)
+        {
+            self.stay(id);
+            return self.arrived(arrival, true);
         }
+        self.post(core, Mail::Connection(Box::new(arrival)));
+        self.metrics().handed_over.add(1);
     }
 
     /// A connection has come from another core, or come back.
     fn arrived(&mut self, arrival: Arrival, stay: bool) {
-        let Arrival { parcel, peer, buffer, finished } = arrival;
+        let Arrival { parcel, peer, buffer, finished, kept } = arrival;
         match self.driver.attach(parcel) {
-            Ok(conn) => self.begin_http(Incoming { conn, peer, buffer, finished }, stay),
+            Ok(conn) => self.begin_http(Incoming { conn, peer, buffer, finished, kept }, stay),
             Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two cores"),
         }
     }

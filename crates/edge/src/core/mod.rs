@@ -10,26 +10,35 @@
 //! cores can't take in, isn't read from: nothing here grows with what a client does, but for the bounds in
 //! [`crate::options::Limits`]. A turn that leaves something to do for the next one doesn't let it sleep.
 
+mod carry;
 mod client;
 mod end;
 mod engine;
+mod events;
 mod http;
 mod mail;
+mod page;
+mod primus;
 mod request;
+mod routes;
 mod send;
 mod socket;
 mod socketio;
+mod sockjs;
 mod table;
 
+pub(crate) use client::Clients;
 pub(crate) use mail::Mailboxes;
+pub(crate) use socketio::Sockets;
 
-use crate::app::{Acks, Action, Application, Context, Envelope, RequestId};
+use crate::app::{Acks, Action, Application, Arguments, Context, Envelope, RequestId, Sent};
 use crate::format::{FeedEvents, Formats};
 use crate::millis::Millis;
+use crate::options::Service;
 use crate::shared::Shared;
 use crate::writer::Writer;
-use client::{ClientId, Clients, Sids};
-use engine::session::End;
+use client::{ClientId, End, Sids};
+use engine::moving::Departed;
 use socketio::Suspension;
 use std::collections::VecDeque;
 use std::io;
@@ -41,7 +50,7 @@ use stentor_driver::{ConnId, Driver, Event, Frame};
 use stentor_hub::{CoreId, Disconnect, Hub, Notice, SessionId, SubscribeError};
 use stentor_wire::http1;
 use stentor_wire::ws;
-use table::{Stack, Table};
+use table::{Kept, Stack, Table};
 
 /// How soon a full ring to another core is looked at again.
 const MAIL_RETRY: Duration = Duration::from_millis(1);
@@ -60,6 +69,8 @@ const APP_TOKEN: u64 = 1 << 62;
 const CLIENT_TOKEN: u64 = 1 << 61;
 /// The hub's tag of a session that belongs to a client, not to a connection.
 const CLIENT_TAG: u64 = 1 << 63;
+/// The hub's tag of a session whose client is lost.
+const SUSPENDED_TAG: u64 = 1 << 62;
 
 fn client_token(id: ClientId) -> u64 {
     CLIENT_TOKEN | id.to_bits()
@@ -88,13 +99,17 @@ enum Owner {
 /// What has to wait until what is being handled has been answered.
 enum Later {
     End(ClientId, End),
+    /// To the core that keeps what it lost.
+    Depart(ClientId, CoreId),
     Close(ConnId),
+    /// The messages of a SockJS client's WebSocket can't be understood.
+    Broken(ConnId),
     Flush(usize),
 }
 
 /// What a timer of the application's side is for.
 enum AppTimer {
-    Token(u64),
+    Token(Service, u64),
     Ack(u64),
     Write(ClientId, Vec<u8>),
 }
@@ -108,12 +123,22 @@ struct About<'a> {
     request: Option<&'a http1::Request<'a>>,
     pending: Option<RequestId>,
     client: Option<&'a str>,
+    service: Service,
 }
 
 impl Default for About<'_> {
     fn default() -> Self {
         let (session, request, pending, client) = (None, None, None, None);
-        Self { session, writer: Writer::WebSocket, envelope: Envelope::Raw, request, pending, client }
+        let service = Service::default();
+        Self {
+            session,
+            writer: Writer::WebSocket,
+            envelope: Envelope::Raw,
+            request,
+            pending,
+            client,
+            service,
+        }
     }
 }
 
@@ -132,13 +157,14 @@ impl Facts {
     fn context<'a>(
         self,
         hub: &'a mut Hub<Formats>,
+        sockets: Sockets<'a>,
         acks: &'a mut Acks,
         out: &'a mut Vec<u8>,
         actions: &'a mut Vec<Action>,
         about: About<'a>,
     ) -> Context<'a> {
         let Self { now, core, seed, heartbeat_interval, json_depth_max, is_overloaded } = self;
-        let About { session, writer, envelope, request, pending, client } = about;
+        let About { session, writer, envelope, request, pending, client, service } = about;
         Context {
             hub,
             out,
@@ -148,6 +174,9 @@ impl Facts {
             request,
             pending,
             client,
+            service,
+            prefix: None,
+            sockets,
             acks,
             actions,
             now,
@@ -161,6 +190,12 @@ impl Facts {
     }
 }
 
+/// The applications of a core: the node's, and those of SockJS prefixes that have others, by their place.
+pub(crate) struct Apps {
+    pub(crate) node: Box<dyn Application>,
+    pub(crate) services: Vec<Option<Box<dyn Application>>>,
+}
+
 /// A connection that begins on this core, with what was read of it already.
 struct Incoming {
     conn: ConnId,
@@ -168,6 +203,8 @@ struct Incoming {
     buffer: Vec<u8>,
     /// The client has finished sending.
     finished: bool,
+    /// A request whose body hasn't all been dealt with.
+    kept: Option<Box<Kept>>,
 }
 
 /// One core.
@@ -178,10 +215,16 @@ pub struct Core<D: Driver> {
     start: Instant,
     hub: Hub<Formats>,
     app: Box<dyn Application>,
+    /// What is different for each SockJS prefix, by its place in the options.
+    services: Vec<sockjs::Prefix>,
     table: Table,
     clients: Clients,
     suspended: Suspension,
+    /// Where clients are that began here and were moved.
+    departed: Departed,
     sids: Sids,
+    /// The message that is to be looked at again where its client goes, or when it has turned out that it stays.
+    again: Option<Vec<u8>>,
     /// Moved out while messages are taken out of what was received.
     ws: Option<Box<ws::Shared>>,
     http_limits: http1::Limits,
@@ -195,6 +238,8 @@ pub struct Core<D: Driver> {
     app_timers: slab::Slab<AppTimer>,
     /// Connections whose next request or message can be looked at.
     revisit: VecDeque<usize>,
+    /// The same, but not before other events have had their turn.
+    next_turn: Vec<usize>,
     /// About how many bytes were published since sessions were last sent what they are owed.
     published_bytes: usize,
     /// Beyond that many, they are sent it at once.
@@ -216,7 +261,7 @@ impl<D: Driver> Core<D> {
         core: CoreId,
         shared: Arc<Shared>,
         mailboxes: Mailboxes,
-        app: Box<dyn Application>,
+        apps: Apps,
     ) -> Self {
         let options = &shared.options;
         let now = driver.now();
@@ -241,11 +286,14 @@ impl<D: Driver> Core<D> {
             },
             start: now,
             hub,
-            app,
+            app: apps.node,
+            services: sockjs::prefixes(&options.sockjs, apps.services),
             table: Table::default(),
             clients: Clients::default(),
             suspended: Suspension::default(),
+            departed: Departed::default(),
             sids: Sids::default(),
+            again: None,
             ws: Some(Box::new(ws::Shared::new(ws_limits))),
             http_limits: http1::Limits {
                 head_bytes_max: options.limits.head_bytes_max,
@@ -260,6 +308,7 @@ impl<D: Driver> Core<D> {
             acks: Acks::default(),
             app_timers: slab::Slab::new(),
             revisit: VecDeque::new(),
+            next_turn: Vec::new(),
             published_bytes: 0,
             published_bytes_max: options.limits.outbox_bytes_max / 4,
             waiting_for_cores: Vec::new(),
@@ -290,6 +339,7 @@ impl<D: Driver> Core<D> {
 
     /// Waits for events, at most `timeout`, and handles them. Says whether there was anything to do.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.revisit.extend(self.next_turn.drain(..));
         let orders_wait = !self.shared.inboxes[self.facts.core].is_empty() && !self.is_congested();
         let busy = !self.mailboxes.is_empty()
             || !self.revisit.is_empty()
@@ -322,7 +372,7 @@ impl<D: Driver> Core<D> {
         self.shared.metrics[self.facts.core].record(
             &self.hub,
             self.table.count(),
-            self.clients.count(),
+            &self.clients,
             self.suspended.count(),
             self.waiting_for_cores.len(),
         );
@@ -417,8 +467,9 @@ impl<D: Driver> Core<D> {
             (None, RATE_TOKEN) => self.rates_due = None,
             (None, token) if token & APP_TOKEN != 0 => {
                 match self.app_timers.try_remove((token - APP_TOKEN) as usize) {
-                    Some(AppTimer::Token(token)) => {
-                        self.ask_app(About::default(), |app, ctx| app.timer(ctx, token));
+                    Some(AppTimer::Token(service, token)) => {
+                        let about = About { service, ..About::default() };
+                        self.ask_app(about, |app, ctx| app.timer(ctx, token));
                     }
                     Some(AppTimer::Ack(number)) => {
                         // Unless it has come.
@@ -467,9 +518,15 @@ impl<D: Driver> Core<D> {
             } else if let Some(later) = self.later.pop() {
                 match later {
                     Later::End(id, end) => self.end_client(id, end),
+                    Later::Depart(id, core) => self.depart_or_stay(id, core),
                     Later::Close(conn) => {
                         if let Some(index) = self.table.index_of(conn) {
                             self.close_socket(index, 1000, "");
+                        }
+                    }
+                    Later::Broken(conn) => {
+                        if let Some(index) = self.table.index_of(conn) {
+                            self.close_broken_sockjs(index);
                         }
                     }
                     Later::Flush(index) => self.flush(index),
@@ -512,15 +569,20 @@ impl<D: Driver> Core<D> {
     fn act(&mut self) {
         for action in std::mem::take(&mut self.actions) {
             match action {
+                Action::Send { session, what: Sent::Event { name, json, attachments, ack: None } }
+                    if self.send_recoverable(
+                        session,
+                        &name,
+                        Arguments { json: &json, attachments: &attachments },
+                    ) => {}
                 Action::Send { session, what } => match self.owner_of(session) {
-                    Some(Owner::Client(id)) => {
-                        self.write_to_session(id, session, |writer, out| what.write(writer, out));
-                    }
+                    Some(Owner::Client(id)) => self.say_to_client(id, session, &what),
                     Some(Owner::Connection(index)) => {
                         let Some(conn) = self.table.get_mut(index) else { continue };
-                        if let Stack::Socket(_) = conn.stack {
+                        if let Stack::Socket(socket) = &conn.stack {
+                            let writer = socket.writer();
                             let replies = conn.replies.get_or_insert_default();
-                            what.write(Writer::WebSocket, replies);
+                            what.write(writer, replies);
                             let is_slow = replies.len() > self.shared.options.limits.outbox_bytes_max;
                             if is_slow && conn.in_flight {
                                 self.disconnect(session, Disconnect::SlowConsumer);
@@ -532,7 +594,10 @@ impl<D: Driver> Core<D> {
                     None => {}
                 },
                 Action::Close { session, why } => self.disconnect(session, why),
-                Action::After { at, token } => self.set_app_timer(at, AppTimer::Token(token)),
+                Action::Dismiss { session, code, reason } => self.dismiss(session, code, &reason),
+                Action::After { at, service, token } => {
+                    self.set_app_timer(at, AppTimer::Token(service, token));
+                }
                 Action::AckDue { at, number } => self.set_app_timer(at, AppTimer::Ack(number)),
                 Action::Admit { request, answer } => self.admit(request.0, answer),
             }
@@ -548,7 +613,7 @@ impl<D: Driver> Core<D> {
     fn asks_to_close(&self, asked: usize, session: SessionId) -> bool {
         self.actions[asked..]
             .iter()
-            .any(|action| matches!(action, Action::Close { session: s, .. } if *s == session))
+            .any(|action| matches!(action, Action::Close { session: s, .. } | Action::Dismiss { session: s, .. } if *s == session))
     }
 
     fn notice(&mut self, notice: &Notice) {
@@ -563,6 +628,7 @@ impl<D: Driver> Core<D> {
                 Some(Stack::Http(_)) => {
                     if let Notice::Refused { .. } = notice {
                         self.fail_waiting(index, 503, TOO_MANY_TOPICS);
+                        self.end_events(index);
                     }
                     return;
                 }
@@ -580,18 +646,18 @@ impl<D: Driver> Core<D> {
 
     /// Calls the application about a session, not in answer to its client.
     fn call_app(&mut self, session: SessionId, call: impl FnOnce(&mut dyn Application, &mut Context<'_>)) {
-        let envelope = match self.owner_of(session) {
+        let (envelope, service) = match self.owner_of(session) {
             Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.stack) {
-                Some(Stack::Socket(socket)) => socket.envelope,
-                _ => Envelope::Raw,
+                Some(Stack::Socket(socket)) => (socket.envelope, socket.speech.service),
+                _ => (Envelope::Raw, Service::default()),
             },
             Some(Owner::Client(id)) => match self.clients.get(id).map(|client| &client.upper) {
-                Some(client::Upper::Plain { envelope, .. }) => *envelope,
-                _ => Envelope::SocketIo,
+                Some(client::Upper::Plain { envelope, .. }) => (*envelope, self.service_of(id)),
+                _ => (Envelope::SocketIo, Service::default()),
             },
-            None => Envelope::Raw,
+            None => (Envelope::Raw, Service::default()),
         };
-        self.ask_app(About { envelope, ..About::default() }, call);
+        self.ask_app(About { envelope, service, ..About::default() }, call);
     }
 
     /// Calls the application where there is nobody to answer at once.
@@ -610,8 +676,16 @@ impl<D: Driver> Core<D> {
         out: &mut Vec<u8>,
         call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
     ) -> R {
-        let mut ctx = self.facts.context(&mut self.hub, &mut self.acks, out, &mut self.actions, about);
-        let result = call(&mut *self.app, &mut ctx);
+        let place = about.service.place();
+        let prefix =
+            place.and_then(|place| self.shared.options.sockjs.get(place)).map(|sockjs| &*sockjs.prefix);
+        let other = place.and_then(|place| self.services.get_mut(place)?.app.as_mut());
+        let app = other.unwrap_or(&mut self.app);
+        let sockets = Sockets::new(&self.clients, &self.suspended);
+        let (hub, acks, actions) = (&mut self.hub, &mut self.acks, &mut self.actions);
+        let mut ctx = self.facts.context(hub, sockets, acks, out, actions, about);
+        ctx.prefix = prefix;
+        let result = call(&mut **app, &mut ctx);
         self.published_bytes += ctx.published_bytes;
         result
     }
@@ -627,7 +701,7 @@ impl<D: Driver> Core<D> {
             return;
         }
         self.metrics().accepted.add(1);
-        let arrival = Incoming { conn, peer, buffer: Vec::new(), finished: false };
+        let arrival = Incoming { conn, peer, buffer: Vec::new(), finished: false, kept: None };
         match self.shared.much_less_loaded_than(self.facts.core) {
             Some(core) => self.hand_over(arrival, core),
             None => self.begin_http(arrival, false),

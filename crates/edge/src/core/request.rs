@@ -1,15 +1,17 @@
 //! Which route a request takes, and the answers that HTTP clients get.
 
-use crate::options::StaticRoute;
+use crate::options::{Options, Service};
 use stentor_driver::Frame;
 use stentor_hub::{Body, FeedState, Hub, Key, KeyError, Position, SessionId};
 use stentor_wire::http1::{self, Request};
+use stentor_wire::primus;
+use stentor_wire::sockjs::{self, Resource, Transport};
 
 use super::table::Awaited;
 use crate::format::Formats;
 
 /// Where a request goes.
-pub(super) enum Route {
+pub(super) enum Route<'p> {
     /// `/healthz`
     Health,
     /// A page, by its place in the options.
@@ -22,35 +24,79 @@ pub(super) enum Route {
     Engine {
         is_socketio: bool,
     },
+    /// `/sse`, `/sse/KEY`
+    Events(Option<Key>),
+    /// `/primus/`
+    Primus,
+    /// `/primus/spec`
+    PrimusSpec,
+    /// A path under a prefix of SockJS.
+    SockJs {
+        service: Service,
+        route: sockjs::Route<'p>,
+    },
     /// A path that should have a key, and hasn't.
     BadKey(KeyError),
     Unknown,
 }
 
-pub(super) fn route(path: &str, pages: &[StaticRoute]) -> Route {
-    if let Some(page) = pages.iter().position(|page| page.path == path) {
+impl Route<'_> {
+    /// Whether a request's body is what it is about.
+    pub(super) fn takes_body(&self) -> bool {
+        match self {
+            Self::Engine { .. } => true,
+            Self::SockJs { route, .. } => matches!(
+                route.resource,
+                Resource::Session { transport: Transport::XhrSend | Transport::JsonpSend, .. }
+            ),
+            _ => false,
+        }
+    }
+}
+
+pub(super) fn route<'p>(path: &'p str, options: &Options) -> Route<'p> {
+    if let Some(page) = options.routes.iter().position(|page| page.path == path) {
         return Route::Static(page);
     }
-    let with_key = |rest: &str, then: fn(Key) -> Route| match key_of_path(rest) {
+    let with_key = |rest: &str, then: fn(Key) -> Route<'p>| match key_of_path(rest) {
         Ok(key) => then(key),
         Err(error) => Route::BadKey(error),
     };
+    match path.strip_prefix(super::primus::PATH).and_then(primus::parse_path) {
+        Some(primus::Route::Connect) => return Route::Primus,
+        Some(primus::Route::Spec) => return Route::PrimusSpec,
+        // Pages get it from their own build of the client.
+        Some(primus::Route::Library) | None => {}
+    }
     match path {
         "/healthz" => Route::Health,
         "/ws" | "/ws/" => Route::Socket(None),
+        "/sse" | "/sse/" => Route::Events(None),
         "/engine.io" | "/engine.io/" => Route::Engine { is_socketio: false },
         "/socket.io" | "/socket.io/" => Route::Engine { is_socketio: true },
-        _ => match (path.strip_prefix("/ws/"), path.strip_prefix("/feed/")) {
-            (Some(rest), _) => with_key(rest, |key| Route::Socket(Some(key))),
-            (_, Some(rest)) => with_key(rest, Route::Feed),
-            _ => Route::Unknown,
+        _ => match ["/ws/", "/feed/", "/sse/"].map(|begin| path.strip_prefix(begin)) {
+            [Some(rest), ..] => with_key(rest, |key| Route::Socket(Some(key))),
+            [_, Some(rest), _] => with_key(rest, Route::Feed),
+            [_, _, Some(rest)] => with_key(rest, |key| Route::Events(Some(key))),
+            _ => sockjs_route(path, options).unwrap_or(Route::Unknown),
         },
     }
 }
 
+/// A path under the longest prefix of SockJS that fits.
+fn sockjs_route<'p>(path: &'p str, options: &Options) -> Option<Route<'p>> {
+    let under =
+        |prefix: &str| path.strip_prefix(prefix).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let all = options.sockjs.iter().enumerate();
+    let fitting =
+        all.filter_map(|(place, sockjs)| Some((place, sockjs.prefix.len(), under(&sockjs.prefix)?)));
+    let (place, _, rest) = fitting.max_by_key(|(_, bytes, _)| *bytes)?;
+    Some(Route::SockJs { service: Service::of(place), route: sockjs::parse_path(rest)? })
+}
+
 /// A key in a path: decoded once, and an encoded slash is refused, because proxies disagree on what it
 /// means.
-fn key_of_path(encoded: &str) -> Result<Key, KeyError> {
+pub(super) fn key_of_path(encoded: &str) -> Result<Key, KeyError> {
     if let Some(at) = encoded.to_ascii_lowercase().find("%2f") {
         return Err(KeyError::Character(at));
     }
@@ -254,18 +300,30 @@ impl Awaited {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::{SockJs, StaticRoute};
 
     #[test]
     fn routes() {
         fn check(path: &str, expect: &str) {
             let page = StaticRoute { path: "/".into(), content_type: "text/html".into(), body: [].into() };
-            let got = match route(path, &[page]) {
+            let options = Options {
+                routes: vec![page],
+                sockjs: ["/sockjs", "/s", "/s/long"].map(SockJs::at).into(),
+                ..Options::default()
+            };
+            let got = match route(path, &options) {
                 Route::Health => "health".to_owned(),
                 Route::Static(n) => format!("page {n}"),
                 Route::Socket(None) => "socket".to_owned(),
                 Route::Socket(Some(key)) => format!("socket {key}"),
                 Route::Feed(key) => format!("feed {key}"),
                 Route::Engine { is_socketio } => format!("engine {is_socketio}"),
+                Route::Primus => "primus".to_owned(),
+                Route::PrimusSpec => "primus spec".to_owned(),
+                Route::Events(key) => format!("events {key:?}"),
+                Route::SockJs { service, route } => {
+                    format!("sockjs {:?} {:?} {:?}", service.place(), route.key, route.resource.status())
+                }
                 Route::BadKey(error) => format!("{error:?}"),
                 Route::Unknown => "unknown".to_owned(),
             };
@@ -287,6 +345,23 @@ mod tests {
         check("/socket.io", "engine true");
         check("/socket.io/socket.io.js", "unknown");
         check("/wsx", "unknown");
+        check("/primus", "primus");
+        check("/primus/", "primus");
+        check("/primus/spec", "primus spec");
+        check("/primus/primus.js", "unknown");
+        check("/primusx", "unknown");
+        check("/sse", "events None");
+        check("/sse/a/b", "events Some(Key(a/b))");
+        check("/sse/a%2fb", "Character(1)");
+        check("/sockjs", "sockjs Some(0) None 200");
+        check("/sockjs/1/2/xhr_send", "sockjs Some(0) None 204");
+        check("/sockjs/feed/a/b/1/2/xhr", "sockjs Some(0) Some(\"a/b\") 200");
+        check("/sockjsx/info", "unknown");
+        check("/sockjs/info/x", "unknown");
+        check("/s/info", "sockjs Some(1) None 200");
+        check("/s/long/info", "sockjs Some(2) None 200");
+        check("/s/long/a/b/xhr_send", "sockjs Some(2) None 204");
+        check("/s/longer/b/xhr_send", "sockjs Some(1) None 204");
     }
 
     #[test]

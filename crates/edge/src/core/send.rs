@@ -17,9 +17,9 @@ use super::table::{Accepts, Conn, Held, Socket, Stack, Waiting};
 use stentor_driver::{Driver, Frame, Sending};
 
 /// Bytes that one vectored send takes from an outbox at the most, unless one frame is larger.
-const SEND_BYTES_MAX: usize = 256 * 1024;
+pub(super) const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Frames that one vectored send takes from an outbox at the most.
-const SEND_FRAMES_MAX: usize = 64;
+pub(super) const SEND_FRAMES_MAX: usize = 64;
 
 /// What the cork keeps of its memory after an unusually large answer.
 const CORK_BYTES: usize = 16 * 1024;
@@ -52,6 +52,9 @@ impl<D: Driver> Core<D> {
                 }
             } else if self.driver.send_bytes(conn.id, &out) == Sending::InFlight {
                 conn.in_flight = true;
+            } else if matches!(conn.stack, Stack::Http(_)) {
+                // It may have been a poll's.
+                self.taken(index);
             }
             out.clear();
         }
@@ -77,16 +80,8 @@ impl<D: Driver> Core<D> {
 
     /// What was in flight on a connection is with the kernel.
     fn taken(&mut self, index: usize) {
-        let Some(conn) = self.table.get(index) else { return };
-        let client = match &conn.stack {
-            Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) => Some(*client),
-            Stack::Http(http) => match &http.waiting {
-                Some(Waiting::Poll(poll)) => Some(poll.client),
-                _ => None,
-            },
-            _ => None,
-        };
-        match (client, conn.session) {
+        let session = self.table.get(index).and_then(|conn| conn.session);
+        match (self.client_of(index), session) {
             (Some(client), _) => self.client_sent(client),
             (None, Some(session)) => self.hub.handle_sent(session),
             (None, None) => {}
@@ -103,18 +98,27 @@ impl<D: Driver> Core<D> {
             if let Some(replies) = conn.replies.take() {
                 self.frames.push(Frame::owned(*replies));
             }
+            let mut left_by = None;
             if let Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) = conn.stack {
                 let id = conn.id;
-                if let Some(client) = self.clients.get_mut(client)
+                if let Some(client) = self.clients.get(client)
                     && client.carrier == Carrier::Socket(id)
                 {
-                    let (hub, frames) = (&mut self.hub, &mut self.frames);
-                    client.upper.take_each(|session, leaves| {
-                        hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |publication, frame| {
-                            leaves(publication);
+                    let frames = &mut self.frames;
+                    for session in client.sessions() {
+                        self.hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| {
                             frames.push(frame.clone());
                         });
-                    });
+                    }
+                }
+            } else if let Stack::Http(http) = &mut conn.stack
+                && let Some(Waiting::Receiver(receiver)) = &mut http.waiting
+            {
+                if let Some(client) = self.clients.get_mut(receiver.client)
+                    && client.carrier == Carrier::Stream(conn.id)
+                    && receiver.stream(client, &mut self.hub, &mut self.frames)
+                {
+                    left_by = Some(receiver.client);
                 }
             } else if let Some(session) = conn.session {
                 match &mut conn.stack {
@@ -124,21 +128,30 @@ impl<D: Driver> Core<D> {
                             frames.push(frame.clone())
                         });
                     }
-                    Stack::Http(http) => {
-                        if let Some(Waiting::Document(waiting)) = &mut http.waiting
-                            && waiting.answer(session, &mut self.hub, &mut self.frames, self.draining)
-                        {
-                            self.shared.metrics[self.facts.core].request_errors.add(1);
+                    Stack::Http(http) => match &mut http.waiting {
+                        Some(Waiting::Document(waiting)) => {
+                            let failed =
+                                waiting.answer(session, &mut self.hub, &mut self.frames, self.draining);
+                            let metrics = &self.shared.metrics[self.facts.core];
+                            metrics.request_errors.add(u64::from(failed));
                         }
-                    }
+                        Some(Waiting::Events(events)) => {
+                            events.stream(session, &mut self.hub, &mut self.frames);
+                        }
+                        _ => {}
+                    },
                     Stack::Closing { .. } => {}
                 }
             }
             if self.frames.is_empty() {
                 break;
             }
-            if self.driver.send(conn.id, &mut self.frames) == Sending::InFlight {
-                conn.in_flight = true;
+            let sending = self.driver.send(conn.id, &mut self.frames);
+            conn.in_flight = sending == Sending::InFlight;
+            if let Some(client) = left_by {
+                self.receiver_left(client);
+            }
+            if sending == Sending::InFlight {
                 return;
             }
             self.taken(index);
@@ -163,7 +176,9 @@ impl<D: Driver> Core<D> {
             Stack::Http(http) => {
                 let answered = http.waiting.as_ref().is_some_and(Waiting::is_answered);
                 let admitted = http.admission.is_some() && http.waiting.is_none();
-                if answered || admitted || http.moving.is_some() || http.stalled {
+                if let Some(Waiting::Body(_)) = http.waiting {
+                    self.next_turn.push(index);
+                } else if answered || admitted || http.moving.is_some() || http.stalled {
                     self.revisit.push_back(index);
                 }
             }
@@ -182,6 +197,7 @@ impl<D: Driver> Core<D> {
     pub(super) fn go_on(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
         match &mut conn.stack {
+            Stack::Http(_) if conn.held.has(Held::CORES) => {}
             Stack::Http(_) => self.request_done(index),
             Stack::Socket(socket) => {
                 if conn.held.has(Held::REPLIES) || conn.held.has(Held::CORES) {

@@ -1,12 +1,29 @@
 //! WebSocket connections: messages to the application, heartbeats, and their end.
 
-use super::engine::session::End;
-use super::table::{Accepts, Conn, Held, Socket, Stack};
+use super::client::End;
+use super::table::{Accepts, Conn, Dialect, Held, Socket, Speech, Stack};
 use super::{About, Core};
 use crate::app::{Action, Envelope, Message};
+use crate::writer::{Writer, frame};
 use stentor_driver::{Driver, Sending};
 use stentor_hub::{Disconnect, SessionId};
-use stentor_wire::ws::{self, Event, Kind};
+use stentor_wire::sockjs::{self, Wrapping};
+use stentor_wire::ws::{self, Event, Kind, Opcode};
+
+/// A session on a WebSocket, whose message is dealt with.
+#[derive(Clone, Copy)]
+pub(super) struct Talker {
+    pub(super) session: SessionId,
+    pub(super) speech: Speech,
+    pub(super) envelope: Envelope,
+}
+
+impl Talker {
+    /// How the application's messages leave.
+    pub(super) fn writer(self) -> Writer<'static> {
+        self.speech.dialect.writer(self.envelope)
+    }
+}
 
 /// A ping without payload, as a server sends it (RFC 6455, 5.5.2).
 const PING: [u8; 2] = [0x89, 0];
@@ -30,8 +47,8 @@ impl<D: Driver> Core<D> {
             return;
         };
         socket.alive_at = now;
-        socket.pinged_at = None;
-        let (accepts, envelope) = (socket.accepts, socket.envelope);
+        socket.has_spoken();
+        let (accepts, envelope, speech) = (socket.accepts, socket.envelope, socket.speech);
         let mut socket_ws = std::mem::replace(&mut socket.ws, ws::Connection::new(ws::Role::Server, None));
         let published_before = self.published_bytes;
         let mut at = 0;
@@ -51,13 +68,20 @@ impl<D: Driver> Core<D> {
                     ended = true;
                     let goes_on = match (accepts, session) {
                         (Accepts::Client(client), _) => self.engine_frame(id, client, kind, data, out),
-                        (Accepts::Messages, Some(session)) => {
-                            messages += 1;
-                            self.message(session, envelope, kind, data, out)
-                        }
-                        (Accepts::Nothing, Some(session)) => {
+                        (Accepts::Messages, Some(session)) if speech.is_deaf => {
                             self.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
                             false
+                        }
+                        (Accepts::Messages, Some(session)) => {
+                            let talker = Talker { session, speech, envelope };
+                            match speech.dialect {
+                                Dialect::Plain => {
+                                    messages += 1;
+                                    self.message(talker, kind, data, out)
+                                }
+                                Dialect::SockJs => self.sockjs_messages(id, talker, kind, data, out),
+                                Dialect::Primus(_) => self.primus_message(id, talker, kind, data, out),
+                            }
                         }
                         (_, None) => false,
                     };
@@ -81,10 +105,15 @@ impl<D: Driver> Core<D> {
         let published = self.published_bytes > published_before;
         self.metrics().messages.add(messages);
         let message_time_max = self.shared.options.limits.message_time_max;
+        if let Some(Conn { stack: Stack::Socket(socket), .. }) = self.table.get_mut(index) {
+            socket.ws = socket_ws;
+        }
+        if let Some(again) = self.again.take() {
+            unread = Some(Box::new([&again, &data[at..]].concat()));
+        }
+        let waits = unread.is_some();
         let Some(conn) = self.table.get_mut(index) else { return };
         let Stack::Socket(socket) = &mut conn.stack else { return };
-        socket.ws = socket_ws;
-        let waits = unread.is_some();
         if waits {
             socket.unread = unread;
         }
@@ -110,20 +139,25 @@ impl<D: Driver> Core<D> {
     }
 
     /// A message for the application, from a plain session. Says whether to go on with what follows it.
-    fn message(
-        &mut self,
-        session: SessionId,
-        envelope: Envelope,
-        kind: Kind,
-        data: &[u8],
-        out: &mut Vec<u8>,
-    ) -> bool {
+    fn message(&mut self, talker: Talker, kind: Kind, data: &[u8], out: &mut Vec<u8>) -> bool {
         let message = match (kind, std::str::from_utf8(data)) {
             (Kind::Text, Ok(text)) => Message::Text(text),
             _ => Message::Binary(data),
         };
+        self.hand_message(talker, talker.writer(), message, out)
+    }
+
+    /// Hands a message of a session on a WebSocket to the application. Says whether to go on with what follows it.
+    pub(super) fn hand_message(
+        &mut self,
+        talker: Talker,
+        writer: Writer<'_>,
+        message: Message<'_>,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Talker { session, speech: Speech { service, .. }, envelope } = talker;
         let asked = self.actions.len();
-        let about = About { session: Some(session), envelope, ..About::default() };
+        let about = About { session: Some(session), writer, envelope, service, ..About::default() };
         self.tell_app(about, out, |app, ctx| app.message(ctx, session, message));
         !self.asks_to_close(asked, session)
     }
@@ -133,7 +167,9 @@ impl<D: Driver> Core<D> {
         if let Some(conn) = self.table.get_mut(index)
             && let Stack::Socket(socket) = &mut conn.stack
         {
-            socket.ws.close(code, reason, conn.replies.get_or_insert_default());
+            let out = conn.replies.get_or_insert_default();
+            socket.speech.dialect.say_goodbye(out, code, reason);
+            socket.ws.close(code, reason, out);
         }
         self.end(index);
     }
@@ -169,6 +205,12 @@ impl<D: Driver> Core<D> {
             }
             return;
         };
+        if let Dialect::Primus(_) = socket.speech.dialect {
+            if let Some(due) = message_due {
+                self.arm(index, due);
+            }
+            return self.primus_due(index, session, progressed);
+        }
         if progressed {
             socket.alive_at = now;
         }
@@ -202,7 +244,25 @@ impl<D: Driver> Core<D> {
     }
 }
 
+impl Dialect {
+    /// Says what the close frame can't say to clients of this kind.
+    fn say_goodbye(self, out: &mut Vec<u8>, code: u16, reason: &str) {
+        match self {
+            Self::Plain => {}
+            Self::SockJs => frame(out, Opcode::Text, reason.len() + 10, |out| {
+                Wrapping::WebSocket.write(out, &sockjs::Frame::Close(sockjs::Close { code, reason }));
+            }),
+            Self::Primus(_) => super::primus::say_goodbye(out, code),
+        }
+    }
+}
+
 impl Socket {
+    /// How the application's messages leave.
+    pub(super) fn writer(&self) -> Writer<'static> {
+        self.speech.dialect.writer(self.envelope)
+    }
+
     /// Whether there was a sign of life after a ping.
     fn is_alive_since(&self, pinged_at: crate::millis::Millis) -> bool {
         pinged_at.is_before(self.alive_at)

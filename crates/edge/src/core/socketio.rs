@@ -6,22 +6,24 @@
 //!
 //! **Recovery** (protocol 5). When a client is lost, not when it leaves, its sockets are *suspended*: the hub keeps their
 //! rooms, and its log has what is published meanwhile. A client that comes back shows the `pid` that it was given and
-//! the last offset that it has seen, and gets what it missed before the answer to its CONNECT.
+//! the last offset that it has seen, and gets what it missed before the answer to its CONNECT. What a core keeps it
+//! keeps to itself: a client that comes back to another one is moved ([`super::engine::moving`]).
 
-use super::client::{Client, ClientId, Sid, Upper};
+use super::client::{Client, ClientId, Clients, Sid, SidHasher, Upper};
 use super::engine::session::End;
-use super::{About, Core, Later, client_tag};
-use crate::app::{Ack, Admission, Arguments, Envelope, Event, Hello};
+use super::{About, CLIENT_TAG, Core, Later, SUSPENDED_TAG, client_tag};
+use crate::app::{AT_ONCE_BYTES_MAX, Ack, Admission, Arguments, Envelope, Event, Hello, take_at_once};
 use crate::format;
 use crate::millis::Millis;
 use crate::writer::{EngineWriter, Writer};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::Instant;
 use stentor_driver::Driver;
-use stentor_hub::{Disconnect, FormatId, Key, Policy, Publication, SessionId, Topic};
+use stentor_hub::{CoreId, Disconnect, FormatId, Key, Policy, Room, SessionId, Topic};
 use stentor_wire::engineio::{Data, Version};
 use stentor_wire::http1::Request;
 use stentor_wire::json;
@@ -35,11 +37,25 @@ pub(super) struct SocketIo {
     pub(super) connect_until: Millis,
     /// The feeds of the handshake's query, for the main namespace.
     feeds: Option<Box<[Key]>>,
+    /// The core that keeps what it lost, where it is to go before it connects.
+    leaving: Option<CoreId>,
+    /// It couldn't go there.
+    pub(super) stays: bool,
 }
 
 impl SocketIo {
-    pub(super) fn new(connect_until: Millis) -> Self {
-        Self { decoder: None, sockets: SmallVec::new(), connect_until, feeds: None }
+    pub(super) fn new(connect_until: Millis, feeds: Option<Box<[Key]>>) -> Self {
+        let sockets = SmallVec::new();
+        Self { decoder: None, sockets, connect_until, feeds, leaving: None, stays: false }
+    }
+
+    /// Whether nothing has happened yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.sockets.is_empty() && self.decoder.is_none()
+    }
+
+    pub(super) fn into_feeds(self) -> Option<Box<[Key]>> {
+        self.feeds
     }
 
     fn find(&self, namespace: &str) -> Option<&Socket> {
@@ -61,25 +77,11 @@ struct Recovery {
     pid: Sid,
     /// The id that it is known by.
     id: Sid,
-    /// The last publication that has left for its client, 0 for none.
-    last: u64,
+    /// A room of its namespace, whose name means nothing: what is sent to it alone is sent there.
+    room: Room,
 }
 
 impl Socket {
-    /// What has left for its client, where that matters.
-    fn place(&self) -> Option<u64> {
-        self.recovery.as_ref().map(|recovery| recovery.last)
-    }
-
-    /// A publication leaves.
-    pub(super) fn leaves<F>(&mut self, publication: &Publication<F>) {
-        if let Some(recovery) = &mut self.recovery
-            && publication.is_recoverable()
-        {
-            recovery.last = publication.id();
-        }
-    }
-
     fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("/")
     }
@@ -88,26 +90,79 @@ impl Socket {
 /// A socket whose client is lost, for a while.
 struct Suspended {
     session: SessionId,
-    id: Sid,
-    namespace: Option<Arc<str>>,
+    recovery: Box<Recovery>,
     until: Instant,
 }
 
-/// The suspended sockets of a core.
+/// The suspended sockets of a core. Their sessions' tags name their slots.
 #[derive(Default)]
 pub(super) struct Suspension {
-    by_pid: HashMap<Sid, Suspended>,
+    slots: slab::Slab<Suspended>,
+    by_pid: HashMap<Sid, usize, BuildHasherDefault<SidHasher>>,
 }
 
 impl Suspension {
     pub(super) fn count(&self) -> usize {
-        self.by_pid.len()
+        self.slots.len()
+    }
+
+    /// Says in which slot it is.
+    fn insert(&mut self, suspended: Suspended) -> usize {
+        let pid = suspended.recovery.pid;
+        let slot = self.slots.insert(suspended);
+        self.by_pid.insert(pid, slot);
+        slot
+    }
+
+    /// Takes the socket out that has this `pid`, if it is one of `namespace`.
+    fn take(&mut self, pid: Sid, namespace: &str) -> Option<Suspended> {
+        let slot = *self.by_pid.get(&pid)?;
+        self.slots.get(slot).filter(|suspended| suspended.recovery.room.namespace() == namespace)?;
+        self.by_pid.remove(&pid);
+        self.slots.try_remove(slot)
+    }
+
+    /// Takes out one whose time is over.
+    fn take_expired(&mut self, now: Instant) -> Vec<Suspended> {
+        let over = self.slots.iter().filter(|(_, suspended)| suspended.until <= now);
+        let over: Vec<usize> = over.map(|(slot, _)| slot).collect();
+        let mut taken = Vec::with_capacity(over.len());
+        for suspended in over.into_iter().filter_map(|slot| self.slots.try_remove(slot)) {
+            self.by_pid.remove(&suspended.recovery.pid);
+            taken.push(suspended);
+        }
+        taken
+    }
+}
+
+/// Where sockets are found by their sessions, for those who write to them.
+#[derive(Clone, Copy)]
+pub(crate) struct Sockets<'a> {
+    clients: &'a Clients,
+    suspended: &'a Suspension,
+}
+
+impl<'a> Sockets<'a> {
+    pub(super) fn new(clients: &'a Clients, suspended: &'a Suspension) -> Self {
+        Self { clients, suspended }
+    }
+
+    /// A room of the namespace of a socket that can be recovered; `tag` is its session's.
+    pub(crate) fn recoverable(self, session: SessionId, tag: u64) -> Option<&'a Room> {
+        if tag & CLIENT_TAG == 0 && tag & SUSPENDED_TAG != 0 {
+            let suspended = self.suspended.slots.get((tag & !SUSPENDED_TAG) as usize)?;
+            return (suspended.session == session).then_some(&suspended.recovery.room);
+        }
+        let Upper::SocketIo(io) = &self.clients.of_tag(tag)?.upper else { return None };
+        let socket = io.sockets.iter().find(|socket| socket.session == session)?;
+        socket.recovery.as_ref().map(|recovery| &recovery.room)
     }
 }
 
 impl Client {
-    /// The format of publications for a session of this client.
+    /// The format of publications for a session of this client; `recovers`: where lost clients get what they missed.
     pub(super) fn format(&self, recovers: bool) -> Option<FormatId> {
+        let recovers = recovers && self.version() == Version::V4;
         let envelope = match &self.upper {
             Upper::None => return None,
             Upper::Plain { envelope, .. } => *envelope,
@@ -132,7 +187,7 @@ impl<D: Driver> Core<D> {
         if let Upper::SocketIo(io) = &mut client.upper {
             io.feeds = (!feeds.is_empty()).then(|| feeds.into());
             // Clients of protocol 4 are connected to the main namespace unasked.
-            if client.engine.version == Version::V3 {
+            if client.version() == Version::V3 {
                 self.socketio_connect(id, "/", None, Some(request.query()), Some(request), out);
             }
             return;
@@ -164,7 +219,7 @@ impl<D: Driver> Core<D> {
             packet_bytes_max: self.shared.options.limits.message_bytes_max,
         };
         let Some(client) = self.clients.get_mut(id) else { return false };
-        let version = client.engine.version;
+        let version = client.version();
         let Upper::SocketIo(io) = &mut client.upper else { return false };
         let mut decoder = io.decoder.take().unwrap_or_else(|| Decoder::new(version.into(), Role::Server));
         let assembled;
@@ -211,14 +266,14 @@ impl<D: Driver> Core<D> {
         let Upper::SocketIo(io) = &client.upper else { return false };
         let engine = client.writer();
         let found = io.find(namespace);
-        let (session, place, body) = match (found, body) {
+        let (session, body) = match (found, body) {
             (None, Body::Connect { payload, query }) => {
                 return self.socketio_connect(id, namespace, payload, query, request, out);
             }
-            (Some(socket), body) => (socket.session, socket.place(), body),
+            (Some(socket), body) => (socket.session, body),
             (None, _) => return self.socketio_fault(id),
         };
-        let writer = Writer::SocketIo { engine, namespace, place };
+        let writer = Writer::SocketIo { engine, namespace };
         let about = About {
             session: Some(session),
             writer,
@@ -267,14 +322,26 @@ impl<D: Driver> Core<D> {
     ) -> bool {
         let Some(client) = self.clients.get(id) else { return false };
         let Upper::SocketIo(io) = &client.upper else { return false };
-        let (version, engine) = (client.engine.version, client.writer());
+        let (version, engine) = (client.version(), client.writer());
         let sid = client.sid;
         if io.sockets.len() >= self.shared.options.engine.namespaces_max {
             refuse(engine, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
             return true;
         }
-        let name = sid.to_string();
+        // Longer ones can't have rooms.
+        let Ok(room) = Room::everybody(namespace) else {
+            refuse(engine, namespace, "Invalid namespace", None, out);
+            return true;
+        };
         let auth = payload.unwrap_or("{}");
+        let recovers = self.shared.options.engine.recovery.is_some() && version == Version::V4;
+        if recovers && let Some(core) = self.kept_elsewhere(id, auth) {
+            if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
+                io.leaving = Some(core);
+            }
+            return false;
+        }
+        let name = sid.to_string();
         let mut hello =
             Hello { client: &name, namespace, auth, query: query.unwrap_or(""), recovered: false };
         let envelope = Envelope::SocketIo;
@@ -290,22 +357,20 @@ impl<D: Driver> Core<D> {
                 return true;
             }
         }
-        let recovers = self.shared.options.engine.recovery.is_some() && version == Version::V4;
         let format = format::of_engine(engine, envelope, recovers);
-        let resumed = if recovers { self.resume(auth, namespace) } else { None };
-        let (session, mut recovery) = match resumed {
-            Some((session, pid, id_of_socket)) => {
+        let resumed = if recovers { self.resume(auth, namespace, format) } else { None };
+        let (session, recovery) = match resumed {
+            Some((session, recovery)) => {
                 hello.recovered = true;
                 self.hub.set_tag(session, client_tag(id));
-                self.hub.set_format(session, format);
-                (session, Some(Box::new(Recovery { pid, id: id_of_socket, last: 0 })))
+                (session, Some(recovery))
             }
             None => {
                 let session = self.hub.handle_open(format, client_tag(id));
                 let (core, cores) = (self.facts.core, self.shared.cores);
                 let recovery = recovers.then(|| {
                     let (pid, id) = (self.sids.draw(core, cores), self.sids.draw(core, cores));
-                    Box::new(Recovery { pid, id, last: 0 })
+                    Box::new(Recovery { pid, id, room })
                 });
                 (session, recovery)
             }
@@ -318,30 +383,14 @@ impl<D: Driver> Core<D> {
         };
         if hello.recovered {
             // What it missed comes before the answer.
-            loop {
-                let mut taken = false;
-                self.hub.take(session, 1 << 20, 1_024, |publication, frame| {
-                    taken = true;
-                    if let Some(recovery) = &mut recovery
-                        && publication.is_recoverable()
-                    {
-                        recovery.last = publication.id();
-                    }
-                    out.extend_from_slice(&frame.bytes());
-                });
-                if !taken {
-                    break;
-                }
-            }
-            self.hub.handle_sent(session);
+            take_at_once(&mut self.hub, session, out);
         }
         engine.packet(out, 80, |out| {
             out.push(b'4');
             let pid = recovery.as_ref().map(|recovery| recovery.pid.to_string());
             socketio::write_connected(out, version.into(), namespace, &socket_id, pid.as_deref());
         });
-        let place = recovery.as_ref().map(|recovery| recovery.last);
-        let writer = Writer::SocketIo { engine, namespace, place };
+        let writer = Writer::SocketIo { engine, namespace };
         let stored = (namespace != "/").then(|| Arc::from(namespace));
         let mut feeds = Vec::new();
         if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
@@ -389,13 +438,42 @@ impl<D: Driver> Core<D> {
         let Some(socket) = io.sockets.iter().find(|socket| socket.session == session) else { return };
         let namespace = socket.namespace().to_owned();
         self.metrics().disconnects[why as usize].add(1);
+        let last_words = self.take_before_answers(session);
         self.leave_namespace(id, session);
         self.write_to_client(id, |engine, out| {
+            out.extend_from_slice(&last_words);
             engine.packet(out, namespace.len() + 3, |out| {
                 out.push(b'4');
                 socketio::write_disconnect(out, &namespace);
             });
         });
+    }
+
+    /// Sends an event to a socket that can be recovered; says whether it is one.
+    pub(super) fn send_recoverable(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        arguments: Arguments<'_>,
+    ) -> bool {
+        let sockets = Sockets::new(&self.clients, &self.suspended);
+        let room = self.hub.tag(session).and_then(|tag| sockets.recoverable(session, tag));
+        if let Some(room) = room {
+            self.hub.handle_send(self.facts.now, session, room, Some(name.into()), arguments.to_data());
+        }
+        room.is_some()
+    }
+
+    /// What a socket that can be recovered was sent already, and what is written to it now must not overtake.
+    fn take_before_answers(&mut self, session: SessionId) -> Vec<u8> {
+        let mut out = Vec::new();
+        let sockets = Sockets::new(&self.clients, &self.suspended);
+        let is_recoverable =
+            self.hub.tag(session).is_some_and(|tag| sockets.recoverable(session, tag).is_some());
+        if is_recoverable && self.hub.owed_bytes_of(session) <= AT_ONCE_BYTES_MAX {
+            take_at_once(&mut self.hub, session, &mut out);
+        }
+        out
     }
 
     /// How to write to a session of a client, from outside of the handling of its messages.
@@ -411,10 +489,12 @@ impl<D: Driver> Core<D> {
             Upper::Plain { .. } => self.write_to_client(id, |engine, out| write(Writer::Engine(engine), out)),
             Upper::SocketIo(io) => {
                 let Some(socket) = io.sockets.iter().find(|socket| socket.session == session) else { return };
-                let (namespace, place) = (socket.namespace.clone(), socket.place());
+                let namespace = socket.namespace.clone();
+                let before = self.take_before_answers(session);
                 self.write_to_client(id, |engine, out| {
+                    out.extend_from_slice(&before);
                     let namespace = namespace.as_deref().unwrap_or("/");
-                    write(Writer::SocketIo { engine, namespace, place }, out);
+                    write(Writer::SocketIo { engine, namespace }, out);
                 });
             }
         }
@@ -440,13 +520,13 @@ impl<D: Driver> Core<D> {
             };
         };
         let mut ended = SmallVec::new();
-        for Socket { session, namespace, recovery } in io.sockets {
+        for Socket { session, recovery, .. } in io.sockets {
             match (recovery, limits) {
                 (Some(recovery), Some(limits)) if is_lost && self.suspended.count() < limits.sessions_max => {
-                    let Recovery { pid, id, .. } = *recovery;
                     let until = self.facts.now + limits.age_max;
                     if self.hub.handle_suspend(session) {
-                        self.suspended.by_pid.insert(pid, Suspended { session, id, namespace, until });
+                        let slot = self.suspended.insert(Suspended { session, recovery, until });
+                        self.hub.set_tag(session, SUSPENDED_TAG | slot as u64);
                     } else {
                         ended.push(session);
                     }
@@ -457,15 +537,36 @@ impl<D: Driver> Core<D> {
         ended
     }
 
-    /// Finds the suspended socket that a client shows the `pid` of, and owes it what it missed.
-    fn resume(&mut self, auth: &str, namespace: &str) -> Option<(SessionId, Sid, Sid)> {
-        let pid = Sid::parse(&json::string_member(auth, "pid")?)?;
-        let offset = json::string_member(auth, "offset");
-        let suspended = self.suspended.by_pid.get(&pid)?;
-        if suspended.namespace.as_deref().unwrap_or("/") != namespace {
+    /// The other core that keeps what a client lost, if it says so before anything has happened and can go there.
+    fn kept_elsewhere(&self, id: ClientId, auth: &str) -> Option<CoreId> {
+        let Some(Client { sid, upper: Upper::SocketIo(io), .. }) = self.clients.get(id) else { return None };
+        let is_home = sid.core(self.shared.cores) == self.facts.core;
+        if !io.is_fresh() || io.stays || !is_home || self.draining {
             return None;
         }
-        let Suspended { session, id, .. } = self.suspended.by_pid.remove(&pid)?;
+        let pid = Sid::parse(&json::string_member(auth, "pid")?)?;
+        Some(pid.core(self.shared.cores)).filter(|core| *core != self.facts.core)
+    }
+
+    /// Whether a client has to go to another core before its last packet is looked at, and to which. Asked once.
+    pub(super) fn leaving(&mut self, id: ClientId) -> Option<CoreId> {
+        match self.clients.get_mut(id) {
+            Some(Client { upper: Upper::SocketIo(io), .. }) => io.leaving.take(),
+            _ => None,
+        }
+    }
+
+    /// Finds the suspended socket that a client shows the `pid` of, and owes it what it missed, in `format`.
+    fn resume(
+        &mut self,
+        auth: &str,
+        namespace: &str,
+        format: FormatId,
+    ) -> Option<(SessionId, Box<Recovery>)> {
+        let pid = Sid::parse(&json::string_member(auth, "pid")?)?;
+        let offset = json::string_member(auth, "offset");
+        let Suspended { session, recovery, .. } = self.suspended.take(pid, namespace)?;
+        self.hub.set_format(session, format);
         let last = match offset.as_deref().map(format::parse_offset) {
             None => Ok(None),
             Some(Some(0)) => Ok(None),
@@ -476,7 +577,7 @@ impl<D: Driver> Core<D> {
             && self.hub.handle_resume(session, last).is_ok()
         {
             self.metrics().recovered.add(1);
-            return Some((session, pid, id));
+            return Some((session, recovery));
         }
         self.metrics().recoveries_failed.add(1);
         self.hub.handle_close(session);
@@ -485,17 +586,8 @@ impl<D: Driver> Core<D> {
 
     /// Lets go of suspended sockets whose time is over.
     pub(super) fn expire_suspended(&mut self) {
-        let now = self.facts.now;
-        let mut over = Vec::new();
-        self.suspended.by_pid.retain(|_, suspended| {
-            let keep = suspended.until > now;
-            if !keep {
-                over.push(suspended.session);
-            }
-            keep
-        });
-        for session in over {
-            self.hub.handle_close(session);
+        for suspended in self.suspended.take_expired(self.facts.now) {
+            self.hub.handle_close(suspended.session);
         }
     }
 }

@@ -1,8 +1,13 @@
 //! A core's connections, by the driver's index.
 
 use super::client::{ClientId, Sid};
+use super::events::Events;
+use super::page::Later;
+use super::sockjs::Receiver;
 use crate::app::{Connect, Envelope};
 use crate::millis::Millis;
+use crate::options::Service;
+use crate::writer::{Carriage, Writer};
 use std::net::SocketAddr;
 use stentor_driver::{ConnId, TimerId};
 use stentor_hub::{Chunks, CoreId, Key, SessionId};
@@ -129,19 +134,32 @@ pub(super) struct Receiving {
 }
 
 /// A request whose body is needed, so far.
+#[derive(Default)]
 pub(super) struct Kept {
     pub(super) head: Vec<u8>,
     pub(super) body: Vec<u8>,
+    /// How much of the body (decoded, where it is a form) has been dealt with: bytes of Engine.IO's, messages of SockJS's.
+    pub(super) done: usize,
+    /// Its client moves to another core with what is left.
+    pub(super) departs: Option<ClientId>,
 }
 
 /// What a request waits for.
 pub(super) enum Waiting {
     /// A document.
     Document(Box<Awaited>),
-    /// Packets for a client that polls.
+    /// Packets for a client of Engine.IO that polls.
     Poll(Poll),
+    /// Frames for a client of SockJS.
+    Receiver(Box<Receiver>),
+    /// Events of feeds, until there are none any more.
+    Events(Box<Events>),
+    /// The time for the rest of a page.
+    Page(Box<Later>),
     /// [`crate::app::Context::admit`], for a client that will have this id.
     Admission(Option<Sid>),
+    /// A turn for the rest of the body: what the first of it has published leaves first.
+    Body(Box<Kept>),
 }
 
 impl Waiting {
@@ -150,7 +168,10 @@ impl Waiting {
         match self {
             Self::Document(awaited) => awaited.answered,
             Self::Poll(poll) => poll.answered,
-            Self::Admission(_) => false,
+            Self::Receiver(receiver) => receiver.answered,
+            Self::Events(events) => events.answered,
+            Self::Page(later) => later.is_answered(),
+            Self::Admission(_) | Self::Body(_) => false,
         }
     }
 
@@ -159,7 +180,41 @@ impl Waiting {
         match self {
             Self::Document(awaited) => awaited.keep_alive,
             Self::Poll(poll) => poll.keep_alive,
-            Self::Admission(_) => true,
+            Self::Receiver(receiver) => receiver.keep_alive,
+            Self::Events(events) => events.keep_alive,
+            Self::Page(later) => later.keep_alive,
+            Self::Admission(_) | Self::Body(_) => true,
+        }
+    }
+
+    /// The client that is carried by the answer.
+    pub(super) fn client(&self) -> Option<ClientId> {
+        match self {
+            Self::Poll(poll) => Some(poll.client),
+            Self::Receiver(receiver) => Some(receiver.client),
+            Self::Document(_) | Self::Events(_) | Self::Page(_) | Self::Admission(_) | Self::Body(_) => None,
+        }
+    }
+
+    /// Whether nobody waits any more once the client has finished sending: nobody polls who doesn't read.
+    pub(super) fn ends_with_input(&self) -> bool {
+        match self {
+            Self::Poll(poll) => !poll.answered,
+            Self::Receiver(receiver) => !receiver.answered,
+            Self::Events(events) => !events.answered,
+            Self::Document(_) | Self::Page(_) | Self::Admission(_) | Self::Body(_) => false,
+        }
+    }
+
+    /// The connection ends after the answer.
+    pub(super) fn make_last(&mut self) {
+        match self {
+            Self::Document(awaited) => awaited.keep_alive = false,
+            Self::Poll(poll) => poll.keep_alive = false,
+            Self::Receiver(receiver) => receiver.keep_alive = false,
+            Self::Events(events) => events.keep_alive = false,
+            Self::Page(later) => later.keep_alive = false,
+            Self::Admission(_) | Self::Body(_) => {}
         }
     }
 }
@@ -199,16 +254,68 @@ pub(super) struct Awaited {
 pub(super) enum Accepts {
     /// The application.
     Messages,
-    /// Nothing is accepted.
-    Nothing,
     /// Engine.IO: it carries, or wants to carry, the packets of a client.
     Client(ClientId),
+}
+
+impl Accepts {
+    pub(super) fn client(self) -> Option<ClientId> {
+        match self {
+            Self::Client(client) => Some(client),
+            Self::Messages => None,
+        }
+    }
+}
+
+/// What is put into the messages of a WebSocket that has a session of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// What the application says.
+    #[default]
+    Plain,
+    /// Frames of SockJS.
+    SockJs,
+    /// JSON values and heartbeats of Primus.
+    Primus(Pinging),
+}
+
+/// Who pings in Primus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pinging {
+    /// We do, and have been answered.
+    #[default]
+    Idle,
+    /// We do, and wait for the answer.
+    Awaited,
+    /// The client.
+    Theirs,
+}
+
+impl Dialect {
+    /// How the application's messages leave.
+    pub(super) fn writer(self, envelope: Envelope) -> Writer<'static> {
+        match self {
+            Self::Plain => Writer::WebSocket,
+            Self::SockJs => Writer::SockJs(Carriage::Frame),
+            Self::Primus(_) => Writer::Primus { is_value: envelope == Envelope::V1 },
+        }
+    }
+}
+
+/// What is spoken over a WebSocket, and by which service it came in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Speech {
+    pub(super) dialect: Dialect,
+    /// No message is accepted, whoever would decide about it.
+    pub(super) is_deaf: bool,
+    pub(super) service: Service,
 }
 
 /// A connection that speaks WebSocket.
 pub(super) struct Socket {
     pub(super) ws: ws::Connection,
     pub(super) accepts: Accepts,
+    pub(super) speech: Speech,
     pub(super) envelope: Envelope,
     /// When bytes were last received or the kernel last took some.
     pub(super) alive_at: Millis,

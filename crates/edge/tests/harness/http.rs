@@ -79,8 +79,8 @@ impl Http {
         self.response_to(false)
     }
 
-    /// The next answer; `head`: it is to a HEAD.
-    pub(crate) fn response_to(&mut self, head: bool) -> Response {
+    /// The head of the next answer, and how the end of its body is known.
+    fn head(&mut self, head: bool) -> (Response, BodyKind) {
         let limits = Limits::default();
         let mut scanner = HeadScanner::default();
         let end = loop {
@@ -93,20 +93,65 @@ impl Http {
         let parsed = parse_response(&bytes, &limits).unwrap();
         let headers = parsed.headers().iter();
         let headers = headers.map(|(n, v)| (n.to_owned(), String::from_utf8_lossy(v).into_owned())).collect();
-        let kind = parsed.body(head);
+        (Response { status: parsed.status(), headers, body: Vec::new() }, parsed.body(head))
+    }
+
+    /// The next answer; `head`: it is to a HEAD.
+    pub(crate) fn response_to(&mut self, head: bool) -> Response {
+        let (mut response, kind) = self.head(head);
         assert_ne!(kind, BodyKind::UntilClose, "every answer says where it ends");
         let mut decoder = BodyDecoder::new(kind);
-        let mut body = Vec::new();
         while !decoder.is_done() {
             if self.buffer.is_empty() {
                 assert!(self.read_more(), "the stream ended in a body");
             }
             let decoded = decoder.decode(&self.buffer).unwrap();
-            body.extend_from_slice(decoded.data);
+            response.body.extend_from_slice(decoded.data);
             let consumed = decoded.consumed;
             self.buffer.drain(..consumed);
         }
-        Response { status: parsed.status(), headers, body }
+        response
+    }
+
+    /// The head of an answer that goes on in chunks.
+    pub(crate) fn stream_head(&mut self) -> Response {
+        let (response, kind) = self.head(false);
+        assert_eq!((response.status, kind), (200, BodyKind::Chunked));
+        response
+    }
+
+    /// The head of an answer that ends with the connection.
+    pub(crate) fn endless_head(&mut self) -> Response {
+        let (response, kind) = self.head(false);
+        assert_eq!(kind, BodyKind::UntilClose);
+        response
+    }
+
+    /// The next bytes of a body without chunks.
+    pub(crate) fn next_bytes(&mut self, bytes: usize) -> String {
+        while self.buffer.len() < bytes {
+            assert!(self.read_more(), "the stream ended: {:?}", String::from_utf8_lossy(&self.buffer));
+        }
+        String::from_utf8(self.buffer.drain(..bytes).collect()).unwrap()
+    }
+
+    /// The next chunk; `None` for the last one, which is empty.
+    pub(crate) fn chunk(&mut self) -> Option<String> {
+        let line = loop {
+            if let Some(at) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                break self.next_bytes(at + 1);
+            }
+            assert!(self.read_more(), "the stream ended in a chunk's size");
+        };
+        let bytes = usize::from_str_radix(line.trim_end(), 16).unwrap();
+        let data = self.next_bytes(bytes + 2);
+        assert_eq!(&data[bytes..], "\r\n");
+        (bytes > 0).then(|| data[..bytes].to_owned())
+    }
+
+    /// The next chunk, of which there is one.
+    pub(crate) fn next_chunk(&mut self) -> String {
+        self.chunk().expect("the stream has ended")
     }
 
     /// The server ends the connection, and sends nothing more before.

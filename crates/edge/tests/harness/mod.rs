@@ -6,10 +6,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
 
 pub(crate) mod http;
+pub(crate) mod io;
 pub(crate) mod ws;
 
 #[allow(unused_imports)] // As above.
 pub(crate) use http::{Http, Response};
+#[allow(unused_imports)]
+pub(crate) use io::{Io, Packet, VERSIONS, WAYS, Way};
 #[allow(unused_imports)]
 pub(crate) use ws::{Seen, Ws};
 
@@ -78,6 +81,7 @@ pub(crate) struct Server {
     control: Arc<Control>,
     levels: Mutex<HashMap<Key, bool>>,
     versions: Mutex<HashMap<String, Bytes>>,
+    recovers: bool,
     pub addr: SocketAddr,
 }
 
@@ -92,9 +96,16 @@ impl Server {
         let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores, ..Options::default() };
         set(&mut options);
         let control = Arc::new(Control::default());
+        let recovers = options.engine.recovery.is_some();
         let node = Node::start(options, driver(), control.clone(), app).unwrap();
         let (plane, addr) = (node.plane(), node.started().addr);
-        Self { node: Some(node), plane, control, levels: Mutex::default(), versions: Mutex::default(), addr }
+        let (levels, versions) = (Mutex::default(), Mutex::default());
+        Self { node: Some(node), plane, control, levels, versions, recovers, addr }
+    }
+
+    /// Whether it keeps what lost Socket.IO clients miss.
+    pub(crate) fn recovers(&self) -> bool {
+        self.recovers
     }
 
     pub(crate) fn plane(&self) -> &dyn DataPlane {
@@ -332,5 +343,19 @@ pub(crate) fn meet(clients: &mut [Ws], send: impl Fn(&mut Ws, &str), receive: im
         while left > 0 {
             left -= usize::from(receive(client).ends_with("has met"));
         }
+    }
+}
+
+/// SplitMix64: small, seeded, good enough to choose what happens next.
+pub(crate) struct Dice(pub u64);
+
+impl Dice {
+    /// One of `below` numbers.
+    pub(crate) fn roll(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % below as u64) as usize
     }
 }

@@ -209,7 +209,8 @@ impl World {
             self.hubs[core].handle_time(self.now);
             self.shadow.time(core, self.now);
         }
-        match self.random.below(110) {
+        match self.random.below(115) {
+            110..115 => self.send(),
             100..104 => self.emit(),
             104..107 => self.suspend(),
             107..110 => self.resume(),
@@ -878,10 +879,12 @@ fn the_hub_does_what_its_shadow_says() {
         "recovered from the start",
         "recovered nothing from the start",
         "recovered though the last is long gone",
+        "recovered what was sent to it alone",
         "refused by another core",
         "refused by home",
         "replayed",
         "same document",
+        "sent while suspended",
         "several rooms on another core",
         "slow consumer",
         "tail lost",

@@ -23,6 +23,8 @@ struct Logged {
     thing: Rc<Thing>,
     topics: Vec<usize>,
     how: How,
+    /// The only session that it was for.
+    to: Option<usize>,
 }
 
 impl Logged {
@@ -65,10 +67,37 @@ impl Shadow {
         if !thing.recoverable || !topics.iter().any(|topic| self.has_members(*topic, core)) {
             return;
         }
-        let limits = self.limits.recovery.expect("it is recoverable");
-        let log = &mut self.logs[core];
         let (thing, topics, how) = (thing.clone(), topics.to_vec(), how.clone());
-        log.entries.push_back(Logged { place: log.next, at: now, thing, topics, how });
+        let place = self.logs[core].next;
+        self.keep(core, Logged { place, at: now, thing, topics, how, to: None });
+    }
+
+    /// Something is sent to one session.
+    pub(crate) fn send(&mut self, now: Instant, session: usize, number: u64, len: usize) {
+        let s = &self.sessions[session];
+        if !s.alive {
+            return;
+        }
+        let (core, uid) = (s.core, s.direct);
+        let thing = Rc::new(self.message(core, number, len, &How::default(), false));
+        if thing.recoverable {
+            let (place, how) = (self.logs[core].next, How::default());
+            let topics = Vec::new();
+            self.keep(core, Logged { place, at: now, thing: thing.clone(), topics, how, to: Some(session) });
+            if let Some(ideal) = &mut self.sessions[session].ideal {
+                ideal.extend(thing.number());
+            }
+        }
+        if self.sessions[session].suspended_at.is_some() {
+            self.saw("sent while suspended");
+        }
+        self.owe(session, uid, &thing, false);
+    }
+
+    fn keep(&mut self, core: usize, entry: Logged) {
+        let limits = self.limits.recovery.expect("it is recoverable");
+        let (now, log) = (entry.at, &mut self.logs[core]);
+        log.entries.push_back(entry);
         log.next += 1;
         let mut evicted = false;
         while log.bytes() > limits.bytes_max {
@@ -151,7 +180,15 @@ impl Shadow {
             subs.map(|sub| (sub.uid, sub.since)).find(|(_, since)| *since <= place).map(|(uid, _)| uid)
         };
         let mut missed: Vec<(u64, Rc<Thing>)> = Vec::new();
+        let mut sent_alone = false;
         for entry in log.entries.iter().filter(|entry| entry.place >= place) {
+            if entry.to == Some(session) {
+                missed.push((s.direct, entry.thing.clone()));
+                sent_alone = true;
+            }
+            if entry.to.is_some() {
+                continue;
+            }
             let Some(uid) = entry.topics.iter().find_map(|topic| was_in(*topic, entry.place)) else {
                 continue;
             };
@@ -184,6 +221,9 @@ impl Shadow {
         }
         if !missed.is_empty() {
             self.saw("recovered");
+        }
+        if sent_alone {
+            self.saw("recovered what was sent to it alone");
         }
         if quiet {
             self.saw("recovered though the last is long gone");

@@ -281,6 +281,8 @@ pub(crate) struct ShadowSession {
     /// Whether `poll_ready` has to name it.
     pub(crate) ready: bool,
     pub(crate) subs: Vec<Sub>,
+    /// The subscription that stands for what is sent to it alone.
+    pub(crate) direct: u64,
     pub(crate) outbox: Vec<Slot>,
     /// Places of those that are held until their time has come.
     pub(crate) early: Vec<Slot>,
@@ -344,6 +346,7 @@ impl ShadowSession {
     fn slots_in_use(&self) -> usize {
         self.subs
             .iter()
+            .filter(|s| s.uid != self.direct)
             .filter(|s| match s.status {
                 Status::Pending | Status::Active => true,
                 Status::Ended => self.waiting_for(s.uid) > 0,
@@ -499,14 +502,30 @@ impl Shadow {
     // ---- sessions ----
 
     pub(crate) fn open(&mut self, core: usize, id: SessionId, format: FormatId) {
+        self.uids += 1;
+        let direct = Sub {
+            uid: self.uids,
+            topic: usize::MAX,
+            status: Status::Ended,
+            policy: Policy::Queue,
+            since: 0,
+            home: false,
+            again: false,
+            came_with: None,
+            last: None,
+            last_of: BTreeMap::new(),
+            gapless: false,
+            feed: Feed::default(),
+        };
         self.sessions.push(ShadowSession {
+            direct: direct.uid,
             core,
             id,
             format,
             alive: true,
             doomed: false,
             ready: false,
-            subs: Vec::new(),
+            subs: vec![direct],
             outbox: Vec::new(),
             early: Vec::new(),
             in_flight: Vec::new(),
@@ -926,7 +945,14 @@ impl Shadow {
         }
     }
 
-    fn message(&mut self, core: usize, number: u64, len: usize, how: &How, several: bool) -> Thing {
+    pub(crate) fn message(
+        &mut self,
+        core: usize,
+        number: u64,
+        len: usize,
+        how: &How,
+        several: bool,
+    ) -> Thing {
         self.sent[core] += 1;
         Thing {
             said: Said::Message(number),

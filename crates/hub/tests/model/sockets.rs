@@ -82,6 +82,19 @@ impl World {
         self.shadow.emit(self.now, core, &topics, number, len, how);
     }
 
+    pub(crate) fn send(&mut self) {
+        let Some(session) = self.anybody() else { return };
+        let (core, id) = (self.shadow.sessions[session].core, self.shadow.sessions[session].id);
+        self.later();
+        let (number, len) = (self.number(), self.some_len());
+        self.log(format!("core {core} sends {number} to {session} alone, {len} bytes"));
+        let data = Data::Json(Bytes::from(bytes_of(number, len)));
+        let len = data.len();
+        let room = Room::everybody("/").unwrap();
+        self.hubs[core].handle_send(self.now, id, &room, None, data);
+        self.shadow.send(self.now, session, number, len);
+    }
+
     pub(crate) fn set_format(&mut self) {
         let Some(session) = self.some_session() else { return };
         let s = &self.shadow.sessions[session];

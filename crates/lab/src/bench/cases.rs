@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::Metric;
+use super::{KNOWN, Metric};
+use crate::generator::Protocol;
 
 /// Something to compare servers by.
 #[derive(Clone, Debug)]
@@ -13,6 +14,8 @@ pub struct Case {
     pub title: String,
     /// What happens.
     pub kind: CaseKind,
+    /// What the clients speak.
+    pub protocol: Protocol,
     /// What is reported, the decisive one first.
     pub metrics: &'static [Metric],
     /// What is to be reached by the first server.
@@ -27,9 +30,12 @@ pub struct Case {
 }
 
 impl Case {
-    /// Whether the server of this name takes part: not where it can't, and one that is made for more
+    /// Whether the server of this name takes part: not where it can't or doesn't speak what the clients do, and one that is made for more
     /// connections than descriptors only there.
     pub fn admits(&self, server: &str) -> bool {
+        if !KNOWN.iter().any(|known| known.name == server && known.admits(self.protocol)) {
+            return false;
+        }
         if self.only.is_empty() { server != "bare-direct" } else { self.only.contains(&server) }
     }
 }
@@ -45,6 +51,17 @@ pub enum CaseKind {
         bytes: usize,
         /// Messages per second; set from the reference's saturation.
         rate_hz: f64,
+        /// Before the measurement.
+        warm_up: Duration,
+        /// The measurement.
+        measure: Duration,
+    },
+    /// The next message of each connection when the echo of its last has come.
+    EchoClosed {
+        /// How many.
+        connections: usize,
+        /// Payload.
+        bytes: usize,
         /// Before the measurement.
         warm_up: Duration,
         /// The measurement.
@@ -69,6 +86,8 @@ pub enum CaseKind {
     Idle {
         /// How many.
         connections: usize,
+        /// How long their cost is looked at; zero: not at all.
+        hold: Duration,
     },
     /// Connecting at a fixed rate, in chat.
     Connect {
@@ -132,6 +151,10 @@ const LARGEST: &[&str] = &["stentor-uring", "stentor-epoll", "bare-sendfile", "b
 const HELD: &[&str] = &["stentor-uring", "bare-epoll", "uws-cpp", "ws8"];
 const SLOW: &[&str] = &["stentor-uring", "bare-epoll", "uws-cpp"];
 
+/// What is upon WebSocket, beside the same server on nothing but that.
+const SOCKET_IO: &[&str] = &["stentor-epoll", "stentor-epoll-ws", "socketio4", "socketioxide"];
+const POLLED: &[&str] = &["stentor-epoll", "socketio4", "socketioxide"];
+
 const TIMED: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99];
 const LARGE: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::PeakMemory];
 const FLAT: &[Metric] = &[
@@ -142,7 +165,10 @@ const FLAT: &[Metric] = &[
     Metric::Undelivered,
 ];
 
-/// Runs of each server for a claim, and of cases that are long. All together must end within 45 minutes.
+/// "The same" system calls per delivery: what timers and a busy turn's end add stays below a fiftieth.
+const SAME_CALLS: f64 = 1.02;
+
+/// Runs of each server for a claim, and of cases that are long. All together end within 70 minutes.
 const PAIRS: usize = 6;
 /// Of figures that repeat to a percent.
 const PAIRS_OF_STEADY: usize = 3;
@@ -163,6 +189,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
             warm_up: seconds(1.5, 0.5),
             measure: seconds(5.0, 1.5),
         },
+        protocol: Protocol::WebSocket,
         metrics: TIMED,
         targets: ECHO.to_vec(),
         only: &[],
@@ -175,6 +202,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
             name,
             title: format!("fan-out of {bytes} bytes to {connections} connections, {rate_hz} a second"),
             kind: CaseKind::Fanout { feed: false, connections, bytes, rate_hz, warm_up, count },
+            protocol: Protocol::WebSocket,
             metrics,
             targets,
             only: &[],
@@ -185,7 +213,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
     let connecting = number(10_000, 2000);
     let (readers, paused) = (number(500, 100), number(500, 100));
     let slow_hz = if quick { 4.0 } else { 1.0 };
-    vec![
+    let mut cases = vec![
         echo("echo-1k", ALL, number(1000, 200)),
         echo("echo-10k", JUDGED, number(10_000, 1000)),
         fanout(
@@ -223,7 +251,8 @@ pub fn cases(quick: bool) -> Vec<Case> {
         Case {
             name: "idle",
             title: format!("{idle} idle connections, joined in chat"),
-            kind: CaseKind::Idle { connections: idle },
+            kind: CaseKind::Idle { connections: idle, hold: Duration::ZERO },
+            protocol: Protocol::WebSocket,
             metrics: &[Metric::BytesPerConnection],
             targets: vec![bound(Metric::BytesPerConnection, 500.0)],
             only: &[],
@@ -234,6 +263,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
             name: "connect",
             title: format!("connect, handshake, join in chat; {connecting} connections at 2000 a second"),
             kind: CaseKind::Connect { connections: connecting, rate_hz: 2000.0 },
+            protocol: Protocol::WebSocket,
             metrics: &[Metric::CpuPerConnection],
             targets: vec![ratio(Metric::CpuPerConnection, "uws-cpp", 1.2)],
             only: &[],
@@ -253,6 +283,7 @@ pub fn cases(quick: bool) -> Vec<Case> {
                 warm_up: times(6, 5),
                 count: times(14, 5),
             },
+            protocol: Protocol::WebSocket,
             metrics: &[
                 Metric::LatencyShift,
                 Metric::LatencyP99,
@@ -306,13 +337,117 @@ pub fn cases(quick: bool) -> Vec<Case> {
                 vec![bound(Metric::Undelivered, 0.0), bound(Metric::MemoryGrowth, 1.0)],
             )
         },
+    ];
+    cases.extend(socket_io(quick));
+    cases
+}
+
+/// The cases of Socket.IO clients.
+fn socket_io(quick: bool) -> Vec<Case> {
+    let seconds = |long: f64, short: f64| Duration::from_secs_f64(if quick { short } else { long });
+    let number = |full: usize, small: usize| if quick { small } else { full };
+    let times = |full: u64, small: u64| if quick { small } else { full };
+    let case = |name, title, kind, metrics, targets| Case {
+        name,
+        title,
+        kind,
+        protocol: Protocol::SocketIo,
+        metrics,
+        targets,
+        only: &[],
+        usual: SOCKET_IO,
+        pairs: PAIRS,
+    };
+    let fanout = |connections, rate_hz, warm_up, count| CaseKind::Fanout {
+        feed: false,
+        connections,
+        bytes: 1000,
+        rate_hz,
+        warm_up,
+        count,
+    };
+    let crowd = number(2000, 300);
+    let echoing = number(1000, 200);
+    let idle = number(10_000, 1000);
+    let connecting = number(5000, 1000);
+    let polling = number(1300, 300);
+    // The interval of pings, so that each connection has one.
+    let hold = seconds(25.0, 2.0);
+    vec![
+        case(
+            "io-fanout",
+            format!(
+                "fan-out of an event of 1000 bytes to {crowd} Socket.IO clients over WebSocket, 10 a second"
+            ),
+            fanout(crowd, 10.0, times(20, 5), times(60, 15)),
+            &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::CallsPerMessage],
+            vec![
+                ratio(Metric::CpuPerMessage, "stentor-epoll-ws", 1.10),
+                ratio(Metric::CallsPerMessage, "stentor-epoll-ws", SAME_CALLS),
+                ratio(Metric::CpuPerMessage, "socketio4", 0.45),
+                ratio(Metric::CpuPerMessage, "socketioxide", 0.75),
+            ],
+        ),
+        case(
+            "io-echo",
+            format!(
+                "echo of an event of 64 bytes on {echoing} Socket.IO clients over WebSocket, closed loop"
+            ),
+            CaseKind::EchoClosed {
+                connections: echoing,
+                bytes: 64,
+                warm_up: seconds(2.0, 0.5),
+                measure: seconds(5.0, 1.5),
+            },
+            &[Metric::CpuPerMessage],
+            vec![
+                ratio(Metric::CpuPerMessage, "stentor-epoll-ws", 1.2),
+                ratio(Metric::CpuPerMessage, "socketio4", 0.333),
+            ],
+        ),
+        Case {
+            pairs: PAIRS_OF_LONG,
+            ..case(
+                "io-idle",
+                format!("{idle} idle Socket.IO clients over WebSocket, {hold:?} with heartbeats"),
+                CaseKind::Idle { connections: idle, hold },
+                &[Metric::BytesPerConnection, Metric::IdleCpu],
+                vec![
+                    bound(Metric::BytesPerConnection, 1000.0),
+                    ratio(Metric::BytesPerConnection, "socketio4", 1.0 / 16.0),
+                    bound(Metric::IdleCpu, 0.5),
+                ],
+            )
+        },
+        case(
+            "io-connect",
+            format!(
+                "connect and enter, Socket.IO over WebSocket only; {connecting} clients at 1000 a second"
+            ),
+            CaseKind::Connect { connections: connecting, rate_hz: 1000.0 },
+            &[Metric::CpuPerConnection],
+            vec![ratio(Metric::CpuPerConnection, "socketio4", 0.1)],
+        ),
+        Case {
+            protocol: Protocol::SocketIoPolling,
+            usual: POLLED,
+            pairs: PAIRS_OF_STEADY,
+            ..case(
+                "io-polling",
+                format!(
+                    "fan-out of an event of 1000 bytes to {polling} long-polling Socket.IO clients, once a second"
+                ),
+                fanout(polling, 1.0, times(5, 2), times(10, 3)),
+                &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::Undelivered],
+                vec![ratio(Metric::CpuPerMessage, "socketio4", 0.25), bound(Metric::Undelivered, 0.0)],
+            )
+        },
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::KNOWN;
 
     #[test]
     fn targets_name_what_there_is() {
@@ -326,7 +461,7 @@ mod tests {
             }
             for server in case.usual {
                 assert!(case.admits(server), "{}: {server}", case.name);
-                assert!(KNOWN.iter().any(|(name, ..)| name == server), "{}: {server}", case.name);
+                assert!(KNOWN.iter().any(|known| known.name == *server), "{}: {server}", case.name);
             }
         }
     }

@@ -14,7 +14,7 @@ mod trial;
 
 pub use cases::{Case, CaseKind, Target, cases};
 pub use report::{CaseReport, Comparison, Report};
-pub use servers::{Application, Contestant, KNOWN};
+pub use servers::{Application, Contestant, KNOWN, Known};
 pub use stats::{Interval, median, ratio_interval};
 pub use trial::{Metric, Trial};
 
@@ -202,7 +202,7 @@ fn run_case(
             if round % 2 == 0 { (0..names.len()).collect() } else { (0..names.len()).rev().collect() };
         for index in order {
             let contestant = &contestants[index % contestants.len()];
-            let trial = match trial::run(case, contestant, options) {
+            let trial = match trial::run(case, contestant, round == 0, options) {
                 // One server's failure doesn't throw away what the others gave.
                 Err(error @ Error::Server { .. }) => Trial::failed(&error),
                 other => other?,

@@ -145,6 +145,7 @@ mod tests {
                 figures: BTreeMap::from([(Metric::CpuPerMessage, *value)]),
                 context: BTreeMap::new(),
                 doubts: Vec::new(),
+                unmeasured: None,
             })
             .collect()
     }

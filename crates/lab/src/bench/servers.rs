@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::Options;
 use crate::Error;
+use crate::generator::Protocol;
 use crate::measure::ServerCommand;
 
 /// What a server is to do.
@@ -28,37 +29,88 @@ impl Application {
     }
 }
 
-/// (name, folder under the peers or none for `stentor`, arguments): what `--servers` knows.
-pub const KNOWN: &[(&str, Option<&str>, &[&str])] = &[
-    ("stentor-epoll", None, &["--driver", "epoll"]),
-    ("stentor-uring", None, &["--driver", "io_uring"]),
-    ("bare-epoll", Some("bare"), &["--io", "epoll"]),
-    ("bare-uring", Some("bare"), &["--io", "uring"]),
-    ("bare-sendfile", Some("bare"), &["--io", "sendfile"]),
-    ("bare-direct", Some("bare"), &["--io", "direct"]),
-    ("uws-cpp", Some("uws-cpp"), &[]),
-    ("ws8", Some("ws8"), &[]),
+/// What `--servers` knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// For `--servers`.
+    pub name: &'static str,
+    /// The folder under the peers; `None` for `stentor`.
+    folder: Option<&'static str>,
+    args: &'static [&'static str],
+    /// What it serves.
+    speaks: &'static [Protocol],
+    /// Speaks WebSocket in cases of other protocols: to show what those cost.
+    bare: bool,
+}
+
+impl Known {
+    const fn stentor(name: &'static str, args: &'static [&'static str]) -> Self {
+        Self { name, folder: None, args, speaks: ALL, bare: false }
+    }
+
+    /// A WebSocket server.
+    const fn peer(name: &'static str, folder: &'static str, args: &'static [&'static str]) -> Self {
+        Self { name, folder: Some(folder), args, speaks: &[Protocol::WebSocket], bare: false }
+    }
+
+    const fn speaking(self, speaks: &'static [Protocol]) -> Self {
+        Self { speaks, ..self }
+    }
+
+    const fn bare(self) -> Self {
+        Self { bare: true, ..self }
+    }
+
+    /// Whether it can take part where `protocol` is spoken.
+    pub fn admits(&self, protocol: Protocol) -> bool {
+        self.bare || self.speaks.contains(&protocol)
+    }
+}
+
+const ALL: &[Protocol] = &[
+    Protocol::WebSocket,
+    Protocol::EngineIo,
+    Protocol::SocketIo,
+    Protocol::SocketIoPolling,
+    Protocol::SockJs,
+];
+const SOCKET_IO: &[Protocol] = &[Protocol::SocketIo, Protocol::SocketIoPolling];
+const SOCKET_IO_4: &[Protocol] = &[Protocol::EngineIo, Protocol::SocketIo, Protocol::SocketIoPolling];
+
+/// The servers.
+pub const KNOWN: &[Known] = &[
+    Known::stentor("stentor-epoll", &["--driver", "epoll"]),
+    Known::stentor("stentor-uring", &["--driver", "io_uring"]),
+    Known::stentor("stentor-epoll-ws", &["--driver", "epoll"]).bare(),
+    Known::stentor("stentor-uring-ws", &["--driver", "io_uring"]).bare(),
+    Known::peer("bare-epoll", "bare", &["--io", "epoll"]),
+    Known::peer("bare-uring", "bare", &["--io", "uring"]),
+    Known::peer("bare-sendfile", "bare", &["--io", "sendfile"]),
+    Known::peer("bare-direct", "bare", &["--io", "direct"]),
+    Known::peer("uws-cpp", "uws-cpp", &[]),
+    Known::peer("ws8", "ws8", &[]),
+    Known::peer("socketio4", "socketio4", &[]).speaking(SOCKET_IO_4),
+    Known::peer("socketioxide", "socketioxide", &[]).speaking(SOCKET_IO),
+    Known::peer("sockjs-node", "sockjs-node", &[]).speaking(&[Protocol::SockJs]),
 ];
 
 /// One server that takes part.
 #[derive(Clone, Debug)]
 pub struct Contestant {
-    name: &'static str,
+    known: &'static Known,
     program: PathBuf,
     install: Option<PathBuf>,
-    args: &'static [&'static str],
     core: usize,
 }
 
 impl Contestant {
     /// The server called `name`.
     pub fn find(name: &str, options: &Options) -> Result<Self, Error> {
-        let known = KNOWN.iter().find(|(known, ..)| *known == name).ok_or_else(|| {
-            let names: Vec<&str> = KNOWN.iter().map(|(name, ..)| *name).collect();
+        let known = KNOWN.iter().find(|known| known.name == name).ok_or_else(|| {
+            let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
             Error::Usage(format!("there is no server `{name}`; there are {}", names.join(", ")))
         })?;
-        let (name, folder, args) = *known;
-        let (program, install) = match folder {
+        let (program, install) = match known.folder {
             Some(folder) => {
                 let folder = options.peers.join(folder);
                 if !folder.is_dir() {
@@ -71,17 +123,17 @@ impl Contestant {
                 (program.ok_or_else(|| Error::Usage(format!("{name} needs --stentor PATH")))?, None)
             }
         };
-        Ok(Self { name, program, install, args, core: options.server_core })
+        Ok(Self { known, program, install, core: options.server_core })
     }
 
     /// Its name.
     pub fn name(&self) -> &'static str {
-        self.name
+        self.known.name
     }
 
     /// What makes it ready to run, where something does.
     pub(super) fn install(&self) -> Option<impl FnOnce() -> Result<(), Error>> {
-        let (name, install) = (self.name, self.install.clone()?);
+        let (name, install) = (self.name(), self.install.clone()?);
         Some(move || {
             let output = Command::new(&install)
                 .stdin(Stdio::null())
@@ -95,10 +147,15 @@ impl Contestant {
         })
     }
 
-    /// The path of its WebSocket for `application`.
-    pub fn path(&self, application: Application) -> &'static str {
+    /// What it speaks where `protocol` is the case's.
+    pub fn protocol(&self, protocol: Protocol) -> Protocol {
+        if self.known.bare { Protocol::WebSocket } else { protocol }
+    }
+
+    /// The path of `protocol` for `application`; feeds are for WebSocket alone.
+    pub fn path(&self, application: Application, protocol: Protocol) -> &'static str {
         match application {
-            Application::Echo | Application::Chat => "/ws",
+            Application::Echo | Application::Chat => protocol.usual_path(),
             Application::Feed => "/ws/bench",
         }
     }
@@ -109,8 +166,14 @@ impl Contestant {
         if self.install.is_none() { Application::Feed } else { Application::Chat }
     }
 
-    /// How it is started for `application`; `config` is a configuration file of Stentor's.
-    pub fn command(&self, application: Application, config: Option<&Path>) -> ServerCommand {
+    /// How it is started for `application` and clients that speak `protocol`; `config` is a configuration file of
+    /// Stentor's.
+    pub fn command(
+        &self,
+        application: Application,
+        protocol: Protocol,
+        config: Option<&Path>,
+    ) -> ServerCommand {
         let app = application.name();
         let mut args: Vec<&str> = match self.install {
             None => vec![
@@ -126,11 +189,14 @@ impl Contestant {
             ],
             Some(_) => vec!["--mode", app, "--port", "0"],
         };
-        args.extend(self.args);
+        if self.install.is_some() && self.known.speaks.len() > 1 {
+            args.extend(["--protocol", protocol.name()]);
+        }
+        args.extend(self.known.args);
         let config = config.map(|path| path.to_string_lossy());
         args.extend(config.iter().flat_map(|path| ["--config", path.as_ref()]));
         ServerCommand {
-            name: self.name.to_owned(),
+            name: self.name().to_owned(),
             program: self.program.clone(),
             args: args.into_iter().map(str::to_owned).collect(),
             core: Some(self.core),

@@ -77,6 +77,9 @@ impl fmt::Display for CaseReport {
         }
         for server in &self.servers {
             for (nth, trial) in server.trials.iter().enumerate() {
+                if let Some(what) = &trial.unmeasured {
+                    writeln!(f, "  {} run {}: {what}", server.name, nth + 1)?;
+                }
                 for doubt in &trial.doubts {
                     let what = if doubt.latency_only { "times invalid" } else { "invalid" };
                     writeln!(f, "  {} run {}: {what}: {}", server.name, nth + 1, doubt.what)?;

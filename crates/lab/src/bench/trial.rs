@@ -13,8 +13,12 @@ use serde::Serialize;
 
 use super::{Application, Case, CaseKind, Contestant, Options};
 use crate::Error;
-use crate::generator::{Doubt, LAG_SHARE_MAX, Latencies, LoadSpec, Outcome, Publisher, Spec, Workers};
-use crate::measure::{KernelSockets, ProcessMemory, Server, memfd_bytes, pin_current, resident_bytes};
+use crate::generator::{
+    Doubt, LAG_SHARE_MAX, Latencies, LoadSpec, Outcome, Protocol, Publisher, Spec, Workers,
+};
+use crate::measure::{
+    CallCounter, KernelSockets, ProcessMemory, Server, memfd_bytes, pin_current, resident_bytes,
+};
 use crate::upstream::Upstream;
 
 /// How often memory is looked at during a load.
@@ -27,6 +31,13 @@ const LARGE_BYTES: usize = 10_000;
 const SETTLE: Duration = Duration::from_millis(1500);
 /// How long after the generators' look at idle connections the first version of a feed is due.
 const SOURCE_WAITS: Duration = Duration::from_millis(700);
+
+/// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
+/// one before the next is due.
+const COUNTED: u64 = 5;
+const COUNTED_RATE_HZ: f64 = 1.0;
+/// Of the calls, those that make up this share of a call per message are told by name.
+const CALLS_TOLD: f64 = 0.01;
 
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
@@ -54,6 +65,10 @@ pub enum Metric {
     KernelPerSlow,
     /// Growth of the server's resident set and of memfds over the measured part; percent per 10 seconds.
     MemoryGrowth,
+    /// Server CPU per idle connection, heartbeats included; microseconds a second.
+    IdleCpu,
+    /// System calls of the server per message delivered.
+    CallsPerMessage,
     /// Of the messages that should have come, those that didn't, or not as they were sent; percent.
     Undelivered,
 }
@@ -71,6 +86,8 @@ impl Metric {
             Self::LatencyShift => "p99 shift",
             Self::KernelPerSlow => "kernel/slow client",
             Self::MemoryGrowth => "growth/10 s",
+            Self::IdleCpu => "CPU/connection/s",
+            Self::CallsPerMessage => "calls/message",
             Self::Undelivered => "undelivered",
         }
     }
@@ -78,7 +95,8 @@ impl Metric {
     /// `value` with its unit.
     pub fn format(self, value: f64) -> String {
         match self {
-            Self::CpuPerMessage | Self::CpuPerConnection => format!("{value:.2} µs"),
+            Self::CpuPerMessage | Self::CpuPerConnection | Self::IdleCpu => format!("{value:.2} µs"),
+            Self::CallsPerMessage => format!("{value:.3}"),
             Self::LatencyP50 | Self::LatencyP99 => format!("{value:.3} ms"),
             Self::PeakMemory if value >= 1e6 => format!("{:.1} MB", value / 1e6),
             Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => format!("{value:.0} B"),
@@ -100,21 +118,24 @@ pub struct Trial {
     /// The figures, all that could be taken.
     pub figures: BTreeMap<Metric, f64>,
     /// Figures beside the table: shares of a core, counts.
-    pub context: BTreeMap<&'static str, f64>,
+    pub context: BTreeMap<String, f64>,
     /// Why the run, or its times, are not to be believed.
     pub doubts: Vec<Doubt>,
+    /// A figure that couldn't be taken, and why. The others stand.
+    pub unmeasured: Option<String>,
 }
 
 impl Trial {
     /// One that gave nothing.
     pub(super) fn failed(why: &Error) -> Self {
         let doubt = Doubt { latency_only: false, what: why.to_string() };
-        Self { figures: BTreeMap::new(), context: BTreeMap::new(), doubts: vec![doubt] }
+        Self { figures: BTreeMap::new(), context: BTreeMap::new(), doubts: vec![doubt], unmeasured: None }
     }
 
-    /// A figure, unless it is in doubt. That messages didn't come isn't: it is the doubt.
+    /// A figure, unless it is in doubt. That messages didn't come isn't: it is the doubt. And system calls were counted
+    /// in a run of their own, which has been looked at.
     pub fn sound(&self, metric: Metric) -> Option<f64> {
-        if metric == Metric::Undelivered {
+        if matches!(metric, Metric::Undelivered | Metric::CallsPerMessage) {
             return self.figures.get(&metric).copied();
         }
         let doubted = self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
@@ -129,6 +150,7 @@ impl Trial {
             .map(|(metric, value)| format!("{} {}", metric.label(), metric.format(*value)))
             .collect();
         parts.extend(self.context.iter().map(|(name, value)| format!("{name} {value:.2}")));
+        parts.extend(self.unmeasured.clone());
         parts.extend(self.doubts.iter().map(|doubt| {
             let what = if doubt.latency_only { "TIMES INVALID" } else { "INVALID" };
             format!("{what}: {}", doubt.what)
@@ -147,6 +169,7 @@ struct Sample {
 
 /// What is left of one server's run.
 struct Ran {
+    load: LoadSpec,
     outcome: Outcome,
     before: ProcessMemory,
     connected: ProcessMemory,
@@ -154,6 +177,34 @@ struct Ran {
     kernel_before: KernelSockets,
     samples: Vec<Sample>,
     peak_resident_bytes: u64,
+    /// System calls under the load, by name, where they were counted.
+    calls: Option<BTreeMap<String, u64>>,
+}
+
+/// What one server has to go through.
+struct Task {
+    application: Application,
+    protocol: Protocol,
+    connections: usize,
+    paused: usize,
+    connect_rate_hz: Option<f64>,
+    load: LoadSpec,
+    counts_calls: bool,
+}
+
+impl Task {
+    fn new(case: &Case, application: Application, connections: usize, load: LoadSpec) -> Self {
+        let protocol = case.protocol;
+        Self {
+            application,
+            protocol,
+            connections,
+            paused: 0,
+            connect_rate_hz: None,
+            load,
+            counts_calls: false,
+        }
+    }
 }
 
 /// A closed loop on the connections of `case`, short.
@@ -185,40 +236,64 @@ fn look_at(
         Some(rate_hz) => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
         None => LoadSpec::EchoClosed { bytes, warm_up, measure },
     };
-    Ok(run_server(contestant, Application::Echo, connections, 0, None, load, options)?.outcome)
+    Ok(run_server(contestant, Task::new(case, Application::Echo, connections, load), options)?.outcome)
 }
 
-/// Runs `case` once on a fresh process.
-pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Result<Trial, Error> {
+/// Runs `case` once on a fresh process. `counts`: counts system calls as well, where the case wants that, on a process of
+/// their own; they repeat to three digits, so one run of each server does.
+pub(super) fn run(
+    case: &Case,
+    contestant: &Contestant,
+    counts: bool,
+    options: &Options,
+) -> Result<Trial, Error> {
     let mut figures = BTreeMap::new();
     let mut context = BTreeMap::new();
     let mut doubts = Vec::new();
+    let mut unmeasured = None;
     let ran = match case.kind {
         CaseKind::Echo { connections, bytes, rate_hz, warm_up, measure } => {
             let load = LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure };
-            run_server(contestant, Application::Echo, connections, 0, None, load, options)?
+            run_server(contestant, Task::new(case, Application::Echo, connections, load), options)?
+        }
+        CaseKind::EchoClosed { connections, bytes, warm_up, measure } => {
+            let load = LoadSpec::EchoClosed { bytes, warm_up, measure };
+            run_server(contestant, Task::new(case, Application::Echo, connections, load), options)?
         }
         CaseKind::Fanout { feed, connections, bytes, rate_hz, warm_up, count } => {
             let application = if feed { contestant.publishes_by() } else { Application::Chat };
             let publisher = publisher(application);
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
-            run_server(contestant, application, connections, 0, None, load, options)?
+            if counts && case.metrics.contains(&Metric::CallsPerMessage) {
+                match count_calls(case, contestant, connections, bytes, options)? {
+                    Ok(calls) => {
+                        figures.insert(Metric::CallsPerMessage, calls.values().sum());
+                        let told = calls.into_iter().filter(|(_, count)| *count >= CALLS_TOLD);
+                        context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
+                    }
+                    // It takes no other figure with it: the row says what is missing.
+                    Err(why) => unmeasured = Some(format!("system calls weren't counted: {why}")),
+                }
+            }
+            run_server(contestant, Task::new(case, application, connections, load), options)?
         }
-        CaseKind::Idle { connections } => {
-            let load = LoadSpec::Idle { hold: Duration::ZERO };
-            run_server(contestant, Application::Chat, connections, 0, None, load, options)?
+        CaseKind::Idle { connections, hold } => {
+            let load = LoadSpec::Idle { hold };
+            run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
         }
         CaseKind::Connect { connections, rate_hz } => {
             let load = LoadSpec::Idle { hold: Duration::ZERO };
-            run_server(contestant, Application::Chat, connections, 0, Some(rate_hz), load, options)?
+            let task = Task::new(case, Application::Chat, connections, load);
+            run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
         }
         CaseKind::Slow { readers, paused, bytes, rate_hz, warm_up, count } => {
             let application = contestant.publishes_by();
             let publisher = publisher(application);
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count: count.min(10), publisher };
-            let alone = run_server(contestant, application, readers, 0, None, load, options)?;
+            let alone = run_server(contestant, Task::new(case, application, readers, load), options)?;
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
-            let ran = run_server(contestant, application, readers + paused, paused, None, load, options)?;
+            let task = Task::new(case, application, readers + paused, load);
+            let ran = run_server(contestant, Task { paused, ..task }, options)?;
             let p99 = |ran: &Ran| ran.outcome.each_p99.percentile(50.0).as_secs_f64();
             // Medians both, so it takes a lag in every other publication to spoil them.
             let timely =
@@ -245,16 +320,22 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
     if !outcome.latency.is_empty() {
         figures.insert(Metric::LatencyP50, millis(outcome.latency.percentile(50.0)));
         figures.insert(Metric::LatencyP99, millis(outcome.latency.percentile(99.0)));
-        context.insert("server share", outcome.load.server_share());
-        context.insert("generator share", outcome.load.own_share());
-        context.insert("p99 lag ms", millis(outcome.lag.percentile(99.0)));
+        context.insert("server share".to_owned(), outcome.load.server_share());
+        context.insert("generator share".to_owned(), outcome.load.own_share());
+        context.insert("p99 lag ms".to_owned(), millis(outcome.lag.percentile(99.0)));
     }
     if !outcome.last.is_empty() {
-        context.insert("last receiver ms", millis(outcome.last.percentile(50.0)));
+        context.insert("last receiver ms".to_owned(), millis(outcome.last.percentile(50.0)));
     }
     if outcome.audit.expected > 0 {
         let delivered = outcome.audit.delivered as f64 / outcome.audit.expected as f64;
         figures.insert(Metric::Undelivered, (1.0 - delivered) * 100.0);
+    }
+    if let LoadSpec::Idle { hold } = ran.load
+        && !hold.is_zero()
+    {
+        let each = outcome.load.server_cpu.div_f64(outcome.connections.max(1) as f64);
+        figures.insert(Metric::IdleCpu, micros(each) / outcome.load.wall.as_secs_f64());
     }
     figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
     let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
@@ -270,7 +351,7 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
         });
     }
     figures.retain(|metric, _| case.metrics.contains(metric));
-    Ok(Trial { figures, context, doubts })
+    Ok(Trial { figures, context, doubts, unmeasured })
 }
 
 /// Who publishes to the clients of `application`.
@@ -278,15 +359,33 @@ fn publisher(application: Application) -> Publisher {
     if application == Application::Feed { Publisher::Server } else { Publisher::Own }
 }
 
-fn run_server(
+/// A fan-out to `connections` with the server's system calls counted: calls per message, by name; or why not.
+fn count_calls(
+    case: &Case,
     contestant: &Contestant,
-    application: Application,
     connections: usize,
-    paused: usize,
-    connect_rate_hz: Option<f64>,
-    load: LoadSpec,
+    bytes: usize,
     options: &Options,
-) -> Result<Ran, Error> {
+) -> Result<Result<BTreeMap<String, f64>, String>, Error> {
+    let publisher = Publisher::Own;
+    let load = LoadSpec::Fanout { bytes, rate_hz: COUNTED_RATE_HZ, warm_up: 0, count: COUNTED, publisher };
+    let task = Task::new(case, Application::Chat, connections, load);
+    let ran = run_server(contestant, Task { counts_calls: true, ..task }, options)?;
+    let audit = &ran.outcome.audit;
+    let delivered = audit.delivered as f64;
+    Ok(match ran.calls {
+        _ if audit.delivered != audit.expected => {
+            Err(format!("{} of {} messages came", audit.delivered, audit.expected))
+        }
+        _ if ran.outcome.overlapping > 0 => Err("the traced server didn't keep up".to_owned()),
+        Some(calls) => Ok(calls.into_iter().map(|(name, calls)| (name, calls as f64 / delivered)).collect()),
+        None => Err("strace isn't installed, or may not trace".to_owned()),
+    })
+}
+
+fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<Ran, Error> {
+    let Task { application, connections, paused, connect_rate_hz, load, counts_calls, .. } = task;
+    let protocol = contestant.protocol(task.protocol);
     // Whatever this process does itself must not run on the server's core.
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
     let source = match (application, &load) {
@@ -294,11 +393,13 @@ fn run_server(
         _ => None,
     };
     let config = source.as_ref().map(|source| source.config.as_path());
-    let server = Server::start(&contestant.command(application, config))?;
+    let server = Server::start(&contestant.command(application, protocol, config))?;
     // Smaller ones aren't worth a memfd, nor the look at it.
     let large = matches!(load, LoadSpec::Fanout { bytes, .. } if bytes >= LARGE_BYTES);
     let rests = matches!(load, LoadSpec::Idle { .. });
-    let mut spec = Spec::new(server.address(), contestant.path(application), connections, load);
+    let path = contestant.path(application, protocol);
+    let mut spec = Spec::new(server.address(), path, connections, load.clone());
+    spec.protocol = protocol;
     spec.paused = paused;
     spec.server_pid = Some(server.pid());
     spec.core = Some(options.generator_core);
@@ -314,7 +415,7 @@ fn run_server(
     let memory = || ProcessMemory::of_process(server.pid()).map_err(Error::io("the server's memory"));
     let before = memory()?;
     let kernel_before = KernelSockets::now().map_err(Error::io("the kernel's sockets"))?;
-    let workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
+    let mut workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
     if rests {
         thread::sleep(SETTLE);
     }
@@ -323,7 +424,10 @@ fn run_server(
     if let Some(source) = &source {
         source.upstream.begin_in(spec.idle + SOURCE_WAITS);
     }
+    let counter = counts_calls.then(|| CallCounter::attach(server.pid()).ok()).flatten();
     let result = workers.run();
+    let calls = counter.and_then(|counter| counter.stop().ok());
+    drop(workers);
     let samples = sampler.stop();
     let mut outcome = result.map_err(lost)?;
     let peak_resident_bytes = memory()?.peak_resident_bytes;
@@ -331,7 +435,7 @@ fn run_server(
     if let Some(source) = source {
         outcome.lag.merge(&source.stop()?);
     }
-    Ok(Ran { outcome, before, connected, kernel_before, samples, peak_resident_bytes })
+    Ok(Ran { load, outcome, before, connected, kernel_before, samples, peak_resident_bytes, calls })
 }
 
 /// What a server with a feed fetches, and the file that tells it where.
@@ -461,6 +565,7 @@ mod tests {
             figures: BTreeMap::from([(Metric::CpuPerMessage, 4.0), (Metric::LatencyP99, 2.0)]),
             context: BTreeMap::new(),
             doubts: vec![Doubt { latency_only: true, what: "lag".into() }],
+            unmeasured: None,
         };
         assert_eq!((trial.sound(Metric::CpuPerMessage), trial.sound(Metric::LatencyP99)), (Some(4.0), None));
         trial.doubts[0].latency_only = false;

@@ -194,6 +194,7 @@ pub(super) fn run_closed<D: Driver>(
         fleet.turn(Some(now + Duration::from_millis(5)), &mut load)?;
     }
     ends.report(outcome);
+    outcome.closed_loop = true;
     outcome.latency = load.measured.latency;
     // One that never came back is missing from both sides of the loop; it shows in `under_way`.
     fleet.audit.delivered = load.measured.delivered;

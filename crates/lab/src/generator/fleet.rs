@@ -1,22 +1,23 @@
 //! The connections of one generator and the loop under every load.
 //!
-//! Invariants: `slots[conn.index()]` names the connection that the driver knows under that id, as long as the
-//! ids agree; bytes wait in `outbox` only while a send is in flight; a connection that is lost stays in the
-//! table as such, so that numbers never move.
+//! What a connection says and hears is [`super::protocol`]'s; here it has a *number*, and one or two connections of the
+//! kernel's, its lanes.
+//!
+//! Invariants: `slots[conn.index()]` names the connection that has the driver's connection of that id, as long as the
+//! ids agree; bytes wait in a lane's `outbox` only while it connects or a send is in flight; a connection that is lost
+//! stays in the table as such, so that numbers never move.
 
 use std::time::{Duration, Instant};
 
 use stentor_driver::{ConnId, Driver, Event, Sending};
-use stentor_wire::http1::{HeadScanner, Limits, parse_response};
-use stentor_wire::ws::handshake::ClientHandshake;
-use stentor_wire::ws::{Opcode, encode};
 
+use super::Spec;
 use super::outcome::{Audit, Probe, Reading};
-use super::{FrameReader, Spec};
+use super::protocol::{Client, Dialect, Happened, Lane, Out};
 use crate::Error;
 use crate::clock::Clock;
 use crate::measure::CpuClock;
-use crate::payload::{HEAD_BYTES, Head};
+use crate::payload::Head;
 
 /// Below this the driver's wait is too coarse (a millisecond on epoll), and the loop polls instead.
 const POLL_BELOW: Duration = Duration::from_micros(2_200);
@@ -51,31 +52,64 @@ pub(super) trait Load<D: Driver> {
 }
 
 /// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Connecting,
-    Handshake(Box<Handshake>),
+    Opening,
     Open,
     Lost,
 }
 
-struct Handshake {
-    client: ClientHandshake,
-    scanner: HeadScanner,
-    received: Vec<u8>,
+/// One of the driver's connections.
+struct Line {
+    conn: ConnId,
+    /// Whether the kernel has connected it.
+    up: bool,
+    in_flight: bool,
+    outbox: Vec<u8>,
+}
+
+impl Line {
+    fn new(conn: ConnId) -> Self {
+        Self { conn, up: false, in_flight: false, outbox: Vec::new() }
+    }
+
+    fn write(&mut self, driver: &mut impl Driver, bytes: &[u8]) {
+        if self.in_flight || !self.up {
+            self.outbox.extend_from_slice(bytes);
+        } else {
+            self.in_flight = driver.send_bytes(self.conn, bytes) == Sending::InFlight;
+        }
+    }
+
+    fn flush(&mut self, driver: &mut impl Driver) {
+        if self.up && !self.in_flight && !self.outbox.is_empty() {
+            let outbox = std::mem::take(&mut self.outbox);
+            self.in_flight = driver.send_bytes(self.conn, &outbox) == Sending::InFlight;
+        }
+    }
 }
 
 struct Connection {
-    conn: ConnId,
+    client: Client,
     stage: Stage,
-    in_flight: bool,
+    main: Line,
+    side: Option<Box<Line>>,
     /// Nothing is counted against it any more: the generator closes it itself.
     leaving: bool,
-    outbox: Vec<u8>,
-    reader: FrameReader,
     /// Messages sent on it.
     sent: u64,
     /// The number its next message should have; `None` before the first, where any will do.
     expected: Option<u64>,
+}
+
+impl Connection {
+    fn line(&mut self, lane: Lane) -> Option<&mut Line> {
+        match lane {
+            Lane::Main => Some(&mut self.main),
+            Lane::Side => self.side.as_deref_mut(),
+        }
+    }
 }
 
 /// See the module's documentation.
@@ -92,10 +126,13 @@ pub(super) struct Fleet<D: Driver> {
     /// The CPU clock after the last turn, if that was such a poll.
     idle_since: Option<Duration>,
     open: usize,
-    arrived: Vec<Message>,
-    frame: Vec<u8>,
+    dialect: Dialect,
+    happened: Vec<Happened>,
+    out: Out,
     /// Seed of the handshakes' keys.
     keys: u64,
+    /// What the kernel refused where nobody could be told.
+    refused: Option<Error>,
 }
 
 impl<D: Driver> Fleet<D> {
@@ -112,9 +149,11 @@ impl<D: Driver> Fleet<D> {
             spun: Duration::ZERO,
             idle_since: None,
             open: 0,
-            arrived: Vec::new(),
-            frame: Vec::new(),
+            dialect: Dialect::new(spec),
+            happened: Vec::new(),
+            out: Out::default(),
             keys: crate::clock::monotonic_ns(),
+            refused: None,
         })
     }
 
@@ -129,7 +168,7 @@ impl<D: Driver> Fleet<D> {
     }
 
     pub(super) fn is_open(&self, number: usize) -> bool {
-        matches!(self.connections[number].stage, Stage::Open)
+        self.connections[number].stage == Stage::Open
     }
 
     pub(super) fn read_clocks(&self) -> Reading {
@@ -143,23 +182,28 @@ impl<D: Driver> Fleet<D> {
     /// Begins one more connection.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
         let number = self.connections.len();
-        let source = self.spec.source(number);
-        let conn = self.driver.connect(self.spec.target, source).map_err(Error::io("connecting"))?;
+        let conn = self.connect(number)?;
         self.connections.push(Connection {
-            conn,
+            client: self.dialect.client(),
             stage: Stage::Connecting,
-            in_flight: false,
+            main: Line::new(conn),
+            side: None,
             leaving: false,
-            outbox: Vec::new(),
-            reader: FrameReader::default(),
             sent: 0,
             expected: None,
         });
+        Ok(())
+    }
+
+    /// One more connection of the driver's for connection `number`.
+    fn connect(&mut self, number: usize) -> Result<ConnId, Error> {
+        let source = self.spec.source(number);
+        let conn = self.driver.connect(self.spec.target, source).map_err(Error::io("connecting"))?;
         if self.slots.len() <= conn.index() {
             self.slots.resize(conn.index() + 1, u32::MAX);
         }
         self.slots[conn.index()] = number as u32;
-        Ok(())
+        Ok(conn)
     }
 
     /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if
@@ -174,6 +218,9 @@ impl<D: Driver> Fleet<D> {
         while let Some(event) = self.driver.next_event() {
             happened = true;
             self.on_event(event, load);
+        }
+        if let Some(error) = self.refused.take() {
+            return Err(error);
         }
         if !happened && timeout == Some(Duration::ZERO) {
             for _ in 0..PAUSES {
@@ -203,138 +250,124 @@ impl<D: Driver> Fleet<D> {
     fn on_event(&mut self, event: Event, load: &mut impl Load<D>) {
         match event {
             Event::Connected(conn) => {
-                if let Some(number) = self.number(conn) {
-                    self.shake_hands(number);
+                if let Some((number, lane)) = self.find(conn) {
+                    self.on_connected(number, lane);
                 }
             }
             Event::Received { conn, data, at } => {
-                if let Some(number) = self.number(conn) {
-                    self.on_bytes(number, &data, at, load);
+                if let Some((number, lane)) = self.find(conn) {
+                    self.on_bytes(number, lane, &data, at, load);
                 }
                 self.driver.recycle(data);
             }
             Event::Sent(conn) => {
-                if let Some(number) = self.number(conn) {
-                    self.connections[number].in_flight = false;
-                    self.flush(number);
+                if let Some((number, lane)) = self.find(conn)
+                    && let Some(line) = self.connections[number].line(lane)
+                {
+                    line.in_flight = false;
+                    line.flush(&mut self.driver);
                 }
             }
-            Event::PeerFinished(conn) => {
-                if let Some(number) = self.number(conn) {
-                    self.lose(number, "the server ended it", load);
-                }
-            }
+            Event::PeerFinished(conn) => self.on_ended(conn, "the server ended it", load),
             Event::Closed { conn, error } => {
-                if let Some(number) = self.number(conn) {
-                    let why = error.map_or("it was closed".to_owned(), |error| error.to_string());
-                    self.lose(number, &why, load);
-                }
+                let why = error.map_or("it was closed".to_owned(), |error| error.to_string());
+                self.on_ended(conn, &why, load);
             }
             Event::Accepted { .. } | Event::AcceptFailed(_) | Event::Timer(_) | Event::Woken => {}
         }
     }
 
-    fn number(&self, conn: ConnId) -> Option<usize> {
+    fn find(&self, conn: ConnId) -> Option<(usize, Lane)> {
         let number = *self.slots.get(conn.index())? as usize;
-        let known = self.connections.get(number).is_some_and(|connection| connection.conn == conn);
-        known.then_some(number)
+        let connection = self.connections.get(number)?;
+        if connection.stage == Stage::Lost {
+            None
+        } else if connection.main.conn == conn {
+            Some((number, Lane::Main))
+        } else {
+            connection.side.as_ref().is_some_and(|side| side.conn == conn).then_some((number, Lane::Side))
+        }
     }
 
-    fn shake_hands(&mut self, number: usize) {
-        // Unlike each other is all they must be (RFC 6455 section 4.1 asks for random ones against proxies).
-        self.keys = self.keys.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut key = [0; 16];
-        key[..8].copy_from_slice(&self.keys.to_le_bytes());
-        key[8..].copy_from_slice(&(number as u64).to_le_bytes());
-        let client = ClientHandshake::new(key, false);
-        let mut request = Vec::with_capacity(256);
-        client.write_request(&mut request, &self.spec.target.to_string(), &self.spec.path, &[]);
-        self.connections[number].stage = Stage::Handshake(Box::new(Handshake {
-            client,
-            scanner: HeadScanner::default(),
-            received: Vec::new(),
-        }));
-        self.write(number, &request);
-    }
-
-    fn on_bytes(&mut self, number: usize, data: &[u8], at: Instant, load: &mut impl Load<D>) {
+    fn on_connected(&mut self, number: usize, lane: Lane) {
         let connection = &mut self.connections[number];
-        let answered;
-        let data = match &mut connection.stage {
-            Stage::Open => data,
-            Stage::Handshake(handshake) => {
-                handshake.received.extend_from_slice(data);
-                match handshake.answer() {
-                    Ok(None) => return,
-                    Ok(Some(head_len)) => {
-                        answered = std::mem::take(&mut handshake.received);
-                        self.on_open(number, load);
-                        &answered[head_len..]
-                    }
-                    Err(why) => {
-                        self.lose(number, &why, load);
-                        return;
-                    }
+        let Some(line) = connection.line(lane) else { return };
+        line.up = true;
+        line.flush(&mut self.driver);
+        if lane == Lane::Main {
+            self.keys = self.keys.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let key = u128::from(self.keys) << 64 | number as u128;
+            connection.stage = Stage::Opening;
+            connection.client.connected(&self.dialect, key, &mut self.out);
+            self.write_out(number);
+        }
+    }
+
+    /// One of the driver's connections is no more.
+    fn on_ended(&mut self, conn: ConnId, why: &str, load: &mut impl Load<D>) {
+        let Some((number, lane)) = self.find(conn) else { return };
+        let connection = &mut self.connections[number];
+        if lane == Lane::Side && connection.client.side_is_idle() {
+            // As servers do with connections that nobody uses; there will be another one when it is needed.
+            connection.side = None;
+            self.driver.close(conn);
+        } else {
+            self.lose(number, why, load);
+        }
+    }
+
+    fn on_bytes(&mut self, number: usize, lane: Lane, data: &[u8], at: Instant, load: &mut impl Load<D>) {
+        let mut happened = std::mem::take(&mut self.happened);
+        let client = &mut self.connections[number].client;
+        let received = client.receive(&self.dialect, lane, data, &mut self.out, &mut happened);
+        self.write_out(number);
+        let at_ns = self.clock.at_ns(at);
+        for happening in happened.drain(..) {
+            match happening {
+                Happened::Opened => self.on_open(number, load),
+                Happened::Payload { head, payload_bytes, clean } => {
+                    load.message(self, Message { number, head, payload_bytes, clean, at_ns });
                 }
             }
-            Stage::Connecting | Stage::Lost => return,
-        };
-        let at_ns = self.clock.at_ns(at);
-        let mut arrived = std::mem::take(&mut self.arrived);
-        let mut control = None;
-        let fed = self.connections[number].reader.feed(data, |frame| {
-            if frame.opcode >= 8 {
-                control = Some((frame.opcode, frame.start.to_vec()));
-                return;
-            }
-            let head = <&[u8; HEAD_BYTES]>::try_from(frame.start).ok().and_then(Head::read);
-            arrived.push(Message {
-                number,
-                head,
-                payload_bytes: frame.payload_bytes,
-                clean: frame.clean,
-                at_ns,
-            });
-        });
-        for message in arrived.drain(..) {
-            load.message(self, message);
         }
-        self.arrived = arrived;
-        match (fed, control) {
-            (Err(violation), _) => self.lose(number, &violation.to_string(), load),
-            (Ok(()), Some((8, _))) => self.lose(number, "the server sent a close frame", load),
-            (Ok(()), Some((9, payload))) => self.send(number, Opcode::Pong, &payload),
-            (Ok(()), _) => {}
+        self.happened = happened;
+        if let Err(fault) = received {
+            self.lose(number, &fault.to_string(), load);
         }
     }
 
     fn on_open(&mut self, number: usize, load: &mut impl Load<D>) {
+        if self.connections[number].stage != Stage::Opening {
+            return;
+        }
         self.connections[number].stage = Stage::Open;
         self.open += 1;
         if let Some(hello) = self.spec.hello.take() {
-            self.send(number, Opcode::Text, hello.as_bytes());
+            self.send(number, hello.as_bytes());
             self.spec.hello = Some(hello);
         }
         if number < self.spec.paused {
-            self.driver.pause(self.connections[number].conn);
+            self.driver.pause(self.connections[number].main.conn);
         }
         load.opened(self, number);
     }
 
     fn lose(&mut self, number: usize, why: &str, load: &mut impl Load<D>) {
         let connection = &mut self.connections[number];
-        let leaving = connection.leaving;
         let was = std::mem::replace(&mut connection.stage, Stage::Lost);
-        if matches!(was, Stage::Lost) {
+        if was == Stage::Lost {
             return;
         }
-        self.open -= usize::from(matches!(was, Stage::Open));
-        self.driver.close(connection.conn);
-        if !leaving {
+        self.open -= usize::from(was == Stage::Open);
+        self.driver.close(connection.main.conn);
+        if let Some(side) = connection.side.take() {
+            self.driver.close(side.conn);
+        }
+        if !connection.leaving {
             self.audit.lost_connections += 1;
             let stage = match was {
                 Stage::Connecting => "connecting",
-                Stage::Handshake(_) => "in the handshake",
+                Stage::Opening => "in the handshake",
                 Stage::Open | Stage::Lost => "when open",
             };
             self.audit.first_loss.get_or_insert_with(|| format!("{stage}: {why}"));
@@ -354,36 +387,34 @@ impl<D: Driver> Fleet<D> {
         let connection = &mut self.connections[number];
         Head { sequence: connection.sent, intended_ns }.write(payload);
         connection.sent += 1;
-        self.send(number, Opcode::Text, payload);
+        self.send(number, payload);
     }
 
-    fn send(&mut self, number: usize, opcode: Opcode, payload: &[u8]) {
-        let mut frame = std::mem::take(&mut self.frame);
-        frame.clear();
-        encode(&mut frame, opcode, payload, false, Some(self.spec.mask.bytes()));
-        self.write(number, &frame);
-        self.frame = frame;
+    fn send(&mut self, number: usize, payload: &[u8]) {
+        self.connections[number].client.send(&self.dialect, payload, &mut self.out);
+        self.write_out(number);
     }
 
-    fn write(&mut self, number: usize, bytes: &[u8]) {
+    /// Sends what a client has to say.
+    fn write_out(&mut self, number: usize) {
         let connection = &mut self.connections[number];
-        if matches!(connection.stage, Stage::Lost) {
-            return;
+        let lost = connection.stage == Stage::Lost;
+        if !lost && !self.out.main.is_empty() {
+            connection.main.write(&mut self.driver, &self.out.main);
         }
-        if connection.in_flight {
-            connection.outbox.extend_from_slice(bytes);
-        } else {
-            connection.in_flight = self.driver.send_bytes(connection.conn, bytes) == Sending::InFlight;
+        if !lost && !self.out.side.is_empty() {
+            if connection.side.is_none() {
+                match self.connect(number) {
+                    Ok(conn) => self.connections[number].side = Some(Box::new(Line::new(conn))),
+                    Err(error) => self.refused = Some(error),
+                }
+            }
+            if let Some(side) = &mut self.connections[number].side {
+                side.write(&mut self.driver, &self.out.side);
+            }
         }
-    }
-
-    fn flush(&mut self, number: usize) {
-        let connection = &mut self.connections[number];
-        if connection.in_flight || connection.outbox.is_empty() || matches!(connection.stage, Stage::Lost) {
-            return;
-        }
-        let outbox = std::mem::take(&mut connection.outbox);
-        connection.in_flight = self.driver.send_bytes(connection.conn, &outbox) == Sending::InFlight;
+        self.out.main.clear();
+        self.out.side.clear();
     }
 
     /// Audits one message against the length that was sent and the order on its connection. Returns the head
@@ -422,17 +453,5 @@ impl<D: Driver> Fleet<D> {
         for connection in &mut self.connections {
             connection.expected = Some(0);
         }
-    }
-}
-
-impl Handshake {
-    /// The length of the head once it is whole and right.
-    fn answer(&mut self) -> Result<Option<usize>, String> {
-        let limits = Limits::default();
-        let end = self.scanner.find_end(&self.received, &limits).map_err(|error| error.to_string())?;
-        let Some(end) = end else { return Ok(None) };
-        let response = parse_response(&self.received[..end], &limits).map_err(|error| error.to_string())?;
-        self.client.check_response(&response).map_err(|error| error.to_string())?;
-        Ok(Some(end))
     }
 }

@@ -18,16 +18,30 @@ const EVENTS_PER_TURN: usize = 128;
 /// Runs `spec` on the calling thread. `connected` is called when all connections are open, and the load
 /// begins when it returns.
 pub fn run(spec: &Spec, connected: impl FnOnce(&Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
+    let mut outcome = None;
+    run_and_hold(spec, connected, |found| {
+        outcome = Some(found);
+        Ok(())
+    })?;
+    outcome.ok_or_else(|| Error::Generator("it came to no end".into()))
+}
+
+/// As [`run`]; the connections are held until `done` returns.
+pub(super) fn run_and_hold(
+    spec: &Spec,
+    connected: impl FnOnce(&Outcome) -> Result<(), Error>,
+    done: impl FnOnce(Outcome) -> Result<(), Error>,
+) -> Result<(), Error> {
     let _pinned = spec.core.map(pin_current).transpose().map_err(Error::io("pinning the generator"))?;
     let options = Options { events_per_turn: EVENTS_PER_TURN, ..Options::default() };
     match spec.driver {
         DriverKind::Epoll => {
             let driver = EpollDriver::new(&options).map_err(Error::io("opening the driver"))?;
-            run_on(driver, spec, connected)
+            run_on(driver, spec, connected, done)
         }
         DriverKind::IoUring => {
             let driver = UringDriver::new(&options).map_err(Error::io("opening the driver"))?;
-            run_on(driver, spec, connected)
+            run_on(driver, spec, connected, done)
         }
     }
 }
@@ -36,14 +50,15 @@ fn run_on<D: Driver>(
     driver: D,
     spec: &Spec,
     connected: impl FnOnce(&Outcome) -> Result<(), Error>,
-) -> Result<Outcome, Error> {
+    done: impl FnOnce(Outcome) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut fleet = Fleet::new(driver, spec)?;
     let mut outcome = Outcome::default();
     if let LoadSpec::Storm { total } = spec.load {
         connected(&outcome)?;
         storm::run(&mut fleet, total, &mut outcome)?;
         outcome.audit = std::mem::take(&mut fleet.audit);
-        return Ok(outcome);
+        return done(outcome);
     }
     let begin = fleet.read_clocks();
     open_all(&mut fleet)?;
@@ -73,7 +88,7 @@ fn run_on<D: Driver>(
         LoadSpec::Storm { .. } => {}
     }
     outcome.audit = std::mem::take(&mut fleet.audit);
-    Ok(outcome)
+    done(outcome)
 }
 
 /// Opens all connections at the rate of the spec.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Protocol;
+
 /// Connections that one source address opens to one destination: beyond about this many the kernel searches
 /// long for a free port.
 pub(super) const CONNECTIONS_PER_SOURCE_MAX: usize = 12_000;
@@ -17,7 +19,10 @@ pub const CONNECTIONS_PER_PROCESS_MAX: usize = 15_000;
 pub struct Spec {
     /// Where the server listens.
     pub target: SocketAddr,
-    /// Path and query of the WebSocket.
+    /// What is spoken.
+    pub protocol: Protocol,
+    /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` and `transport`, of SockJS the
+    /// prefix of the service.
     pub path: String,
     /// How many connections, the publisher's and the paused ones included.
     pub connections: usize,
@@ -29,7 +34,8 @@ pub struct Spec {
     pub connect_rate_hz: f64,
     /// Connections under way at once.
     pub connecting_max: usize,
-    /// A text message sent on each connection once it is open, such as a subscription.
+    /// A text message sent on each connection once it is open, such as a subscription. It is put where a payload is,
+    /// and not escaped there.
     pub hello: Option<String>,
     /// The key that frames are masked with.
     pub mask: MaskKey,
@@ -50,6 +56,7 @@ impl Spec {
     pub fn new(target: SocketAddr, path: &str, connections: usize, load: LoadSpec) -> Self {
         Self {
             target,
+            protocol: Protocol::WebSocket,
             path: path.to_owned(),
             connections,
             paused: 0,

@@ -1,16 +1,19 @@
 //! Generators in processes of their own.
 //!
 //! A worker reads its [`Spec`] as one line of JSON, connects, says so, waits for a line, runs the load, says
-//! what it found, and ends. It ends as well when its standard input does, so it never outlives who started it
-//! by more than its own bounded load.
+//! what it found, and holds its connections until its standard input ends, so that whoever watches the server can stop
+//! watching first. It ends as well when its standard input ends before, so it never outlives who started it by more than
+//! its own bounded load.
 
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Outcome, Publisher, Spec, run};
+use super::run::run_and_hold;
+use super::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Outcome, Publisher, Spec};
 use crate::Error;
 
 /// The word for "begin" on a worker's standard input.
@@ -42,7 +45,9 @@ enum Report {
 
 /// The worker's side, on its standard input and output.
 pub fn serve_worker(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(), Error> {
-    let mut say = |report: &Report| -> Result<(), Error> {
+    let output = RefCell::new(output);
+    let say = |report: &Report| -> Result<(), Error> {
+        let mut output = output.borrow_mut();
         let mut line = serde_json::to_vec(report).map_err(|error| Error::Generator(error.to_string()))?;
         line.push(b'\n');
         output.write_all(&line).and_then(|()| output.flush()).map_err(Error::io("reporting"))
@@ -51,16 +56,22 @@ pub fn serve_worker(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(
     input.read_line(&mut line).map_err(Error::io("reading the task"))?;
     let spec: Spec =
         serde_json::from_str(&line).map_err(|error| Error::Usage(format!("the task: {error}")))?;
-    let result = run(&spec, |connected| {
+    let input = RefCell::new(input);
+    let hear = |what| {
+        let mut line = String::new();
+        input.borrow_mut().read_line(&mut line).map_err(Error::io(what))?;
+        Ok::<String, Error>(line)
+    };
+    let connected = |connected: &Outcome| {
         say(&Report::Connected(Box::new(connected.clone())))?;
-        line.clear();
-        input.read_line(&mut line).map_err(Error::io("waiting to begin"))?;
-        if line.trim_end() == BEGIN { Ok(()) } else { Err(Error::Generator("it was called off".into())) }
-    });
-    match result {
-        Ok(outcome) => say(&Report::Done(Box::new(outcome))),
-        Err(error) => say(&Report::Failed(error.to_string())),
-    }
+        let word = hear("waiting to begin")?;
+        if word.trim_end() == BEGIN { Ok(()) } else { Err(Error::Generator("it was called off".into())) }
+    };
+    let done = |outcome| {
+        say(&Report::Done(Box::new(outcome)))?;
+        hear("waiting to end").map(drop)
+    };
+    run_and_hold(&spec, connected, done).or_else(|error| say(&Report::Failed(error.to_string())))
 }
 
 /// One generator in as many processes as its connections need. Dropping it ends them.
@@ -89,8 +100,8 @@ impl Workers {
         Ok(started)
     }
 
-    /// Runs the load to its end.
-    pub fn run(mut self) -> Result<Outcome, Error> {
+    /// Runs the load to its end. The connections are held until this is dropped.
+    pub fn run(&mut self) -> Result<Outcome, Error> {
         // The last one publishes, and the others must listen by then.
         for worker in &mut self.workers {
             writeln!(worker.input, "{BEGIN}").map_err(Error::io("beginning"))?;

@@ -3,12 +3,14 @@
 //! After "Measuring honestly" of the scenarios: CPU by the process's own clock, memory by the kernel's
 //! accounts, every server pinned to one core and ended by the end of its run.
 
+mod calls;
 mod cpu;
 mod memory;
 mod namespace;
 mod pin;
 mod server;
 
+pub use calls::CallCounter;
 pub use cpu::CpuClock;
 pub use memory::{KernelSockets, ProcessMemory, memfd_bytes, resident_bytes};
 pub use namespace::{Namespace, congestion_control, enter_namespace};

@@ -24,7 +24,9 @@ mod tests;
 
 pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
-use self::schema::{AdminLimits, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule, Server, SocketIo};
+use self::schema::{
+    AdminLimits, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule, Server, SocketIo,
+};
 use self::section::{KeyInfo, Section};
 use self::value::Raw;
 use std::collections::HashMap;

@@ -58,7 +58,8 @@ fn feeds(sources: &mut Sources) {
 }
 
 fn socketio(sources: &mut Sources) {
-    let wrong: Vec<_> = sources.config.socketio.namespaces.iter().filter_map(|name| namespace(name)).collect();
+    let wrong: Vec<_> =
+        sources.config.socketio.namespaces.iter().filter_map(|name| namespace(name)).collect();
     for text in wrong {
         sources.problem(sources.place("socketio", "namespaces"), format!("namespaces in [socketio]: {text}"));
     }

@@ -132,6 +132,15 @@ impl<'b> PayloadDecoder<'b> {
         packet.map(Some)
     }
 
+    /// Bytes of the body that haven't been read, so that a reader can stop and go on later with those.
+    pub fn bytes_left(&self) -> usize {
+        match self.rest {
+            Rest::Separated(text) | Rest::Counted(text) => text.len(),
+            Rest::Octets(bytes) => bytes.len(),
+            Rest::Nothing => 0,
+        }
+    }
+
     fn next_piece(&mut self) -> Result<Option<Piece<'b>>, Error> {
         loop {
             let (piece, rest) = match self.rest {

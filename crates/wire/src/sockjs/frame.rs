@@ -187,6 +187,11 @@ impl ResponseLimit {
         ResponseLimit { left_bytes }
     }
 
+    /// Bytes until the end: `usize::MAX` where there is no limit.
+    pub fn left_bytes(&self) -> usize {
+        self.left_bytes
+    }
+
     /// Takes note of a frame, wrapped (the prelude doesn't count). True if the response ends with it.
     #[must_use]
     pub fn is_reached_by(&mut self, frame_bytes: usize) -> bool {

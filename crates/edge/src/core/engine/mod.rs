@@ -8,18 +8,20 @@
 //!                        └──► ended: 1, 6, silence, a fault ◄───────┘
 //! ```
 //!
-//! This file deals with requests; [`session`] with packets, heartbeats and ends; [`payload`] with the bodies of polls.
+//! This file deals with requests; [`session`] with packets, heartbeats and ends; [`payload`] with the bodies of polls;
+//! [`moving`] with clients that come back to another core than theirs.
 //! What the packets of a session mean is the application's ([`super::socketio`] in between). Behaviours that public
 //! suites expect follow engine.io 6: a second poll ends the session, an aborted poll too.
 
+pub(super) mod moving;
 pub(super) mod payload;
 pub(super) mod session;
 
-use super::client::{Carrier, Client, ClientId, Sid, Upper};
+use super::client::{Carrier, Client, ClientId, Protocol, Sid, Upper};
 use super::http::Verdict;
 use super::request::{Manner, answer, cors, text, wishes};
 use super::socketio::SocketIo;
-use super::table::{Accepts, Conn, Poll, Stack, Waiting};
+use super::table::{Accepts, Conn, Kept, Poll, Speech, Stack, Waiting};
 use super::{About, AppTimer, Core, Later};
 use crate::app::{Connect, Envelope, RequestId};
 use crate::millis::Millis;
@@ -53,20 +55,21 @@ pub(super) struct Engine {
     probe: Option<Probe>,
     /// A ping is out, and hasn't been answered (protocol 4).
     pinged_at: Option<Millis>,
-    /// When the next ping, or the answer to the last one, is due.
-    due_at: Millis,
-    /// The session has ended, but for the next poll, which is told so.
-    ended: bool,
 }
 
 impl Client {
+    /// The version of Engine.IO that it speaks. Whoever speaks none has records only, which are the same in both.
+    pub(super) fn version(&self) -> Version {
+        self.engine().map_or(Version::V4, |engine| engine.version)
+    }
+
     /// How packets leave now.
     pub(super) fn writer(&self) -> EngineWriter {
         let carriage = match self.carrier {
             Carrier::Socket(_) => Carriage::Frame,
-            Carrier::None | Carrier::Poll(_) => Carriage::Record,
+            Carrier::None | Carrier::Poll(_) | Carrier::Stream(_) => Carriage::Record,
         };
-        EngineWriter { version: self.engine.version, carriage }
+        EngineWriter { version: self.version(), carriage }
     }
 }
 
@@ -97,21 +100,17 @@ impl<D: Driver> Core<D> {
                     return self.engine_refuse(request, RequestError::UnknownSession, None, out);
                 };
                 let home = sid.core(self.shared.cores);
-                if home != self.facts.core {
-                    if !self.draining && !self.is_to_stay(index) {
-                        return Verdict::Move(home);
+                let elsewhere = if home == self.facts.core { self.departed.core_of(sid) } else { Some(home) };
+                match (self.clients.find(sid), elsewhere) {
+                    (Some(id), _) if !self.is_overdue(id) => Some(id),
+                    (None, Some(core)) if !self.draining && !self.is_to_stay(index) => {
+                        return Verdict::Move(core);
                     }
-                    text(
-                        out,
-                        Manner::LAST,
-                        503,
-                        &[("Retry-After", "1")],
-                        "this core can't reach the session's now",
-                    );
-                    return Verdict::Answered { keep_alive: false };
-                }
-                match self.clients.find(sid) {
-                    Some(id) if !self.is_overdue(id) => Some(id),
+                    (None, Some(_)) => {
+                        let why = "this core can't reach the session's now";
+                        text(out, Manner::LAST, 503, &[("Retry-After", "1")], why);
+                        return Verdict::Answered { keep_alive: false };
+                    }
                     _ => return self.engine_refuse(request, RequestError::UnknownSession, None, out),
                 }
             }
@@ -123,8 +122,8 @@ impl<D: Driver> Core<D> {
             (None, _, _) => self.engine_handshake(index, request, &query, is_socketio, out),
             (Some(id), transport, method) => {
                 // Another version or protocol on the same id is none of its client's doing (CVE-2026-102599).
-                let fits = self.clients.get(id).is_some_and(|client| {
-                    client.engine.version == query.version && client.engine.is_socketio == is_socketio
+                let fits = self.clients.get(id).and_then(Client::engine).is_some_and(|engine| {
+                    engine.version == query.version && engine.is_socketio == is_socketio
                 });
                 match (transport, method) {
                     _ if !fits => self.engine_refuse(request, RequestError::BadRequest, None, out),
@@ -149,7 +148,7 @@ impl<D: Driver> Core<D> {
     fn is_polled(&self, id: ClientId) -> bool {
         self.clients
             .get(id)
-            .is_some_and(|client| !matches!(client.carrier, Carrier::Socket(_)) && !client.engine.ended)
+            .is_some_and(|client| !matches!(client.carrier, Carrier::Socket(_)) && !client.ended)
     }
 
     /// What a browser asks before a request that it finds unusual (Fetch, 3.2.2).
@@ -260,7 +259,7 @@ impl<D: Driver> Core<D> {
         match accepted {
             Some(accepted) => {
                 accepted.write_response(out, &extra, None);
-                self.become_socket(index, Accepts::Client(id), Envelope::Raw, None);
+                self.become_socket(index, Accepts::Client(id), Speech::default(), Envelope::Raw, None);
                 let writer = EngineWriter { version: query.version, carriage: Carriage::Frame };
                 let delay = self.shared.options.engine.open_delay;
                 let mut delayed = Vec::new();
@@ -308,24 +307,12 @@ impl<D: Driver> Core<D> {
             // The client pings.
             Version::V3 => now.after(heartbeat.interval + heartbeat.timeout),
         };
-        let engine =
-            Engine { version, is_socketio, base64, probe: None, pinged_at: None, due_at, ended: false };
-        let upper = if is_socketio {
+        let engine = Engine { version, is_socketio, base64, probe: None, pinged_at: None };
+        let mut client = Client::new(sid, Protocol::Engine(engine), carrier, now, due_at);
+        if is_socketio {
             let connect_until = now.after(self.shared.options.engine.connect_time_max);
-            Upper::SocketIo(Box::new(SocketIo::new(connect_until)))
-        } else {
-            Upper::None
-        };
-        let client = Client {
-            sid,
-            engine,
-            carrier,
-            upper,
-            queue: Vec::new(),
-            alive_at: now,
-            timer: None,
-            timer_at: now,
-        };
+            client.upper = Upper::SocketIo(Box::new(SocketIo::new(connect_until, None)));
+        }
         let id = self.clients.insert(client);
         self.arm_client(id, due_at);
         if is_socketio {
@@ -353,7 +340,7 @@ impl<D: Driver> Core<D> {
             return self.engine_refuse(request, RequestError::UnknownSession, None, out);
         };
         client.alive_at = now;
-        poll.base64 |= client.engine.base64;
+        poll.base64 |= client.engine().is_some_and(|engine| engine.base64);
         match client.carrier {
             // It has moved on.
             Carrier::Socket(_) => return self.engine_refuse(request, RequestError::BadRequest, None, out),
@@ -362,19 +349,18 @@ impl<D: Driver> Core<D> {
                 self.end_client(id, session::End::Fault);
                 return self.engine_refuse(request, RequestError::BadRequest, None, out);
             }
-            Carrier::None => {}
+            Carrier::None | Carrier::Stream(_) => {}
         }
-        if client.engine.ended {
+        if client.ended {
             payload::write_answer(out, query.version, &poll, &payload::END, &[]);
             self.drop_client(id);
             return Verdict::Answered { keep_alive: manner.keep_alive };
         }
         let records = self.take_records(id);
         if !records.is_empty() {
+            poll.answered = true;
             payload::write_answer(out, query.version, &poll, &records, &[]);
-            // The cork is with the kernel when this turn is over.
-            self.client_sent(id);
-            return Verdict::Answered { keep_alive: manner.keep_alive };
+            return Verdict::Waiting(Waiting::Poll(poll));
         }
         if let Some(client) = self.clients.get_mut(id) {
             client.carrier = Carrier::Poll(conn);
@@ -382,8 +368,17 @@ impl<D: Driver> Core<D> {
         Verdict::Waiting(Waiting::Poll(poll))
     }
 
-    /// The body of a client's POST is there.
-    pub(super) fn engine_posted(&mut self, request: &Request<'_>, body: &[u8], out: &mut Vec<u8>) -> Verdict {
+    /// The body of a client's POST is there, or has its turn again. Of what is in it so much is dealt with as may be
+    /// published at once.
+    pub(super) fn engine_posted(
+        &mut self,
+        index: usize,
+        request: &Request<'_>,
+        kept: &mut Kept,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
+        let Kept { body, done, departs, .. } = kept;
+        let body = &body[..];
         let Ok(query) = Query::parse(request.query()) else {
             return self.engine_refuse(request, RequestError::BadRequest, None, out);
         };
@@ -406,38 +401,50 @@ impl<D: Driver> Core<D> {
             Some(Err(_)) => return self.bad_payload(id, request, out),
         };
         let packets_max = self.shared.options.engine.packets_max;
+        let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
+        let body = body.get(*done..).unwrap_or_default();
         let decoder =
             payload_format(request, &query).map(|format| PayloadDecoder::new(format, body, packets_max));
         let Some(Ok(mut decoder)) = decoder else { return self.bad_payload(id, request, out) };
         let mut queue =
             self.clients.get_mut(id).map(|client| std::mem::take(&mut client.queue)).unwrap_or_default();
-        let mut good = true;
-        loop {
+        let published_before = self.published_bytes;
+        let already_done = *done;
+        let mut verdict = None;
+        while verdict.is_none() && queue.len() <= outbox_bytes_max {
+            *done = already_done + (body.len() - decoder.bytes_left());
+            if self.published_bytes > self.published_bytes_max {
+                verdict = Some(Verdict::Rest);
+                break;
+            }
             match decoder.next_packet() {
                 Ok(Some(packet)) => {
                     if !self.engine_packet(id, &packet, Some(request), &mut queue) {
+                        verdict = self.leaving(id).map(Verdict::Move);
                         break;
                     }
                 }
                 Ok(None) => break,
-                Err(_) => {
-                    good = false;
-                    break;
-                }
+                Err(_) => return self.bad_payload(id, request, out),
             }
         }
-        if !good {
-            return self.bad_payload(id, request, out);
+        if self.published_bytes > published_before {
+            self.hold_if_congested(index);
         }
         if let Some(client) = self.clients.get_mut(id)
-            && !client.engine.ended
+            && !client.ended
         {
             client.queue = queue;
-            if client.queue.len() > self.shared.options.limits.outbox_bytes_max {
+            if client.queue.len() > outbox_bytes_max {
                 self.end_client(id, session::End::Because(stentor_hub::Disconnect::SlowConsumer));
-            } else {
+                verdict = None;
+            } else if !matches!(verdict, Some(Verdict::Move(_))) {
                 self.flush_client(id);
             }
+        }
+        if let Some(verdict) = verdict {
+            *departs = matches!(verdict, Verdict::Move(_)).then_some(id);
+            return verdict;
         }
         let manner = Manner::of(request, self.draining);
         answer(out, manner, 200, "text/html", &engine_cors(request), b"ok");
@@ -461,6 +468,10 @@ impl<D: Driver> Core<D> {
         let Ok(accepted) = handshake::check_request(request, None) else {
             return self.engine_refuse(request, RequestError::BadRequest, None, out);
         };
+        // Nothing would watch over a connection of a client that isn't there any more.
+        if self.clients.get(id).is_none_or(|client| client.ended) {
+            return self.engine_refuse(request, RequestError::UnknownSession, None, out);
+        }
         let until = self.millis().after(self.shared.options.engine.upgrade_time_max);
         let Some(conn) = self.table.get(index).map(|conn| conn.id) else {
             return Verdict::Answered { keep_alive: false };
@@ -468,12 +479,16 @@ impl<D: Driver> Core<D> {
         let Some(client) = self.clients.get_mut(id) else {
             return self.engine_refuse(request, RequestError::UnknownSession, None, out);
         };
+        let carrier = client.carrier;
+        let Some(engine) = client.engine_mut() else {
+            return self.engine_refuse(request, RequestError::UnknownSession, None, out);
+        };
         accepted.write_response(out, &[], None);
-        let is_second = matches!(client.carrier, Carrier::Socket(_)) || client.engine.probe.is_some();
-        if !is_second && !client.engine.ended {
-            client.engine.probe = Some(Probe { conn, answered: false, release_at: until, until });
+        let is_second = matches!(carrier, Carrier::Socket(_)) || engine.probe.is_some();
+        if !is_second {
+            engine.probe = Some(Probe { conn, answered: false, release_at: until, until });
         }
-        self.become_socket(index, Accepts::Client(id), Envelope::Raw, None);
+        self.become_socket(index, Accepts::Client(id), Speech::default(), Envelope::Raw, None);
         if is_second {
             // One is enough, and it isn't clear whose this is.
             self.later.push(Later::Close(conn));
@@ -484,7 +499,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// Whether the connection stays on this core because it couldn't be moved.
-    fn is_to_stay(&self, index: usize) -> bool {
+    pub(super) fn is_to_stay(&self, index: usize) -> bool {
         matches!(self.table.get(index), Some(Conn { stack: Stack::Http(http), .. }) if http.stay)
     }
 

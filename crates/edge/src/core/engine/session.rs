@@ -1,56 +1,36 @@
 //! A client's packets, its heartbeats, and its end.
 
+use super::super::carry::{POLL_BYTES_MAX, POLL_FRAMES_MAX};
 use super::super::client::{Carrier, ClientId, Upper};
-use super::super::table::{Conn, Stack, Waiting};
+use super::super::table::{Conn, Held, Stack, Waiting};
 use super::super::{About, Core, Later};
-use super::{Probe, is_probe, payload};
+use super::{Engine, Probe, is_probe, payload};
 use crate::app::Message;
 use crate::millis::Millis;
 use crate::writer::{BINARY, Carriage, EngineWriter, Writer, records};
 use smallvec::SmallVec;
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver};
-use stentor_hub::{Disconnect, SessionId};
+use stentor_hub::Disconnect;
 use stentor_wire::engineio::{self, Data, Packet, PacketKind, Version};
 use stentor_wire::http1::Request;
-use stentor_wire::ws::Kind;
+use stentor_wire::ws::{self, Kind, Opcode};
+
+pub(in super::super) use super::super::client::End;
 
 /// How often polls are released while a client moves to a WebSocket. Engine.IO does it as often.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(100);
-/// Bytes of publications in one answer to a poll, unless one is larger by itself.
-const POLL_BYTES_MAX: usize = 1 << 20;
-/// Publications in one answer to a poll.
-const POLL_FRAMES_MAX: usize = 1_024;
+/// A timer that is later than this was held up by a busy server.
+const HELD_UP: Duration = Duration::from_millis(20);
 
-/// How a client ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum End {
-    /// It has gone: nobody is there to be told.
-    Gone,
-    /// It has said so.
-    Closed,
-    /// It has broken the protocol below messages.
-    Fault,
-    /// For a reason of ours.
-    Because(Disconnect),
+impl Engine {
+    /// A connection ends, perhaps that of a probe.
+    pub(in super::super) fn probe_lost(&mut self, conn: ConnId) {
+        self.probe.take_if(|probe| probe.conn == conn);
+    }
 }
 
 impl<D: Driver> Core<D> {
-    /// Sets the client's timer to `at`, if it isn't set to an earlier time.
-    pub(in super::super) fn arm_client(&mut self, id: ClientId, at: Millis) {
-        let now = self.millis();
-        let Some(client) = self.clients.get_mut(id) else { return };
-        if let Some(timer) = client.timer {
-            if !at.is_before(client.timer_at) {
-                return;
-            }
-            self.driver.timer_cancel(timer);
-        }
-        client.timer =
-            Some(self.driver.timer_set(self.facts.now + at.from(now), super::super::client_token(id)));
-        client.timer_at = at;
-    }
-
     /// A message has arrived on a WebSocket that carries a client, or wants to. Says whether to go on with what
     /// follows it.
     pub(in super::super) fn engine_frame(
@@ -67,7 +47,8 @@ impl<D: Driver> Core<D> {
             return false;
         };
         let mut scratch = Vec::new();
-        let packet = engineio::decode_message(client.engine.version, kind, data, &mut scratch);
+        let version = client.version();
+        let packet = engineio::decode_message(version, kind, data, &mut scratch);
         if client.carrier == Carrier::Socket(conn) {
             client.alive_at = now;
             let Ok(packet) = packet else {
@@ -75,10 +56,19 @@ impl<D: Driver> Core<D> {
                 self.later.push(Later::End(id, End::Fault));
                 return false;
             };
-            return self.engine_packet(id, &packet, None, out);
+            let goes_on = self.engine_packet(id, &packet, None, out);
+            if let (false, Some(core)) = (goes_on, self.leaving(id)) {
+                // As the client sent it, but for the mask.
+                let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
+                let mut again = Vec::with_capacity(data.len() + 14);
+                ws::encode(&mut again, opcode, data, false, Some([0; 4]));
+                self.again = Some(again);
+                self.later.push(Later::Depart(id, core));
+            }
+            return goes_on;
         }
-        let writer = EngineWriter { version: client.engine.version, carriage: Carriage::Frame };
-        match (&mut client.engine.probe, packet) {
+        let writer = EngineWriter { version, carriage: Carriage::Frame };
+        match (client.engine_mut().and_then(|engine| engine.probe.as_mut()), packet) {
             (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
                 writer.text(out, "3probe");
                 probe.answered = true;
@@ -105,7 +95,9 @@ impl<D: Driver> Core<D> {
     /// A client has moved to a WebSocket.
     fn upgraded(&mut self, id: ClientId, conn: ConnId, out: &mut Vec<u8>) {
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.engine.probe = None;
+        if let Some(engine) = client.engine_mut() {
+            engine.probe = None;
+        }
         if matches!(client.carrier, Carrier::Poll(_)) {
             client.queue.extend_from_slice(&payload::NOOP);
             self.flush_client(id);
@@ -146,7 +138,7 @@ impl<D: Driver> Core<D> {
         let now = self.millis();
         let interval = self.shared.options.heartbeat.interval;
         let Some(client) = self.clients.get_mut(id) else { return false };
-        match (packet.kind, client.engine.version, packet.data) {
+        match (packet.kind, client.version(), packet.data) {
             (PacketKind::Message, _, data) => return self.client_message(id, data, request, out),
             (PacketKind::Ping, Version::V3, Data::Text(text)) => {
                 client.writer().packet(out, text.len() + 1, |out| {
@@ -155,8 +147,13 @@ impl<D: Driver> Core<D> {
                 });
             }
             (PacketKind::Pong, Version::V4, _) => {
-                client.engine.pinged_at = None;
-                client.engine.due_at = now.after(interval);
+                let due_at = now.after(interval);
+                client.due_at = due_at;
+                if let Some(engine) = client.engine_mut() {
+                    engine.pinged_at = None;
+                }
+                // The timer is set to the end of patience, which may be later.
+                self.arm_client(id, due_at);
             }
             // In each version only one side pings.
             (PacketKind::Ping | PacketKind::Pong, ..) => {
@@ -208,7 +205,7 @@ impl<D: Driver> Core<D> {
         let Some(client) = self.clients.get_mut(id) else { return };
         let writer = client.writer();
         let Carrier::Socket(conn) = client.carrier else {
-            if client.engine.ended {
+            if client.ended {
                 return;
             }
             write(writer, &mut client.queue);
@@ -229,51 +226,22 @@ impl<D: Driver> Core<D> {
     }
 
     /// Everything that waits for a polled client, as records.
-    pub(super) fn take_records(&mut self, id: ClientId) -> Vec<u8> {
+    pub(in super::super) fn take_records(&mut self, id: ClientId) -> Vec<u8> {
         let Some(client) = self.clients.get_mut(id) else { return Vec::new() };
         let mut records = std::mem::take(&mut client.queue);
-        let hub = &mut self.hub;
-        client.upper.take_each(|session, leaves| {
-            hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |publication, frame| {
-                leaves(publication);
+        for session in client.sessions() {
+            self.hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, frame| {
                 records.extend_from_slice(&frame.bytes());
             });
-        });
+        }
         records
     }
 
-    /// What was taken for a client is with the kernel.
-    pub(in super::super) fn client_sent(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(id) else { return };
-        for session in client.sessions() {
-            self.hub.handle_sent(session);
-        }
-    }
-
-    /// Sends what waits for a client, if something is there to carry it.
-    pub(in super::super) fn flush_client(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(id) else { return };
-        match client.carrier {
-            Carrier::None => {}
-            Carrier::Socket(conn) => {
-                if let Some(index) = self.table.index_of(conn) {
-                    self.flush(index);
-                }
-            }
-            Carrier::Poll(conn) => {
-                let records = self.take_records(id);
-                if !records.is_empty() {
-                    self.answer_poll(id, conn, &records);
-                }
-            }
-        }
-    }
-
-    fn answer_poll(&mut self, id: ClientId, conn: ConnId, records: &[u8]) {
+    pub(in super::super) fn answer_poll(&mut self, id: ClientId, conn: ConnId, records: &[u8]) {
         let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
         let Some(client) = self.clients.get_mut(id) else { return };
         client.carrier = Carrier::None;
-        let version = client.engine.version;
+        let version = client.version();
         let Some(index) = self.table.index_of(conn) else { return };
         let Some(Conn { stack: Stack::Http(http), replies, .. }) = self.table.get_mut(index) else { return };
         let Some(Waiting::Poll(poll)) = &mut http.waiting else { return };
@@ -285,33 +253,12 @@ impl<D: Driver> Core<D> {
         self.flush(index);
     }
 
-    /// Ends a client: its sessions at once, then who carries it is told.
-    pub(in super::super) fn end_client(&mut self, id: ClientId, end: End) {
+    /// The client has ended; `carrier` carried it. It is told, now or when it comes again.
+    pub(in super::super) fn end_engine(&mut self, id: ClientId, carrier: Carrier, end: End) {
         let linger = self.millis().after(self.shared.options.limits.close_time_max);
         let Some(client) = self.clients.get_mut(id) else { return };
-        if client.engine.ended {
-            return;
-        }
-        if let End::Because(why) = end {
-            self.shared.metrics[self.facts.core].disconnects[why as usize].add(1);
-        }
-        let upper = std::mem::replace(&mut client.upper, Upper::None);
         client.queue = Vec::new();
-        client.engine.ended = true;
-        let (carrier, probe) = (client.carrier, client.engine.probe.take());
-        client.carrier = Carrier::None;
-        let sid = client.sid.to_string();
-        let sockets: SmallVec<[SessionId; 2]> = upper.sessions().collect();
-        // Who leaves its namespaces, or broke the protocol, doesn't come back for what it missed.
-        let ended = self.suspend(upper, end != End::Because(Disconnect::ProtocolError));
-        for session in ended {
-            self.hub.handle_close(session);
-        }
-        for session in sockets {
-            self.ask_app(About::default(), |app, ctx| app.closed(ctx, session));
-        }
-        self.ask_app(About::default(), |app, ctx| app.gone(ctx, &sid));
-        if let Some(probe) = probe {
+        if let Some(probe) = client.engine_mut().and_then(|engine| engine.probe.take()) {
             self.close_socket_of(probe.conn, 1000, "");
         }
         match carrier {
@@ -336,32 +283,7 @@ impl<D: Driver> Core<D> {
             Carrier::None if matches!(end, End::Because(why) if why != Disconnect::HeartbeatTimeout) => {
                 self.arm_client(id, linger);
             }
-            Carrier::None => self.drop_client(id),
-        }
-    }
-
-    fn close_socket_of(&mut self, conn: ConnId, code: u16, reason: &str) {
-        if let Some(index) = self.table.index_of(conn) {
-            self.close_socket(index, code, reason);
-        }
-    }
-
-    pub(super) fn drop_client(&mut self, id: ClientId) {
-        let Some(client) = self.clients.remove(id) else { return };
-        if let Some(timer) = client.timer {
-            self.driver.timer_cancel(timer);
-        }
-    }
-
-    /// A connection that names a client ends.
-    pub(in super::super) fn carrier_lost(&mut self, conn: ConnId, id: ClientId) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        if client.engine.probe.is_some_and(|probe| probe.conn == conn) {
-            client.engine.probe = None;
-        }
-        if matches!(client.carrier, Carrier::Socket(c) | Carrier::Poll(c) if c == conn) {
-            client.carrier = Carrier::None;
-            self.end_client(id, End::Gone);
+            Carrier::None | Carrier::Stream(_) => self.drop_client(id),
         }
     }
 
@@ -369,10 +291,11 @@ impl<D: Driver> Core<D> {
     pub(super) fn is_overdue(&mut self, id: ClientId) -> bool {
         let now = self.millis();
         let Some(client) = self.clients.get(id) else { return true };
+        let Some(engine) = client.engine() else { return true };
         let silence = self.shared.options.heartbeat.interval + self.shared.options.heartbeat.timeout;
-        let is_overdue = match client.engine.version {
+        let is_overdue = match engine.version {
             Version::V3 => !now.is_before(client.alive_at.after(silence)),
-            Version::V4 => client.engine.pinged_at.is_some() && !now.is_before(client.engine.due_at),
+            Version::V4 => engine.pinged_at.is_some() && !now.is_before(client.due_at),
         };
         if is_overdue {
             self.client_due(id);
@@ -380,35 +303,35 @@ impl<D: Driver> Core<D> {
         self.clients.get(id).is_none()
     }
 
-    /// Something may be due of a client.
-    pub(in super::super) fn client_due(&mut self, id: ClientId) {
+    /// Something may be due of a client, whose timer isn't set.
+    pub(in super::super) fn engine_due(&mut self, id: ClientId) {
         let now = self.millis();
         let heartbeat = self.shared.options.heartbeat;
         let Some(client) = self.clients.get_mut(id) else { return };
-        if let Some(timer) = client.timer.take() {
-            self.driver.timer_cancel(timer);
-        }
-        if client.engine.ended {
+        if client.ended {
             return self.drop_client(id);
         }
         // What else is to be looked at, and when.
         let mut others: Option<Millis> = None;
         let mut also = |at: Millis| others = Some(others.map_or(at, |other| other.earlier(at)));
-        if let Some(probe) = &mut client.engine.probe {
+        let is_polling = matches!(client.carrier, Carrier::Poll(_));
+        let Some(engine) = client.engine_mut() else { return };
+        if let Some(probe) = &mut engine.probe {
             if !now.is_before(probe.until) {
                 let conn = probe.conn;
-                client.engine.probe = None;
+                engine.probe = None;
                 self.close_socket_of(conn, 1000, "");
             } else {
-                if probe.answered && !now.is_before(probe.release_at) {
-                    probe.release_at = now.after(RELEASE_INTERVAL);
-                    if matches!(client.carrier, Carrier::Poll(_)) {
-                        client.queue.extend_from_slice(&payload::NOOP);
-                    }
-                }
                 also(probe.until);
                 if probe.answered {
+                    let releases = !now.is_before(probe.release_at);
+                    if releases {
+                        probe.release_at = now.after(RELEASE_INTERVAL);
+                    }
                     also(probe.release_at);
+                    if releases && is_polling {
+                        client.queue.extend_from_slice(&payload::NOOP);
+                    }
                 }
                 self.flush_client(id);
             }
@@ -422,15 +345,17 @@ impl<D: Driver> Core<D> {
             }
             also(io.connect_until);
         }
-        let due_at = client.engine.due_at;
+        let due_at = client.due_at;
         if now.is_before(due_at) {
             return self.arm_client(id, others.map_or(due_at, |other| other.earlier(due_at)));
         }
         let carrier = client.carrier;
         let progressed = match carrier {
-            Carrier::Socket(conn) => {
-                self.table.index_of(conn).is_some_and(|index| self.progress(index) == Some(true))
-            }
+            // It may not be read from because of us: then what it sends can't be seen.
+            Carrier::Socket(conn) => self.table.index_of(conn).is_some_and(|index| {
+                self.progress(index) == Some(true)
+                    || self.table.get(index).is_some_and(|conn| conn.held.has(Held::CORES))
+            }),
             _ => false,
         };
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -438,7 +363,8 @@ impl<D: Driver> Core<D> {
             client.alive_at = now;
         }
         let alive_at = client.alive_at;
-        let due_at = match (client.engine.version, client.engine.pinged_at) {
+        let Some(engine) = client.engine_mut() else { return };
+        let due_at = match (engine.version, engine.pinged_at) {
             (Version::V3, _) => {
                 let due_at = alive_at.after(heartbeat.interval + heartbeat.timeout);
                 if !now.is_before(due_at) {
@@ -451,12 +377,15 @@ impl<D: Driver> Core<D> {
                 return self.end_client(id, End::Because(Disconnect::HeartbeatTimeout));
             }
             (Version::V4, _) => {
-                client.engine.pinged_at = Some(now);
-                due_at.after(heartbeat.timeout)
+                engine.pinged_at = Some(now);
+                // From when it was due, so that clients can rely on the sum of both; but a server that was held up has
+                // to be patient.
+                let from = if now.from(due_at) > HELD_UP { now } else { due_at };
+                from.after(heartbeat.timeout)
             }
         };
-        client.engine.due_at = due_at;
-        let pings = client.engine.version == Version::V4;
+        let pings = engine.version == Version::V4;
+        client.due_at = due_at;
         self.arm_client(id, others.map_or(due_at, |other| other.earlier(due_at)));
         if pings {
             self.write_to_client(id, |writer, out| writer.text(out, "2"));

@@ -1,0 +1,259 @@
+//! Server-Sent Events: feeds over one response that doesn't end (WHATWG HTML, 9.2).
+//!
+//! A stream of one feed has the position in the shared event. In a stream of several the id differs per client: it is
+//! written right before the shared event, names the event's own feed first, and then where the client is in the others.
+//! A client that comes back with `Last-Event-ID` gets the documents that it hasn't seen.
+//!
+//! ```text
+//!  retry ──► events, comments as heartbeats ──► every feed is lost: a long retry ──► the end
+//!                                          └──► the node drains ───────────────────► the end
+//! ```
+//!
+//! A client says nothing after its request, so only TCP tells that it is gone: by a reset, by its end, or because
+//! nothing of what is sent is taken for the time between two heartbeats.
+
+use super::http::Verdict;
+use super::request::{Manner, answer, text, wishes};
+use super::send::{SEND_BYTES_MAX, SEND_FRAMES_MAX};
+use super::table::{Conn, Stack, Waiting};
+use super::{Core, Later};
+use crate::format::{self, Formats, unchunked};
+use std::time::Duration;
+use stentor_driver::{Driver, Frame};
+use stentor_hub::{Body, Epoch, FeedState, Hub, Key, Policy, Position, SessionId, SubscribeError, Topic};
+use stentor_wire::http1::{self, Request, Version};
+use stentor_wire::sse::{self, Positions};
+
+/// A stream of events.
+pub(super) struct Events {
+    /// Each event is a chunk (HTTP/1.1).
+    chunked: bool,
+    pub(super) keep_alive: bool,
+    /// The stream has ended.
+    pub(super) answered: bool,
+    /// Feeds that are not lost.
+    feeds_left: usize,
+    /// Where the client is in each of several feeds; nothing for a single one.
+    seen: Box<[(Key, Option<Position>)]>,
+    /// How long clients wait that come back for feeds that aren't there.
+    retry_lost: Duration,
+}
+
+impl Events {
+    fn write(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        if !self.chunked {
+            return write(out);
+        }
+        let mut piece = Vec::with_capacity(64);
+        write(&mut piece);
+        http1::write_chunk(out, &piece);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.chunked && !self.answered {
+            http1::write_last_chunk(out);
+        }
+        self.answered = true;
+    }
+
+    /// Moves what the session is owed into `frames`, as much as one send takes.
+    pub(super) fn stream(&mut self, session: SessionId, hub: &mut Hub<Formats>, frames: &mut Vec<Frame>) {
+        if self.answered {
+            return;
+        }
+        let bytes_max = SEND_BYTES_MAX;
+        hub.take(session, bytes_max, SEND_FRAMES_MAX, |publication, encoded| {
+            match publication.body() {
+                Body::Snapshot { key, position, .. } if !self.seen.is_empty() => {
+                    self.saw(key, *position);
+                    let mut id = Vec::with_capacity(128);
+                    self.write(&mut id, |out| self.write_id(out, key));
+                    frames.push(Frame::owned(id));
+                }
+                Body::State { state: FeedState::Lost, .. } => {
+                    self.feeds_left = self.feeds_left.saturating_sub(1);
+                }
+                _ => {}
+            }
+            if self.chunked {
+                frames.push(encoded.clone());
+            } else {
+                frames.push(Frame::owned(unchunked(&encoded.bytes()).to_vec()));
+            }
+        });
+        if self.feeds_left == 0 {
+            let mut end = Vec::with_capacity(64);
+            self.write(&mut end, |out| sse::write_retry(out, self.retry_lost));
+            self.finish(&mut end);
+            frames.push(Frame::owned(end));
+        }
+    }
+
+    /// The line with the id of what comes next, an event of `key`.
+    fn write_id(&self, out: &mut Vec<u8>, key: &Key) {
+        let (own, others): (Vec<_>, Vec<_>) = self.seen.iter().partition(|(other, _)| other == key);
+        let positions = own.into_iter().chain(others).filter_map(|(key, seen)| {
+            let Position { epoch, offset } = (*seen)?;
+            Some(sse::Position { key: key.as_str(), epoch: epoch.0, offset })
+        });
+        sse::write_position_id(out, positions);
+    }
+
+    fn saw(&mut self, key: &Key, position: Position) {
+        if let Some((_, seen)) = self.seen.iter_mut().find(|(other, _)| other == key) {
+            *seen = Some(position);
+        }
+    }
+}
+
+impl<D: Driver> Core<D> {
+    /// A request for a stream of events.
+    pub(super) fn begin_events(
+        &mut self,
+        index: usize,
+        request: &Request<'_>,
+        key: Option<Key>,
+        out: &mut Vec<u8>,
+    ) -> Verdict {
+        let mut manner = Manner::of(request, self.draining);
+        let origin = request.header_str("origin");
+        let mut extra = vec![("Access-Control-Allow-Origin", origin.unwrap_or("*")), ("Vary", "Origin")];
+        if origin.is_some() {
+            extra.push(("Access-Control-Allow-Credentials", "true"));
+        }
+        let answered = |manner: Manner| Verdict::Answered { keep_alive: manner.keep_alive };
+        if request.method() == "OPTIONS" {
+            extra.push(("Access-Control-Allow-Methods", "GET"));
+            if let Some(headers) = request.header_str("access-control-request-headers") {
+                extra.push(("Access-Control-Allow-Headers", headers));
+            }
+            answer(out, manner, 204, sse::CONTENT_TYPE, &extra, b"");
+            return answered(manner);
+        }
+        if !matches!(request.method(), "GET" | "HEAD") {
+            self.metrics().request_errors.add(1);
+            extra.push(("Allow", "GET, HEAD"));
+            text(out, manner, 405, &extra, "only GET and HEAD are answered here");
+            return answered(manner);
+        }
+        let mut feeds = match wishes(request.query()) {
+            Ok(wishes) => wishes.feeds,
+            Err(error) => {
+                self.metrics().request_errors.add(1);
+                text(out, manner, 400, &extra, &format!("feed: {error}"));
+                return answered(manner);
+            }
+        };
+        feeds.extend(key);
+        feeds.sort_unstable();
+        feeds.dedup();
+        if feeds.is_empty() {
+            self.metrics().request_errors.add(1);
+            text(out, manner, 400, &extra, "name a feed: /sse/KEY, or /sse?feed=KEY");
+            return answered(manner);
+        }
+        if self.draining {
+            extra.push(("Retry-After", "1"));
+            text(out, Manner::LAST, 503, &extra, "the server is going away");
+            return Verdict::Answered { keep_alive: false };
+        }
+        let chunked = request.version() == Version::Http11;
+        manner.keep_alive &= chunked;
+        let mut head = Vec::with_capacity(512);
+        let mut headers = vec![
+            ("Content-Type", sse::CONTENT_TYPE),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            // What nginx understands: events aren't to wait for more.
+            ("X-Accel-Buffering", "no"),
+            ("Connection", if manner.keep_alive { "keep-alive" } else { "close" }),
+        ];
+        if chunked {
+            headers.push(("Transfer-Encoding", "chunked"));
+        }
+        headers.extend_from_slice(&extra);
+        http1::write_response_head(&mut head, 200, &headers);
+        if manner.head_only {
+            out.append(&mut head);
+            return answered(manner);
+        }
+        let since = Positions::parse(request.header_str("last-event-id").unwrap_or_default());
+        let seen: Vec<(Key, Option<Position>)> = feeds
+            .into_iter()
+            .map(|key| {
+                let seen = since.of(key.as_str());
+                let seen = seen.map(|seen| Position { epoch: Epoch(seen.epoch), offset: seen.offset });
+                (key, seen)
+            })
+            .collect();
+        let format = if seen.len() == 1 { format::EVENTS_OF_ONE } else { format::EVENTS_OF_SEVERAL };
+        let session = self.hub.handle_open(format, index as u64);
+        for (key, seen) in &seen {
+            let topic = Topic::Feed(key.clone());
+            let Err(error) = self.hub.handle_subscribe(session, &topic, Policy::Latest, *seen) else {
+                continue;
+            };
+            self.hub.handle_close(session);
+            self.metrics().request_errors.add(1);
+            let (status, why) = match error {
+                SubscribeError::TooManySubscriptions => {
+                    (400, "more feeds than a session may have (limits.subscriptions_max)")
+                }
+                SubscribeError::TooManyTopics => (503, super::TOO_MANY_TOPICS),
+            };
+            text(out, manner, status, &extra, why);
+            return answered(manner);
+        }
+        if let Some(conn) = self.table.get_mut(index) {
+            conn.session = Some(session);
+        }
+        let options = self.shared.options.sse;
+        let events = Events {
+            chunked,
+            keep_alive: manner.keep_alive,
+            answered: false,
+            feeds_left: seen.len(),
+            seen: if seen.len() == 1 { Box::default() } else { seen.into() },
+            retry_lost: options.retry_lost,
+        };
+        out.append(&mut head);
+        events.write(out, |out| sse::write_retry(out, options.retry));
+        self.later.push(Later::Flush(index));
+        Verdict::Waiting(Waiting::Events(Box::new(events)))
+    }
+
+    /// It is time for a sign of life on a stream of events.
+    pub(super) fn events_due(&mut self, index: usize) {
+        let deadline = self.millis().after(self.shared.options.heartbeat.interval);
+        match self.progress(index) {
+            Some(false) => return self.abort(index),
+            Some(true) => {}
+            None => self.say_on_events(index, |events, out| {
+                events.write(out, |out| sse::write_comment(out, ""));
+            }),
+        }
+        if let Some(http) = self.http(index) {
+            http.deadline = deadline;
+            self.arm(index, deadline);
+        }
+    }
+
+    /// Ends a stream of events in order.
+    pub(super) fn end_events(&mut self, index: usize) {
+        self.say_on_events(index, Events::finish);
+    }
+
+    fn say_on_events(&mut self, index: usize, say: impl FnOnce(&mut Events, &mut Vec<u8>)) {
+        let Some(Conn { stack: Stack::Http(http), replies, .. }) = self.table.get_mut(index) else { return };
+        let Some(Waiting::Events(events)) = &mut http.waiting else { return };
+        if events.answered {
+            return;
+        }
+        let mut out = Vec::new();
+        say(events, &mut out);
+        if !out.is_empty() {
+            replies.get_or_insert_default().append(&mut out);
+        }
+        self.flush(index);
+    }
+}

@@ -1,0 +1,235 @@
+//! A SockJS client's messages, its heartbeats, and its end.
+
+use super::super::client::{Carrier, ClientId, End, Upper};
+use super::super::socket::Talker;
+use super::super::table::{Conn, Stack, Waiting};
+use super::super::{About, Core, Later};
+use super::{Receiver, SockJs};
+use crate::app::{Message, Sent};
+use crate::writer::{Carriage, Writer};
+use stentor_driver::{ConnId, Driver};
+use stentor_hub::Disconnect;
+use stentor_wire::http1::Request;
+use stentor_wire::sockjs::{self, Close, Error, Frame, Limits, Messages};
+use stentor_wire::ws::Kind;
+
+impl SockJs {
+    /// Later receivers are told these words, once the client has ended.
+    pub(in super::super) fn say_when_closed(&mut self, code: u16, reason: &str) {
+        self.closed = Some(Box::new((code, reason.into())));
+    }
+}
+
+impl<D: Driver> Core<D> {
+    /// Hands the messages of a client's body to the application, and sends what it answers. Says whether that was all:
+    /// where so much has been published that others come first, `done` says how many have been dealt with.
+    pub(super) fn deliver_sockjs(
+        &mut self,
+        id: ClientId,
+        messages: Messages<'_>,
+        done: &mut usize,
+        request: &Request<'_>,
+    ) -> bool {
+        let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
+        let Some(client) = self.clients.get_mut(id) else { return true };
+        let Upper::Plain { session, envelope } = client.upper else { return true };
+        let Some(sockjs) = client.sockjs() else { return true };
+        if !sockjs.accepts {
+            self.end_client(id, End::Because(Disconnect::NotAccepted));
+            return true;
+        }
+        let service = sockjs.service;
+        let mut queue = std::mem::take(&mut client.queue);
+        let asked = self.actions.len();
+        let (mut messages, mut scratch) = (messages, String::new());
+        for _ in 0..*done {
+            messages.next_in(&mut scratch);
+        }
+        let already_done = *done;
+        let mut whole = true;
+        loop {
+            let is_much = self.published_bytes > self.published_bytes_max || queue.len() > outbox_bytes_max;
+            if is_much && !messages.is_empty() {
+                whole = false;
+                break;
+            }
+            let Some(text) = messages.next_in(&mut scratch) else { break };
+            *done += 1;
+            let about = About {
+                session: Some(session),
+                writer: Writer::SockJs(Carriage::Record),
+                envelope,
+                request: Some(request),
+                service,
+                ..About::default()
+            };
+            self.tell_app(about, &mut queue, |app, ctx| app.message(ctx, session, Message::Text(text)));
+            if self.asks_to_close(asked, session) {
+                break;
+            }
+        }
+        self.metrics().messages.add((*done - already_done) as u64);
+        if let Some(client) = self.clients.get_mut(id) {
+            client.queue = queue;
+        }
+        self.flush_client(id);
+        // Nobody has come for so much.
+        if self.clients.get(id).is_some_and(|client| client.queue.len() > outbox_bytes_max) {
+            self.end_client(id, End::Because(Disconnect::SlowConsumer));
+            return true;
+        }
+        whole
+    }
+
+    /// The messages in one message of a WebSocket. Says whether to go on with what follows it.
+    pub(in super::super) fn sockjs_messages(
+        &mut self,
+        conn: ConnId,
+        talker: Talker,
+        kind: Kind,
+        data: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let options = talker.speech.service.place().and_then(|place| self.shared.options.sockjs.get(place));
+        let limits = Limits { messages_max: options.map_or(1, |options| options.messages_max) };
+        let messages = match (kind, std::str::from_utf8(data)) {
+            (Kind::Text, Ok(text)) => sockjs::parse_websocket(text, &limits),
+            _ => Err(Error::NotText),
+        };
+        let Ok(mut messages) = messages else {
+            self.metrics().protocol_errors.add(1);
+            self.later.push(Later::Broken(conn));
+            return false;
+        };
+        self.metrics().messages.add(messages.len() as u64);
+        let mut scratch = String::new();
+        while let Some(text) = messages.next_in(&mut scratch) {
+            if !self.hand_message(talker, talker.writer(), Message::Text(text), out) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The messages on a WebSocket can't be understood: it ends, without a frame of SockJS, as in sockjs-node.
+    pub(in super::super) fn close_broken_sockjs(&mut self, index: usize) {
+        if let Some(Conn { stack: Stack::Socket(socket), replies, .. }) = self.table.get_mut(index) {
+            socket.ws.close(Error::CLOSE_CODE, Error::CLOSE_REASON, replies.get_or_insert_default());
+        }
+        self.end(index);
+    }
+
+    /// Says something to a client, from outside of the handling of its own messages.
+    pub(in super::super) fn say_to_sockjs(&mut self, id: ClientId, what: &Sent) {
+        let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
+        let Some(client) = self.clients.get_mut(id).filter(|client| !client.ended) else { return };
+        what.write(Writer::SockJs(Carriage::Record), &mut client.queue);
+        self.flush_client(id);
+        if self.clients.get(id).is_some_and(|client| client.queue.len() > outbox_bytes_max) {
+            self.end_client(id, End::Because(Disconnect::SlowConsumer));
+        }
+    }
+
+    /// Lets a client's receiver say something, at `conn`; detaches it where its answer ends with that.
+    fn with_receiver(&mut self, conn: ConnId, say: impl FnOnce(&mut Self, &mut Receiver, &mut Vec<u8>)) {
+        let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let Some(index) = self.table.index_of(conn) else { return };
+        let Some(http) = self.http(index) else { return };
+        let Some(Waiting::Receiver(mut receiver)) = http.waiting.take() else { return };
+        let mut out = Vec::new();
+        say(self, &mut receiver, &mut out);
+        receiver.keep_alive &= !self.draining;
+        let (client, answered) = (receiver.client, receiver.answered);
+        let Some(Conn { stack: Stack::Http(http), replies, .. }) = self.table.get_mut(index) else { return };
+        http.waiting = Some(Waiting::Receiver(receiver));
+        if !out.is_empty() {
+            replies.get_or_insert_default().append(&mut out);
+        }
+        if answered {
+            http.deadline = deadline;
+            self.arm(index, deadline);
+            self.receiver_left(client);
+        }
+        self.flush(index);
+    }
+
+    /// Answers a poll, if something waits.
+    pub(in super::super) fn answer_sockjs_poll(&mut self, id: ClientId, conn: ConnId) {
+        self.with_receiver(conn, |core, receiver, out| {
+            if let Some(client) = core.clients.get_mut(id) {
+                receiver.messages(client, &mut core.hub, out);
+            }
+        });
+    }
+
+    /// The answer that carried a client has ended: it is to come again soon.
+    pub(in super::super) fn receiver_left(&mut self, id: ClientId) {
+        let now = self.millis();
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(sockjs) = client.sockjs() else { return };
+        let Some(place) = sockjs.service.place() else { return };
+        let due_at = now.after(self.shared.options.sockjs[place].disconnect_delay);
+        client.carrier = Carrier::None;
+        client.due_at = due_at;
+        self.arm_client(id, due_at);
+    }
+
+    /// Something may be due of a client, whose timer isn't set.
+    pub(in super::super) fn sockjs_due(&mut self, id: ClientId) {
+        let now = self.millis();
+        let Some(client) = self.clients.get_mut(id) else { return };
+        let Some(place) = client.sockjs().and_then(|sockjs| sockjs.service.place()) else { return };
+        let due_at = client.due_at;
+        if now.is_before(due_at) {
+            return self.arm_client(id, due_at);
+        }
+        match client.carrier {
+            _ if client.ended => self.drop_client(id),
+            Carrier::Poll(conn) | Carrier::Stream(conn) => {
+                let due_at = now.after(self.shared.options.sockjs[place].heartbeat);
+                client.due_at = due_at;
+                self.arm_client(id, due_at);
+                // What is on its way is sign of life enough.
+                let is_busy = self
+                    .table
+                    .index_of(conn)
+                    .and_then(|index| self.table.get(index))
+                    .is_none_or(|conn| conn.in_flight);
+                if !is_busy {
+                    self.with_receiver(conn, |_, receiver, out| receiver.say(out, &Frame::Heartbeat));
+                }
+            }
+            Carrier::None | Carrier::Socket(_) => {
+                self.end_client(id, End::Gone);
+                self.drop_client(id);
+            }
+        }
+    }
+
+    /// The client has ended; `carrier` carried it. It is told, and again if it comes once more.
+    pub(in super::super) fn end_sockjs(&mut self, id: ClientId, carrier: Carrier, end: End) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if let Some(sockjs) = client.sockjs_mut()
+            && sockjs.closed.is_none()
+        {
+            let Close { code, reason } = match end {
+                End::Because(why) => Close { code: why.code(), reason: why.reason() },
+                End::Gone => Close::INTERRUPTED,
+                End::Closed => Close::NORMAL,
+                End::Fault => Close { code: Error::CLOSE_CODE, reason: Error::CLOSE_REASON },
+            };
+            sockjs.say_when_closed(code, reason);
+        }
+        self.receiver_left(id);
+        match carrier {
+            Carrier::Poll(conn) | Carrier::Stream(conn) if end != End::Gone => {
+                self.with_receiver(conn, |core, receiver, out| {
+                    if let Some(client) = core.clients.get_mut(id) {
+                        receiver.last_words(client, &mut core.hub, out);
+                    }
+                });
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! How much memory idle clients take that aren't WebSockets. One test, so that nothing else runs in this process.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+mod harness;
+
+use harness::{Http, Server, Ws};
+use std::net::TcpStream;
+use std::time::Duration;
+use stentor_edge::Options;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const CLIENTS: usize = 4_000;
+
+/// Resident bytes of this process.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+fn patient(options: &mut Options) {
+    options.heartbeat.interval = HOUR;
+    options.limits.idle_time_max = HOUR;
+    options.sockjs[0].heartbeat = HOUR;
+}
+
+/// Bytes for each of many idle clients; of a client's own there is only a descriptor.
+fn check(what: &str, bytes_max: usize, client: impl Fn(&Server, usize) -> TcpStream) {
+    let server = Server::start(1, patient);
+    server.document("k", "1");
+    // Warm: what grows with the first clients.
+    let warm: Vec<TcpStream> = (0..100).map(|n| client(&server, n)).collect();
+    let mut clients = Vec::with_capacity(CLIENTS);
+    let before = resident();
+    clients.extend((100..100 + CLIENTS).map(|n| client(&server, n)));
+    let bytes = resident().saturating_sub(before) / CLIENTS;
+    assert!(bytes <= bytes_max, "{what}: {bytes} bytes");
+    drop((warm, clients));
+}
+
+fn begun(server: &Server, request: String, chunks: usize) -> TcpStream {
+    let mut http = Http::connect(server.addr);
+    http.send(request);
+    http.stream_head();
+    (0..chunks).for_each(|_| drop(http.next_chunk()));
+    http.into_stream()
+}
+
+#[test]
+fn idle_clients() {
+    check("a SockJS session on a WebSocket, subscribed", 1_024, |server, n| {
+        let mut ws = Ws::open(server.addr, &format!("/sockjs/feed/k/0/{n}/websocket"), &[], false).unwrap();
+        assert_eq!((ws.next_text(), ws.next_text()), ("o".into(), r#"a["1"]"#.into()));
+        ws.stream().try_clone().unwrap()
+    });
+    check("a client of Server-Sent Events", 1_024, |server, _| {
+        begun(server, "GET /sse/k HTTP/1.1\r\nHost: a\r\n\r\n".into(), 2)
+    });
+    check("a client of Primus", 1_024, |server, _| {
+        let mut ws = Ws::open(server.addr, "/primus/?feed=k&format=raw", &[], false).unwrap();
+        assert_eq!(ws.next_text(), "1");
+        ws.stream().try_clone().unwrap()
+    });
+    check("a SockJS session on a stream", 1_536, |server, n| {
+        let target = format!("/sockjs/feed/k/0/{n}/eventsource");
+        begun(server, format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"), 3)
+    });
+}

@@ -1,0 +1,399 @@
+//! A client of Engine.IO, and of Socket.IO upon it: polling, over a WebSocket, or moved from the one to the other.
+
+use super::{Http, Response, Seen, Server, Ws};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use stentor_wire::engineio::{Data, PayloadDecoder, PayloadEncoder, PayloadFormat, Version};
+
+/// How a client's packets travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Polling,
+    Socket,
+    /// By polling first, then over a WebSocket.
+    Moved,
+}
+
+pub(crate) const WAYS: [Way; 3] = [Way::Polling, Way::Socket, Way::Moved];
+pub(crate) const VERSIONS: [Version; 2] = [Version::V4, Version::V3];
+
+/// A packet as it travels in a WebSocket message: text begins with the digit of its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Packet {
+    Text(String),
+    Binary(Vec<u8>),
+    /// The session has ended: over a WebSocket with this code, with 400 if the server knows nothing of it any more.
+    End(u16),
+}
+
+enum Link {
+    Polling { get: Http, post: Http, waits: bool },
+    Socket(Ws),
+}
+
+pub(crate) struct Io {
+    pub sid: String,
+    /// What the server said at the beginning.
+    pub open: Value,
+    /// The query of every request, without the transport.
+    query: String,
+    path: &'static str,
+    version: Version,
+    addr: SocketAddr,
+    link: Link,
+    packets: VecDeque<Packet>,
+    answers_pings: bool,
+    acks: u64,
+}
+
+/// The packets of a poll's answer.
+pub(crate) fn packets(version: Version, response: &Response) -> Vec<Packet> {
+    assert_eq!(response.status, 200, "{}", response.text());
+    let format = match (version, response.header("content-type").starts_with("application/octet-stream")) {
+        (_, true) => PayloadFormat::Octets,
+        (Version::V4, _) => PayloadFormat::Separated,
+        (Version::V3, _) => PayloadFormat::Counted,
+    };
+    let mut decoder = PayloadDecoder::new(format, &response.body, usize::MAX).unwrap();
+    let mut packets = Vec::new();
+    while let Some(packet) = decoder.next_packet().unwrap() {
+        packets.push(match packet.data {
+            Data::Text(text) => Packet::Text(format!("{}{text}", char::from(packet.kind.digit()))),
+            Data::Binary(bytes) => Packet::Binary(bytes.to_vec()),
+        });
+    }
+    packets
+}
+
+/// The body of a POST with these packets.
+pub(crate) fn body(version: Version, packets: &[&str]) -> String {
+    match version {
+        Version::V4 => packets.join("\u{1e}"),
+        Version::V3 => {
+            packets.iter().map(|packet| format!("{}:{packet}", packet.encode_utf16().count())).collect()
+        }
+    }
+}
+
+/// A whole POST.
+pub(crate) fn post(target: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let mut request = format!(
+        "POST {target} HTTP/1.1\r\nHost: a\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
+    request.extend_from_slice(body);
+    request
+}
+
+impl Io {
+    /// A session of Engine.IO 4 without Socket.IO.
+    pub(crate) fn engine(server: &Server, way: Way) -> Self {
+        Self::open(server.addr, "/engine.io/", Version::V4, way, "")
+    }
+
+    /// A session of Engine.IO 4 for Socket.IO, connected to nothing.
+    pub(crate) fn socket(server: &Server, way: Way) -> Self {
+        Self::open(server.addr, "/socket.io/", Version::V4, way, "")
+    }
+
+    /// A session; `extra` is added to the query of its handshake.
+    pub(crate) fn open(
+        addr: SocketAddr,
+        path: &'static str,
+        version: Version,
+        way: Way,
+        extra: &str,
+    ) -> Self {
+        let number = if version == Version::V4 { 4 } else { 3 };
+        let query = format!("EIO={number}");
+        let (link, mut packets) = if way == Way::Socket {
+            let ws =
+                Ws::open(addr, &format!("{path}?{query}&transport=websocket{extra}"), &[], false).unwrap();
+            (Link::Socket(ws), VecDeque::new())
+        } else {
+            let mut get = Http::connect(addr);
+            let answer = get.get(&format!("{path}?{query}&transport=polling{extra}"));
+            let packets = packets(version, &answer).into();
+            (Link::Polling { get, post: Http::connect(addr), waits: false }, packets)
+        };
+        let mut this = Self {
+            sid: String::new(),
+            open: Value::Null,
+            query,
+            path,
+            version,
+            addr,
+            link,
+            packets: VecDeque::new(),
+            answers_pings: true,
+            acks: 0,
+        };
+        let first = packets.pop_front().unwrap_or_else(|| this.receive());
+        this.packets = packets;
+        let Packet::Text(open) = first else { panic!("{first:?}") };
+        this.open = serde_json::from_str(open.strip_prefix('0').unwrap()).unwrap();
+        this.sid = this.open["sid"].as_str().unwrap().to_owned();
+        this.query = format!("{}&sid={}", this.query, this.sid);
+        if way == Way::Moved {
+            this.upgrade();
+        }
+        this
+    }
+
+    pub(crate) fn version(&self) -> Version {
+        self.version
+    }
+
+    pub(crate) fn is_polled(&self) -> bool {
+        matches!(self.link, Link::Polling { .. })
+    }
+
+    /// From now on pings are answered by nothing.
+    pub(crate) fn ignore_pings(&mut self) {
+        self.answers_pings = false;
+    }
+
+    /// Where its requests go.
+    pub(crate) fn target(&self, transport: &str) -> String {
+        format!("{}?{}&transport={transport}", self.path, self.query)
+    }
+
+    /// The WebSocket that carries it.
+    pub(crate) fn ws(&mut self) -> &mut Ws {
+        match &mut self.link {
+            Link::Socket(ws) => ws,
+            Link::Polling { .. } => panic!("it is polled"),
+        }
+    }
+
+    /// The connection that it posts over.
+    pub(crate) fn posts(&mut self) -> &mut Http {
+        match &mut self.link {
+            Link::Polling { post, .. } => post,
+            Link::Socket(_) => panic!("it isn't polled"),
+        }
+    }
+
+    /// Sends a poll without waiting for its answer.
+    pub(crate) fn begin_poll(&mut self) {
+        let target = self.target("polling");
+        if let Link::Polling { get, waits, .. } = &mut self.link
+            && !std::mem::replace(waits, true)
+        {
+            get.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        }
+    }
+
+    /// The answer to its poll.
+    pub(crate) fn end_poll(&mut self) -> Response {
+        let Link::Polling { get, waits, .. } = &mut self.link else { panic!("it isn't polled") };
+        assert!(std::mem::take(waits));
+        get.response()
+    }
+
+    /// Opens the WebSocket that it is to move to.
+    pub(crate) fn begin_upgrade(&self) -> Ws {
+        Ws::open(self.addr, &self.target("websocket"), &[], false).unwrap()
+    }
+
+    /// Moves to a WebSocket that has been probed; answers to polls have all been read.
+    pub(crate) fn end_upgrade(&mut self, mut ws: Ws) {
+        ws.send_text("5");
+        self.link = Link::Socket(ws);
+    }
+
+    /// As `end_upgrade`, with a poll that waits: its answer is read after the announcement.
+    pub(crate) fn end_upgrade_waiting(&mut self, mut ws: Ws) {
+        ws.send_text("5");
+        let answer = self.end_poll();
+        self.packets.extend(packets(self.version, &answer));
+        self.link = Link::Socket(ws);
+    }
+
+    pub(crate) fn upgrade(&mut self) {
+        let mut ws = self.begin_upgrade();
+        ws.send_text("2probe");
+        assert_eq!(ws.next_text(), "3probe");
+        if matches!(self.link, Link::Polling { waits: true, .. }) {
+            let answer = self.end_poll();
+            self.packets.extend(packets(self.version, &answer));
+        }
+        self.end_upgrade(ws);
+    }
+
+    /// What comes next, whatever it is.
+    fn receive(&mut self) -> Packet {
+        if let Some(packet) = self.packets.pop_front() {
+            return packet;
+        }
+        match &mut self.link {
+            Link::Socket(ws) => match ws.next() {
+                Seen::Text(text) => Packet::Text(text),
+                Seen::Binary(mut bytes) => {
+                    if self.version == Version::V3 {
+                        assert_eq!(bytes.remove(0), 4);
+                    }
+                    Packet::Binary(bytes)
+                }
+                Seen::Closed(code, _) => Packet::End(code),
+                other => panic!("{other:?}"),
+            },
+            Link::Polling { .. } => {
+                self.begin_poll();
+                let answer = self.end_poll();
+                if answer.status == 400 {
+                    return Packet::End(400);
+                }
+                self.packets.extend(packets(self.version, &answer));
+                self.receive()
+            }
+        }
+    }
+
+    /// The next packet that says something: pings are answered, and what only ends a poll is left out.
+    pub(crate) fn next(&mut self) -> Packet {
+        loop {
+            match self.receive() {
+                Packet::Text(ping) if ping == "2" && self.version == Version::V4 => {
+                    if self.answers_pings {
+                        self.send("3");
+                    }
+                }
+                Packet::Text(noop) if noop == "6" => {}
+                Packet::Text(close) if close == "1" => return Packet::End(0),
+                packet => return packet,
+            }
+        }
+    }
+
+    pub(crate) fn next_text(&mut self) -> String {
+        match self.next() {
+            Packet::Text(text) => text,
+            other => panic!("no text but {other:?}"),
+        }
+    }
+
+    pub(crate) fn expect(&mut self, text: &str) {
+        assert_eq!(self.next_text(), text);
+    }
+
+    /// The ping of a server of version 4, which isn't answered by this.
+    pub(crate) fn expect_ping(&mut self) {
+        assert_eq!(self.receive(), Packet::Text("2".to_owned()));
+    }
+
+    /// Checks that the session ends next.
+    pub(crate) fn expect_end(&mut self) -> u16 {
+        match self.next() {
+            Packet::End(code) => code,
+            other => panic!("no end but {other:?}"),
+        }
+    }
+
+    /// Sends packets that are text, together.
+    pub(crate) fn send_all(&mut self, packets: &[&str]) {
+        let target = self.target("polling");
+        match &mut self.link {
+            Link::Socket(ws) => packets.iter().for_each(|packet| ws.send_text(packet)),
+            Link::Polling { post: http, .. } => {
+                let body = body(self.version, packets);
+                http.send(post(&target, "text/plain;charset=UTF-8", body.as_bytes()));
+                let answer = http.response();
+                assert_eq!((answer.status, answer.text()), (200, "ok"));
+            }
+        }
+    }
+
+    pub(crate) fn send(&mut self, packet: &str) {
+        self.send_all(&[packet]);
+    }
+
+    /// Sends a message that is bytes, where the session may have ended.
+    pub(crate) fn send_binary_if_open(&mut self, bytes: &[u8]) {
+        let target = self.target("polling");
+        let version = self.version;
+        match &mut self.link {
+            Link::Socket(ws) => {
+                let prefix: &[u8] = if version == Version::V3 { &[4] } else { &[] };
+                let payload = [prefix, bytes].concat();
+                ws.send_if_open(&super::ws::frame(stentor_wire::ws::Opcode::Binary, &payload, true, false));
+            }
+            Link::Polling { post: http, .. } => {
+                let body = format!("b{}", STANDARD.encode(bytes));
+                let body = if version == Version::V3 { format!("{}:{body}", body.len()) } else { body };
+                http.send(post(&target, "text/plain", body.as_bytes()));
+                http.response();
+            }
+        }
+    }
+
+    /// Sends a message that is bytes.
+    pub(crate) fn send_binary(&mut self, bytes: &[u8]) {
+        let target = self.target("polling");
+        match (&mut self.link, self.version) {
+            (Link::Socket(ws), Version::V4) => ws.send_binary(bytes),
+            (Link::Socket(ws), Version::V3) => ws.send_binary(&[&[4], bytes].concat()),
+            (Link::Polling { .. }, Version::V4) => self.send(&format!("b{}", STANDARD.encode(bytes))),
+            (Link::Polling { post: http, .. }, Version::V3) => {
+                let mut body = Vec::new();
+                PayloadEncoder::new(PayloadFormat::Octets, &mut body)
+                    .push(&stentor_wire::engineio::Packet::binary(bytes));
+                http.send(post(&target, "application/octet-stream", &body));
+                assert_eq!(http.response().text(), "ok");
+            }
+        }
+    }
+
+    /// Connects to a namespace (`""` is the main one) and says what the server answered.
+    pub(crate) fn connect(&mut self, namespace: &str, auth: Value) -> Value {
+        let namespace = if namespace.is_empty() { String::new() } else { format!("{namespace},") };
+        if self.version == Version::V4 {
+            let auth = if auth.is_null() { String::new() } else { auth.to_string() };
+            self.send(&format!("40{namespace}{auth}"));
+        } else if !namespace.is_empty() {
+            self.send(&format!("40{namespace}"));
+        }
+        let answer = self.next_text();
+        let rest = answer.strip_prefix(&format!("40{namespace}")).unwrap_or_else(|| panic!("{answer}"));
+        serde_json::from_str(rest).unwrap_or_default()
+    }
+
+    /// Sends an event of the main namespace, and waits for its acknowledgement: the list of arguments.
+    pub(crate) fn ask(&mut self, name: &str, arguments: &[Value]) -> Value {
+        self.acks += 1;
+        let number = self.acks;
+        let mut event = vec![Value::from(name)];
+        event.extend_from_slice(arguments);
+        self.send(&format!("42{number}{}", Value::from(event)));
+        let answer = self.next_text();
+        let list = answer.strip_prefix(&format!("43{number}")).unwrap_or_else(|| panic!("{answer}"));
+        serde_json::from_str(list).unwrap()
+    }
+
+    /// The next event of the main namespace, as a list.
+    pub(crate) fn event(&mut self) -> Value {
+        let text = self.next_text();
+        serde_json::from_str(text.strip_prefix("42").unwrap_or_else(|| panic!("{text}"))).unwrap()
+    }
+
+    /// Says goodbye.
+    pub(crate) fn leave(mut self) {
+        self.send("1");
+    }
+
+    /// Ends its connections; where it is polled it says goodbye, over a connection that nobody waits for.
+    pub(crate) fn leave_abruptly(self) {
+        if self.is_polled() { self.leave() } else { self.cut() }
+    }
+
+    /// Ends its connections without a word; a poll is among them.
+    pub(crate) fn cut(mut self) {
+        if let Link::Polling { .. } = self.link {
+            self.begin_poll();
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What a server sends, frame by frame, without keeping it (RFC 6455 section 5.2).
+//!
+//! The generator receives hundreds of megabytes a second and needs next to nothing of each message. So this cuts frames
+//! where they lie, however they come, and hands their payload on piece by piece; `stentor-wire` gathers whole messages
+//! and checks UTF-8, which would be the generator's CPU in the result. Deliberately strict: a mask, a reserved bit, a
+//! fragment or a control frame over 125 bytes is a [`Violation`] (no server here has a reason to send them).
+//!
+//! Invariants: `header_len` is below what the header needs while it is gathered; `left` counts the payload bytes of the
+//! frame at hand that have not come.
+
+/// Bytes of a control frame kept to answer it (RFC 6455 section 5.5: none is longer).
+const CONTROL_BYTES_MAX: usize = 125;
+
+/// Bytes of the longest header without a mask.
+const HEADER_BYTES_MAX: usize = 10;
+
+/// A part of what a server sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Piece<'a> {
+    /// The next bytes of a text or binary message, perhaps none.
+    Data {
+        /// The bytes.
+        bytes: &'a [u8],
+        /// Whether they are the last of this message.
+        ends: bool,
+    },
+    /// A whole control frame.
+    Control {
+        /// 8 close, 9 ping, 10 pong.
+        opcode: u8,
+        /// What it carries.
+        payload: &'a [u8],
+    },
+}
+
+/// How a server broke RFC 6455.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in super::super) enum Violation {
+    /// A frame from a server is never masked (section 5.1).
+    #[error("a masked frame")]
+    Masked,
+    /// No extension was negotiated (section 5.2).
+    #[error("a reserved bit is set")]
+    ReservedBit,
+    /// Nobody asked for fragments.
+    #[error("a fragment")]
+    Fragment,
+    /// An opcode that doesn't exist.
+    #[error("an unknown opcode")]
+    UnknownOpcode,
+    /// A control frame has at most 125 bytes (section 5.5).
+    #[error("a long control frame")]
+    LongControl,
+}
+
+/// Cuts the frames of one connection.
+#[derive(Debug, Default)]
+pub(super) struct FrameReader {
+    left: u64,
+    header: [u8; HEADER_BYTES_MAX],
+    header_len: u8,
+    in_payload: bool,
+    control_len: u8,
+    /// Allocated for a control frame that is cut; most connections never need it.
+    control: Option<Box<[u8; CONTROL_BYTES_MAX]>>,
+}
+
+impl FrameReader {
+    /// Takes `data` and calls `each` for every piece of it. Stops where `each` fails.
+    pub(super) fn feed<E: From<Violation>>(
+        &mut self,
+        mut data: &[u8],
+        mut each: impl FnMut(Piece<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        while !data.is_empty() {
+            if !self.in_payload && !self.take_header(&mut data)? {
+                return Ok(());
+            }
+            let here = data.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            let (bytes, rest) = data.split_at(here);
+            data = rest;
+            self.left -= here as u64;
+            let ends = self.left == 0;
+            if ends {
+                self.in_payload = false;
+                self.header_len = 0;
+            }
+            let opcode = self.header[0] & 0x0f;
+            if opcode < 8 {
+                if ends || here > 0 {
+                    each(Piece::Data { bytes, ends })?;
+                }
+            } else if let Some(payload) = self.take_control(bytes, ends) {
+                each(Piece::Control { opcode, payload })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The payload of a control frame, once it is whole.
+    fn take_control<'a>(&'a mut self, bytes: &'a [u8], ends: bool) -> Option<&'a [u8]> {
+        let had = usize::from(self.control_len);
+        if ends && had == 0 {
+            return Some(bytes);
+        }
+        let control = self.control.get_or_insert_with(|| Box::new([0; CONTROL_BYTES_MAX]));
+        let len = had + bytes.len();
+        control[had..len].copy_from_slice(bytes);
+        self.control_len = if ends { 0 } else { len as u8 };
+        ends.then_some(&control[..len])
+    }
+
+    /// Takes the header's bytes off `data`; true once it is complete (and a frame without payload is left
+    /// for the caller to report).
+    fn take_header(&mut self, data: &mut &[u8]) -> Result<bool, Violation> {
+        loop {
+            let have = usize::from(self.header_len);
+            let need = if have < 2 { 2 } else { header_bytes(self.header[1]) };
+            if have == need {
+                break;
+            }
+            let take = (need - have).min(data.len());
+            if take == 0 {
+                return Ok(false);
+            }
+            self.header[have..have + take].copy_from_slice(&data[..take]);
+            self.header_len += take as u8;
+            *data = &data[take..];
+            if have < 2 && have + take == 2 {
+                check_start(self.header[0], self.header[1])?;
+            }
+        }
+        let short = self.header[1] & 0x7f;
+        let long: &[u8] = &self.header[2..usize::from(self.header_len)];
+        self.left = match short {
+            126 | 127 => long.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)),
+            _ => u64::from(short),
+        };
+        self.in_payload = true;
+        Ok(true)
+    }
+}
+
+fn header_bytes(second: u8) -> usize {
+    match second & 0x7f {
+        126 => 4,
+        127 => 10,
+        _ => 2,
+    }
+}
+
+fn check_start(first: u8, second: u8) -> Result<(), Violation> {
+    let opcode = first & 0x0f;
+    if first & 0x70 != 0 {
+        Err(Violation::ReservedBit)
+    } else if second & 0x80 != 0 {
+        Err(Violation::Masked)
+    } else if first & 0x80 == 0 || opcode == 0 {
+        Err(Violation::Fragment)
+    } else if !matches!(opcode, 1 | 2 | 8 | 9 | 10) {
+        Err(Violation::UnknownOpcode)
+    } else if opcode >= 8 && second > 125 {
+        Err(Violation::LongControl)
+    } else {
+        Ok(())
+    }
+}

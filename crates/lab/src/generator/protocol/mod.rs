@@ -1,0 +1,260 @@
+//! The client's side of each protocol, without any I/O: how a connection is opened, how a payload is put on the wire and
+//! taken off, and which heartbeats are answered. The loads know nothing of it.
+//!
+//! | protocol | opening | a payload on the wire |
+//! |---|---|---|
+//! | `websocket` | the handshake (RFC 6455) | a text message |
+//! | `engineio` | handshake, open packet | `4` and the payload |
+//! | `socketio` | handshake, open packet, CONNECT to `/` and its answer | event `message` with one string |
+//! | `socketio-polling` | the same in requests: GET, POST, GET | the same, in bodies |
+//! | `sockjs` | handshake, `o` | an array of one string |
+//!
+//! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. What a server says besides is
+//! passed over, if it is well-formed; where it ends the session, or isn't what the protocol allows, the connection counts
+//! as lost. To add a protocol: its [`Protocol`], its envelopes and paths here, what it hears in `session`, and a client
+//! of its own where it is on no WebSocket.
+//!
+//! Deliberately absent: upgrades from one transport to another, binary messages, compression.
+
+mod envelope;
+mod frames;
+mod polling;
+mod session;
+mod websocket;
+
+use serde::{Deserialize, Serialize};
+use stentor_wire::engineio::{self, Packet, PacketKind, Version};
+use stentor_wire::http1;
+use stentor_wire::socketio::{self, Head as EventHead, write_event};
+use stentor_wire::sockjs::{self, Frame, Wrapping};
+use stentor_wire::ws::handshake::ResponseError;
+
+use self::envelope::{Envelope, TooLong};
+use self::frames::Violation;
+use self::polling::PollingClient;
+use self::websocket::WebSocketClient;
+use super::Spec;
+use crate::payload::Head;
+
+/// What a generator speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// Messages over WebSocket, nothing around them.
+    #[default]
+    #[value(name = "websocket")]
+    WebSocket,
+    /// Engine.IO 4 over WebSocket.
+    #[value(name = "engineio")]
+    EngineIo,
+    /// Socket.IO 5 over WebSocket.
+    #[value(name = "socketio")]
+    SocketIo,
+    /// Socket.IO 5 over long polling.
+    #[value(name = "socketio-polling")]
+    SocketIoPolling,
+    /// SockJS over WebSocket.
+    #[value(name = "sockjs")]
+    SockJs,
+}
+
+impl Protocol {
+    /// The name on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WebSocket => "websocket",
+            Self::EngineIo => "engineio",
+            Self::SocketIo => "socketio",
+            Self::SocketIoPolling => "socketio-polling",
+            Self::SockJs => "sockjs",
+        }
+    }
+
+    /// Where it usually lives on a server.
+    pub fn usual_path(self) -> &'static str {
+        match self {
+            Self::WebSocket => "/ws",
+            Self::EngineIo => "/engine.io/",
+            Self::SocketIo | Self::SocketIoPolling => "/socket.io/",
+            Self::SockJs => "/sockjs",
+        }
+    }
+}
+
+/// Why a connection can't go on. All are the server's doing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Fault {
+    #[error("{0}")]
+    Http(#[from] http1::Error),
+    #[error("{0}")]
+    Handshake(#[from] ResponseError),
+    #[error("{0}")]
+    Frame(#[from] Violation),
+    #[error("{0}")]
+    Message(#[from] TooLong),
+    #[error("{0}")]
+    EngineIo(#[from] engineio::Error),
+    #[error("{0}")]
+    SocketIo(#[from] socketio::Error),
+    #[error("{0}")]
+    SockJs(#[from] sockjs::Error),
+    /// An answer with another status than 200, and the begin of its body.
+    #[error("the server answers with status {0}: {1}")]
+    Status(u16, String),
+    /// An answer that nobody asked for, or too long.
+    #[error("{0}")]
+    Answer(&'static str),
+    /// It ended the session, in good form.
+    #[error("the server sent {0}")]
+    Ended(String),
+}
+
+/// What a generator speaks, and where.
+#[derive(Debug)]
+pub(super) struct Dialect {
+    protocol: Protocol,
+    /// Around what clients send.
+    outbound: Envelope,
+    /// Around what servers send.
+    inbound: Envelope,
+    host: String,
+    path: String,
+    mask: [u8; 4],
+}
+
+/// A connection of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// The one that it begins with, and that messages come on.
+    Main,
+    /// Where protocols need one more: for what is sent while the main one waits for an answer. It comes and goes.
+    Side,
+}
+
+/// Bytes to be sent. Emptied by whoever sends them.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    pub(super) main: Vec<u8>,
+    pub(super) side: Vec<u8>,
+    scratch: Vec<u8>,
+}
+
+/// What happened on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Happened {
+    /// The load may begin.
+    Opened,
+    /// A message of the load.
+    Payload {
+        /// Its head; `None` where it has no such layout.
+        head: Option<Head>,
+        /// Its length.
+        payload_bytes: u64,
+        /// Whether padding and envelope are intact.
+        clean: bool,
+    },
+}
+
+/// One client.
+#[derive(Debug)]
+pub(super) enum Client {
+    WebSocket(WebSocketClient),
+    Polling(Box<PollingClient>),
+}
+
+impl Dialect {
+    pub(super) fn new(spec: &Spec) -> Self {
+        let path = &spec.path;
+        let query = |query: &str| match path.contains('?') {
+            true => format!("{path}&{query}"),
+            false => format!("{path}?{query}"),
+        };
+        let path = match spec.protocol {
+            Protocol::WebSocket => path.clone(),
+            Protocol::EngineIo | Protocol::SocketIo => query("EIO=4&transport=websocket"),
+            Protocol::SocketIoPolling => query("EIO=4&transport=polling"),
+            Protocol::SockJs => path.trim_end_matches('/').to_owned(),
+        };
+        let event = |out: &mut Vec<u8>, payload: &str| {
+            write_event(out, &EventHead::new("/"), "message", &[&format!("\"{payload}\"")]);
+        };
+        let engine = |out: &mut Vec<u8>, text: &str| {
+            let packet = Packet::text(PacketKind::Message, text);
+            engineio::encode_message(out, Version::V4, &packet, false);
+        };
+        let (outbound, inbound) = match spec.protocol {
+            Protocol::WebSocket => (Envelope::bare(), Envelope::bare()),
+            Protocol::EngineIo => (Envelope::of(engine), Envelope::of(engine)),
+            Protocol::SocketIo => {
+                let whole = |out: &mut Vec<u8>, payload: &str| {
+                    let mut text = Vec::new();
+                    event(&mut text, payload);
+                    engine(out, &String::from_utf8_lossy(&text));
+                };
+                (Envelope::of(whole), Envelope::of(whole))
+            }
+            // Bodies are taken apart and put together packet by packet; what goes in is whole, what comes out is text.
+            Protocol::SocketIoPolling => (Envelope::of(event), Envelope::of(event)),
+            Protocol::SockJs => (
+                Envelope::of(|out, payload| sockjs::write_messages(out, &[payload])),
+                Envelope::of(|out, payload| {
+                    Wrapping::WebSocket.write(out, &Frame::Messages(&[payload, payload]));
+                }),
+            ),
+        };
+        let host = spec.target.to_string();
+        Self { protocol: spec.protocol, outbound, inbound, host, path, mask: spec.mask.bytes() }
+    }
+
+    /// A client whose main connection isn't there yet.
+    pub(super) fn client(&self) -> Client {
+        match self.protocol {
+            Protocol::SocketIoPolling => Client::Polling(Box::new(PollingClient::new(self.protocol))),
+            _ => Client::WebSocket(WebSocketClient::new(self.protocol)),
+        }
+    }
+}
+
+impl Client {
+    /// The main connection is there. `key` is unlike that of every other client.
+    pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
+        match self {
+            Self::WebSocket(client) => client.connected(dialect, key, &mut out.main),
+            Self::Polling(client) => client.connected(dialect, &mut out.main),
+        }
+    }
+
+    /// Bytes came. What they bring is appended to `happened`, also where they end in a fault.
+    pub(super) fn receive(
+        &mut self,
+        dialect: &Dialect,
+        lane: Lane,
+        data: &[u8],
+        out: &mut Out,
+        happened: &mut Vec<Happened>,
+    ) -> Result<(), Fault> {
+        match self {
+            Self::WebSocket(client) => client.receive(dialect, data, out, happened),
+            Self::Polling(client) => client.receive(dialect, lane, data, out, happened),
+        }
+    }
+
+    /// Sends a payload as the load's next message.
+    pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
+        match self {
+            Self::WebSocket(client) => client.send(dialect, payload, out),
+            Self::Polling(client) => client.send(dialect, payload, out),
+        }
+    }
+
+    /// Whether the side connection may end without loss.
+    pub(super) fn side_is_idle(&self) -> bool {
+        match self {
+            Self::WebSocket(_) => true,
+            Self::Polling(client) => client.side_is_idle(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

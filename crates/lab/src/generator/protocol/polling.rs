@@ -1,0 +1,265 @@
+//! Socket.IO over long polling: a GET that waits for packets is always under way on the main connection, and what is sent
+//! goes by POST on the side one, one request at a time.
+//!
+//! ```text
+//! Fresh -GET-> Asked -sid-> (POST 40) Entering -ok-> (GET) Polling -packets-> (GET) Polling …
+//! ```
+
+use stentor_wire::engineio::{
+    Data, Open, Packet, PacketKind, PayloadDecoder, PayloadEncoder, PayloadFormat, Version,
+};
+use stentor_wire::http1::{BodyDecoder, HeadScanner, Limits, parse_response, write_request_head};
+
+use super::envelope::{Arrived, MessageReader};
+use super::session::{Heard, Session};
+use super::{Dialect, Fault, Happened, Lane, Out, Protocol};
+
+/// Bytes of an answer's body.
+const BODY_BYTES_MAX: usize = 16 << 20;
+/// Packets of an answer's body.
+const PACKETS_MAX: usize = 100_000;
+/// Of a refusal, the bytes that are told.
+const TOLD_BYTES: usize = 100;
+
+const FORMAT: PayloadFormat = PayloadFormat::Separated;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// A GET asks for a session.
+    Asked,
+    /// A POST asks for the namespace.
+    Entering,
+    /// A GET waits for packets.
+    Polling,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(in super::super) struct PollingClient {
+    stage: Stage,
+    session: Session,
+    /// Path and query with the session's id.
+    target: String,
+    main: Answer,
+    side: Answer,
+    /// A POST is under way on the side connection.
+    posting: bool,
+    /// Packets for the next POST, as they stand in text messages.
+    queue: Vec<String>,
+    messages: MessageReader,
+}
+
+impl PollingClient {
+    pub(super) fn new(protocol: Protocol) -> Self {
+        Self {
+            stage: Stage::Asked,
+            session: Session::new(protocol),
+            target: String::new(),
+            main: Answer::default(),
+            side: Answer::default(),
+            posting: false,
+            queue: Vec::new(),
+            messages: MessageReader::default(),
+        }
+    }
+
+    pub(super) fn side_is_idle(&self) -> bool {
+        !self.posting
+    }
+
+    pub(super) fn connected(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
+        get(dialect, &dialect.path, out);
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        dialect: &Dialect,
+        lane: Lane,
+        data: &[u8],
+        out: &mut Out,
+        happened: &mut Vec<Happened>,
+    ) -> Result<(), Fault> {
+        if lane == Lane::Side {
+            if !self.posting {
+                return Err(Fault::Answer("an answer to no request"));
+            }
+            if self.side.feed(data)? {
+                self.side.check()?;
+                self.posting = false;
+                self.post(dialect, &mut out.side);
+            }
+            return Ok(());
+        }
+        if !self.main.feed(data)? {
+            return Ok(());
+        }
+        self.main.check()?;
+        if self.stage == Stage::Entering {
+            self.stage = Stage::Polling;
+        } else {
+            let body = std::mem::take(&mut self.main.body);
+            let dealt = self.packets(dialect, &body, happened);
+            self.main.body = body;
+            dealt?;
+        }
+        if self.stage == Stage::Asked {
+            // Nothing waits on the main connection yet, so what is to be said goes there.
+            self.stage = Stage::Entering;
+            self.write_post(dialect, &mut out.main);
+            return Ok(());
+        }
+        get(dialect, &self.target, &mut out.main);
+        self.post(dialect, &mut out.side);
+        Ok(())
+    }
+
+    fn packets(&mut self, dialect: &Dialect, body: &[u8], happened: &mut Vec<Happened>) -> Result<(), Fault> {
+        let mut decoder = PayloadDecoder::new(FORMAT, body, PACKETS_MAX)?;
+        while let Some(packet) = decoder.next_packet()? {
+            if self.stage == Stage::Asked {
+                self.take_sid(dialect, &packet)?;
+            }
+            let Self { session, messages, queue, .. } = self;
+            let mut hear = |packet: Packet<'_>| {
+                match session.hear_packet(packet)? {
+                    Heard::Nothing => {}
+                    Heard::Opened => happened.push(Happened::Opened),
+                    Heard::Reply(reply) => queue.push(as_text(&reply)),
+                }
+                Ok::<(), Fault>(())
+            };
+            match packet {
+                Packet { kind: PacketKind::Message, data: Data::Text(text) } => {
+                    let mut payload = None;
+                    messages.take(&dialect.inbound, text.as_bytes(), true, |arrived| {
+                        if let Arrived::Payload { head, payload_bytes, clean } = arrived {
+                            payload = Some(Happened::Payload { head, payload_bytes, clean });
+                        }
+                        Ok::<(), Fault>(())
+                    })?;
+                    match payload {
+                        Some(payload) => happened.push(payload),
+                        None => hear(packet)?,
+                    }
+                }
+                packet => hear(packet)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the session's id off its first packet.
+    fn take_sid(&mut self, dialect: &Dialect, packet: &Packet<'_>) -> Result<(), Fault> {
+        let (PacketKind::Open, Data::Text(text)) = (packet.kind, packet.data) else {
+            return Err(Fault::Answer("a session that doesn't begin with an open packet"));
+        };
+        let open = Open::parse(text)?;
+        // It goes into the request as it is.
+        if !open.sid.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte)) {
+            return Err(Fault::Answer("a session id that would have to be escaped"));
+        }
+        self.target = format!("{}&sid={}", dialect.path, open.sid);
+        Ok(())
+    }
+
+    pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
+        out.scratch.clear();
+        dialect.outbound.wrap(&mut out.scratch, payload);
+        let text = String::from_utf8_lossy(&out.scratch);
+        self.queue.push(as_text(&Packet::text(PacketKind::Message, &text)));
+        self.post(dialect, &mut out.side);
+    }
+
+    /// Posts what waits, unless a POST is under way already.
+    fn post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
+        if !self.posting && !self.queue.is_empty() {
+            self.posting = true;
+            self.write_post(dialect, out);
+        }
+    }
+
+    fn write_post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
+        let mut body = Vec::new();
+        let mut encoder = PayloadEncoder::new(FORMAT, &mut body);
+        for packet in self.queue.drain(..) {
+            encoder.push_encoded(&packet);
+        }
+        let length = body.len().to_string();
+        let headers = [
+            ("Host", dialect.host.as_str()),
+            ("Content-Type", FORMAT.content_type()),
+            ("Content-Length", &length),
+        ];
+        write_request_head(out, "POST", &self.target, &headers);
+        out.extend_from_slice(&body);
+    }
+}
+
+fn get(dialect: &Dialect, target: &str, out: &mut Vec<u8>) {
+    write_request_head(out, "GET", target, &[("Host", &dialect.host)]);
+}
+
+/// A packet as it stands in a text message.
+fn as_text(packet: &Packet<'_>) -> String {
+    let mut text = Vec::new();
+    stentor_wire::engineio::encode_message(&mut text, Version::V4, packet, true);
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// One answer after the other on a connection, gathered.
+#[derive(Debug, Default)]
+struct Answer {
+    scanner: HeadScanner,
+    head: Vec<u8>,
+    status: u16,
+    /// While a body comes.
+    decoder: Option<BodyDecoder>,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    /// Takes what came; true once an answer is whole, and nothing else came.
+    fn feed(&mut self, mut data: &[u8]) -> Result<bool, Fault> {
+        loop {
+            if let Some(decoder) = &mut self.decoder {
+                let decoded = decoder.decode(data)?;
+                if self.body.len() + decoded.data.len() > BODY_BYTES_MAX {
+                    return Err(Fault::Answer("an answer that is too long"));
+                }
+                self.body.extend_from_slice(decoded.data);
+                data = &data[decoded.consumed..];
+                if decoded.done {
+                    self.decoder = None;
+                    return if data.is_empty() {
+                        Ok(true)
+                    } else {
+                        Err(Fault::Answer("more than an answer"))
+                    };
+                }
+                if data.is_empty() {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let had = self.head.len();
+            self.head.extend_from_slice(data);
+            let limits = Limits::default();
+            let Some(end) = self.scanner.find_end(&self.head, &limits)? else { return Ok(false) };
+            let response = parse_response(&self.head[..end], &limits)?;
+            self.status = response.status();
+            self.decoder = Some(BodyDecoder::new(response.body(false)));
+            self.body.clear();
+            self.head.clear();
+            data = &data[end - had..];
+        }
+    }
+
+    /// Whether the server agreed.
+    fn check(&self) -> Result<(), Fault> {
+        if self.status == 200 {
+            return Ok(());
+        }
+        let told = &self.body[..self.body.len().min(TOLD_BYTES)];
+        Err(Fault::Status(self.status, String::from_utf8_lossy(told).into_owned()))
+    }
+}

@@ -1,0 +1,205 @@
+//! Clients against what servers say, word by word.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use stentor_wire::engineio::{PayloadDecoder, PayloadFormat};
+use stentor_wire::http1::{self, HeadScanner, parse_request, write_response_head};
+use stentor_wire::socketio;
+use stentor_wire::ws::{Opcode, handshake};
+
+use super::frames::frame;
+use crate::generator::protocol::{Client, Dialect, Happened, Lane, Out, Protocol};
+use crate::generator::{LoadSpec, Spec};
+use crate::payload::{Head, blank};
+
+const OPEN: &str =
+    r#"{"sid":"S-1","upgrades":[],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#;
+
+struct Pair {
+    dialect: Dialect,
+    client: Client,
+    out: Out,
+    happened: Vec<Happened>,
+}
+
+impl Pair {
+    fn new(protocol: Protocol) -> Self {
+        let load = LoadSpec::Idle { hold: Duration::ZERO };
+        let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), protocol.usual_path(), 1, load);
+        spec.protocol = protocol;
+        let dialect = Dialect::new(&spec);
+        let client = dialect.client();
+        let mut pair = Self { dialect, client, out: Out::default(), happened: Vec::new() };
+        pair.client.connected(&pair.dialect, 4711, &mut pair.out);
+        pair
+    }
+
+    /// A WebSocket whose handshake is done; its request's target.
+    fn upgraded(protocol: Protocol) -> (Self, String) {
+        let mut pair = Self::new(protocol);
+        let sent = pair.main();
+        let request = parse_request(&sent, &http1::Limits::default()).unwrap();
+        let mut answer = Vec::new();
+        handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
+        let target = request.target().to_owned();
+        pair.hear(Lane::Main, &answer);
+        (pair, target)
+    }
+
+    fn main(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.out.main)
+    }
+
+    fn hear(&mut self, lane: Lane, data: &[u8]) {
+        self.client.receive(&self.dialect, lane, data, &mut self.out, &mut self.happened).unwrap();
+    }
+
+    fn complains(&mut self, lane: Lane, data: &[u8]) -> String {
+        let received = self.client.receive(&self.dialect, lane, data, &mut self.out, &mut self.happened);
+        received.unwrap_err().to_string()
+    }
+
+    /// The server sends `text`; what the client sends then, a mask of zero taken off.
+    fn exchange(&mut self, text: &str) -> String {
+        self.hear(Lane::Main, &frame(Opcode::Text, text.as_bytes()));
+        let sent = self.main();
+        sent.get(6..).map(|payload| String::from_utf8(payload.to_vec()).unwrap()).unwrap_or_default()
+    }
+
+    fn is_open(&self) -> bool {
+        self.happened.contains(&Happened::Opened)
+    }
+}
+
+#[test]
+fn a_websocket_is_open_after_its_handshake() {
+    let (pair, target) = Pair::upgraded(Protocol::WebSocket);
+    assert_eq!((pair.is_open(), target.as_str()), (true, "/ws"));
+}
+
+#[test]
+fn engine_io_opens_and_answers_pings() {
+    let (mut pair, target) = Pair::upgraded(Protocol::EngineIo);
+    assert_eq!((pair.is_open(), target.as_str()), (false, "/engine.io/?EIO=4&transport=websocket"));
+    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
+    assert!(pair.is_open());
+    assert_eq!(pair.exchange("2"), "3");
+    assert_eq!(pair.exchange("6"), "");
+    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"1")).contains("close packet"));
+}
+
+#[test]
+fn socket_io_asks_for_the_namespace() {
+    let (mut pair, target) = Pair::upgraded(Protocol::SocketIo);
+    assert_eq!(target, "/socket.io/?EIO=4&transport=websocket");
+    let mut connect = Vec::new();
+    socketio::write_connect(&mut connect, socketio::Version::V5, "/", None);
+    assert_eq!(pair.exchange(&format!("0{OPEN}")), format!("4{}", String::from_utf8(connect).unwrap()));
+    assert!(!pair.is_open());
+    assert_eq!(pair.exchange(r#"40{"sid":"x"}"#), "");
+    assert!(pair.is_open());
+    assert_eq!(pair.exchange("2"), "3");
+    assert_eq!(pair.exchange(r#"42["welcome",1]"#), "");
+    let mut payload = blank(40);
+    Head { sequence: 1, intended_ns: 2 }.write(&mut payload);
+    pair.client.send(&pair.dialect, &payload, &mut pair.out);
+    let sent = pair.main();
+    let text = String::from_utf8(sent[6..].to_vec()).unwrap();
+    assert_eq!(text, format!(r#"42["message","{}"]"#, str::from_utf8(&payload).unwrap()));
+    pair.exchange(&text);
+    let head = Some(Head { sequence: 1, intended_ns: 2 });
+    assert_eq!(pair.happened.last(), Some(&Happened::Payload { head, payload_bytes: 40, clean: true }));
+    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"41")).contains("namespace"));
+}
+
+#[test]
+fn refusals_are_told() {
+    let refusal = br#"44{"message":"no"}"#;
+    let (mut pair, _) = Pair::upgraded(Protocol::SocketIo);
+    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, refusal)).contains(r#""no""#));
+    let (mut pair, _) = Pair::upgraded(Protocol::SockJs);
+    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"c[3000,\"Go away!\"]")).contains("3000 Go"));
+    let (mut pair, _) = Pair::upgraded(Protocol::EngineIo);
+    assert!(!pair.complains(Lane::Main, &frame(Opcode::Text, b"x")).is_empty());
+}
+
+#[test]
+fn sockjs_opens_with_its_frame() {
+    let (mut pair, target) = Pair::upgraded(Protocol::SockJs);
+    let parts: Vec<&str> = target.split('/').collect();
+    assert_eq!((parts.len(), parts[1], parts[4]), (5, "sockjs", "websocket"));
+    assert!(!pair.is_open());
+    assert_eq!(pair.exchange("o"), "");
+    assert!(pair.is_open());
+    assert_eq!(pair.exchange("h"), "");
+}
+
+/// (method, target, packets of the body)
+fn request(bytes: &[u8]) -> (String, String, Vec<String>) {
+    let limits = http1::Limits::default();
+    let end = HeadScanner::default().find_end(bytes, &limits).unwrap().unwrap();
+    let request = parse_request(&bytes[..end], &limits).unwrap();
+    let mut packets = Vec::new();
+    if bytes.len() > end {
+        let mut decoder = PayloadDecoder::new(PayloadFormat::Separated, &bytes[end..], 10).unwrap();
+        while let Some(packet) = decoder.next_packet().unwrap() {
+            packets.push(format!("{:?} {:?}", packet.kind, packet.data));
+        }
+    }
+    (request.method().to_owned(), request.target().to_owned(), packets)
+}
+
+fn answer(status: u16, body: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_response_head(&mut out, status, &[("Content-Length", &body.len().to_string())]);
+    out.extend_from_slice(body.as_bytes());
+    out
+}
+
+#[test]
+fn polling_asks_enters_polls_and_posts() {
+    let mut pair = Pair::new(Protocol::SocketIoPolling);
+    let base = "/socket.io/?EIO=4&transport=polling";
+    let named = format!("{base}&sid=S-1");
+    assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
+    // The answer in pieces.
+    let opened = answer(200, &format!("0{OPEN}"));
+    pair.hear(Lane::Main, &opened[..30]);
+    assert_eq!(pair.out.main, b"");
+    pair.hear(Lane::Main, &opened[30..]);
+    let (method, target, packets) = request(&pair.main());
+    assert_eq!((method.as_str(), &target, packets.len()), ("POST", &named, 1));
+    pair.hear(Lane::Main, &answer(200, "ok"));
+    let get = ("GET".to_owned(), named.clone(), vec![]);
+    assert_eq!(request(&pair.main()), get);
+    assert!(!pair.is_open());
+    pair.hear(Lane::Main, &answer(200, "40{\"sid\":\"x\"}"));
+    assert!(pair.is_open());
+    assert_eq!(request(&pair.main()), get);
+    assert!(pair.client.side_is_idle());
+
+    // A ping and two messages in one body: the pong goes by POST, and the next poll at once.
+    let mut payload = blank(36);
+    Head { sequence: 9, intended_ns: 0 }.write(&mut payload);
+    let event = format!("42[\"message\",\"{}\"]", str::from_utf8(&payload).unwrap());
+    pair.happened.clear();
+    pair.hear(Lane::Main, &answer(200, &format!("2\u{1e}{event}\u{1e}{event}")));
+    assert_eq!(pair.happened.len(), 2);
+    assert_eq!(request(&pair.main()), get);
+    let (method, _, packets) = request(&std::mem::take(&mut pair.out.side));
+    assert_eq!((method.as_str(), packets), ("POST", vec![r#"Pong Text("")"#.to_owned()]));
+    assert!(!pair.client.side_is_idle());
+
+    // What is sent meanwhile goes in one POST when the last one is answered.
+    for _ in 0..2 {
+        pair.client.send(&pair.dialect, &payload, &mut pair.out);
+    }
+    assert_eq!(pair.out.side, b"");
+    pair.hear(Lane::Side, &answer(200, "ok"));
+    assert_eq!(request(&std::mem::take(&mut pair.out.side)).2.len(), 2);
+    pair.hear(Lane::Side, &answer(200, "ok"));
+    assert!(pair.client.side_is_idle());
+    assert!(pair.complains(Lane::Side, &answer(200, "ok")).contains("no request"));
+    assert!(pair.complains(Lane::Main, &answer(400, "{\"code\":1}")).contains("400: {\"code\":1}"));
+}

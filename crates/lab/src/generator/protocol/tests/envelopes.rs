@@ -1,0 +1,184 @@
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::generator::protocol::envelope::{Arrived, Envelope, MessageReader, OTHER_BYTES_MAX, TooLong};
+use crate::generator::protocol::{Dialect, Protocol};
+use crate::generator::{LoadSpec, Spec};
+use crate::payload::{Head, blank};
+
+#[derive(Clone, Debug, PartialEq)]
+enum Seen {
+    /// (sequence, bytes, clean)
+    Payload(Option<u64>, u64, bool),
+    Other(String),
+}
+
+fn read(envelope: &Envelope, messages: &[&[u8]], piece: usize) -> Vec<Seen> {
+    let mut reader = MessageReader::default();
+    let mut seen = Vec::new();
+    for message in messages {
+        let pieces: Vec<&[u8]> = if message.is_empty() { vec![b""] } else { message.chunks(piece).collect() };
+        for (nth, bytes) in pieces.iter().enumerate() {
+            let taken = reader.take::<TooLong>(envelope, bytes, nth + 1 == pieces.len(), |arrived| {
+                seen.push(match arrived {
+                    Arrived::Payload { head, payload_bytes, clean } => {
+                        Seen::Payload(head.map(|head| head.sequence), payload_bytes, clean)
+                    }
+                    Arrived::Other(other) => Seen::Other(String::from_utf8_lossy(other).into_owned()),
+                });
+                Ok(())
+            });
+            taken.unwrap();
+        }
+    }
+    seen
+}
+
+/// Reads `messages` in pieces of every size.
+fn check(envelope: &Envelope, messages: &[&[u8]], expect: &[Seen]) {
+    let longest = messages.iter().map(|message| message.len()).max().unwrap_or(1);
+    for piece in 1..=longest.max(1) {
+        assert_eq!(read(envelope, messages, piece), expect, "pieces of {piece}");
+    }
+}
+
+fn dialect(protocol: Protocol) -> Dialect {
+    let load = LoadSpec::Idle { hold: Duration::ZERO };
+    let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), protocol.usual_path(), 1, load);
+    spec.protocol = protocol;
+    Dialect::new(&spec)
+}
+
+fn payload(sequence: u64, bytes: usize) -> Vec<u8> {
+    let mut payload = blank(bytes);
+    Head { sequence, intended_ns: 5 }.write(&mut payload);
+    payload
+}
+
+fn whole(sequence: u64, bytes: u64) -> Seen {
+    Seen::Payload(Some(sequence), bytes, true)
+}
+
+#[test]
+fn envelopes_are_what_the_protocols_say() {
+    let check = |protocol, sent: &str, received: &str| {
+        let dialect = dialect(protocol);
+        for (envelope, expect) in [(&dialect.outbound, sent), (&dialect.inbound, received)] {
+            let mut out = Vec::new();
+            envelope.wrap(&mut out, b"hi");
+            assert_eq!(String::from_utf8(out).unwrap(), expect, "{protocol:?}");
+        }
+    };
+    check(Protocol::WebSocket, "hi", "hi");
+    check(Protocol::EngineIo, "4hi", "4hi");
+    check(Protocol::SocketIo, r#"42["message","hi"]"#, r#"42["message","hi"]"#);
+    check(Protocol::SocketIoPolling, r#"2["message","hi"]"#, r#"2["message","hi"]"#);
+    check(Protocol::SockJs, r#"["hi"]"#, r#"a["hi"]"#);
+}
+
+#[test]
+fn payloads_come_out_as_they_went_in() {
+    let all = [
+        Protocol::WebSocket,
+        Protocol::EngineIo,
+        Protocol::SocketIo,
+        Protocol::SocketIoPolling,
+        Protocol::SockJs,
+    ];
+    for protocol in all {
+        let dialect = dialect(protocol);
+        let mut messages = Vec::new();
+        let mut expect = Vec::new();
+        for (sequence, bytes) in [(0, 36), (1, 37), (2, 100)] {
+            let mut message = Vec::new();
+            dialect.inbound.wrap(&mut message, &payload(sequence, bytes));
+            messages.push(message);
+            expect.push(whole(sequence, bytes as u64));
+        }
+        let messages: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
+        check(&dialect.inbound, &messages, &expect);
+    }
+}
+
+#[test]
+fn a_large_payload_is_read_in_large_pieces() {
+    let dialect = dialect(Protocol::SocketIo);
+    let mut intact = Vec::new();
+    dialect.inbound.wrap(&mut intact, &payload(3, 70_000));
+    let mut changed = intact.clone();
+    changed[50_000] = b'y';
+    for piece in [100, 1000, 65_536, 80_000] {
+        let seen = read(&dialect.inbound, &[&intact, &changed], piece);
+        assert_eq!(seen, [whole(3, 70_000), Seen::Payload(Some(3), 70_000, false)], "pieces of {piece}");
+    }
+}
+
+#[test]
+fn several_payloads_come_in_one_frame() {
+    let text = |sequence, bytes| String::from_utf8(payload(sequence, bytes)).unwrap();
+    let frame = format!(r#"a["{}","{}","{}"]"#, text(0, 40), text(1, 36), text(2, 50));
+    check(
+        &dialect(Protocol::SockJs).inbound,
+        &[frame.as_bytes()],
+        &[whole(0, 40), whole(1, 36), whole(2, 50)],
+    );
+}
+
+#[test]
+fn what_is_changed_is_seen() {
+    let event = |payload: &str, end: &str| format!(r#"42["message","{payload}{end}"#);
+    let intact = String::from_utf8(payload(7, 40)).unwrap();
+    let unclean = |bytes| Seen::Payload(Some(7), bytes, false);
+    for (message, expect) in [
+        (event(&intact, r#"y"]"#), unclean(41)),
+        (event(&intact, r#"""]"#), unclean(41)),
+        (event(&intact, r#"","]"#), unclean(42)),
+        (event(&intact, r#"""#), unclean(41)),
+        (event(&intact, ""), unclean(40)),
+        (event(&intact, r#""],"#), unclean(43)),
+        (event(&intact, r#"\"xx"]"#), unclean(44)),
+        (event("short", r#""]"#), Seen::Payload(None, 7, false)),
+        (event(&intact.replace('7', "-"), r#""]"#), Seen::Payload(None, 40, true)),
+    ] {
+        check(&dialect(Protocol::SocketIo).inbound, &[message.as_bytes()], &[expect]);
+    }
+}
+
+#[test]
+fn the_quotes_of_a_bare_string_count() {
+    let string = |padding: &[u8], end: &[u8]| [b"\"", &payload(7, 36)[..], padding, end].concat();
+    let seen = |bytes, clean| Seen::Payload(Some(7), bytes, clean);
+    for (message, expect) in [
+        (string(b"xxxxx", b"\""), seen(43, true)),
+        (string(b"", b"\""), seen(38, true)),
+        (string(b"xxxyx", b"\""), seen(43, false)),
+        (string(b"xxx", b"x"), seen(41, false)),
+        (string(b"xx\"", b"\""), seen(41, false)),
+    ] {
+        check(&Envelope::bare(), &[&message], &[expect]);
+    }
+}
+
+#[test]
+fn other_messages_come_out_as_they_are() {
+    let other = |text: &str| Seen::Other(text.to_owned());
+    let envelope = dialect(Protocol::SocketIo).inbound;
+    let event = payload(1, 36);
+    let mut message = Vec::new();
+    envelope.wrap(&mut message, &event);
+    check(
+        &envelope,
+        &[b"2", br#"40{"sid":"a"}"#, &message, br#"42["messages"]"#, b"", b"42[\"mess"],
+        &[
+            other("2"),
+            other(r#"40{"sid":"a"}"#),
+            whole(1, 36),
+            other(r#"42["messages"]"#),
+            other(""),
+            other("42[\"mess"),
+        ],
+    );
+    let mut reader = MessageReader::default();
+    let long = vec![b'0'; OTHER_BYTES_MAX + 1];
+    assert_eq!(reader.take(&envelope, &long, false, |_| Ok::<(), TooLong>(())), Err(TooLong));
+}

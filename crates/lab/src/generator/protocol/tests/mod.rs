@@ -1,0 +1,3 @@
+mod dances;
+mod envelopes;
+mod frames;

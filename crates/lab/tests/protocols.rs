@@ -1,0 +1,115 @@
+//! Every protocol of the generator against the servers that speak it: Stentor, where it was built beside this test, and
+//! the peers, where they are installed (`lab/peers/*/install`). What is missing is skipped, and that is said. Nothing is
+//! measured: each message must come back, and come to all, intact and in order.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and says what it skips"
+)]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use stentor_lab::bench::{Application, Contestant, Options};
+use stentor_lab::generator::{DriverKind, Invocation, LoadSpec, Protocol, Publisher, Spec, run};
+use stentor_lab::measure::Server;
+
+const CONNECTIONS: usize = 12;
+
+fn options() -> Options {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
+    let stentor = program.with_file_name("stentor");
+    Options {
+        invocation: Invocation { program, prefix: Vec::new() },
+        servers: Vec::new(),
+        cases: Vec::new(),
+        stentor: stentor.exists().then_some(stentor),
+        peers: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers"),
+        pairs: None,
+        quick: true,
+        server_core: 0,
+        generator_core: 0,
+        generator_driver: DriverKind::Epoll,
+        congestion: "whatever".to_owned(),
+        echo_rate_hz: None,
+        seed: 1,
+    }
+}
+
+fn is_installed(name: &str, options: &Options) -> bool {
+    let there = |path: &str| options.peers.join(name).join(path).exists();
+    match name.strip_prefix("stentor") {
+        Some(_) => options.stentor.is_some(),
+        None => there("node_modules/.package-lock.json") || there("build"),
+    }
+}
+
+fn check_load(server: &Server, protocol: Protocol, load: LoadSpec, expected: Option<u64>) {
+    let what = format!("{protocol:?} {load:?}");
+    let total = if let LoadSpec::Storm { total } = load { total } else { CONNECTIONS };
+    let mut spec = Spec::new(server.address(), protocol.usual_path(), total, load);
+    spec.protocol = protocol;
+    spec.idle = Duration::from_millis(10);
+    let outcome =
+        run(&spec, |_| Ok(())).unwrap_or_else(|error| panic!("{what}: {}", server.error(&error.to_string())));
+    let audit = &outcome.audit;
+    assert_eq!(outcome.connections, total as u64, "{what}: {audit:?}");
+    assert_eq!((audit.delivered, audit.lost_connections), (audit.expected, 0), "{what}: {audit:?}");
+    let faults = (audit.gaps, audit.repeated, audit.wrong_length, audit.corrupt);
+    assert_eq!(faults, (0, 0, 0, 0), "{what}: {audit:?}");
+    if let Some(expected) = expected {
+        assert_eq!(audit.expected, expected, "{what}");
+    }
+}
+
+fn check(name: &str, protocols: &[Protocol]) {
+    let options = options();
+    if !is_installed(name, &options) {
+        eprintln!("skipped: {name} isn't there");
+        return;
+    }
+    let contestant = Contestant::find(name, &options).unwrap();
+    for protocol in protocols {
+        let start = |application| {
+            let mut command = contestant.command(application, *protocol, None);
+            command.core = None;
+            Server::start(&command).unwrap()
+        };
+        let echoing = start(Application::Echo);
+        let (warm_up, measure) = (Duration::from_millis(50), Duration::from_millis(150));
+        let load = LoadSpec::EchoOpen { bytes: 100, rate_hz: 400.0, warm_up, measure };
+        check_load(&echoing, *protocol, load, Some(60));
+        check_load(&echoing, *protocol, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }, None);
+        check_load(&echoing, *protocol, LoadSpec::Storm { total: 30 }, Some(0));
+        echoing.stop().unwrap();
+        let chatting = start(Application::Chat);
+        for (bytes, count) in [(1000, 6), (165_000, 2)] {
+            let load =
+                LoadSpec::Fanout { bytes, rate_hz: 20.0, warm_up: 1, count, publisher: Publisher::Own };
+            check_load(&chatting, *protocol, load, Some(count * CONNECTIONS as u64));
+        }
+        chatting.stop().unwrap();
+    }
+}
+
+#[test]
+fn stentor() {
+    use Protocol::{EngineIo, SocketIo, SocketIoPolling, WebSocket};
+    check("stentor-epoll", &[WebSocket, EngineIo, SocketIo, SocketIoPolling]);
+}
+
+#[test]
+fn socketio4() {
+    check("socketio4", &[Protocol::EngineIo, Protocol::SocketIo, Protocol::SocketIoPolling]);
+}
+
+#[test]
+fn socketioxide() {
+    check("socketioxide", &[Protocol::SocketIo, Protocol::SocketIoPolling]);
+}
+
+#[test]
+fn sockjs_node() {
+    check("sockjs-node", &[Protocol::SockJs]);
+}
