@@ -86,12 +86,19 @@ test('11: of two polls at once the first gets 1, the second 400, and the session
 test('11: a client that aborts its poll ends the session', async () => {
   for (const eio of [4, 3]) {
     const polling = await Polling.open(server, { eio });
-    const abort = new AbortController();
-    const poll = polling.get({ signal: abort.signal });
-    await passed(20);
-    abort.abort();
-    await assert.rejects(poll, { name: 'AbortError' });
-    await gone(polling);
+    for (let status = 200, tries = 0; status === 200; tries++) {
+      assert.ok(tries < 10, 'the session goes on');
+      const abort = new AbortController();
+      const poll = polling.get({ signal: abort.signal });
+      // On a busy machine it may be aborted before it has left: then the session goes on, and pings.
+      await passed(20 * (tries + 1));
+      abort.abort();
+      await poll.catch((error) => assert.equal(error.name, 'AbortError'));
+      const answer = await polling.get();
+      ({ status } = answer);
+      if (status !== 200) refused(answer, 1);
+      else if (eio === 4) await polling.post('3');
+    }
   }
 });
 
@@ -149,9 +156,16 @@ test('14: a probe is answered, a waiting poll released, and the session goes on 
     await within(new Promise((resolve) => peer.socket.once('open', resolve)), 'the WebSocket');
     peer.send('2probe');
     assert.equal(await peer.next(), '3probe');
-    assert.equal((await poll).body, noop);
+    const release = async (waiting) => {
+      const { body } = await waiting;
+      if (body !== '2') return assert.equal(body, noop);
+      // A ping came first.
+      await polling.post('3');
+      return release(polling.get());
+    };
+    await release(poll);
     // The next poll is released as well, until the upgrade is done.
-    assert.equal((await polling.get()).body, noop);
+    await release(polling.get());
     peer.send('5', '4hello');
     assert.equal(await peer.next(), '4hello');
     assert.equal((await polling.get()).status, 400);

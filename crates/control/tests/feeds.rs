@@ -82,10 +82,10 @@ async fn requests_are_conditional_and_carry_the_configured_fields() {
     assert_eq!(rig.plane.next().await, "s/k=\"one\"");
     assert_eq!(rig.plane.next().await, "s/k=\"two\"");
     assert_eq!(full.load(Ordering::SeqCst), 2);
-    assert_eq!(
-        rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"not_modified\"}").await,
-        Some(4.0)
-    );
+    // Fetching goes on meanwhile.
+    let not_modified =
+        rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"not_modified\"}").await;
+    assert!(not_modified.is_some_and(|count| count >= 4.0), "{not_modified:?}");
 }
 
 #[tokio::test]

@@ -272,8 +272,11 @@ impl SockJs {
         }
     }
 
-    /// Says what is wrong with a list of prefixes.
-    pub(crate) fn check(all: &[Self]) -> Result<(), String> {
+    /// Checks a list of prefixes.
+    ///
+    /// # Errors
+    /// For people: what is wrong with which.
+    pub fn check(all: &[Self]) -> Result<(), String> {
         if all.len() > SOCKJS_PREFIXES_MAX {
             return Err(format!("there may be {SOCKJS_PREFIXES_MAX} prefixes for SockJS, not {}", all.len()));
         }

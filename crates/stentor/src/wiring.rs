@@ -4,7 +4,7 @@
 //! plane holds its handle; the [`Signals`] before either, because both know them.
 
 use crate::config::Config;
-use crate::config::schema::{App, Content, Driver, Feed, Rule, SocketIo};
+use crate::config::schema::{App, Content, Driver, Feed, PrefixApp, Rule, SockJs, SocketIo};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
@@ -39,7 +39,7 @@ pub(crate) fn edge_options(
     };
     Ok(stentor_edge::Options {
         engine: engine_options(&config.socketio),
-        sockjs: stentor_edge::Options::default().sockjs,
+        sockjs: sockjs_options(&config.sockjs),
         sse: stentor_edge::Sse::default(),
         primus: stentor_edge::Primus::default(),
         listen: server.listen,
@@ -110,6 +110,33 @@ fn engine_options(socketio: &SocketIo) -> stentor_edge::EngineIo {
         feed_as_string: socketio.feed_as_string,
         ..stentor_edge::EngineIo::default()
     }
+}
+
+/// The prefixes that SockJS is served at; without any in the configuration the default one.
+pub(crate) fn sockjs_options(prefixes: &[SockJs]) -> Vec<stentor_edge::SockJs> {
+    if prefixes.is_empty() {
+        return stentor_edge::Options::default().sockjs;
+    }
+    let options = |one: &SockJs| {
+        let defaults = stentor_edge::SockJs::at(&one.prefix);
+        stentor_edge::SockJs {
+            app: match one.app {
+                PrefixApp::Same => None,
+                PrefixApp::Rooms => Some(stentor_edge::App::Rooms),
+                PrefixApp::Echo => Some(stentor_edge::App::Echo),
+                PrefixApp::Chat => Some(stentor_edge::App::Chat),
+            },
+            websocket: one.websocket,
+            jsessionid: one.jsessionid,
+            client_url: some(&one.client_url).unwrap_or(defaults.client_url),
+            response_bytes_max: one.response_bytes_max.0,
+            heartbeat: one.heartbeat,
+            disconnect_delay: one.disconnect_delay,
+            messages_max: one.messages_max,
+            prefix: defaults.prefix,
+        }
+    };
+    prefixes.iter().map(options).collect()
 }
 
 /// A text where an empty one means that there is none.

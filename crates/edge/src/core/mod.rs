@@ -242,6 +242,8 @@ pub struct Core<D: Driver> {
     next_turn: Vec<usize>,
     /// About how many bytes were published since sessions were last sent what they are owed.
     published_bytes: usize,
+    /// How many of them by connections that were revisited in this turn.
+    revisited_bytes: usize,
     /// Beyond that many, they are sent it at once.
     published_bytes_max: usize,
     /// Connections not read from until the mailboxes of other cores have room.
@@ -310,6 +312,7 @@ impl<D: Driver> Core<D> {
             revisit: VecDeque::new(),
             next_turn: Vec::new(),
             published_bytes: 0,
+            revisited_bytes: 0,
             published_bytes_max: options.limits.outbox_bytes_max / 4,
             waiting_for_cores: Vec::new(),
             mail_waits: false,
@@ -352,6 +355,7 @@ impl<D: Driver> Core<D> {
             timeout => timeout,
         };
         self.driver.wait(timeout)?;
+        self.revisited_bytes = 0;
         self.facts.now = self.driver.now();
         self.hub.handle_time(self.facts.now);
         self.facts.is_overloaded = self.shared.live_bytes() > self.shared.options.limits.memory_bytes_max;
@@ -539,10 +543,14 @@ impl<D: Driver> Core<D> {
                     Some(Owner::Client(id)) => self.flush_client(id),
                     None => {}
                 }
-            } else if let Some(index) = self.revisit.pop_front() {
-                // Last, because it may publish more.
+            } else if self.revisited_bytes <= self.published_bytes_max
+                && let Some(index) = self.revisit.pop_front()
+            {
+                // Last, because it may publish more. What is in flight on io_uring is with the kernel when the next
+                // turn begins: until then, no more than readers' outboxes hold.
                 self.published_bytes = 0;
                 self.go_on(index);
+                self.revisited_bytes += self.published_bytes;
             } else {
                 break;
             }

@@ -19,7 +19,7 @@ use stentor_driver::{Driver, Frame, Sending};
 /// Bytes that one vectored send takes from an outbox at the most, unless one frame is larger.
 pub(super) const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Frames that one vectored send takes from an outbox at the most.
-pub(super) const SEND_FRAMES_MAX: usize = 64;
+pub(super) const SEND_FRAMES_MAX: usize = 512;
 
 /// What the cork keeps of its memory after an unusually large answer.
 const CORK_BYTES: usize = 16 * 1024;

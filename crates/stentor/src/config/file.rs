@@ -3,7 +3,7 @@
 //! Bounded: [`FILE_BYTES_MAX`] bytes, [`super::schema::REPEATED_MAX`] sections of a name; nesting is bounded by the parser.
 
 use super::nearest::nearest;
-use super::schema::{Feed, REPEATED_MAX, Rule, required};
+use super::schema::{Feed, REPEATED_MAX, Rule, SockJs, required};
 use super::section::Section;
 use super::value::Raw;
 use super::{Place, Sources, sections};
@@ -78,6 +78,9 @@ fn top_level(sources: &mut Sources, walk: &Walk<'_>, name: &str, at: usize, valu
                 if info.name == Feed::NAME {
                     let feed = repeated::<Feed>(sources, walk, number, at, table);
                     sources.config.feeds.push(feed);
+                } else if info.name == SockJs::NAME {
+                    let prefix = repeated::<SockJs>(sources, walk, number, at, table);
+                    sources.config.sockjs.push(prefix);
                 } else {
                     let rule = repeated::<Rule>(sources, walk, number, at, table);
                     sources.config.rules.push(rule);

@@ -25,7 +25,8 @@ mod tests;
 pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
 use self::schema::{
-    AdminLimits, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule, Server, SocketIo,
+    AdminLimits, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule, Server, SockJs,
+    SocketIo,
 };
 use self::section::{KeyInfo, Section};
 use self::value::Raw;
@@ -44,6 +45,7 @@ pub(crate) struct Config {
     pub(crate) rooms: Rooms,
     pub(crate) socketio: SocketIo,
     pub(crate) rules: Vec<Rule>,
+    pub(crate) sockjs: Vec<SockJs>,
     pub(crate) deflate: Deflate,
     pub(crate) feeds: Vec<Feed>,
     pub(crate) feeds_limits: FeedsLimits,
@@ -90,6 +92,7 @@ pub(crate) fn sections() -> Vec<SectionInfo> {
         SectionInfo::of::<Rooms>(false),
         SectionInfo::of::<SocketIo>(false),
         SectionInfo::of::<Rule>(true),
+        SectionInfo::of::<SockJs>(true),
         SectionInfo::of::<Deflate>(false),
         SectionInfo::of::<Feed>(true),
         SectionInfo::of::<FeedsLimits>(false),
@@ -122,7 +125,7 @@ impl Config {
         all
     }
 
-    /// What differs from the defaults, feeds and rules apart: section, key, value.
+    /// What differs from the defaults, repeated sections apart: section, key, value.
     pub(crate) fn changed(&self) -> Vec<(&'static str, &'static str, String)> {
         let defaults = Self::default().show();
         self.show().into_iter().filter(|row| !defaults.contains(row)).collect()

@@ -11,6 +11,7 @@ pub(super) fn check(sources: &mut Sources) {
     feeds(sources);
     socketio(sources);
     rules(sources);
+    sockjs(sources);
 }
 
 /// The admin port can publish and read everything, so beyond loopback it needs a token (DESIGN.md,
@@ -82,6 +83,14 @@ fn rules(sources: &mut Sources) {
         }
     }
     sources.config.rules = rules;
+}
+
+fn sockjs(sources: &mut Sources) {
+    let prefixes = crate::wiring::sockjs_options(&sources.config.sockjs);
+    if let Err(text) = stentor_edge::SockJs::check(&prefixes) {
+        let place = sources.place("sockjs[0]", "prefix");
+        sources.problem(place, text);
+    }
 }
 
 fn namespace(name: &str) -> Option<String> {

@@ -276,6 +276,45 @@ section! {
     }
 }
 
+choice! {
+    /// Which application a prefix runs.
+    PrefixApp {
+        /// The one of `server.app`.
+        Same = "same",
+        /// Feeds and rooms, in the `stentor.v1` messages of docs/protocol.md.
+        Rooms = "rooms",
+        /// The same bytes back to the sender.
+        Echo = "echo",
+        /// To everybody connected, the sender included.
+        Chat = "chat",
+    }
+}
+
+section! {
+    /// A prefix that SockJS is served at. Write `[[sockjs]]` once for each; without any there is one, at `/sockjs`. Of
+    /// several that fit the longest wins.
+    [sockjs] SockJs {
+        /// The path: begins with `/` and doesn't end with it.
+        prefix: String = String::new();
+        /// Which application runs here.
+        app: PrefixApp = PrefixApp::Same;
+        /// Whether there are WebSockets.
+        websocket: bool = true;
+        /// Whether answers set the cookie `JSESSIONID`, for balancers that go by it. A node needs none.
+        jsessionid: bool = false;
+        /// Where the page for frames of other origins finds the client library. Empty: where its authors publish it.
+        client_url: String = String::new();
+        /// Size of a streaming response, after which the client asks for another. Browsers keep all of it.
+        response_bytes_max: Bytes = Bytes::kib(128), in Bytes(1)..=Bytes::mib(1024);
+        /// How long a waiting request is left without a sign of life.
+        heartbeat: Duration = s(25), in ms(100)..=HOUR;
+        /// How long a session lives without a request that waits.
+        disconnect_delay: Duration = s(5), in ms(100)..=HOUR;
+        /// Messages in one body.
+        messages_max: usize = 100_000, in 1..=10_000_000;
+    }
+}
+
 section! {
     /// Compression on WebSocket (permessage-deflate, never with context takeover, so that a frame is
     /// deflated once for everybody).
@@ -358,6 +397,7 @@ pub(crate) fn required(section: &str) -> &'static [&'static str] {
     match section {
         "feeds" => &["name", "url"],
         "rules" => &["event"],
+        "sockjs" => &["prefix"],
         _ => &[],
     }
 }
