@@ -2,7 +2,7 @@
 //!
 //! It prints `ready http://ADDR` when it listens, and runs until it is killed. Profiles:
 //!
-//! - `websocket`: echo at `/ws`; messages up to 16 MiB, 65,536 fragments per
+//! - `websocket`: echo at `/ws` and `/`; messages up to 16 MiB, 65,536 fragments per
 //!   message, permessage-deflate.
 //! - `protocol`: the suites of the Engine.IO and Socket.IO protocols ([`protocol`]).
 //! - `engineio-client`, `engineio3-client`: the suites of Engine.IO's clients ([`engineio`]).
