@@ -101,3 +101,23 @@ fn a_budget_of_cpu_is_compared_by_connections() {
         assert!(told || trial.figures[&Metric::Connections] > 10.0, "{trial:?}");
     }
 }
+
+#[test]
+fn what_changed_in_a_document_is_verified() {
+    let others = [("stentor-epoll-ws", ""), ("stentor-epoll-documents", "")];
+    let Some((report, _)) = run_quickly("feed-delta", &others) else { return };
+    let servers = &report.cases[0].servers;
+    for server in servers {
+        check_honest(&server.trials[0]);
+    }
+    let bytes = |server: usize| servers[server].trials[0].figures[&Metric::BytesPerMessage];
+    assert!(bytes(0) * 50.0 < bytes(2), "{} of {}", bytes(0), bytes(2));
+    assert!(servers[0].trials[0].context["documents verified"] >= 40.0, "{:?}", servers[0].trials);
+}
+
+#[test]
+fn a_cold_document_is_fetched_once() {
+    let Some((report, _)) = run_quickly("feed-cold", &[]) else { return };
+    let trial = &report.cases[0].servers[0].trials[0];
+    assert_eq!((trial.figures[&Metric::UpstreamRequests], trial.figures[&Metric::Undelivered]), (1.0, 0.0));
+}

@@ -31,6 +31,12 @@ pub enum Metric {
     CallsPerMessage,
     /// Of the messages that should have come, those that didn't, or not as they were sent; percent.
     Undelivered,
+    /// Bytes received per message, by the clients; of a feed, per version and client.
+    BytesPerMessage,
+    /// Until the last of those that asked at once was answered; milliseconds.
+    LastReceiver,
+    /// Requests that the HTTP API behind a server got.
+    UpstreamRequests,
     /// Connections that a budget of CPU lasted for.
     Connections,
 }
@@ -51,6 +57,9 @@ impl Metric {
             Self::IdleCpu => "CPU/connection/s",
             Self::CallsPerMessage => "calls/message",
             Self::Undelivered => "undelivered",
+            Self::BytesPerMessage => "bytes/message",
+            Self::LastReceiver => "last answer",
+            Self::UpstreamRequests => "upstream requests",
             Self::Connections => "connections",
         }
     }
@@ -60,10 +69,12 @@ impl Metric {
         match self {
             Self::CpuPerMessage | Self::CpuPerConnection | Self::IdleCpu => format!("{value:.2} µs"),
             Self::CallsPerMessage => format!("{value:.3}"),
-            Self::LatencyP50 | Self::LatencyP99 => format!("{value:.3} ms"),
+            Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver => format!("{value:.3} ms"),
             Self::PeakMemory if value >= 1e6 => format!("{:.1} MB", value / 1e6),
-            Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => format!("{value:.0} B"),
-            Self::Connections => format!("{value:.0}"),
+            Self::BytesPerMessage | Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => {
+                format!("{value:.0} B")
+            }
+            Self::Connections | Self::UpstreamRequests => format!("{value:.0}"),
             Self::LatencyShift => format!("{value:.2}×"),
             Self::MemoryGrowth => format!("{value:.1} %"),
             Self::Undelivered => format!("{value:.3} %"),
@@ -77,6 +88,6 @@ impl Metric {
 
     /// Whether a doubt about times voids it.
     pub fn is_time(self) -> bool {
-        matches!(self, Self::LatencyP50 | Self::LatencyP99)
+        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver)
     }
 }

@@ -24,8 +24,9 @@ impl Application {
     fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
-            // Feeds are served beside every application.
-            Self::Chat | Self::Feed => "chat",
+            Self::Chat => "chat",
+            // The one that speaks `stentor.v1`.
+            Self::Feed => "rooms",
         }
     }
 }
@@ -42,19 +43,37 @@ pub struct Known {
     speaks: &'static [Protocol],
     /// Speaks this in cases of other protocols: to show what those cost.
     always: Option<Protocol>,
+    /// Sends whole documents where others send what changed: to show what that spares.
+    documents: bool,
     /// How long it has to be warmed up until its compiler is done, where that is longer than what the cases do.
     warms_up: Duration,
 }
 
 impl Known {
     const fn stentor(name: &'static str, args: &'static [&'static str]) -> Self {
-        Self { name, folder: None, args, speaks: ALL, always: None, warms_up: Duration::ZERO }
+        Self {
+            name,
+            folder: None,
+            args,
+            speaks: ALL,
+            always: None,
+            documents: false,
+            warms_up: Duration::ZERO,
+        }
     }
 
     /// A WebSocket server.
     const fn peer(name: &'static str, folder: &'static str, args: &'static [&'static str]) -> Self {
         let speaks = &[Protocol::WebSocket];
-        Self { name, folder: Some(folder), args, speaks, always: None, warms_up: Duration::ZERO }
+        Self {
+            name,
+            folder: Some(folder),
+            args,
+            speaks,
+            always: None,
+            documents: false,
+            warms_up: Duration::ZERO,
+        }
     }
 
     const fn speaking(self, speaks: &'static [Protocol]) -> Self {
@@ -63,6 +82,10 @@ impl Known {
 
     const fn always(self, protocol: Protocol) -> Self {
         Self { always: Some(protocol), ..self }
+    }
+
+    const fn with_documents(self) -> Self {
+        Self { documents: true, ..self }
     }
 
     const fn warming_up(self, warms_up: Duration) -> Self {
@@ -83,6 +106,7 @@ const ALL: &[Protocol] = &[
     Protocol::SockJs,
     Protocol::SockJsStreaming,
     Protocol::Sse,
+    Protocol::StentorV1,
 ];
 const SOCK_JS: &[Protocol] = &[Protocol::SockJs, Protocol::SockJsStreaming];
 const SOCKET_IO: &[Protocol] = &[Protocol::SocketIo, Protocol::SocketIoPolling];
@@ -94,6 +118,9 @@ pub const KNOWN: &[Known] = &[
     Known::stentor("stentor-uring", &["--driver", "io_uring"]),
     Known::stentor("stentor-epoll-ws", &["--driver", "epoll"]).always(Protocol::WebSocket),
     Known::stentor("stentor-uring-ws", &["--driver", "io_uring"]).always(Protocol::WebSocket),
+    Known::stentor("stentor-epoll-documents", &["--driver", "epoll"])
+        .always(Protocol::WebSocket)
+        .with_documents(),
     Known::peer("bare-epoll", "bare", &["--io", "epoll"]),
     Known::peer("bare-uring", "bare", &["--io", "uring"]),
     Known::peer("bare-sendfile", "bare", &["--io", "sendfile"]),
@@ -108,6 +135,14 @@ pub const KNOWN: &[Known] = &[
         .warming_up(Duration::from_secs(10)),
     Known::peer("tcp", "tcp", &[]).always(Protocol::Tcp),
 ];
+
+/// What clients of a feed are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Feeds {
+    Changes,
+    Documents,
+    Messages,
+}
 
 /// One server that takes part.
 #[derive(Clone, Debug)]
@@ -177,6 +212,7 @@ impl Contestant {
         match (application, protocol) {
             (Application::Echo | Application::Chat, _) => protocol.usual_path(),
             (Application::Feed, Protocol::Sse) => "/sse/bench",
+            (Application::Feed, Protocol::StentorV1) => "/ws?feed=bench",
             (Application::Feed, _) => "/ws/bench",
         }
     }
@@ -185,6 +221,16 @@ impl Contestant {
     /// of, where it has feeds.
     pub fn publishes_by(&self) -> Application {
         if self.install.is_none() { Application::Feed } else { Application::Chat }
+    }
+
+    /// What it is compared by where others send what changed in a document: that, whole documents, or a fan-out of plain
+    /// messages.
+    pub(super) fn feeds(&self) -> Feeds {
+        match self.known {
+            Known { documents: true, .. } => Feeds::Documents,
+            Known { always: Some(_), .. } => Feeds::Messages,
+            _ => Feeds::Changes,
+        }
     }
 
     /// How it is started for `application` and clients that speak `protocol`; `config` is a configuration file of

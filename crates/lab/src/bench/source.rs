@@ -6,8 +6,7 @@ use std::process;
 use std::time::Duration;
 
 use crate::Error;
-use crate::generator::Latencies;
-use crate::upstream::Upstream;
+use crate::upstream::{Content, Served, Upstream};
 
 /// How long after the generators' look at idle connections the first version of a feed is due.
 const SOURCE_WAITS: Duration = Duration::from_millis(700);
@@ -19,15 +18,25 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// A document of `bytes` bytes whose versions follow each other at `rate_hz` once they [`begin`](Self::begin_after).
-    pub(super) fn new(bytes: usize, rate_hz: f64) -> Result<Self, Error> {
-        let upstream = Upstream::start(bytes, rate_hz)?;
+    /// One whose versions follow each other at `rate_hz` once they [`begin`](Self::begin_after). A server asks for the next
+    /// one as soon as it has one.
+    pub(super) fn new(content: Content, rate_hz: f64) -> Result<Self, Error> {
+        Self::start(content, rate_hz, Duration::ZERO, "1ms")
+    }
+
+    /// One with a single version, which isn't asked for again; the answer takes `hesitates`.
+    pub(super) fn cold(content: Content, hesitates: Duration) -> Result<Self, Error> {
+        Self::start(content, 1.0, hesitates, "1h")
+    }
+
+    fn start(content: Content, rate_hz: f64, hesitates: Duration, interval: &str) -> Result<Self, Error> {
+        let upstream = Upstream::start(content, rate_hz, hesitates)?;
         let address = upstream.address();
         let config =
             std::env::temp_dir().join(format!("stentor-lab-{}-{}.toml", process::id(), address.port()));
         // The upstream holds its answer until a version is due, so it is asked again at once and patiently.
         let text = format!(
-            "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\ninterval = \"1ms\"\ntimeout = \"1h\"\n\
+            "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\ninterval = \"{interval}\"\ntimeout = \"1h\"\n\
              read_timeout = \"1h\"\n"
         );
         fs::write(&config, text).map_err(Error::io("writing a configuration"))?;
@@ -44,8 +53,8 @@ impl Source {
         self.upstream.begin_in(idle + SOURCE_WAITS);
     }
 
-    /// Ends it; returns its lag.
-    pub(super) fn stop(self) -> Result<Latencies, Error> {
+    /// Ends it; returns what it has done.
+    pub(super) fn stop(self) -> Result<Served, Error> {
         let _ = fs::remove_file(&self.config);
         self.upstream.stop()
     }

@@ -7,11 +7,14 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::sampler::{Sample, Sampler, growth_percent_per_10_s, held_kernel_bytes};
+use super::servers::Feeds;
 use super::source::Source;
 use super::{Application, Case, CaseKind, Contestant, Metric, Options};
 use crate::Error;
+use crate::document::Shape;
 use crate::generator::{Doubt, LAG_SHARE_MAX, LoadSpec, Outcome, Protocol, Publisher, Spec, Workers};
 use crate::measure::{CallCounter, KernelSockets, ProcessMemory, Server, pin_current};
+use crate::upstream::Content;
 
 /// Payloads from which on memfds are counted.
 const LARGE_BYTES: usize = 10_000;
@@ -23,6 +26,9 @@ const COUNTED: u64 = 5;
 const COUNTED_RATE_HZ: f64 = 1.0;
 /// Of the calls, those that make up this share of a call per message are told by name.
 const CALLS_TOLD: f64 = 0.01;
+
+/// Connections a second where each is sent a large document when it connects.
+const FEED_CONNECT_RATE_HZ: f64 = 500.0;
 
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
@@ -84,6 +90,8 @@ struct Ran {
     kernel_before: KernelSockets,
     samples: Vec<Sample>,
     peak_resident_bytes: u64,
+    /// Requests that the API behind a feed got, where there is one.
+    upstream_requests: Option<u64>,
     /// System calls under the load, by name, where they were counted.
     calls: Option<BTreeMap<String, u64>>,
 }
@@ -96,6 +104,10 @@ struct Task {
     paused: usize,
     connect_rate_hz: Option<f64>,
     load: LoadSpec,
+    /// What the document of a feed is like; `None`: a string.
+    document: Option<Shape>,
+    /// How long the API behind a feed takes for its first answer.
+    hesitates: Duration,
     counts_calls: bool,
 }
 
@@ -109,6 +121,8 @@ impl Task {
             paused: 0,
             connect_rate_hz: None,
             load,
+            document: None,
+            hesitates: Duration::ZERO,
             counts_calls: false,
         }
     }
@@ -200,6 +214,21 @@ pub(super) fn run(
             let task = Task::new(case, Application::Echo, connections_max, load);
             run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
         }
+        CaseKind::Feed { connections, shape, message_bytes, rate_hz, warm_up, count } => {
+            let feeds = contestant.feeds();
+            let application = if feeds == Feeds::Messages { Application::Chat } else { Application::Feed };
+            let bytes = if feeds == Feeds::Messages { message_bytes } else { shape.bytes };
+            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher: publisher(application) };
+            let task = Task::new(case, application, connections, load);
+            let document = (feeds != Feeds::Messages).then_some(shape);
+            // Each is sent the document when it connects.
+            let connect_rate_hz = Some(FEED_CONNECT_RATE_HZ);
+            run_server(contestant, Task { document, connect_rate_hz, ..task }, options)?
+        }
+        CaseKind::Cold { connections, shape, hesitates } => {
+            let task = Task::new(case, Application::Feed, connections, LoadSpec::Ask);
+            run_server(contestant, Task { document: Some(shape), hesitates, ..task }, options)?
+        }
         CaseKind::Slow { readers, paused, bytes, rate_hz, warm_up, count } => {
             let application = contestant.publishes_by();
             let publisher = publisher(application);
@@ -250,6 +279,21 @@ pub(super) fn run(
     {
         let each = outcome.load.server_cpu.div_f64(outcome.connections.max(1) as f64);
         figures.insert(Metric::IdleCpu, micros(each) / outcome.load.wall.as_secs_f64());
+    }
+    if !outcome.last.is_empty() {
+        figures.insert(Metric::LastReceiver, millis(outcome.last.max()));
+    }
+    if outcome.messages > 0 && outcome.received_bytes > 0 {
+        figures.insert(Metric::BytesPerMessage, outcome.received_bytes as f64 / outcome.messages as f64);
+    }
+    if let Some(requests) = ran.upstream_requests {
+        figures.insert(Metric::UpstreamRequests, requests as f64);
+    }
+    if outcome.verified > 0 {
+        context.insert("documents verified".to_owned(), outcome.verified as f64);
+    }
+    if !outcome.asking.is_zero() {
+        context.insert("asking ms".to_owned(), millis(outcome.asking));
     }
     if matches!(case.kind, CaseKind::Budget { .. }) {
         figures.insert(Metric::Connections, outcome.connections as f64);
@@ -302,14 +346,32 @@ fn count_calls(
 }
 
 fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<Ran, Error> {
-    let Task { application, connections, paused, connect_rate_hz, load, counts_calls, .. } = task;
+    let Task {
+        application,
+        connections,
+        paused,
+        connect_rate_hz,
+        load,
+        document,
+        hesitates,
+        counts_calls,
+        ..
+    } = task;
     let protocol = contestant.protocol(task.protocol);
     // Whatever this process does itself must not run on the server's core.
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
-    let source = match (application, &load) {
-        (Application::Feed, LoadSpec::Fanout { bytes, rate_hz, .. }) => Some(Source::new(*bytes, *rate_hz)?),
+    let source = match (application, &load, document) {
+        (Application::Feed, LoadSpec::Fanout { rate_hz, .. }, Some(shape)) => {
+            Some(Source::new(Content::Document(shape), *rate_hz)?)
+        }
+        (Application::Feed, LoadSpec::Fanout { bytes, rate_hz, .. }, None) => {
+            Some(Source::new(Content::Text { bytes: *bytes }, *rate_hz)?)
+        }
+        (Application::Feed, LoadSpec::Ask, Some(shape)) => {
+            Some(Source::cold(Content::Document(shape), hesitates)?)
+        }
         // One that is never said to begin: its first answer is all there is.
-        (Application::Feed, _) => Some(Source::new(0, 1.0)?),
+        (Application::Feed, _, _) => Some(Source::new(Content::Text { bytes: 0 }, 1.0)?),
         _ => None,
     };
     let config = source.as_ref().map(Source::config);
@@ -317,10 +379,15 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     // Smaller ones aren't worth a memfd, nor the look at it.
     let large = matches!(load, LoadSpec::Fanout { bytes, .. } if bytes >= LARGE_BYTES);
     let rests = matches!(load, LoadSpec::Idle { .. });
-    let path = contestant.path(application, protocol);
+    // Who asks later isn't subscribed by the path.
+    let path = match load {
+        LoadSpec::Ask => protocol.usual_path(),
+        _ => contestant.path(application, protocol),
+    };
     let mut spec = Spec::new(server.address(), path, connections, load.clone());
     spec.protocol = protocol;
     spec.paused = paused;
+    spec.document = document;
     spec.server_pid = Some(server.pid());
     spec.core = Some(options.generator_core);
     spec.driver = options.generator_driver;
@@ -352,10 +419,23 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     let mut outcome = result.map_err(lost)?;
     let peak_resident_bytes = memory()?.peak_resident_bytes;
     server.stop()?;
+    let mut upstream_requests = None;
     if let Some(source) = source {
-        outcome.lag.merge(&source.stop()?);
+        let served = source.stop()?;
+        outcome.lag.merge(&served.lag);
+        upstream_requests = Some(served.requests);
     }
-    Ok(Ran { load, outcome, before, connected, kernel_before, samples, peak_resident_bytes, calls })
+    Ok(Ran {
+        load,
+        outcome,
+        before,
+        connected,
+        kernel_before,
+        samples,
+        peak_resident_bytes,
+        upstream_requests,
+        calls,
+    })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //!
 //! Deliberately absent: compression, and gathering messages (`protocol::frames` and `protocol::envelope`).
 
+mod ask;
 mod budget;
 mod echo;
 mod fanout;

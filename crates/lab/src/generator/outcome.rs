@@ -116,6 +116,12 @@ pub struct Outcome {
     /// Each message was sent when the last one had come back. A busy generator then makes a server wait, which shows in
     /// times and in nothing else.
     pub closed_loop: bool,
+    /// Bytes received during the measured span, by the process that publishes.
+    pub received_bytes: u64,
+    /// Of clients that ask at once: how long it took until all had asked.
+    pub asking: Duration,
+    /// Versions of a document that clients made of what they were sent, and compared with what they should be.
+    pub verified: u64,
     /// Of a load that goes on until the server has used its budget: how it went, ten times a second.
     pub progress: Vec<Progress>,
 }
@@ -136,6 +142,9 @@ impl Outcome {
         self.lag.merge(&other.lag);
         self.last.merge(&other.last);
         self.each_p99.merge(&other.each_p99);
+        self.received_bytes += other.received_bytes;
+        self.asking = self.asking.max(other.asking);
+        self.verified += other.verified;
         self.overlapping = self.overlapping.max(other.overlapping);
         self.closed_loop |= other.closed_loop;
         self.progress.extend_from_slice(&other.progress);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use stentor_driver::{Driver, EpollDriver, Options, UringDriver};
 
 use super::fleet::{Fleet, Load};
-use super::{DriverKind, LoadSpec, Outcome, Publisher, Spec, budget, echo, fanout, idle, storm};
+use super::{DriverKind, LoadSpec, Outcome, Publisher, Spec, ask, budget, echo, fanout, idle, storm};
 use crate::Error;
 use crate::measure::pin_current;
 
@@ -58,6 +58,7 @@ fn run_on<D: Driver>(
         spec.load,
         LoadSpec::Fanout { publisher: Publisher::Server, .. }
             | LoadSpec::Receive { .. }
+            | LoadSpec::Ask
             | LoadSpec::Idle { .. }
             | LoadSpec::Storm { .. }
     );
@@ -100,9 +101,11 @@ fn run_on<D: Driver>(
             fanout::run(&mut fleet, plan, &mut outcome)?;
         }
         LoadSpec::Receive { bytes, measure } => fanout::receive(&mut fleet, bytes, measure, &mut outcome)?,
+        LoadSpec::Ask => ask::run(&mut fleet, &mut outcome)?,
         LoadSpec::Idle { hold } => idle::run(&mut fleet, hold, &mut outcome)?,
         LoadSpec::Storm { .. } | LoadSpec::Budget { .. } => {}
     }
+    outcome.verified = fleet.verify();
     outcome.audit = std::mem::take(&mut fleet.audit);
     done(outcome)
 }

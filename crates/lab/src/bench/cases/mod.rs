@@ -1,12 +1,14 @@
 //! The cases of the table, and what is to be reached.
 
 mod fallbacks;
+mod feeds;
 mod socketio;
 mod websocket;
 
 use std::time::Duration;
 
 use super::{KNOWN, Metric};
+use crate::document::Shape;
 use crate::generator::Protocol;
 
 /// Something to compare servers by.
@@ -116,6 +118,30 @@ pub enum CaseKind {
         /// The server's CPU time.
         cpu: Duration,
     },
+    /// A document of an HTTP API that changes a little from version to version, to clients that are sent what changed.
+    Feed {
+        /// How many.
+        connections: usize,
+        /// What the document is like.
+        shape: Shape,
+        /// Bytes of the plain message that servers send instead whose name ends with `-ws`.
+        message_bytes: usize,
+        /// Versions per second.
+        rate_hz: f64,
+        /// Versions before the measurement.
+        warm_up: u64,
+        /// Versions measured.
+        count: u64,
+    },
+    /// Connections that ask at once for a document that the server doesn't have yet.
+    Cold {
+        /// How many.
+        connections: usize,
+        /// What it is like.
+        shape: Shape,
+        /// How long the HTTP API takes.
+        hesitates: Duration,
+    },
     /// A fan-out of which some never read, and before it the same without them.
     Slow {
         /// How many read.
@@ -184,7 +210,7 @@ impl Scale {
 /// All cases; `quick` makes them small and short.
 pub fn cases(quick: bool) -> Vec<Case> {
     let scale = Scale { quick };
-    [websocket::cases(scale), socketio::cases(scale), fallbacks::cases(scale)].concat()
+    [websocket::cases(scale), socketio::cases(scale), fallbacks::cases(scale), feeds::cases(scale)].concat()
 }
 
 #[cfg(test)]

@@ -11,6 +11,9 @@
 //! | `sockjs-streaming` | POST, prelude, `o` | the same, as a line; sent by POST |
 //! | `sse` | GET, the response's head | `data:` of an event, a JSON string; nothing can be sent |
 //! | `tcp` | none | a line |
+//! | `stentor-v1` | handshake, `welcome`, perhaps a snapshot | what makes a document into its next version |
+//!
+//! Clients of a feed whose document is known (`Spec::document`) are told of in `feed`.
 //!
 //! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. What a server says besides is
 //! passed over, if it is well-formed; where it ends the session, or isn't what the protocol allows, the connection counts
@@ -21,7 +24,9 @@
 
 mod answer;
 mod envelope;
+mod feed;
 mod frames;
+mod handshake;
 mod lines;
 mod polling;
 mod session;
@@ -36,6 +41,7 @@ use stentor_wire::sockjs::{self, Frame, Wrapping};
 use stentor_wire::ws::handshake::ResponseError;
 
 use self::envelope::{Envelope, TooLong};
+use self::feed::{Feed, FeedClient};
 use self::frames::Violation;
 use self::lines::LineClient;
 use self::polling::PollingClient;
@@ -74,6 +80,9 @@ pub enum Protocol {
     /// Lines over TCP.
     #[value(name = "tcp")]
     Tcp,
+    /// `stentor.v1` over WebSocket, subscribed to a feed.
+    #[value(name = "stentor-v1")]
+    StentorV1,
 }
 
 impl Protocol {
@@ -88,13 +97,14 @@ impl Protocol {
             Self::SockJsStreaming => "sockjs-streaming",
             Self::Sse => "sse",
             Self::Tcp => "tcp",
+            Self::StentorV1 => "stentor-v1",
         }
     }
 
     /// Where it usually lives on a server.
     pub fn usual_path(self) -> &'static str {
         match self {
-            Self::WebSocket => "/ws",
+            Self::WebSocket | Self::StentorV1 => "/ws",
             Self::EngineIo => "/engine.io/",
             Self::SocketIo | Self::SocketIoPolling => "/socket.io/",
             Self::SockJs | Self::SockJsStreaming => "/sockjs",
@@ -103,9 +113,9 @@ impl Protocol {
         }
     }
 
-    /// Whether its clients can say anything.
+    /// Whether its clients can say what a load gives them.
     pub fn sends(self) -> bool {
-        self != Self::Sse
+        !matches!(self, Self::Sse | Self::StentorV1)
     }
 }
 
@@ -148,6 +158,8 @@ pub(super) struct Dialect {
     host: String,
     path: String,
     mask: [u8; 4],
+    /// Where clients are subscribed to one whose document is known.
+    feed: Option<Feed>,
 }
 
 /// A connection of a client.
@@ -190,6 +202,7 @@ pub(super) enum Client {
     Polling(Box<PollingClient>),
     Streaming(Box<StreamingClient>),
     Lines(LineClient),
+    Feed(Box<FeedClient>),
 }
 
 impl Dialect {
@@ -200,7 +213,7 @@ impl Dialect {
             false => format!("{path}?{query}"),
         };
         let path = match spec.protocol {
-            Protocol::WebSocket | Protocol::Sse | Protocol::Tcp => path.clone(),
+            Protocol::WebSocket | Protocol::Sse | Protocol::Tcp | Protocol::StentorV1 => path.clone(),
             Protocol::EngineIo | Protocol::SocketIo => query("EIO=4&transport=websocket"),
             Protocol::SocketIoPolling => query("EIO=4&transport=polling"),
             Protocol::SockJs | Protocol::SockJsStreaming => path.trim_end_matches('/').to_owned(),
@@ -213,7 +226,7 @@ impl Dialect {
             engineio::encode_message(out, Version::V4, &packet, false);
         };
         let (outbound, inbound) = match spec.protocol {
-            Protocol::WebSocket | Protocol::Tcp => (Envelope::bare(), Envelope::bare()),
+            Protocol::WebSocket | Protocol::Tcp | Protocol::StentorV1 => (Envelope::bare(), Envelope::bare()),
             Protocol::Sse => (Envelope::bare(), Envelope::bare_after("data: ")),
             Protocol::EngineIo => (Envelope::of(engine), Envelope::of(engine)),
             Protocol::SocketIo => {
@@ -238,11 +251,22 @@ impl Dialect {
             if matches!(spec.load, LoadSpec::Budget { .. }) { SEQUENCE_DIGITS } else { HEAD_BYTES };
         let inbound = inbound.with_heads_of(head_bytes);
         let host = spec.target.to_string();
-        Self { protocol: spec.protocol, outbound, inbound, host, path, mask: spec.mask.bytes() }
+        Self {
+            protocol: spec.protocol,
+            outbound,
+            inbound,
+            host,
+            path,
+            mask: spec.mask.bytes(),
+            feed: spec.document.map(Feed::new),
+        }
     }
 
     /// A client whose main connection isn't there yet.
     pub(super) fn client(&self) -> Client {
+        if let Some(feed) = &self.feed {
+            return Client::Feed(Box::new(FeedClient::new(self.protocol, feed)));
+        }
         match self.protocol {
             Protocol::SocketIoPolling => Client::Polling(Box::new(PollingClient::new(self.protocol))),
             Protocol::SockJsStreaming | Protocol::Sse => {
@@ -273,6 +297,7 @@ impl Client {
             Self::Polling(client) => client.connected(dialect, &mut out.main),
             Self::Streaming(client) => client.connected(dialect, key, &mut out.main),
             Self::Lines(_) => happened.push(Happened::Opened),
+            Self::Feed(client) => client.connected(dialect, key, &mut out.main),
         }
     }
 
@@ -290,6 +315,10 @@ impl Client {
             Self::Polling(client) => client.receive(dialect, lane, data, out, happened),
             Self::Streaming(client) => client.receive(dialect, lane, data, out, happened),
             Self::Lines(client) => client.receive(dialect, data, happened).map_err(Fault::from),
+            Self::Feed(client) => match &dialect.feed {
+                Some(feed) => client.receive(dialect, feed, data, out, happened),
+                None => Err(Fault::Answer("there is no feed")),
+            },
         }
     }
 
@@ -300,15 +329,24 @@ impl Client {
             Self::Polling(client) => client.send(dialect, payload, out),
             Self::Streaming(client) => client.send(dialect, payload, out),
             Self::Lines(_) => LineClient::send(dialect, payload, &mut out.main),
+            Self::Feed(_) => FeedClient::send(dialect, out),
         }
     }
 
     /// Whether the side connection may end without loss.
     pub(super) fn side_is_idle(&self) -> bool {
         match self {
-            Self::WebSocket(_) | Self::Lines(_) => true,
+            Self::WebSocket(_) | Self::Lines(_) | Self::Feed(_) => true,
             Self::Polling(client) => client.side_is_idle(),
             Self::Streaming(client) => client.side_is_idle(),
+        }
+    }
+
+    /// See [`FeedClient::verify`].
+    pub(super) fn verify(&self, dialect: &Dialect) -> Option<(u64, u64)> {
+        match (self, &dialect.feed) {
+            (Self::Feed(client), Some(feed)) => client.verify(feed),
+            _ => None,
         }
     }
 }

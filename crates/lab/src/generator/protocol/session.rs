@@ -41,7 +41,7 @@ impl Session {
     ) -> Result<Heard<'a>, Fault> {
         match self.protocol {
             // Without an envelope there is no such message.
-            Protocol::WebSocket | Protocol::Tcp | Protocol::Sse => Ok(Heard::Nothing),
+            Protocol::WebSocket | Protocol::Tcp | Protocol::Sse | Protocol::StentorV1 => Ok(Heard::Nothing),
             Protocol::SockJs | Protocol::SockJsStreaming => hear_frame(message),
             Protocol::EngineIo | Protocol::SocketIo | Protocol::SocketIoPolling => {
                 let kind = stentor_wire::ws::Kind::Text;
