@@ -49,11 +49,14 @@ struct BenchArguments {
     /// The folder of the peers.
     #[arg(long, default_value = "lab/peers")]
     peers: PathBuf,
-    /// Runs of each server in each case [default: 6, of long cases and quick ones 2].
+    /// Runs of each server in each case [default: 6, of long cases 2; of fast tables 3].
     #[arg(long)]
     pairs: Option<usize>,
-    /// Small and short, to see whether it works.
+    /// A sound table in less than half the time: three pairs, shorter spans, only what targets are about.
     #[arg(long)]
+    fast: bool,
+    /// Small and short, to see whether it works.
+    #[arg(long, conflicts_with = "fast")]
     quick: bool,
     /// Also write everything to this file, as JSON.
     #[arg(long)]
@@ -222,7 +225,11 @@ fn run_bench(
         stentor,
         peers: arguments.peers,
         pairs: arguments.pairs,
-        quick: arguments.quick,
+        pace: match (arguments.fast, arguments.quick) {
+            (true, _) => bench::Pace::Fast,
+            (_, true) => bench::Pace::Quick,
+            _ => bench::Pace::Full,
+        },
         server_core: arguments.server_core,
         generator_core: arguments.generator_core,
         generator_driver: arguments.generator_driver,

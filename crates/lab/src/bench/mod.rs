@@ -15,7 +15,7 @@ mod stats;
 mod table;
 mod trial;
 
-pub use cases::{Case, CaseKind, Target, cases};
+pub use cases::{Case, CaseKind, Pace, Target, cases};
 pub use metric::Metric;
 pub use report::{CaseReport, Comparison, Report};
 pub use servers::{Application, Contestant, KNOWN, Known};
@@ -43,10 +43,10 @@ pub struct Options {
     pub stentor: Option<PathBuf>,
     /// The folder of the peers.
     pub peers: PathBuf,
-    /// Runs of each server in each case; `None`: the case's usual number, 2 of quick ones.
+    /// Runs of each server in each case; `None`: the case's usual number.
     pub pairs: Option<usize>,
-    /// Short runs and few connections: for looking whether it works.
-    pub quick: bool,
+    /// How much time it may take.
+    pub pace: Pace,
     /// The server's core.
     pub server_core: usize,
     /// The generator's core.
@@ -77,7 +77,7 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
         // Nobody may be listening; the run goes on.
         let _ = writeln!(progress, "{:02}:{:02} {line}", at / 60, at % 60);
     };
-    let chosen = choose(&cases(options.quick), &options.cases)?;
+    let chosen = choose(&cases(options.pace), &options.cases)?;
     let contestants = gather(&chosen, options, &mut say)?;
     let mut reports = Vec::new();
     for mut case in chosen {
@@ -91,7 +91,7 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
             fit.sort_by_key(|contestant| case.usual.iter().position(|name| *name == contestant.name()));
         }
         if fit.is_empty() {
-            let takes = if case.only.is_empty() { case.usual } else { case.only };
+            let takes = if case.only.is_empty() { &case.usual[..] } else { case.only };
             say(format!("{}: none of the servers is there; it takes {}", case.name, takes.join(" or ")));
             continue;
         }
@@ -106,7 +106,7 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
         }
         reports.push(run_case(&case, &fit, options, &mut say)?);
     }
-    Ok(Report { congestion: options.congestion.clone(), quick: options.quick, cases: reports })
+    Ok(Report { congestion: options.congestion.clone(), pace: options.pace, cases: reports })
 }
 
 /// The cases of these names.
@@ -130,7 +130,7 @@ fn gather(
     let named = !options.servers.is_empty();
     let mut names: Vec<&str> = options.servers.iter().map(String::as_str).collect();
     if !named {
-        for name in chosen.iter().flat_map(|case| case.usual) {
+        for name in chosen.iter().flat_map(|case| &case.usual) {
             if !names.contains(name) {
                 names.push(name);
             }
@@ -194,11 +194,13 @@ fn run_case(
     options: &Options,
     say: &mut impl FnMut(String),
 ) -> Result<CaseReport, Error> {
-    // The first one again, under another name: A against A.
     let mut names: Vec<String> = contestants.iter().map(|contestant| contestant.name().to_owned()).collect();
-    names.push(format!("{} again", names[0]));
+    if case.again || !options.servers.is_empty() {
+        // The first one again, under another name: A against A.
+        names.push(format!("{} again", names[0]));
+    }
     let mut trials: BTreeMap<usize, Vec<Trial>> = BTreeMap::new();
-    let pairs = options.pairs.unwrap_or(if options.quick { case.pairs.min(2) } else { case.pairs }).max(1);
+    let pairs = options.pairs.unwrap_or(case.pairs).max(1);
     let total = names.len() * pairs;
     let mut done = 0;
     for round in 0..pairs {

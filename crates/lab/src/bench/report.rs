@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Case, Interval, Metric, Trial, median, ratio_interval};
+use super::{Case, Interval, Metric, Pace, Trial, median, ratio_interval};
 
 /// Everything.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The congestion control of all connections.
     pub congestion: String,
-    /// Whether the runs were short ones.
-    pub quick: bool,
+    /// How much time it could take.
+    pub pace: Pace,
     /// Case by case.
     pub cases: Vec<CaseReport>,
 }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_difference_is_claimed_only_beyond_the_noise() {
-        let all = cases(true);
+        let all = cases(Pace::Quick);
         let case = all.iter().find(|case| case.name == "fanout-1kB").unwrap();
         let check = |again: &[f64], other: &[f64], differs: bool, reached: bool| {
             let report = CaseReport::new(

@@ -392,9 +392,7 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     spec.core = Some(options.generator_core);
     spec.driver = options.generator_driver;
     spec.connect_rate_hz = connect_rate_hz.unwrap_or(spec.connect_rate_hz);
-    if options.quick {
-        spec.idle = Duration::from_millis(300);
-    }
+    spec.idle = options.pace.idle();
     let lost = |error: Error| match error {
         Error::Generator(what) => server.error(&what),
         other => other,
