@@ -1,4 +1,4 @@
-//! The lab's command line: `bench`, `generate`, and `worker`, which is for itself.
+//! The lab's command line: `bench`, `generate`, `peers`, `install`, and `worker`, which is for itself.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::catalogue::Catalogue;
 use crate::generator::{
     DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, serve_worker,
 };
@@ -30,6 +31,10 @@ enum Command {
     Bench(BenchArguments),
     /// Put a load on one server and print what was found.
     Generate(GenerateArguments),
+    /// List the servers that can be measured.
+    Peers(PeersArguments),
+    /// Make peers ready to run.
+    Install(InstallArguments),
     /// One generator process of the others.
     #[command(hide = true)]
     Worker,
@@ -48,7 +53,7 @@ struct BenchArguments {
     stentor: Option<PathBuf>,
     /// The folder of the peers.
     #[arg(long, default_value = "lab/peers")]
-    peers: PathBuf,
+    peers_dir: PathBuf,
     /// Runs of each server in each case [default: 6, of long cases 2; of fast tables 3].
     #[arg(long)]
     pairs: Option<usize>,
@@ -82,6 +87,26 @@ struct BenchArguments {
     /// Seed of the bootstrap.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+#[derive(Args)]
+struct PeersArguments {
+    /// The folder of the peers.
+    #[arg(long, default_value = "lab/peers")]
+    peers_dir: PathBuf,
+}
+
+#[derive(Args)]
+struct InstallArguments {
+    /// Which.
+    #[arg(required_unless_present = "all")]
+    names: Vec<String>,
+    /// All of them.
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// The folder of the peers.
+    #[arg(long, default_value = "lab/peers")]
+    peers_dir: PathBuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -175,6 +200,8 @@ pub fn main(
     let result = match parsed {
         Ok(Arguments { command: Command::Bench(arguments) }) => run_bench(arguments, prefix, out, progress),
         Ok(Arguments { command: Command::Generate(arguments) }) => generate(arguments, prefix, out),
+        Ok(Arguments { command: Command::Peers(arguments) }) => list_peers(&arguments, out),
+        Ok(Arguments { command: Command::Install(arguments) }) => install(&arguments, progress),
         Ok(Arguments { command: Command::Worker }) => {
             // Not locked: the generator reads from it within a callback.
             serve_worker(&mut BufReader::new(std::io::stdin()), out)
@@ -223,7 +250,7 @@ fn run_bench(
         servers: arguments.servers,
         cases: arguments.cases,
         stentor,
-        peers: arguments.peers,
+        peers: arguments.peers_dir,
         pairs: arguments.pairs,
         pace: match (arguments.fast, arguments.quick) {
             (true, _) => bench::Pace::Fast,
@@ -244,6 +271,42 @@ fn run_bench(
         fs::write(&path, text + "\n").map_err(Error::io("writing --json"))?;
     }
     Ok(())
+}
+
+fn list_peers(arguments: &PeersArguments, out: &mut dyn Write) -> Result<(), Error> {
+    let catalogue = Catalogue::read(&arguments.peers_dir)?;
+    let width = catalogue.servers.iter().map(|known| known.name.len()).max().unwrap_or(0);
+    for known in &catalogue.servers {
+        let state = match &known.peer {
+            Some(peer) if !peer.is_installed() => "not installed: ",
+            _ => "",
+        };
+        let speaks: Vec<&str> = known.speaks().map(Protocol::name).collect();
+        let (name, about) = (&known.name, known.about());
+        writeln!(out, "{name:width$}  {state}{about} [{}]", speaks.join(" "))
+            .map_err(Error::io("printing"))?;
+    }
+    Ok(())
+}
+
+/// Installs what was named; one that can't be doesn't keep the others from it.
+fn install(arguments: &InstallArguments, progress: &mut dyn Write) -> Result<(), Error> {
+    let catalogue = Catalogue::read(&arguments.peers_dir)?;
+    let mut failed = Vec::new();
+    for (name, peer) in catalogue.peers(&arguments.names)? {
+        let told = match peer.install() {
+            Ok(()) => "ready".to_owned(),
+            Err(error) => {
+                failed.push(name);
+                error.to_string()
+            }
+        };
+        let _ = writeln!(progress, "{name}: {told}");
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Usage(format!("not installed: {}", failed.join(", ")))),
+    }
 }
 
 fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) -> Result<(), Error> {

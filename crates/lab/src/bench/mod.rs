@@ -18,7 +18,7 @@ mod trial;
 pub use cases::{Case, CaseKind, Pace, Target, cases};
 pub use metric::Metric;
 pub use report::{CaseReport, Comparison, Report};
-pub use servers::{Application, Contestant, KNOWN, Known};
+pub use servers::{Application, Contestant};
 pub use stats::{Interval, median, ratio_interval};
 pub use trial::Trial;
 
@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::Error;
+use crate::catalogue::Catalogue;
 use crate::generator::{DriverKind, Invocation, Outcome};
 
 /// What to run, and how.
@@ -81,12 +82,12 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
     let contestants = gather(&chosen, options, &mut say)?;
     let mut reports = Vec::new();
     for mut case in chosen {
-        let fits = |server: &str| match options.servers.is_empty() {
-            true => case.usual.contains(&server),
-            false => case.admits(server),
+        let fits = |server: &Contestant| match options.servers.is_empty() {
+            true => case.usual.contains(&server.name()),
+            false => case.admits(server.known()),
         };
         let mut fit: Vec<Contestant> =
-            contestants.iter().filter(|contestant| fits(contestant.name())).cloned().collect();
+            contestants.iter().filter(|contestant| fits(contestant)).cloned().collect();
         if options.servers.is_empty() {
             fit.sort_by_key(|contestant| case.usual.iter().position(|name| *name == contestant.name()));
         }
@@ -136,12 +137,13 @@ fn gather(
             }
         }
     }
+    let catalogue = Catalogue::read(&options.peers)?;
     let mut contestants = Vec::new();
     for name in names {
-        let found = Contestant::find(name, options).and_then(|contestant| {
-            if let Some(install) = contestant.install() {
+        let found = Contestant::find(name, &catalogue, options).and_then(|contestant| {
+            if let Some(peer) = &contestant.known().peer {
                 say(format!("installing {name}"));
-                install()?;
+                peer.install()?;
             }
             Ok(contestant)
         });

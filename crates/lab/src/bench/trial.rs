@@ -184,7 +184,7 @@ pub(super) fn run(
         CaseKind::Fanout { feed, connections, bytes, rate_hz, warm_up, count } => {
             let application = if feed { contestant.publishes_by() } else { Application::Chat };
             let publisher = publisher(application);
-            let warm_up = warm_up.max((contestant.warms_up().as_secs_f64() * rate_hz).ceil() as u64);
+            let warm_up = warm_up.max((contestant.known().warms_up().as_secs_f64() * rate_hz).ceil() as u64);
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
             if counts && case.metrics.contains(&Metric::CallsPerMessage) {
                 match count_calls(case, contestant, connections, bytes, options)? {
@@ -381,7 +381,7 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     let rests = matches!(load, LoadSpec::Idle { .. });
     // Who asks later isn't subscribed by the path.
     let path = match load {
-        LoadSpec::Ask => protocol.usual_path(),
+        LoadSpec::Ask => contestant.path(Application::Chat, protocol),
         _ => contestant.path(application, protocol),
     };
     let mut spec = Spec::new(server.address(), path, connections, load.clone());
