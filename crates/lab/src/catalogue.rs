@@ -163,6 +163,13 @@ impl Known {
         self.always.is_some() || self.speaks().any(|spoken| spoken == protocol)
     }
 
+    /// The same server, with clients that speak this and nothing else.
+    pub(crate) fn speaking(&self, name: &str) -> Result<Self, Error> {
+        let always = protocol(name).filter(|protocol| self.speaks().any(|spoken| spoken == *protocol));
+        let always = always.ok_or_else(|| Error::Usage(format!("{} doesn't speak `{name}`", self.name)))?;
+        Ok(Self { name: format!("{}:{name}", self.name), always: Some(always), ..self.clone() })
+    }
+
     /// The path that it serves `protocol` at.
     pub(crate) fn path(&self, protocol: Protocol) -> &str {
         let found = self.speaks.iter().find(|(spoken, _)| *spoken == protocol);
@@ -212,6 +219,7 @@ impl Catalogue {
         let plain =
             |name, driver| Known { always: Some(Protocol::WebSocket), ..Known::stentor(name, driver) };
         let mut servers = vec![
+            Known { args: Vec::new(), ..Known::stentor("stentor", "") },
             Known::stentor("stentor-epoll", "epoll"),
             Known::stentor("stentor-uring", "io_uring"),
             plain("stentor-epoll-ws", "epoll"),

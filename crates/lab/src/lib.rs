@@ -7,7 +7,8 @@
 //! - [`upstream`]: the HTTP API of servers that fetch what they push;
 //! - [`catalogue`]: which servers there are;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
-//! - [`bench`]: alternating runs of servers against each other, and the table that comes of them.
+//! - [`bench`]: alternating runs of servers against each other, and the table that comes of them;
+//! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
 //!
 //! Deliberately absent: any judgement by throughput, and any reading of a server's internals.
 
@@ -19,6 +20,7 @@ pub mod document;
 pub mod generator;
 pub mod measure;
 pub mod payload;
+pub mod scenario;
 pub mod upstream;
 
 use std::io;

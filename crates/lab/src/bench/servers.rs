@@ -48,8 +48,13 @@ pub struct Contestant {
 
 impl Contestant {
     /// The server called `name`.
+    ///
+    /// `NAME:PROTOCOL` is the same server with clients that speak that protocol, whatever the case's is.
     pub fn find(name: &str, catalogue: &Catalogue, options: &Options) -> Result<Self, Error> {
-        let known = catalogue.find(name)?.clone();
+        let known = match name.split_once(':') {
+            None => catalogue.find(name)?.clone(),
+            Some((server, protocol)) => catalogue.find(server)?.speaking(protocol)?,
+        };
         let program = match &known.peer {
             Some(peer) => peer.program(),
             None => {
@@ -70,9 +75,10 @@ impl Contestant {
         &self.known
     }
 
-    /// What it speaks where `protocol` is the case's.
-    pub fn protocol(&self, protocol: Protocol) -> Protocol {
-        self.known.always.unwrap_or(protocol)
+    /// What it speaks of these: the first that fits.
+    pub fn protocol(&self, protocols: &[Protocol]) -> Protocol {
+        let spoken = || protocols.iter().find(|protocol| self.known.admits(**protocol));
+        self.known.always.or_else(|| spoken().copied()).unwrap_or_default()
     }
 
     /// The path of `protocol` for `application`; feeds are for WebSocket and Server-Sent Events.
@@ -96,6 +102,7 @@ impl Contestant {
     pub(super) fn feeds(&self) -> Feeds {
         match &self.known {
             Known { documents: true, .. } => Feeds::Documents,
+            Known { peer: Some(_), .. } => Feeds::Messages,
             Known { always: Some(_), .. } => Feeds::Messages,
             _ => Feeds::Changes,
         }

@@ -32,6 +32,8 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
         metrics,
         targets,
         only: &[],
+        or: &[],
+        by_slowest: false,
         usual: usual.to_vec(),
         again: true,
         pairs: scale.pairs(PAIRS_OF_STEADY),

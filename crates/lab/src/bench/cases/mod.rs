@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Metric;
 use crate::catalogue::Known;
 use crate::document::Shape;
-use crate::generator::Protocol;
+use crate::generator::{ChatPlan, Protocol};
 
 /// Something to compare servers by.
 #[derive(Clone, Debug)]
@@ -25,6 +25,10 @@ pub struct Case {
     pub kind: CaseKind,
     /// What the clients speak.
     pub protocol: Protocol,
+    /// What they speak instead to servers that don't speak that, the first that fits.
+    pub or: &'static [Protocol],
+    /// Whether the rate of an open loop is that of the slowest server, instead of the reference's.
+    pub by_slowest: bool,
     /// What is reported, the decisive one first.
     pub metrics: &'static [Metric],
     /// What is to be reached by the first server.
@@ -41,12 +45,36 @@ pub struct Case {
 }
 
 impl Case {
+    /// One without targets, for every server that speaks `protocol`.
+    pub(crate) fn new(
+        name: &'static str,
+        title: String,
+        kind: CaseKind,
+        protocol: Protocol,
+        metrics: &'static [Metric],
+    ) -> Self {
+        Self {
+            name,
+            title,
+            kind,
+            protocol,
+            or: &[],
+            by_slowest: true,
+            metrics,
+            targets: Vec::new(),
+            only: &[],
+            usual: Vec::new(),
+            again: true,
+            pairs: PAIRS,
+        }
+    }
+
     /// Whether this server takes part: not where it can't or doesn't speak what the clients do, and one that is made for
     /// more connections than descriptors only there.
     pub fn admits(&self, server: &Known) -> bool {
         let name = server.name.as_str();
         let fits = if self.only.is_empty() { name != "bare-direct" } else { self.only.contains(&name) };
-        fits && server.admits(self.protocol)
+        fits && (server.admits(self.protocol) || self.or.iter().any(|protocol| server.admits(*protocol)))
     }
 
     /// Leaves out what no target is about.
@@ -146,6 +174,8 @@ pub enum CaseKind {
         shape: Shape,
         /// Bytes of the plain message that servers send instead whose name ends with `-ws`.
         message_bytes: usize,
+        /// Connections begun per second: each is sent the document.
+        connect_rate_hz: f64,
         /// Versions per second.
         rate_hz: f64,
         /// Versions before the measurement.
@@ -161,6 +191,13 @@ pub enum CaseKind {
         shape: Shape,
         /// How long the HTTP API takes.
         hesitates: Duration,
+    },
+    /// Everybody in a room says something in turn, faster from step to step.
+    Chat {
+        /// How many.
+        connections: usize,
+        /// What they say, and when.
+        plan: ChatPlan,
     },
     /// A fan-out of which some never read, and before it the same without them.
     Slow {

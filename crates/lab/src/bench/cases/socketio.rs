@@ -24,6 +24,8 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
         metrics,
         targets,
         only: &[],
+        or: &[],
+        by_slowest: false,
         usual: SOCKET_IO.to_vec(),
         again: true,
         pairs: scale.pairs(PAIRS),
