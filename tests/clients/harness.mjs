@@ -24,17 +24,17 @@ export async function run(...args) {
   return { code, signal, stdout, stderr };
 }
 
-/** Starts `stentor serve` on free ports and waits for its line; ends it with the test. */
-export async function serve(t, { args = [], config } = {}) {
+/** Starts `stentor serve` on free ports and waits for its line; ends it with the test. `command` runs it otherwise. */
+export async function serve(t, { args = [], config, command: [command, ...before] = [binary] } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
-  const all = ['serve', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--log', 'json', ...args];
+  const all = [...before, 'serve', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--log', 'json', ...args];
   if (config) {
     const file = path.join(folder, 'stentor.toml');
     writeFileSync(file, config);
     all.push('--config', file);
   }
   t.after(() => rmSync(folder, { recursive: true, force: true }));
-  const { child, closed, log, address } = await start(t, binary, all);
+  const { child, closed, log, address } = await start(t, command, all);
   const admin = () => {
     const found = log.map((text) => JSON.parse(text).admin).find(Boolean);
     if (!found) throw new Error(`the log names no admin address:\n${log.join('\n')}`);
