@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::feeds::Feeds;
 use crate::metrics::Metrics;
 use crate::options::Options;
+use crate::pushes::Pushes;
 use crate::signals::Signals;
 use crate::upstream::Upstreams;
 use std::net::SocketAddr;
@@ -48,12 +49,15 @@ impl Control {
         upstreams.iter().for_each(|upstream| upstream.log());
         tracing::info!(%admin_addr, token = options.admin.token.is_some(), "the admin port listens");
         let metrics = Metrics::default();
+        let (plane, busy_timeout) = (data_plane.clone(), options.admin.busy_timeout);
+        let pushes = Pushes::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
         let feeds =
-            Feeds::new(&options.feeds, upstreams, data_plane.clone(), signals.clone(), metrics.clone());
+            Feeds::new(&options.feeds, upstreams, plane, signals.clone(), metrics.clone(), pushes.clone());
         let state = admin::State {
             options: options.admin,
-            registry: metrics.registry(data_plane.clone(), feeds.view()),
+            registry: metrics.registry(data_plane.clone(), feeds.view(), pushes.clone()),
             feeds: feeds.view(),
+            pushes,
             data_plane,
             signals,
             metrics,

@@ -6,6 +6,7 @@
 
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::FeedsOptions;
+use crate::pushes::Pushes;
 use crate::schedule::{FetchJob, Scheduler, Stats};
 use crate::signals::{Signals, stopped};
 use crate::upstream::{Digester, Failure, Fetched, Upstreams};
@@ -58,6 +59,7 @@ pub(crate) struct Feeds {
     upstreams: Upstreams,
     scheduler: Scheduler,
     digester: Digester,
+    pushes: Arc<Pushes>,
     view: Arc<FeedsView>,
     fetches: JoinSet<Finished>,
     /// What each fetch is for, should it panic.
@@ -84,6 +86,7 @@ impl Feeds {
         data_plane: Arc<dyn DataPlane>,
         signals: Arc<Signals>,
         metrics: Metrics,
+        pushes: Arc<Pushes>,
     ) -> Self {
         let views =
             upstreams.iter().map(|u| UpstreamView { name: u.name.clone(), ..UpstreamView::default() });
@@ -96,6 +99,7 @@ impl Feeds {
             upstreams,
             scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
             digester: Digester::default(),
+            pushes,
             view: Arc::new(view),
             fetches: JoinSet::new(),
             in_flight: HashMap::new(),
@@ -144,7 +148,10 @@ impl Feeds {
             let now = Instant::now().into_std();
             if std::mem::take(&mut self.has_wishes) {
                 for wish in self.data_plane.take_wanted() {
-                    self.scheduler.handle_wanted(now, &wish.key, wish.wanted);
+                    // What is pushed lies there whether it is wanted or not.
+                    if !(wish.wanted && self.pushes.resend(&wish.key)) {
+                        self.scheduler.handle_wanted(now, &wish.key, wish.wanted);
+                    }
                 }
             }
             match self.scheduler.poll_fetch(now) {

@@ -13,17 +13,17 @@
 //! - `upstream`: from a key to a URL to a document.
 //! - `feeds`: the task that joins both with the data plane.
 //! - `admin`: publish API, metrics, health, on their own port.
-//! - `json`: documents checked and compared.
+//! - `pushes`: documents that backends push.
 
 mod admin;
 mod client;
 mod control;
 mod error;
 mod feeds;
-mod json;
 mod metrics;
 mod options;
 mod process;
+mod pushes;
 pub mod schedule;
 mod signals;
 mod upstream;
@@ -31,8 +31,8 @@ mod upstream;
 pub use client::{PublishError, Target, publish_client};
 pub use control::Control;
 pub use error::Error;
-pub use json::DEPTH_MAX;
 pub use options::{
     AdminOptions, Content, DURATION_MAX, FeedsOptions, Options, TOKEN_BYTES_MIN, UpstreamOptions,
 };
 pub use signals::Signals;
+pub use stentor_hub::delta::DEPTH_MAX;

@@ -5,6 +5,7 @@
 
 use crate::feeds::FeedsView;
 use crate::process;
+use crate::pushes::Pushes;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -47,6 +48,8 @@ pub(crate) struct Metrics {
     pub(crate) fetch_received_bytes: Family<UpstreamLabels, Counter>,
     pub(crate) publications: Counter,
     pub(crate) publish_refusals: Family<ReasonLabels, Counter>,
+    pub(crate) pushes: Counter,
+    pub(crate) push_refusals: Family<ReasonLabels, Counter>,
     pub(crate) admin_refusals: Family<ReasonLabels, Counter>,
     pub(crate) admin_connections: Gauge,
     pub(crate) mailbox_waits: Counter,
@@ -62,6 +65,8 @@ impl Default for Metrics {
             fetch_received_bytes: Family::default(),
             publications: Counter::default(),
             publish_refusals: Family::default(),
+            pushes: Counter::default(),
+            push_refusals: Family::default(),
             admin_refusals: Family::default(),
             admin_connections: Gauge::default(),
             mailbox_waits: Counter::default(),
@@ -71,7 +76,12 @@ impl Default for Metrics {
 
 impl Metrics {
     /// A registry of everything.
-    pub(crate) fn registry(&self, data_plane: Arc<dyn DataPlane>, feeds: Arc<FeedsView>) -> Registry {
+    pub(crate) fn registry(
+        &self,
+        data_plane: Arc<dyn DataPlane>,
+        feeds: Arc<FeedsView>,
+        pushes: Arc<Pushes>,
+    ) -> Registry {
         let mut all = Registry::default();
         all.register_collector(Box::new(ProcessCollector));
         let registry = all.sub_registry_with_prefix("stentor");
@@ -98,6 +108,12 @@ impl Metrics {
             "Publish requests that ended with an error, by reason",
             self.publish_refusals.clone(),
         );
+        registry.register("feed_pushes", "Versions of documents that were pushed", self.pushes.clone());
+        registry.register(
+            "feed_push_refusals",
+            "Requests to push or delete documents that ended with an error, by reason",
+            self.push_refusals.clone(),
+        );
         registry.register(
             "admin_refusals",
             "Requests and connections that the admin port's guard refused, by reason",
@@ -113,7 +129,7 @@ impl Metrics {
             "How often the control plane had to wait for room in the data plane's mailbox",
             self.mailbox_waits.clone(),
         );
-        registry.register_collector(Box::new(FeedsCollector(feeds)));
+        registry.register_collector(Box::new(FeedsCollector(feeds, pushes)));
         registry.register_collector(Box::new(DataPlaneCollector(data_plane)));
         all
     }
@@ -129,7 +145,7 @@ fn write_one(
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-struct FeedsCollector(Arc<FeedsView>);
+struct FeedsCollector(Arc<FeedsView>, Arc<Pushes>);
 
 impl fmt::Debug for FeedsCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -166,6 +182,9 @@ impl Collector for FeedsCollector {
         )?;
         write_one(encoder, "feed_fetches_in_flight", "Fetches in flight", gauge(stats.in_flight))?;
         write_one(encoder, "feed_documents_bytes", "Kept documents", gauge(stats.documents_bytes))?;
+        let (pushed_keys, pushed_bytes) = self.1.figures();
+        write_one(encoder, "feed_pushed_keys", "Keys that documents were pushed to", gauge(pushed_keys))?;
+        write_one(encoder, "feed_pushed_documents_bytes", "Documents that were pushed", gauge(pushed_bytes))?;
         for (name, help, count) in [
             ("feed_refused_keys", "Keys refused because of feeds.keys_max", stats.refused_keys),
             ("feed_unknown_keys", "Keys refused because no feed is configured for them", stats.unknown_keys),

@@ -52,6 +52,12 @@ pub struct FeedsOptions {
     pub backoff_max: Duration,
     /// The longest wait that an upstream may ask for with `Cache-Control: max-age`.
     pub max_age_max: Duration,
+    /// Keys that backends may push documents to. At least 1.
+    pub pushed_keys_max: usize,
+    /// Bytes of all documents that were pushed. A further one is refused.
+    pub pushed_documents_bytes_max: usize,
+    /// Bytes of a document that is pushed, as received. At least 1.
+    pub pushed_document_bytes_max: usize,
     /// A file of PEM certificates to trust for https upstreams, instead of the system's.
     pub ca_file: Option<PathBuf>,
 }
@@ -68,6 +74,9 @@ impl Default for FeedsOptions {
             backoff_first: Duration::from_secs(1),
             backoff_max: Duration::from_secs(60),
             max_age_max: Duration::from_secs(24 * 3600),
+            pushed_keys_max: 10_000,
+            pushed_documents_bytes_max: 64 << 20,
+            pushed_document_bytes_max: 4 << 20,
             ca_file: None,
         }
     }
@@ -77,6 +86,8 @@ impl FeedsOptions {
     fn check(&self) -> Result<(), Error> {
         at_least_one("feeds.keys_max", self.keys_max)?;
         at_least_one("feeds.fetches_max", self.fetches_max)?;
+        at_least_one("feeds.pushed_keys_max", self.pushed_keys_max)?;
+        at_least_one("feeds.pushed_document_bytes_max", self.pushed_document_bytes_max)?;
         duration("feeds.linger", self.linger, Duration::ZERO)?;
         duration("feeds.lost_interval", self.lost_interval, Duration::from_millis(1))?;
         duration("feeds.backoff_first", self.backoff_first, Duration::from_millis(1))?;
@@ -120,6 +131,9 @@ pub struct UpstreamOptions {
     /// Whether the upstream's `Cache-Control` is ignored: then `interval` is all that counts, and `max-age=0`,
     /// which many frameworks send by default, doesn't end the feed.
     pub ignore_cache_control: bool,
+    /// Names of members that tell the objects of a list apart, tried in this order before `id` and its like: so that
+    /// what changed in one of them is sent as that.
+    pub identity: Vec<String>,
 }
 
 impl Default for UpstreamOptions {
@@ -136,6 +150,7 @@ impl Default for UpstreamOptions {
             headers: Vec::new(),
             content: Content::Json,
             ignore_cache_control: false,
+            identity: Vec::new(),
         }
     }
 }

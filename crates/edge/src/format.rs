@@ -218,7 +218,7 @@ impl Formats {
                 }
                 // One string becomes text, anything else a list.
                 Body::Message { event: Some(_), .. } => !plain.head.is_empty(),
-                Body::State { .. } => false,
+                Body::State { .. } | Body::Delta { .. } => false,
             };
             (plain, is_json)
         };
@@ -232,7 +232,7 @@ impl Formats {
         Some(Frame::shared(&[&ws::server_header(Opcode::Text, message.len(), false), &message], &self.meter))
     }
 
-    /// An event, and where a document isn't as new as it could be another one that says so.
+    /// An event, and where a document isn't as new as it could be another one that says so. Documents go whole.
     fn event(&self, body: &Body, with_id: bool) -> Option<Frame> {
         let mut out = Vec::with_capacity(body.len() + 128);
         let state_event = |out: &mut Vec<u8>, key: &Key, state: FeedState, reason: Option<&str>| {
@@ -263,6 +263,7 @@ impl Formats {
                     state_event(&mut out, key, *state, None);
                 }
             }
+            Body::Delta { .. } => return None,
             Body::State { key, state, reason } => state_event(&mut out, key, *state, Some(reason)),
             Body::Message { .. } => {
                 sse::write_event(&mut out, &sse::Event { data: &raw(body)?.text(), ..sse::Event::default() });
@@ -362,6 +363,7 @@ impl Encoder for Formats {
             (BODY, Body::Snapshot { document, .. }) => {
                 return Some(Frame::shared(&[&document.body], &self.meter));
             }
+            (BODY, Body::Delta { .. }) => return None,
             (BODY, _) => return Some(Frame::owned(Vec::new())),
             (WS_V1 | WS_V1_DEFLATED, _) => return Some(self.frame(&v1(body), format == WS_V1_DEFLATED)),
             (WS_RAW | WS_RAW_DEFLATED, _) => {
@@ -386,7 +388,7 @@ impl Encoder for Formats {
             Some((writer, Envelope::Raw, _)) => Some(self.engine(writer, &raw(body)?)),
             // A client that expects documents expects nothing else of them.
             Some((_, Envelope::SocketIo, _))
-                if self.feeds.as_string && matches!(body, Body::State { .. }) =>
+                if self.feeds.as_string && matches!(body, Body::State { .. } | Body::Delta { .. }) =>
             {
                 None
             }
@@ -434,7 +436,8 @@ fn raw(body: &Body) -> Option<Plain<'_>> {
             }
             Some(Plain { opcode: Opcode::Text, head, data, tail: b"]" })
         }
-        Body::State { .. } => None,
+        // Who gets documents only gets them whole.
+        Body::State { .. } | Body::Delta { .. } => None,
     }
 }
 
@@ -482,6 +485,14 @@ fn v1(body: &Body) -> Plain<'_> {
                 json_value(&Data::Text(document.body.clone())).into_owned().into()
             };
             text(head, data, b"}")
+        }
+        Body::Delta { key, base, position, patch } => {
+            head.extend_from_slice(br#"{"type":"delta","feed":"#);
+            head.extend_from_slice(&json_string(key.as_str()));
+            let Position { epoch, offset } = position;
+            let place = format!(r#","epoch":{},"base":{base},"offset":{offset},"patch":"#, epoch.0);
+            head.extend_from_slice(place.as_bytes());
+            text(head, Cow::Borrowed(&patch[..]), b"}")
         }
         Body::State { key, state, reason } => {
             head.extend_from_slice(br#"{"type":"state","feed":"#);

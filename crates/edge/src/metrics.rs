@@ -114,6 +114,18 @@ figures! {
     abandoned: Counter = "deliveries_abandoned",
     /// Encoded bytes owed under byte-limited policies; shared frames count each time.
     owed_bytes: Gauge = "owed_bytes",
+    /// Patches kept of feeds, for subscribers that are behind.
+    patches: Gauge = "feed_patches",
+    /// Bytes of patches kept of feeds.
+    patch_bytes: Gauge = "feed_patch_bytes",
+    /// Patches given up for want of room (limits.feed_patches_bytes_max, limits.memory_bytes_max).
+    patches_evicted: Counter = "feed_patches_evicted",
+    /// Versions of documents that sessions took whole.
+    snapshots: Counter = "feed_snapshots",
+    /// Versions of documents that sessions took as a patch from the version before.
+    deltas: Counter = "feed_deltas",
+    /// Versions of documents that sessions took as a patch from an older version.
+    joined: Counter = "feed_deltas_joined",
     /// Messages for other cores that didn't fit into a ring.
     mailbox_overflow: Gauge = "mailbox_overflow_messages",
     /// Connections not read from until other cores have caught up.
@@ -145,6 +157,13 @@ impl CoreMetrics {
         self.owed.set(counters.owed);
         self.abandoned.set(counters.abandoned);
         self.owed_bytes.set(hub.owed_bytes() as u64);
+        let feeds = hub.feed_figures();
+        self.patches.set(feeds.patches as u64);
+        self.patch_bytes.set(feeds.patch_bytes as u64);
+        self.patches_evicted.set(feeds.patches_evicted);
+        self.snapshots.set(feeds.snapshots);
+        self.deltas.set(feeds.deltas);
+        self.joined.set(feeds.joined);
         self.held.set(held as u64);
     }
 }

@@ -56,6 +56,13 @@ pub struct Limits {
     pub subscriptions_max: usize,
     /// Topics that a core may know of.
     pub topics_max: usize,
+    /// Patches kept of a feed, for subscribers that are behind.
+    pub feed_patches_max: usize,
+    /// Bytes of patches that a core keeps of the feeds whose home it is.
+    pub feed_patches_bytes_max: usize,
+    /// The least time between two versions of a feed to one subscription of policy `latest`. Zero: as many as there
+    /// are.
+    pub feed_interval_min: Duration,
     /// Connections of the process.
     pub connections_max: usize,
     /// Distinct live bytes of the process: frames, history, documents. Beyond it history is forgotten, then
@@ -87,6 +94,9 @@ impl Default for Limits {
             json_depth_max: 128,
             subscriptions_max: 1_000,
             topics_max: 1_000_000,
+            feed_patches_max: 100,
+            feed_patches_bytes_max: 16 << 20,
+            feed_interval_min: Duration::ZERO,
             connections_max: 1_000_000,
             memory_bytes_max: 1 << 30,
             inbox_messages_max: 16_384,

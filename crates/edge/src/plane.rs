@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_hub::{Data, Document, FeedState, Key, Room};
+use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
 
 /// A message for a room, from outside of the data plane.
 #[derive(Clone, Debug)]
@@ -24,6 +24,9 @@ pub struct Publish {
 pub enum FeedUpdate {
     /// A new version. The feed is live from now on.
     Document(Document),
+    /// The same, and what leads to it from the version before. Where the data plane knows another one as that, it
+    /// goes without.
+    Patched(Document, Patch),
     /// The document stays as it is (or there never was one); the state changed.
     State {
         /// The new state. `Lost` means that there is no such key: subscribers are told and let go.

@@ -24,6 +24,9 @@ impl Order {
         match self {
             Self::Publish(message) => message.data.len(),
             Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
+            Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
+                document.body.len() + patch.operations.len()
+            }
             Self::Feed(..) => 0,
         }
     }
@@ -160,6 +163,11 @@ impl Shared {
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
             room_history: self.options.rooms.history.clone(),
+            patches: stentor_hub::PatchLimits {
+                patches_max: limits.feed_patches_max,
+                bytes_max: limits.feed_patches_bytes_max,
+            },
+            feed_interval_min: limits.feed_interval_min,
             recovery: self.options.engine.recovery.map(|recovery| stentor_hub::RecoveryLimits {
                 bytes_max: recovery.bytes_max,
                 age_max: recovery.age_max,

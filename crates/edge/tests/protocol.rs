@@ -56,6 +56,10 @@ fn the_limits_are_those_of_the_code() {
         json_depth_max,
         subscriptions_max,
         topics_max,
+        feed_patches_max,
+        // Cores' own affair, and by default none.
+        feed_patches_bytes_max: _,
+        feed_interval_min: _,
         connections_max,
         memory_bytes_max,
         // Between our own threads; clients don't meet them.
@@ -87,6 +91,7 @@ fn the_limits_are_those_of_the_code() {
         ("limits.json_depth_max", count(json_depth_max)),
         ("limits.subscriptions_max", count(subscriptions_max)),
         ("limits.topics_max", count(topics_max)),
+        ("limits.feed_patches_max", count(feed_patches_max)),
         ("limits.connections_max", count(connections_max)),
         ("limits.memory_bytes_max", count(memory_bytes_max)),
         ("heartbeat.interval", time(interval)),
@@ -132,6 +137,7 @@ fn the_error_codes_are_those_of_the_code() {
         told(&server, &[&subscribe(r#""feed":"..""#)]),
         told(&server, &[&subscribe(r#""room":"""#)]),
         told(&server, &[&subscribe(r#""room":"r","policy":"latest""#)]),
+        told(&server, &[&subscribe(r#""feed":"k","rate":0"#)]),
         told(&strict, &[r#"{"type":"publish","room":"r"}"#]),
         told(&server, &[&deep]),
         told(&server, &[&subscribe(r#""room":"a""#), &subscribe(r#""room":"b""#)]),
@@ -190,7 +196,7 @@ fn run(example: &str, cores: usize) {
                 } else if let Some((key, body)) =
                     what.strip_prefix("the feed ").and_then(|rest| rest.split_once(" becomes "))
                 {
-                    server.document(key, body);
+                    server.version(key, body);
                 } else if let Some((key, rest)) =
                     what.strip_prefix("the feed ").and_then(|rest| rest.split_once(" is "))
                 {

@@ -39,6 +39,7 @@ impl<const PER_CORE: bool> Encoder for Shared<PER_CORE> {
                 ..
             } => &b[..],
             Body::Snapshot { document, .. } => &document.body[..],
+            Body::Delta { patch, .. } => &patch[..],
             Body::State { reason, .. } => reason.as_bytes(),
         };
         Some(Arc::new(bytes.into()))
@@ -113,7 +114,7 @@ fn one_core(sessions: usize, topic: &Topic, policy: Policy, recovery: Option<Rec
             Topic::Room(room) => hub.handle_publish(began, room, None, Data::Json(data), Emit::default()),
             Topic::Feed(key) => {
                 let document = Document { body: data, json: true, content_type: "application/json".into() };
-                hub.handle_document(key, FeedState::Live, document);
+                hub.handle_document(key, FeedState::Live, document, None);
             }
         }
         owe.push(began.elapsed().as_nanos() as f64 / sessions as f64);

@@ -42,7 +42,7 @@ pub struct Counters {
     pub due: u64,
     /// Taken by the kernel.
     pub sent: u64,
-    /// Left out: volatile, or pushed out by `drop_oldest`.
+    /// Left out: volatile, pushed out by `drop_oldest`, or the newest document in a format that can't say it.
     pub dropped: u64,
     /// Replaced by a newer version of the same document.
     pub conflated: u64,

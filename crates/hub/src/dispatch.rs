@@ -1,7 +1,7 @@
 //! What shards tell each other. First in, first out between each two of them, nothing lost.
 
 use crate::publication::{Body, Data, FeedState, Position, Publication};
-use crate::session::SessionId;
+use crate::session::{SessionId, UNKNOWN};
 use crate::topic::{Room, Rooms, Topic};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -75,7 +75,9 @@ pub enum Dispatch<F> {
         topic: Topic,
         /// Who asked.
         session: SessionId,
-        /// What the session is owed now; `None` where the past doesn't reach back so far.
+        /// What the client has: as in `Join`.
+        since: Option<Position>,
+        /// What the session is owed now of a room; `None` where the past doesn't reach back so far.
         replay: Option<Vec<Arc<Publication<F>>>>,
         /// The newest snapshot and, where the feed isn't live, its state, for members to come.
         current: Current<F>,
@@ -203,7 +205,20 @@ impl<F> Current<F> {
                     self.state = Some(publication.clone());
                 }
             }
-            Body::Message { .. } => {}
+            Body::Message { .. } | Body::Delta { .. } => {}
+        }
+    }
+
+    /// How far behind the newest document somebody is who has what is at `since`; [`UNKNOWN`] where no patch can
+    /// tell.
+    pub(crate) fn behind(&self, since: Option<Position>) -> u16 {
+        let newest = self.snapshot.as_ref().map(|snapshot| snapshot.body());
+        match (newest, since) {
+            (Some(Body::Snapshot { position, .. }), Some(since)) if position.epoch == since.epoch => {
+                let behind = position.offset.checked_sub(since.offset).filter(|_| since.offset > 0);
+                behind.and_then(|behind| u16::try_from(behind).ok()).unwrap_or(UNKNOWN)
+            }
+            _ => UNKNOWN,
         }
     }
 

@@ -5,17 +5,21 @@
 //! nobody is subscribed, in whichever order that comes about.
 
 use crate::dispatch::Emit;
-use crate::publication::{Body, Document, FeedState};
+use crate::publication::{Body, Document, FeedState, Publication};
 use crate::session::Encoder;
 use crate::shard::Hub;
 use crate::topic::{Key, Topic};
+use crate::version::{Past, Patch, Step};
 use std::sync::Arc;
 
 impl<E: Encoder> Hub<E> {
-    /// A feed has a new version. To be called on the home core of the key only. A document that is the
-    /// same, byte for byte, is no new version, but may change the feed's state. Where nobody is subscribed
-    /// and this core knows too many topics already, nothing is kept.
-    pub fn handle_document(&mut self, key: &Key, state: FeedState, document: Document) {
+    /// A feed has a new version, to which perhaps a patch leads. To be called on the home core of the key only. A
+    /// document that is the same, byte for byte, is no new version, but may change the feed's state. Where nobody
+    /// is subscribed and this core knows too many topics already, nothing is kept.
+    ///
+    /// A patch is used if it is for what this core knows as the newest version, both are JSON, and the feed is
+    /// live.
+    pub fn handle_document(&mut self, key: &Key, state: FeedState, document: Document, patch: Option<Patch>) {
         let Some(index) = self.feed_at_home(key) else { return };
         let Some(topic) = self.topics.at_mut(index) else { return };
         let newest = topic.current.snapshot.as_ref().map(|p| p.body());
@@ -26,7 +30,35 @@ impl<E: Encoder> Hub<E> {
         topic.forgotten = false;
         let Some(position) = self.topics.next_position(index) else { return };
         let body = Body::Snapshot { key: key.clone(), position, state, document: Arc::new(document) };
-        self.news(index, body);
+        let publication = self.make_version(index, body, patch);
+        self.news(index, &publication);
+        self.topics.account(index);
+    }
+
+    /// A new version of a feed at home, with what leads to it from earlier ones.
+    fn make_version(&mut self, index: u32, body: Body, patch: Option<Patch>) -> Arc<Publication<E::Frame>> {
+        let past = self.past_and(index, &body, patch.as_ref());
+        match (patch, past) {
+            (Some(patch), Some(past)) => {
+                Publication::with_past(self.ids.draw(), body, patch.operations, past, &self.live)
+            }
+            _ => self.make(body, false),
+        }
+    }
+
+    /// The patches that lead to a version; `None` where this one isn't for the version before.
+    fn past_and(&self, index: u32, body: &Body, patch: Option<&Patch>) -> Option<Past> {
+        let Body::Snapshot { state: FeedState::Live, document, .. } = body else { return None };
+        let before = self.topics.at(index)?.current.snapshot.as_ref()?;
+        let Body::Snapshot { document: base, .. } = before.body() else { return None };
+        let patch = patch.filter(|patch| {
+            // Mostly the very same memory.
+            let same = patch.base.as_ptr() == base.body.as_ptr() && patch.base.len() == base.body.len();
+            base.json && document.json && (same || patch.base == base.body)
+        })?;
+        let step = Step::new(patch.operations.clone(), &self.live);
+        let past = before.version().map(|version| version.past()).unwrap_or_default();
+        Some(past.and(step, self.topics.patches.limits.patches_max, document.body.len()))
     }
 
     /// A feed's state changed. To be called on the home core of the key only. The same state for the same
@@ -43,7 +75,11 @@ impl<E: Encoder> Hub<E> {
                 _ => state == FeedState::Live || reason.is_empty(),
             };
         if !same {
-            self.news(index, Body::State { key: key.clone(), state, reason });
+            let publication = self.make(Body::State { key: key.clone(), state, reason }, false);
+            self.news(index, &publication);
+            if state == FeedState::Lost {
+                self.topics.account(index);
+            }
         }
         self.topics.remove_if_idle(index);
     }
@@ -95,12 +131,11 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    fn news(&mut self, index: u32, body: Body) {
-        let publication = self.make(body, false);
+    fn news(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>) {
         if let Some(topic) = self.topics.at_mut(index) {
-            topic.current.apply(&publication);
+            topic.current.apply(publication);
         }
-        self.spread(index, &publication, &Emit::default());
+        self.spread(index, publication, &Emit::default());
     }
 
     fn feed_at_home(&mut self, key: &Key) -> Option<u32> {

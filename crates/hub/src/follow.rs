@@ -24,7 +24,7 @@
 
 use crate::dispatch::{CoreId, Current, Dispatch};
 use crate::publication::{Position, Publication};
-use crate::session::{Encoder, Member, NO_TOPIC, SessionId};
+use crate::session::{Encoder, Flags, Member, NO_TOPIC, SessionId};
 use crate::shard::{Hub, Notice};
 use crate::topic::Topic;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ impl<E: Encoder> Hub<E> {
         match dispatch {
             Dispatch::Interest { room, wanted } => self.handle_interest(from, Topic::Room(room), wanted),
             Dispatch::Join { topic, session, since } => self.handle_join(from, topic, session, since),
-            Dispatch::Joined { topic, session, replay, current } => {
-                self.handle_joined(&topic, session, replay, current);
+            Dispatch::Joined { topic, session, since, replay, current } => {
+                self.handle_joined(&topic, session, since, replay, current);
             }
             Dispatch::Refused { topic, session } => self.handle_refused(&topic, session),
             Dispatch::Leave { topic } => {
@@ -67,7 +67,7 @@ impl<E: Encoder> Hub<E> {
                 state.asked = state.asked.wrapping_add(1);
                 state.joining += 1;
                 let subscription = self.sessions.subscription_mut(member);
-                subscription.pending = true;
+                subscription.flags.set(Flags::PENDING, true);
                 subscription.member = state.asked;
                 let (topic, session) = (state.topic.clone(), self.sessions.id_of(member));
                 self.outgoing[home].push_back(Dispatch::Join { topic, session, since });
@@ -94,7 +94,8 @@ impl<E: Encoder> Hub<E> {
     /// Takes a subscription out of its topic. What waits in its slot is the caller's to take back.
     pub(crate) fn leave(&mut self, member: Member) {
         let subscription = self.sessions.subscription_mut(member);
-        let (index, place, pending) = (subscription.topic, subscription.member, subscription.pending);
+        let (index, place, pending) =
+            (subscription.topic, subscription.member, subscription.flags.has(Flags::PENDING));
         // So that a second call finds nothing.
         subscription.topic = NO_TOPIC;
         let Some(state) = self.topics.at_mut(index) else { return };
@@ -124,6 +125,7 @@ impl<E: Encoder> Hub<E> {
             Some(_) => {
                 if state.forgotten && state.interested.is_empty() {
                     state.current = Current::default();
+                    self.topics.account(index);
                 }
                 self.wanted_changed(index);
             }
@@ -158,11 +160,12 @@ impl<E: Encoder> Hub<E> {
             self.outgoing[from].push_back(Dispatch::Refused { topic, session: Some(session) });
             return;
         };
-        let replay = self.owed_since(index, since);
+        // Who follows a feed knows as much of it as its home: there what is owed can be said.
+        let replay = if matches!(topic, Topic::Feed(_)) { None } else { self.owed_since(index, since) };
         let Some(state) = self.topics.at_mut(index) else { return };
         state.interested.set(from, true);
         let current = state.current.clone();
-        self.outgoing[from].push_back(Dispatch::Joined { topic, session, replay, current });
+        self.outgoing[from].push_back(Dispatch::Joined { topic, session, since, replay, current });
         self.wanted_changed(index);
     }
 
@@ -170,6 +173,7 @@ impl<E: Encoder> Hub<E> {
         &mut self,
         topic: &Topic,
         session: SessionId,
+        since: Option<Position>,
         replay: Option<Vec<Arc<Publication<E::Frame>>>>,
         current: Current<E::Frame>,
     ) {
@@ -181,9 +185,12 @@ impl<E: Encoder> Hub<E> {
             state.current = current;
         }
         if let Some(member) = member {
-            self.sessions.subscription_mut(member).pending = false;
+            self.sessions.subscription_mut(member).flags.set(Flags::PENDING, false);
             self.add_member(member, index);
-            self.owe(member, index, replay);
+            match topic {
+                Topic::Feed(_) => self.owe_feed(member, index, since),
+                Topic::Room(_) => self.owe(member, index, replay),
+            }
         }
         self.settle(index);
     }
@@ -217,7 +224,7 @@ impl<E: Encoder> Hub<E> {
         state.joining -= 1;
         let member = self.sessions.find(session, index).filter(|member| {
             let subscription = self.sessions.subscription(*member);
-            subscription.pending && subscription.member == question
+            subscription.flags.has(Flags::PENDING) && subscription.member == question
         });
         Some((index, member))
     }

@@ -7,8 +7,9 @@
 //! Where to look: `shard` is the face; `follow` how cores agree on who gets what; `spread` what becomes of a
 //! publication; `feed` what the control plane says and hears; `recover` what sessions missed whose connection
 //! was gone; `topics` and `session` the two tables; `owe`, `outbox` and `shelf` what sessions are owed, the hot
-//! path; `history` and `budget` what is bounded how; [`delta`], which stands apart, what became of a document from
-//! one version to the next.
+//! path; `history`, `patches` and `budget` what is bounded how; `version` what those get who have an earlier version of a
+//! document, `rates` who wants it how often; [`delta`], which stands apart, what became of a document from one version
+//! to the next.
 //! `tests/model` holds all of it against a shadow.
 
 mod budget;
@@ -24,7 +25,9 @@ mod ids;
 mod log;
 mod outbox;
 mod owe;
+mod patches;
 mod publication;
+mod rates;
 mod recover;
 mod session;
 mod shard;
@@ -33,6 +36,7 @@ mod spread;
 mod stamps;
 mod topic;
 mod topics;
+mod version;
 
 pub use budget::{Charge, Counters, LiveBytes};
 pub use chunks::Chunks;
@@ -40,9 +44,11 @@ pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};
 pub use history::HistoryLimits;
 pub use log::{LogFigures, RECOVERY_ENTRY_BYTES, RecoveryLimits};
+pub use patches::{FeedFigures, PatchLimits};
 pub use publication::{Body, Data, Document, Epoch, FORMATS_MAX, FeedState, FormatId, Position, Publication};
 pub use recover::ResumeError;
-pub use session::{Encoder, Policy, SessionId};
+pub use session::{Encoder, Policy, SessionId, Terms};
 pub use shard::{Hub, Notice, Options, SubscribeError};
 pub use topic::{KEY_BYTES_MAX, Key, KeyError, ROOM_BYTES_MAX, Room, RoomError, Rooms, Topic};
 pub use topics::core_of;
+pub use version::Patch;

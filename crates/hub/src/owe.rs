@@ -8,18 +8,23 @@
 //!          (volatile)  (the budget) dropped, abandoned     (closed)
 //! ```
 //!
+//! A document that is published may reach a session as a delta. Under `Latest` that is decided when it is taken,
+//! by what the session took before: only then is it known how far it is behind. Under `Queue` it is decided when
+//! it begins to wait, by what waits last, because what waits is weighed and all of it will be sent.
+//!
 //! **Invariants.** An outbox holds names of publications, never copies. A `Latest` subscription has at most
 //! one document and one change of state after it waiting, so that no byte limit is needed; the bytes of all
 //! other frames, in flight included, stay within `outbox_bytes_max`, but for one that is larger by itself
-//! and alone. The counters add up after every call.
+//! and alone. A delta follows what it is for. The counters add up after every call.
 
 use crate::disconnect::Disconnect;
 use crate::outbox::Entry;
-use crate::publication::Publication;
-use crate::session::{Encoder, Life, Member, Policy, SessionId, Sessions};
+use crate::publication::{Body, Publication};
+use crate::session::{Encoder, Flags, Life, Member, Policy, SessionId, Sessions, UNKNOWN};
 use crate::shelf::Shelved;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Instant;
 
 impl<E: Encoder> Sessions<E> {
     /// Owes a publication to members of a topic, except to the session with index `except`.
@@ -32,6 +37,9 @@ impl<E: Encoder> Sessions<E> {
     ) {
         if members.is_empty() {
             return;
+        }
+        if let Body::Snapshot { .. } = publication.body() {
+            return self.fan_out_document(members, publication);
         }
         let shelved = self.shelf.put(publication);
         let id = NonZeroU64::new(publication.id()).filter(|_| publication.is_recoverable());
@@ -67,6 +75,64 @@ impl<E: Encoder> Sessions<E> {
         self.shelf.release(shelved);
     }
 
+    /// Owes a new version to members of its feed.
+    fn fan_out_document(&mut self, members: &[Member], publication: &Arc<Publication<E::Frame>>) {
+        let shelved = self.shelf.put(publication);
+        for member in members {
+            let session = &mut self.slots[member.session as usize];
+            let subscription = &mut session.subscriptions[member.subscription as usize];
+            if session.life == Life::Open {
+                subscription.behind = subscription.behind.saturating_add(1);
+                self.owe_document(*member, shelved);
+            } else {
+                subscription.behind = UNKNOWN;
+            }
+        }
+        self.shelf.release(shelved);
+    }
+
+    /// Owes the newest version to a member that is `behind` it.
+    pub(crate) fn owe_newest(
+        &mut self,
+        member: Member,
+        publication: &Arc<Publication<E::Frame>>,
+        behind: u16,
+    ) {
+        let session = &mut self.slots[member.session as usize];
+        session.subscriptions[member.subscription as usize].behind = behind;
+        if session.life == Life::Open {
+            let shelved = self.shelf.put(publication);
+            self.owe_document(member, shelved);
+            self.shelf.release(shelved);
+        }
+    }
+
+    #[inline]
+    fn owe_document(&mut self, member: Member, shelved: Shelved) {
+        let session = &mut self.slots[member.session as usize];
+        let subscription = &mut session.subscriptions[member.subscription as usize];
+        match subscription.policy {
+            // Weighs nothing, and is encoded when it is taken.
+            Policy::Latest => {
+                self.counters.due += 1;
+                self.enqueue(member, shelved, 0);
+            }
+            policy => {
+                // What is left out by `DropOldest` would be missing for a delta.
+                let (behind, then) = match policy {
+                    Policy::Queue if subscription.flags.has(Flags::WHOLE) => (UNKNOWN, 0),
+                    Policy::Queue => (subscription.behind, 0),
+                    _ => (UNKNOWN, UNKNOWN),
+                };
+                let form = self.shelf.form(shelved, behind, session.format);
+                let Some(bytes) = self.shelf.bytes(form, session.format) else { return };
+                subscription.behind = then;
+                self.counters.due += 1;
+                self.enqueue(member, form, bytes);
+            }
+        }
+    }
+
     /// Puts one publication into a session's outbox, by the subscription's policy. It is due already, and
     /// comes out as owed, dropped or abandoned. `bytes` are those of its frame.
     pub(crate) fn enqueue(&mut self, member: Member, shelved: Shelved, bytes: u32) {
@@ -75,8 +141,13 @@ impl<E: Encoder> Sessions<E> {
         match subscription.policy {
             Policy::Latest => {
                 if subscription.waiting == 0 {
-                    session.outbox.push(Entry::place(member.subscription));
+                    if subscription.flags.has(Flags::RATED) && self.rates.hold(member) {
+                        subscription.flags.set(Flags::HELD, true);
+                    } else {
+                        session.outbox.push(Entry::place(member.subscription));
+                    }
                 }
+                let placed = u32::from(!subscription.flags.has(Flags::HELD));
                 // A newer document takes the place of the one that waits, and makes a waiting change of
                 // state meaningless: the document's own state is newer.
                 let is_state = self.shelf.is_state(shelved);
@@ -86,14 +157,14 @@ impl<E: Encoder> Sessions<E> {
                     older[1] = std::mem::replace(&mut subscription.state, Shelved::NONE);
                 }
                 subscription.waiting += 1;
-                session.outbox.waiting += 1;
+                session.outbox.waiting += placed;
                 self.counters.owed += 1;
                 let mut conflated = false;
                 for older in older.into_iter().filter(|older| !older.is_none()) {
                     conflated = true;
                     self.shelf.release(older);
                     subscription.waiting -= 1;
-                    session.outbox.waiting -= 1;
+                    session.outbox.waiting -= placed;
                     self.counters.owed -= 1;
                     self.counters.conflated += 1;
                 }
@@ -101,6 +172,10 @@ impl<E: Encoder> Sessions<E> {
                 if conflated && self.shelf.is_recoverable(shelved) {
                     session.reorder();
                     self.stamps.reorder(member.session, self.log.next());
+                }
+                if placed == 0 {
+                    self.shelf.hold(shelved);
+                    return;
                 }
             }
             policy => {
@@ -201,6 +276,7 @@ impl<E: Encoder> Sessions<E> {
         }
         let (mut bytes, mut frames) = (0_usize, 0);
         while let Some(entry) = session.outbox.front() {
+            let member = Member { session: id.index, subscription: entry.subscription };
             let subscription = &mut session.subscriptions[entry.subscription as usize];
             let place = match (entry.is_place(), subscription.newest.is_none()) {
                 (false, _) => None,
@@ -208,16 +284,49 @@ impl<E: Encoder> Sessions<E> {
                 (true, true) => Some(&mut subscription.state),
             };
             let shelved = place.as_deref().map_or(entry.shelved, |place| *place);
-            let Some((publication, frame, frame_bytes)) = self.shelf.frame(shelved, session.format) else {
-                debug_assert!(false, "what waits was encoded when it began to wait");
-                break;
+            let is_document = self.shelf.is_document(shelved);
+            let form = if place.is_some() && is_document {
+                let whole = subscription.flags.has(Flags::WHOLE);
+                let behind = if whole { UNKNOWN } else { subscription.behind };
+                self.shelf.form(shelved, behind, session.format)
+            } else {
+                shelved
+            };
+            let Some((publication, frame, frame_bytes)) = self.shelf.frame(form, session.format) else {
+                let Some(place) = place.filter(|_| is_document) else {
+                    debug_assert!(false, "what else waits was encoded when it began to wait");
+                    break;
+                };
+                *place = Shelved::NONE;
+                subscription.behind = UNKNOWN;
+                self.shelf.release(shelved);
+                subscription.waiting -= 1;
+                if subscription.waiting == 0 {
+                    session.outbox.pop();
+                }
+                session.outbox.waiting -= 1;
+                self.counters.owed -= 1;
+                self.counters.dropped += 1;
+                continue;
             };
             if frames > 0 && (frames >= frames_max || bytes + frame_bytes as usize > bytes_max) {
                 break;
             }
+            match publication.body() {
+                Body::Snapshot { .. } => self.taken.snapshots += 1,
+                Body::Delta { base, position, .. } if base + 1 == position.offset => self.taken.deltas += 1,
+                Body::Delta { .. } => self.taken.joined += 1,
+                _ => {}
+            }
             each(publication, frame);
             if let Some(place) = place {
                 *place = Shelved::NONE;
+                if is_document {
+                    subscription.behind = 0;
+                }
+                if subscription.flags.has(Flags::RATED) {
+                    self.rates.taken(member);
+                }
             } else {
                 session.queue_bytes_in_flight += frame_bytes;
             }
@@ -231,6 +340,14 @@ impl<E: Encoder> Sessions<E> {
             session.in_flight_bytes = session.in_flight_bytes.saturating_add(frame_bytes);
             frames += 1;
             bytes += frame_bytes as usize;
+        }
+    }
+
+    /// Gives what was held and whose time has come its place in the outbox.
+    pub(crate) fn handle_time(&mut self, now: Instant) {
+        self.rates.handle_time(now);
+        while let Some(member) = self.rates.poll_due() {
+            self.place(member);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::budget::{Charge, LiveBytes};
 use crate::topic::{Key, Room};
+use crate::version::{Past, Version};
 use bytes::Bytes;
 use std::sync::{Arc, OnceLock};
 
@@ -124,6 +125,18 @@ pub enum Body {
         /// The document.
         document: Arc<Document>,
     },
+    /// What leads to a document from an earlier one: the feed is live. A format that has no way to say it is sent
+    /// the snapshot.
+    Delta {
+        /// Of which feed.
+        key: Key,
+        /// The offset of the document that it is for, of the same epoch.
+        base: u64,
+        /// The place of the document that it leads to.
+        position: Position,
+        /// A JSON Patch (RFC 6902).
+        patch: Bytes,
+    },
     /// A feed's state changed, its document didn't.
     State {
         /// Of which feed.
@@ -141,6 +154,7 @@ impl Body {
         match self {
             Self::Message { data, .. } => data.len(),
             Self::Snapshot { document, .. } => document.body.len(),
+            Self::Delta { patch, .. } => patch.len(),
             Self::State { reason, .. } => reason.len(),
         }
     }
@@ -157,6 +171,7 @@ pub struct Publication<F> {
     recoverable: bool,
     body: Body,
     encodings: Encoding<F>,
+    version: Option<Box<Version<F>>>,
     _charge: Charge,
 }
 
@@ -177,11 +192,57 @@ impl<F> Publication<F> {
     /// Wraps what is to be said; nothing is encoded yet. The body's bytes, and what it takes to keep them,
     /// count in `live`. Shards make their publications themselves: this is for tests of encoders.
     pub fn new(id: u64, recoverable: bool, body: Body, live: &LiveBytes) -> Arc<Self> {
-        let charge = live.charge(size_of::<Self>() + body.len());
-        Arc::new(Self { id, recoverable, body, encodings: Encoding::new(), _charge: charge })
+        let bytes = body.len();
+        Arc::new(Self::of(id, recoverable, body, None, live, bytes))
     }
 
-    /// Names it: unique in the process, drawn so that another process hardly gives the same, and never 0.
+    fn of(
+        id: u64,
+        recoverable: bool,
+        body: Body,
+        version: Option<Box<Version<F>>>,
+        live: &LiveBytes,
+        bytes: usize,
+    ) -> Self {
+        let charge = live.charge(size_of::<Self>() + bytes);
+        Self { id, recoverable, body, encodings: Encoding::new(), version, _charge: charge }
+    }
+
+    /// A snapshot that `operations` lead to from the version before. They are the last of `past`.
+    pub(crate) fn with_past(
+        id: u64,
+        body: Body,
+        operations: Bytes,
+        past: Past,
+        live: &LiveBytes,
+    ) -> Arc<Self> {
+        let bytes = body.len();
+        let version = match &body {
+            Body::Snapshot { key, position, .. } => {
+                let (key, position, base) = (key.clone(), *position, position.offset - 1);
+                let delta = Body::Delta { key, base, position, patch: operations };
+                // The past has counted its bytes.
+                let delta = Arc::new(Self::of(id, false, delta, None, live, 0));
+                Some(Box::new(Version::new(delta, past, live.clone())))
+            }
+            _ => None,
+        };
+        Arc::new(Self::of(id, false, body, version, live, bytes))
+    }
+
+    /// Of a snapshot: what to send to those who have the version that was published `behind` versions before;
+    /// `None` where that is the snapshot.
+    pub(crate) fn patched(&self, behind: u16) -> Option<Arc<Self>> {
+        self.version.as_ref()?.patched(behind, self.body.len())
+    }
+
+    /// Of a snapshot that has patches.
+    pub(crate) fn version(&self) -> Option<&Version<F>> {
+        self.version.as_deref()
+    }
+
+    /// Names it: unique in the process, drawn so that another process hardly gives the same, and never 0. A
+    /// snapshot and its deltas have the same.
     pub fn id(&self) -> u64 {
         self.id
     }

@@ -29,7 +29,7 @@
 
 use crate::log::Place;
 use crate::publication::Publication;
-use crate::session::{Encoder, Member, NO_TOPIC, Policy, SessionId, Sessions};
+use crate::session::{Encoder, Flags, Member, NO_TOPIC, Policy, SessionId, Sessions};
 use crate::shard::{Hub, Notice};
 use crate::topic::Topic;
 use std::fmt;
@@ -115,8 +115,9 @@ impl<E: Encoder> Hub<E> {
         let missed = missed.ok_or(ResumeError::NotCovered)?;
         let feeds = self.feeds_of(session);
         let newest = feeds.iter().flat_map(|(member, index)| {
-            let owed = self.owed_since(*index, None).into_iter().flatten();
-            owed.map(|publication| (*member, publication))
+            let current = self.topics.at(*index).map(|state| &state.current);
+            let owed = current.into_iter().flat_map(|current| current.snapshot.iter().chain(&current.state));
+            owed.map(|publication| (*member, publication.clone()))
         });
         let newest: Missed<E::Frame> = newest.collect();
         if !self.sessions.fit(session, missed.iter().chain(&newest)) {
@@ -187,7 +188,7 @@ impl<E: Encoder> Hub<E> {
     fn memberships(&self, session: SessionId) -> impl Iterator<Item = Member> {
         self.sessions.members(session).into_iter().filter(|member| {
             let subscription = self.sessions.subscription(*member);
-            subscription.topic != NO_TOPIC && !subscription.pending
+            subscription.topic != NO_TOPIC && !subscription.flags.has(Flags::PENDING)
         })
     }
 

@@ -10,12 +10,15 @@ use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
 use crate::log::Log;
 use crate::outbox::{Entry, Outbox};
+use crate::patches::FeedFigures;
 use crate::publication::{FORMATS_MAX, FormatId, Publication};
+use crate::rates::Rates;
 use crate::shelf::{Shelf, Shelved};
 use crate::stamps::Stamps;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 /// Names a session of one shard. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +40,26 @@ pub enum Policy {
     DropOldest,
 }
 
+/// On what terms a session is subscribed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// What becomes of publications when the session can't keep up.
+    pub policy: Policy,
+    /// Whether the newer versions of a feed may come as patches, where the session's format can say them. Under
+    /// [`Policy::DropOldest`] they never do: what is left out would be missing.
+    pub deltas: bool,
+    /// The news of a feed under [`Policy::Latest`] leave no more often than this; zero for as often as there are
+    /// any. [`Options::feed_interval_min`](crate::Options::feed_interval_min) is the least.
+    pub interval: Duration,
+}
+
+impl From<Policy> for Terms {
+    /// With deltas, as often as there is anything.
+    fn from(policy: Policy) -> Self {
+        Self { policy, deltas: true, interval: Duration::ZERO }
+    }
+}
+
 /// How publications become frames. The hub knows no format.
 pub trait Encoder: Sized {
     /// An encoded publication: a reference, cheap to clone.
@@ -44,6 +67,9 @@ pub trait Encoder: Sized {
 
     /// Encodes, or says that the format has no way to say it. What it makes is shared by all sessions of the
     /// format, on all cores: it can hold the publication's id, and nothing that differs per session.
+    ///
+    /// A format that can say deltas can say all snapshots and all deltas. Those of one session
+    /// ([`Hub::set_format`](crate::Hub::set_format)) agree on whether they can.
     fn encode(&self, format: FormatId, publication: &Publication<Self::Frame>) -> Option<Self::Frame>;
 
     /// Bytes of a frame.
@@ -79,16 +105,51 @@ pub(crate) struct Subscription {
     pub(crate) state: Shelved,
     /// How many publications wait for it.
     pub(crate) waiting: u32,
+    /// Of a feed: how many versions older than the newest that was fanned out is what the session has (that is,
+    /// what it took; under other policies than `Latest`, what waits in its outbox last). [`UNKNOWN`] where it has
+    /// nothing to build on.
+    pub(crate) behind: u16,
     pub(crate) policy: Policy,
+    pub(crate) flags: Flags,
+}
+
+/// The session has no version that a patch could build on.
+pub(crate) const UNKNOWN: u16 = u16::MAX;
+
+/// What is so of a subscription, in one byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u8);
+
+impl Flags {
     /// Waiting for the home core's answer.
-    pub(crate) pending: bool,
+    pub(crate) const PENDING: Self = Self(1);
+    /// Whole documents, no patches.
+    pub(crate) const WHOLE: Self = Self(2);
+    /// It has a rate.
+    pub(crate) const RATED: Self = Self(4);
+    /// What waits has no place in the outbox yet: it is too soon.
+    pub(crate) const HELD: Self = Self(8);
     /// Belongs to no topic, but to what is sent to the session alone.
-    pub(crate) direct: bool,
+    pub(crate) const DIRECT: Self = Self(16);
+
+    #[inline]
+    pub(crate) fn has(self, flag: Self) -> bool {
+        self.0 & flag.0 != 0
+    }
+
+    pub(crate) fn set(&mut self, flag: Self, on: bool) {
+        self.0 = if on { self.0 | flag.0 } else { self.0 & !flag.0 };
+    }
 }
 
 impl Subscription {
     fn is_free(&self) -> bool {
         self.topic == NO_TOPIC && self.waiting == 0
+    }
+
+    /// How many of those that wait have a place in the outbox.
+    fn placed(&self) -> u32 {
+        if self.flags.has(Flags::HELD) { 0 } else { self.waiting }
     }
 }
 
@@ -146,6 +207,9 @@ pub(crate) struct Sessions<E: Encoder> {
     /// What was delivered of late, for those that come back.
     pub(crate) log: Log<E::Frame>,
     pub(crate) stamps: Stamps,
+    pub(crate) rates: Rates,
+    /// In which form documents were taken.
+    pub(crate) taken: FeedFigures,
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
 }
@@ -162,6 +226,8 @@ impl<E: Encoder> Sessions<E> {
             counters: Counters::default(),
             log,
             stamps: Stamps::default(),
+            rates: Rates::default(),
+            taken: FeedFigures::default(),
             queue_bytes: 0,
         }
     }
@@ -208,6 +274,11 @@ impl<E: Encoder> Sessions<E> {
         }
         self.abandon(id.index);
         let session = &mut self.slots[id.index as usize];
+        for (slot, subscription) in (0..).zip(&session.subscriptions) {
+            if subscription.flags.has(Flags::RATED) {
+                self.rates.forget(Member { session: id.index, subscription: slot });
+            }
+        }
         session.life = Life::Closed;
         session.subscriptions = SmallVec::new();
         self.free.push(id.index);
@@ -233,11 +304,18 @@ impl<E: Encoder> Sessions<E> {
     /// Abandons what a session is owed, waiting or in flight.
     fn abandon(&mut self, index: u32) {
         let session = &mut self.slots[index as usize];
-        let owed = u64::from(session.outbox.waiting) + u64::from(session.in_flight);
+        let mut owed = u64::from(session.outbox.waiting) + u64::from(session.in_flight);
         for entry in std::mem::take(&mut session.outbox).iter().filter(|entry| !entry.is_place()) {
             self.shelf.release(entry.shelved);
         }
-        for subscription in &mut session.subscriptions {
+        for (slot, subscription) in (0..).zip(&mut session.subscriptions) {
+            owed += u64::from(subscription.waiting - subscription.placed());
+            if subscription.flags.has(Flags::RATED) {
+                subscription.flags.set(Flags::HELD, false);
+                self.rates.release(Member { session: index, subscription: slot });
+            }
+            // Of what was in flight nobody knows whether it arrived.
+            subscription.behind = UNKNOWN;
             subscription.waiting = 0;
             for newest in [&mut subscription.newest, &mut subscription.state] {
                 let newest = std::mem::replace(newest, Shelved::NONE);
@@ -259,6 +337,8 @@ impl<E: Encoder> Sessions<E> {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };
         session.format = format;
+        self.weigh_held(id.index, format);
+        let session = &mut self.slots[id.index as usize];
         if session.outbox.waiting == 0 {
             return;
         }
@@ -281,6 +361,26 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
+    /// Abandons the states that are held and that a format can't say. Documents are encoded when they are taken.
+    fn weigh_held(&mut self, index: u32, format: FormatId) {
+        for (slot, subscription) in (0..).zip(&mut self.slots[index as usize].subscriptions) {
+            let state = subscription.state;
+            let is_held = subscription.flags.has(Flags::HELD) && !state.is_none();
+            if !is_held || self.shelf.bytes(state, format).is_some() {
+                continue;
+            }
+            self.shelf.release(state);
+            subscription.state = Shelved::NONE;
+            subscription.waiting -= 1;
+            self.counters.owed -= 1;
+            self.counters.abandoned += 1;
+            if subscription.waiting == 0 {
+                subscription.flags.set(Flags::HELD, false);
+                self.rates.release(Member { session: index, subscription: slot });
+            }
+        }
+    }
+
     /// Something comes to a session that isn't at its place in the log.
     pub(crate) fn reorder(&mut self, index: u32) {
         self.slots[index as usize].reorder();
@@ -290,9 +390,17 @@ impl<E: Encoder> Sessions<E> {
     /// Puts back into an outbox what was taken out of it, in the session's format.
     fn enqueue_again(&mut self, member: Member, shelved: Shelved) {
         let session = &self.slots[member.session as usize];
-        match self.shelf.bytes(shelved, session.format) {
-            Some(bytes) if session.life == Life::Open => self.enqueue(member, shelved, bytes),
-            _ => self.counters.abandoned += 1,
+        let policy = session.subscriptions[member.subscription as usize].policy;
+        let bytes = if session.life != Life::Open {
+            None
+        } else if policy == Policy::Latest && self.shelf.is_document(shelved) {
+            Some(0)
+        } else {
+            self.shelf.bytes(shelved, session.format)
+        };
+        match bytes {
+            Some(bytes) => self.enqueue(member, shelved, bytes),
+            None => self.counters.abandoned += 1,
         }
         self.shelf.release(shelved);
     }
@@ -331,23 +439,27 @@ impl<E: Encoder> Sessions<E> {
 
     /// How many slots of a session are in use.
     pub(crate) fn subscription_count(&self, id: SessionId) -> usize {
-        let in_use = |s: &&Subscription| !s.is_free() && !s.direct;
+        let in_use = |s: &&Subscription| !s.is_free() && !s.flags.has(Flags::DIRECT);
         self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(in_use).count())
     }
 
     /// The slot in which waits what is sent to a session alone: under `Queue`, and free again when nothing waits.
     pub(crate) fn direct(&mut self, id: SessionId) -> Option<Member> {
-        let found = self.alive(id)?.subscriptions.iter().position(|s| s.direct && s.topic == NO_TOPIC);
+        let found = self
+            .alive(id)?
+            .subscriptions
+            .iter()
+            .position(|s| s.flags.has(Flags::DIRECT) && s.topic == NO_TOPIC);
         if let Some(slot) = found {
             return Some(Member { session: id.index, subscription: slot as u32 });
         }
-        let member = self.subscribe(id, NO_TOPIC, Policy::Queue)?;
-        self.subscription_mut(member).direct = true;
+        let member = self.subscribe(id, NO_TOPIC, Policy::Queue.into())?;
+        self.subscription_mut(member).flags.set(Flags::DIRECT, true);
         Some(member)
     }
 
     /// Gives a session that lives a slot for a topic.
-    pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, policy: Policy) -> Option<Member> {
+    pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, terms: Terms) -> Option<Member> {
         let session = self.alive_mut(id)?;
         let fresh = Subscription {
             topic,
@@ -355,25 +467,87 @@ impl<E: Encoder> Sessions<E> {
             newest: Shelved::NONE,
             state: Shelved::NONE,
             waiting: 0,
-            policy,
-            pending: false,
-            direct: false,
+            behind: UNKNOWN,
+            policy: terms.policy,
+            flags: Flags::default(),
         };
-        let slot = match session.subscriptions.iter().position(Subscription::is_free) {
+        let (slot, was_rated) = match session.subscriptions.iter().position(Subscription::is_free) {
             Some(slot) => {
-                session.subscriptions[slot] = fresh;
-                slot
+                let old = std::mem::replace(&mut session.subscriptions[slot], fresh);
+                (slot, old.flags.has(Flags::RATED))
             }
             None => {
                 session.subscriptions.push(fresh);
-                session.subscriptions.len() - 1
+                (session.subscriptions.len() - 1, false)
             }
         };
-        Some(Member { session: id.index, subscription: slot as u32 })
+        let member = Member { session: id.index, subscription: slot as u32 };
+        if was_rated {
+            self.rates.forget(member);
+        }
+        self.subscription_mut(member).flags.set(Flags::WHOLE, !terms.deltas);
+        self.set_rate(member, terms.interval);
+        Some(member)
     }
 
-    /// Changes a subscription's policy. What waits is brought under the new one: towards and from `Latest`
-    /// only the newest of it stays, at the end of the outbox.
+    /// Changes a feed's subscription. Where its policy becomes another, what waits is conflated with what the caller
+    /// owes it next; says whether that has to be something.
+    pub(crate) fn set_terms_of_feed(&mut self, member: Member, terms: Terms) -> bool {
+        let subscription = self.subscription_mut(member);
+        subscription.flags.set(Flags::WHOLE, !terms.deltas);
+        let old = std::mem::replace(&mut subscription.policy, terms.policy);
+        let mut loses = false;
+        if old != terms.policy && subscription.waiting > 0 {
+            // What it has already is known of `Latest` only.
+            if old != Policy::Latest {
+                subscription.behind = UNKNOWN;
+            }
+            for shelved in self.take_out(member) {
+                self.shelf.release(shelved);
+                self.counters.conflated += 1;
+            }
+            loses = true;
+        }
+        self.set_rate(member, terms.interval);
+        loses
+    }
+
+    /// Sets the least time between two that leave. What is held by an earlier rate is weighed by the new one.
+    fn set_rate(&mut self, member: Member, interval: Duration) {
+        let subscription = self.subscription_mut(member);
+        if !subscription.flags.has(Flags::RATED) && interval.is_zero() {
+            return;
+        }
+        let held = subscription.flags.has(Flags::HELD);
+        subscription.flags.set(Flags::RATED, !interval.is_zero());
+        self.rates.release(member);
+        self.rates.set(member, interval);
+        if held && !self.rates.hold(member) {
+            self.place(member);
+        }
+    }
+
+    /// Gives what was held its place in the outbox.
+    pub(crate) fn place(&mut self, member: Member) {
+        let session = &mut self.slots[member.session as usize];
+        let subscription = &mut session.subscriptions[member.subscription as usize];
+        subscription.flags.set(Flags::HELD, false);
+        session.outbox.push(Entry::place(member.subscription));
+        session.outbox.waiting += subscription.waiting;
+        self.list(member.session);
+    }
+
+    /// Says that a session is owed something.
+    pub(crate) fn list(&mut self, index: u32) {
+        let session = &mut self.slots[index as usize];
+        if !session.listed {
+            session.listed = true;
+            self.ready.push_back(SessionId { index, generation: session.generation });
+        }
+    }
+
+    /// Changes the policy of a room's subscription. What waits is brought under the new one: towards and from
+    /// `Latest` only the newest of it stays, at the end of the outbox.
     pub(crate) fn set_policy(&mut self, member: Member, policy: Policy) {
         let subscription = self.subscription_mut(member);
         let old = std::mem::replace(&mut subscription.policy, policy);
@@ -413,6 +587,7 @@ impl<E: Encoder> Sessions<E> {
             self.shelf.release(shelved);
             self.counters.abandoned += 1;
         }
+        self.set_rate(member, Duration::ZERO);
     }
 
     /// Takes all that waits out of a subscription, oldest first. The caller releases each, and counts them
@@ -438,9 +613,13 @@ impl<E: Encoder> Sessions<E> {
             }
         }
         debug_assert_eq!(out.len(), subscription.waiting as usize);
-        session.outbox.waiting -= subscription.waiting;
+        session.outbox.waiting -= subscription.placed();
         self.counters.owed -= u64::from(subscription.waiting);
         subscription.waiting = 0;
+        if subscription.flags.has(Flags::HELD) {
+            subscription.flags.set(Flags::HELD, false);
+            self.rates.release(member);
+        }
         session.queue_bytes -= bytes;
         self.queue_bytes -= bytes as usize;
         out

@@ -10,14 +10,15 @@ use crate::dispatch::{CORES_MAX, CoreId, Dispatch, Emit};
 use crate::history::HistoryLimits;
 use crate::ids::Ids;
 use crate::log::{Log, LogFigures, RecoveryLimits};
+use crate::patches::{FeedFigures, PatchLimits};
 use crate::publication::{Body, Data, FormatId, Position, Publication};
 use crate::recover::Suspended;
-use crate::session::{Encoder, Policy, SessionId, Sessions};
+use crate::session::{Encoder, Flags, Member, Policy, SessionId, Sessions, Terms, UNKNOWN};
 use crate::topic::{Key, Room, Rooms, Topic};
 use crate::topics::{Seeded, Topics};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How a shard is set up. All shards of a process share the same values but for `core`.
 #[derive(Clone, Debug)]
@@ -39,6 +40,10 @@ pub struct Options {
     pub topics_max: usize,
     /// Rooms that keep history: by the longest matching prefix of the name.
     pub room_history: Vec<(String, HistoryLimits)>,
+    /// The patches kept of feeds.
+    pub patches: PatchLimits,
+    /// The least time between two versions of a feed to one subscription of policy `Latest`.
+    pub feed_interval_min: Duration,
     /// What is kept of what was delivered, for sessions whose clients come back; `None` keeps nothing, and
     /// no session can be suspended.
     pub recovery: Option<RecoveryLimits>,
@@ -56,6 +61,8 @@ impl Default for Options {
             subscriptions_max: 1_000,
             topics_max: 1_000_000,
             room_history: Vec::new(),
+            patches: PatchLimits::default(),
+            feed_interval_min: Duration::ZERO,
             recovery: None,
             live: LiveBytes::default(),
         }
@@ -114,6 +121,7 @@ pub struct Hub<E: Encoder> {
     pub(crate) core: CoreId,
     pub(crate) cores: usize,
     subscriptions_max: usize,
+    feed_interval_min: Duration,
     pub(crate) live: LiveBytes,
     pub(crate) sessions: Sessions<E>,
     pub(crate) topics: Topics<E::Frame>,
@@ -123,7 +131,7 @@ pub struct Hub<E: Encoder> {
     pub(crate) notices: VecDeque<Notice>,
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
     pub(crate) crowd: Crowd,
-    ids: Ids,
+    pub(crate) ids: Ids,
 }
 
 impl<E: Encoder> Hub<E> {
@@ -140,6 +148,8 @@ impl<E: Encoder> Hub<E> {
             subscriptions_max,
             topics_max,
             room_history,
+            patches,
+            feed_interval_min,
             recovery,
             live,
         } = options;
@@ -149,9 +159,10 @@ impl<E: Encoder> Hub<E> {
             core,
             cores,
             subscriptions_max,
+            feed_interval_min,
             live,
             sessions: Sessions::new(encoder, outbox_bytes_max, log),
-            topics: Topics::new(core, cores, seed, topics_max, room_history),
+            topics: Topics::new(core, cores, seed, topics_max, room_history, patches),
             outgoing: (0..cores).map(|_| VecDeque::new()).collect(),
             wanted_dirty: VecDeque::new(),
             wanted_reported: HashSet::with_hasher(Seeded(seed)),
@@ -201,29 +212,32 @@ impl<E: Encoder> Hub<E> {
         self.suspended.remove(&session);
     }
 
-    /// Subscribes a session. For a feed it is then owed the newest document, unless `since` is that one,
-    /// and its state where that isn't the document's; for a room with history what came after `since`, or
-    /// else a [`Notice::Gap`].
+    /// Subscribes a session. For a feed it is then owed what leads from `since` to the newest document, and the
+    /// feed's state where that isn't the document's; for a room with history what came after `since`, or else a
+    /// [`Notice::Gap`].
     ///
-    /// Doing it again changes the policy; for a feed it owes the newest document once more, for a room
-    /// `since` has no meaning then. A change to or from `Latest` leaves only the newest of what waits.
+    /// Doing it again changes the terms. For a feed without `since`, or where that is of another epoch, it owes the
+    /// newest document once more, whole; else what the session was not sent yet, whatever `since` says: for what it
+    /// was sent may be on its way. For a room `since` has no meaning then. A change to or from `Latest` leaves only
+    /// the newest of what waits, for a feed any change of policy does.
     pub fn handle_subscribe(
         &mut self,
         session: SessionId,
         topic: &Topic,
-        policy: Policy,
+        terms: impl Into<Terms>,
         since: Option<Position>,
     ) -> Result<(), SubscribeError> {
         if self.sessions.alive(session).is_none() {
             return Ok(());
         }
+        let terms = self.allowed(topic, terms.into());
         let known = self.topics.find(topic);
         if let Some(index) = known
             && let Some(member) = self.sessions.find(session, index)
         {
-            self.sessions.set_policy(member, policy);
-            if !self.sessions.subscription(member).pending && matches!(topic, Topic::Feed(_)) {
-                self.replay(member, index, since);
+            match topic {
+                Topic::Feed(_) => self.subscribe_again(member, index, terms, since),
+                Topic::Room(_) => self.sessions.set_policy(member, terms.policy),
             }
             return Ok(());
         }
@@ -231,10 +245,30 @@ impl<E: Encoder> Hub<E> {
             return Err(SubscribeError::TooManySubscriptions);
         }
         let index = self.topics.find_or_insert(topic).ok_or(SubscribeError::TooManyTopics)?;
-        if let Some(member) = self.sessions.subscribe(session, index, policy) {
+        if let Some(member) = self.sessions.subscribe(session, index, terms) {
             self.enter(member, index, since);
         }
         Ok(())
+    }
+
+    /// Rates are for the newest of feeds, and have a bound.
+    fn allowed(&self, topic: &Topic, terms: Terms) -> Terms {
+        let rated = matches!(topic, Topic::Feed(_)) && terms.policy == Policy::Latest;
+        let interval = if rated { terms.interval.max(self.feed_interval_min) } else { Duration::ZERO };
+        Terms { interval, ..terms }
+    }
+
+    fn subscribe_again(&mut self, member: Member, index: u32, terms: Terms, since: Option<Position>) {
+        let lost = self.sessions.set_terms_of_feed(member, terms);
+        let subscription = self.sessions.subscription(member);
+        let Some(state) = self.topics.at(index).filter(|_| !subscription.flags.has(Flags::PENDING)) else {
+            return;
+        };
+        if state.current.behind(since) == UNKNOWN {
+            self.owe_current(member, index, UNKNOWN);
+        } else if lost || (subscription.waiting == 0 && subscription.behind > 0) {
+            self.owe_current(member, index, subscription.behind);
+        }
     }
 
     /// Ends a subscription. Nothing of the topic reaches the session's connection from now on but what is
@@ -314,8 +348,20 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The process is `excess_bytes` over its memory budget: gives up the recovery log first, then history,
-    /// then dooms the session that holds the most. Returns about how many bytes that gives back.
+    /// It is later now: what waited for its time leaves. To be called before anything else that happens at that
+    /// time, and when [`Hub::poll_timeout`] says.
+    pub fn handle_time(&mut self, now: Instant) {
+        self.sessions.handle_time(now);
+    }
+
+    /// When [`Hub::handle_time`] has something to do, if nothing else happens.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.sessions.rates.next_due()
+    }
+
+    /// The process is `excess_bytes` over its memory budget: gives up the recovery log first, then the patches of
+    /// feeds, then history, then dooms the session that holds the most. Returns about how many bytes that gives
+    /// back.
     pub fn handle_overload(&mut self, excess_bytes: usize) -> usize {
         let mut freed = 0;
         while freed < excess_bytes {
@@ -323,6 +369,9 @@ impl<E: Encoder> Hub<E> {
                 0 => break,
                 bytes => freed += bytes,
             }
+        }
+        if freed < excess_bytes {
+            freed += self.topics.forget_patches(excess_bytes - freed);
         }
         if freed < excess_bytes {
             let (forgotten, empty) = self.topics.forget_stalest(excess_bytes - freed);
@@ -405,6 +454,11 @@ impl<E: Encoder> Hub<E> {
     /// What is in the recovery log, and what went out of it.
     pub fn log_figures(&self) -> LogFigures {
         self.sessions.log.figures()
+    }
+
+    /// What is kept of patches, and in which form documents were taken.
+    pub fn feed_figures(&self) -> FeedFigures {
+        self.topics.patches.figures(self.sessions.taken)
     }
 
     /// How many sessions live, those that are suspended included.

@@ -5,10 +5,10 @@
 //! 12 bytes in an outbox. Each frame that is needed is looked up (or made) once per shard.
 //!
 //! **Invariant.** `holders` is the number of places that name the publication: entries of outboxes, newest
-//! documents and states of subscriptions, and the fan-out at work. At 0 it goes.
+//! documents and states of subscriptions, the fan-out at work, and a document for its own deltas. At 0 it goes.
 
 use crate::publication::{Body, FormatId, Publication};
-use crate::session::Encoder;
+use crate::session::{Encoder, UNKNOWN};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -38,7 +38,10 @@ struct Item<F> {
     publication: Arc<Publication<F>>,
     holders: u32,
     is_state: bool,
+    is_document: bool,
     is_recoverable: bool,
+    /// The deltas that lead to this document, by how many versions older what they are for is.
+    forms: SmallVec<[(u16, Shelved); 1]>,
     frames: SmallVec<[(FormatId, Option<Encoded<F>>); 2]>,
 }
 
@@ -60,9 +63,11 @@ impl<E: Encoder> Shelf<E> {
     /// Puts a publication here, held once.
     pub(crate) fn put(&mut self, publication: &Arc<Publication<E::Frame>>) -> Shelved {
         let is_state = matches!(publication.body(), Body::State { .. });
+        let is_document = matches!(publication.body(), Body::Snapshot { .. });
         let is_recoverable = publication.is_recoverable();
         let publication = publication.clone();
-        let item = Item { publication, holders: 1, is_state, is_recoverable, frames: SmallVec::new() };
+        let (forms, frames) = (SmallVec::new(), SmallVec::new());
+        let item = Item { publication, holders: 1, is_state, is_document, is_recoverable, forms, frames };
         Shelved(self.items.insert(item) as u32)
     }
 
@@ -74,7 +79,10 @@ impl<E: Encoder> Shelf<E> {
         let item = &mut self.items[shelved.0 as usize];
         item.holders -= 1;
         if item.holders == 0 {
-            self.items.remove(shelved.0 as usize);
+            let item = self.items.remove(shelved.0 as usize);
+            for (_, form) in item.forms {
+                self.release(form);
+            }
             if self.items.is_empty() && self.items.capacity() > IDLE_MAX {
                 self.items = Slab::new();
             }
@@ -84,6 +92,37 @@ impl<E: Encoder> Shelf<E> {
     /// Whether it is a change of state, which a newer document makes meaningless.
     pub(crate) fn is_state(&self, shelved: Shelved) -> bool {
         self.items[shelved.0 as usize].is_state
+    }
+
+    /// Whether it is a whole document.
+    pub(crate) fn is_document(&self, shelved: Shelved) -> bool {
+        self.items[shelved.0 as usize].is_document
+    }
+
+    /// What says the same as a document to a session that has what was the newest `behind` versions before: the
+    /// document itself, or the delta that it holds. Its frame is made, if the format can say it.
+    pub(crate) fn form(&mut self, document: Shelved, behind: u16, format: FormatId) -> Shelved {
+        if behind == 0 || behind == UNKNOWN {
+            return self.encoded(document, format);
+        }
+        let item = &self.items[document.0 as usize];
+        let form = match item.forms.iter().find(|(of, _)| *of == behind) {
+            Some((_, form)) => *form,
+            None => {
+                let Some(delta) = item.publication.patched(behind) else {
+                    return self.encoded(document, format);
+                };
+                let form = self.put(&delta);
+                self.items[document.0 as usize].forms.push((behind, form));
+                form
+            }
+        };
+        if self.bytes(form, format).is_some() { form } else { self.encoded(document, format) }
+    }
+
+    fn encoded(&mut self, shelved: Shelved, format: FormatId) -> Shelved {
+        self.bytes(shelved, format);
+        shelved
     }
 
     /// Whether sessions that come back may get it.

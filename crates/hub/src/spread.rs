@@ -16,7 +16,7 @@
 //! those among them it goes to all cores. Exceptions are seen to by each core for its own sessions: it knows
 //! all that they are members of.
 
-use crate::dispatch::{CoreSet, Dispatch, Emit};
+use crate::dispatch::{CoreSet, Current, Dispatch, Emit};
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::session::{Encoder, Member, NO_TOPIC};
 use crate::shard::{Hub, Notice};
@@ -202,54 +202,71 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// What a session with `since` is owed of a topic now, as far as this core knows; `None` where the past
-    /// doesn't reach back so far.
+    /// What a session with `since` is owed of a room now, as far as this core knows; `None` where the past doesn't
+    /// reach back so far.
     pub(crate) fn owed_since(
         &self,
         index: u32,
         since: Option<Position>,
     ) -> Option<Vec<Arc<Publication<E::Frame>>>> {
-        let Some(state) = self.topics.at(index) else { return Some(Vec::new()) };
-        match (&state.topic, since) {
-            (Topic::Feed(_), _) => {
-                let has = |p: &Arc<Publication<_>>| matches!(p.body(), Body::Snapshot { position, .. } if Some(*position) == since);
-                let newest = state.current.snapshot.iter().filter(|p| !has(p));
-                Some(newest.chain(&state.current.state).cloned().collect())
-            }
-            (Topic::Room(_), Some(since)) => {
-                // A plain room has no past, and no place in it that a client could know.
-                if state.home.is_some() { state.after(since) } else { Some(Vec::new()) }
-            }
-            (Topic::Room(_), None) => Some(Vec::new()),
+        match (self.topics.at(index), since) {
+            // A plain room has no past, and no place in it that a client could know.
+            (Some(state), Some(since)) if state.home.is_some() => state.after(since),
+            _ => Some(Vec::new()),
         }
     }
 
     /// Owes a new member what it is due from the past, as far as this core knows.
     pub(crate) fn replay(&mut self, member: Member, index: u32, since: Option<Position>) {
-        let owed = self.owed_since(index, since);
-        self.owe(member, index, owed);
+        match self.topics.at(index).map(|state| &state.topic) {
+            Some(Topic::Feed(_)) => self.owe_feed(member, index, since),
+            Some(Topic::Room(_)) => {
+                let owed = self.owed_since(index, since);
+                self.owe(member, index, owed);
+            }
+            None => {}
+        }
     }
 
-    /// Owes a new member what it is due from the past.
+    /// Owes a member of a feed what leads from what the client has to the newest, as far as this core knows.
+    pub(crate) fn owe_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
+        let Some(state) = self.topics.at(index) else { return };
+        let behind = state.current.behind(since);
+        self.owe_current(member, index, behind);
+    }
+
+    /// Owes a member of a feed the newest, if it is behind it, and how the feed is doing.
+    pub(crate) fn owe_current(&mut self, member: Member, index: u32, behind: u16) {
+        let Some(state) = self.topics.at(index) else { return };
+        let Current { snapshot, state } = state.current.clone();
+        match snapshot.filter(|_| behind > 0) {
+            Some(snapshot) => self.sessions.owe_newest(member, &snapshot, behind),
+            None => self.sessions.subscription_mut(member).behind = behind,
+        }
+        if let Some(state) = state {
+            self.sessions.fan_out(&[member], &state, false, None);
+            if let Body::State { key, state: FeedState::Lost, .. } = state.body() {
+                let session = self.sessions.id_of(member);
+                self.leave(member);
+                self.notices.push_back(Notice::Lost { session, key: key.clone() });
+            }
+        }
+    }
+
+    /// Owes a new member of a room what it is due from the past.
     pub(crate) fn owe(&mut self, member: Member, index: u32, owed: Option<Vec<Arc<Publication<E::Frame>>>>) {
         let Some(topic) = self.topics.at(index).map(|state| state.topic.clone()) else { return };
         let session = self.sessions.id_of(member);
-        let is_room = matches!(topic, Topic::Room(_));
         // A past that doesn't fit would end the session, and again when it has come back for the same.
-        let owed = owed.filter(|owed| !is_room || self.sessions.fits(member, owed));
-        let Some(owed) = owed else {
+        let Some(owed) = owed.filter(|owed| self.sessions.fits(member, owed)) else {
             self.notices.push_back(Notice::Gap { session, topic });
             return;
         };
         for publication in &owed {
             self.sessions.fan_out(&[member], publication, false, None);
-            if let Body::State { key, state: FeedState::Lost, .. } = publication.body() {
-                self.leave(member);
-                self.notices.push_back(Notice::Lost { session, key: key.clone() });
-            }
         }
         // What it got now may lie anywhere in the log, or not at all.
-        if is_room && !owed.is_empty() {
+        if !owed.is_empty() {
             self.sessions.reorder(session.index);
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::dispatch::{CoreId, CoreSet, Current};
 use crate::history::{History, HistoryLimits};
+use crate::patches::{PatchLimits, Patches};
 use crate::publication::{Epoch, Position, Publication};
 use crate::session::Member;
 use crate::topic::{Room, Topic};
@@ -104,6 +105,8 @@ pub(crate) struct Topics<F> {
     by_name: HashMap<Topic, u32, Seeded>,
     /// Topics with a past that isn't empty.
     with_past: BTreeSet<u32>,
+    /// Of feeds whose home this core is.
+    pub(crate) patches: Patches,
     epochs: u64,
 }
 
@@ -114,6 +117,7 @@ impl<F> Topics<F> {
         seed: [u64; 2],
         topics_max: usize,
         room_history: Vec<(String, HistoryLimits)>,
+        patches: PatchLimits,
     ) -> Self {
         Self {
             core,
@@ -124,6 +128,7 @@ impl<F> Topics<F> {
             slots: Slab::new(),
             by_name: HashMap::with_hasher(Seeded(seed)),
             with_past: BTreeSet::new(),
+            patches: Patches::new(patches),
             epochs: 0,
         }
     }
@@ -216,6 +221,45 @@ impl<F> Topics<F> {
         let kept = self.slots.get_mut(index as usize)?.kept.as_mut()?;
         kept.offset += 1;
         Some(Position { epoch: kept.epoch, offset: kept.offset })
+    }
+
+    /// Takes into account what patches a feed at home has now, and gives up others' where they are too many.
+    pub(crate) fn account(&mut self, index: u32) {
+        let snapshot = self.at(index).and_then(|state| state.current.snapshot.as_ref());
+        let past = snapshot.and_then(|snapshot| snapshot.version()).map(|version| version.past());
+        let (patches, bytes) = past.map_or((0, 0), |past| (past.len(), past.bytes()));
+        self.patches.set(index, patches, bytes);
+        while self.patches.is_over() && self.forget_stalest_patches() > 0 {}
+    }
+
+    /// Gives up the patches of the feed whose were used the longest ago, and says how many bytes that gives back.
+    fn forget_stalest_patches(&mut self) -> usize {
+        // Each is asked once at the most, then it has not been used since.
+        while let Some(index) = self.patches.stalest() {
+            let snapshot = self.at(index).and_then(|state| state.current.snapshot.as_ref());
+            let Some(version) = snapshot.and_then(|snapshot| snapshot.version()) else {
+                return self.patches.evict(index);
+            };
+            if version.was_used() {
+                self.patches.touch(index);
+                continue;
+            }
+            version.forget_past();
+            return self.patches.evict(index);
+        }
+        0
+    }
+
+    /// Gives up patches until about `bytes_max` bytes have been given back. Says how many.
+    pub(crate) fn forget_patches(&mut self, bytes_max: usize) -> usize {
+        let mut freed = 0;
+        while freed < bytes_max {
+            match self.forget_stalest_patches() {
+                0 => break,
+                bytes => freed += bytes,
+            }
+        }
+        freed
     }
 
     /// Keeps a publication, where the topic keeps a past.

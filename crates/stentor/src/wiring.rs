@@ -66,6 +66,9 @@ pub(crate) fn edge_options(
             json_depth_max: limits.json_depth_max,
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
+            feed_patches_max: limits.feed_patches_max,
+            feed_patches_bytes_max: limits.feed_patches_bytes_max.0,
+            feed_interval_min: limits.feed_interval_min,
             connections_max: limits.connections_max,
             memory_bytes_max: limits.memory_bytes_max.0,
             inbox_messages_max: limits.inbox_messages_max,
@@ -187,6 +190,9 @@ pub(crate) fn control_options(config: &Config) -> stentor_control::Options {
             backoff_first: feeds_limits.backoff_first,
             backoff_max: feeds_limits.backoff_max,
             max_age_max: feeds_limits.max_age_max,
+            pushed_keys_max: feeds_limits.pushed_keys_max,
+            pushed_documents_bytes_max: feeds_limits.pushed_documents_bytes_max.0,
+            pushed_document_bytes_max: feeds_limits.pushed_document_bytes_max.0,
             ca_file: (!feeds_limits.ca_file.is_empty()).then(|| PathBuf::from(&feeds_limits.ca_file)),
         },
         admin: AdminOptions {
@@ -219,6 +225,7 @@ fn upstream_options(feed: &Feed) -> UpstreamOptions {
             Content::Any => stentor_control::Content::Any,
         },
         ignore_cache_control: feed.ignore_cache_control,
+        identity: feed.identity.clone(),
     }
 }
 

@@ -3,6 +3,8 @@
 //! | route | what |
 //! |---|---|
 //! | `POST /api/v1/publish` | messages to rooms, see [`publish`] |
+//! | `PUT /api/v1/feeds/KEY` | a document into a feed, see [`push`] |
+//! | `DELETE /api/v1/feeds/KEY` | the end of such a feed |
 //! | `GET /api/v1/status` | a small JSON for people and scripts |
 //! | `GET /metrics` | for Prometheus |
 //! | `GET /healthz` | 200 `ok`, or 503 while the data plane doesn't serve |
@@ -13,11 +15,13 @@
 mod guard;
 mod lines;
 mod publish;
+mod push;
 mod routes;
 
 use crate::feeds::FeedsView;
 use crate::metrics::{Metrics, ReasonLabels};
 use crate::options::AdminOptions;
+use crate::pushes::Pushes;
 use crate::signals::{Signals, stopped};
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, StatusCode, header};
@@ -52,6 +56,7 @@ pub(crate) struct State {
     pub(crate) metrics: Metrics,
     pub(crate) registry: Registry,
     pub(crate) feeds: Arc<FeedsView>,
+    pub(crate) pushes: Arc<Pushes>,
     pub(crate) begun: Instant,
 }
 

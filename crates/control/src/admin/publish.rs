@@ -11,7 +11,6 @@
 
 use super::lines::Lines;
 use super::{Refusal, State, json};
-use crate::json::{DEPTH_MAX, is_shallow, minify};
 use crate::metrics::ReasonLabels;
 use crate::signals;
 use axum::body::Body;
@@ -26,6 +25,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::Publish;
+use stentor_hub::delta::{DEPTH_MAX, is_shallow, minify};
 use stentor_hub::{Data, Room};
 use tokio::time::{Instant, timeout_at};
 
@@ -119,14 +119,8 @@ struct Progress {
 
 async fn publish_one(state: &State, body: &mut Body) -> Result<(), Refusal> {
     let bytes_max = state.options.message_bytes_max;
-    let deadline = Instant::now() + state.options.body_timeout;
-    let mut text = Vec::new();
-    while let Some(chunk) = next_chunk(body, deadline).await? {
-        if text.len() + chunk.len() > bytes_max {
-            return Err(too_long(bytes_max));
-        }
-        text.extend_from_slice(&chunk);
-    }
+    let text = read_whole(body, bytes_max, state.options.body_timeout).await?;
+    let text = text.ok_or_else(|| too_long(bytes_max))?;
     let message = Parser::default().parse(&text)?.ok_or_else(|| bad("the body is empty".into()))?;
     send(state, message).await
 }
@@ -159,11 +153,28 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
     Ok(())
 }
 
+/// A body of `bytes_max` at the most; `None` if there is more.
+pub(super) async fn read_whole(
+    body: &mut Body,
+    bytes_max: usize,
+    timeout: Duration,
+) -> Result<Option<Vec<u8>>, Refusal> {
+    let deadline = Instant::now() + timeout;
+    let mut whole = Vec::new();
+    while let Some(chunk) = next_chunk(body, deadline).await? {
+        if whole.len() + chunk.len() > bytes_max {
+            return Ok(None);
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    Ok(Some(whole))
+}
+
 async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
     loop {
         match timeout_at(deadline, body.frame()).await {
             Err(_) => {
-                let message = "the message took too long to arrive (admin.body_timeout)";
+                let message = "the body took too long to arrive (admin.body_timeout)";
                 return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", message));
             }
             Ok(None) => return Ok(None),
@@ -189,7 +200,8 @@ async fn send(state: &State, message: Publish) -> Result<(), Refusal> {
     Ok(())
 }
 
-async fn discard(mut body: Body, refusal: &Refusal) {
+/// Reads the rest of a body that was refused, so that its sender gets to see why.
+pub(super) async fn discard(mut body: Body, refusal: &Refusal) {
     // Whoever was too slow isn't waited for again.
     if refusal.status == StatusCode::REQUEST_TIMEOUT {
         return;

@@ -1,6 +1,7 @@
 //! What the admin port answers.
 
 use super::publish::publish;
+use super::push::{PREFIX, push};
 use super::{Refusal, State, json};
 use crate::metrics;
 use crate::process;
@@ -9,7 +10,7 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{Response, StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,15 +18,17 @@ use std::time::SystemTime;
 pub(super) fn router(state: Arc<State>) -> Router {
     Router::new()
         .route("/api/v1/publish", post(publish))
+        .route(&format!("{PREFIX}{{*key}}"), put(push).delete(push))
         .route("/api/v1/status", get(status))
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(healthz))
         .fallback(async || {
-            let message = "there are /api/v1/publish, /api/v1/status, /metrics and /healthz";
+            let message = "there are /api/v1/publish, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
             Refusal::new(StatusCode::NOT_FOUND, "route", message)
         })
         .method_not_allowed_fallback(async || {
-            let message = "this method has no meaning here; /api/v1/publish takes POST, the others GET";
+            let message = "this method has no meaning here; /api/v1/publish takes POST, /api/v1/feeds/KEY PUT and DELETE, \
+                           the others GET";
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", message)
         })
         .with_state(state)

@@ -33,14 +33,13 @@ mod queues;
 #[cfg(test)]
 mod tests;
 
-use crate::json::Fingerprint;
 use crate::options::{DURATION_MAX, FeedsOptions};
 use queues::{Place, Queues};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::FeedUpdate;
-use stentor_hub::{Document, FeedState, Key};
+use stentor_hub::{Document, FeedState, Key, Patch};
 
 /// No retry comes sooner, whatever the dice say.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -63,15 +62,6 @@ pub struct Version {
     pub document: Document,
     /// How to ask whether it changed.
     pub validators: Validators,
-    /// What it means, where it is JSON.
-    pub(crate) fingerprint: Option<Fingerprint>,
-}
-
-impl Version {
-    /// A version that is compared by its bytes only.
-    pub fn new(document: Document, validators: Validators) -> Self {
-        Self { document, validators, fingerprint: None }
-    }
 }
 
 /// For how long the upstream says that its answer holds.
@@ -92,6 +82,8 @@ pub enum Outcome {
     Fresh {
         /// It.
         version: Version,
+        /// What leads to it from the one that was kept when the fetch began.
+        patch: Option<Patch>,
         /// Until when.
         freshness: Freshness,
     },
@@ -324,8 +316,12 @@ impl Scheduler {
         self.queues.detach(key, entry);
         let mut tell = |update| self.events.push_back((key.clone(), update));
         match outcome {
-            Outcome::Fresh { version, freshness } => {
-                tell(FeedUpdate::Document(version.document.clone()));
+            Outcome::Fresh { version, patch, freshness } => {
+                let document = version.document.clone();
+                tell(match patch {
+                    Some(patch) => FeedUpdate::Patched(document, patch),
+                    None => FeedUpdate::Document(document),
+                });
                 entry.kept = Some(Arc::new(version));
                 entry.state = Some(FeedState::Live);
                 succeed(&self.options, entry, started, now, freshness, &mut tell);

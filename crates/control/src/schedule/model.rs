@@ -32,7 +32,7 @@ fn hear(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, place: &
     while let Some((key, update)) = scheduler.poll_event() {
         let shadow = shadows.get_mut(&key).unwrap();
         match update {
-            FeedUpdate::Document(document) => {
+            FeedUpdate::Document(document) | FeedUpdate::Patched(document, _) => {
                 assert_ne!(shadow.document.as_ref(), Some(&document.body), "{place}: {key} twice");
                 let (body, until) = shadow.promise.take().unwrap();
                 assert_eq!(body, document.body, "{place}: {key} tells another document");
@@ -103,7 +103,7 @@ fn run(seed: u64) {
                     let body = format!("{step}:{}", "x".repeat(size));
                     let (outcome, wait) = outcome(&mut random, &body);
                     shadow.not_before = Some(now + wait);
-                    if let Outcome::Fresh { version, freshness } = &outcome {
+                    if let Outcome::Fresh { version, freshness, .. } = &outcome {
                         let until = match freshness {
                             Freshness::Unsaid => {
                                 let interval = UPSTREAMS[upstream_of(key.as_str())].1;
@@ -209,12 +209,12 @@ fn outcome(random: &mut SplitMix, body: &str) -> (Outcome, Duration) {
         json: false,
         content_type: "text/plain".into(),
     };
-    let version = Version::new(document, Validators::default());
+    let (version, patch) = (Version { document, validators: Validators::default() }, None);
     let seconds = Duration::from_secs(1 + random.draw() % 5);
     match random.draw() % 10 {
-        0..=2 => (Outcome::Fresh { version, freshness: Freshness::Unsaid }, Duration::ZERO),
-        3 => (Outcome::Fresh { version, freshness: Freshness::For(seconds) }, Duration::ZERO),
-        4 => (Outcome::Fresh { version, freshness: Freshness::Over }, Duration::ZERO),
+        0..=2 => (Outcome::Fresh { version, patch, freshness: Freshness::Unsaid }, Duration::ZERO),
+        3 => (Outcome::Fresh { version, patch, freshness: Freshness::For(seconds) }, Duration::ZERO),
+        4 => (Outcome::Fresh { version, patch, freshness: Freshness::Over }, Duration::ZERO),
         5 => (Outcome::Same { validators: None, freshness: Freshness::For(seconds) }, RETRY_MIN),
         6 => (Outcome::Lost { reason: "404".into() }, Duration::from_secs(8)),
         7 => (Outcome::Gone { reason: "410".into() }, DURATION_MAX),

@@ -63,7 +63,7 @@ impl Bench {
         let mut events = Vec::new();
         while let Some((key, update)) = self.scheduler.poll_event() {
             events.push(match update {
-                FeedUpdate::Document(document) => {
+                FeedUpdate::Document(document) | FeedUpdate::Patched(document, _) => {
                     format!("{key}={}", String::from_utf8_lossy(&document.body))
                 }
                 FeedUpdate::State { state, .. } => format!("{key}:{}", state.as_str()),
@@ -102,7 +102,7 @@ fn version(body: &str) -> Version {
         json: false,
         content_type: "text/plain".into(),
     };
-    Version::new(document, Validators::default())
+    Version { document, validators: Validators::default() }
 }
 
 fn fresh(body: &str) -> Outcome {
@@ -110,7 +110,7 @@ fn fresh(body: &str) -> Outcome {
 }
 
 fn fresh_for(body: &str, freshness: Freshness) -> Outcome {
-    Outcome::Fresh { version: version(body), freshness }
+    Outcome::Fresh { version: version(body), patch: None, freshness }
 }
 
 fn same() -> Outcome {

@@ -78,7 +78,7 @@ pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Whether a media type says JSON: `application/json`, `text/json`, `…+json`.
-pub(super) fn is_json(content_type: &str) -> bool {
+pub(crate) fn is_json(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
 }

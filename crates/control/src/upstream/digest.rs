@@ -1,97 +1,141 @@
-//! From a body as received to a document, or to the finding that it is the same as before.
+//! From a body as received to a document and what leads to it from the one before, or to the finding that it is the
+//! same.
 //!
 //! The work (inflating, checking, comparing) is done on tokio's blocking pool, as many at once as there are
-//! processors, so that memory for inflated bodies is bounded by that number, not by the fetches in flight.
+//! processors, so that memory for inflated bodies and parsed ones is bounded by that number, not by the fetches in
+//! flight. What is kept between two versions is the text; it is parsed again for each comparison.
 
 use super::answer::is_json;
 use super::failure::Failure;
-use crate::json::{self, Fingerprints};
 use crate::schedule::{Validators, Version};
 use bytes::Bytes;
 use flate2::bufread::MultiGzDecoder;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
 use std::io::Read;
 use std::sync::Arc;
-use stentor_hub::Document;
+use stentor_hub::delta::{self, Delta, Differ, ParseError, Seed};
+use stentor_hub::{Document, Patch};
 use tokio::sync::Semaphore;
 
-/// A plain body up to this size is dealt with on the spot: it costs less than handing it over.
+/// A plain body up to this size, with a document before it up to the same, is dealt with on the spot: it costs less
+/// than handing it over.
 const INLINE_BYTES_MAX: usize = 8 << 10;
 
 /// A whole body, and what its head said about it.
-pub(super) struct Received {
-    pub(super) body: Vec<u8>,
-    pub(super) gzipped: bool,
-    pub(super) content_type: Option<String>,
+pub(crate) struct Received {
+    pub(crate) body: Vec<u8>,
+    pub(crate) gzipped: bool,
+    pub(crate) content_type: Option<String>,
     /// Whether it must be JSON, whatever it calls itself.
-    pub(super) json_only: bool,
+    pub(crate) json_only: bool,
     /// Bytes of the document, at the most.
-    pub(super) bytes_max: usize,
-    pub(super) validators: Validators,
-    pub(super) kept: Option<Arc<Version>>,
+    pub(crate) bytes_max: usize,
+    pub(crate) validators: Validators,
+    pub(crate) kept: Option<Arc<Version>>,
+    /// What the kept one is compared by.
+    pub(crate) differ: Arc<Differ>,
 }
 
-/// Digests bodies. Fingerprints of one digester are comparable.
+/// A new version.
+#[derive(Debug)]
+pub(crate) struct Digested {
+    pub(crate) version: Version,
+    /// What leads to it from the kept one.
+    pub(crate) patch: Option<Patch>,
+}
+
+/// Compares documents whose objects in arrays are told apart by members of these names first.
+pub(crate) fn differ(identity: &[String]) -> Arc<Differ> {
+    let options = delta::Options { identity: identity.to_vec(), ..delta::Options::default() };
+    let random = RandomState::new();
+    Arc::new(Differ::new(options, Seed([random.hash_one(0), random.hash_one(1)])))
+}
+
+/// Digests bodies.
 #[derive(Clone)]
 pub(crate) struct Digester {
-    prints: Arc<Fingerprints>,
     permits: Arc<Semaphore>,
 }
 
 impl Default for Digester {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { prints: Arc::default(), permits: Arc::new(Semaphore::new(processors)) }
+        Self { permits: Arc::new(Semaphore::new(processors)) }
     }
 }
 
 impl Digester {
     /// The document in `received`; `None` if it has the same value as the kept one.
-    pub(super) async fn digest(&self, received: Received) -> Result<Option<Version>, Failure> {
-        if !received.gzipped && received.body.len() <= INLINE_BYTES_MAX {
-            return digest(received, &self.prints);
+    pub(crate) async fn digest(&self, received: Received) -> Result<Option<Digested>, Failure> {
+        let kept_bytes = received.kept.as_ref().map_or(0, |kept| kept.document.body.len());
+        if !received.gzipped && received.body.len().max(kept_bytes) <= INLINE_BYTES_MAX {
+            return digest(received);
         }
         let Ok(_permit) = self.permits.acquire().await else {
             return Err(Failure::Internal("the digester is closed"));
         };
-        let prints = self.prints.clone();
-        let work = tokio::task::spawn_blocking(move || digest(received, &prints));
+        let work = tokio::task::spawn_blocking(move || digest(received));
         work.await.unwrap_or(Err(Failure::Internal("a document's digestion panicked")))
     }
 }
 
-fn digest(received: Received, prints: &Fingerprints) -> Result<Option<Version>, Failure> {
-    let Received { body, gzipped, content_type, json_only, bytes_max, validators, kept } = received;
+fn digest(received: Received) -> Result<Option<Digested>, Failure> {
+    let Received { body, gzipped, content_type, json_only, bytes_max, validators, kept, differ } = received;
     let body = if gzipped { inflate(&body, bytes_max)? } else { body };
-    let kept = kept.as_deref().map(|kept| (&kept.document, kept.fingerprint));
+    let kept = kept.as_deref().map(|kept| &kept.document);
     let says_json = content_type.as_deref().is_some_and(is_json);
     if !json_only && !says_json {
         let content_type = content_type.as_deref().unwrap_or("application/octet-stream");
-        if kept
-            .is_some_and(|(kept, _)| !kept.json && kept.body == body && *kept.content_type == *content_type)
-        {
+        if kept.is_some_and(|kept| !kept.json && kept.body == body && *kept.content_type == *content_type) {
             return Ok(None);
         }
         let document = Document { body: Bytes::from(body), json: false, content_type: content_type.into() };
-        return Ok(Some(Version { document, validators, fingerprint: None }));
+        return Ok(Some(Digested { version: Version { document, validators }, patch: None }));
     }
+    let kept = kept.filter(|kept| kept.json);
     // The kept text is minified and was checked, so a body that equals it needs no look at all.
-    let is_kept = |body: &[u8]| kept.is_some_and(|(kept, _)| kept.json && kept.body == body);
-    if is_kept(&body) {
+    if kept.is_some_and(|kept| kept.body == body) {
         return Ok(None);
     }
-    let mut body = json::minify(body)?;
-    if is_kept(&body) {
-        return Ok(None);
-    }
-    let fingerprint = Some(prints.of(&body));
-    if kept.is_some_and(|(kept, print)| kept.json && print == fingerprint) {
-        return Ok(None);
-    }
-    body.shrink_to_fit();
+    let Some((body, patch)) = compared(body, kept, &differ)? else { return Ok(None) };
     let content_type = content_type.filter(|_| says_json);
     let content_type = content_type.as_deref().unwrap_or("application/json").into();
-    let document = Document { body: Bytes::from(body), json: true, content_type };
-    Ok(Some(Version { document, validators, fingerprint }))
+    let document = Document { body, json: true, content_type };
+    Ok(Some(Digested { version: Version { document, validators }, patch }))
+}
+
+/// A JSON text without whitespace, and what leads to it from the kept one; `None` if it has the same value.
+fn compared(
+    body: Vec<u8>,
+    kept: Option<&Document>,
+    differ: &Differ,
+) -> Result<Option<(Bytes, Option<Patch>)>, Failure> {
+    let parsed = match differ.parse(delta::without_mark(&body)) {
+        Ok(parsed) => parsed,
+        // Compared by its bytes only, and sent whole.
+        Err(ParseError::TooLarge) => {
+            let mut body = delta::minify(body)?;
+            body.shrink_to_fit();
+            let is_same = kept.is_some_and(|kept| kept.body == body);
+            return Ok((!is_same).then(|| (body.into(), None)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let text = parsed.minified();
+    let before = kept.and_then(|kept| Some((kept, differ.parse(&kept.body).ok()?)));
+    let patch = match before {
+        Some((kept, _)) if kept.body == text => return Ok(None),
+        Some((kept, before)) => match differ.diff(&before, &parsed).delta {
+            Delta::Unchanged => return Ok(None),
+            Delta::Patch(operations) => {
+                Some(Patch { base: kept.body.clone(), operations: operations.into() })
+            }
+            Delta::Snapshot => None,
+        },
+        None => None,
+    };
+    Ok(Some((Bytes::copy_from_slice(text), patch)))
 }
 
 /// Inflates, but no further than `bytes_max` (a gzip bomb has 1000 times its length in it).
@@ -120,7 +164,12 @@ mod tests {
             bytes_max: 1000,
             validators: Validators::default(),
             kept: kept.map(Arc::new),
+            differ: differ(&[]),
         }
+    }
+
+    fn digested(received: Received) -> Result<Option<Version>, Failure> {
+        digest(received).map(|digested| digested.map(|digested| digested.version))
     }
 
     fn gzip(body: &[u8]) -> Vec<u8> {
@@ -131,12 +180,11 @@ mod tests {
 
     #[test]
     fn only_another_value_is_another_version() {
-        let prints = Fingerprints::default();
-        let first = digest(received(b"{ \"a\": 1, \"b\": [ 2 ] }\n", None), &prints).unwrap().unwrap();
+        let first = digested(received(b"{ \"a\": 1, \"b\": [ 2 ] }\n", None)).unwrap().unwrap();
         assert_eq!(&first.document.body[..], b"{\"a\":1,\"b\":[2]}");
         assert!(first.document.json);
         let check = |body: &[u8], changed: bool| {
-            let version = digest(received(body, Some(first.clone())), &prints).unwrap();
+            let version = digested(received(body, Some(first.clone()))).unwrap();
             assert_eq!(version.is_some(), changed, "{}", String::from_utf8_lossy(body));
         };
         check(b"{\"a\":1,\"b\":[2]}", false);
@@ -148,12 +196,42 @@ mod tests {
     }
 
     #[test]
+    fn a_patch_leads_from_the_kept_document() {
+        let list = |score: u32| format!(r#"[ {{"team":"a","score":0}}, {{"team":"b","score":{score}}} ]"#);
+        let first = digest(received(list(0).as_bytes(), None)).unwrap().unwrap();
+        assert_eq!(first.patch, None);
+        let base = first.version.document.body.clone();
+        let second = digest(received(list(1).as_bytes(), Some(first.version))).unwrap().unwrap();
+        let operations = Bytes::from_static(br#"[{"op":"replace","path":"/1/score","value":1}]"#);
+        assert_eq!(second.patch, Some(Patch { base, operations }));
+        // Where it is longer than the document there is none.
+        let third = digest(received(b"1", Some(second.version))).unwrap().unwrap();
+        assert_eq!((third.patch, &third.version.document.body[..]), (None, &b"1"[..]));
+    }
+
+    /// More values than are compared: 2²⁰.
+    #[test]
+    fn a_document_too_large_to_be_compared_goes_whole() {
+        let large = |last: &str| [b"[ ".to_vec(), b"1,".repeat(1 << 20), last.into(), b"]".to_vec()].concat();
+        let version = |body: Vec<u8>, kept| {
+            let bytes_max = 4 << 20;
+            digest(Received { bytes_max, ..received(&body, kept) }).unwrap()
+        };
+        let first = version(large("1"), None).unwrap();
+        assert_eq!(&first.version.document.body[..3], b"[1,");
+        assert!(version(large("1"), Some(first.version.clone())).is_none());
+        let second = version(large("2"), Some(first.version)).unwrap();
+        assert_eq!(second.patch, None);
+        assert_eq!(version(b"[]".to_vec(), Some(second.version)).unwrap().patch, None);
+        assert_eq!(digest(received(&large("x"), None)).unwrap_err().label(), "failed_corrupt");
+    }
+
+    #[test]
     fn what_promises_json_must_be_json() {
-        let prints = Fingerprints::default();
         let check =
             |content_type: Option<&str>, json_only, body: &[u8], expect: Result<(bool, &str), &str>| {
                 let content_type = content_type.map(String::from);
-                let version = digest(Received { content_type, json_only, ..received(body, None) }, &prints);
+                let version = digested(Received { content_type, json_only, ..received(body, None) });
                 let found = version.map(|version| version.unwrap().document);
                 match (&found, expect) {
                     (Ok(document), Ok((json, content_type))) => {
@@ -177,23 +255,21 @@ mod tests {
 
     #[test]
     fn other_content_is_compared_by_bytes_and_type() {
-        let prints = Fingerprints::default();
         let text = |content_type: &str, kept| Received {
             content_type: Some(content_type.into()),
             json_only: false,
             ..received(b"1", kept)
         };
-        let first = digest(text("text/plain", None), &prints).unwrap().unwrap();
-        assert!(digest(text("text/plain", Some(first.clone())), &prints).unwrap().is_none());
-        assert!(digest(text("text/csv", Some(first.clone())), &prints).unwrap().is_some());
-        assert!(digest(text("application/json", Some(first)), &prints).unwrap().is_some());
+        let first = digested(text("text/plain", None)).unwrap().unwrap();
+        assert!(digested(text("text/plain", Some(first.clone()))).unwrap().is_none());
+        assert!(digested(text("text/csv", Some(first.clone()))).unwrap().is_some());
+        assert!(digested(text("application/json", Some(first))).unwrap().is_some());
     }
 
     #[test]
     fn gzip_is_inflated_within_bounds() {
-        let prints = Fingerprints::default();
         let check = |body: Vec<u8>, expect: Result<usize, &str>| {
-            let version = digest(Received { gzipped: true, ..received(&body, None) }, &prints);
+            let version = digested(Received { gzipped: true, ..received(&body, None) });
             let found = version.map(|version| version.unwrap().document.body.len());
             assert_eq!(found.as_ref().map_err(Failure::label), expect.as_ref().map_err(|label| *label));
         };

@@ -1,9 +1,9 @@
 //! Why a fetch brought no document: once for the operator with all details, once for subscribers, who are
 //! strangers and learn nothing about the inside of the network.
 
-use crate::json::JsonError;
 use std::sync::Arc;
 use std::time::Duration;
+use stentor_hub::delta::ParseError;
 
 /// Why a fetch brought no document. The message is for the operator.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub(crate) enum Failure {
     #[error("the gzipped body is broken: {0}")]
     Gzip(std::io::Error),
     #[error("the document isn't the JSON that the upstream promised: {0}")]
-    Corrupt(#[from] JsonError),
+    Corrupt(#[from] ParseError),
     #[error("a bug in Stentor: {0}")]
     Internal(&'static str),
 }

@@ -2,7 +2,7 @@
 
 use super::Upstream;
 use super::answer;
-use super::digest::{Digester, Received};
+use super::digest::{Digested, Digester, Received};
 use super::failure::Failure;
 use crate::schedule::{FetchJob, Freshness, Outcome};
 use bytes::Bytes;
@@ -88,10 +88,11 @@ impl Upstream {
             bytes_max: self.options.document_bytes_max,
             validators: answer::validators(&head.headers),
             kept: job.kept.clone(),
+            differ: self.differ.clone(),
         };
         let validators = received.validators.clone();
         match digester.digest(received).await? {
-            Some(version) => found("fresh", Outcome::Fresh { version, freshness }),
+            Some(Digested { version, patch }) => found("fresh", Outcome::Fresh { version, patch, freshness }),
             None => found("same", Outcome::Same { validators: Some(validators), freshness }),
         }
     }

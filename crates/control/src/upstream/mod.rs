@@ -9,7 +9,8 @@ mod digest;
 mod failure;
 mod fetch;
 
-pub(crate) use digest::Digester;
+pub(crate) use answer::is_json;
+pub(crate) use digest::{Digested, Digester, Received, differ};
 pub(crate) use failure::Failure;
 pub(crate) use fetch::{Fetched, chain};
 
@@ -27,6 +28,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::Key;
+use stentor_hub::delta::Differ;
 
 /// Bytes of an answer's head, at the most.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -60,6 +62,7 @@ pub(crate) struct Upstream {
     query: String,
     headers: HeaderMap,
     client: HttpClient<Empty<Bytes>>,
+    differ: Arc<Differ>,
 }
 
 /// All upstreams, in the order of [`FeedsOptions::upstreams`].
@@ -103,6 +106,7 @@ impl Upstreams {
                 client: client(tls.clone(), options.read_timeout, options.concurrency_max),
                 base,
                 query,
+                differ: differ(&options.identity),
                 options: options.clone(),
             }))
         });

@@ -10,7 +10,7 @@ use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper::{Request, Response, body::Incoming};
 use hyper_util::rt::TokioIo;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -40,6 +40,8 @@ pub struct FakePlane {
     pub signals: Arc<Signals>,
     wanted: Mutex<Vec<Wanted>>,
     updates: Mutex<VecDeque<(Key, FeedUpdate)>>,
+    /// The last documents that a test looked at.
+    bases: Mutex<HashMap<Key, String>>,
     pub published: Mutex<Vec<Publish>>,
     /// So many calls are refused as busy.
     pub busy: AtomicUsize,
@@ -54,6 +56,7 @@ impl FakePlane {
             signals: Signals::new(),
             wanted: Mutex::default(),
             updates: Mutex::default(),
+            bases: Mutex::default(),
             published: Mutex::default(),
             busy: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
@@ -91,11 +94,22 @@ impl FakePlane {
         patiently(what, look).await
     }
 
-    /// The next update of any key, as `key=document` or `key:state:reason`.
+    /// The next update of any key, as `key=document`, `key=document by patch` or `key:state:reason`.
     pub async fn next(&self) -> String {
         let (key, update) = self.until("an update", |plane| plane.updates.lock().unwrap().pop_front()).await;
         match update {
-            FeedUpdate::Document(document) => format!("{key}={}", String::from_utf8_lossy(&document.body)),
+            FeedUpdate::Document(document) => {
+                let body = String::from_utf8_lossy(&document.body).into_owned();
+                self.bases.lock().unwrap().insert(key.clone(), body.clone());
+                format!("{key}={body}")
+            }
+            FeedUpdate::Patched(document, patch) => {
+                let [body, base, operations] = [&document.body, &patch.base, &patch.operations]
+                    .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+                assert_eq!(self.bases.lock().unwrap().get(&key), Some(&base), "for another document");
+                self.bases.lock().unwrap().insert(key.clone(), body.clone());
+                format!("{key}={body} by {operations}")
+            }
             FeedUpdate::State { state, reason } => format!("{key}:{}:{reason}", state.as_str()),
             FeedUpdate::Forget => format!("{key}:forget"),
         }

@@ -25,7 +25,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::ConnId;
 use stentor_hub::{
-    CoreId, Data, Disconnect, Emit, Hub, Notice, Policy, Position, Room, SessionId, SubscribeError, Topic,
+    CoreId, Data, Disconnect, Emit, Hub, Notice, Policy, Position, Room, SessionId, SubscribeError, Terms,
+    Topic,
 };
 use stentor_wire::http1::Request;
 
@@ -497,10 +498,10 @@ impl<'a> Context<'a> {
         &mut self,
         session: SessionId,
         topic: &Topic,
-        policy: Policy,
+        terms: impl Into<Terms>,
         since: Option<Position>,
     ) -> Result<(), SubscribeError> {
-        self.hub.handle_subscribe(session, topic, policy, since)
+        self.hub.handle_subscribe(session, topic, terms, since)
     }
 
     /// Ends a subscription and says whether there was one.

@@ -12,8 +12,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 use stentor_hub::{
-    Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, SubscribeError, Topic,
+    Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, SubscribeError, Terms,
+    Topic,
 };
 
 /// Longest `id` that is repeated in an answer, in bytes of JSON.
@@ -55,6 +57,10 @@ struct Incoming<'a> {
     offset: Option<u64>,
     #[serde(borrow, default)]
     policy: Option<Cow<'a, str>>,
+    #[serde(default)]
+    delta: Option<bool>,
+    #[serde(default)]
+    rate: Option<f64>,
     #[serde(borrow, default)]
     event: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
@@ -102,8 +108,8 @@ impl RoomsApp {
                     (Some(epoch), Some(offset)) => Some(Position { epoch: Epoch(epoch), offset }),
                     _ => None,
                 };
-                let policy = policy(incoming.policy.as_deref(), &topic)?;
-                ctx.subscribe(session, &topic, policy, since).map_err(subscribe_refusal)
+                let terms = terms(incoming.policy.as_deref(), incoming.delta, incoming.rate, &topic)?;
+                ctx.subscribe(session, &topic, terms, since).map_err(subscribe_refusal)
             }
             "unsubscribe" => {
                 ctx.unsubscribe(session, &topic(incoming)?);
@@ -162,7 +168,7 @@ fn first_key(arguments: Arguments<'_>) -> Result<Key, Refusal> {
     Key::parse(&name).map_err(|error| refusal("bad_key", error.to_string()))
 }
 
-/// `emit("subscribe", key[, {epoch, offset}], ack)`.
+/// `emit("subscribe", key[, {epoch, offset, policy, delta, rate}], ack)`.
 fn subscribe_event(
     ctx: &mut Context<'_>,
     session: SessionId,
@@ -172,13 +178,32 @@ fn subscribe_event(
         return Err(refusal("bad_request", "feeds are subscribed to in the main namespace"));
     }
     let key = first_key(arguments)?;
-    let options = arguments.iter().nth(1).unwrap_or("{}");
-    let number = |name| stentor_wire::json::member(options, name)?.parse::<u64>().ok();
-    let since = match (number("epoch").and_then(|epoch| u32::try_from(epoch).ok()), number("offset")) {
+    let topic = Topic::Feed(key);
+    // Anything else than an object is the event's own argument, and says nothing.
+    let options = arguments.iter().nth(1).filter(|options| options.starts_with('{')).unwrap_or("{}");
+    let options: Wishes<'_> = serde_json::from_str(options)
+        .map_err(|error| refusal("bad_request", format!("the second argument: {error}")))?;
+    let since = match (options.epoch, options.offset) {
         (Some(epoch), Some(offset)) => Some(Position { epoch: Epoch(epoch), offset }),
         _ => None,
     };
-    ctx.subscribe(session, &Topic::Feed(key), Policy::Latest, since).map_err(subscribe_refusal)
+    let terms = terms(options.policy.as_deref(), options.delta, options.rate, &topic)?;
+    ctx.subscribe(session, &topic, terms, since).map_err(subscribe_refusal)
+}
+
+/// What a Socket.IO client says of a subscription.
+#[derive(Deserialize)]
+struct Wishes<'a> {
+    #[serde(default)]
+    epoch: Option<u32>,
+    #[serde(default)]
+    offset: Option<u64>,
+    #[serde(borrow, default)]
+    policy: Option<Cow<'a, str>>,
+    #[serde(default)]
+    delta: Option<bool>,
+    #[serde(default)]
+    rate: Option<f64>,
 }
 
 fn shortened(text: &str) -> String {
@@ -223,6 +248,31 @@ fn topic(incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
         }
         _ => Err(refusal("bad_request", "name either \"feed\" or \"room\"")),
     }
+}
+
+/// The least and the greatest rate, in versions a second. A greater one makes no difference to who reads.
+const RATES: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
+
+fn terms(
+    name: Option<&str>,
+    delta: Option<bool>,
+    rate: Option<f64>,
+    topic: &Topic,
+) -> Result<Terms, Refusal> {
+    let policy = policy(name, topic)?;
+    let interval = match rate {
+        None => Duration::ZERO,
+        Some(_) if policy != Policy::Latest => {
+            return Err(refusal("bad_rate", "a rate is for feeds with the policy latest"));
+        }
+        Some(rate) if RATES.contains(&rate) => Duration::from_secs_f64(1.0 / rate),
+        Some(_) => {
+            let message =
+                format!("the rate is a number of versions a second, {} to {}", RATES.start(), RATES.end());
+            return Err(refusal("bad_rate", message));
+        }
+    };
+    Ok(Terms { policy, deltas: delta.unwrap_or(true), interval })
 }
 
 fn policy(name: Option<&str>, topic: &Topic) -> Result<Policy, Refusal> {

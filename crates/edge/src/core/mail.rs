@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use stentor_driver::mailbox::{Receiver, Sender};
 use stentor_driver::{Driver, Frame, Parcel};
-use stentor_hub::{CoreId, Dispatch, Emit};
+use stentor_hub::{CoreId, Dispatch, Emit, FeedState};
 
 /// Messages taken from one mailbox in a turn, so that connections get their turn too.
 const MAIL_PER_TURN: usize = 1_024;
@@ -199,7 +199,11 @@ impl<D: Driver> Core<D> {
                 Order::Feed(key, FeedUpdate::Document(document)) => {
                     // Only sessions with policy `queue` are owed more than the newest, but there may be some.
                     self.published_bytes += document.body.len() + ENVELOPE_BYTES;
-                    self.hub.handle_document(&key, stentor_hub::FeedState::Live, document);
+                    self.hub.handle_document(&key, FeedState::Live, document, None);
+                }
+                Order::Feed(key, FeedUpdate::Patched(document, patch)) => {
+                    self.published_bytes += patch.operations.len() + ENVELOPE_BYTES;
+                    self.hub.handle_document(&key, FeedState::Live, document, Some(patch));
                 }
                 Order::Feed(key, FeedUpdate::State { state, reason }) => {
                     self.hub.handle_state(&key, state, reason)

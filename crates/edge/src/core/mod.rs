@@ -62,6 +62,8 @@ const TICK: Duration = Duration::from_secs(1);
 const TICK_TOKEN: u64 = 0;
 /// The timer's token for the end of a drain's time: all that it does is to end a wait.
 const DRAINED_TOKEN: u64 = 1;
+/// The timer's token for what sessions get at their own rate: all that it does is to end a wait.
+const RATE_TOKEN: u64 = 2;
 const APP_TOKEN: u64 = 1 << 62;
 /// A timer's token that names a client.
 const CLIENT_TOKEN: u64 = 1 << 61;
@@ -248,6 +250,8 @@ pub struct Core<D: Driver> {
     waiting_for_cores: Vec<ConnId>,
     /// Something for another core didn't fit into its ring.
     mail_waits: bool,
+    /// When the timer for rates fires.
+    rates_due: Option<Instant>,
     draining: bool,
     logged_at: Option<Instant>,
 }
@@ -312,6 +316,7 @@ impl<D: Driver> Core<D> {
             published_bytes_max: options.limits.outbox_bytes_max / 4,
             waiting_for_cores: Vec::new(),
             mail_waits: false,
+            rates_due: None,
             draining: false,
             logged_at: None,
             shared,
@@ -352,6 +357,7 @@ impl<D: Driver> Core<D> {
         self.driver.wait(timeout)?;
         self.revisited_bytes = 0;
         self.facts.now = self.driver.now();
+        self.hub.handle_time(self.facts.now);
         self.facts.is_overloaded = self.shared.live_bytes() > self.shared.options.limits.memory_bytes_max;
         if self.shared.drain_until().is_some() && !self.draining {
             self.drain();
@@ -365,6 +371,7 @@ impl<D: Driver> Core<D> {
         self.take_mail();
         self.take_orders();
         self.pump();
+        self.set_rate_timer();
         self.record_load();
         self.shared.metrics[self.facts.core].record(
             &self.hub,
@@ -374,6 +381,15 @@ impl<D: Driver> Core<D> {
             self.waiting_for_cores.len(),
         );
         Ok(had_something)
+    }
+
+    /// Makes sure that a wait ends when something that was held may leave.
+    fn set_rate_timer(&mut self) {
+        let Some(at) = self.hub.poll_timeout() else { return };
+        if self.rates_due.is_none_or(|due| at < due) {
+            self.rates_due = Some(at);
+            self.driver.timer_set(at, RATE_TOKEN);
+        }
     }
 
     /// The shard, for tests that look inside.
@@ -451,6 +467,8 @@ impl<D: Driver> Core<D> {
             }
             (None, TICK_TOKEN) => self.tick(),
             (None, DRAINED_TOKEN) => {}
+            // One that was overtaken by an earlier one does no harm.
+            (None, RATE_TOKEN) => self.rates_due = None,
             (None, token) if token & APP_TOKEN != 0 => {
                 match self.app_timers.try_remove((token - APP_TOKEN) as usize) {
                     Some(AppTimer::Token(service, token)) => {

@@ -272,7 +272,7 @@ impl Awaited {
                         frames.push(Frame::owned(out));
                     }
                     // Stale without a document: one may still come in time.
-                    Body::State { .. } | Body::Message { .. } => {}
+                    Body::State { .. } | Body::Message { .. } | Body::Delta { .. } => {}
                 }
             });
             if taken == 0 {

@@ -57,7 +57,12 @@ impl<D: Driver> Core<D> {
         let Manner { keep_alive, .. } = manner;
         let shared = &self.shared;
         let options = &shared.options;
-        let target = route(request.path(), options);
+        let is_upgrade = request.headers().list_has("upgrade", "websocket");
+        // Where clients of plain WebSocket servers come that are given no path.
+        let target = match route(request.path(), options) {
+            Route::Static(_) | Route::Unknown if is_upgrade && request.path() == "/" => Route::Socket(None),
+            target => target,
+        };
         let origin = request.header_str("origin");
         let page = origin::of_page(request);
         let readable = matches!(request.method(), "GET" | "HEAD");
@@ -82,7 +87,7 @@ impl<D: Driver> Core<D> {
         }
         match target {
             Route::Health | Route::Static(_) | Route::Feed(_) | Route::Events(_) | Route::PrimusSpec
-                if request.headers().list_has("upgrade", "websocket") =>
+                if is_upgrade =>
             {
                 // What follows may be frames, which must not be read as requests.
                 self.metrics().request_errors.add(1);
@@ -126,7 +131,6 @@ impl<D: Driver> Core<D> {
             }
             Route::Unknown => {
                 // What follows may be frames.
-                let is_upgrade = request.headers().list_has("upgrade", "websocket");
                 let manner = if is_upgrade { Manner { keep_alive: false, ..manner } } else { manner };
                 if request.method() == "GET"
                     && !is_upgrade

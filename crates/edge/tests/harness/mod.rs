@@ -16,6 +16,7 @@ pub(crate) use io::{Io, Packet, VERSIONS, WAYS, Way};
 #[allow(unused_imports)]
 pub(crate) use ws::{Seen, Ws};
 
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -24,7 +25,8 @@ use std::time::{Duration, Instant};
 use stentor_edge::{
     AppFactory, ControlPlane, DataPlane, DriverChoice, FeedUpdate, Node, Options, Publish, Wanted,
 };
-use stentor_hub::{Data, Document, FeedState, Key, Room};
+use stentor_hub::delta::{self, Delta, Differ, Seed};
+use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,6 +80,7 @@ pub(crate) struct Server {
     plane: Arc<dyn DataPlane>,
     control: Arc<Control>,
     levels: Mutex<HashMap<Key, bool>>,
+    versions: Mutex<HashMap<String, Bytes>>,
     recovers: bool,
     pub addr: SocketAddr,
 }
@@ -96,7 +99,8 @@ impl Server {
         let recovers = options.engine.recovery.is_some();
         let node = Node::start(options, driver(), control.clone(), app).unwrap();
         let (plane, addr) = (node.plane(), node.started().addr);
-        Self { node: Some(node), plane, control, levels: Mutex::default(), recovers, addr }
+        let (levels, versions) = (Mutex::default(), Mutex::default());
+        Self { node: Some(node), plane, control, levels, versions, recovers, addr }
     }
 
     /// Whether it keeps what lost Socket.IO clients miss.
@@ -149,6 +153,25 @@ impl Server {
         let document =
             Document { body: body.to_owned().into(), json: true, content_type: "application/json".into() };
         self.update(key, FeedUpdate::Document(document));
+    }
+
+    /// A new version of a JSON document without whitespace, with the patch from the last one that was given here, as
+    /// the control plane makes it.
+    pub(crate) fn version(&self, key: &str, body: &str) {
+        let body = Bytes::from(body.to_owned());
+        let document = Document { body: body.clone(), json: true, content_type: "application/json".into() };
+        let last = self.versions.lock().unwrap().insert(key.to_owned(), body.clone());
+        let patch = last.and_then(|base| {
+            let differ = Differ::new(delta::Options::default(), Seed([1, 2]));
+            match differ.diff(&differ.parse(&base).unwrap(), &differ.parse(&body).unwrap()).delta {
+                Delta::Patch(operations) => Some(Patch { base, operations: operations.into() }),
+                Delta::Unchanged | Delta::Snapshot => None,
+            }
+        });
+        match patch {
+            Some(patch) => self.update(key, FeedUpdate::Patched(document, patch)),
+            None => self.update(key, FeedUpdate::Document(document)),
+        }
     }
 
     /// A change of a feed's state.

@@ -1,6 +1,7 @@
 //! The part of the shadow that knows who was delivered what, and so what a session missed while its
 //! connection was gone; and what a client of it really had.
 
+use crate::feeds::{Form, waits};
 use crate::shadow::{How, Shadow, Slot, Status, Thing, frame_bytes};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -126,11 +127,12 @@ impl Shadow {
         if s.suspended_at.is_some() {
             return true;
         }
-        let owed = (s.waiting() + s.in_flight.len()) as u64;
+        let owed = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
         let counters = &mut self.counters[s.core];
         counters.owed -= owed;
         counters.abandoned += owed;
         s.outbox.clear();
+        s.early.clear();
         s.in_flight.clear();
         s.suspended_at = Some(next);
         if had < s.had.len() {
@@ -140,6 +142,7 @@ impl Shadow {
         s.had_before = had;
         for sub in &mut s.subs {
             sub.again = true;
+            (sub.feed.has, sub.feed.client) = (None, None);
             sub.forget_arrivals();
             let uid = sub.uid;
             for (_, thing) in s.had.iter().filter(|(of, _)| *of == uid) {
@@ -203,7 +206,8 @@ impl Shadow {
         // The test's feeds are numbered in the order of their keys.
         feeds.sort_by_key(|(_, topic)| *topic);
         let newest = feeds.iter().flat_map(|(uid, topic)| {
-            let owed = self.owed_here(*topic, core, None).expect("a feed has no gaps");
+            let view = self.topics[*topic].view_at(core);
+            let owed: Vec<Rc<Thing>> = view.document.iter().chain(&view.state).cloned().collect();
             owed.into_iter().map(|thing| (*uid, thing))
         });
         let all = missed.iter().cloned().chain(newest);
@@ -246,7 +250,8 @@ impl Shadow {
             self.owe(session, uid, &thing, false);
         }
         for (uid, topic) in feeds {
-            self.replay(session, uid, self.owed_here(topic, core, None));
+            let view = self.topics[topic].view_at(core).clone();
+            self.owe_feed(session, uid, &view, None);
         }
         Ok(())
     }
@@ -265,19 +270,38 @@ impl Shadow {
     pub(crate) fn set_format(&mut self, session: usize, format: FormatId) {
         let s = &mut self.sessions[session];
         let old = std::mem::replace(&mut s.format, format);
-        if old == format || s.outbox.is_empty() {
+        let core = s.core;
+        if old == format {
             return;
         }
-        let core = s.core;
-        let waiting: Vec<(u64, Rc<Thing>)> = std::mem::take(&mut s.outbox)
-            .iter()
-            .flat_map(|slot: &Slot| slot.things().into_iter().map(|thing| (slot.uid(), thing)))
-            .collect();
+        for slot in &mut s.early {
+            if let Slot::Newest { state, .. } = slot
+                && state.take_if(|state| Form::whole(state).bytes(format).is_none()).is_some()
+            {
+                self.counters[core].owed -= 1;
+                self.counters[core].abandoned += 1;
+                *self.seen.entry("the new format can't say what is held").or_default() += 1;
+            }
+        }
+        s.early.retain(|slot| !slot.things().is_empty());
+        if s.outbox.is_empty() {
+            return;
+        }
+        let mut waiting: Vec<(u64, Rc<Thing>, Form)> = Vec::new();
+        for slot in std::mem::take(&mut s.outbox) {
+            match slot {
+                Slot::One { uid, thing, form, .. } => waiting.push((uid, thing, form)),
+                Slot::Newest { uid, newest, state } => {
+                    let both = newest.into_iter().chain(state);
+                    waiting.extend(both.map(|thing| (uid, thing.clone(), Form::whole(&thing))));
+                }
+            }
+        }
         self.counters[core].owed -= waiting.len() as u64;
         self.saw("format changed with something waiting");
-        for (uid, thing) in waiting {
-            if frame_bytes(format, &thing.said, thing.len).is_some() {
-                self.enqueue(session, uid, &thing);
+        for (uid, thing, form) in waiting {
+            if form.bytes(format).is_some() {
+                self.enqueue(session, uid, &thing, form);
             } else {
                 self.counters[core].abandoned += 1;
                 self.saw("the new format can't say it");

@@ -1,5 +1,5 @@
 //! What the test stands on: a small seeded generator, what publications say in this test, and an encoder
-//! with three formats, one of which can't say everything.
+//! with four formats, two of which can't say everything.
 
 use std::sync::Arc;
 use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Publication};
@@ -41,6 +41,8 @@ impl Random {
 pub(crate) enum Said {
     Message(u64),
     Document(u64, FeedState),
+    /// From the document at an offset, by the versions after it.
+    Delta(u64, Vec<u64>),
     State(FeedState, String),
 }
 
@@ -60,9 +62,18 @@ impl Said {
                 ..
             } => Self::Message(number(b)),
             Body::Snapshot { document, state, .. } => Self::Document(number(&document.body), *state),
+            Body::Delta { base, patch, .. } => {
+                let steps = patch.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]")).unwrap();
+                Self::Delta(*base, steps.split(|byte| *byte == b',').map(number).collect())
+            }
             Body::State { state, reason, .. } => Self::State(*state, reason.to_string()),
         }
     }
+}
+
+/// A patch of `len` bytes, if that is enough, that says which version it leads to.
+pub(crate) fn patch_of(number: u64, len: usize) -> Vec<u8> {
+    [b"[", &bytes_of(number, len.saturating_sub(2))[..], b"]"].concat()
 }
 
 /// Bytes that say `number` and are `len` long, if that is long enough.
@@ -77,12 +88,13 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// How long a frame is: different in each format, nothing at all for a state without a reason in format 1,
-/// `None` where format 2 can't say it.
+/// `None` where format 2 or 3 can't say it. Only format 2 can't say deltas.
 pub(crate) fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Option<usize> {
     match format.0 {
         0 => Some(body_len + 8),
         1 => Some(2 * body_len),
         _ if said.is_state() => None,
+        2 if matches!(said, Said::Delta(..)) => None,
         _ => Some(body_len),
     }
 }

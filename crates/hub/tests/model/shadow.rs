@@ -2,14 +2,15 @@
 //! hub has tables and numbers. It is told of every operation and every message that reaches a core, and
 //! says what each session is owed, what the counters are, and how many topics a core knows.
 
+use crate::feeds::{Feed, Form, ShadowPatches, Version, waits};
 use crate::recovery::ShadowLog;
 use crate::rig::{self, Said};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stentor_hub::{
-    Counters, Disconnect, Emit, Epoch, FeedState, FormatId, HistoryLimits, Policy, RecoveryLimits, SessionId,
-    SubscribeError, Topic,
+    Counters, Disconnect, Emit, Epoch, FeedState, FormatId, HistoryLimits, PatchLimits, Policy,
+    RecoveryLimits, SessionId, SubscribeError, Topic,
 };
 
 /// A publication: what it says, how long its body is, its place (life of the topic, offset), and who sent
@@ -24,6 +25,8 @@ pub(crate) struct Thing {
     pub(crate) several: bool,
     /// Whether sessions that come back get it.
     pub(crate) recoverable: bool,
+    /// Of a document to which a patch leads.
+    pub(crate) version: Option<Version>,
 }
 
 impl Thing {
@@ -67,7 +70,7 @@ impl View {
         match (&self.state, &self.document) {
             (Some(thing), _) | (None, Some(thing)) => match thing.said {
                 Said::State(state, _) | Said::Document(_, state) => state,
-                Said::Message(_) => unreachable!(),
+                Said::Message(_) | Said::Delta(..) => unreachable!(),
             },
             (None, None) => FeedState::Live,
         }
@@ -83,7 +86,7 @@ impl View {
                     self.state = Some(thing.clone());
                 }
             }
-            Said::Message(_) => {}
+            Said::Message(_) | Said::Delta(..) => {}
         }
     }
 
@@ -102,7 +105,7 @@ struct Ask {
 
 enum Answer {
     Joined {
-        /// `None` for a gap.
+        /// Of a room; `None` for a gap.
         owed: Option<Vec<Rc<Thing>>>,
         view: View,
     },
@@ -131,6 +134,8 @@ pub(crate) struct ShadowTopic {
     pub(crate) reported: bool,
     /// Epochs seen on publications, by life.
     epochs: BTreeMap<u64, Epoch>,
+    /// All documents that there were.
+    pub(crate) versions: BTreeMap<Place, u64>,
 }
 
 impl ShadowTopic {
@@ -152,6 +157,7 @@ impl ShadowTopic {
             forgotten: false,
             reported: false,
             epochs: BTreeMap::new(),
+            versions: BTreeMap::new(),
         }
     }
 
@@ -160,7 +166,7 @@ impl ShadowTopic {
     }
 
     /// What a core knows of the feed: at home, or as a follower.
-    fn view_at(&self, core: usize) -> &View {
+    pub(crate) fn view_at(&self, core: usize) -> &View {
         if self.home == Some(core) {
             return &self.view;
         }
@@ -218,12 +224,13 @@ pub(crate) struct Sub {
     last_of: BTreeMap<(usize, bool), u64>,
     /// Whether each place must be the next one: a room, `Queue` from the start, nothing left out for it.
     pub(crate) gapless: bool,
+    pub(crate) feed: Feed,
 }
 
 impl Sub {
     /// Whether the newest can't have been left out for want of room.
-    pub(crate) fn is_latest(&self) -> bool {
-        self.policy == Policy::Latest && self.status == Status::Active
+    pub(crate) fn has_newest(&self) -> bool {
+        self.policy != Policy::DropOldest && self.status == Status::Active
     }
 
     /// What its client had is to be told anew.
@@ -246,7 +253,7 @@ impl Sub {
 
 /// One place in an outbox.
 pub(crate) enum Slot {
-    One { uid: u64, thing: Rc<Thing>, bytes: usize },
+    One { uid: u64, thing: Rc<Thing>, form: Form, bytes: usize },
     Newest { uid: u64, newest: Option<Rc<Thing>>, state: Option<Rc<Thing>> },
 }
 
@@ -277,6 +284,8 @@ pub(crate) struct ShadowSession {
     /// The subscription that stands for what is sent to it alone.
     pub(crate) direct: u64,
     pub(crate) outbox: Vec<Slot>,
+    /// Places of those that are held until their time has come.
+    pub(crate) early: Vec<Slot>,
     /// Bytes of what is in flight, and whether they count.
     pub(crate) in_flight: Vec<(usize, bool)>,
     /// Places of what it was sent, by topic, to come back with.
@@ -303,7 +312,7 @@ impl ShadowSession {
     }
 
     fn waiting_for(&self, uid: u64) -> usize {
-        self.outbox.iter().filter(|slot| slot.uid() == uid).map(|slot| slot.things().len()).sum()
+        waits(self).filter(|slot| slot.uid() == uid).map(|slot| slot.things().len()).sum()
     }
 
     pub(crate) fn queue_bytes(&self) -> usize {
@@ -330,7 +339,7 @@ impl ShadowSession {
         self.subs.iter().filter(|s| matches!(s.status, Status::Pending | Status::Active))
     }
 
-    fn sub(&mut self, uid: u64) -> &mut Sub {
+    pub(crate) fn sub(&mut self, uid: u64) -> &mut Sub {
         self.subs.iter_mut().find(|s| s.uid == uid).expect("it was subscribed")
     }
 
@@ -369,6 +378,7 @@ pub(crate) struct Limits {
     pub(crate) subscriptions_max: usize,
     pub(crate) topics_max: usize,
     pub(crate) recovery: Option<RecoveryLimits>,
+    pub(crate) patches: PatchLimits,
 }
 
 /// A publication between cores.
@@ -392,6 +402,9 @@ pub(crate) struct Shadow {
     pub(crate) doomed: Vec<Vec<(usize, Disconnect)>>,
     /// What each core delivered of late.
     pub(crate) logs: Vec<ShadowLog>,
+    /// The patches that each core keeps, and the time of its turn.
+    pub(crate) patches: Vec<ShadowPatches>,
+    pub(crate) clocks: Vec<Option<Instant>>,
     uids: u64,
     /// How many messages each core has published.
     sent: Vec<u64>,
@@ -413,6 +426,8 @@ impl Shadow {
             told: vec![Vec::new(); cores],
             doomed: vec![Vec::new(); cores],
             logs: (0..cores).map(|_| ShadowLog::default()).collect(),
+            patches: (0..cores).map(|_| ShadowPatches::default()).collect(),
+            clocks: vec![None; cores],
             uids: 0,
             sent: vec![0; cores],
             seen: BTreeMap::new(),
@@ -467,6 +482,7 @@ impl Shadow {
                     let t = &mut self.topics[topic];
                     if t.forgotten && nobody && t.at[core].interested.is_empty() {
                         t.view = View::default();
+                        self.account(topic);
                     }
                     if !self.exists(topic, core) {
                         let t = &mut self.topics[topic];
@@ -499,6 +515,7 @@ impl Shadow {
             last: None,
             last_of: BTreeMap::new(),
             gapless: false,
+            feed: Feed::default(),
         };
         self.sessions.push(ShadowSession {
             direct: direct.uid,
@@ -510,6 +527,7 @@ impl Shadow {
             ready: false,
             subs: vec![direct],
             outbox: Vec::new(),
+            early: Vec::new(),
             in_flight: Vec::new(),
             places: Vec::new(),
             suspended_at: None,
@@ -526,10 +544,11 @@ impl Shadow {
 
     pub(crate) fn close(&mut self, session: usize) {
         let s = &mut self.sessions[session];
-        let owed = (s.waiting() + s.in_flight.len()) as u64;
+        let owed = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
         let counters = &mut self.counters[s.core];
         counters.owed -= owed;
         counters.abandoned += owed;
+        s.early.clear();
         s.alive = false;
         s.suspended_at = None;
         s.held.clear();
@@ -544,17 +563,36 @@ impl Shadow {
         &mut self,
         session: usize,
         topic: usize,
-        policy: Policy,
+        terms: Terms,
         since: Option<Place>,
     ) -> Result<(), SubscribeError> {
         let core = self.sessions[session].core;
         let known = self.sessions[session].live_subs().find(|s| s.topic == topic);
+        let policy = terms.policy;
+        let is_feed = self.topics[topic].is_feed();
+        let rated = is_feed && policy == Policy::Latest;
+        let interval = if rated { terms.interval } else { Duration::ZERO };
         if let Some((uid, status)) = known.map(|s| (s.uid, s.status)) {
-            self.set_policy(session, uid, policy);
-            if status == Status::Active && self.topics[topic].is_feed() {
-                self.sessions[session].sub(uid).again = true;
-                self.has_already(session, uid, since, &self.topics[topic].view_at(core).clone());
-                self.replay(session, uid, self.owed_here(topic, core, since));
+            if !is_feed {
+                self.set_policy(session, uid, policy);
+                return Ok(());
+            }
+            let lost = self.set_terms(session, uid, policy, !terms.deltas);
+            self.set_rate(session, uid, interval);
+            if status == Status::Active {
+                let view = self.topics[topic].view_at(core).clone();
+                let s = &mut self.sessions[session];
+                let waiting = s.waiting_for(uid);
+                let sub = s.sub(uid);
+                let has = sub.feed.has;
+                if self.base(&view, since).is_none() {
+                    self.sessions[session].sub(uid).again = true;
+                    self.owe_feed(session, uid, &view, None);
+                } else if lost || (waiting == 0 && view.document.as_ref().is_some_and(|d| d.place != has)) {
+                    // Of `DropOldest` nobody knows what its client has.
+                    self.sessions[session].sub(uid).again |= has.is_none();
+                    self.owe_feed(session, uid, &view, has);
+                }
             }
             return Ok(());
         }
@@ -584,13 +622,13 @@ impl Shadow {
             last: None,
             last_of: BTreeMap::new(),
             gapless,
+            feed: Feed { whole: !terms.deltas, interval, ..Feed::default() },
         });
         if ask {
             t.at[core].asks.push_back(Ask { uid, since, answer: None });
+        } else if is_feed {
+            self.comes_to_feed(session, uid, since);
         } else {
-            if self.topics[topic].is_feed() {
-                self.has_already(session, uid, since, &self.topics[topic].view_at(core).clone());
-            }
             self.replay(session, uid, self.owed_here(topic, core, since));
         }
         Ok(())
@@ -601,6 +639,7 @@ impl Shadow {
         let Some(uid) = s.live_subs().find(|s| s.topic == topic).map(|s| s.uid) else { return false };
         let taken_back = s.waiting_for(uid) as u64;
         s.outbox.retain(|slot| slot.uid() != uid);
+        s.early.retain(|slot| slot.uid() != uid);
         s.sub(uid).status = Status::Left;
         s.ideal = None;
         self.counters[s.core].owed -= taken_back;
@@ -608,6 +647,47 @@ impl Shadow {
         if taken_back > 0 {
             self.saw("taken back");
         }
+        true
+    }
+
+    /// A new subscription of a feed is owed what its client has not.
+    fn comes_to_feed(&mut self, session: usize, uid: u64, since: Option<Place>) {
+        let s = &mut self.sessions[session];
+        let core = s.core;
+        let topic = s.sub(uid).topic;
+        let view = self.topics[topic].view_at(core).clone();
+        let has = self.base(&view, since);
+        if let Some(place) = has {
+            let number = self.topics[topic].versions[&place];
+            let sub = self.sessions[session].sub(uid);
+            sub.feed.client = Some((place, number));
+            sub.came_with = Some(place);
+            let newest = view.document.as_ref().is_some_and(|d| d.place == has);
+            self.saw(if newest { "has it already" } else { "has an older one" });
+        }
+        self.owe_feed(session, uid, &view, has);
+    }
+
+    /// Changes a feed's subscription. Says whether something was lost that waited.
+    fn set_terms(&mut self, session: usize, uid: u64, policy: Policy, whole: bool) -> bool {
+        let s = &mut self.sessions[session];
+        let core = s.core;
+        let waiting = s.waiting_for(uid) as u64;
+        let sub = s.sub(uid);
+        sub.feed.whole = whole;
+        let old = std::mem::replace(&mut sub.policy, policy);
+        if old == policy || waiting == 0 {
+            return false;
+        }
+        if old != Policy::Latest {
+            sub.feed.has = None;
+            sub.again = true;
+        }
+        s.outbox.retain(|slot| slot.uid() != uid);
+        s.early.retain(|slot| slot.uid() != uid);
+        self.counters[core].owed -= waiting;
+        self.counters[core].conflated += waiting;
+        self.saw("policy of a feed changed with something waiting");
         true
     }
 
@@ -636,21 +716,13 @@ impl Shadow {
             self.saw("policy changed with something waiting");
         }
         for thing in keep {
-            self.enqueue(session, uid, &thing);
+            self.enqueue(session, uid, &thing, Form::whole(&thing));
         }
     }
 
     // ---- what is owed ----
 
-    /// A client that came back with the newest document's place isn't sent it.
-    fn has_already(&mut self, session: usize, uid: u64, since: Option<Place>, view: &View) {
-        if since.is_some() && view.document.as_ref().is_some_and(|d| d.place == since) {
-            self.sessions[session].sub(uid).came_with = since;
-            self.saw("has it already");
-        }
-    }
-
-    /// What is owed to somebody who comes to a topic on a core that knows it.
+    /// What is owed to somebody who comes to a room on a core that knows it.
     pub(crate) fn owed_here(
         &self,
         topic: usize,
@@ -658,11 +730,6 @@ impl Shadow {
         since: Option<Place>,
     ) -> Option<Vec<Rc<Thing>>> {
         let t = &self.topics[topic];
-        if t.is_feed() {
-            let view = t.view_at(core);
-            let document = view.document.iter().filter(|d| since.is_none() || d.place != since);
-            return Some(document.chain(&view.state).cloned().collect());
-        }
         let Some(since) = since.filter(|_| t.home.is_some()) else { return Some(Vec::new()) };
         assert_eq!(t.home, Some(core), "only home knows the past");
         if since.life != t.life || since.offset > t.offset {
@@ -684,8 +751,7 @@ impl Shadow {
         };
         let queued = s.queue_bytes();
         let fits = |owed: &Vec<Rc<Thing>>| {
-            self.topics[topic].is_feed()
-                || policy != Policy::Queue
+            policy != Policy::Queue
                 || owed.is_empty()
                 || queued + bytes(owed) <= self.limits.outbox_bytes_max
                 || (queued == 0 && owed.len() == 1)
@@ -696,21 +762,16 @@ impl Shadow {
             self.saw("gap");
             return;
         };
-        if !self.topics[topic].is_feed() && !owed.is_empty() {
+        let reorders = !owed.is_empty();
+        if reorders {
             self.saw("replayed");
             if let Some(first) = owed[0].place {
                 let before = Place { life: first.life, offset: first.offset - 1 };
                 self.sessions[session].sub(uid).last = Some(before);
             }
         }
-        let reorders = !self.topics[topic].is_feed() && !owed.is_empty();
         for thing in owed {
             self.owe(session, uid, &thing, false);
-            if thing.said.is_lost() {
-                self.sessions[session].sub(uid).status = Status::Ended;
-                self.told[core].push(Told::Lost(session, topic));
-                self.saw("lost at once");
-            }
         }
         if reorders {
             self.reorder(session);
@@ -718,6 +779,9 @@ impl Shadow {
     }
 
     pub(crate) fn owe(&mut self, session: usize, uid: u64, thing: &Rc<Thing>, volatile: bool) {
+        if matches!(thing.said, Said::Document(..)) {
+            return self.owe_document(session, uid, thing);
+        }
         let s = &self.sessions[session];
         if s.doomed || s.suspended_at.is_some() || frame_bytes(s.format, &thing.said, thing.len).is_none() {
             return;
@@ -732,10 +796,11 @@ impl Shadow {
         if thing.recoverable {
             self.sessions[session].newest = thing.number();
         }
-        self.enqueue(session, uid, thing);
+        self.enqueue(session, uid, thing, Form::whole(thing));
     }
 
-    pub(crate) fn enqueue(&mut self, session: usize, uid: u64, thing: &Rc<Thing>) {
+    pub(crate) fn enqueue(&mut self, session: usize, uid: u64, thing: &Rc<Thing>, form: Form) {
+        let too_soon = self.too_soon(session, uid);
         let s = &mut self.sessions[session];
         let (core, format) = (s.core, s.format);
         let counters = &mut self.counters[core];
@@ -745,12 +810,16 @@ impl Shadow {
         }
         let policy = s.sub(uid).policy;
         if policy == Policy::Latest {
-            if !s.outbox.iter().any(|slot| slot.uid() == uid) {
-                s.outbox.push(Slot::Newest { uid, newest: None, state: None });
+            if !waits(s).any(|slot| slot.uid() == uid) {
+                let places = if too_soon { &mut s.early } else { &mut s.outbox };
+                places.push(Slot::Newest { uid, newest: None, state: None });
+                if too_soon {
+                    *self.seen.entry("held").or_default() += 1;
+                }
             }
             let before = s.waiting_for(uid) as u64;
             let mut reorders = false;
-            let place = s.outbox.iter_mut().find(|slot| slot.uid() == uid);
+            let place = s.outbox.iter_mut().chain(&mut s.early).find(|slot| slot.uid() == uid);
             if let Some(Slot::Newest { newest, state, .. }) = place {
                 reorders = newest.is_some() && thing.recoverable;
                 if thing.said.is_state() {
@@ -762,7 +831,7 @@ impl Shadow {
             let after = s.waiting_for(uid) as u64;
             counters.owed = counters.owed + after - before;
             counters.conflated += before + 1 - after;
-            s.ready = true;
+            s.ready |= s.outbox.iter().any(|slot| slot.uid() == uid);
             if before + 1 > after {
                 self.saw("conflated");
             }
@@ -772,7 +841,7 @@ impl Shadow {
             }
             return;
         }
-        let bytes = frame_bytes(format, &thing.said, thing.len).expect("it was due");
+        let bytes = form.bytes(format).expect("it was due");
         while s.queue_bytes() > 0 && s.queue_bytes() + bytes > self.limits.outbox_bytes_max {
             let droppable = |slot: &Slot| {
                 let uid = slot.uid();
@@ -799,35 +868,49 @@ impl Shadow {
                 return;
             }
         }
-        s.outbox.push(Slot::One { uid, thing: thing.clone(), bytes });
+        s.outbox.push(Slot::One { uid, thing: thing.clone(), form, bytes });
         s.ready = true;
         counters.owed += 1;
         // The promise of the budget.
         assert!(s.queue_bytes() <= self.limits.outbox_bytes_max || s.counted() == 1);
     }
 
-    /// What `take` must give.
-    pub(crate) fn take(&mut self, session: usize, bytes_max: usize, frames_max: usize) -> Vec<Rc<Thing>> {
-        let s = &mut self.sessions[session];
-        let format = s.format;
+    /// What `take` must give, and what it says.
+    pub(crate) fn take(
+        &mut self,
+        session: usize,
+        bytes_max: usize,
+        frames_max: usize,
+    ) -> Vec<(Rc<Thing>, Said)> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
-        while let Some(slot) = s.outbox.first_mut() {
+        while let Some(slot) = self.sessions[session].outbox.first() {
             let thing = slot.things()[0].clone();
-            let frame = frame_bytes(format, &thing.said, thing.len).expect("it was due");
+            let (uid, is_counted) = (slot.uid(), matches!(slot, Slot::One { .. }));
+            let form = match slot {
+                Slot::One { form, .. } => form.clone(),
+                Slot::Newest { newest: Some(_), .. } if matches!(thing.said, Said::Document(..)) => {
+                    self.form_for(session, uid, &thing)
+                }
+                Slot::Newest { .. } => Form::whole(&thing),
+            };
+            let s = &mut self.sessions[session];
+            let frame = form.bytes(s.format).expect("it was due").max(1);
             if !taken.is_empty() && (taken.len() >= frames_max || bytes + frame > bytes_max) {
                 break;
             }
             bytes += frame;
-            s.in_flight.push((frame, matches!(slot, Slot::One { .. })));
-            let uid = slot.uid();
-            match slot {
-                Slot::Newest { newest, state, .. } if newest.is_some() && state.is_some() => *newest = None,
+            s.in_flight.push((frame, is_counted));
+            match s.outbox.first_mut() {
+                Some(Slot::Newest { newest, state, .. }) if newest.is_some() && state.is_some() => {
+                    *newest = None
+                }
                 _ => {
                     s.outbox.remove(0);
                 }
             }
-            taken.push(thing.clone());
-            s.arrives(uid, &thing);
+            s.arrives(uid, &thing, &form.said);
+            self.took(session, uid, &thing, &form, !is_counted);
+            taken.push((thing, form.said));
         }
         taken
     }
@@ -878,6 +961,7 @@ impl Shadow {
             sender: (core, self.sent[core]),
             several,
             recoverable: self.limits.recovery.is_some() && !how.volatile,
+            version: None,
         }
     }
 
@@ -989,10 +1073,10 @@ impl Shadow {
         let answer = if refused {
             Answer::Refused
         } else {
-            let owed = self.owed_here(topic, home, since);
+            let is_feed = self.topics[topic].is_feed();
+            let owed = if is_feed { None } else { self.owed_here(topic, home, since) };
             self.topics[topic].at[home].interested.insert(from);
             let view = self.topics[topic].view.clone();
-            self.has_already(asker, uid, since, &view);
             Answer::Joined { owed, view }
         };
         let asks = &mut self.topics[topic].at[from].asks;
@@ -1015,7 +1099,11 @@ impl Shadow {
                     let since = self.logs[core].next;
                     let sub = self.sessions[asker].sub(ask.uid);
                     (sub.status, sub.since) = (Status::Active, since);
-                    self.replay(asker, ask.uid, owed);
+                    if self.topics[topic].is_feed() {
+                        self.comes_to_feed(asker, ask.uid, ask.since);
+                    } else {
+                        self.replay(asker, ask.uid, owed);
+                    }
                 } else {
                     self.saw("answered too late");
                 }
@@ -1054,7 +1142,15 @@ impl Shadow {
         }
     }
 
-    pub(crate) fn document(&mut self, now: Instant, topic: usize, state: FeedState, number: u64, len: usize) {
+    /// A feed has a new version, to which perhaps a patch of this length leads from the last one.
+    pub(crate) fn document(
+        &mut self,
+        now: Instant,
+        topic: usize,
+        state: FeedState,
+        (number, len): (u64, usize),
+        patch: Option<usize>,
+    ) {
         let home = self.topics[topic].home.expect("it has one");
         if !self.may_exist(topic, home) {
             return;
@@ -1071,9 +1167,14 @@ impl Shadow {
         let place = Some(Place { life: t.life, offset: t.offset });
         let said = Said::Document(number, state);
         let sender = (home, t.offset);
-        let thing = Rc::new(Thing { said, len, place, sender, several: false, recoverable: false });
+        let before = t.view.document.as_deref();
+        let patch = patch.filter(|_| before.is_some() && state == FeedState::Live);
+        let version = patch.map(|patch| Version::new(before, (patch, number), self.limits.patches, len));
+        let thing = Rc::new(Thing { said, len, place, sender, several: false, recoverable: false, version });
         t.view.apply(&thing);
+        t.versions.extend(place.map(|place| (place, number)));
         self.spread(now, home, topic, &thing, How::default());
+        self.account(topic);
     }
 
     pub(crate) fn state(&mut self, now: Instant, topic: usize, state: FeedState, reason: &str) {
@@ -1093,9 +1194,14 @@ impl Shadow {
         }
         let said = Said::State(state, reason.to_owned());
         let (len, sender) = (reason.len(), (home, 0));
-        let thing = Rc::new(Thing { said, len, place: None, sender, several: false, recoverable: false });
+        let (several, recoverable, version) = (false, false, None);
+        let thing = Rc::new(Thing { said, len, place: None, sender, several, recoverable, version });
         t.view.apply(&thing);
+        let lost = thing.said.is_lost();
         self.spread(now, home, topic, &thing, How::default());
+        if lost {
+            self.account(topic);
+        }
     }
 
     pub(crate) fn forget(&mut self, topic: usize) {
@@ -1136,6 +1242,12 @@ impl Shadow {
             self.saw("log given up");
         }
         while freed < excess {
+            match self.evict(core) {
+                0 => break,
+                bytes => freed += bytes,
+            }
+        }
+        while freed < excess {
             let kept = self.topics.iter_mut().filter(|t| t.home == Some(core) && !t.past.is_empty());
             let Some(stalest) = kept.min_by_key(|t| t.past.back().map(|(at, _)| *at)) else { break };
             while freed < excess && !stalest.past.is_empty() {
@@ -1157,7 +1269,10 @@ impl Shadow {
 
 impl ShadowSession {
     /// Looks at what arrives alone: not at what the rest of the shadow thinks of it.
-    fn arrives(&mut self, uid: u64, thing: &Rc<Thing>) {
+    fn arrives(&mut self, uid: u64, thing: &Rc<Thing>, said: &Said) {
+        if let Some(place) = thing.place {
+            self.applies(uid, place, said);
+        }
         let sub = self.subs.iter_mut().find(|s| s.uid == uid).expect("it was subscribed");
         assert_ne!(sub.status, Status::Left, "something arrived after the answer to unsubscribe");
         if let Some(place) = thing.place {
@@ -1179,6 +1294,9 @@ impl ShadowSession {
         }
     }
 }
+
+/// The client's wishes of a subscription: in the hub's words.
+pub(crate) use stentor_hub::Terms;
 
 /// Far more than any history keeps.
 pub(crate) const AGES: Duration = Duration::from_secs(3600);

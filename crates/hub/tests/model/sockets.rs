@@ -97,7 +97,10 @@ impl World {
 
     pub(crate) fn set_format(&mut self) {
         let Some(session) = self.some_session() else { return };
-        let format = FormatId(self.random.below(3) as u8);
+        let s = &self.shadow.sessions[session];
+        // Those that can't say deltas are among themselves.
+        let deltas: &[u8] = if s.format.0 == 2 { &[2] } else { &[0, 1, 3] };
+        let format = FormatId(*self.random.pick(deltas).unwrap_or(&0));
         self.log(format!("{session} changes to {format:?}"));
         let s = &self.shadow.sessions[session];
         self.hubs[s.core].set_format(s.id, format);

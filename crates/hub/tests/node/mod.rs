@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{
     Body, Data, Document, Emit, Encoder, FeedState, FormatId, HistoryLimits, Hub, Key, LiveBytes, Options,
-    Policy, Position, Publication, Room, SessionId, Topic,
+    Patch, Position, Publication, Room, SessionId, Terms, Topic,
 };
 
 /// Frames are texts like `hello`, `doc one live` or `stale why`. Format 1 needs 3 bytes more for each, format 2
-/// can't say changes of state, format 9 claims to be larger than 4 GiB.
+/// can't say changes of state and deltas, format 3 no `unspeakable` document, format 9 claims to be larger than 4 GiB.
 pub(crate) struct Texts;
 
 impl Encoder for Texts {
@@ -26,11 +26,15 @@ impl Encoder for Texts {
             Body::Snapshot { document, state, .. } => {
                 format!("doc {} {}", text(&document.body), state.as_str())
             }
+            Body::Delta { base, position, patch, .. } => {
+                format!("{} after {} versions", text(patch), position.offset - base)
+            }
             Body::State { state, reason, .. } => format!("{} {reason}", state.as_str()),
         };
         let bytes = match (format.0, publication.body()) {
             (1, _) => text.len() + 3,
-            (2, Body::State { .. }) => return None,
+            (3, Body::Snapshot { .. } | Body::Delta { .. }) if text.contains("unspeakable") => return None,
+            (2, Body::State { .. } | Body::Delta { .. }) => return None,
             (9, _) => 5 << 30,
             _ => text.len(),
         };
@@ -113,7 +117,17 @@ impl Node {
         let home = self.hubs[0].core_of(&key.clone().into());
         let body = Bytes::from(body.to_owned());
         let document = Document { body, json: false, content_type: "text/plain".into() };
-        self.hubs[home].handle_document(key, state, document);
+        self.hubs[home].handle_document(key, state, document, None);
+    }
+
+    /// JSON, with the patch that leads to it from `base`.
+    pub(crate) fn patched(&mut self, key: &Key, base: &str, body: &str, operations: &str) {
+        let home = self.hubs[0].core_of(&key.clone().into());
+        let body = Bytes::from(body.to_owned());
+        let document = Document { body, json: true, content_type: "application/json".into() };
+        let (base, operations) = (Bytes::from(base.to_owned()), Bytes::from(operations.to_owned()));
+        let patch = Patch { base, operations };
+        self.hubs[home].handle_document(key, FeedState::Live, document, Some(patch));
     }
 
     pub(crate) fn state(&mut self, key: &Key, state: FeedState, reason: &str) {
@@ -131,15 +145,21 @@ impl Node {
         self.hubs[core].handle_publish(self.now, room, None, data, Emit::volatile());
     }
 
-    pub(crate) fn subscribe(&mut self, core: usize, session: SessionId, topic: &Topic, policy: Policy) {
-        assert_eq!(self.hubs[core].handle_subscribe(session, topic, policy, None), Ok(()));
+    pub(crate) fn subscribe(
+        &mut self,
+        core: usize,
+        session: SessionId,
+        topic: &Topic,
+        terms: impl Into<Terms>,
+    ) {
+        assert_eq!(self.hubs[core].handle_subscribe(session, topic, terms, None), Ok(()));
     }
 
     pub(crate) fn position(&mut self, core: usize, session: SessionId) -> Option<Position> {
         let mut newest = None;
         self.hubs[core].take(session, usize::MAX, usize::MAX, |publication, _| match publication.body() {
             Body::Message { position, .. } => newest = *position,
-            Body::Snapshot { position, .. } => newest = Some(*position),
+            Body::Snapshot { position, .. } | Body::Delta { position, .. } => newest = Some(*position),
             Body::State { .. } => {}
         });
         self.hubs[core].handle_sent(session);

@@ -156,6 +156,13 @@ section! {
         subscriptions_max: usize = 1000, in 1..=1_000_000;
         /// Rooms and feeds that a core may know of.
         topics_max: usize = 1_000_000, in 1..=100_000_000;
+        /// Patches kept of a feed, for clients that are several versions behind. They get the whole document where
+        /// that is shorter, or where what they have is older.
+        feed_patches_max: usize = 100, in 0..=10_000;
+        /// Memory of one core for patches. Beyond it those of the feed go whose were used the longest ago.
+        feed_patches_bytes_max: Bytes = Bytes::mib(16), in Bytes(0)..=Bytes::mib(65_536);
+        /// Least time between two versions of a feed to a client that gets the latest only, whatever rate it asks for.
+        feed_interval_min: Duration = s(0), in s(0)..=HOUR;
         /// Connections at the same time, in all.
         connections_max: usize = 1_000_000, in 1..=100_000_000;
         /// Memory for what is to be sent or kept: frames, history, documents, each counted once, however many
@@ -350,6 +357,9 @@ section! {
         /// Whether `interval` alone counts. Many frameworks send `max-age=0` by default, which otherwise ends a
         /// feed.
         ignore_cache_control: bool = false;
+        /// Names of members that tell the objects of a list apart, tried in this order before `id` and its like, so that
+        /// a change in one of them is sent as that.
+        identity: Vec<String> = Vec::new();
     }
 }
 
@@ -372,6 +382,12 @@ section! {
         backoff_max: Duration = s(60), in ms(1)..=s(24 * 3600);
         /// Longest time that an API may ask for by `Cache-Control: max-age`.
         max_age_max: Duration = s(24 * 3600), in s(1)..=s(365 * 24 * 3600);
+        /// Keys that documents are pushed to (`PUT /api/v1/feeds/KEY`) at the same time.
+        pushed_keys_max: usize = 10_000, in 1..=10_000_000;
+        /// Size of all documents that were pushed.
+        pushed_documents_bytes_max: Bytes = Bytes::mib(64), in Bytes(0)..=Bytes(1 << 42);
+        /// Size of one document that is pushed.
+        pushed_document_bytes_max: Bytes = Bytes::mib(4), in Bytes(1)..=Bytes::mib(1024);
         /// A file of PEM certificates to trust for `https://`. Empty: those of the system.
         ca_file: String = String::new();
     }

@@ -1,0 +1,143 @@
+//! `PUT /api/v1/feeds/KEY` and `DELETE /api/v1/feeds/KEY`: a backend pushes documents into a feed.
+//!
+//! The body is the document, and `Content-Type` says what it is: what calls itself JSON must be JSON. Answered
+//! `{"changed":true}`, or `false` where the document has the same value as the last. `DELETE` ends the feed: its
+//! subscribers are told that it is lost.
+
+use super::publish::{discard, read_whole};
+use super::{Refusal, State, json};
+use crate::metrics::ReasonLabels;
+use crate::pushes::PushError;
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, Method, Response, StatusCode, Uri, header};
+use axum::response::IntoResponse;
+use serde::Serialize;
+use std::sync::Arc;
+use stentor_hub::Key;
+
+/// What comes before the key.
+pub(super) const PREFIX: &str = "/api/v1/feeds/";
+
+#[derive(Serialize)]
+struct Answer {
+    changed: bool,
+}
+
+/// The route's handler.
+pub(super) async fn push(
+    Shared(state): Shared<Arc<State>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    mut body: Body,
+) -> Response<Body> {
+    let done = match method {
+        Method::DELETE => delete(&state, &uri).await,
+        _ => put(&state, &uri, &headers, &mut body).await,
+    };
+    match done {
+        Ok(changed) => json(StatusCode::OK, &Answer { changed }),
+        Err(refusal) => {
+            state.metrics.push_refusals.get_or_create(&ReasonLabels { reason: refusal.code }).inc();
+            discard(body, &refusal).await;
+            refusal.into_response()
+        }
+    }
+}
+
+async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> Result<bool, Refusal> {
+    let key = key(uri)?;
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let Some(content_type) = content_type.filter(|value| (1..=CONTENT_TYPE_BYTES_MAX).contains(&value.len()))
+    else {
+        let message = "Content-Type must say what the document is";
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message));
+    };
+    if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        let message = "the document must come as it is, without Content-Encoding";
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message));
+    }
+    let bytes_max = state.pushes.document_bytes_max();
+    let document = read_whole(body, bytes_max, state.options.body_timeout).await?.ok_or_else(|| {
+        let message =
+            format!("the document has more than {bytes_max} bytes (feeds.pushed_document_bytes_max)");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
+    })?;
+    let changed = state.pushes.put(&key, content_type.to_owned(), document).await.map_err(refusal)?;
+    if changed {
+        state.metrics.pushes.inc();
+    }
+    Ok(changed)
+}
+
+async fn delete(state: &State, uri: &Uri) -> Result<bool, Refusal> {
+    state.pushes.delete(&key(uri)?).await.map_err(refusal)?;
+    Ok(true)
+}
+
+/// Longest media type, in bytes.
+const CONTENT_TYPE_BYTES_MAX: usize = 256;
+
+/// The key in a path: percent-decoded once, an encoded slash refused.
+fn key(uri: &Uri) -> Result<Key, Refusal> {
+    let bad = |message: String| Refusal::new(StatusCode::BAD_REQUEST, "key", message);
+    let mut rest = uri.path().strip_prefix(PREFIX).unwrap_or_default();
+    let mut text = String::with_capacity(rest.len());
+    while let Some((before, after)) = rest.split_once('%') {
+        text.push_str(before);
+        let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match byte.filter(|byte| byte.is_ascii() && *byte != b'/') {
+            Some(byte) => text.push(char::from(byte)),
+            None => return Err(bad("the key has an escape that means nothing in a key".into())),
+        }
+        rest = &after[2..];
+    }
+    text.push_str(rest);
+    Key::parse(&text).map_err(|error| bad(error.to_string()))
+}
+
+fn refusal(error: PushError) -> Refusal {
+    let (status, code) = match &error {
+        PushError::Fetched(_) => (StatusCode::CONFLICT, "fetched"),
+        PushError::TooManyKeys => (StatusCode::INSUFFICIENT_STORAGE, "too_many_keys"),
+        PushError::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "no_room"),
+        PushError::Document(failure) if failure.label() == "failed_internal" => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "internal")
+        }
+        PushError::Document(_) => (StatusCode::BAD_REQUEST, "document"),
+        PushError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+        PushError::Unknown => (StatusCode::NOT_FOUND, "unknown"),
+    };
+    let message = match error {
+        PushError::Document(failure) => {
+            failure.to_string().replace("the upstream promised", "Content-Type promises")
+        }
+        error => error.to_string(),
+    };
+    Refusal::new(status, code, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_decoded_once() {
+        fn check(path: &str, expect: Option<&str>) {
+            let uri: Uri = format!("{PREFIX}{path}").parse().unwrap();
+            assert_eq!(key(&uri).ok().as_ref().map(Key::as_str), expect, "{path}");
+        }
+        check("scores/8", Some("scores/8"));
+        check("a%2Db?x=1", Some("a-b"));
+        check("a%2Fb", None);
+        check("a%252Db", None);
+        check("a%", None);
+        check("a%2", None);
+        check("a%c3%a9", None);
+        check("a%+1", None);
+        check("%2e%2e/b", None);
+        check("", None);
+        check("a//b", None);
+    }
+}

@@ -1,0 +1,147 @@
+//! `PUT` and `DELETE /api/v1/feeds/KEY`: what reaches the data plane, and what is refused.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+mod common;
+
+use common::{Rig, exchange, feeds, upstream};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use stentor_control::{AdminOptions, FeedsOptions};
+
+const JSON: &str = "application/json";
+
+fn rig(change: impl Fn(&mut FeedsOptions)) -> Rig {
+    let addr = "127.0.0.1:9".parse().unwrap();
+    let mut options = feeds(vec![upstream("api", addr)]);
+    change(&mut options);
+    let admin = AdminOptions { busy_timeout: Duration::from_millis(50), ..AdminOptions::default() };
+    Rig::new(options, admin)
+}
+
+async fn request(rig: &Rig, method: &str, key: &str, content_type: &str, body: &[u8]) -> (u16, String) {
+    let head = format!(
+        "{method} /api/v1/feeds/{key} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{}content-length: {}\r\n\r\n",
+        if content_type.is_empty() { String::new() } else { format!("content-type: {content_type}\r\n") },
+        body.len()
+    );
+    exchange(rig.control.admin_addr(), &[head.as_bytes(), body].concat()).await
+}
+
+async fn put(rig: &Rig, key: &str, body: &str) -> (u16, String) {
+    request(rig, "PUT", key, JSON, body.as_bytes()).await
+}
+
+async fn delete(rig: &Rig, key: &str) -> (u16, String) {
+    request(rig, "DELETE", key, "", b"").await
+}
+
+const CHANGED: &str = "{\"changed\":true}\n";
+const SAME: &str = "{\"changed\":false}\n";
+
+/// A document of which a patch is shorter.
+fn list(last: u32) -> String {
+    format!(r#"["{}",{last}]"#, "x".repeat(100))
+}
+
+#[tokio::test]
+async fn documents_reach_the_data_plane_with_what_leads_to_them() {
+    let rig = rig(|_| {});
+    assert_eq!(put(&rig, "scores/1", &format!(" {}\n", list(1))).await, (200, CHANGED.into()));
+    assert_eq!(rig.plane.next().await, format!("scores/1={}", list(1)));
+    assert_eq!(put(&rig, "scores/1", &list(1).replace(",1]", ", 1.0 ]")).await, (200, SAME.into()));
+    assert_eq!(put(&rig, "scores/1", &list(2)).await, (200, CHANGED.into()));
+    let expect = format!(r#"scores/1={} by [{{"op":"replace","path":"/1","value":2}}]"#, list(2));
+    assert_eq!(rig.plane.next().await, expect);
+    // Other content goes as it is.
+    assert_eq!(request(&rig, "PUT", "page", "text/html", b" <p> ").await, (200, CHANGED.into()));
+    assert_eq!(rig.plane.next().await, "page= <p> ");
+    assert_eq!(rig.metric("stentor_feed_pushes_total").await, Some(3.0));
+    assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(2.0));
+    assert_eq!(rig.metric("stentor_feed_pushed_documents_bytes").await, Some((list(2).len() + 5) as f64));
+    assert!(!rig.plane.has_updates());
+}
+
+#[tokio::test]
+async fn a_key_that_becomes_wanted_is_given_again_and_one_that_is_deleted_is_lost() {
+    let rig = rig(|_| {});
+    put(&rig, "k", "1").await;
+    assert_eq!(rig.plane.next().await, "k=1");
+    rig.plane.want("k", true);
+    assert_eq!(rig.plane.next().await, "k=1");
+    rig.plane.want("k", false);
+    assert_eq!(delete(&rig, "k").await, (200, CHANGED.into()));
+    assert_eq!(rig.plane.next().await, "k:lost:it was deleted");
+    assert_eq!(rig.plane.next().await, "k:forget");
+    let (status, body) = delete(&rig, "k").await;
+    assert!(status == 404 && body.contains("unknown"), "{body}");
+    rig.plane.want("k", true);
+    assert_eq!(rig.plane.next().await, "k:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "k:forget");
+    // It begins anew.
+    assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
+    assert_eq!(rig.plane.next().await, "k=1");
+}
+
+#[tokio::test]
+async fn what_cant_be_taken_is_refused_and_changes_nothing() {
+    let rig = rig(|options| {
+        options.pushed_keys_max = 2;
+        options.pushed_document_bytes_max = 100;
+        options.pushed_documents_bytes_max = 120;
+    });
+    let check = async |answer: (u16, String), status: u16, code: &str| {
+        assert_eq!(answer.0, status, "{}", answer.1);
+        assert!(answer.1.contains(&format!(r#""code":"{code}""#)), "{}", answer.1);
+    };
+    let string = |len: usize| format!("\"{}\"", "x".repeat(len - 2));
+    check(put(&rig, "api/1", "1").await, 409, "fetched").await;
+    check(delete(&rig, "api/1").await, 409, "fetched").await;
+    check(put(&rig, "a//b", "1").await, 400, "key").await;
+    check(put(&rig, "a", "{").await, 400, "document").await;
+    check(put(&rig, "a", "").await, 400, "document").await;
+    check(put(&rig, "a", &string(101)).await, 413, "too_long").await;
+    check(request(&rig, "PUT", "a", "", b"1").await, 415, "content_type").await;
+    // What was refused takes no place.
+    assert_eq!(put(&rig, "a", &string(100)).await, (200, CHANGED.into()));
+    check(put(&rig, "b", &string(21)).await, 507, "no_room").await;
+    assert_eq!(put(&rig, "b", &string(20)).await, (200, CHANGED.into()));
+    check(put(&rig, "c", "1").await, 507, "too_many_keys").await;
+    // The last good one stays.
+    check(put(&rig, "b", "nope").await, 400, "document").await;
+    assert_eq!(put(&rig, "b", &string(20)).await, (200, SAME.into()));
+    rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
+    check(put(&rig, "b", "2").await, 503, "busy").await;
+    rig.plane.busy.store(0, Ordering::SeqCst);
+    assert_eq!(put(&rig, "b", "2").await, (200, CHANGED.into()));
+    assert_eq!(put(&rig, "a", "1").await, (200, CHANGED.into()));
+    assert_eq!(delete(&rig, "a").await, (200, CHANGED.into()));
+    assert_eq!(put(&rig, "c", &string(100)).await, (200, CHANGED.into()));
+    assert_eq!(rig.metric("stentor_feed_pushed_documents_bytes").await, Some(101.0));
+    let refusals = rig.metric("stentor_feed_push_refusals_total{reason=\"document\"}").await;
+    assert_eq!(refusals, Some(3.0));
+}
+
+#[tokio::test]
+async fn pushes_to_one_key_at_once_are_one_after_the_other() {
+    let rig = rig(|_| {});
+    let all = (0..20).map(|n| {
+        let (addr, body) = (rig.control.admin_addr(), list(n));
+        tokio::spawn(async move {
+            let head = format!(
+                "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {JSON}\r\n\
+                 content-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            exchange(addr, head.as_bytes()).await
+        })
+    });
+    for answer in all.collect::<Vec<_>>() {
+        assert_eq!(answer.await.unwrap(), (200, CHANGED.into()));
+    }
+    // The fake plane checks that each patch is for the document before it.
+    for n in 0..20 {
+        let update = rig.plane.next().await;
+        assert_eq!(update.contains(" by "), n > 0, "{update}");
+    }
+}

@@ -1,0 +1,301 @@
+//! Feeds over real sockets to clients that apply deltas: each step is checked, and the end is the newest version.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+mod harness;
+
+use harness::{Server, Ws, on_one_and_three};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use stentor_edge::{FeedUpdate, Options};
+use stentor_hub::delta::{ApplyLimits, apply};
+use stentor_hub::{Document, FeedState, Patch};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Nothing but what a test is about ends a session.
+fn patient(options: &mut Options) {
+    options.heartbeat.interval = HOUR;
+    options.limits.message_time_max = HOUR;
+}
+
+/// What a client keeps of a feed.
+#[derive(Default)]
+struct Kept {
+    epoch: u64,
+    offset: u64,
+    document: Value,
+}
+
+impl Kept {
+    /// Takes a message; says of which type it was.
+    fn take(&mut self, message: &Value) -> String {
+        let number = |name: &str| message[name].as_u64().unwrap();
+        let kind = message["type"].as_str().unwrap();
+        match kind {
+            "snapshot" => {
+                let same = number("epoch") == self.epoch;
+                assert!(!same || number("offset") >= self.offset, "an older one after a newer one");
+                self.document = message["data"].clone();
+            }
+            "delta" => {
+                assert_eq!((number("epoch"), number("base")), (self.epoch, self.offset));
+                assert!(number("offset") > self.offset);
+                let document = serde_json::to_vec(&self.document).unwrap();
+                let patch = serde_json::to_vec(&message["patch"]).unwrap();
+                let document = apply(&document, &patch, ApplyLimits::default()).unwrap();
+                self.document = serde_json::from_slice(&document).unwrap();
+            }
+            other => return other.to_owned(),
+        }
+        (self.epoch, self.offset) = (number("epoch"), number("offset"));
+        kind.to_owned()
+    }
+
+    /// Takes what comes until it is the version of this offset; says of which types it was.
+    fn until(&mut self, ws: &mut Ws, offset: u64) -> Vec<String> {
+        let mut kinds = Vec::new();
+        while self.offset < offset {
+            kinds.push(self.take(&ws.next_json()));
+        }
+        assert_eq!(self.offset, offset);
+        kinds
+    }
+}
+
+fn client(server: &Server, subscribe: Value) -> Ws {
+    let mut ws = server.ws("/ws");
+    assert_eq!(ws.next_json()["type"], "welcome");
+    ws.ask(subscribe);
+    ws
+}
+
+/// Version `n` of a small document.
+fn version(n: u64) -> String {
+    json!({"list": (0..20).map(|i| json!({"id": i, "n": if n % 20 == i { n } else { 0 }})).collect::<Vec<_>>(),
+        "n": n, "same": "x".repeat(2000)})
+    .to_string()
+}
+
+#[test]
+fn a_client_that_reads_gets_one_delta_per_version() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut clients: Vec<(Ws, Kept)> = (0..4)
+            .map(|_| (client(&server, json!({"type": "subscribe", "feed": "k"})), Kept::default()))
+            .collect();
+        let mut queue =
+            (client(&server, json!({"type": "subscribe", "feed": "k", "policy": "queue"})), Kept::default());
+        server.wait_wanted("k", true);
+        for n in 1..=30 {
+            server.version("k", &version(n));
+            for (ws, kept) in clients.iter_mut().chain([&mut queue]) {
+                let kinds = kept.until(ws, n);
+                assert_eq!(kinds, [if n == 1 { "snapshot" } else { "delta" }]);
+                assert_eq!(kept.document, serde_json::from_str::<Value>(&version(n)).unwrap());
+            }
+        }
+        assert_eq!((server.metric("feed_snapshots"), server.metric("feed_deltas")), (5, 5 * 29));
+        assert!(server.metric("feed_patches") > 0 && server.metric("feed_patch_bytes") < 10_000);
+        drop((clients, queue));
+        server.wait_wanted("k", false);
+        server.update("k", FeedUpdate::Forget);
+        server.check_empty();
+        server.until_metric("publication_bytes", |bytes| bytes == 0);
+        server.until_metric("feed_patches", |patches| patches == 0);
+    });
+}
+
+/// Version `n` of a document of ten long texts, of which one is another each time, and the patch from the last.
+fn long(n: u64) -> (String, Patch) {
+    let text = |n: u64| format!("{n} {}", "x".repeat(40_000));
+    let document = |n: u64| json!((0..10).map(|i| text((n + 9 - i) / 10)).collect::<Vec<_>>()).to_string();
+    // Of the texts the one changes whose number is the tens digit's.
+    let changed = (n + 9) % 10;
+    let operations =
+        json!([{"op": "replace", "path": format!("/{changed}"), "value": text((n + 9 - changed) / 10)}]);
+    (document(n), Patch { base: document(n - 1).into(), operations: operations.to_string().into() })
+}
+
+#[test]
+fn a_client_that_stalls_gets_patches_from_what_it_has() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, patient);
+        let publish = |n: u64| {
+            let (body, patch) = long(n);
+            let document =
+                Document { body: body.into(), json: true, content_type: "application/json".into() };
+            server.update("k", FeedUpdate::Patched(document, patch));
+            // One turn each.
+            server.until_metric("inbox_messages", |waiting| waiting == 0);
+        };
+        publish(1);
+        let mut slow: Vec<Ws> = (0..3).map(|_| server.ws("/ws?feed=k")).collect();
+        for ws in &mut slow {
+            assert_eq!(ws.next_json()["type"], "welcome");
+        }
+        server.until_metric("feed_snapshots", |taken| taken == 3);
+        let mut last = 1;
+        while server.metric("deliveries_conflated") < 12 {
+            last += 1;
+            publish(last);
+            assert!(last < 5_000);
+        }
+        // The others were stalled earlier, perhaps for so long that the whole document is shorter.
+        for ws in &mut slow {
+            let mut kept = Kept::default();
+            let kinds = kept.until(ws, last);
+            assert!(kinds.len() < last as usize, "{kinds:?}");
+            assert_eq!(kept.document, serde_json::from_str::<Value>(&long(last).0).unwrap());
+        }
+        assert!(server.metric("feed_deltas_joined") > 0);
+        server.check_balance();
+    });
+}
+
+#[test]
+fn a_client_that_comes_back_gets_what_it_missed() {
+    on_one_and_three(|cores| {
+        let mut kept = Kept::default();
+        for life in 0..2 {
+            let server = Server::start(cores, |options| options.limits.feed_patches_max = 5);
+            let since = |kept: &Kept| json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": kept.offset});
+            server.version("k", &version(1));
+            server.version("k", &version(2));
+            let mut ws = client(&server, since(&kept));
+            assert_eq!(kept.take(&ws.next_json()), "snapshot", "life {life}");
+            for (missed, expect) in [(0, None), (1, Some("delta")), (5, Some("delta")), (6, Some("snapshot"))]
+            {
+                drop(ws);
+                for n in 0..missed {
+                    server.version("k", &version(kept.offset + 1 + n));
+                }
+                ws = client(&server, since(&kept));
+                if let Some(expect) = expect {
+                    assert_eq!(kept.take(&ws.next_json()), expect, "{missed} missed");
+                }
+                assert_eq!(ws.fence(), []);
+                assert_eq!(kept.document, serde_json::from_str::<Value>(&version(kept.offset)).unwrap());
+            }
+            assert_eq!(kept.offset, 14);
+        }
+    });
+}
+
+#[test]
+fn whole_documents_for_those_who_want_no_deltas() {
+    let server = Server::start(1, |_| {});
+    let mut whole = client(&server, json!({"type": "subscribe", "feed": "k", "delta": false}));
+    let mut raw = server.ws("/ws/k");
+    server.wait_wanted("k", true);
+    for n in 1..4 {
+        server.version("k", &version(n));
+        assert_eq!(whole.next_json()["type"], "snapshot");
+        assert_eq!(raw.next_json()["n"], n);
+    }
+    // Changed while subscribed: what it has counts.
+    let mut kept =
+        Kept { offset: 3, document: serde_json::from_str(&version(3)).unwrap(), ..Kept::default() };
+    server.version("k", &version(4));
+    kept.epoch = whole.next_json()["epoch"].as_u64().unwrap();
+    (kept.offset, kept.document) = (4, serde_json::from_str(&version(4)).unwrap());
+    whole.ask(json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": 4}));
+    server.version("k", &version(5));
+    assert_eq!(kept.until(&mut whole, 5), ["delta"]);
+    // Without a place: the document again.
+    whole.ask(json!({"type": "subscribe", "feed": "k"}));
+    assert_eq!(kept.take(&whole.next_json()), "snapshot");
+}
+
+#[test]
+fn a_rate_bounds_how_often_news_comes() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, patient);
+        server.version("k", &version(1));
+        let mut slow = client(&server, json!({"type": "subscribe", "feed": "k", "rate": 20}));
+        let mut kept = Kept::default();
+        assert_eq!(kept.until(&mut slow, 1), ["snapshot"]);
+        // As many as it takes to see that most were left out.
+        let (mut last, begun, mut seen) = (1, Instant::now(), 0);
+        while seen < 5 {
+            last += 1;
+            server.version("k", &version(last));
+            server.state("k", FeedState::Live, "");
+            if last % 50 == 0 {
+                kept.take(&slow.next_json());
+                seen += 1;
+            }
+        }
+        kept.until(&mut slow, last);
+        let kinds = server.metric("feed_deltas") + server.metric("feed_deltas_joined");
+        let bound = begun.elapsed().as_millis() as u64 / 50 + 2;
+        assert!(kinds + server.metric("feed_snapshots") <= bound + 1, "{kinds} in {:?}", begun.elapsed());
+        assert_eq!(kept.document, serde_json::from_str::<Value>(&version(last)).unwrap());
+        // Another rate while subscribed: from now on everything.
+        let change = json!({"type": "subscribe", "feed": "k", "epoch": kept.epoch, "offset": kept.offset});
+        slow.ask(change);
+        for n in last + 1..last + 20 {
+            server.version("k", &version(n));
+            assert_eq!(kept.until(&mut slow, n), ["delta"]);
+        }
+        // Nothing is held for who has gone.
+        slow.ask(json!({"type": "subscribe", "feed": "k", "rate": 0.001, "epoch": kept.epoch, "offset": kept.offset}));
+        server.version("k", "true");
+        assert_eq!(kept.take(&slow.next_json()), "snapshot");
+        server.version("k", "false");
+        server.until_metric("deliveries_owed", |owed| owed == 1);
+        drop(slow);
+        server.check_empty();
+    });
+}
+
+/// A Socket.IO client over a WebSocket of its own.
+fn socketio(server: &Server) -> Ws {
+    let mut ws = server.ws("/socket.io/?EIO=4&transport=websocket");
+    assert!(ws.next_text().starts_with('0'));
+    ws.send_text("40");
+    assert!(ws.next_text().starts_with("40"));
+    ws
+}
+
+fn event(ws: &mut Ws) -> Value {
+    let text = ws.next_text();
+    let mut event: Value = serde_json::from_str(text.strip_prefix("42").unwrap()).unwrap();
+    assert_eq!(event[0], "feed");
+    event[1].take()
+}
+
+#[test]
+fn socketio_clients_get_the_same_objects() {
+    let server = Server::start(1, |_| {});
+    let mut ws = socketio(&server);
+    let mut kept = Kept::default();
+    server.version("k", &version(1));
+    ws.send_text(r#"421["subscribe","k"]"#);
+    assert_eq!(ws.next_text(), r#"431[{"ok":true}]"#);
+    assert_eq!(kept.take(&event(&mut ws)), "snapshot");
+    server.version("k", &version(2));
+    assert_eq!(kept.take(&event(&mut ws)), "delta");
+    let mut back = socketio(&server);
+    let since = json!({"epoch": kept.epoch, "offset": 1, "rate": 5, "policy": "latest"});
+    back.send_text(&format!(r#"42["subscribe","k",{since}]"#));
+    assert_eq!(event(&mut back)["type"], "delta");
+    for (options, expect) in [
+        (json!({"rate": 0}), "bad_rate"),
+        (json!({"rate": 5, "policy": "queue"}), "bad_rate"),
+        (json!({"policy": "slowly"}), "bad_policy"),
+        (json!({"offset": -1}), "bad_request"),
+    ] {
+        back.send_text(&format!(r#"427["subscribe","k",{options}]"#));
+        let answer = back.next_text();
+        assert!(answer.starts_with("437[") && answer.contains(expect), "{answer}");
+    }
+    // Who wants the document as a string wants all of it.
+    let server = Server::start(1, |options| options.engine.feed_as_string = true);
+    let mut ws = socketio(&server);
+    ws.send_text(r#"42["subscribe","k"]"#);
+    for n in 1..4 {
+        server.version("k", &version(n));
+        assert_eq!(event(&mut ws), version(n));
+    }
+}

@@ -1,0 +1,139 @@
+//! The patches that a home core keeps of its feeds: how many bytes, and whose go first.
+//!
+//! The patches themselves hang on the newest version of each feed (see [`crate::version`]), shared by all cores.
+//! Here is the account of them. Of one feed no more are kept than are shorter than its document, because nobody
+//! is sent more; of all feeds of a core together no more than [`PatchLimits::bytes_max`]. Beyond that all
+//! patches of a feed are given up at once: of the one that had no new version the longest, and whose patches
+//! nobody was sent since that was last looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many patches are kept for sessions that are more than one version behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PatchLimits {
+    /// Per feed.
+    pub patches_max: usize,
+    /// Bytes of all feeds whose home is one core.
+    pub bytes_max: usize,
+}
+
+impl Default for PatchLimits {
+    /// 100 patches, 16 MiB.
+    fn default() -> Self {
+        Self { patches_max: 100, bytes_max: 16 << 20 }
+    }
+}
+
+/// What a core keeps of patches, and in which form its sessions took documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeedFigures {
+    /// Patches kept of the feeds whose home it is.
+    pub patches: usize,
+    /// Their bytes.
+    pub patch_bytes: usize,
+    /// Patches given up for [`PatchLimits::bytes_max`], or because the process was out of memory.
+    pub patches_evicted: u64,
+    /// Whole documents taken.
+    pub snapshots: u64,
+    /// Patches taken from the version before.
+    pub deltas: u64,
+    /// Patches taken from an older version.
+    pub joined: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Account {
+    stamp: u64,
+    patches: usize,
+    bytes: usize,
+}
+
+/// The account of one core.
+pub(crate) struct Patches {
+    pub(crate) limits: PatchLimits,
+    /// By topic. Those without patches aren't here.
+    accounts: BTreeMap<u32, Account>,
+    by_use: BTreeSet<(u64, u32)>,
+    stamps: u64,
+    patches: usize,
+    bytes: usize,
+    evicted: u64,
+}
+
+impl Patches {
+    pub(crate) fn new(limits: PatchLimits) -> Self {
+        let (accounts, by_use) = (BTreeMap::new(), BTreeSet::new());
+        Self { limits, accounts, by_use, stamps: 0, patches: 0, bytes: 0, evicted: 0 }
+    }
+
+    /// A topic has so many patches now, and was used.
+    pub(crate) fn set(&mut self, topic: u32, patches: usize, bytes: usize) {
+        if let Some(old) = self.accounts.remove(&topic) {
+            self.by_use.remove(&(old.stamp, topic));
+            self.patches -= old.patches;
+            self.bytes -= old.bytes;
+        }
+        if patches > 0 {
+            self.stamps += 1;
+            self.accounts.insert(topic, Account { stamp: self.stamps, patches, bytes });
+            self.by_use.insert((self.stamps, topic));
+            self.patches += patches;
+            self.bytes += bytes;
+        }
+    }
+
+    /// A topic was used.
+    pub(crate) fn touch(&mut self, topic: u32) {
+        if let Some(account) = self.accounts.get(&topic).copied() {
+            self.set(topic, account.patches, account.bytes);
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.bytes > self.limits.bytes_max
+    }
+
+    /// The topic that was used the longest ago.
+    pub(crate) fn stalest(&self) -> Option<u32> {
+        self.by_use.first().map(|(_, topic)| *topic)
+    }
+
+    /// Takes the patches of a topic off the account, and says how many bytes that gives back.
+    pub(crate) fn evict(&mut self, topic: u32) -> usize {
+        let (patches, bytes) = (self.patches, self.bytes);
+        self.set(topic, 0, 0);
+        self.evicted += (patches - self.patches) as u64;
+        bytes - self.bytes
+    }
+
+    /// Adds what is known here.
+    pub(crate) fn figures(&self, taken: FeedFigures) -> FeedFigures {
+        let (patches, patch_bytes, patches_evicted) = (self.patches, self.bytes, self.evicted);
+        FeedFigures { patches, patch_bytes, patches_evicted, ..taken }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_account_is_kept() {
+        let mut patches = Patches::new(PatchLimits { patches_max: 9, bytes_max: 100 });
+        patches.set(1, 2, 50);
+        patches.set(2, 1, 50);
+        assert!(!patches.is_over());
+        patches.set(1, 3, 60);
+        assert_eq!((patches.is_over(), patches.stalest()), (true, Some(2)));
+        patches.touch(2);
+        assert_eq!(patches.stalest(), Some(1));
+        patches.touch(7);
+        assert_eq!(patches.evict(1), 60);
+        assert_eq!((patches.is_over(), patches.stalest()), (false, Some(2)));
+        let figures =
+            FeedFigures { patches: 1, patch_bytes: 50, patches_evicted: 3, ..FeedFigures::default() };
+        assert_eq!(patches.figures(FeedFigures::default()), figures);
+        patches.set(2, 0, 0);
+        assert_eq!((patches.stalest(), patches.evict(2), patches.bytes), (None, 0, 0));
+    }
+}

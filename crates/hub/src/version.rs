@@ -1,0 +1,226 @@
+//! One version of a document in its shorter forms: as patches, for those who have an earlier version.
+//!
+//! A snapshot's publication carries what it takes to make them, so that all cores make each of them once: the
+//! patch from the version before, and for those who are further behind the patches in between, joined. A form
+//! that would be as long as the whole document isn't made.
+//!
+//! **Bounds.** The patches that are kept belong to [`PatchLimits`](crate::PatchLimits). Joined ones live as long
+//! as their version is the newest or on its way, are at most [`JOINS_MAX`], and together no longer than the
+//! document: who is behind by yet another number of versions gets the document, which all share.
+
+use crate::budget::{Charge, LiveBytes};
+use crate::delta;
+use crate::publication::{Body, Publication};
+use bytes::Bytes;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many joined patches are made of one version.
+const JOINS_MAX: usize = 32;
+
+/// What leads to a document from the one before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The bytes of the document that it is for.
+    pub base: Bytes,
+    /// A JSON Patch as [`Delta::Patch`](delta::Delta::Patch) is: an array without whitespace around it, that
+    /// replaces, moves, adds or removes. Shorter than the new document.
+    pub operations: Bytes,
+}
+
+/// One patch that is kept.
+pub(crate) struct Step {
+    operations: Bytes,
+    _charge: Charge,
+}
+
+impl Step {
+    pub(crate) fn new(operations: Bytes, live: &LiveBytes) -> Arc<Self> {
+        let charge = live.charge(size_of::<Self>() + operations.len());
+        Arc::new(Self { operations, _charge: charge })
+    }
+}
+
+/// Patches one after the other, oldest first.
+#[derive(Clone)]
+pub(crate) struct Past(Arc<[Arc<Step>]>);
+
+impl Default for Past {
+    fn default() -> Self {
+        Self([].into())
+    }
+}
+
+impl Past {
+    /// With one more: as many as may be, and no more bytes.
+    pub(crate) fn and(&self, step: Arc<Step>, patches_max: usize, bytes_max: usize) -> Self {
+        let mut left = bytes_max;
+        let fits = |step: &&Arc<Step>| {
+            let rest = left.checked_sub(step.operations.len());
+            left = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        let newest_first = std::iter::once(&step).chain(self.0.iter().rev());
+        let mut kept: Vec<_> = newest_first.take(patches_max).take_while(fits).cloned().collect();
+        kept.reverse();
+        Self(kept.into())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|step| step.operations.len()).sum()
+    }
+
+    /// The last `count` of them as one, if they are there and that is shorter than `len`.
+    fn joined(&self, count: usize, len: usize) -> Option<Vec<u8>> {
+        let from = self.0.len().checked_sub(count)?;
+        let patches = || self.0[from..].iter().map(|step| &step.operations[..]);
+        (delta::joined_len(patches()) < len).then(|| delta::join(patches()))
+    }
+}
+
+/// What a version's publication carries besides the document.
+pub(crate) struct Version<F> {
+    /// From the version before.
+    delta: Arc<Publication<F>>,
+    live: LiveBytes,
+    rest: Mutex<Rest<F>>,
+}
+
+struct Rest<F> {
+    /// What leads to this version: its own patch is the last.
+    past: Past,
+    /// Joined patches, by how many, and that there is none.
+    joins: Vec<(u16, Option<Arc<Publication<F>>>)>,
+    joined_bytes: usize,
+    /// Since somebody last asked, patches of the past were joined.
+    used: bool,
+}
+
+impl<F> Version<F> {
+    pub(crate) fn new(delta: Arc<Publication<F>>, past: Past, live: LiveBytes) -> Self {
+        let rest = Rest { past, joins: Vec::new(), joined_bytes: 0, used: false };
+        Self { delta, live, rest: Mutex::new(rest) }
+    }
+
+    /// For those who are `behind` versions behind this one, of `len` bytes.
+    pub(crate) fn patched(&self, behind: u16, len: usize) -> Option<Arc<Publication<F>>> {
+        if behind == 1 {
+            return Some(self.delta.clone());
+        }
+        let mut rest = self.rest();
+        rest.used = true;
+        if let Some((_, made)) = rest.joins.iter().find(|(of, _)| *of == behind) {
+            return made.clone();
+        }
+        if rest.joins.len() >= JOINS_MAX {
+            return None;
+        }
+        let joined = rest.past.joined(usize::from(behind), len);
+        let joined = joined.filter(|joined| rest.joined_bytes + joined.len() <= len);
+        let made = joined.and_then(|joined| self.publication(behind, joined.into()));
+        rest.joined_bytes += made.as_ref().map_or(0, |made| made.body().len());
+        rest.joins.push((behind, made.clone()));
+        made
+    }
+
+    /// The delta from another base.
+    fn publication(&self, behind: u16, patch: Bytes) -> Option<Arc<Publication<F>>> {
+        let Body::Delta { key, position, .. } = self.delta.body() else { return None };
+        let (key, position) = (key.clone(), *position);
+        let base = position.offset.checked_sub(u64::from(behind))?;
+        let body = Body::Delta { key, base, position, patch };
+        Some(Publication::new(self.delta.id(), false, body, &self.live))
+    }
+
+    pub(crate) fn past(&self) -> Past {
+        self.rest().past.clone()
+    }
+
+    /// Whether it was used since this was last asked.
+    pub(crate) fn was_used(&self) -> bool {
+        std::mem::take(&mut self.rest().used)
+    }
+
+    /// Gives up the patches.
+    pub(crate) fn forget_past(&self) {
+        self.rest().past = Past::default();
+    }
+
+    fn rest(&self) -> MutexGuard<'_, Rest<F>> {
+        // Nothing panics while it holds the lock; if something did, what is there is still whole.
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publication::{Epoch, Position};
+    use crate::topic::Key;
+
+    fn past(patches: &[&str], patches_max: usize, bytes_max: usize) -> Past {
+        let live = LiveBytes::default();
+        patches.iter().fold(Past::default(), |past, patch| {
+            past.and(Step::new(Bytes::copy_from_slice(patch.as_bytes()), &live), patches_max, bytes_max)
+        })
+    }
+
+    #[test]
+    fn the_newest_patches_stay() {
+        fn check(patches_max: usize, bytes_max: usize, expect: &[&str]) {
+            let past = past(&["[1]", "[2,2]", "[3]", "[4]"], patches_max, bytes_max);
+            let kept: Vec<_> = past.0.iter().map(|step| &step.operations[..]).collect();
+            assert_eq!(kept, expect.iter().map(|patch| patch.as_bytes()).collect::<Vec<_>>());
+            assert_eq!(past.bytes(), expect.iter().map(|patch| patch.len()).sum::<usize>());
+        }
+        check(9, 99, &["[1]", "[2,2]", "[3]", "[4]"]);
+        check(2, 99, &["[3]", "[4]"]);
+        check(9, 11, &["[2,2]", "[3]", "[4]"]);
+        check(9, 10, &["[3]", "[4]"]);
+        check(9, 2, &[]);
+        check(0, 99, &[]);
+    }
+
+    fn version(patches: &[&str]) -> Version<()> {
+        let (live, key) = (LiveBytes::default(), Key::parse("k").unwrap());
+        let position = Position { epoch: Epoch(7), offset: 1000 };
+        let patch = Bytes::copy_from_slice(patches.last().unwrap().as_bytes());
+        let body = Body::Delta { key, base: 999, position, patch };
+        Version::new(Publication::new(1, false, body, &live), past(patches, 100, 10_000), live)
+    }
+
+    fn said(made: Option<Arc<Publication<()>>>) -> Option<(u64, String)> {
+        made.map(|made| match made.body() {
+            Body::Delta { base, patch, .. } => (*base, String::from_utf8(patch.to_vec()).unwrap()),
+            _ => unreachable!(),
+        })
+    }
+
+    #[test]
+    fn who_is_further_behind_gets_the_patches_joined_while_they_are_shorter() {
+        let version = version(&["[1]", "[2]", "[3]"]);
+        assert_eq!(said(version.patched(1, 100)), Some((999, "[3]".into())));
+        assert!(!version.was_used());
+        assert_eq!(said(version.patched(2, 100)), Some((998, "[2,3]".into())));
+        assert!(version.was_used() && !version.was_used());
+        let again = version.patched(2, 100).unwrap();
+        assert!(Arc::ptr_eq(&again, &version.patched(2, 100).unwrap()), "made once");
+        assert_eq!(said(version.patched(3, 7)), None, "as long as the document");
+        assert_eq!(said(version.patched(4, 100)), None, "longer ago than is kept");
+        version.forget_past();
+        assert_eq!(said(version.patched(1, 100)), Some((999, "[3]".into())));
+    }
+
+    #[test]
+    fn all_joined_together_are_no_longer_than_the_document() {
+        let patches: Vec<String> = (0..60).map(|n| format!("[{}]", 10 + n)).collect();
+        let patches: Vec<&str> = patches.iter().map(String::as_str).collect();
+        let (few, many) = (version(&patches), version(&patches));
+        let made: usize = (2..60).filter_map(|n| few.patched(n, 300)).map(|made| made.body().len()).sum();
+        assert!((200..=300).contains(&made), "{made}");
+        assert_eq!((2..60).filter_map(|n| many.patched(n, 1 << 20)).count(), JOINS_MAX);
+    }
+}
