@@ -7,6 +7,7 @@ use super::{About, Core, Later};
 use crate::app::{Application, Connect, Envelope, RequestId};
 use crate::format;
 use crate::options::Service;
+use crate::origin;
 use crate::writer::frame;
 use stentor_driver::Driver;
 use stentor_hub::{FormatId, Key, Topic};
@@ -63,7 +64,7 @@ impl<D: Driver> Core<D> {
             target => target,
         };
         let origin = request.header_str("origin");
-        let has_origin = request.header("origin").is_some();
+        let page = origin::of_page(request);
         let readable = matches!(request.method(), "GET" | "HEAD");
         if let Route::Socket(_)
         | Route::Feed(_)
@@ -72,8 +73,7 @@ impl<D: Driver> Core<D> {
         | Route::Primus
         | Route::PrimusSpec
         | Route::SockJs { .. } = target
-            && has_origin
-            && !origin.is_some_and(|origin| options.origins.allow(Some(origin), request.authority()))
+            && !options.origins.allow(page, request.authority())
         {
             return self.refuse_origin(request, out);
         }
@@ -162,7 +162,8 @@ impl<D: Driver> Core<D> {
         self.metrics().origins_refused.add(1);
         self.metrics().request_errors.add(1);
         if self.once_a_second() {
-            let origin = request.header("origin").unwrap_or_default().escape_ascii().to_string();
+            let origin = origin::of_page(request).filter(|origin| !origin.is_empty());
+            let origin = origin.unwrap_or("null").escape_default().to_string();
             tracing::warn!(
                 "refused a request from origin {origin}; if its pages may connect, add to the configuration: \
                  [origins] allow = [\"{origin}\"]"
