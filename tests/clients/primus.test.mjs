@@ -94,11 +94,12 @@ test('when the server goes away, clients come back to the next one', async (t) =
 });
 
 test('the library in Chromium', async (t) => {
-  const server = await serve(t, { args: ['--app', 'echo'] });
-  const way = await relay(t, server);
+  // It ends before the server does, which waits for its idle connections.
   const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
   const browser = await chromium.launch({ executablePath, args });
   t.after(() => browser.close());
+  const server = await serve(t, { args: ['--app', 'echo'] });
+  const way = await relay(t, server);
   const page = await browser.newPage();
   await page.goto(`${way.http}/healthz`);
   await page.addScriptTag({ content: library });

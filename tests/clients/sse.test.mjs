@@ -68,13 +68,14 @@ test('a client that comes back gets what it lacks, and nothing that it has', asy
 });
 
 test('in Chromium, which comes back by itself; from another origin only where it is allowed', async (t) => {
+  // It ends before the servers do, which wait for its idle connections.
+  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+  const browser = await chromium.launch({ executablePath, args });
+  t.after(() => browser.close());
   const { api, server } = await feeds(t);
   const way = await relay(t, server);
   api.documents.set('a', { n: 1 });
   api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
-  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-  const browser = await chromium.launch({ executablePath, args });
-  t.after(() => browser.close());
   /** In the page: how a source begins, with the first document that comes. */
   const begin = (url) => new Promise((resolve) => {
     const source = new EventSource(url);
