@@ -218,6 +218,8 @@ impl Collector for FeedsCollector {
         let pushed = self.1.figures();
         write_one(encoder, "feed_pushed_keys", "Keys that documents were pushed to", gauge(pushed.keys))?;
         write_one(encoder, "feed_pushed_documents_bytes", "Documents that were pushed", gauge(pushed.bytes))?;
+        let bodies = gauge(pushed.bodies_bytes);
+        write_one(encoder, "feed_pushed_bodies_bytes", "Pushed documents that are being received", bodies)?;
         for (name, help, count) in [
             ("feed_refused_keys", "Keys refused because of feeds.keys_max", stats.refused_keys),
             ("feed_unknown_keys", "Keys refused because no feed is configured for them", stats.unknown_keys),

@@ -25,6 +25,7 @@ use std::time::Duration;
 use stentor_edge::{DataPlane, FeedUpdate};
 use stentor_hub::delta::Differ;
 use stentor_hub::{FeedState, Key};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 /// Why a document isn't taken.
@@ -53,8 +54,13 @@ pub(crate) struct Push {
     pub(crate) content_type: String,
     pub(crate) coding: Coding,
     pub(crate) body: Vec<u8>,
+    /// From [`Pushes::room_for`].
+    pub(crate) room: OwnedSemaphorePermit,
     pub(crate) sequence: Option<u64>,
 }
+
+/// Bodies that are being received are counted in units of so many bytes.
+const BODY_UNIT_BYTES: usize = 1 << 10;
 
 /// What is kept for a key.
 struct Kept {
@@ -133,6 +139,8 @@ impl Table {
 pub(crate) struct PushFigures {
     pub(crate) keys: usize,
     pub(crate) bytes: usize,
+    /// What bodies that are on their way take.
+    pub(crate) bodies_bytes: usize,
     pub(crate) evicted: u64,
 }
 
@@ -145,6 +153,9 @@ pub(crate) struct Pushes {
     signals: Arc<Signals>,
     digester: Digester,
     differ: Arc<Differ>,
+    /// Room for bodies on their way to be documents, in [`BODY_UNIT_BYTES`].
+    bodies: Arc<Semaphore>,
+    bodies_max: u32,
     table: Mutex<Table>,
 }
 
@@ -170,7 +181,28 @@ impl Pushes {
     ) -> Arc<Self> {
         let (digester, differ, table) = (Digester::default(), differ(&[]), Mutex::default());
         let routes = Routes::new(&options.upstreams);
-        Arc::new(Self { options, routes, busy_timeout, data_plane, signals, digester, differ, table })
+        let all_bytes = options.pushed_documents_bytes_max.max(options.pushed_document_bytes_max);
+        let bodies_max = units(all_bytes);
+        let bodies = Arc::new(Semaphore::new(bodies_max as usize));
+        Arc::new(Self {
+            options,
+            routes,
+            busy_timeout,
+            data_plane,
+            signals,
+            digester,
+            differ,
+            bodies,
+            bodies_max,
+            table,
+        })
+    }
+
+    /// Waits for room for a body of so many bytes. All bodies that are being received, inflated and compared have as much
+    /// as all documents may have.
+    pub(crate) async fn room_for(&self, bytes: usize) -> Result<OwnedSemaphorePermit, PushError> {
+        let room = self.bodies.clone().acquire_many_owned(units(bytes).min(self.bodies_max));
+        tokio::time::timeout(self.busy_timeout, room).await.ok().and_then(Result::ok).ok_or(PushError::Busy)
     }
 
     /// Bytes of one document, at the most.
@@ -180,7 +212,13 @@ impl Pushes {
 
     pub(crate) fn figures(&self) -> PushFigures {
         let table = self.table();
-        PushFigures { keys: table.places.len(), bytes: table.bytes, evicted: table.evicted }
+        let units = self.bodies_max as usize - self.bodies.available_permits();
+        PushFigures {
+            keys: table.places.len(),
+            bytes: table.bytes,
+            bodies_bytes: units * BODY_UNIT_BYTES,
+            evicted: table.evicted,
+        }
     }
 
     /// Takes a document, and says whether it is another than the last.
@@ -227,6 +265,7 @@ impl Pushes {
             table.bytes = table.bytes - new + old;
             return Err(busy);
         }
+        drop(push.room);
         *kept = Some(Kept { version: Arc::new(version), sequence });
         self.table().change(key, |place| place.bytes = Some(new));
         Ok(true)
@@ -359,6 +398,10 @@ fn in_sequence(kept: &Option<Kept>, given: Option<u64>) -> Result<Option<u64>, P
         (Some(given), Some(last)) if given < last => Err(PushError::Sequence { given, last }),
         _ => Ok(given.max(last)),
     }
+}
+
+fn units(bytes: usize) -> u32 {
+    u32::try_from(bytes.div_ceil(BODY_UNIT_BYTES).max(1)).unwrap_or(u32::MAX)
 }
 
 fn bytes_of(kept: &Option<Kept>) -> usize {

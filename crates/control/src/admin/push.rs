@@ -61,9 +61,13 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
         Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message)
     })?;
     let bytes_max = state.pushes.document_bytes_max();
+    // Where no length is declared, room for the largest. What is declared is held to by the HTTP library.
+    let length = hyper::body::Body::size_hint(body).exact().and_then(|length| usize::try_from(length).ok());
+    let length = length.unwrap_or(bytes_max);
+    let room = state.pushes.room_for(length.min(bytes_max)).await.map_err(refusal)?;
     let body = read_whole(body, bytes_max, state.options.body_timeout).await?;
     let body = body.ok_or_else(|| too_long(bytes_max))?;
-    let push = Push { content_type: content_type.to_owned(), coding, body, sequence };
+    let push = Push { content_type: content_type.to_owned(), coding, body, room, sequence };
     let changed = state.pushes.put(&key, push).await.map_err(refusal)?;
     if changed {
         state.metrics.pushes.inc();

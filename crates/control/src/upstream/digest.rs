@@ -192,8 +192,7 @@ mod tests {
     /// More values than are compared: 2²⁰.
     #[test]
     fn a_document_too_large_to_be_compared_goes_whole() {
-        let large =
-            |last: &str| [b"[ ".repeat(1), b"1,".repeat(1 << 20), last.into(), b"]".to_vec()].concat();
+        let large = |last: &str| [b"[ ".to_vec(), b"1,".repeat(1 << 20), last.into(), b"]".to_vec()].concat();
         let version = |body: Vec<u8>, kept| {
             let bytes_max = 4 << 20;
             digest(Received { bytes_max, ..received(&body, kept) }).unwrap()
