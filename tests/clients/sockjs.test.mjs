@@ -1,12 +1,12 @@
 // sockjs-client 1.6 as it comes: in Node by the transports that it has there, in Chromium by all of them.
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
 import SockJS from 'sockjs-client';
-import { fixture, upstream, within } from './harness.mjs';
+import { fixture, serve, upstream, within } from './harness.mjs';
 
 const server = await fixture({ after }, 'sockjs');
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
@@ -86,7 +86,7 @@ async function page(t, address) {
   return opened;
 }
 
-for (const transport of ['websocket', 'xhr-streaming', 'eventsource', 'xhr-polling', 'jsonp-polling']) {
+for (const transport of ['websocket', 'xhr-streaming', 'eventsource', 'htmlfile', 'xhr-polling', 'jsonp-polling']) {
   test(`Chromium by ${transport}`, async (t) => {
     const opened = await page(t, `${server.http}/echo`);
     const result = await opened.evaluate(use, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
@@ -101,5 +101,55 @@ test('Chromium from another origin, by each transport that crosses', async (t) =
   for (const transport of ['websocket', 'xhr-streaming', 'xhr-polling', 'jsonp-polling']) {
     const result = await opened.evaluate(use, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
     assert.deepEqual(result, echoed(transport));
+  }
+});
+
+/** A page of another origin, which also has the client library; and a server that allows it, or only itself. */
+async function frames(t, allowed) {
+  const elsewhere = await upstream(t);
+  elsewhere.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+  elsewhere.documents.set('sockjs.js', (_, response) => response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(build)));
+  const origins = allowed ? `[origins]\nallow = ["${elsewhere.url}"]\n` : '';
+  const config = `${origins}[[sockjs]]\nprefix = "/echo"\napp = "echo"\nclient_url = "${elsewhere.url}/sockjs.js"\n`;
+  const own = await serve(t, { config, args: ['--cores', '2'] });
+  return { opened: await page(t, `${elsewhere.url}/page`), own };
+}
+
+test('Chromium from another origin, in frames', async (t) => {
+  const { opened, own } = await frames(t, true);
+  for (const transport of ['iframe-eventsource', 'iframe-htmlfile', 'iframe-xhr-polling']) {
+    const result = await opened.evaluate(use, { url: `${own.http}/echo`, transports: [transport], texts: TEXTS });
+    assert.deepEqual(result, echoed(transport));
+  }
+});
+
+test("a frame's requests have the server's own origin: pages that may not connect can't have one", async (t) => {
+  /** In the page: whether the library in a frame has begun to talk. */
+  const begins = (url) => new Promise((resolve) => {
+    let talked = false;
+    window.addEventListener('message', ({ data }) => { talked ||= JSON.parse(data).type === 's'; });
+    const frame = document.createElement('iframe');
+    // Its script runs before the frame counts as loaded; what it says comes a little later.
+    frame.onload = () => setTimeout(() => resolve(talked), 200);
+    frame.src = url;
+    document.body.append(frame);
+  });
+  for (const allowed of [true, false]) {
+    const { opened, own } = await frames(t, allowed);
+    assert.equal(await opened.evaluate(begins, `${own.http}/echo/iframe-1.6.1.html#x`), allowed);
+  }
+});
+
+test('JSONP answers scripts of pages that may connect only', async (t) => {
+  for (const allowed of [true, false]) {
+    const { opened, own } = await frames(t, allowed);
+    const loaded = await opened.evaluate((url) => new Promise((resolve) => {
+      window.callback = resolve;
+      const script = document.createElement('script');
+      script.onerror = () => resolve('refused');
+      script.src = url;
+      document.head.append(script);
+    }), `${own.http}/echo/000/${allowed}/jsonp?c=callback`);
+    assert.equal(loaded, allowed ? 'o' : 'refused');
   }
 });

@@ -302,8 +302,9 @@ section! {
         websocket: bool = true;
         /// Whether answers set the cookie `JSESSIONID`, for balancers that go by it. A node needs none.
         jsessionid: bool = false;
-        /// Where the page for frames of other origins finds the client library. Empty: where its authors publish it.
-        client_url: String = String::new();
+        /// Where the page for frames of other origins finds the client library: a path of the own origin, which a web
+        /// server in front answers, or a URL. See docs/fallbacks.md.
+        client_url: String = "/sockjs.min.js".to_owned();
         /// Size of a streaming response, after which the client asks for another. Browsers keep all of it.
         response_bytes_max: Bytes = Bytes::kib(128), in Bytes(1)..=Bytes::mib(1024);
         /// How long a waiting request is left without a sign of life.
