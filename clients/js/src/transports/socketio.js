@@ -16,7 +16,7 @@ export function socketio(base, link, options) {
   socket.on('feed', (message) => link('received', message));
   return {
     subscribe(key, position, terms) {
-      socket.emit('subscribe', key, { ...terms, ...position }, ({ ok, code, message, retry } = {}) => {
+      socket.emit('subscribe', key, { delta: true, ...terms, ...position }, ({ ok, code, message, retry } = {}) => {
         if (!ok) link('refused', key, new StentorError(code, message, retry));
         else if (position) link('confirmed', key);
       });

@@ -49,7 +49,7 @@ export function sse(base, link, options) {
     controller = new AbortController();
     const { signal } = controller;
     const asked = [...feeds];
-    const url = new URL('sse', base);
+    const url = new URL('sse?delta=1', base);
     for (const [key] of asked) url.searchParams.append('feed', key);
     const id = written(asked);
     heard();
@@ -84,7 +84,7 @@ export function sse(base, link, options) {
     if (!feeds.has(message.feed)) return;
     // Asking again for a feed that isn't there would end the stream of the others.
     if (message.state === 'lost') feeds.delete(message.feed);
-    else if (type !== 'state') feeds.set(feed, { epoch: message.epoch, offset: message.offset });
+    else if (type !== 'state') feeds.set(message.feed, { epoch: message.epoch, offset: message.offset });
     link('received', message, data.length);
   }
 
