@@ -19,9 +19,14 @@ fn documents_name_paths_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut named = 0;
     let mut missing = Vec::new();
-    for document in
-        ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/benchmarks.md", "docs/protocol.md"]
-    {
+    for document in [
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "README.md",
+        "docs/benchmarks.md",
+        "docs/deploy/README.md",
+        "docs/protocol.md",
+    ] {
         let text = fs::read_to_string(root.join(document)).unwrap();
         for path in paths(&text) {
             named += 1;
