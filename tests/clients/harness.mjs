@@ -195,7 +195,7 @@ url = "${url}/"
 interval = "${interval}"
 `;
 
-// What an operation of a JSON Patch (RFC 6902) makes of a document, which it changes. As the demo's page does it.
+// What an operation of a JSON Patch (RFC 6902) makes of a document, which it changes.
 export function applied(value, operation) {
   const root = { '': value };
   const at = (pointer) => {

@@ -213,12 +213,14 @@ fn upstream_options(feed: &Feed) -> UpstreamOptions {
     UpstreamOptions {
         name: feed.name.clone(),
         prefix: feed.prefix.clone(),
-        base_url: feed.url.clone(),
+        key: feed.key.clone(),
+        url: feed.url.clone(),
         interval: feed.interval,
         timeout: feed.timeout,
         read_timeout: feed.read_timeout,
         document_bytes_max: feed.document_bytes_max.0,
         concurrency_max: feed.concurrency_max,
+        requests_per_second_max: feed.requests_per_second_max,
         headers: feed.headers.0.iter().map(|(name, value)| (name.clone(), value.reveal().into())).collect(),
         content: match feed.content {
             Content::Json => stentor_control::Content::Json,

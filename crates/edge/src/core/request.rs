@@ -190,10 +190,15 @@ fn write_head(
     http1::write_response_head(out, status, &headers);
 }
 
-/// The headers by which a page of another origin may read the answer.
+/// The headers by which a page of another origin may read the answer, with the tag of a document and the time to come
+/// back after.
 pub(super) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
     match origin {
-        Some(origin) => vec![("Access-Control-Allow-Origin", origin), ("Vary", "Origin")],
+        Some(origin) => vec![
+            ("Access-Control-Allow-Origin", origin),
+            ("Access-Control-Expose-Headers", "ETag, Retry-After"),
+            ("Vary", "Origin"),
+        ],
         None => vec![("Vary", "Origin")],
     }
 }
