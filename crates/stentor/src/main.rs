@@ -1,7 +1,8 @@
 //! The stentor binary: command line, configuration, and the wiring of the two planes.
 //!
 //! What it is made of: [`cli`] says what can be asked; [`config`] what can be configured, [`wiring`] maps
-//! that to the planes' options and starts them; [`serve`] runs them until a signal comes ([`lifecycle`]);
+//! that to the planes' options and starts them; [`serve`] runs them until a signal comes ([`lifecycle`]),
+//! with the client's [`library`] for browsers;
 //! [`demo`] runs them on a provider of its own, whose matches come from [`simulation`].
 
 #[cfg(not(target_os = "linux"))]
@@ -11,8 +12,10 @@ mod check;
 mod cli;
 mod config;
 mod demo;
+mod health;
 #[cfg(test)]
 mod http_client;
+mod library;
 mod lifecycle;
 mod logging;
 mod publish;
@@ -29,6 +32,7 @@ fn main() -> ExitCode {
         cli::Command::Publish(args) => publish::run(&args),
         cli::Command::Check(args) => check::run(&args),
         cli::Command::Keys => check::keys(),
+        cli::Command::Health(args) => health::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Lab(args) => {
             Ok(stentor_lab::cli::main(args.args, &["lab"], &mut std::io::stdout(), &mut std::io::stderr()))

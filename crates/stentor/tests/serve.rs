@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
@@ -67,9 +67,17 @@ fn the_demo_is_a_server_too() {
 #[test]
 fn an_address_in_use_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = taken.local_addr().unwrap();
+    check_in_use(&taken.local_addr().unwrap().to_string());
+    // Another Stentor would let us share its port.
+    let mut other = start(&["serve"]);
+    check_in_use(&other.addr);
+    other.signal(Signal::TERM);
+    assert_eq!(other.end(), Some(0));
+}
+
+fn check_in_use(addr: &str) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
-        .args(["serve", "--listen", &addr.to_string(), "--admin", "127.0.0.1:0"])
+        .args(["serve", "--listen", addr, "--admin", "127.0.0.1:0"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -80,4 +88,20 @@ fn an_address_in_use_names_the_flag() {
         "error: --listen {addr}: address in use; choose another with --listen or stop the other process\n"
     );
     assert!(said.ends_with(&expect), "{said}");
+}
+
+#[test]
+fn the_client_library_is_served() {
+    let library = include_str!("../../../clients/js/dist/stentor.js");
+    for command in ["serve", "demo"] {
+        let server = start(&[command]);
+        let mut stream = TcpStream::connect(&server.addr).unwrap();
+        stream.write_all(b"GET /stentor.js HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(head.contains("\r\nContent-Type: text/javascript; charset=utf-8\r\n"), "{head}");
+        assert_eq!(body, library);
+    }
 }
