@@ -64,7 +64,7 @@ impl fmt::Display for CaseReport {
         for verdict in &self.verdicts {
             let sign = if verdict.metric.larger_is_better() { '≥' } else { '≤' };
             let bound = match verdict.against {
-                Some(against) => format!("{sign} {} × {against}", verdict.bound),
+                Some(against) => format!("{sign} {} × {against}", (verdict.bound * 1e3).round() / 1e3),
                 None => format!("{sign} {}", verdict.metric.format(verdict.bound)),
             };
             let (word, measured) = match verdict.measured {
