@@ -3,8 +3,11 @@
 
 export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
 
+# Two of the transports that the demo's page can use need libraries of others: those of the tests, where they are installed.
+DEMO_LIBRARIES = $(if $(wildcard tests/clients/node_modules/sockjs-client),--libraries tests/clients/node_modules)
+
 run:
-	cargo run --release --quiet --package stentor -- demo
+	cargo run --release --quiet --package stentor -- demo $(DEMO_LIBRARIES)
 
 test: setup lint rust-test uring-test delta-test sanitize fuzz-build client-test
 

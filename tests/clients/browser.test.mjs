@@ -2,10 +2,13 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import test from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
-import { binary, feedsFrom, serve, upstream } from './harness.mjs';
+import { binary, serve, upstream } from './harness.mjs';
 
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 
@@ -17,8 +20,9 @@ async function browser(t) {
 }
 
 test('a browser echoes text and bytes, compressed', async (t) => {
-  const server = await serve(t, { args: ['--app', 'echo'] });
+  // It ends before the server does, which waits for its idle connections.
   const page = await browser(t);
+  const server = await serve(t, { args: ['--app', 'echo'] });
   // Any page of the same origin will do.
   await page.goto(`${server.http}/healthz`);
   const result = await page.evaluate(async (url) => {
@@ -41,8 +45,8 @@ test('a browser echoes text and bytes, compressed', async (t) => {
 test('a page of another origin is refused, and allowed when it is listed', async (t) => {
   const api = await upstream(t);
   api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+  const page = await browser(t);
   const connects = async (server) => {
-    const page = await browser(t);
     await page.goto(`${api.url}/page`);
     return page.evaluate((url) => new Promise((resolve) => {
       const socket = new WebSocket(url);
@@ -57,8 +61,9 @@ test('a page of another origin is refused, and allowed when it is listed', async
   assert.equal(await connects(open), true);
 });
 
-test("the demo's page shows a live match", async (t) => {
-  const child = spawn(binary, ['demo', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0'], { stdio: ['ignore', 'pipe', 'inherit'] });
+/** Starts the demo, and opens its page in a window of that size. */
+async function demo(t, args, viewport) {
+  const child = spawn(binary, ['demo', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
   const closed = once(child, 'close');
   t.after(async () => { child.kill('SIGTERM'); await closed; });
   let stdout = '';
@@ -71,12 +76,57 @@ test("the demo's page shows a live match", async (t) => {
     child.once('close', (code) => reject(new Error(`the demo ended with ${code}`)));
   });
   const page = await browser(t);
+  await page.setViewportSize(viewport);
   const errors = [];
   page.on('pageerror', (error) => errors.push(error.message));
   page.on('console', (message) => { if (message.type() === 'error') errors.push(message.text()); });
   await page.goto(`${url}/`);
-  // Two updates of the live match have arrived and are shown.
-  await page.waitForFunction(() => parseInt(document.querySelector('#count')?.textContent, 10) >= 2, null, { timeout: 20_000 });
+  const updates = async () => parseInt(await page.locator('#count').textContent(), 10);
+  /** Waits until so many more updates of the match have arrived and are shown. */
+  const more = async (n) => {
+    const least = (await updates()) + n;
+    await page.waitForFunction((least) => parseInt(document.querySelector('#count').textContent, 10) >= least, least, { timeout: 20_000 });
+  };
+  return { page, errors, more };
+}
+
+test("the demo's page shows live matches, by every transport, and what is replayed", async (t) => {
+  const versions = mkdtempSync(path.join(tmpdir(), 'stentor-'));
+  t.after(() => rmSync(versions, { recursive: true }));
+  const matches = (n) => ({ matches: Array.from({ length: 30 }, (_, i) => ({ team1: `Home ${i}`, team2: `Away ${i}`, date: '2026-06-11', score: { ft: [i === 7 ? n : 0, 1] } })) });
+  for (let n = 1; n <= 9; n++) writeFileSync(path.join(versions, `${n}.json`), JSON.stringify(matches(n)));
+  const libraries = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules');
+  const { page, errors, more } = await demo(t, ['--replay', versions, '--speed', '2', '--libraries', libraries], { width: 1280, height: 860 });
+  await more(2);
   assert.match(await page.locator('#score').innerText(), /\d+\D+\d+/);
+  assert.match(await page.locator('#instead').innerText(), /^instead of 1\d\d kB$/, 'deltas');
+  await page.locator('summary').click();
+  await more(1);
+  assert.ok(await page.locator('#operations li').count() > 1);
+  for (const [name, label] of [['sse', 'SSE'], ['polling', 'Polling'], ['socket.io', 'Socket.IO'], ['sockjs', 'SockJS'], ['websocket', 'WebSocket']]) {
+    await page.locator(`label[for="transport-${name}"]`).click();
+    await page.waitForFunction((text) => document.querySelector('#linktext').textContent === text, `live by ${label}`);
+    await more(2);
+  }
+  await page.waitForFunction(() => document.querySelector('#results li')?.textContent.startsWith('Home 79 : 1Away 7'), null, { timeout: 20_000 });
+  assert.equal(await page.locator('#replay').isVisible(), true);
+  assert.deepEqual(errors, []);
+});
+
+test("the demo's page on a phone, and by keyboard", async (t) => {
+  const { page, errors, more } = await demo(t, [], { width: 390, height: 844 });
+  await more(1);
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 390, 'nothing sticks out');
+  assert.equal(await page.locator('#replay').isVisible(), false);
+  assert.equal(await page.locator('#transport-sockjs').isDisabled(), true, 'without its library');
+  const team = await page.locator('#home .name').innerText();
+  await page.locator('#match-1').focus();
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await page.locator('#match-2').isChecked(), true);
+  await page.waitForFunction((team) => document.querySelector('#home .name').textContent !== team, team);
+  await page.locator('#transport-websocket').focus();
+  await page.keyboard.press('ArrowRight');
+  await page.waitForFunction(() => document.querySelector('#linktext').textContent === 'live by SSE');
+  await more(1);
   assert.deepEqual(errors, []);
 });

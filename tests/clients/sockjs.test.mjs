@@ -8,9 +8,18 @@ import { chromium } from 'playwright-core';
 import SockJS from 'sockjs-client';
 import { fixture, serve, upstream, within } from './harness.mjs';
 
-const server = await fixture({ after }, 'sockjs');
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 const build = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules/sockjs-client/dist/sockjs.min.js');
+
+// Before the server ends, which waits for a browser's idle connections.
+let browser;
+before(async () => {
+  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+  browser = await chromium.launch({ executablePath, args });
+});
+after(() => browser?.close());
+
+const server = await fixture({ after }, 'sockjs');
 
 const TEXTS = ['', 'hello', 'é€😀\u2028\u200c\uffff', '\u0000"\\</script>', 'x'.repeat(20_000)];
 
@@ -71,13 +80,6 @@ test('Node: without WebSocket on the server the next transport is taken', async 
   assert.equal(result.transport, 'xhr-streaming');
 });
 
-let browser;
-before(async () => {
-  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-  browser = await chromium.launch({ executablePath, args });
-});
-after(() => browser?.close());
-
 async function page(t, address) {
   const opened = await browser.newPage();
   t.after(() => opened.close());
@@ -111,8 +113,8 @@ async function frames(t, allowed) {
   elsewhere.documents.set('sockjs.js', (_, response) => response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(build)));
   const origins = allowed ? `[origins]\nallow = ["${elsewhere.url}"]\n` : '';
   const config = `${origins}[[sockjs]]\nprefix = "/echo"\napp = "echo"\nclient_url = "${elsewhere.url}/sockjs.js"\n`;
-  const own = await serve(t, { config, args: ['--cores', '2'] });
-  return { opened: await page(t, `${elsewhere.url}/page`), own };
+  const opened = await page(t, `${elsewhere.url}/page`);
+  return { opened, own: await serve(t, { config, args: ['--cores', '2'] }) };
 }
 
 test('Chromium from another origin, in frames', async (t) => {

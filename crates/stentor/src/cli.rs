@@ -141,6 +141,10 @@ pub(crate) struct DemoArgs {
     /// "replay". It begins when the feed is first wanted.
     #[arg(long, value_name = "DIR")]
     pub(crate) replay: Option<PathBuf>,
+    /// A folder of npm packages (node_modules) with socket.io-client and sockjs-client, so that the page can use
+    /// those transports too.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) libraries: Option<PathBuf>,
     /// Versions a second of the replay.
     #[arg(long, value_name = "X", default_value_t = 1.0, requires = "replay", value_parser = speed)]
     pub(crate) speed: f64,

@@ -1,7 +1,8 @@
 //! The stentor binary: command line, configuration, and the wiring of the two planes.
 //!
 //! What it is made of: [`cli`] says what can be asked; [`config`] what can be configured, [`wiring`] maps
-//! that to the planes' options and starts them; [`serve`] runs them until a signal comes ([`lifecycle`]);
+//! that to the planes' options and starts them; [`serve`] runs them until a signal comes ([`lifecycle`]),
+//! with the client's [`library`] for browsers;
 //! [`demo`] runs them on a provider of its own, whose matches come from [`simulation`].
 
 #[cfg(not(target_os = "linux"))]
@@ -14,6 +15,7 @@ mod demo;
 mod health;
 #[cfg(test)]
 mod http_client;
+mod library;
 mod lifecycle;
 mod logging;
 mod publish;

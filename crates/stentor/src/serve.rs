@@ -2,6 +2,7 @@
 
 use crate::cli::ServeArgs;
 use crate::config::{Config, Sources};
+use crate::library;
 use crate::lifecycle::{self, Outcome};
 use crate::logging;
 use crate::wiring::{self, Launched};
@@ -49,7 +50,8 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
 }
 
 /// Starts the server, says so, and returns when it has ended.
-pub(crate) async fn serve(config: &Config, routes: Vec<StaticRoute>) -> anyhow::Result<ExitCode> {
+pub(crate) async fn serve(config: &Config, mut routes: Vec<StaticRoute>) -> anyhow::Result<ExitCode> {
+    routes.push(library::route());
     let descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
     let signals = lifecycle::signals().context("signals can't be received")?;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
@@ -88,4 +88,20 @@ fn check_in_use(addr: &str) {
         "error: --listen {addr}: address in use; choose another with --listen or stop the other process\n"
     );
     assert!(said.ends_with(&expect), "{said}");
+}
+
+#[test]
+fn the_client_library_is_served() {
+    let library = include_str!("../../../clients/js/dist/stentor.js");
+    for command in ["serve", "demo"] {
+        let server = start(&[command]);
+        let mut stream = TcpStream::connect(&server.addr).unwrap();
+        stream.write_all(b"GET /stentor.js HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(head.contains("\r\nContent-Type: text/javascript; charset=utf-8\r\n"), "{head}");
+        assert_eq!(body, library);
+    }
 }

@@ -37,6 +37,8 @@ pub(super) enum Route<'p> {
     },
     /// A path that should have a key, and hasn't.
     BadKey(KeyError),
+    /// `/socket.io/1/…`, where clients of Socket.IO before 1.0 begin.
+    OldSocketIo,
     Unknown,
 }
 
@@ -74,6 +76,7 @@ pub(super) fn route<'p>(path: &'p str, options: &Options) -> Route<'p> {
         "/sse" | "/sse/" => Route::Events(None),
         "/engine.io" | "/engine.io/" => Route::Engine { is_socketio: false },
         "/socket.io" | "/socket.io/" => Route::Engine { is_socketio: true },
+        _ if path.starts_with("/socket.io/1/") => Route::OldSocketIo,
         _ => match ["/ws/", "/feed/", "/sse/"].map(|begin| path.strip_prefix(begin)) {
             [Some(rest), ..] => with_key(rest, |key| Route::Socket(Some(key))),
             [_, Some(rest), _] => with_key(rest, Route::Feed),
@@ -104,27 +107,6 @@ pub(super) fn key_of_path(encoded: &str) -> Result<Key, KeyError> {
         Ok(text) => Key::parse(&text),
         Err(_) => Err(KeyError::Character(encoded.find('%').unwrap_or(0))),
     }
-}
-
-/// What a client asks for in the query of a handshake.
-#[derive(Default)]
-pub(super) struct Wishes {
-    pub(super) feeds: Vec<Key>,
-    pub(super) raw: bool,
-}
-
-/// Reads `feed`, `resourceId` and `format`. In a query `%2F` is how clients' libraries write a slash, so
-/// it is one.
-pub(super) fn wishes(query: &str) -> Result<Wishes, KeyError> {
-    let mut wishes = Wishes::default();
-    for (name, value) in http1::query_pairs(query) {
-        match &*name {
-            "feed" | "resourceId" => wishes.feeds.push(Key::parse(&value)?),
-            "format" => wishes.raw = value == "raw",
-            _ => {}
-        }
-    }
-    Ok(wishes)
 }
 
 /// How a request wants to be answered.
@@ -187,10 +169,15 @@ fn write_head(
     http1::write_response_head(out, status, &headers);
 }
 
-/// The headers by which a page of another origin may read the answer.
+/// The headers by which a page of another origin may read the answer, with the tag of a document and the time to come
+/// back after.
 pub(super) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
     match origin {
-        Some(origin) => vec![("Access-Control-Allow-Origin", origin), ("Vary", "Origin")],
+        Some(origin) => vec![
+            ("Access-Control-Allow-Origin", origin),
+            ("Access-Control-Expose-Headers", "ETag, Retry-After"),
+            ("Vary", "Origin"),
+        ],
         None => vec![("Vary", "Origin")],
     }
 }
@@ -325,12 +312,17 @@ mod tests {
                     format!("sockjs {:?} {:?} {:?}", service.place(), route.key, route.resource.status())
                 }
                 Route::BadKey(error) => format!("{error:?}"),
+                Route::OldSocketIo => "old".to_owned(),
                 Route::Unknown => "unknown".to_owned(),
             };
             assert_eq!(got, expect, "{path}");
         }
         check("/", "page 0");
         check("/healthz", "health");
+        check("/socket.io/1/", "old");
+        check("/socket.io/1/websocket/1234", "old");
+        check("/socket.io/1", "unknown");
+        check("/socket.io/socket.io.js", "unknown");
         check("/ws", "socket");
         check("/ws/matches/8", "socket matches/8");
         check("/ws/a%20b", "Character(1)");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CaseReport, Metric, Report};
+use super::{CaseReport, Metric, Pace, Report};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -10,7 +10,11 @@ impl fmt::Display for Report {
             f,
             "alternating runs, fresh processes; congestion control {}{}",
             self.congestion,
-            if self.quick { "; QUICK: for a look, not for a claim" } else { "" }
+            match self.pace {
+                Pace::Full => "",
+                Pace::Fast => "; fast: shorter spans, three pairs",
+                Pace::Quick => "; QUICK: for a look, not for a claim",
+            }
         )?;
         writeln!(
             f,
@@ -58,9 +62,10 @@ impl fmt::Display for CaseReport {
             writeln!(f, "{}", line.trim_end())?;
         }
         for verdict in &self.verdicts {
+            let sign = if verdict.metric.larger_is_better() { '≥' } else { '≤' };
             let bound = match verdict.against {
-                Some(against) => format!("≤ {} × {against}", verdict.at_most),
-                None => format!("≤ {}", verdict.metric.format(verdict.at_most)),
+                Some(against) => format!("{sign} {} × {against}", verdict.bound),
+                None => format!("{sign} {}", verdict.metric.format(verdict.bound)),
             };
             let (word, measured) = match verdict.measured {
                 None => ("NOT MEASURED", "no sound pair of runs".to_owned()),

@@ -121,6 +121,8 @@ pub(super) struct Fleet<D: Driver> {
     pub(super) audit: Audit,
     clock: Clock,
     probe: Probe,
+    /// Bytes received so far.
+    pub(super) received_bytes: u64,
     /// CPU time spent on polls that found nothing.
     spun: Duration,
     /// The CPU clock after the last turn, if that was such a poll.
@@ -146,6 +148,7 @@ impl<D: Driver> Fleet<D> {
             audit: Audit::default(),
             clock: Clock::new(),
             probe,
+            received_bytes: 0,
             spun: Duration::ZERO,
             idle_since: None,
             open: 0,
@@ -251,7 +254,7 @@ impl<D: Driver> Fleet<D> {
         match event {
             Event::Connected(conn) => {
                 if let Some((number, lane)) = self.find(conn) {
-                    self.on_connected(number, lane);
+                    self.on_connected(number, lane, load);
                 }
             }
             Event::Received { conn, data, at } => {
@@ -289,7 +292,7 @@ impl<D: Driver> Fleet<D> {
         }
     }
 
-    fn on_connected(&mut self, number: usize, lane: Lane) {
+    fn on_connected(&mut self, number: usize, lane: Lane, load: &mut impl Load<D>) {
         let connection = &mut self.connections[number];
         let Some(line) = connection.line(lane) else { return };
         line.up = true;
@@ -298,8 +301,14 @@ impl<D: Driver> Fleet<D> {
             self.keys = self.keys.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let key = u128::from(self.keys) << 64 | number as u128;
             connection.stage = Stage::Opening;
-            connection.client.connected(&self.dialect, key, &mut self.out);
+            let mut happened = std::mem::take(&mut self.happened);
+            connection.client.connected(&self.dialect, key, &mut self.out, &mut happened);
             self.write_out(number);
+            // Nothing has been received, so all that can have happened is that it is open.
+            if happened.drain(..).next().is_some() {
+                self.on_open(number, load);
+            }
+            self.happened = happened;
         }
     }
 
@@ -317,6 +326,7 @@ impl<D: Driver> Fleet<D> {
     }
 
     fn on_bytes(&mut self, number: usize, lane: Lane, data: &[u8], at: Instant, load: &mut impl Load<D>) {
+        self.received_bytes += data.len() as u64;
         let mut happened = std::mem::take(&mut self.happened);
         let client = &mut self.connections[number].client;
         let received = client.receive(&self.dialect, lane, data, &mut self.out, &mut happened);
@@ -385,14 +395,41 @@ impl<D: Driver> Fleet<D> {
     /// `intended_ns`.
     pub(super) fn send_message(&mut self, number: usize, payload: &mut [u8], intended_ns: u64) {
         let connection = &mut self.connections[number];
-        Head { sequence: connection.sent, intended_ns }.write(payload);
+        let sequence = connection.sent;
         connection.sent += 1;
+        self.send_numbered(number, payload, sequence, intended_ns);
+    }
+
+    /// The same with a number that the load gives.
+    pub(super) fn send_numbered(
+        &mut self,
+        number: usize,
+        payload: &mut [u8],
+        sequence: u64,
+        intended_ns: u64,
+    ) {
+        Head { sequence, intended_ns }.write(payload);
         self.send(number, payload);
     }
 
     fn send(&mut self, number: usize, payload: &[u8]) {
         self.connections[number].client.send(&self.dialect, payload, &mut self.out);
         self.write_out(number);
+    }
+
+    /// Has a client ask for what it is to have.
+    pub(super) fn ask(&mut self, number: usize) {
+        self.send(number, &[]);
+    }
+
+    /// Compares the documents that clients made of what they were sent; returns how many, and counts the wrong ones.
+    pub(super) fn verify(&mut self) -> u64 {
+        let Self { connections, dialect, audit, .. } = self;
+        let found = connections.iter().filter_map(|connection| connection.client.verify(dialect));
+        found.fold(0, |total, (wrong, verified)| {
+            audit.corrupt += wrong;
+            total + verified
+        })
     }
 
     /// Sends what a client has to say.
@@ -425,6 +462,20 @@ impl<D: Driver> Fleet<D> {
         bytes: usize,
         counts: impl Fn(u64) -> bool,
     ) -> Option<Head> {
+        let head = self.check_alone(message, bytes)?;
+        let expected = self.connections[message.number].expected.get_or_insert(head.sequence);
+        if head.sequence < *expected {
+            self.audit.repeated += 1;
+            return None;
+        }
+        let gaps = (*expected..head.sequence).filter(|sequence| counts(*sequence)).count();
+        *expected = head.sequence + 1;
+        self.audit.gaps += gaps as u64;
+        Some(head)
+    }
+
+    /// Audits one message without regard to others.
+    pub(super) fn check_alone(&mut self, message: &Message, bytes: usize) -> Option<Head> {
         let Some(head) = message.head else {
             self.audit.corrupt += 1;
             return None;
@@ -437,14 +488,6 @@ impl<D: Driver> Fleet<D> {
             self.audit.corrupt += 1;
             return None;
         }
-        let expected = self.connections[message.number].expected.get_or_insert(head.sequence);
-        if head.sequence < *expected {
-            self.audit.repeated += 1;
-            return None;
-        }
-        let gaps = (*expected..head.sequence).filter(|sequence| counts(*sequence)).count();
-        *expected = head.sequence + 1;
-        self.audit.gaps += gaps as u64;
         Some(head)
     }
 

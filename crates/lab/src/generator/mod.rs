@@ -10,6 +10,9 @@
 //!
 //! Deliberately absent: compression, and gathering messages (`protocol::frames` and `protocol::envelope`).
 
+mod ask;
+mod budget;
+mod chat;
 mod echo;
 mod fanout;
 mod fleet;
@@ -22,9 +25,10 @@ mod spec;
 mod storm;
 mod worker;
 
+pub use chat::{ChatPlan, ChatStep};
 pub use latency::Latencies;
 pub(crate) use outcome::LAG_SHARE_MAX;
-pub use outcome::{Audit, Doubt, Outcome, Span};
+pub use outcome::{Audit, Doubt, Outcome, Progress, Span};
 pub use protocol::Protocol;
 pub use run::run;
 pub use spec::{CONNECTIONS_PER_PROCESS_MAX, DriverKind, LoadSpec, MaskKey, Publisher, Spec};

@@ -175,6 +175,9 @@ fn parts(spec: &Spec) -> Vec<Spec> {
                 LoadSpec::EchoClosed { .. }
                 | LoadSpec::Fanout { .. }
                 | LoadSpec::Receive { .. }
+                | LoadSpec::Budget { .. }
+                | LoadSpec::Chat(_)
+                | LoadSpec::Ask
                 | LoadSpec::Idle { .. } => {}
             }
             part

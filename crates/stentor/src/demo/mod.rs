@@ -31,6 +31,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
+    let routes = page::routes(args.libraries.as_deref(), replay.is_some())?;
     block_on(async {
         // Bound before the configuration is read, because that names the port.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the demo's provider")?;
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
                 tracing::error!(%error, "the demo's provider has ended");
             }
         });
-        serve(&config, page::routes()).await
+        serve(&config, routes).await
     })
 }
 

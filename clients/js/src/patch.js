@@ -1,0 +1,86 @@
+// JSON Patch (RFC 6902), the operations that the server makes: add, remove, replace, move.
+//
+// A document that was given to somebody never changes. What an operation touches is copied first, once per patch: each
+// container on the way from the root to the place. The rest is shared between the old document and the new one, so that
+// `before.teams === after.teams` says that nothing in there is different, and a patch costs what it touches.
+//
+// Nothing is guessed: where the RFC says that an operation fails, this throws, and the old document is as it was.
+
+const fail = () => { throw new Error('the patch does not fit the document'); };
+
+/** The document that the operations make of `document`. Throws where one of them can't be carried out. */
+export function patched(document, operations) {
+  // Containers that were made here, and nobody else has.
+  const own = new Set();
+  const owned = (container) => {
+    if (own.has(container)) return container;
+    const copy = Array.isArray(container) ? container.slice() : { ...container };
+    own.add(copy);
+    return copy;
+  };
+  // Pointers (RFC 6901) begin at a root whose one member, without a name, is the document.
+  const root = owned({ '': document });
+  for (const operation of operations) {
+    if (operation.op === 'add' || operation.op === 'replace') {
+      if (!('value' in operation)) fail();
+      put(...at(operation.path), operation.value, operation.op === 'replace');
+    } else if (operation.op === 'remove') {
+      take(...at(operation.path));
+    } else if (operation.op === 'move') {
+      const value = take(...at(operation.from));
+      put(...at(operation.path), value, false);
+    } else {
+      fail();
+    }
+  }
+  return Object.hasOwn(root, '') ? root[''] : fail();
+
+  /** The container that a pointer leads to, ours to change, and the name of a place in it. */
+  function at(pointer) {
+    const names = pointer.split('/').map((name) => name.replace(/~1/g, '/').replace(/~0/g, '~'));
+    const name = names.pop();
+    let parent = root;
+    for (const step of names) {
+      const value = child(parent, step);
+      if (value === null || typeof value !== 'object') fail();
+      set(parent, step, owned(value));
+      parent = child(parent, step);
+    }
+    // A document is at the empty pointer, which is the only one without a slash.
+    if (parent === root && name !== '') fail();
+    return [parent, name];
+  }
+}
+
+/** The place of an element in an array; `most` is the greatest that there may be. */
+function index(name, most) {
+  return /^(0|[1-9]\d*)$/.test(name) && Number(name) <= most ? Number(name) : fail();
+}
+
+function child(parent, name) {
+  if (Array.isArray(parent)) return parent[index(name, parent.length - 1)];
+  return Object.hasOwn(parent, name) ? parent[name] : fail();
+}
+
+/** An assignment to `__proto__` would do something else. */
+function set(parent, name, value) {
+  Object.defineProperty(parent, name, { value, writable: true, enumerable: true, configurable: true });
+}
+
+function put(parent, name, value, replaces) {
+  if (replaces) {
+    child(parent, name);
+    set(parent, name, value);
+  } else if (Array.isArray(parent)) {
+    parent.splice(name === '-' ? parent.length : index(name, parent.length), 0, value);
+  } else {
+    set(parent, name, value);
+  }
+}
+
+function take(parent, name) {
+  const value = child(parent, name);
+  if (Array.isArray(parent)) parent.splice(Number(name), 1);
+  else delete parent[name];
+  return value;
+}

@@ -1,0 +1,42 @@
+// Small things to build a page with.
+
+const SVG = 'http://www.w3.org/2000/svg';
+
+export const $ = (id) => document.getElementById(id);
+
+/** Sets a text, unless it is there. */
+export function text(node, value) {
+  if (node.textContent !== `${value}`) node.textContent = value;
+}
+
+export function element(tag, className, ...content) {
+  const node = document.createElement(tag);
+  if (className) node.className = className;
+  node.append(...content.map((part) => (part instanceof Node ? part : `${part}`)));
+  return node;
+}
+
+export function drawn(tag, attributes) {
+  const node = document.createElementNS(SVG, tag);
+  for (const name in attributes) node.setAttribute(name, attributes[name]);
+  return node;
+}
+
+/** A radio button that looks like its label. */
+export function choice(name, value, label, chosen) {
+  const input = document.createElement('input');
+  Object.assign(input, { type: 'radio', name, value, id: `${name}-${value}` });
+  label.htmlFor = input.id;
+  input.addEventListener('change', () => chosen(value));
+  const both = element('div', 'choice', input, label);
+  return { input, both };
+}
+
+export function size(bytes) {
+  if (bytes < 1000) return `${bytes} B`;
+  if (bytes < 1e6) return `${(bytes / 1e3).toFixed(bytes < 1e4 ? 1 : 0)} kB`;
+  return `${(bytes / 1e6).toFixed(bytes < 1e8 ? 1 : 0)} MB`;
+}
+
+/** A colour that a document names, or grey. */
+export const colour = (value) => (/^#[0-9a-f]{6}$/i.test(value) ? value : '#888888');

@@ -1,0 +1,135 @@
+// The demo's page: five matches by the client library, over a transport that can be changed while it runs.
+
+import * as centre from './centre.js';
+import { $, choice, element, text } from './dom.js';
+import { libraries, replay as hasReplay } from './facts.js';
+import * as meter from './meter.js';
+import * as replay from './replay.js';
+
+const MATCHES = [1, 2, 3, 4, 5];
+const TRANSPORTS = { websocket: 'WebSocket', sse: 'SSE', polling: 'Polling', 'socket.io': 'Socket.IO', sockjs: 'SockJS' };
+
+// What the page was asked for: `?transport=sse#3`.
+const asked = new URLSearchParams(location.search).get('transport');
+const first = Object.hasOwn(TRANSPORTS, asked ?? '') && (libraries[asked] !== null) ? asked : 'websocket';
+const stentor = Stentor.connect(location.origin, { transport: libraries[first] ? ['websocket'] : first });
+
+/* ---- The connection ---- */
+
+let until = 0;
+stentor.on('state', (state, { reason, retryMs = 0 }) => {
+  $('link').dataset.state = state;
+  $('again').hidden = state !== 'waiting' && state !== 'refused';
+  until = Date.now() + retryMs;
+  if (state === 'open') text($('linktext'), `live by ${TRANSPORTS[stentor.transport]}`);
+  else if (state === 'connecting') text($('linktext'), 'connecting');
+  else if (state === 'refused') text($('linktext'), reason);
+  if (state === 'waiting') countdown();
+});
+
+function countdown() {
+  if (stentor.state !== 'waiting') return;
+  text($('linktext'), `connection lost, next try in ${Math.max(0, (until - Date.now()) / 1000).toFixed(0)} s`);
+  setTimeout(countdown, 250);
+}
+
+$('again').addEventListener('click', () => stentor.reconnect());
+
+/* ---- The transports to choose from ---- */
+
+for (const [name, label] of Object.entries(TRANSPORTS)) {
+  const { input, both } = choice('transport', name, element('label', '', label), go);
+  input.checked = name === first;
+  if (libraries[name] === null) {
+    input.disabled = true;
+    both.title = `${label} needs its own library: start the demo with --libraries`;
+  }
+  $('transports').append(...both.childNodes);
+  if (libraries[name] === null) $('transports').lastChild.title = both.title;
+}
+
+/** Goes on by another transport, with its library if it has one. */
+async function go(name) {
+  try {
+    if (libraries[name]) await loaded(libraries[name]);
+    stentor.use(name);
+  } catch (error) {
+    text($('linktext'), error.message);
+  }
+}
+
+function loaded(url) {
+  const there = window.document.querySelector(`script[src="${url}"]`);
+  if (there) return there.whenLoaded;
+  const script = element('script');
+  script.whenLoaded = new Promise((resolve, reject) => {
+    script.onload = resolve;
+    script.onerror = () => reject(new Error(`${url} can't be loaded`));
+  });
+  script.src = url;
+  window.document.head.append(script);
+  return script.whenLoaded;
+}
+
+/* ---- The matches ---- */
+
+let current = MATCHES.includes(Number(location.hash.slice(1))) ? Number(location.hash.slice(1)) : MATCHES[0];
+let feed;
+
+for (const id of MATCHES) {
+  const rows = ['when', '', ''].map((name) => element('div', name, element('span'), element('span')));
+  const { input, both } = choice('match', id, element('label', '', ...rows), look);
+  input.checked = id === current;
+  $('matches').append(both);
+  const scoreboard = stentor.feed(`scoreboard/${id}`);
+  scoreboard.on('change', (document, change) => {
+    meter.counted(scoreboard.key, document, change);
+    tile(rows, document.match);
+  });
+}
+
+function tile(rows, match) {
+  const [when, ...sides] = rows.map((row) => row.children);
+  text(when[0], centre.clockOf(match));
+  rows[0].classList.toggle('live', centre.isPlaying(match));
+  ['home', 'away'].forEach((side, n) => {
+    text(sides[n][0], match[side].name);
+    text(sides[n][1], match.score[n]);
+    rows[n + 1].classList.toggle('ahead', match.score[n] > match.score[1 - n]);
+  });
+}
+
+/** Looks at a match: its whole document, as long as it is looked at. */
+function look(id) {
+  feed?.close();
+  current = Number(id);
+  history.replaceState(null, '', `#${current}`);
+  // Where they don't all fit, the chosen one is to be seen.
+  $(`match-${current}`).parentNode.scrollIntoView({ block: 'nearest', inline: 'center' });
+  meter.restart();
+  const mine = feed = stentor.feed(`matchcentre/${current}`);
+  const place = () => text($('place'), [mine.state === 'live' ? '' : `${mine.state}: ${mine.reason}`, mine.offset && `version ${mine.offset}`].filter(Boolean).join(', '));
+  mine.on('state', place);
+  mine.on('change', (document, change) => {
+    place();
+    const cost = meter.counted(mine.key, document, change);
+    meter.show(cost, document, change);
+    centre.show(document);
+  });
+}
+
+look(current);
+if (libraries[first]) go(first);
+
+if (hasReplay) {
+  const recorded = stentor.feed('replay');
+  recorded.on('change', (document, change) => replay.show(document, change, meter.counted('replay', document, change)));
+}
+
+/* ---- Light or dark ---- */
+
+$('theme').addEventListener('click', () => {
+  const root = window.document.documentElement;
+  const isDark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
+  root.dataset.theme = isDark ? 'light' : 'dark';
+});

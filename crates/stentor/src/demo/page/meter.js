@@ -1,0 +1,93 @@
+// What the updates cost, and how old they are when they arrive: figures and two graphs of the last 60.
+
+import { $, drawn, element, size, text } from './dom.js';
+
+const POINTS = 60;
+const HEIGHT = 96;
+
+let updates = [];
+let count = 0;
+const total = { received: 0, whole: 0 };
+
+/** Sizes of the last whole documents, by key: what isn't shown needn't be written to know its size. */
+const wholes = new Map();
+
+/** Another match is looked at. */
+export function restart() {
+  updates = [];
+}
+
+/** Counts an update of any feed; gives its bytes and those of the whole document. */
+export function counted(key, document, change) {
+  const bytes = change.chars ?? JSON.stringify(change.patch ?? document).length;
+  // A document's size changes slowly: once in 16 updates is enough for those that nobody looks at.
+  const known = wholes.get(key);
+  const isDue = !known || known.updates % 16 === 0;
+  const whole = change.kind === 'snapshot' ? bytes : isDue ? JSON.stringify(document).length : known.whole;
+  wholes.set(key, { whole, updates: (known?.updates ?? 0) + 1 });
+  total.received += bytes;
+  total.whole += whole;
+  text($('total'), size(total.received));
+  text($('whole'), size(total.whole));
+  const share = (100 * total.received) / total.whole;
+  text($('share'), `${share.toFixed(share < 10 ? 1 : 0)} %`);
+  return { bytes, whole };
+}
+
+/** Shows an update of the match that is looked at. */
+export function show({ bytes, whole }, document, change) {
+  count += 1;
+  const age = Number.isFinite(document.generated_ms) ? Math.max(0, Date.now() - document.generated_ms) : undefined;
+  updates = [...updates, { bytes, whole, kind: change.kind, age }].slice(-POINTS);
+  text($('bytes'), size(bytes));
+  text($('instead'), change.kind === 'delta' ? `instead of ${size(whole)}` : 'the whole document');
+  text($('count'), `${count} update${count === 1 ? '' : 's'}`);
+  sizes();
+  ages();
+  operations(change);
+}
+
+function sizes() {
+  const [output, svg] = ['output', 'svg'].map((tag) => $('sizes').querySelector(tag));
+  const most = Math.max(...updates.map(({ whole }) => whole));
+  const left = POINTS - updates.length;
+  const bar = (kind, x, value, least) => {
+    const height = Math.max(least, (HEIGHT * value) / most);
+    return drawn('rect', { class: kind, x: x + 0.12, width: 0.76, y: HEIGHT - height, height });
+  };
+  svg.replaceChildren(...updates.flatMap(({ bytes, whole, kind }, n) => [bar('whole', left + n, whole, 0), bar(kind, left + n, bytes, 2)]));
+  text(output, size(most));
+}
+
+function ages() {
+  const known = updates.map(({ age }) => age).filter((age) => age !== undefined);
+  if (known.length === 0) return;
+  const [output, svg] = ['output', 'svg'].map((tag) => $('ages').querySelector(tag));
+  // A scale that doesn't jump about: the next of 10, 25, 50, 100, …
+  const most = Math.max(...known);
+  const scale = [10, 25, 50].flatMap((step) => [1, 10, 100, 1e3, 1e4].map((by) => step * by)).sort((a, b) => a - b).find((step) => step >= most) ?? most;
+  const left = POINTS - known.length;
+  const points = known.map((age, n) => `${left + n},${(HEIGHT - (HEIGHT * age) / scale).toFixed(1)}`);
+  svg.replaceChildren(
+    drawn('path', { d: `M${left},${HEIGHT} L${points.join(' L')} L${POINTS - 1},${HEIGHT} Z` }),
+    drawn('polyline', { points: points.join(' ') }),
+  );
+  text(output, duration(scale));
+  const sorted = [...known].sort((a, b) => a - b);
+  text($('age'), `${duration(known.at(-1))}, median ${duration(sorted[Math.floor(sorted.length / 2)])}`);
+}
+
+const duration = (ms) => (ms < 1000 ? `${ms} ms` : `${Math.round(ms / 100) / 10} s`);
+
+/** The first operations of a patch, if somebody wants to see them. */
+function operations(change) {
+  text($('changes'), change.kind === 'delta' ? `The last patch: ${change.patch.length} operations` : 'The last update was no patch');
+  if (!$('operations').closest('details').open) return;
+  const lines = (change.patch ?? []).slice(0, 40).map(({ op, path, value }) => {
+    // Read from its end, where the paths differ: marks keep the signs at the ends in their places.
+    const where = element('span', '', `\u200e${path}\u200e`);
+    where.title = path;
+    return element('li', '', element('b', '', op), where, element('em', '', value === undefined ? '' : JSON.stringify(value).slice(0, 60)));
+  });
+  $('operations').replaceChildren(...lines);
+}

@@ -1,0 +1,45 @@
+// The replayed document, whatever it is: its text; where it is a list of matches, their results, those first that changed
+// last.
+
+import { $, element, size, text } from './dom.js';
+
+const RESULTS = 8;
+const TEXT_CHARS = 4_000;
+
+let order = [];
+let seen;
+
+/** Shows a version of the replayed document. */
+export function show(document, change, { bytes, whole }) {
+  $('replay').hidden = false;
+  text($('replayplace'), `version ${change.offset}`);
+  text($('replaytext'), change.kind === 'delta' ? `${size(bytes)} instead of ${size(whole)}, in ${count(change.patch.length, 'operation')}` : `the whole document, ${size(bytes)}`);
+  const isResults = Array.isArray(document?.matches) && document.matches.every((match) => match?.team1 && match.team2);
+  $('results').hidden = !isResults;
+  $('replaydata').hidden = isResults;
+  if (isResults) results(document.matches);
+  else text($('replaydata'), JSON.stringify(document, null, 1).slice(0, TEXT_CHARS));
+}
+
+const count = (n, what) => `${n} ${what}${n === 1 ? '' : 's'}`;
+const name = (team) => (typeof team === 'string' ? team : team.name ?? '?');
+
+function results(matches) {
+  const key = (match) => `${match.date} ${name(match.team1)} ${name(match.team2)}`;
+  const played = matches.filter((match) => match.score?.ft ?? match.score);
+  // The same object as before is the same result.
+  const changed = seen ? played.filter((match) => !seen.has(match)) : [];
+  seen = new Set(matches);
+  const now = new Map(played.map((match) => [key(match), match]));
+  const inFront = changed.slice(-RESULTS).map(key).reverse();
+  const rest = seen && order.length > 0 ? order : played.map(key).reverse();
+  order = [...new Set([...inFront, ...rest])].filter((one) => now.has(one)).slice(0, RESULTS);
+  const fresh = new Set(inFront);
+  $('results').replaceChildren(...order.map((one) => {
+    const match = now.get(one);
+    const [home, away] = match.score.ft ?? match.score;
+    const item = element('li', fresh.has(one) ? 'new' : '', element('span', '', name(match.team1)), element('b', '', `${home} : ${away}`), element('span', '', name(match.team2)));
+    item.append(element('small', '', [match.date, match.group ?? match.round].filter(Boolean).join(' · ')));
+    return item;
+  }));
+}

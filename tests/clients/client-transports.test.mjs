@@ -1,0 +1,311 @@
+// @stentor/client in Node against the real server, by each transport: the server is killed and another one started, it is
+// paused, and a proxy cuts connections at random. What an application has is always a version that there was, never older
+// than before, and in the end the newest.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import test, { describe } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { isDeepStrictEqual } from 'node:util';
+import SockJS from 'sockjs-client';
+import { io } from 'socket.io-client';
+import WebSocket from 'ws';
+import { connect } from '../../clients/js/src/index.js';
+import { feedsFrom, serve, upstream, within } from './harness.mjs';
+import { proxy, random } from './proxy.mjs';
+
+const TRANSPORTS = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
+// What the server sends by these; the others send whole documents.
+const WITH_DELTAS = ['websocket', 'sockjs'];
+
+// Short times, so that a paused server is found out soon.
+const config = (api, more = '') => `
+[heartbeat]
+interval = "300ms"
+timeout = "300ms"
+[limits]
+wait_time_max = "300ms"
+${more}
+${feedsFrom(api.url)}`;
+
+/** A document of some 4 kB with its number in it; frozen all through, as nobody may change what was handed out. */
+function version(n) {
+  const events = Array.from({ length: 20 + (n % 7) }, (_, i) => ({ id: n - i, text: `what happened at ${n - i}`.padEnd(150, '.') }));
+  return { n, clock: { minute: n % 90 }, teams: ['Ajax', 'Benfica'], events };
+}
+
+function freeze(value) {
+  if (value !== null && typeof value === 'object') Object.values(value).forEach(freeze);
+  return Object.freeze(value);
+}
+
+function client(t, url, options) {
+  const connection = connect(url, { WebSocket, SockJS, io, backoff: { firstMs: 20, mostMs: 200 }, silenceMs: 1_000, openMs: 1_000, ...options });
+  t.after(() => connection.close());
+  return connection;
+}
+
+/** Follows a feed, and looks at each document that it has. */
+function follow(feed) {
+  const it = { states: [], changes: [], newest: undefined, seen: 0 };
+  feed.on('state', (state) => it.states.push(state));
+  feed.on('change', (document, change) => {
+    assert.ok(isDeepStrictEqual(document, version(document.n)), `version ${document.n}`);
+    assert.equal(document, feed.document);
+    const last = it.changes.at(-1);
+    if (last) {
+      assert.ok(document.n > it.newest || (document.n === it.newest && change.epoch !== last.epoch), `${document.n} after ${it.newest}`);
+      assert.ok(change.epoch !== last.epoch || change.offset > last.offset);
+    }
+    if (change.kind === 'delta') assert.equal(change.base, last.offset);
+    it.newest = freeze(document).n;
+    it.changes.push(change);
+  });
+  /** When it has been stale once more than the last time. */
+  it.wasStale = async () => {
+    await until(() => it.states.includes('stale', it.seen), () => `stale, not ${feed.state}`);
+    it.seen = it.states.indexOf('stale', it.seen) + 1;
+  };
+  it.has = (n, state = 'live') => until(() => it.newest === n && feed.state === state, () => `version ${n} and ${state}, not ${it.newest} and ${feed.state} ${feed.reason}`);
+  return it;
+}
+
+async function until(holds, what, time_ms = 20_000) {
+  const end = Date.now() + time_ms;
+  while (!holds()) {
+    assert.ok(Date.now() < end, what());
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+// What takes time is waiting.
+describe('transports', { concurrency: true }, () => { for (const transport of TRANSPORTS) {
+  describe(`by ${transport}`, { concurrency: true }, () => {
+    test('documents, their changes, and what does not exist', async (t) => {
+      const api = await upstream(t);
+      const server = await serve(t, { config: config(api) });
+      const connection = client(t, server.http, { transport });
+      api.documents.set('live/1', version(1));
+      api.documents.set('live/2', version(2));
+      const [one, two, none] = ['live/1', 'live/2', 'live/none'].map((key) => connection.feed(key));
+      const bad = ['', 'a//b', '/a', 'a/', '../admin', 'a/./b', 'a b', 'a/..', 'é', 'a'.repeat(257)].map((key) => connection.feed(key));
+      assert.deepEqual(bad.map(({ state }) => state), bad.map(() => 'lost'));
+      const [first, second] = [one, two].map(follow);
+      await Promise.all([first.has(1), second.has(2)]);
+      assert.equal(connection.transport, transport);
+      assert.equal(connection.state, 'open');
+      for (let n = 3; n < 8; n++) {
+        api.documents.set('live/1', version(n));
+        await first.has(n);
+      }
+      const kinds = first.changes.map(({ kind }) => kind);
+      if (WITH_DELTAS.includes(transport)) assert.deepEqual(kinds, ['snapshot', ...Array(5).fill('delta')]);
+      await until(() => none.state === 'lost', () => `there is none: ${none.state}`);
+      assert.ok(none.reason);
+      // Asking again is the application's decision.
+      const again = connection.feed('live/none');
+      assert.equal(none.state, 'loading');
+      await until(() => again.state === 'lost', () => `there is still none: ${again.state}`);
+      two.close();
+      one.close();
+      const requests = api.requests.get('live/1');
+      assert.ok(requests < 200, `${requests}`);
+    });
+
+    test('the server is killed, and another one started', async (t) => {
+      const api = await upstream(t);
+      let server = await serve(t, { config: config(api) });
+      const between = await proxy(t, server.http);
+      const connection = client(t, between.url, { transport });
+      api.documents.set('a', version(1));
+      const feed = connection.feed('a');
+      const seen = follow(feed);
+      await seen.has(1);
+      const { epoch } = feed;
+      server.child.kill('SIGKILL');
+      await seen.wasStale();
+      assert.equal(seen.newest, 1, 'what was there stays');
+      api.documents.set('a', version(2));
+      server = await serve(t, { config: config(api) });
+      between.target = server.http;
+      await seen.has(2);
+      assert.notEqual(feed.epoch, epoch, 'another life of the feed');
+      assert.deepEqual(seen.states, ['live', 'stale', 'live']);
+      // And back within the same server: only what is missed, and nothing twice.
+      const before = seen.changes.length;
+      // Between two polls it isn't noticed.
+      const cut = () => {
+        between.cut();
+        return transport === 'polling' || seen.wasStale();
+      };
+      await cut();
+      await seen.has(2);
+      assert.equal(seen.changes.length, before);
+      await cut();
+      api.documents.set('a', version(3));
+      await seen.has(3);
+      if (WITH_DELTAS.includes(transport)) assert.equal(seen.changes.at(-1).kind, 'delta');
+    });
+
+    test('the server is paused', async (t) => {
+      const api = await upstream(t);
+      const server = await serve(t, { config: config(api) });
+      t.after(() => server.child.kill('SIGCONT'));
+      const connection = client(t, server.http, { transport });
+      api.documents.set('a', version(1));
+      const feed = connection.feed('a');
+      const seen = follow(feed);
+      await seen.has(1);
+      server.child.kill('SIGSTOP');
+      await seen.wasStale();
+      // It fails to come back for a while.
+      await until(() => connection.state === 'waiting', () => `waiting, not ${connection.state}`);
+      await until(() => connection.state === 'connecting', () => `connecting, not ${connection.state}`);
+      api.documents.set('a', version(2));
+      server.child.kill('SIGCONT');
+      await seen.has(2);
+    });
+
+    test('a proxy cuts connections at random', async (t) => {
+      const seed = Number(process.env.SEED ?? (Math.random() * 2 ** 32) >>> 0);
+      t.diagnostic(`SEED=${seed}`);
+      const chance = random(seed);
+      const api = await upstream(t);
+      const server = await serve(t, { config: config(api) });
+      // Often in the middle of a document, or of a handshake. A stream of events may come back after three seconds only.
+      const most = { sse: 40_000, polling: 20_000, 'socket.io': 20_000 }[transport] ?? 5_000;
+      const between = await proxy(t, server.http, { budget: () => Math.floor(chance() * most) });
+      const connection = client(t, between.url, { transport });
+      api.documents.set('a', version(1));
+      const feed = connection.feed('a');
+      const seen = follow(feed);
+      for (let n = 2; n <= 80; n++) {
+        api.documents.set('a', version(n));
+        await new Promise((resolve) => setTimeout(resolve, 20 + chance() * 100));
+      }
+      between.budget = () => Infinity;
+      await seen.has(80);
+      assert.ok(between.cuts > 0);
+      t.diagnostic(`${between.cuts} cuts, ${seen.changes.length} versions seen`);
+    });
+  });
+} });
+
+describe('lists of transports', { concurrency: true }, () => {
+  const blocks = (...what) => (head) => what.some((pattern) => pattern.test(head));
+  const webSocket = /upgrade: websocket/i;
+  const events = /^GET \/sse/;
+
+  const check = async (t, { transport, refuses, options, expect }) => {
+    const api = await upstream(t);
+    const server = await serve(t, { config: config(api) });
+    const between = await proxy(t, server.http, { refuses });
+    const connection = client(t, between.url, { transport, ...options });
+    api.documents.set('a', version(1));
+    const seen = follow(connection.feed('a'));
+    await seen.has(1);
+    assert.equal(connection.transport, expect);
+    api.documents.set('a', version(2));
+    await seen.has(2);
+    return { api, server, between, connection, seen };
+  };
+
+  test('the first one that works is taken', async (t) => {
+    await check(t, { transport: ['websocket', 'sse', 'polling'], expect: 'websocket' });
+    await check(t, { transport: ['websocket', 'sse', 'polling'], refuses: blocks(webSocket), expect: 'sse' });
+    await check(t, { transport: ['websocket', 'sse', 'polling'], refuses: blocks(webSocket, events), expect: 'polling' });
+    await check(t, { transport: ['sockjs', 'socket.io', 'polling'], options: { SockJS: undefined, io: undefined }, expect: 'polling' });
+    await check(t, { transport: ['websocket', 'socket.io'], refuses: blocks(webSocket), expect: 'socket.io' });
+    await check(t, { transport: ['websocket', 'sockjs'], refuses: blocks(webSocket), expect: 'sockjs' });
+  });
+
+  test('a restart is no reason to take less; a network that has changed is', async (t) => {
+    const { api, server, between, connection, seen } = await check(t, { transport: ['websocket', 'polling'], expect: 'websocket' });
+    server.child.kill('SIGKILL');
+    await seen.wasStale();
+    const another = await serve(t, { config: config(api) });
+    between.target = another.http;
+    api.documents.set('a', version(3));
+    await seen.has(3);
+    between.refuses = blocks(webSocket);
+    between.cut();
+    api.documents.set('a', version(4));
+    await seen.has(4);
+    assert.equal(connection.transport, 'polling');
+  });
+
+  test('where none can ever work, that is said', async (t) => {
+    const connection = client(t, 'http://127.0.0.1:9', { transport: ['sockjs', 'socket.io'], SockJS: undefined, io: undefined });
+    const feed = connection.feed('a');
+    await until(() => connection.state === 'refused', () => connection.state);
+    assert.deepEqual([feed.state, feed.reason], ['lost', 'there is no io here; give one: { io }']);
+  });
+
+  test('the transport is changed while a document is followed', async (t) => {
+    const { api, connection, seen } = await check(t, { transport: 'websocket', expect: 'websocket' });
+    let n = 2;
+    for (const transport of [...TRANSPORTS.slice(1), ...TRANSPORTS]) {
+      connection.use(transport);
+      api.documents.set('a', version(++n));
+      await seen.has(n);
+      assert.equal(connection.transport, transport);
+      assert.equal(connection.state, 'open');
+    }
+    assert.equal(new Set(seen.changes.map(({ epoch }) => epoch)).size, 1);
+    assert.equal(seen.changes.length, n, 'each version once, whichever way it came');
+  });
+});
+
+describe('rooms', { concurrency: true }, () => {
+  for (const transport of ['websocket', 'sockjs']) {
+    test(`by ${transport}, with what was said meanwhile`, async (t) => {
+      const api = await upstream(t);
+      const server = await serve(t, { config: `${config(api)}\n[rooms]\npublish = true\nhistory_length = 100\n` });
+      const between = await proxy(t, server.http);
+      const [ann, ben] = [client(t, between.url, { transport }), client(t, server.http, { transport })];
+      const heard = [];
+      ann.room('news').on('message', (data) => heard.push(data));
+      await ben.publish('news', 0);
+      await ann.publish('news', 1);
+      await until(() => heard.length > 0, () => 'nothing was heard');
+      const isGone = new Promise((resolve) => { ann.on('state', resolve); });
+      between.cut();
+      assert.equal(await within(isGone, 'the cut'), 'waiting');
+      await ben.publish('news', 2);
+      const queued = ann.publish('news', { three: 3 }, 'event');
+      await within(queued, 'what was said offline');
+      await until(() => heard.length >= 3, () => JSON.stringify(heard));
+      assert.deepEqual(heard.slice(-3), [1, 2, { three: 3 }]);
+    });
+  }
+
+  test('not by transports that carry feeds only', async (t) => {
+    const server = await serve(t);
+    for (const transport of ['sse', 'polling', 'socket.io']) {
+      const connection = client(t, server.http, { transport });
+      await assert.rejects(within(connection.publish('news', 1), transport), { code: 'not_carried' });
+    }
+  });
+
+  test('a server that does not take publications says so', async (t) => {
+    const server = await serve(t);
+    await assert.rejects(client(t, server.http).publish('news', 1), { code: 'not_allowed', message: /rooms\.publish/, retry: false });
+  });
+});
+
+const recorded = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../../shared/data/worldcup-2026');
+
+test('recorded documents, by every transport at once', { skip: !existsSync(recorded) && 'the recorded documents are not here' }, async (t) => {
+  const versions = readdirSync(recorded).filter((name) => name.endsWith('.json')).sort().map((name) => JSON.parse(readFileSync(path.join(recorded, name))));
+  const api = await upstream(t);
+  const server = await serve(t, { config: config(api) });
+  const clients = TRANSPORTS.map((transport) => client(t, server.http, { transport }).feed('worldcup'));
+  for (const version of versions) {
+    api.documents.set('worldcup', version);
+    await new Promise((resolve) => setTimeout(resolve, 40));
+  }
+  const last = versions.at(-1);
+  for (const [n, feed] of clients.entries()) {
+    await until(() => isDeepStrictEqual(feed.document, last), () => `${TRANSPORTS[n]} is ${feed.state} at ${feed.offset}`);
+  }
+});

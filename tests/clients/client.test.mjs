@@ -1,0 +1,373 @@
+// @stentor/client by itself: patches, back-off, what it makes of a server's advice (servers of the test's own), what it
+// keeps while it is offline.
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import http from 'node:http';
+import test from 'node:test';
+import WebSocket, { WebSocketServer } from 'ws';
+import { Backoff } from '../../clients/js/src/backoff.js';
+import { connect, patched } from '../../clients/js/src/index.js';
+import { decoder } from '../../clients/js/src/transports/sse.js';
+import { within } from './harness.mjs';
+
+/** The next event of a connection or a feed for which `wanted` holds. */
+function next(emitter, name, wanted = () => true) {
+  return within(new Promise((resolve) => {
+    const off = emitter.on(name, (...details) => {
+      if (!wanted(...details)) return;
+      off();
+      resolve(details);
+    });
+  }), `the event ${name}`);
+}
+
+const isState = (state) => (now) => now === state;
+
+function freeze(value) {
+  if (value !== null && typeof value === 'object') Object.values(value).forEach(freeze);
+  return Object.freeze(value);
+}
+
+test('patches are what RFC 6902 says', () => {
+  const check = (before, patch, after) => {
+    freeze(before);
+    freeze(patch);
+    const text = JSON.stringify(before);
+    const name = JSON.stringify(patch);
+    if (after === undefined) assert.throws(() => patched(before, patch), name);
+    else assert.equal(JSON.stringify(patched(before, patch)), JSON.stringify(after), name);
+    assert.equal(JSON.stringify(before), text);
+  };
+  const add = (path, value) => ({ op: 'add', path, value });
+  const replace = (path, value) => ({ op: 'replace', path, value });
+  const remove = (path) => ({ op: 'remove', path });
+  const move = (from, path) => ({ op: 'move', from, path });
+  check({ a: 1 }, [], { a: 1 });
+  check({ a: 1 }, [add('/b', [2])], { a: 1, b: [2] });
+  check({ a: 1 }, [add('/a', 2)], { a: 2 });
+  check([1, 3], [add('/1', 2)], [1, 2, 3]);
+  check([1, 2], [add('/2', 3), add('/-', 4)], [1, 2, 3, 4]);
+  check([1], [add('/2', 3)], undefined);
+  check([1], [add('/01', 3)], undefined);
+  check([1], [add('/x', 3)], undefined);
+  check({}, [add('/a/b', 3)], undefined);
+  check({ a: 1 }, [add('/a/b', 3)], undefined);
+  check({ a: null }, [add('/a/b', 3)], undefined);
+  check({}, [{ op: 'add', path: '/a' }], undefined);
+  check({ a: 1 }, [replace('/a', null)], { a: null });
+  check({ a: 1 }, [replace('/b', 2)], undefined);
+  check([1], [replace('/0', 2)], [2]);
+  check([1], [replace('/1', 2)], undefined);
+  check([1], [replace('/-', 2)], undefined);
+  check({ a: 1 }, [replace('', [1])], [1]);
+  check(1, [add('', { a: 1 }), add('/b', 2)], { a: 1, b: 2 });
+  check({ a: 1, b: 2 }, [remove('/a')], { b: 2 });
+  check({ a: 1 }, [remove('/b')], undefined);
+  check([1, 2, 3], [remove('/1')], [1, 3]);
+  check([1], [remove('/-')], undefined);
+  check({ a: 1 }, [remove('')], undefined);
+  check({ a: { b: 1 }, c: [] }, [move('/a/b', '/c/0')], { a: {}, c: [1] });
+  check([1, 2, 3], [move('/0', '/2')], [2, 3, 1]);
+  check([1, 2, 3], [move('/2', '/0')], [3, 1, 2]);
+  check({ a: { b: 1 } }, [move('/a', '/a/b')], undefined);
+  check({ 'a/b': 1, 'm~n': 2, '~1': 3 }, [replace('/a~1b', 4), replace('/m~0n', 5), replace('/~01', 6)], { 'a/b': 4, 'm~n': 5, '~1': 6 });
+  check({ '': { '': 1 } }, [replace('//', 2)], { '': { '': 2 } });
+  check({ a: 1 }, [replace('a', 2)], undefined);
+  check({ a: 1 }, [{ op: 'test', path: '/a', value: 1 }], undefined);
+  check({}, [add('/toString', 1)], { toString: 1 });
+  check({}, [replace('/toString', 1)], undefined);
+  check(JSON.parse('{"__proto__":{"a":1}}'), [replace('/__proto__/a', 2)], JSON.parse('{"__proto__":{"a":2}}'));
+  check({}, [add('/__proto__', { polluted: true })], JSON.parse('{"__proto__":{"polluted":true}}'));
+  check({}, [add('/__proto__/polluted', true)], undefined);
+  assert.equal({}.polluted, undefined);
+  // All or nothing.
+  check({ a: [1] }, [add('/a/-', 2), remove('/b')], undefined);
+});
+
+test('a patch copies what it touches and shares the rest', () => {
+  const value = { fresh: [1] };
+  const before = freeze({ a: { deep: [{ n: 1 }, { n: 2 }] }, b: { large: [] } });
+  const after = patched(before, [{ op: 'replace', path: '/a/deep/0/n', value: 9 }, { op: 'add', path: '/c', value }, { op: 'add', path: '/c/fresh/-', value: 2 }]);
+  assert.equal(after.b, before.b);
+  assert.equal(after.a.deep[1], before.a.deep[1]);
+  assert.notEqual(after.a.deep[0], before.a.deep[0]);
+  assert.deepEqual(value, { fresh: [1] }, 'what a patch brought is not changed either');
+  assert.deepEqual(after.c, { fresh: [1, 2] });
+});
+
+test('back-off is exponential, bounded, with full jitter', () => {
+  const most = new Backoff({}, () => 1);
+  assert.deepEqual(Array.from({ length: 8 }, () => most.next()), [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
+  most.reset();
+  assert.equal(most.next(), 500);
+  assert.equal(most.next(1000), 2000, 'on top of what the server asks for');
+  const least = new Backoff({ firstMs: 100 }, () => 0);
+  assert.deepEqual([least.next(), least.next(), least.next(250)], [0, 0, 250]);
+});
+
+test('event streams are read however they are cut', () => {
+  const stream = ': comment\nretry: 1500\nid: a!1!2\nevent: snapshot\ndata: {"a":\ndata: "é😀"}\n\nevent: nothing\n\ndata:x\r\n\r\nretry: soon\n\n';
+  for (let at = 0; at <= stream.length; at++) {
+    const events = [];
+    const take = decoder((...event) => events.push(event), (ms) => events.push(ms));
+    take(stream.slice(0, at));
+    take(stream.slice(at));
+    assert.deepEqual(events, [1500, ['snapshot', '{"a":\n"é😀"}', 'a!1!2'], ['message', 'x', 'a!1!2']], `split at ${at}`);
+  }
+});
+
+/** A server of stentor.v1 that does what the test says: `serve(socket, number)` for each connection. */
+async function v1(t, serve) {
+  const server = new WebSocketServer({ port: 0, host: '127.0.0.1' });
+  await once(server, 'listening');
+  const it = { url: `http://127.0.0.1:${server.address().port}`, times: [], received: [] };
+  server.on('connection', (socket) => {
+    it.times.push(Date.now());
+    socket.say = (message) => socket.send(JSON.stringify(message));
+    socket.on('message', (data) => {
+      const message = JSON.parse(data);
+      it.received.push(message);
+      if (!socket.answers || socket.answers(message)) socket.say({ type: 'ok', id: message.id });
+    });
+    socket.say({ type: 'welcome', session: `s${it.times.length}`, ping_ms: 25_000 });
+    serve(socket, it.times.length);
+  });
+  t.after(() => {
+    for (const client of server.clients) client.terminate();
+    server.close();
+  });
+  return it;
+}
+
+function client(t, url, options) {
+  const connection = connect(url, { WebSocket, backoff: { firstMs: 20, mostMs: 100 }, ...options });
+  t.after(() => connection.close());
+  return connection;
+}
+
+test('close codes: 44xx is the end, 45xx is not, and 4502 takes longer', async (t) => {
+  const check = async (code, expect) => {
+    const server = await v1(t, (socket, n) => { if (n === 1) socket.close(code, 'because'); });
+    const connection = client(t, server.url, { random: () => 1, backoff: { firstMs: 10, mostMs: 1000 } });
+    const feed = connection.feed('a');
+    const [state, details] = await next(connection, 'state', (now) => now === 'waiting' || now === 'refused');
+    assert.equal(state, expect.state, `${code}`);
+    assert.deepEqual([details.code, details.reason, details.retryMs], [code, 'because', expect.retryMs]);
+    if (state === 'refused') {
+      assert.deepEqual([feed.state, feed.reason], ['lost', 'because']);
+      await assert.rejects(connection.publish('room', 1), { code: 'closed' });
+      assert.equal(server.times.length, 1);
+    }
+    if (state === 'refused' || code === 4502) connection.reconnect();
+    await next(connection, 'state', isState('open'));
+    assert.equal(server.times.length, 2);
+    assert.equal(feed.state, 'loading');
+  };
+  await check(4403, { state: 'refused', retryMs: undefined });
+  await check(4499, { state: 'refused', retryMs: undefined });
+  await check(4500, { state: 'waiting', retryMs: 10 });
+  await check(4501, { state: 'waiting', retryMs: 10 });
+  await check(4502, { state: 'waiting', retryMs: 5010 });
+  await check(1001, { state: 'waiting', retryMs: 10 });
+});
+
+test('an error that says retry is tried again, another one is not', async (t) => {
+  let refusals = 0;
+  const server = await v1(t, (socket) => {
+    socket.answers = ({ id, type, feed }) => {
+      if (type !== 'subscribe' || feed === 'fine') return true;
+      if (feed === 'later' && refusals++ >= 2) {
+        socket.say({ type: 'ok', id });
+        socket.say({ type: 'snapshot', feed, epoch: 1, offset: 1, state: 'live', data: [refusals] });
+      } else {
+        socket.say({ type: 'error', id, code: feed, message: `no ${feed}`, retry: feed === 'later' });
+      }
+      return false;
+    };
+  });
+  const connection = client(t, server.url);
+  const bad = connection.feed('bad');
+  const later = connection.feed('later');
+  assert.deepEqual(await next(bad, 'state'), ['lost', 'no bad']);
+  const [document] = await next(later, 'change');
+  assert.deepEqual(document, [3]);
+  assert.equal(server.received.filter(({ feed }) => feed === 'bad').length, 1);
+  // Asking again is the application's decision.
+  const again = connection.feed('bad');
+  assert.equal(bad.state, 'loading');
+  await next(again, 'state', isState('lost'));
+});
+
+test('documents: never older, mended where a delta does not fit, resumed from where they are', async (t) => {
+  const server = await v1(t, (socket, n) => {
+    if (n > 1) return;
+    const delta = (base, offset, patch) => socket.say({ type: 'delta', feed: 'a', epoch: 7, base, offset, patch });
+    const snapshot = (offset, data, epoch = 7) => socket.say({ type: 'snapshot', feed: 'a', epoch, offset, state: 'live', data });
+    let asked = 0;
+    socket.answers = ({ id, feed }) => {
+      if (feed !== 'a') return true;
+      socket.say({ type: 'ok', id });
+      asked += 1;
+      if (asked === 1) {
+        snapshot(5, { n: 5, list: [] });
+        delta(5, 6, [{ op: 'replace', path: '/n', value: 6 }]);
+        snapshot(4, { n: 4 });
+        delta(4, 5, [{ op: 'replace', path: '/n', value: 5 }]);
+        delta(6, 7, [{ op: 'replace', path: '/nothing', value: 7 }]);
+        delta(7, 8, [{ op: 'replace', path: '/n', value: 8 }]);
+      } else if (asked === 2) {
+        snapshot(8, { n: 8 });
+        delta(9, 10, [{ op: 'replace', path: '/n', value: 10 }]);
+      } else {
+        snapshot(10, { n: 10 });
+        snapshot(1, { n: 1 }, 8);
+        socket.say({ type: 'state', feed: 'a', state: 'stale', reason: 'no news' });
+        setTimeout(() => socket.terminate(), 20);
+      }
+      return false;
+    };
+  });
+  const connection = client(t, server.url);
+  const feed = connection.feed('a');
+  const seen = [];
+  feed.on('change', (document, { kind, epoch, offset }) => {
+    freeze(document);
+    seen.push([kind, epoch, offset, document.n]);
+  });
+  await next(feed, 'state', isState('stale'));
+  assert.deepEqual(seen, [['snapshot', 7, 5, 5], ['delta', 7, 6, 6], ['snapshot', 7, 8, 8], ['snapshot', 7, 10, 10], ['snapshot', 8, 1, 1]]);
+  assert.equal(feed.reason, 'no news');
+  await next(connection, 'state', isState('open'));
+  await next(feed, 'state', isState('live'));
+  assert.deepEqual(server.received.map(({ id, ...rest }) => rest), [
+    { type: 'subscribe', feed: 'a' },
+    { type: 'subscribe', feed: 'a' },
+    { type: 'subscribe', feed: 'a' },
+    { type: 'subscribe', feed: 'a', epoch: 8, offset: 1 },
+  ]);
+});
+
+test('feeds of one key share a subscription, and the last one ends it', async (t) => {
+  const server = await v1(t, () => {});
+  const connection = client(t, server.url);
+  const [one, two] = [connection.feed('a'), connection.feed('a', { rate: 2 })];
+  await next(connection, 'state', isState('open'));
+  one.close();
+  one.close();
+  connection.feed('b', { rate: 2 });
+  two.close();
+  await connection.publish('room', 1);
+  assert.deepEqual(server.received.map(({ id, ...rest }) => rest), [
+    { type: 'subscribe', feed: 'a' },
+    { type: 'subscribe', feed: 'a', rate: 2 },
+    { type: 'subscribe', feed: 'b', rate: 2 },
+    { type: 'unsubscribe', feed: 'a' },
+    { type: 'publish', room: 'room', data: 1 },
+  ]);
+});
+
+test('what is published offline is queued, in order, bounded; what may have arrived is never sent twice', async (t) => {
+  let mute = true;
+  const server = await v1(t, (socket, n) => {
+    socket.answers = ({ type }) => type !== 'publish' || !mute;
+    if (n === 1) server.first = socket;
+  });
+  const connection = client(t, server.url, { queueMax: 3, queueCharsMax: 200 });
+  const outcome = (promise) => promise.then(() => 'taken', ({ code }) => code);
+  const list = [1];
+  const early = [connection.publish('r', list, 'e'), connection.publish('r'), connection.publish('r', 'three')].map(outcome);
+  list.push(2);
+  assert.equal(await outcome(connection.publish('r', 4)), 'queue_full');
+  await next(connection, 'state', isState('open'));
+  while (server.received.length < 3) await new Promise((resolve) => setTimeout(resolve, 5));
+  assert.equal(await outcome(connection.publish('r', 5)), 'queue_full', 'those without an answer count');
+  mute = false;
+  server.first.terminate();
+  assert.deepEqual(await Promise.all(early), Array(3).fill('connection_lost'));
+  assert.equal(await outcome(connection.publish('r', 'x'.repeat(300))), 'queue_full');
+  const waiting = [connection.publish('r', 6), connection.publish('r', 7)].map(outcome);
+  assert.deepEqual(await within(Promise.all(waiting), 'what waited'), ['taken', 'taken']);
+  assert.deepEqual(server.received.map(({ id, type, room, ...rest }) => rest), [{ event: 'e', data: [1] }, { data: null }, { data: 'three' }, { data: 6 }, { data: 7 }]);
+  connection.close();
+  assert.equal(await outcome(connection.publish('r', 8)), 'closed');
+});
+
+test('rooms: messages, and the place where to go on', async (t) => {
+  const server = await v1(t, (socket, n) => {
+    socket.answers = ({ id, room, offset }) => {
+      socket.say({ type: 'ok', id });
+      if (n === 1) socket.say({ type: 'message', room, event: 'said', epoch: 3, offset: 9, data: 'one' });
+      else socket.say({ type: 'message', room, epoch: 3, offset: offset + 1, data: 'two' });
+      if (n === 1) setTimeout(() => socket.terminate(), 10);
+      return false;
+    };
+  });
+  const connection = client(t, server.url);
+  const room = connection.room('news');
+  const heard = [];
+  room.on('message', (data, { event, offset }) => heard.push([data, event, offset]));
+  await next(room, 'message', (data) => data === 'two');
+  assert.deepEqual(heard, [['one', 'said', 9], ['two', undefined, 10]]);
+});
+
+test('a server that is silent is left, a slow timer alone is no reason', async (t) => {
+  const server = await v1(t, (socket, n) => { socket.answers = () => n > 1; });
+  const connection = client(t, server.url, { silenceMs: 100 });
+  const [, details] = await next(connection, 'state', isState('waiting'));
+  assert.equal(details.reason, 'the server is silent');
+  await next(connection, 'state', isState('open'));
+  // This one answers pings: it stays.
+  await new Promise((resolve) => setTimeout(resolve, 400));
+  assert.equal(connection.state, 'open');
+  assert.equal(server.times.length, 2);
+  assert.ok(server.received.filter(({ type }) => type === 'ping').length > 2);
+});
+
+test('an event stream that ends is opened again after `retry`, with its last ids', async (t) => {
+  const requests = [];
+  const server = http.createServer((request, response) => {
+    requests.push({ at: Date.now(), url: request.url, id: request.headers['last-event-id'] });
+    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+    response.write('retry: 300\n\n');
+    if (requests.length === 1) response.end('id: a!ff!10;b!1!2\nevent: snapshot\ndata: [1]\n\nid: b!1!3;a!ff!10\nevent: snapshot\ndata: text, no JSON\n\n');
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const connection = client(t, `http://127.0.0.1:${server.address().port}/behind/a/proxy`, { transport: 'sse' });
+  const [a, b] = [connection.feed('a'), connection.feed('b')];
+  const [, { retryMs }] = await next(connection, 'state', isState('waiting'));
+  assert.ok(retryMs >= 300, `${retryMs}`);
+  assert.deepEqual([a.document, a.epoch, a.offset, b.document, b.epoch, b.offset], [[1], 255, 16, 'text, no JSON', 1, 3]);
+  await next(connection, 'state', isState('open'));
+  assert.deepEqual(requests.map(({ url, id }) => [url, id]), [
+    ['/behind/a/proxy/sse?feed=a&feed=b', undefined],
+    ['/behind/a/proxy/sse?feed=a&feed=b', 'a!ff!10;b!1!3'],
+  ]);
+  assert.ok(requests[1].at - requests[0].at >= 290);
+});
+
+test('a server that is busy says when to come back, and one that refuses says so', async (t) => {
+  let status = 503;
+  const server = http.createServer((_, response) => response.writeHead(status, { 'Retry-After': '2' }).end('no\n')).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => server.close());
+  for (const transport of ['sse', 'polling']) {
+    status = 503;
+    const connection = client(t, `http://127.0.0.1:${server.address().port}`, { transport });
+    connection.feed('a');
+    const [, busy] = await next(connection, 'state', isState('waiting'));
+    assert.ok(busy.retryMs >= 2000, `${busy.retryMs}`);
+    status = 403;
+    connection.reconnect();
+    const [, refused] = await next(connection, 'state', isState('refused'));
+    assert.deepEqual([refused.code, refused.reason], [403, 'the server answers 403']);
+  }
+});
+
+test('what cannot work says so at once', () => {
+  assert.throws(() => connect('http://127.0.0.1:1', { transport: 'pigeon' }), { code: 'no_transport', message: /websocket, sse, polling/ });
+  assert.throws(() => connect('http://127.0.0.1:1', { transport: [] }), { code: 'no_transport' });
+});
