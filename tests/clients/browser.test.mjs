@@ -20,8 +20,9 @@ async function browser(t) {
 }
 
 test('a browser echoes text and bytes, compressed', async (t) => {
-  const server = await serve(t, { args: ['--app', 'echo'] });
+  // It ends before the server does, which waits for its idle connections.
   const page = await browser(t);
+  const server = await serve(t, { args: ['--app', 'echo'] });
   // Any page of the same origin will do.
   await page.goto(`${server.http}/healthz`);
   const result = await page.evaluate(async (url) => {
@@ -44,8 +45,8 @@ test('a browser echoes text and bytes, compressed', async (t) => {
 test('a page of another origin is refused, and allowed when it is listed', async (t) => {
   const api = await upstream(t);
   api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+  const page = await browser(t);
   const connects = async (server) => {
-    const page = await browser(t);
     await page.goto(`${api.url}/page`);
     return page.evaluate((url) => new Promise((resolve) => {
       const socket = new WebSocket(url);

@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import http from 'node:http';
+import net from 'node:net';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -23,17 +24,17 @@ export async function run(...args) {
   return { code, signal, stdout, stderr };
 }
 
-/** Starts `stentor serve` on free ports and waits for its line; ends it with the test. */
-export async function serve(t, { args = [], config } = {}) {
+/** Starts `stentor serve` on free ports and waits for its line; ends it with the test. `command` runs it otherwise. */
+export async function serve(t, { args = [], config, command: [command, ...before] = [binary] } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
-  const all = ['serve', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--log', 'json', ...args];
+  const all = [...before, 'serve', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--log', 'json', ...args];
   if (config) {
     const file = path.join(folder, 'stentor.toml');
     writeFileSync(file, config);
     all.push('--config', file);
   }
   t.after(() => rmSync(folder, { recursive: true, force: true }));
-  const { child, closed, log, address } = await start(t, binary, all);
+  const { child, closed, log, address } = await start(t, command, all);
   const admin = () => {
     const found = log.map((text) => JSON.parse(text).admin).find(Boolean);
     if (!found) throw new Error(`the log names no admin address:\n${log.join('\n')}`);
@@ -93,9 +94,15 @@ export function within(promise, what, time_ms = 5_000) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** The arguments of the next event of an emitter of any kind (`once` of node:events also fails on `error`). */
-export function event(emitter, name, time_ms) {
-  return within(new Promise((resolve) => emitter.once(name, (...args) => resolve(args))), `the event ${name}`, time_ms);
+/**
+ * The arguments of the next event of an emitter of any kind (`once` of node:events also fails on `error`). If `failure`
+ * names another event, that one comes as an error.
+ */
+export function event(emitter, name, time_ms, failure) {
+  return within(new Promise((resolve, reject) => {
+    emitter.once(name, (...args) => resolve(args));
+    if (failure) emitter.once(failure, (error) => reject(error instanceof Error ? error : new Error(String(error))));
+  }), `the event ${name}`, time_ms);
 }
 
 /** An upstream whose documents the test sets: `documents.set(key, {...})`; counts requests by key. */
@@ -117,6 +124,16 @@ export async function upstream(t) {
     server.close();
   });
   return { documents, requests, url: `http://127.0.0.1:${server.address().port}` };
+}
+
+/** What is `put`, in order: `await queue.next()`. */
+export function queue() {
+  const waiting = [];
+  const received = [];
+  return {
+    put: (item) => (waiting.length ? waiting.shift()(item) : received.push(item)),
+    next: (what = 'more') => (received.length ? Promise.resolve(received.shift()) : within(new Promise((resolve) => waiting.push(resolve)), what, 10_000)),
+  };
 }
 
 /** A queue of what a WebSocket receives: `await inbox.next()`, in order. */
@@ -141,6 +158,32 @@ export function inbox(socket) {
       }
     },
   };
+}
+
+/**
+ * A way to a server that can be cut: `cut()` ends all connections without a farewell; new ones are let through, to
+ * another server after `lead(server)`.
+ */
+export async function relay(t, server) {
+  let target;
+  const lead = ({ http: address }) => { target = new URL(address); };
+  lead(server);
+  const open = new Set();
+  const listener = net.createServer((near) => {
+    const far = net.connect(target.port, target.hostname);
+    for (const [from, to] of [[near, far], [far, near]]) {
+      open.add(from);
+      from.pipe(to);
+      from.on('error', () => to.destroy());
+      from.on('close', () => { open.delete(from); to.destroy(); });
+    }
+  });
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  const cut = () => { for (const socket of open) socket.resetAndDestroy(); };
+  t.after(() => { cut(); listener.close(); });
+  const address = `127.0.0.1:${listener.address().port}`;
+  return { http: `http://${address}`, ws: `ws://${address}`, cut, lead };
 }
 
 /** The configuration of one feed that takes in everything from an upstream, as fast as is allowed. */

@@ -1,16 +1,25 @@
 // sockjs-client 1.6 as it comes: in Node by the transports that it has there, in Chromium by all of them.
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import test, { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
 import SockJS from 'sockjs-client';
-import { fixture, upstream, within } from './harness.mjs';
+import { fixture, serve, upstream, within } from './harness.mjs';
 
-const server = await fixture({ after }, 'sockjs');
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 const build = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules/sockjs-client/dist/sockjs.min.js');
+
+// Before the server ends, which waits for a browser's idle connections.
+let browser;
+before(async () => {
+  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+  browser = await chromium.launch({ executablePath, args });
+});
+after(() => browser?.close());
+
+const server = await fixture({ after }, 'sockjs');
 
 const TEXTS = ['', 'hello', 'é€😀\u2028\u200c\uffff', '\u0000"\\</script>', 'x'.repeat(20_000)];
 
@@ -71,13 +80,6 @@ test('Node: without WebSocket on the server the next transport is taken', async 
   assert.equal(result.transport, 'xhr-streaming');
 });
 
-let browser;
-before(async () => {
-  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-  browser = await chromium.launch({ executablePath, args });
-});
-after(() => browser?.close());
-
 async function page(t, address) {
   const opened = await browser.newPage();
   t.after(() => opened.close());
@@ -86,7 +88,7 @@ async function page(t, address) {
   return opened;
 }
 
-for (const transport of ['websocket', 'xhr-streaming', 'eventsource', 'xhr-polling', 'jsonp-polling']) {
+for (const transport of ['websocket', 'xhr-streaming', 'eventsource', 'htmlfile', 'xhr-polling', 'jsonp-polling']) {
   test(`Chromium by ${transport}`, async (t) => {
     const opened = await page(t, `${server.http}/echo`);
     const result = await opened.evaluate(use, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
@@ -101,5 +103,55 @@ test('Chromium from another origin, by each transport that crosses', async (t) =
   for (const transport of ['websocket', 'xhr-streaming', 'xhr-polling', 'jsonp-polling']) {
     const result = await opened.evaluate(use, { url: `${server.http}/echo`, transports: [transport], texts: TEXTS });
     assert.deepEqual(result, echoed(transport));
+  }
+});
+
+/** A page of another origin, which also has the client library; and a server that allows it, or only itself. */
+async function frames(t, allowed) {
+  const elsewhere = await upstream(t);
+  elsewhere.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+  elsewhere.documents.set('sockjs.js', (_, response) => response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(build)));
+  const origins = allowed ? `[origins]\nallow = ["${elsewhere.url}"]\n` : '';
+  const config = `${origins}[[sockjs]]\nprefix = "/echo"\napp = "echo"\nclient_url = "${elsewhere.url}/sockjs.js"\n`;
+  const opened = await page(t, `${elsewhere.url}/page`);
+  return { opened, own: await serve(t, { config, args: ['--cores', '2'] }) };
+}
+
+test('Chromium from another origin, in frames', async (t) => {
+  const { opened, own } = await frames(t, true);
+  for (const transport of ['iframe-eventsource', 'iframe-htmlfile', 'iframe-xhr-polling']) {
+    const result = await opened.evaluate(use, { url: `${own.http}/echo`, transports: [transport], texts: TEXTS });
+    assert.deepEqual(result, echoed(transport));
+  }
+});
+
+test("a frame's requests have the server's own origin: pages that may not connect can't have one", async (t) => {
+  /** In the page: whether the library in a frame has begun to talk. */
+  const begins = (url) => new Promise((resolve) => {
+    let talked = false;
+    window.addEventListener('message', ({ data }) => { talked ||= JSON.parse(data).type === 's'; });
+    const frame = document.createElement('iframe');
+    // Its script runs before the frame counts as loaded; what it says comes a little later.
+    frame.onload = () => setTimeout(() => resolve(talked), 200);
+    frame.src = url;
+    document.body.append(frame);
+  });
+  for (const allowed of [true, false]) {
+    const { opened, own } = await frames(t, allowed);
+    assert.equal(await opened.evaluate(begins, `${own.http}/echo/iframe-1.6.1.html#x`), allowed);
+  }
+});
+
+test('JSONP answers scripts of pages that may connect only', async (t) => {
+  for (const allowed of [true, false]) {
+    const { opened, own } = await frames(t, allowed);
+    const loaded = await opened.evaluate((url) => new Promise((resolve) => {
+      window.callback = resolve;
+      const script = document.createElement('script');
+      script.onerror = () => resolve('refused');
+      script.src = url;
+      document.head.append(script);
+    }), `${own.http}/echo/000/${allowed}/jsonp?c=callback`);
+    assert.equal(loaded, allowed ? 'o' : 'refused');
   }
 });

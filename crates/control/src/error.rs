@@ -8,7 +8,7 @@ pub enum Error {
     /// A setting has a value that can't be.
     #[error("{name}: {message}")]
     Setting {
-        /// The setting's path, e.g. `feeds.upstreams.scores.base_url`.
+        /// The setting's path, e.g. `feeds.upstreams.scores.url`.
         name: String,
         /// What is wrong with it.
         message: String,

@@ -7,7 +7,7 @@
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::FeedsOptions;
 use crate::pushes::Pushes;
-use crate::schedule::{FetchJob, Scheduler, Stats};
+use crate::schedule::{FetchJob, LaneStats, Scheduler, Stats};
 use crate::signals::{Signals, stopped};
 use crate::upstream::{Digester, Failure, Fetched, Upstreams};
 use std::collections::HashMap;
@@ -30,6 +30,8 @@ pub(crate) struct UpstreamView {
     pub(crate) name: Arc<str>,
     pub(crate) fetches: u64,
     pub(crate) failures: u64,
+    /// Fetches in flight and keys that wait for one, and how often one had to wait for the upstream's rate.
+    pub(crate) lane: LaneStats,
     /// The last failure: of which key, why, and when.
     pub(crate) last_failure: Option<(Key, String, SystemTime)>,
 }
@@ -116,7 +118,7 @@ impl Feeds {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         loop {
             self.turn();
-            *self.view.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.scheduler.stats();
+            self.show();
             let blocked = self.undelivered.is_some();
             let timeout = self.scheduler.poll_timeout().filter(|_| !blocked);
             tokio::select! {
@@ -128,6 +130,14 @@ impl Feeds {
                 }
                 () = sleep_until(timeout.map_or_else(Instant::now, Instant::from_std)), if timeout.is_some() => {}
             }
+        }
+    }
+
+    fn show(&self) {
+        *self.view.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.scheduler.stats();
+        let mut views = self.view.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
+        for (view, lane) in views.iter_mut().zip(self.scheduler.lanes()) {
+            view.lane = lane;
         }
     }
 
@@ -149,7 +159,7 @@ impl Feeds {
             if std::mem::take(&mut self.has_wishes) {
                 for wish in self.data_plane.take_wanted() {
                     // What is pushed lies there whether it is wanted or not.
-                    if !(wish.wanted && self.pushes.resend(&wish.key)) {
+                    if !self.pushes.handle_wanted(&wish.key, wish.wanted) {
                         self.scheduler.handle_wanted(now, &wish.key, wish.wanted);
                     }
                 }

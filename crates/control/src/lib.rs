@@ -10,7 +10,8 @@
 //! ```
 //!
 //! - [`schedule`]: which key is fetched when, and what its subscribers are told; sans-I/O.
-//! - `upstream`: from a key to a URL to a document.
+//! - `route`: from a key to an upstream and a URL.
+//! - `upstream`: from a URL to a document.
 //! - `feeds`: the task that joins both with the data plane.
 //! - `admin`: publish API, metrics, health, on their own port.
 //! - `pushes`: documents that backends push.
@@ -24,6 +25,7 @@ mod metrics;
 mod options;
 mod process;
 mod pushes;
+mod route;
 pub mod schedule;
 mod signals;
 mod upstream;
@@ -34,5 +36,6 @@ pub use error::Error;
 pub use options::{
     AdminOptions, Content, DURATION_MAX, FeedsOptions, Options, TOKEN_BYTES_MIN, UpstreamOptions,
 };
+pub use route::{Route, RouteError};
 pub use signals::Signals;
 pub use stentor_hub::delta::DEPTH_MAX;

@@ -6,6 +6,7 @@
 use crate::feeds::FeedsView;
 use crate::process;
 use crate::pushes::Pushes;
+use crate::schedule::LaneStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -172,6 +173,38 @@ impl Collector for FeedsCollector {
         ] {
             gauge(count).encode(keys.encode_family(&[("state", state)])?)?;
         }
+        let upstreams = self.0.upstreams();
+        let mut each = |name, help, metric_type, value: fn(LaneStats) -> u64| {
+            let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
+            for upstream in &upstreams {
+                let labels = [("upstream", &*upstream.name)];
+                let encoder = family.encode_family(&labels)?;
+                match metric_type {
+                    MetricType::Counter => ConstCounter::new(value(upstream.lane)).encode(encoder)?,
+                    _ => ConstGauge::new(i64::try_from(value(upstream.lane)).unwrap_or(i64::MAX))
+                        .encode(encoder)?,
+                }
+            }
+            fmt::Result::Ok(())
+        };
+        each(
+            "feed_upstream_fetches_in_flight",
+            "Fetches in flight, by upstream",
+            MetricType::Gauge,
+            |lane| lane.in_flight as u64,
+        )?;
+        each(
+            "feed_upstream_waiting_keys",
+            "Keys that are due and wait for a worker or for the rate, by upstream",
+            MetricType::Gauge,
+            |lane| lane.waiting as u64,
+        )?;
+        each(
+            "feed_upstream_rate_waits",
+            "How often a fetch had to wait for requests_per_second_max, or because the upstream asked for a pause",
+            MetricType::Counter,
+            |lane| lane.rate_waits,
+        )?;
         let encoder = &mut encoder;
         write_one(encoder, "feed_wanted_keys", "Keys that somebody wants", gauge(stats.wanted))?;
         write_one(
@@ -182,9 +215,11 @@ impl Collector for FeedsCollector {
         )?;
         write_one(encoder, "feed_fetches_in_flight", "Fetches in flight", gauge(stats.in_flight))?;
         write_one(encoder, "feed_documents_bytes", "Kept documents", gauge(stats.documents_bytes))?;
-        let (pushed_keys, pushed_bytes) = self.1.figures();
-        write_one(encoder, "feed_pushed_keys", "Keys that documents were pushed to", gauge(pushed_keys))?;
-        write_one(encoder, "feed_pushed_documents_bytes", "Documents that were pushed", gauge(pushed_bytes))?;
+        let pushed = self.1.figures();
+        write_one(encoder, "feed_pushed_keys", "Keys that documents were pushed to", gauge(pushed.keys))?;
+        write_one(encoder, "feed_pushed_documents_bytes", "Documents that were pushed", gauge(pushed.bytes))?;
+        let bodies = gauge(pushed.bodies_bytes);
+        write_one(encoder, "feed_pushed_bodies_bytes", "Pushed documents that are being received", bodies)?;
         for (name, help, count) in [
             ("feed_refused_keys", "Keys refused because of feeds.keys_max", stats.refused_keys),
             ("feed_unknown_keys", "Keys refused because no feed is configured for them", stats.unknown_keys),
@@ -194,6 +229,7 @@ impl Collector for FeedsCollector {
                 stats.refused_documents,
             ),
             ("feed_evicted_keys", "Keys that lingered and made room for others", stats.evicted_keys),
+            ("feed_pushed_evicted_keys", "Pushed keys that nobody wanted and that made room", pushed.evicted),
         ] {
             write_one(encoder, name, help, ConstCounter::new(count))?;
         }

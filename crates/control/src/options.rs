@@ -33,7 +33,7 @@ impl Options {
 /// Feeds: which keys are fetched from where, how often, and what that may cost.
 #[derive(Clone, Debug)]
 pub struct FeedsOptions {
-    /// Where documents come from. Of the upstreams whose prefix a key starts with, the longest prefix wins.
+    /// Where documents come from. Of several that fit a key the most specific wins; [`Route`](crate::Route) says which that is.
     pub upstreams: Vec<UpstreamOptions>,
     /// How many keys are kept at once, wanted and lingering ones; a further one is refused as lost. At least 1.
     pub keys_max: usize,
@@ -110,10 +110,13 @@ pub enum Content {
 pub struct UpstreamOptions {
     /// Its name in logs and metrics, unique.
     pub name: String,
-    /// It serves the keys that start with this. Empty: all keys.
+    /// It serves the keys that start with this, where `key` is empty. Both empty: all keys.
     pub prefix: String,
-    /// `http://` or `https://`, a host, and perhaps a path and a query. The whole key is appended to the path.
-    pub base_url: String,
+    /// It serves the keys that fit this template, such as `matchesfeed/{id}/matchcentre`. Empty: see `prefix`.
+    pub key: String,
+    /// `http://` or `https://`, a host, and perhaps a path and a query. With a `key`, its placeholders may stand in
+    /// both; otherwise the whole key is appended to the path.
+    pub url: String,
     /// A key is due again so long after its last fetch began, where the upstream doesn't say otherwise. At least 1 ms.
     pub interval: Duration,
     /// A fetch, from its begin to the last byte, takes no longer.
@@ -124,6 +127,9 @@ pub struct UpstreamOptions {
     pub document_bytes_max: usize,
     /// Fetches in flight from this upstream at once. At least 1.
     pub concurrency_max: usize,
+    /// Fetches that begin in any second. At least 1. They are spread evenly: at once begin no more than those of a tenth
+    /// of a second, at least one.
+    pub requests_per_second_max: usize,
     /// Header fields to send with every request, for example `("Authorization", "Bearer …")`.
     pub headers: Vec<(String, String)>,
     /// What it serves.
@@ -141,12 +147,14 @@ impl Default for UpstreamOptions {
         Self {
             name: String::new(),
             prefix: String::new(),
-            base_url: String::new(),
+            key: String::new(),
+            url: String::new(),
             interval: Duration::from_secs(1),
             timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(5),
             document_bytes_max: 4 << 20,
             concurrency_max: 8,
+            requests_per_second_max: 1000,
             headers: Vec::new(),
             content: Content::Json,
             ignore_cache_control: false,

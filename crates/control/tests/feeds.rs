@@ -57,7 +57,7 @@ async fn requests_are_conditional_and_carry_the_configured_fields() {
     let addr = http(move |n, request| {
         let field = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
         assert_eq!(field("authorization").as_deref(), Some("Bearer upstream"));
-        assert_eq!(field("accept-encoding").as_deref(), Some("gzip"));
+        assert_eq!(field("accept-encoding").as_deref(), Some("gzip, br"));
         assert_eq!(request.uri(), "/api/s/k?id=7");
         let etag = if n < 5 { "\"one\"" } else { "\"two\"" };
         let known = field("if-none-match").as_deref() == Some(etag);
@@ -74,7 +74,7 @@ async fn requests_are_conditional_and_carry_the_configured_fields() {
     })
     .await;
     let rig = Rig::feeds(vec![UpstreamOptions {
-        base_url: format!("http://{addr}/api/?id=7"),
+        url: format!("http://{addr}/api/?id=7"),
         headers: vec![("Authorization".into(), "Bearer upstream".into())],
         ..upstream("s", addr)
     }]);
@@ -164,17 +164,28 @@ async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
     assert_eq!(rig.metric("stentor_feed_keys{state=\"ended\"}").await, Some(2.0));
 }
 
-fn gzip(body: &[u8]) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(body).unwrap();
-    encoder.finish().unwrap()
+fn encoded(name: &str, body: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut answer = ok("");
+    answer.headers_mut().insert("content-encoding", name.parse().unwrap());
+    *answer.body_mut() = Full::from(body);
+    answer
 }
 
 fn gzipped(body: &[u8]) -> Response<Full<Bytes>> {
-    let mut answer = ok("");
-    answer.headers_mut().insert("content-encoding", "gzip".parse().unwrap());
-    *answer.body_mut() = Full::from(gzip(body));
-    answer
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(body).unwrap();
+    encoded("gzip", encoder.finish().unwrap())
+}
+
+fn brotlied(mut body: &[u8]) -> Response<Full<Bytes>> {
+    let mut out = Vec::new();
+    brotli::BrotliCompress(
+        &mut body,
+        &mut out,
+        &brotli::enc::BrotliEncoderParams { quality: 5, ..Default::default() },
+    )
+    .unwrap();
+    encoded("br", out)
 }
 
 /// An upstream whose first answer is good, whose second is `bad`, and whose third is good again: the feed goes
@@ -212,34 +223,196 @@ async fn bad_answers_keep_the_last_value() {
     let too_large = "the upstream's document is too large";
     check_bad(|| ok(&format!("\"{}\"", "x".repeat(1000))), too_large, "failed_too_large").await;
     check_bad(|| gzipped(&vec![b' '; 20 << 20]), too_large, "failed_too_large").await;
-    check_bad(
-        || {
-            let mut answer = gzipped(b"1");
-            *answer.body_mut() = Full::from("not gzip");
-            answer
-        },
-        "the upstream's answer can't be decoded",
-        "failed_encoding",
-    )
-    .await;
-    check_bad(
-        || {
-            let mut answer = ok("1");
-            answer.headers_mut().insert("content-encoding", "br".parse().unwrap());
-            answer
-        },
-        "the upstream's answer can't be decoded",
-        "failed_encoding",
-    )
-    .await;
+    check_bad(|| brotlied(&vec![b' '; 20 << 20]), too_large, "failed_too_large").await;
+    let undecodable = "the upstream's answer can't be decoded";
+    check_bad(|| encoded("gzip", b"not gzip".to_vec()), undecodable, "failed_encoding").await;
+    check_bad(|| encoded("br", b"not brotli".to_vec()), undecodable, "failed_encoding").await;
+    check_bad(|| encoded("zstd", b"1".to_vec()), undecodable, "failed_encoding").await;
 }
 
 #[tokio::test]
-async fn gzip_is_understood() {
-    let addr = http(|_, _| async { gzipped(b" { \"a\" : 1 } ") }).await;
+async fn compressed_answers_are_understood() {
+    let addr = http(|n, _| async move {
+        let body = format!(" {{ \"a\" : {n} }} ");
+        if n % 2 == 0 { gzipped(body.as_bytes()) } else { brotlied(body.as_bytes()) }
+    })
+    .await;
     let rig = Rig::feeds(vec![upstream("s", addr)]);
     rig.plane.want("s/k", true);
-    assert_eq!(rig.plane.next().await, "s/k={\"a\":1}");
+    for n in 0..4 {
+        assert_eq!(rig.plane.next().await, format!("s/k={{\"a\":{n}}}"));
+    }
+}
+
+#[tokio::test]
+async fn last_modified_is_sent_back_as_it_came() {
+    let date = "Sat, 21 Nov 2026 12:00:00 GMT";
+    let addr = http(move |n, request| {
+        let since =
+            request.headers().get("if-modified-since").map(|value| value.to_str().unwrap().to_owned());
+        async move {
+            match (n, since.as_deref()) {
+                (0, None) => {
+                    let mut answer = ok("1");
+                    answer.headers_mut().insert("last-modified", date.parse().unwrap());
+                    answer
+                }
+                (1, Some(since)) if since == date => bare(304, &[]),
+                (2, Some(since)) if since == date => ok("2"),
+                // The second version came without.
+                (_, None) => ok("3"),
+                (n, since) => panic!("{n}: {since:?}"),
+            }
+        }
+    })
+    .await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/k", true);
+    for n in 1..4 {
+        assert_eq!(rig.plane.next().await, format!("s/k={n}"));
+    }
+}
+
+#[tokio::test]
+async fn a_template_says_where_a_key_is_fetched_and_the_rest_is_unknown() {
+    let paths = Arc::new(Mutex::new(Vec::new()));
+    let seen = paths.clone();
+    let addr = http(move |_, request| {
+        assert_eq!(request.headers().get("x-api-key").unwrap(), "of the configuration");
+        seen.lock().unwrap().push(request.uri().to_string());
+        async { ok("1") }
+    })
+    .await;
+    let by_key = |name: &str, key: &str, url: &str| UpstreamOptions {
+        prefix: String::new(),
+        key: key.into(),
+        url: format!("http://{addr}{url}"),
+        headers: vec![("X-Api-Key".into(), "of the configuration".into())],
+        interval: Duration::from_secs(3600),
+        ..upstream(name, addr)
+    };
+    let rig = Rig::feeds(vec![
+        by_key("all", "matches/{rest*}", "/any/{rest}"),
+        by_key("centre", "matchesfeed/{id}/matchcentre", "/api/match/{id}?full=1"),
+        by_key("search", "search/{q}", "/s?q={q}&limit=1"),
+        by_key("dots", "d{x}", "/in/{x}/out"),
+    ]);
+    for (key, expect) in [
+        ("matchesfeed/8/matchcentre", "/api/match/8?full=1"),
+        ("search/a+b=c", "/s?q=a%2Bb%3Dc&limit=1"),
+        ("matches/8/live", "/any/8/live"),
+    ] {
+        rig.plane.want(key, true);
+        assert_eq!(rig.plane.next().await, format!("{key}=1"));
+        assert_eq!(paths.lock().unwrap().pop().as_deref(), Some(expect));
+    }
+    rig.plane.want("matchesfeed/8/other", true);
+    assert_eq!(rig.plane.next().await, "matchesfeed/8/other:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "matchesfeed/8/other:forget");
+    // One that would leave the path isn't asked for.
+    rig.plane.want("d..", true);
+    assert_eq!(rig.plane.next().await, "d..:lost:no document can have this key");
+    assert_eq!(*paths.lock().unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn fetches_keep_to_the_upstreams_limits() {
+    let (flying, most, all) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (now, highest, count) = (flying.clone(), most.clone(), all.clone());
+    let addr = http(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        highest.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let now = now.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            now.fetch_sub(1, Ordering::SeqCst);
+            ok("1")
+        }
+    })
+    .await;
+    let limited = UpstreamOptions {
+        concurrency_max: 3,
+        requests_per_second_max: 100,
+        interval: Duration::from_secs(3600),
+        ..upstream("s", addr)
+    };
+    let rig = Rig::feeds(vec![limited]);
+    let begun = std::time::Instant::now();
+    for n in 0..60 {
+        rig.plane.want(&format!("s/{n}"), true);
+    }
+    for _ in 0..60 {
+        assert!(rig.plane.next().await.ends_with("=1"));
+    }
+    // The first ten at once, the others each a hundredth of a second after the one before.
+    assert!(begun.elapsed() >= Duration::from_millis(490), "{:?}", begun.elapsed());
+    assert!(most.load(Ordering::SeqCst) <= 3);
+    assert_eq!(all.load(Ordering::SeqCst), 60);
+    assert!(rig.metric("stentor_feed_upstream_rate_waits_total{upstream=\"s\"}").await >= Some(1.0));
+    assert_eq!(rig.metric("stentor_feed_upstream_waiting_keys{upstream=\"s\"}").await, Some(0.0));
+    assert_eq!(rig.metric("stentor_feed_upstream_fetches_in_flight{upstream=\"s\"}").await, Some(0.0));
+}
+
+#[tokio::test]
+async fn an_upstream_that_says_429_is_left_alone_with_all_its_keys() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
+    let addr = http(move |n, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { if n == 0 { bare(429, &[("retry-after", "1")]) } else { ok("1") } }
+    })
+    .await;
+    let one =
+        UpstreamOptions { concurrency_max: 1, interval: Duration::from_secs(3600), ..upstream("s", addr) };
+    let patient = FeedsOptions { backoff_max: Duration::from_secs(60), ..feeds(vec![one]) };
+    let rig = Rig::new(patient, AdminOptions::default());
+    rig.plane.want("s/1", true);
+    assert_eq!(rig.plane.next().await, "s/1:stale:the upstream answered 429");
+    let begun = std::time::Instant::now();
+    rig.plane.want("s/2", true);
+    for _ in 0..2 {
+        assert!(rig.plane.next().await.ends_with("=1"));
+        assert!(begun.elapsed() >= Duration::from_millis(900), "{:?}", begun.elapsed());
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test]
+async fn a_key_that_is_gone_after_it_was_there_keeps_its_last_value() {
+    let addr = http(|n, _| async move { if n == 0 { ok("1") } else { bare(410, &[]) } }).await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/k", true);
+    assert_eq!(rig.plane.next().await, "s/k=1");
+    assert_eq!(rig.plane.next().await, "s/k:ended:the upstream said that it has ended (410)");
+    assert_eq!(rig.metric("stentor_feed_documents_bytes").await, Some(1.0));
+    assert_eq!(rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"gone\"}").await, Some(1.0));
+}
+
+/// The original's test key number 12: corrupt once a second, for ever. It costs its own feed only.
+#[tokio::test]
+async fn a_key_that_is_always_corrupt_is_stale_and_counted_and_harms_no_other() {
+    let addr = http(|n, request| async move {
+        if request.uri().path().ends_with("12") { ok("{\"matches\": [1, 2,") } else { ok(&n.to_string()) }
+    })
+    .await;
+    let rig = Rig::feeds(vec![upstream("s", addr)]);
+    rig.plane.want("s/12", true);
+    assert_eq!(rig.plane.next().await, "s/12:stale:the upstream's document is corrupt");
+    rig.plane.want("s/1", true);
+    for _ in 0..5 {
+        assert!(rig.plane.next().await.starts_with("s/1="));
+    }
+    assert!(
+        rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"failed_corrupt\"}").await
+            >= Some(1.0)
+    );
+    let (_, status) = rig.admin("/api/v1/status").await;
+    assert!(
+        status
+            .contains("the document isn't the JSON that the upstream promised: the JSON text ends too early"),
+        "{status}"
+    );
 }
 
 #[tokio::test]
@@ -350,15 +523,17 @@ async fn updates_wait_for_room_and_keep_their_order() {
 
 #[tokio::test]
 async fn other_content_is_passed_on_as_it_is() {
-    let addr = http(|_, _| async {
-        let mut answer = ok(" a ;\n b ");
+    let addr = http(|n, _| async move {
+        let mut answer = ok(if n < 3 { " a ;\n b " } else { "a;\n b" });
         answer.headers_mut().insert("content-type", "text/csv".parse().unwrap());
         answer
     })
     .await;
     let rig = Rig::feeds(vec![UpstreamOptions { content: Content::Any, ..upstream("s", addr) }]);
     rig.plane.want("s/k", true);
+    // Whole each time, without a patch, and the same bytes aren't news.
     assert_eq!(rig.plane.next().await, "s/k= a ;\n b ");
+    assert_eq!(rig.plane.next().await, "s/k=a;\n b");
 }
 
 #[tokio::test]

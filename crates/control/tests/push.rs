@@ -5,9 +5,11 @@
 mod common;
 
 use common::{Rig, exchange, feeds, upstream};
+use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use stentor_control::{AdminOptions, FeedsOptions};
+use tokio::io::AsyncWriteExt;
 
 const JSON: &str = "application/json";
 
@@ -20,9 +22,16 @@ fn rig(change: impl Fn(&mut FeedsOptions)) -> Rig {
 }
 
 async fn request(rig: &Rig, method: &str, key: &str, content_type: &str, body: &[u8]) -> (u16, String) {
+    let content_type = match content_type {
+        "" => String::new(),
+        content_type => format!("content-type: {content_type}\r\n"),
+    };
+    request_with(rig, method, key, &content_type, body).await
+}
+
+async fn request_with(rig: &Rig, method: &str, key: &str, fields: &str, body: &[u8]) -> (u16, String) {
     let head = format!(
-        "{method} /api/v1/feeds/{key} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{}content-length: {}\r\n\r\n",
-        if content_type.is_empty() { String::new() } else { format!("content-type: {content_type}\r\n") },
+        "{method} /api/v1/feeds/{key} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{fields}content-length: {}\r\n\r\n",
         body.len()
     );
     exchange(rig.control.admin_addr(), &[head.as_bytes(), body].concat()).await
@@ -34,6 +43,12 @@ async fn put(rig: &Rig, key: &str, body: &str) -> (u16, String) {
 
 async fn delete(rig: &Rig, key: &str) -> (u16, String) {
     request(rig, "DELETE", key, "", b"").await
+}
+
+/// The next thing that is told is a document of this key.
+async fn heard(rig: &Rig, key: &str) {
+    let update = rig.plane.next().await;
+    assert!(update.starts_with(&format!("{key}=")), "{update}");
 }
 
 const CHANGED: &str = "{\"changed\":true}\n";
@@ -104,8 +119,14 @@ async fn what_cant_be_taken_is_refused_and_changes_nothing() {
     check(request(&rig, "PUT", "a", "", b"1").await, 415, "content_type").await;
     // What was refused takes no place.
     assert_eq!(put(&rig, "a", &string(100)).await, (200, CHANGED.into()));
+    rig.plane.want("a", true);
+    heard(&rig, "a").await;
+    heard(&rig, "a").await;
     check(put(&rig, "b", &string(21)).await, 507, "no_room").await;
     assert_eq!(put(&rig, "b", &string(20)).await, (200, CHANGED.into()));
+    heard(&rig, "b").await;
+    rig.plane.want("b", true);
+    heard(&rig, "b").await;
     check(put(&rig, "c", "1").await, 507, "too_many_keys").await;
     // The last good one stays.
     check(put(&rig, "b", "nope").await, 400, "document").await;
@@ -144,4 +165,165 @@ async fn pushes_to_one_key_at_once_are_one_after_the_other() {
         let update = rig.plane.next().await;
         assert_eq!(update.contains(" by "), n > 0, "{update}");
     }
+}
+
+#[tokio::test]
+async fn those_that_nobody_wants_make_room_the_least_recently_used_first() {
+    let rig = rig(|options| {
+        options.pushed_keys_max = 4;
+        options.pushed_documents_bytes_max = 100;
+    });
+    let string = |len: usize| format!("\"{}\"", "x".repeat(len - 2));
+    for key in ["a", "b", "c"] {
+        assert_eq!(put(&rig, key, &string(30)).await, (200, CHANGED.into()));
+        heard(&rig, key).await;
+    }
+    // `a` is wanted, so it stays; `b` was used after `c`.
+    rig.plane.want("a", true);
+    heard(&rig, "a").await;
+    assert_eq!(put(&rig, "b", &string(30)).await, (200, SAME.into()));
+    assert_eq!(put(&rig, "d", &string(40)).await, (200, CHANGED.into()));
+    assert_eq!(rig.plane.next().await, "c:forget");
+    heard(&rig, "d").await;
+    assert_eq!(rig.metric("stentor_feed_pushed_documents_bytes").await, Some(100.0));
+    assert_eq!(rig.metric("stentor_feed_pushed_evicted_keys_total").await, Some(1.0));
+    // Nothing goes for what doesn't fit anyhow.
+    let (status, body) = put(&rig, "e", &string(71)).await;
+    assert!(status == 507 && body.contains("no_room"), "{body}");
+    assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(3.0));
+    // A larger version of a key itself: its own bytes don't count twice.
+    assert_eq!(put(&rig, "d", &string(70)).await, (200, CHANGED.into()));
+    assert_eq!(rig.plane.next().await, "b:forget");
+    heard(&rig, "d").await;
+    // Nobody wants `a` any more, so it goes as well where there would be a fifth key. (What is wished is seen in order.)
+    rig.plane.want("a", false);
+    rig.plane.want("api/seen", true);
+    assert!(rig.plane.next().await.starts_with("api/seen:stale"));
+    for key in ["d", "f", "g", "h"] {
+        assert_eq!(put(&rig, key, "1").await, (200, CHANGED.into()));
+        if key == "h" {
+            assert_eq!(rig.plane.next().await, "a:forget");
+        }
+        heard(&rig, key).await;
+    }
+    assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(4.0));
+}
+
+#[tokio::test]
+async fn a_push_that_was_overtaken_is_refused() {
+    let rig = rig(|_| {});
+    let check = async |method: &str, query: &str, body: &str, status: u16, expect: &str| {
+        let found = request(&rig, method, &format!("k{query}"), JSON, body.as_bytes()).await;
+        assert!(found.0 == status && found.1.contains(expect), "{method} {query}: {found:?}");
+    };
+    check("PUT", "?sequence=7", "7", 200, "true").await;
+    check("PUT", "?sequence=6", "6", 409, "sequence 6 comes too late: 7 was there before").await;
+    // Tried again: the same.
+    check("PUT", "?sequence=7", "7", 200, "false").await;
+    // Without a number it is taken as it comes, and the number stays.
+    check("PUT", "", "0", 200, "true").await;
+    check("PUT", "?sequence=6", "6", 409, "sequence").await;
+    // The number counts also where the value is the same.
+    check("PUT", "?sequence=9", "0", 200, "false").await;
+    check("PUT", "?sequence=8", "8", 409, "sequence").await;
+    check("DELETE", "?sequence=8", "", 409, "sequence").await;
+    check("DELETE", "?sequence=9", "", 200, "true").await;
+    // It begins anew.
+    check("PUT", "?sequence=1", "1", 200, "true").await;
+    check("PUT", "?sequense=1", "1", 400, "the query may be sequence=N").await;
+    for expect in ["k=7", "k=0", "k:lost:it was deleted", "k:forget", "k=1"] {
+        assert_eq!(rig.plane.next().await, expect);
+    }
+}
+
+#[tokio::test]
+async fn compressed_documents_are_taken_within_bounds() {
+    let rig = rig(|options| options.pushed_document_bytes_max = 1000);
+    let gzip = |body: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(body).unwrap();
+        encoder.finish().unwrap()
+    };
+    let check = async |coding: &str, body: &[u8], status: u16, expect: &str| {
+        let fields = format!("content-type: {JSON}\r\ncontent-encoding: {coding}\r\n");
+        let found = request_with(&rig, "PUT", "k", &fields, body).await;
+        assert!(found.0 == status && found.1.contains(expect), "{coding}: {found:?}");
+    };
+    check("gzip", &gzip(b" [1, 2] "), 200, "true").await;
+    assert_eq!(rig.plane.next().await, "k=[1,2]");
+    check("gzip", &gzip(&vec![b' '; 200_000]), 413, "feeds.pushed_document_bytes_max").await;
+    check("gzip", b"[1]", 400, "the compressed body is broken").await;
+    check("br", &[0x11, 0xff], 400, "large window").await;
+    check("zstd", b"[1]", 415, "it may be gzip or br").await;
+    check("identity", b"[3]", 200, "true").await;
+    assert_eq!(rig.plane.next().await, "k=[3]");
+}
+
+/// Who pushes may go away before the answer; what was begun is done to its end.
+#[tokio::test]
+async fn a_push_whose_sender_is_gone_leaves_nothing_behind() {
+    let rig = rig(|_| {});
+    rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
+    let before = rig.plane.refusals.load(Ordering::SeqCst);
+    let mut stream = tokio::net::TcpStream::connect(rig.control.admin_addr()).await.unwrap();
+    let head = format!(
+        "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\ncontent-type: {JSON}\r\ncontent-length: 1\r\n\r\n1"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    rig.plane
+        .until("a refusal", |plane| (plane.refusals.load(Ordering::SeqCst) > before).then_some(()))
+        .await;
+    drop(stream);
+    let gone = async {
+        while rig.metric("stentor_feed_pushed_keys").await != Some(0.0) {
+            tokio::task::yield_now().await;
+        }
+    };
+    common::patiently("the push to be given up", gone).await;
+    assert_eq!(rig.metric("stentor_feed_pushed_documents_bytes").await, Some(0.0));
+    rig.plane.busy.store(0, Ordering::SeqCst);
+    assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
+}
+
+#[tokio::test]
+async fn bodies_on_their_way_have_as_much_room_as_all_documents() {
+    let rig = rig(|options| {
+        options.pushed_document_bytes_max = 64 << 10;
+        options.pushed_documents_bytes_max = 64 << 10;
+    });
+    let begin = |length: usize| {
+        let addr = rig.control.admin_addr();
+        let head = format!(
+            "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {JSON}\r\ncontent-length: {length}\r\n\r\n"
+        );
+        async move {
+            let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream
+        }
+    };
+    let taken = async |bytes: usize| {
+        let taken = async {
+            while rig.metric("stentor_feed_pushed_bodies_bytes").await != Some(bytes as f64) {
+                tokio::task::yield_now().await;
+            }
+        };
+        common::patiently("the room to be taken", taken).await;
+    };
+    let mut slow = begin(60 << 10).await;
+    taken(60 << 10).await;
+    // Another one waits for its room, and not for ever.
+    let (status, body) = put(&rig, "j", &list(100)).await;
+    assert_eq!((status, body.as_str()), (200, CHANGED));
+    heard(&rig, "j").await;
+    let (status, body) = put(&rig, "j", &format!("\"{}\"", "x".repeat(8 << 10))).await;
+    assert!(status == 503 && body.contains("busy"), "{status} {body}");
+    slow.write_all(format!("\"{}\"", "x".repeat((60 << 10) - 2)).as_bytes()).await.unwrap();
+    assert_eq!(common::answer(&mut slow).await, (200, CHANGED.into()));
+    taken(0).await;
+    // One who goes away gives it back.
+    let gone = begin(60 << 10).await;
+    taken(60 << 10).await;
+    drop(gone);
+    taken(0).await;
 }

@@ -43,8 +43,8 @@ async fn only_who_proves_its_name_is_believed() {
 
     let check = async |host: &str, ca_file: &tempfile::NamedTempFile, expect: &str| {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
-        let base_url = format!("https://{host}:{port}");
-        let options = feeds(vec![UpstreamOptions { base_url, ..upstream("s", nowhere) }]);
+        let url = format!("https://{host}:{port}");
+        let options = feeds(vec![UpstreamOptions { url, ..upstream("s", nowhere) }]);
         let ca_file = Some(ca_file.path().to_owned());
         let rig = Rig::new(FeedsOptions { ca_file, ..options }, AdminOptions::default());
         rig.plane.want("s/k", true);

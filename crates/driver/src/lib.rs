@@ -57,6 +57,7 @@ mod wheel;
 
 pub use buffer::ReceiveBuffer;
 pub use epoll::EpollDriver;
+pub use epoll::socket::check_unused;
 pub use frame::{FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter};
 pub use options::{ListenOptions, Options};
 pub use parcel::Parcel;

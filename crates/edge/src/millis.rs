@@ -39,6 +39,14 @@ impl Millis {
         Duration::from_millis((self.0.get().wrapping_sub(now.0.get()) as i32).max(0) as u64)
     }
 
+    /// The moment for a timer that shall fire at `self` or a little later: at most a 256th of the time until then.
+    /// So the heartbeats of many connections fall due together, and cost one turn instead of one each.
+    pub(crate) fn coarse(self, now: Self) -> Self {
+        let wait = self.from(now).as_millis() as u32;
+        let grain = 1 << (wait >> 8).max(1).ilog2();
+        Self::new(self.0.get().wrapping_add(grain - 1) & !(grain - 1))
+    }
+
     pub(crate) fn is_before(self, other: Self) -> bool {
         (self.0.get().wrapping_sub(other.0.get()) as i32) < 0
     }
@@ -63,5 +71,23 @@ mod tests {
         let start = Instant::now();
         let [before, after] = [0, 300].map(|ms| Millis::at(start, start + Duration::from_millis(ms)));
         assert!(before.is_before(after) && after.0 < before.0);
+    }
+
+    #[test]
+    fn timers_are_late_by_a_256th_at_most_and_meet() {
+        for begin in [7, u32::MAX - 20_000] {
+            let now = Millis::new(begin);
+            for wait in [0, 1, 255, 300, 511, 512, 3_000, 25_000, 45_000, 3_600_000] {
+                let at = now.after(Duration::from_millis(wait));
+                let late = at.coarse(now).from(at).as_millis() as u64;
+                assert!(late <= wait / 256, "{wait} ms, late by {late}");
+            }
+            let fires = |n| {
+                let now = now.after(Duration::from_millis(n));
+                now.after(Duration::from_secs(25)).coarse(now).0
+            };
+            let different: std::collections::HashSet<_> = (0..1_000).map(fires).collect();
+            assert!(different.len() <= 17, "{}", different.len());
+        }
     }
 }

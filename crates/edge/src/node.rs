@@ -204,6 +204,8 @@ impl Node {
     ) -> Result<Self, StartError> {
         let cores = shared.cores;
         let mut addr = shared.options.listen;
+        // The cores share the port with each other, and would with another server of the same user.
+        stentor_driver::check_unused(addr).map_err(|error| StartError::Listen(addr, error))?;
         let (ready, readies) = mpsc::channel();
         let mut threads = Vec::with_capacity(cores);
         let mut wakers = Vec::with_capacity(cores);

@@ -243,7 +243,8 @@ pub struct SockJs {
     pub websocket: bool,
     /// Whether answers set the cookie `JSESSIONID`, for balancers that go by it.
     pub jsessionid: bool,
-    /// Where the page for frames of other origins finds the client library.
+    /// Where the page for frames of other origins finds the client library, in the version that these use. Its code acts
+    /// in the server's origin.
     pub client_url: String,
     /// Bytes of a streaming response, after which it ends and the client asks for another. Browsers keep all of it in
     /// memory.
@@ -264,7 +265,7 @@ impl SockJs {
             app: None,
             websocket: true,
             jsessionid: false,
-            client_url: "https://cdn.jsdelivr.net/npm/sockjs-client@1/dist/sockjs.min.js".to_owned(),
+            client_url: "/sockjs.min.js".to_owned(),
             response_bytes_max: ResponseLimit::STREAMING_BYTES,
             heartbeat: Duration::from_secs(25),
             disconnect_delay: Duration::from_secs(5),

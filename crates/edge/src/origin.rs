@@ -6,6 +6,7 @@
 //! `https://evilexample.com` is not `https://*.example.com` (CVE-2022-42975).
 
 use std::fmt;
+use stentor_wire::http1::Request;
 
 /// The list of allowed origins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,6 +107,17 @@ impl Origins {
         Ok(origins)
     }
 
+    /// The same list as sources of Content Security Policy, for pages that may be in a frame of those of allowed origins:
+    /// `'self' https://*.example.com`. `None` for any. An address of version 6 can't be written so, and is left out.
+    pub(crate) fn ancestors(&self) -> Option<String> {
+        if self.any {
+            return None;
+        }
+        let sources =
+            self.patterns.iter().filter(|pattern| !pattern.host.starts_with('[')).map(Pattern::to_string);
+        Some(std::iter::once("'self'".to_owned()).chain(sources).collect::<Vec<_>>().join(" "))
+    }
+
     /// Whether a request with this `Origin`, sent to `host` (the `Host` header), is allowed.
     pub fn allow(&self, origin: Option<&str>, host: &str) -> bool {
         let Some(origin) = origin else { return true };
@@ -120,6 +132,25 @@ impl Origins {
     }
 }
 
+/// The origin of the page that a request comes from: `None` for programs that are no browser, and for the server's own
+/// pages where their browser says so; empty where it can't be told.
+///
+/// Scripts are loaded from anywhere without an `Origin`, which is what JSONP lives on. Browsers have told since 2023
+/// (Fetch Metadata) that a script is for a page of another origin; which one, the `Referer` says, unless the page hides it.
+pub(crate) fn of_page<'a>(request: &'a Request<'_>) -> Option<&'a str> {
+    if let Some(origin) = request.header("origin") {
+        return Some(std::str::from_utf8(origin).unwrap_or(""));
+    }
+    let is_script = request.header_str("sec-fetch-dest") == Some("script");
+    let is_foreign = matches!(request.header_str("sec-fetch-site"), Some("cross-site" | "same-site"));
+    (is_script && is_foreign).then(|| {
+        let referer = request.header_str("referer").unwrap_or("");
+        let host_at = referer.find("://").map_or(0, |at| at + 3);
+        let end = referer[host_at..].find('/').map_or(referer.len(), |at| host_at + at);
+        &referer[..end]
+    })
+}
+
 impl Pattern {
     fn matches(&self, origin: &Parsed<'_>) -> bool {
         let host = origin.host.to_ascii_lowercase();
@@ -132,9 +163,33 @@ impl Pattern {
     }
 }
 
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scheme, wildcard, host, port } = self;
+        write!(f, "{scheme}://{}{host}", if *wildcard { "*." } else { "" })?;
+        match port {
+            Some(port) if Some(*port) != default_port(scheme) => write!(f, ":{port}"),
+            _ => Ok(()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_of_frames() {
+        fn check(patterns: &[&str], expect: Option<&str>) {
+            assert_eq!(Origins::parse(patterns).unwrap().ancestors().as_deref(), expect, "{patterns:?}");
+        }
+        check(&[], Some("'self'"));
+        check(&["https://a.test", "*"], None);
+        check(
+            &["HTTPS://A.test", "https://*.b.test:443", "http://c.test:3000", "http://[::1]"],
+            Some("'self' https://a.test https://*.b.test http://c.test:3000"),
+        );
+    }
 
     #[test]
     fn origins() {

@@ -147,6 +147,22 @@ fn answers_to_head_have_no_body_whatever_the_status() {
 }
 
 #[test]
+fn a_websocket_without_a_path_is_the_applications_whether_there_is_a_page_or_not() {
+    for pages in [vec![page("/", 10)], Vec::new()] {
+        let has_page = !pages.is_empty();
+        let server = Server::start(1, |options| {
+            options.app = App::Echo;
+            options.routes = pages;
+        });
+        let mut ws = server.ws("/");
+        ws.send_text("hello");
+        assert_eq!(ws.next_text(), "hello");
+        assert_eq!(server.http().get("/").status, if has_page { 200 } else { 404 });
+        assert_eq!(Ws::open(server.addr, "/other", &[], false).err(), Some(404));
+    }
+}
+
+#[test]
 fn bodies_are_read_past_on_routes_that_take_none() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, with_pages);

@@ -67,3 +67,41 @@ fn routes_without_secrets_ask_for_no_origin() {
     let answer = http.response();
     assert_eq!((answer.status, answer.header("access-control-allow-origin")), (200, ""));
 }
+
+#[test]
+fn scripts_for_pages_of_other_origins() {
+    // JSONP, by its protocols; scripts are loaded without an Origin.
+    let targets = ["/engine.io/?EIO=3&transport=polling&j=0", "/sockjs/0/x/jsonp?c=cb"];
+    let check = |list: &[&str], headers: &str, allowed: bool| {
+        let server = Server::start(1, |options| options.origins = Origins::parse(list).unwrap());
+        for target in targets {
+            let mut http = server.http();
+            http.send(format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n"));
+            assert_eq!(
+                http.response().status,
+                if allowed { 200 } else { 403 },
+                "{list:?} {target} {headers}"
+            );
+        }
+    };
+    let script =
+        |site: &str, referer: &str| format!("Sec-Fetch-Dest: script\r\nSec-Fetch-Site: {site}\r\n{referer}");
+    let from = "Referer: https://www.example.com/page?x=://evil.test/\r\n";
+    check(&[], "", true);
+    check(&[], from, true);
+    check(&[], &script("same-origin", ""), true);
+    check(&[], &script("none", ""), true);
+    check(&[], &script("cross-site", ""), false);
+    check(&[], &script("cross-site", from), false);
+    check(&[], &script("same-site", from), false);
+    check(&["https://*.example.com"], &script("cross-site", from), true);
+    check(&["https://*.example.com"], &script("cross-site", "Referer: https://www.example.com\r\n"), true);
+    check(
+        &["https://*.example.com"],
+        &script("cross-site", "Referer: https://evil.test/.example.com/\r\n"),
+        false,
+    );
+    check(&["https://*.example.com"], &script("cross-site", "Referer: x\r\n"), false);
+    check(&["https://*.example.com"], &script("cross-site", ""), false);
+    check(&["*"], &script("cross-site", ""), true);
+}

@@ -9,7 +9,7 @@ use harness::{Http, Response, Seen, Server, on_one_and_three, until};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    App, Application, Connect, Context, DriverChoice, Envelope, Message, Node, Options, SockJs,
+    App, Application, Connect, Context, DriverChoice, Envelope, Message, Node, Options, Origins, SockJs,
 };
 use stentor_hub::{FeedState, SessionId};
 use stentor_wire::http1::Request;
@@ -530,6 +530,37 @@ fn foreign_origins_are_refused_by_default() {
     let mut http = server.http();
     http.send("GET /sockjs/info HTTP/1.1\r\nHost: a.test\r\nOrigin: http://a.test\r\n\r\n");
     assert_eq!(http.response().header("access-control-allow-origin"), "http://a.test");
+}
+
+#[test]
+fn the_page_for_frames_is_for_pages_that_may_connect() {
+    // What is said in the frame has the server's own origin, so it mustn't be in a frame of just any page.
+    for (list, expect) in [
+        (&[][..], "frame-ancestors 'self'"),
+        (&["https://a.test"], "frame-ancestors 'self' https://a.test"),
+        (&["*"], ""),
+    ] {
+        let server = Server::start(1, |options| options.origins = Origins::parse(list).unwrap());
+        let page = server.http().get("/sockjs/iframe-1.6.1.html");
+        assert_eq!((page.status, page.header("content-security-policy")), (200, expect));
+        // Nothing of it comes from somebody else.
+        assert!(page.text().contains("<script src=\"/sockjs.min.js\"></script>"), "{}", page.text());
+    }
+}
+
+#[test]
+fn streams_ask_proxies_not_to_wait() {
+    let server = echo(1);
+    for transport in STREAMS {
+        let mut http = server.http();
+        let method = if transport == "xhr_streaming" { "POST" } else { "GET" };
+        http.send(format!(
+            "{method} /sockjs/0/{transport:.3}/{transport} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"
+        ));
+        assert_eq!(http.stream_head().header("x-accel-buffering"), "no", "{transport}");
+    }
+    let poll = asked(&mut server.http(), &post("/sockjs/0/y/xhr", ""));
+    assert_eq!((poll.text(), poll.header("x-accel-buffering")), ("o\n", ""));
 }
 
 /// The fixture is served after what was done to it, and nothing of it is left.

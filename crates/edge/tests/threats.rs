@@ -445,3 +445,61 @@ fn json_nested_100_000_deep() {
     }
     ws.ask(json!({"type": "ping"}));
 }
+
+/// What a request says comes back as text at most, never as a page or a header.
+#[test]
+fn what_is_said_back_is_no_markup_and_no_header() {
+    let server = Server::start(1, |options| {
+        options.origins = Origins::parse(&["*"]).unwrap();
+        options.sockjs[0].jsessionid = true;
+        options.limits.wait_time_max = Duration::from_millis(20);
+    });
+    let script = "%3Cscript%3Ealert(1)%3C/script%3E";
+    let raw = "<script>alert(1)</script>";
+    let split = "a%0d%0aX-Evil:%20y%0d%0a%0d%0a<script>";
+    let mut targets = Vec::new();
+    for said in [script, raw, split] {
+        let in_path = said.replace('/', "%2f");
+        for prefix in
+            ["/", "/ws/", "/feed/", "/sse/", "/primus/", "/sockjs/", "/sockjs/a/", "/sockjs/iframe-"]
+        {
+            targets.push(format!("{prefix}{in_path}"));
+        }
+        for query in [
+            "/ws?feed=",
+            "/sse?feed=",
+            "/primus/?resourceId=",
+            "/feed/k?wait=",
+            "/socket.io/?EIO=4&transport=polling&sid=",
+            "/socket.io/?EIO=4&transport=",
+            "/engine.io/?EIO=",
+            "/engine.io/?EIO=3&transport=polling&j=",
+            "/sockjs/0/x/jsonp?c=",
+            "/sockjs/0/x/htmlfile?c=",
+            "/sockjs/iframe.html?t=",
+            "/sockjs/info?t=",
+        ] {
+            targets.push(format!("{query}{said}"));
+        }
+    }
+    let hostile = format!(
+        "Host: a.test\r\nOrigin: http://{raw}\r\nAccess-Control-Request-Headers: {raw}\r\nCookie: JSESSIONID={raw}\r\n\
+         If-None-Match: \"{raw}\"\r\nLast-Event-ID: {raw}\r\nReferer: {raw}\r\nUser-Agent: {raw}\r\n"
+    );
+    for target in &targets {
+        for method in ["GET", "POST", "OPTIONS"] {
+            let mut http = server.http();
+            http.send(format!("{method} {target} HTTP/1.1\r\n{hostile}Content-Length: 0\r\n\r\n"));
+            let answer = http.response();
+            let what = format!("{method} {target}: {answer:?}");
+            assert_eq!(answer.header("x-evil"), "", "{what}");
+            let kind = answer.header("content-type");
+            let says = String::from_utf8_lossy(&answer.body).contains("<script>alert");
+            assert!(!says || !kind.contains("html"), "{what}");
+            // Browsers aren't to guess what it may be.
+            let is_told = answer.header("x-content-type-options") == "nosniff";
+            assert!(answer.body.is_empty() || is_told || kind.contains("html"), "{what}");
+        }
+    }
+    server.check_serves();
+}

@@ -321,6 +321,20 @@ fn a_silent_client_is_asked_and_then_let_go() {
     });
 }
 
+/// Proxies end what is silent: pings come as often as they are asked for, however long the answer may take.
+#[test]
+fn pings_dont_wait_for_the_end_of_patience() {
+    let server = Server::start(1, |options| {
+        echo(options);
+        options.heartbeat.interval = Duration::from_millis(30);
+        options.heartbeat.timeout = HOUR;
+    });
+    let mut ws = server.ws("/ws");
+    for _ in 0..5 {
+        assert_eq!(ws.next(), Seen::Ping);
+    }
+}
+
 /// A client that takes longer for a document than heartbeats last is alive while it reads.
 #[test]
 fn a_slow_reader_is_alive_while_it_reads() {

@@ -40,8 +40,8 @@ struct BenchArguments {
     /// The servers, the judged one first [default: those that each case is about].
     #[arg(long, value_delimiter = ',')]
     servers: Vec<String>,
-    /// The cases.
-    #[arg(long, value_delimiter = ',', default_values_t = DEFAULT_CASES.map(str::to_owned))]
+    /// The cases [default: all].
+    #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
     /// The `stentor` binary [default: this one, run as `stentor lab`].
     #[arg(long)]
@@ -81,23 +81,6 @@ struct BenchArguments {
     seed: u64,
 }
 
-const DEFAULT_CASES: [&str; 14] = [
-    "echo-1k",
-    "echo-10k",
-    "fanout-1kB",
-    "fanout-165kB",
-    "idle",
-    "connect",
-    "slow",
-    "direct",
-    "crowd",
-    "io-fanout",
-    "io-echo",
-    "io-idle",
-    "io-connect",
-    "io-polling",
-];
-
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Mode {
     /// Open-loop echo.
@@ -112,6 +95,8 @@ enum Mode {
     Idle,
     /// Connect and leave.
     Storm,
+    /// Connect, and echo 17 bytes a second on each connection, until `--server-pid` has used `--seconds` of CPU.
+    Budget,
 }
 
 #[derive(Args)]
@@ -122,7 +107,7 @@ struct GenerateArguments {
     /// What to speak.
     #[arg(long, value_enum, default_value = "websocket")]
     protocol: Protocol,
-    /// The path that the protocol is served at [default: /ws, /engine.io/, /socket.io/ or /sockjs].
+    /// The path that the protocol is served at [default: /ws, /engine.io/, /socket.io/ or /sockjs; sse needs one].
     #[arg(long)]
     path: Option<String>,
     /// The load.
@@ -273,6 +258,7 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         },
         Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },
+        Mode::Budget => LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure },
         Mode::Storm => LoadSpec::Storm { total: arguments.connections },
     };
     let path = arguments.path.as_deref().unwrap_or(arguments.protocol.usual_path());

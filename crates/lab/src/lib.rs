@@ -13,6 +13,7 @@
 pub mod bench;
 pub mod cli;
 pub mod clock;
+pub mod document;
 pub mod generator;
 pub mod measure;
 pub mod payload;

@@ -1,10 +1,11 @@
 //! An HTTP API with one document whose versions are numbered and timed, for servers that fetch what they push.
 //!
-//! A version is a JSON string around the layout of [`crate::payload`]. It is answered *when it is due*, at
+//! A version is a JSON string around the layout of [`crate::payload`], or that of a [`crate::document`]. It is answered *when it is due*, at
 //! `begin + n / rate`: a request that comes earlier waits, so the time between two polls isn't in the latency,
 //! and one that comes later gets the version at once, so the server's lateness is. Each version is answered
 //! once; the next request gets the next one, so a server that polls misses none. Before `begin` the first
-//! request is answered `null`, and the others wait.
+//! request is answered with what is there before version 0 (`null`, or the document before its first change), and the
+//! others wait.
 //!
 //! It follows RFC 9112 by `stentor-wire`, on a thread of its own. Deliberately absent: every path is the same
 //! document, bodies of requests are refused, and nothing is cached (no `Cache-Control`, no validators).
@@ -22,6 +23,7 @@ use stentor_wire::http1::{BodyKind, HeadScanner, Limits, parse_request, write_re
 
 use crate::Error;
 use crate::clock::{Clock, monotonic_ns};
+use crate::document::{Document, Shape};
 use crate::generator::Latencies;
 use crate::payload::{self, HEAD_BYTES, Head};
 
@@ -31,15 +33,36 @@ const CONNECTIONS_MAX: usize = 64;
 const POLL_BELOW: Duration = Duration::from_micros(2_200);
 /// What a wait is shortened by, to be back in time.
 const WAKE_EARLY: Duration = Duration::from_micros(1_200);
-/// The document before the first version.
+/// The document before the first version, where it is a string.
 const NOTHING_YET: &[u8] = b"null";
+
+/// What is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A string of so many bytes, quotes included.
+    Text {
+        /// At least what the head and the quotes need.
+        bytes: usize,
+    },
+    /// A document that changes a little.
+    Document(Shape),
+}
+
+/// What an upstream has done.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// How late each version was answered that was waited for.
+    pub lag: Latencies,
+    /// Requests that came.
+    pub requests: u64,
+}
 
 /// A running upstream. Dropping it ends it.
 pub struct Upstream {
     address: SocketAddr,
     control: Arc<Control>,
     waker: Waker,
-    thread: Option<JoinHandle<Result<Latencies, Error>>>,
+    thread: Option<JoinHandle<Result<Served, Error>>>,
 }
 
 #[derive(Default)]
@@ -50,25 +73,25 @@ struct Control {
 }
 
 impl Upstream {
-    /// Starts one on loopback, whose document has `bytes` bytes and `rate_hz` versions a second.
-    pub fn start(bytes: usize, rate_hz: f64) -> Result<Self, Error> {
+    /// Starts one on loopback, with `rate_hz` versions of `content` a second. Its first answer takes `hesitates`.
+    pub fn start(content: Content, rate_hz: f64, hesitates: Duration) -> Result<Self, Error> {
         let control = Arc::new(Control::default());
         let seen = Arc::clone(&control);
         let (tell, told) = channel();
         // The driver belongs to its thread.
         let thread = std::thread::spawn(move || {
-            let mut serving = match Serving::open(bytes, rate_hz, seen) {
+            let mut serving = match Serving::open(content, rate_hz, hesitates, seen) {
                 Ok((serving, address)) => {
                     let _ = tell.send(Ok((address, serving.driver.waker())));
                     serving
                 }
                 Err(error) => {
                     let _ = tell.send(Err(error));
-                    return Ok(Latencies::new());
+                    return Ok(Served { lag: Latencies::new(), requests: 0 });
                 }
             };
             serving.run()?;
-            Ok(serving.lag)
+            Ok(Served { lag: serving.lag, requests: serving.requests })
         });
         let died = |_| Error::Generator("the upstream failed".into());
         let (address, waker) = told.recv().map_err(died)??;
@@ -86,12 +109,12 @@ impl Upstream {
         self.waker.wake();
     }
 
-    /// Ends it; returns how late each version was answered that was waited for.
-    pub fn stop(mut self) -> Result<Latencies, Error> {
+    /// Ends it; returns what it has done.
+    pub fn stop(mut self) -> Result<Served, Error> {
         self.end().unwrap_or_else(|| Err(Error::Generator("the upstream failed".into())))
     }
 
-    fn end(&mut self) -> Option<Result<Latencies, Error>> {
+    fn end(&mut self) -> Option<Result<Served, Error>> {
         self.control.over.store(true, Ordering::Release);
         self.waker.wake();
         self.thread.take()?.join().ok()
@@ -117,37 +140,84 @@ struct Serving {
     control: Arc<Control>,
     clock: Clock,
     clients: HashMap<ConnId, Client>,
-    document: Vec<u8>,
+    versions: Versions,
     period: Duration,
+    hesitates: Duration,
     /// The version that is answered next.
     next: u64,
     /// Whether the first request has been answered.
     greeted: bool,
     lag: Latencies,
+    requests: u64,
+}
+
+enum Versions {
+    Text(Vec<u8>),
+    Document(Box<Document>),
+}
+
+impl Versions {
+    fn new(content: Content) -> Self {
+        match content {
+            Content::Text { bytes } => {
+                // The head and two quotes are the least.
+                let mut text = payload::blank(bytes.max(HEAD_BYTES + 2));
+                for end in [0, text.len() - 1] {
+                    text[end] = b'"';
+                }
+                Self::Text(text)
+            }
+            Content::Document(shape) => Self::Document(Box::new(Document::new(shape))),
+        }
+    }
+
+    /// What there is before version 0.
+    fn before(&self) -> Vec<u8> {
+        match self {
+            Self::Text(_) => NOTHING_YET.to_vec(),
+            Self::Document(document) => document.text().to_vec(),
+        }
+    }
+
+    fn next(&mut self, head: Head) -> Vec<u8> {
+        match self {
+            Self::Text(text) => {
+                head.write(&mut text[1..]);
+                text.clone()
+            }
+            Self::Document(document) => {
+                document.advance();
+                document.set_head(head);
+                document.text().to_vec()
+            }
+        }
+    }
 }
 
 impl Serving {
-    fn open(bytes: usize, rate_hz: f64, control: Arc<Control>) -> Result<(Self, SocketAddr), Error> {
+    fn open(
+        content: Content,
+        rate_hz: f64,
+        hesitates: Duration,
+        control: Arc<Control>,
+    ) -> Result<(Self, SocketAddr), Error> {
         let mut driver =
             EpollDriver::new(&Options::default()).map_err(Error::io("the driver of the upstream"))?;
         let address = driver
             .listen(SocketAddr::from(([127, 0, 0, 1], 0)), &ListenOptions::default())
             .map_err(Error::io("the upstream's address"))?;
-        // The head and two quotes are the least.
-        let mut document = payload::blank(bytes.max(HEAD_BYTES + 2));
-        for end in [0, document.len() - 1] {
-            document[end] = b'"';
-        }
         let serving = Self {
             driver,
             control,
             clock: Clock::new(),
             clients: HashMap::new(),
-            document,
+            versions: Versions::new(content),
             period: Duration::from_secs_f64(1.0 / rate_hz),
+            hesitates,
             next: 0,
             greeted: false,
             lag: Latencies::new(),
+            requests: 0,
         };
         Ok((serving, address))
     }
@@ -170,8 +240,12 @@ impl Serving {
     fn answer_due(&mut self) -> Option<Duration> {
         let waiting = self.clients.values().filter_map(|client| client.waits).min()?;
         if !self.greeted {
+            let left = self.hesitates.saturating_sub(waiting.elapsed());
+            if !left.is_zero() {
+                return Some(left);
+            }
             self.greeted = true;
-            self.answer_all(NOTHING_YET.to_vec());
+            self.answer_all(self.versions.before());
             return None;
         }
         let begin_ns = self.control.begin_ns.load(Ordering::Acquire);
@@ -184,8 +258,7 @@ impl Serving {
             return Some(Duration::from_nanos(intended_ns - now_ns));
         }
         self.lag.record_ns(now_ns - intended_ns.max(self.clock.at_ns(waiting)).min(now_ns));
-        let mut document = self.document.clone();
-        Head { sequence: self.next, intended_ns }.write(&mut document[1..]);
+        let document = self.versions.next(Head { sequence: self.next, intended_ns });
         self.next += 1;
         self.answer_all(document);
         None
@@ -212,10 +285,12 @@ impl Serving {
             }
             Event::Accepted { conn, .. } => self.driver.close(conn),
             Event::Received { conn, data, at } => {
-                if let Some(client) = self.clients.get_mut(&conn)
-                    && !client.take(&data, at)
-                {
-                    self.drop_client(conn);
+                if let Some(client) = self.clients.get_mut(&conn) {
+                    if !client.take(&data, at) {
+                        self.drop_client(conn);
+                    } else if client.waits == Some(at) {
+                        self.requests += 1;
+                    }
                 }
                 self.driver.recycle(data);
             }
@@ -260,6 +335,7 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
+    use crate::document::BODY_AT;
     use crate::payload::is_padding;
 
     fn ask(stream: &mut TcpStream) -> Vec<u8> {
@@ -280,7 +356,7 @@ mod tests {
 
     #[test]
     fn answers_each_version_once_and_not_before_its_time() {
-        let upstream = Upstream::start(1000, 100.0).unwrap();
+        let upstream = Upstream::start(Content::Text { bytes: 1000 }, 100.0, Duration::ZERO).unwrap();
         let mut stream = TcpStream::connect(upstream.address()).unwrap();
         assert_eq!(ask(&mut stream), b"null");
         upstream.begin_in(Duration::from_millis(20));
@@ -290,16 +366,34 @@ mod tests {
             let intended_ns = begin_ns + sequence * 10_000_000;
             assert!(monotonic_ns() >= intended_ns);
             assert_eq!((body.len(), body[0], body[999]), (1000, b'"', b'"'));
-            let head = Head::read(body[1..=HEAD_BYTES].try_into().unwrap());
+            let head = Head::read(&body[1..=HEAD_BYTES]);
             assert_eq!(head, Some(Head { sequence, intended_ns }));
             assert!(is_padding(&body[1 + HEAD_BYTES..999]));
         }
-        assert_eq!(upstream.stop().unwrap().len(), 5);
+        let served = upstream.stop().unwrap();
+        assert_eq!((served.lag.len(), served.requests), (5, 6));
+    }
+
+    #[test]
+    fn a_document_is_there_before_its_first_change() {
+        let shape = Shape { bytes: 5000, changes: 3 };
+        let hesitates = Duration::from_millis(30);
+        let upstream = Upstream::start(Content::Document(shape), 100.0, hesitates).unwrap();
+        let mut expected = Document::new(shape);
+        let begun = Instant::now();
+        let mut stream = TcpStream::connect(upstream.address()).unwrap();
+        assert_eq!(ask(&mut stream), expected.text());
+        assert!(begun.elapsed() >= hesitates);
+        upstream.begin_in(Duration::ZERO);
+        for _ in 0..3 {
+            expected.advance();
+            assert_eq!(ask(&mut stream)[BODY_AT..], expected.text()[BODY_AT..]);
+        }
     }
 
     #[test]
     fn closes_on_what_it_does_not_answer() {
-        let upstream = Upstream::start(100, 1.0).unwrap();
+        let upstream = Upstream::start(Content::Text { bytes: 100 }, 1.0, Duration::ZERO).unwrap();
         for request in [
             &b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"[..],
             b"GET\r\n\r\n",

@@ -1,11 +1,15 @@
 //! The bench against the real server: that a case runs from its configuration to its table. What is measured
 //! here is worth nothing (an unoptimised server on a busy machine), so no figure is judged.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and says what it skips"
+)]
 
 use std::path::{Path, PathBuf};
 
-use stentor_lab::bench::{Metric, Options, run};
+use stentor_lab::bench::{Metric, Options, Report, Trial, run};
 use stentor_lab::generator::{DriverKind, Invocation};
 use stentor_lab::measure::cores;
 
@@ -15,18 +19,20 @@ fn stentor() -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-#[test]
-fn slow_clients_are_fed_beside_fast_ones() {
+/// Runs `case` once, quickly, with Stentor and those of `others` that are built; `None` where there is no Stentor.
+fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
     let Some(stentor) = stentor() else {
         eprintln!("skipped: no stentor was built; `cargo build -p stentor` does it");
-        return;
+        return None;
     };
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
     let mut servers = vec!["stentor-epoll".to_owned()];
-    if peers.join("bare/build/bare").exists() {
-        servers.push("bare-epoll".to_owned());
-    } else {
-        eprintln!("without bare-epoll: it isn't built; lab/peers/bare/install does it");
+    for (name, built) in others {
+        if peers.join(built).exists() {
+            servers.push((*name).to_owned());
+        } else {
+            eprintln!("without {name}: lab/peers/{built} isn't there");
+        }
     }
     let options = Options {
         invocation: Invocation {
@@ -34,7 +40,7 @@ fn slow_clients_are_fed_beside_fast_ones() {
             prefix: Vec::new(),
         },
         servers: servers.clone(),
-        cases: vec!["slow".to_owned()],
+        cases: vec![case.to_owned()],
         stentor: Some(stentor),
         peers,
         pairs: Some(1),
@@ -46,21 +52,72 @@ fn slow_clients_are_fed_beside_fast_ones() {
         echo_rate_hz: None,
         seed: 1,
     };
-    let mut progress = Vec::new();
-    let report = run(&options, &mut progress).unwrap();
+    let report = run(&options, &mut Vec::new()).unwrap();
+    assert_eq!(report.cases[0].servers.len(), servers.len() + 1);
+    Some((report, servers.len()))
+}
+
+/// Whoever is late here skips a version of a feed, as its policy says; but nobody is thrown out, and what comes is right.
+fn check_honest(trial: &Trial) {
+    for doubt in &trial.doubts {
+        let fault = ["repeated", "wrong length", "corrupt", "lost"];
+        assert!(!fault.iter().any(|fault| doubt.what.contains(fault)), "{trial:?}");
+    }
+}
+
+#[test]
+fn slow_clients_are_fed_beside_fast_ones() {
+    let Some((report, servers)) = run_quickly("slow", &[("bare-epoll", "bare/build/bare")]) else { return };
     let case = &report.cases[0];
-    assert_eq!(case.servers.len(), servers.len() + 1);
-    for server in [&case.servers[0], &case.servers[servers.len()]] {
+    for server in [&case.servers[0], &case.servers[servers]] {
         let trial = &server.trials[0];
         assert!(trial.figures[&Metric::LatencyShift] > 0.0, "{trial:?}");
         assert!(trial.figures[&Metric::PeakMemory] > 1e6, "{trial:?}");
-        // Whoever is late here skips a version, as the feed's policy says; but nobody is thrown out, and what
-        // comes is right.
-        for doubt in &trial.doubts {
-            let fault = ["repeated", "wrong length", "corrupt", "lost"];
-            assert!(!fault.iter().any(|fault| doubt.what.contains(fault)), "{trial:?}");
-        }
+        check_honest(trial);
     }
     let table = report.to_string();
     assert!(table.contains("kernel/slow client") && table.contains("stentor-epoll again"), "{table}");
+}
+
+#[test]
+fn a_feed_reaches_clients_of_events() {
+    let Some((report, _)) = run_quickly("sse-fanout", &[("stentor-epoll-ws", "")]) else { return };
+    for server in &report.cases[0].servers {
+        let trial = &server.trials[0];
+        assert!(trial.figures[&Metric::CpuPerMessage] > 0.0, "{trial:?}");
+        check_honest(trial);
+    }
+}
+
+#[test]
+fn a_budget_of_cpu_is_compared_by_connections() {
+    let Some((report, servers)) = run_quickly("siobench", &[("tcp", "tcp/run")]) else { return };
+    let verdict = &report.cases[0].verdicts[0];
+    assert_eq!((verdict.metric, verdict.against), (Metric::Connections, Some("tcp")));
+    for server in [0, servers] {
+        let trial = &report.cases[0].servers[server].trials[0];
+        // A machine that is too busy to keep up the rate gives no figure, and says so.
+        let told = trial.doubts.iter().any(|doubt| doubt.what.contains("connections a second instead"));
+        assert!(told || trial.figures[&Metric::Connections] > 10.0, "{trial:?}");
+    }
+}
+
+#[test]
+fn what_changed_in_a_document_is_verified() {
+    let others = [("stentor-epoll-ws", ""), ("stentor-epoll-documents", "")];
+    let Some((report, _)) = run_quickly("feed-delta", &others) else { return };
+    let servers = &report.cases[0].servers;
+    for server in servers {
+        check_honest(&server.trials[0]);
+    }
+    let bytes = |server: usize| servers[server].trials[0].figures[&Metric::BytesPerMessage];
+    assert!(bytes(0) * 50.0 < bytes(2), "{} of {}", bytes(0), bytes(2));
+    assert!(servers[0].trials[0].context["documents verified"] >= 40.0, "{:?}", servers[0].trials);
+}
+
+#[test]
+fn a_cold_document_is_fetched_once() {
+    let Some((report, _)) = run_quickly("feed-cold", &[]) else { return };
+    let trial = &report.cases[0].servers[0].trials[0];
+    assert_eq!((trial.figures[&Metric::UpstreamRequests], trial.figures[&Metric::Undelivered]), (1.0, 0.0));
 }

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use server::{Fault, Server};
-use stentor_lab::generator::{Audit, Invocation, LoadSpec, MaskKey, Outcome, Publisher, Spec, Workers, run};
+use stentor_lab::generator::{
+    Audit, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, run,
+};
 
 const CONNECTIONS: usize = 20;
 
@@ -167,4 +169,36 @@ fn works_from_a_process_of_its_own() {
     let nobody = Spec::new(([127, 0, 0, 1], 1).into(), "/", 1, fanout(100));
     let outcome = Workers::connect(&invocation, &nobody).unwrap().run();
     assert!(outcome.is_err());
+}
+
+#[test]
+fn a_budget_ends_when_the_server_has_used_it() {
+    let server = Server::start(false, Fault::None);
+    let cpu = Duration::from_millis(400);
+    let mut spec = spec(&server, LoadSpec::Budget { bytes: 17, every: Duration::from_millis(20), cpu });
+    (spec.connections, spec.connect_rate_hz) = (5000, 200.0);
+    let outcome = run(&spec, |_| Ok(())).unwrap();
+    // The generator is in the same process here, so the budget is soon gone.
+    assert!(outcome.load.server_cpu >= cpu && outcome.load.server_cpu < cpu * 3, "{outcome:?}");
+    let audit = &outcome.audit;
+    assert!(outcome.connections > 10 && outcome.connections < 5000, "{outcome:?}");
+    assert!(audit.expected > 20 && audit.delivered == audit.expected, "{audit:?}");
+    assert_eq!((audit.corrupt, audit.wrong_length, audit.gaps), (0, 0, 0), "{audit:?}");
+    assert_eq!(outcome.latency.len(), audit.delivered);
+    // Each echo is timed from when it was due, so none takes longer than the whole load.
+    assert!(outcome.latency.max() < outcome.load.wall, "{:?}", outcome.latency.max());
+    let grows = outcome.progress.windows(2).all(|two| two[0].connections <= two[1].connections);
+    assert!(grows && !outcome.progress.is_empty(), "{:?}", outcome.progress);
+    // Too few connections for the budget.
+    spec.connections = 3;
+    let error = run(&spec, |_| Ok(())).unwrap_err().to_string();
+    assert!(error.contains("3 connections used"), "{error}");
+}
+
+#[test]
+fn clients_of_events_cannot_send() {
+    let server = Server::start(false, Fault::None);
+    let mut spec = spec(&server, echo());
+    spec.protocol = Protocol::Sse;
+    assert!(run(&spec, |_| Ok(())).unwrap_err().to_string().contains("can't send"));
 }

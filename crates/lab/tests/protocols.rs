@@ -41,7 +41,7 @@ fn is_installed(name: &str, options: &Options) -> bool {
     let there = |path: &str| options.peers.join(name).join(path).exists();
     match name.strip_prefix("stentor") {
         Some(_) => options.stentor.is_some(),
-        None => there("node_modules/.package-lock.json") || there("build"),
+        None => there("node_modules/.package-lock.json") || there("build") || name == "tcp",
     }
 }
 
@@ -50,7 +50,8 @@ fn check_load(server: &Server, protocol: Protocol, load: LoadSpec, expected: Opt
     let total = if let LoadSpec::Storm { total } = load { total } else { CONNECTIONS };
     let mut spec = Spec::new(server.address(), protocol.usual_path(), total, load);
     spec.protocol = protocol;
-    spec.idle = Duration::from_millis(10);
+    // Over TCP nothing tells that the server has taken a connection.
+    spec.idle = Duration::from_millis(if protocol == Protocol::Tcp { 200 } else { 10 });
     let outcome =
         run(&spec, |_| Ok(())).unwrap_or_else(|error| panic!("{what}: {}", server.error(&error.to_string())));
     let audit = &outcome.audit;
@@ -95,8 +96,8 @@ fn check(name: &str, protocols: &[Protocol]) {
 
 #[test]
 fn stentor() {
-    use Protocol::{EngineIo, SocketIo, SocketIoPolling, WebSocket};
-    check("stentor-epoll", &[WebSocket, EngineIo, SocketIo, SocketIoPolling]);
+    use Protocol::{EngineIo, SockJs, SockJsStreaming, SocketIo, SocketIoPolling, WebSocket};
+    check("stentor-epoll", &[WebSocket, EngineIo, SocketIo, SocketIoPolling, SockJs, SockJsStreaming]);
 }
 
 #[test]
@@ -111,5 +112,15 @@ fn socketioxide() {
 
 #[test]
 fn sockjs_node() {
-    check("sockjs-node", &[Protocol::SockJs]);
+    check("sockjs-node", &[Protocol::SockJs, Protocol::SockJsStreaming]);
+}
+
+#[test]
+fn sockjs_tornado() {
+    check("sockjs-tornado-pypy45", &[Protocol::SockJs, Protocol::SockJsStreaming]);
+}
+
+#[test]
+fn tcp() {
+    check("tcp", &[Protocol::Tcp]);
 }

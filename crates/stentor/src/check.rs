@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 #[allow(clippy::print_stdout, reason = "the summary is what was asked for")]
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let (config, _) = Sources::default().file(&args.file).load()?;
-    print!("{}", summary(&args.file.display().to_string(), &config));
+    let (config, warnings) = Sources::default().file(&args.file).load()?;
+    print!("{}", summary(&args.file.display().to_string(), &config, &warnings));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -23,8 +23,8 @@ pub(crate) fn keys() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the file changes, and its feeds.
-fn summary(name: &str, config: &Config) -> String {
+/// What the file changes, its feeds, and what is likely not meant. No secrets.
+fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     let mut text = format!("{name} is valid.\n");
     let changed = config.changed();
     // Writing to a string can't fail.
@@ -42,12 +42,21 @@ fn summary(name: &str, config: &Config) -> String {
     }
     let defaults = Feed::default().show();
     for feed in &config.feeds {
-        let keys = if feed.prefix.is_empty() { "every key".into() } else { format!("{}…", feed.prefix) };
-        _ = writeln!(text, "  {}: {keys} from {}", feed.name, feed.url);
-        let named = ["name", "prefix", "url"];
+        let keys = match (feed.prefix.as_str(), feed.key.as_str()) {
+            ("", "") => "every key".into(),
+            (prefix, "") => format!("{prefix}…"),
+            (_, key) => key.into(),
+        };
+        // A query may hold a secret.
+        let url = feed.url.split_once('?').map_or(feed.url.clone(), |(url, _)| format!("{url}?…"));
+        _ = writeln!(text, "  {}: {keys} from {url}", feed.name);
+        let named = ["name", "prefix", "key", "url"];
         for row in feed.show().into_iter().filter(|row| !defaults.contains(row) && !named.contains(&row.0)) {
             _ = writeln!(text, "    {} = {}", row.0, row.1);
         }
+    }
+    for warning in warnings {
+        _ = writeln!(text, "\nwarning: {warning}");
     }
     text
 }

@@ -25,6 +25,8 @@ pub(crate) enum Command {
     Publish(PublishArgs),
     /// Check a configuration file and say what it changes.
     Check(CheckArgs),
+    /// Say whether a running server answers, as health checks of containers ask.
+    Health(HealthArgs),
     /// Print every key of the configuration with its default, as docs/configuration.md has it.
     Keys,
     /// Run the server on live football matches, simulated, and a page that shows them.
@@ -122,6 +124,13 @@ pub(crate) struct CheckArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct HealthArgs {
+    /// Where clients connect. An address that means all of the machine's will do.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000", env = "STENTOR_SERVER_LISTEN")]
+    pub(crate) listen: SocketAddr,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
@@ -182,6 +191,8 @@ mod tests {
         check("stentor publish --admin http://127.0.0.1:1 --room r --event e {}", Ok(()));
         check("stentor check stentor.toml", Ok(()));
         check("stentor keys", Ok(()));
+        check("stentor health", Ok(()));
+        check("stentor health --listen 0.0.0.0:8000", Ok(()));
         check("stentor demo --seed 7 --replay dir --speed 0.5", Ok(()));
         check("stentor demo --speed 2", Err("--replay <DIR>"));
         check(

@@ -12,6 +12,7 @@ mod check;
 mod cli;
 mod config;
 mod demo;
+mod health;
 #[cfg(test)]
 mod http_client;
 mod library;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         cli::Command::Publish(args) => publish::run(&args),
         cli::Command::Check(args) => check::run(&args),
         cli::Command::Keys => check::keys(),
+        cli::Command::Health(args) => health::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Lab(args) => {
             Ok(stentor_lab::cli::main(args.args, &["lab"], &mut std::io::stdout(), &mut std::io::stderr()))

@@ -69,10 +69,7 @@ pub(crate) async fn serve(config: &Config, mut routes: Vec<StaticRoute>) -> anyh
         tracing::info!(reason, "io_uring isn't used");
     }
     tracing::info!(allowed = origins(config), "origins");
-    for feed in &config.feeds {
-        let prefix = if feed.prefix.is_empty() { "every key" } else { &feed.prefix };
-        tracing::info!(name = feed.name, prefix, url = feed.url, interval = ?feed.interval, "feed");
-    }
+    // Those that are configured are told of by the control plane.
     if config.feeds.is_empty() {
         tracing::info!("no feeds are configured");
     }

@@ -4,7 +4,7 @@
 //! plane holds its handle; the [`Signals`] before either, because both know them.
 
 use crate::config::Config;
-use crate::config::schema::{App, Content, Driver, Feed, PrefixApp, Rule, SockJs, SocketIo};
+use crate::config::schema::{App, Content, Driver, Feed, Heartbeat, PrefixApp, Rule, SockJs, SocketIo};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
@@ -41,7 +41,7 @@ pub(crate) fn edge_options(
         engine: engine_options(&config.socketio),
         sockjs: sockjs_options(&config.sockjs),
         sse: stentor_edge::Sse::default(),
-        primus: stentor_edge::Primus::default(),
+        primus: primus_options(heartbeat),
         listen: server.listen,
         cores: server.cores,
         app: match server.app {
@@ -112,6 +112,12 @@ fn engine_options(socketio: &SocketIo) -> stentor_edge::EngineIo {
     }
 }
 
+/// Primus's clients give up 45 s after a ping, so they aren't left alone for longer than by default.
+fn primus_options(heartbeat: &Heartbeat) -> stentor_edge::Primus {
+    let longest = stentor_edge::Primus::default().ping_interval;
+    stentor_edge::Primus { ping_interval: heartbeat.interval.min(longest) }
+}
+
 /// The prefixes that SockJS is served at; without any in the configuration the default one.
 pub(crate) fn sockjs_options(prefixes: &[SockJs]) -> Vec<stentor_edge::SockJs> {
     if prefixes.is_empty() {
@@ -128,7 +134,7 @@ pub(crate) fn sockjs_options(prefixes: &[SockJs]) -> Vec<stentor_edge::SockJs> {
             },
             websocket: one.websocket,
             jsessionid: one.jsessionid,
-            client_url: some(&one.client_url).unwrap_or(defaults.client_url),
+            client_url: one.client_url.clone(),
             response_bytes_max: one.response_bytes_max.0,
             heartbeat: one.heartbeat,
             disconnect_delay: one.disconnect_delay,
@@ -207,12 +213,14 @@ fn upstream_options(feed: &Feed) -> UpstreamOptions {
     UpstreamOptions {
         name: feed.name.clone(),
         prefix: feed.prefix.clone(),
-        base_url: feed.url.clone(),
+        key: feed.key.clone(),
+        url: feed.url.clone(),
         interval: feed.interval,
         timeout: feed.timeout,
         read_timeout: feed.read_timeout,
         document_bytes_max: feed.document_bytes_max.0,
         concurrency_max: feed.concurrency_max,
+        requests_per_second_max: feed.requests_per_second_max,
         headers: feed.headers.0.iter().map(|(name, value)| (name.clone(), value.reveal().into())).collect(),
         content: match feed.content {
             Content::Json => stentor_control::Content::Json,

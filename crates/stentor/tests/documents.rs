@@ -19,9 +19,15 @@ fn documents_name_paths_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut named = 0;
     let mut missing = Vec::new();
-    for document in
-        ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md", "docs/benchmarks.md", "docs/protocol.md"]
-    {
+    for document in [
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "README.md",
+        "docs/benchmarks.md",
+        "docs/feeds.md",
+        "docs/live-in-five-minutes.md",
+        "docs/protocol.md",
+    ] {
         let text = fs::read_to_string(root.join(document)).unwrap();
         for path in paths(&text) {
             named += 1;
@@ -32,4 +38,23 @@ fn documents_name_paths_that_exist() {
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(named > 20, "only {named} paths were found: the documents are not read right");
+}
+
+/// What the page shows is what the example has, and what `check` takes.
+#[test]
+fn the_example_of_five_minutes_is_the_one_in_its_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    let (page, file) = (read("docs/live-in-five-minutes.md"), read("examples/live/stentor.toml"));
+    let shown = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    assert!(file.ends_with(&format!("\n\n{shown}")), "{shown}");
+    let checked = std::process::Command::new(env!("CARGO_BIN_EXE_stentor"))
+        .args(["check", "examples/live/stentor.toml"])
+        .current_dir(&root)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(checked.stdout).unwrap();
+    assert!(checked.status.success(), "{said}");
+    assert!(said.contains("matches: matches/{id}/live from http://127.0.0.1:3000/match/{id}\n"), "{said}");
+    assert!(said.contains("headers = { authorization = (secret with ${MATCH_API_TOKEN}) }"), "{said}");
 }

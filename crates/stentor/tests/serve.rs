@@ -67,9 +67,17 @@ fn the_demo_is_a_server_too() {
 #[test]
 fn an_address_in_use_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = taken.local_addr().unwrap();
+    check_in_use(&taken.local_addr().unwrap().to_string());
+    // Another Stentor would let us share its port.
+    let mut other = start(&["serve"]);
+    check_in_use(&other.addr);
+    other.signal(Signal::TERM);
+    assert_eq!(other.end(), Some(0));
+}
+
+fn check_in_use(addr: &str) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
-        .args(["serve", "--listen", &addr.to_string(), "--admin", "127.0.0.1:0"])
+        .args(["serve", "--listen", addr, "--admin", "127.0.0.1:0"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

@@ -8,11 +8,13 @@ const { values } = parseArgs({
   options: {
     mode: { type: 'string', default: 'echo' },
     port: { type: 'string', default: '0' },
+    protocol: { type: 'string', default: 'sockjs' },
   },
 });
 
 const http = createServer();
-const service = sockjs.createServer({ prefix: '/sockjs', log: () => {} });
+const websocket = values.protocol === 'sockjs';
+const service = sockjs.createServer({ prefix: '/sockjs', log: () => {}, websocket });
 const clients = new Set();
 
 service.on('connection', (client) => {

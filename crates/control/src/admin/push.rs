@@ -1,13 +1,15 @@
 //! `PUT /api/v1/feeds/KEY` and `DELETE /api/v1/feeds/KEY`: a backend pushes documents into a feed.
 //!
-//! The body is the document, and `Content-Type` says what it is: what calls itself JSON must be JSON. Answered
-//! `{"changed":true}`, or `false` where the document has the same value as the last. `DELETE` ends the feed: its
-//! subscribers are told that it is lost.
+//! The body is the document, perhaps in gzip or Brotli, and `Content-Type` says what it is: what calls itself JSON must be
+//! JSON. Answered `{"changed":true}`, or `false` where the document has the same value as the last. `DELETE` ends the
+//! feed: its subscribers are told that it is lost. With `?sequence=N` either is refused where a higher number was there
+//! before. docs/admin.md has it for people.
 
 use super::publish::{discard, read_whole};
 use super::{Refusal, State, json};
 use crate::metrics::ReasonLabels;
-use crate::pushes::PushError;
+use crate::pushes::{Push, PushError};
+use crate::upstream::{Failure, coding};
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Method, Response, StatusCode, Uri, header};
@@ -47,24 +49,26 @@ pub(super) async fn push(
 }
 
 async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> Result<bool, Refusal> {
-    let key = key(uri)?;
+    let (key, sequence) = (key(uri)?, sequence(uri)?);
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let Some(content_type) = content_type.filter(|value| (1..=CONTENT_TYPE_BYTES_MAX).contains(&value.len()))
     else {
         let message = "Content-Type must say what the document is";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message));
     };
-    if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        let message = "the document must come as it is, without Content-Encoding";
-        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message));
-    }
-    let bytes_max = state.pushes.document_bytes_max();
-    let document = read_whole(body, bytes_max, state.options.body_timeout).await?.ok_or_else(|| {
-        let message =
-            format!("the document has more than {bytes_max} bytes (feeds.pushed_document_bytes_max)");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
+    let coding = coding(headers).map_err(|found| {
+        let message = format!("Content-Encoding is {found:?}; it may be gzip or br, or not be there");
+        Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message)
     })?;
-    let changed = state.pushes.put(&key, content_type.to_owned(), document).await.map_err(refusal)?;
+    let bytes_max = state.pushes.document_bytes_max();
+    // Where no length is declared, room for the largest. What is declared is held to by the HTTP library.
+    let length = hyper::body::Body::size_hint(body).exact().and_then(|length| usize::try_from(length).ok());
+    let length = length.unwrap_or(bytes_max);
+    let room = state.pushes.room_for(length.min(bytes_max)).await.map_err(refusal)?;
+    let body = read_whole(body, bytes_max, state.options.body_timeout).await?;
+    let body = body.ok_or_else(|| too_long(bytes_max))?;
+    let push = Push { content_type: content_type.to_owned(), coding, body, room, sequence };
+    let changed = state.pushes.put(&key, push).await.map_err(refusal)?;
     if changed {
         state.metrics.pushes.inc();
     }
@@ -72,8 +76,26 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
 }
 
 async fn delete(state: &State, uri: &Uri) -> Result<bool, Refusal> {
-    state.pushes.delete(&key(uri)?).await.map_err(refusal)?;
+    state.pushes.delete(&key(uri)?, sequence(uri)?).await.map_err(refusal)?;
     Ok(true)
+}
+
+fn too_long(bytes_max: usize) -> Refusal {
+    let message = format!("the document has more than {bytes_max} bytes (feeds.pushed_document_bytes_max)");
+    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
+}
+
+/// The number in `?sequence=N`, if there is a query.
+fn sequence(uri: &Uri) -> Result<Option<u64>, Refusal> {
+    let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(None) };
+    let number = query.strip_prefix("sequence=").filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+    match number.and_then(|digits| digits.parse().ok()) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            let message = format!("the query may be sequence=N, N from 0 to {}, and nothing else", u64::MAX);
+            Err(Refusal::new(StatusCode::BAD_REQUEST, "query", message))
+        }
+    }
 }
 
 /// Longest media type, in bytes.
@@ -105,7 +127,9 @@ fn refusal(error: PushError) -> Refusal {
         PushError::Document(failure) if failure.label() == "failed_internal" => {
             (StatusCode::INTERNAL_SERVER_ERROR, "internal")
         }
+        PushError::Document(Failure::TooLarge(bytes_max)) => return too_long(*bytes_max),
         PushError::Document(_) => (StatusCode::BAD_REQUEST, "document"),
+        PushError::Sequence { .. } => (StatusCode::CONFLICT, "sequence"),
         PushError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
         PushError::Unknown => (StatusCode::NOT_FOUND, "unknown"),
     };
@@ -123,13 +147,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sequences() {
+        fn check(query: &str, expect: Result<Option<u64>, ()>) {
+            let uri: Uri = format!("{PREFIX}k{query}").parse().unwrap();
+            assert_eq!(sequence(&uri).map_err(|_| ()), expect, "{query}");
+        }
+        check("", Ok(None));
+        check("?", Ok(None));
+        check("?sequence=0", Ok(Some(0)));
+        check("?sequence=18446744073709551615", Ok(Some(u64::MAX)));
+        for wrong in ["18446744073709551616", "", "-1", "+1", "1&x=2", "one"] {
+            check(&format!("?sequence={wrong}"), Err(()));
+        }
+        check("?sequense=1", Err(()));
+    }
+
+    #[test]
     fn keys_are_decoded_once() {
         fn check(path: &str, expect: Option<&str>) {
             let uri: Uri = format!("{PREFIX}{path}").parse().unwrap();
             assert_eq!(key(&uri).ok().as_ref().map(Key::as_str), expect, "{path}");
         }
         check("scores/8", Some("scores/8"));
-        check("a%2Db?x=1", Some("a-b"));
+        check("a%2Db?sequence=1", Some("a-b"));
         check("a%2Fb", None);
         check("a%252Db", None);
         check("a%", None);

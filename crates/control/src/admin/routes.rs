@@ -85,6 +85,9 @@ struct UpstreamStatus {
     name: String,
     fetches: u64,
     failures: u64,
+    in_flight: usize,
+    waiting: usize,
+    rate_waits: u64,
     last_failure: Option<FailureStatus>,
 }
 
@@ -111,6 +114,9 @@ async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
         name: upstream.name.to_string(),
         fetches: upstream.fetches,
         failures: upstream.failures,
+        in_flight: upstream.lane.in_flight,
+        waiting: upstream.lane.waiting,
+        rate_waits: upstream.lane.rate_waits,
         last_failure: upstream.last_failure.map(|(key, message, at)| FailureStatus {
             key: key.to_string(),
             message,

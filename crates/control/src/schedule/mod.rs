@@ -23,7 +23,8 @@
 //! What it doesn't do: fetch, parse, compare, wait for the data plane. Its caller does, and polls no fetch while
 //! updates are undelivered, so that undelivered updates are bounded by the fetches in flight.
 //!
-//! Invariants: one fetch in flight per key; never more than the bounds of process and upstream; after
+//! Invariants: one fetch in flight per key; never more than the bounds of process and upstream, nor faster than the
+//! upstream's rate; after
 //! `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`; the kept documents' bytes are within
 //! `documents_bytes_max`; keys within `keys_max`.
 
@@ -34,6 +35,7 @@ mod queues;
 mod tests;
 
 use crate::options::{DURATION_MAX, FeedsOptions};
+use crate::route::Routes;
 use queues::{Place, Queues};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -110,6 +112,8 @@ pub enum Outcome {
         reason: Arc<str>,
         /// The upstream asks not to be asked again sooner.
         retry_after: Option<Duration>,
+        /// Whether it wants to be left alone until then (429), not with this key alone.
+        pause: bool,
     },
 }
 
@@ -157,6 +161,17 @@ pub struct Stats {
     pub evicted_keys: u64,
 }
 
+/// What the scheduler has in hand of one upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneStats {
+    /// Fetches in flight.
+    pub in_flight: usize,
+    /// Keys that are due and wait for a worker, or for the upstream's rate.
+    pub waiting: usize,
+    /// How often a fetch had to wait though a worker was free: for the rate, or because the upstream asked for a pause.
+    pub rate_waits: u64,
+}
+
 /// How a key is doing; `None` in [`Entry::state`] is cold.
 struct Entry {
     upstream: usize,
@@ -186,6 +201,7 @@ impl Entry {
 /// See the module's documentation.
 pub struct Scheduler {
     options: FeedsOptions,
+    routes: Routes,
     entries: HashMap<Key, Entry>,
     queues: Queues,
     events: VecDeque<(Key, FeedUpdate)>,
@@ -199,8 +215,9 @@ pub struct Scheduler {
 impl Scheduler {
     /// Starts with no keys. `seed` feeds the jitter of retries.
     pub fn new(options: FeedsOptions, seed: u64) -> Self {
-        let queues = Queues::new(options.fetches_max, options.upstreams.iter().map(|u| u.concurrency_max));
+        let queues = Queues::new(options.fetches_max, &options.upstreams);
         Self {
+            routes: Routes::new(&options.upstreams),
             options,
             entries: HashMap::new(),
             queues,
@@ -234,11 +251,7 @@ impl Scheduler {
     }
 
     fn admit(&mut self, now: Instant, key: &Key) {
-        let serves = |prefix: &str| key.as_str().starts_with(prefix);
-        let upstreams = self.options.upstreams.iter().enumerate();
-        let Some((upstream, _)) =
-            upstreams.filter(|(_, u)| serves(&u.prefix)).max_by_key(|(_, u)| u.prefix.len())
-        else {
+        let Some(upstream) = self.routes.find(key) else {
             self.unknown_keys += 1;
             self.refuse(key, "no feed is configured for this key");
             return;
@@ -290,7 +303,7 @@ impl Scheduler {
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             self.queues.enqueue(&key, entry);
         }
-        let key = self.queues.next_ready()?;
+        let key = self.queues.next_ready(now)?;
         let entry = self.entries.get_mut(&key)?;
         self.queues.detach(&key, entry);
         entry.due = None;
@@ -349,7 +362,7 @@ impl Scheduler {
                 entry.failures = 0;
                 entry.due = Some(later(now, self.options.lost_interval));
             }
-            Outcome::Failed { reason, retry_after } => {
+            Outcome::Failed { reason, retry_after, pause } => {
                 entry.failures = entry.failures.saturating_add(1);
                 let lost = entry.state == Some(FeedState::Lost);
                 entry.due = Some(if lost {
@@ -358,6 +371,9 @@ impl Scheduler {
                     let wait = backoff(&self.options, entry.failures, &mut self.random);
                     later(now, wait.max(retry_after.unwrap_or_default().min(self.options.backoff_max)))
                 });
+                if let (true, Some(due)) = (pause, entry.due) {
+                    self.queues.pause(entry.upstream, due);
+                }
                 if !lost {
                     if entry.state != Some(FeedState::Stale) {
                         tell(state_update(FeedState::Stale, &reason));
@@ -395,11 +411,13 @@ impl Scheduler {
                 Outcome::Failed {
                     reason: "there is no room for the new version (feeds.documents_bytes_max)".into(),
                     retry_after: None,
+                    pause: false,
                 }
             }
             Outcome::Same { .. } if entry.kept.is_none() => Outcome::Failed {
                 reason: "the upstream says that nothing changed since nothing".into(),
                 retry_after: None,
+                pause: false,
             },
             _ => outcome,
         }
@@ -413,6 +431,11 @@ impl Scheduler {
     /// Whether [`Self::poll_event`] has something.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
+    }
+
+    /// Figures of the upstreams, in the order of [`FeedsOptions::upstreams`].
+    pub fn lanes(&self) -> impl Iterator<Item = LaneStats> {
+        self.queues.lanes()
     }
 
     /// When to call [`Self::poll_fetch`] again, if nothing else happens. While all workers are busy, keys that are

@@ -5,7 +5,9 @@ use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-const UPSTREAMS: [(&str, u64, usize); 3] = [("a", 1000, 2), ("b", 300, 3), ("ab", 5000, 1)];
+/// Prefix, interval in milliseconds, fetches at once, fetches a second.
+const UPSTREAMS: [(&str, u64, usize, usize); 3] =
+    [("a", 1000, 2, 1000), ("b", 300, 3, 2), ("ab", 5000, 1, 5)];
 
 /// What the rules say of a key.
 #[derive(Default)]
@@ -58,10 +60,11 @@ fn run(seed: u64) {
     let mut random = SplitMix(seed);
     let options = FeedsOptions {
         upstreams: UPSTREAMS
-            .map(|(prefix, interval, concurrency_max)| UpstreamOptions {
+            .map(|(prefix, interval, concurrency_max, requests_per_second_max)| UpstreamOptions {
                 prefix: prefix.into(),
                 interval: Duration::from_millis(interval),
                 concurrency_max,
+                requests_per_second_max,
                 ..UpstreamOptions::default()
             })
             .into(),
@@ -78,6 +81,7 @@ fn run(seed: u64) {
     let mut shadows: BTreeMap<Key, Shadow> =
         keys.iter().map(|key| (key.clone(), Shadow::default())).collect();
     let mut now = Instant::now();
+    let mut starts = [const { Vec::new() }; UPSTREAMS.len()];
     for step in 0..3000u32 {
         let key = &keys[random.draw() as usize % keys.len()];
         // In the last part everybody leaves and nothing is wished for any more.
@@ -132,6 +136,14 @@ fn run(seed: u64) {
             assert_eq!(job.upstream, upstream_of(job.key.as_str()), "seed {seed}");
             shadow.in_flight = true;
             shadow.started = Some(now);
+            let (row, rate) = (&mut starts[job.upstream], UPSTREAMS[job.upstream].3);
+            row.push(now);
+            // In any time, no more than its rate and what may come at once.
+            let most = rate + (rate / 10).max(1);
+            if let Some(before) = row.len().checked_sub(most + 1) {
+                let second = Duration::from_secs(1);
+                assert!(now - row[before] >= second, "seed {seed} step {step}: {} too fast", job.key);
+            }
             let kept = job.kept.as_ref().map(|kept| &kept.document.body);
             let told = shadow.document.as_ref();
             if kept.is_none() && told.is_none() {
@@ -166,19 +178,18 @@ fn run(seed: u64) {
         assert!(stats.keys <= options.keys_max, "seed {seed} step {step}: keys");
         assert_eq!(stats.keys, stats.cold + stats.live + stats.stale + stats.ended + stats.lost);
         assert!(stats.in_flight <= options.fetches_max, "seed {seed} step {step}: workers");
-        for (i, (_, _, most)) in UPSTREAMS.iter().enumerate() {
+        for (i, (_, _, most, _)) in UPSTREAMS.iter().enumerate() {
             let flying =
                 shadows.iter().filter(|(key, shadow)| shadow.in_flight && upstream_of(key.as_str()) == i);
             assert!(flying.count() <= *most, "seed {seed} step {step}: workers of {i}");
         }
-        // Work isn't left lying about while a worker is free.
-        let free = |i: usize| {
-            let flying =
-                shadows.iter().filter(|(key, shadow)| shadow.in_flight && upstream_of(key.as_str()) == i);
-            flying.count() < UPSTREAMS[i].2
-        };
-        if stats.in_flight < options.fetches_max && (0..UPSTREAMS.len()).all(free) {
-            assert_eq!(stats.waiting, 0, "seed {seed} step {step}: idle workers");
+        // Work isn't left lying about while a worker is free, but for the upstream's rate.
+        for (i, lane) in scheduler.lanes().enumerate() {
+            let is_free = stats.in_flight < options.fetches_max && lane.in_flight < UPSTREAMS[i].2;
+            let opens = starts[i].last().map(|last| *last + Duration::from_secs(1) / UPSTREAMS[i].3 as u32);
+            if is_free && opens.is_none_or(|opens| opens <= now) {
+                assert_eq!(lane.waiting, 0, "seed {seed} step {step}: idle workers of {i}");
+            }
         }
     }
     // Everybody has left; let the linger times pass.
@@ -218,7 +229,7 @@ fn outcome(random: &mut SplitMix, body: &str) -> (Outcome, Duration) {
         5 => (Outcome::Same { validators: None, freshness: Freshness::For(seconds) }, RETRY_MIN),
         6 => (Outcome::Lost { reason: "404".into() }, Duration::from_secs(8)),
         7 => (Outcome::Gone { reason: "410".into() }, DURATION_MAX),
-        _ => (Outcome::Failed { reason: "500".into(), retry_after: Some(seconds) }, seconds),
+        _ => (Outcome::Failed { reason: "500".into(), retry_after: Some(seconds), pause: false }, seconds),
     }
 }
 

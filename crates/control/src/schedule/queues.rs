@@ -4,12 +4,17 @@
 //! functions of the attached entries, so nothing else has to keep them true. Everything is ordered (by time, or
 //! by ticket), never by hash, so that a run depends on nothing but its inputs.
 //!
+//! A lane is an upstream's: it has a bound of fetches in flight and one of fetches a second. The second is kept by the
+//! generic cell rate algorithm (ITU-T I.371): each fetch takes its turn in an evenly spaced row, and may be ahead of it by a
+//! tenth of a second. An upstream that asks to be left alone (429) moves the row's begin.
+//!
 //! Keys whose first document is awaited and keys that are refreshed queue apart and are served in turn: a flood of
 //! new keys takes at most every second worker from the feeds that run already.
 
-use super::{Entry, Stats};
+use super::{Entry, LaneStats, Stats};
+use crate::options::UpstreamOptions;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_hub::{FeedState, Key};
 
 /// Where a key waits for its next fetch.
@@ -23,9 +28,21 @@ pub(super) enum Place {
     InFlight { started: Instant },
 }
 
+/// How far ahead of its place in the row a fetch may begin.
+const AHEAD_MAX: Duration = Duration::from_millis(100);
+
 struct Lane {
     in_flight: usize,
     concurrency_max: usize,
+    /// Time from one place in the row to the next.
+    spacing: Duration,
+    /// The first free place in the row.
+    place: Option<Instant>,
+    /// Until when the upstream wants to be left alone.
+    paused_until: Option<Instant>,
+    /// Whether the rate has kept a fetch waiting since the last one began.
+    rate_waits: bool,
+    rate_waits_total: u64,
     /// First fetches (no document yet), and refreshes.
     ready: [BTreeMap<u64, Key>; 2],
     /// Which of the two is served next.
@@ -37,6 +54,25 @@ impl Lane {
     fn next(&self) -> Option<&Key> {
         let first = |turn: usize| self.ready[turn].first_key_value().map(|(_, key)| key);
         first(self.turn).or_else(|| first(1 - self.turn))
+    }
+
+    fn has_worker(&self) -> bool {
+        self.in_flight < self.concurrency_max
+    }
+
+    /// The time before which no further fetch may begin.
+    fn open_from(&self) -> Option<Instant> {
+        // At least one place ahead: the first may be taken at its time.
+        let ahead = AHEAD_MAX.saturating_sub(self.spacing);
+        let place = self.place.map(|place| place.checked_sub(ahead).unwrap_or(place));
+        place.max(self.paused_until)
+    }
+
+    /// Takes a place in the row.
+    fn begin(&mut self, now: Instant) {
+        self.place = Some(self.place.map_or(now, |place| place.max(now)) + self.spacing);
+        self.paused_until = None;
+        self.rate_waits = false;
     }
 }
 
@@ -52,13 +88,23 @@ pub(super) struct Queues {
 }
 
 impl Queues {
-    pub(super) fn new(fetches_max: usize, concurrency_max: impl Iterator<Item = usize>) -> Self {
-        let lane =
-            |concurrency_max| Lane { in_flight: 0, concurrency_max, ready: Default::default(), turn: 0 };
+    pub(super) fn new(fetches_max: usize, upstreams: &[UpstreamOptions]) -> Self {
+        let lane = |upstream: &UpstreamOptions| Lane {
+            in_flight: 0,
+            concurrency_max: upstream.concurrency_max,
+            spacing: Duration::from_secs(1)
+                / u32::try_from(upstream.requests_per_second_max.max(1)).unwrap_or(u32::MAX),
+            place: None,
+            paused_until: None,
+            rate_waits: false,
+            rate_waits_total: 0,
+            ready: Default::default(),
+            turn: 0,
+        };
         Self {
             due: BTreeSet::new(),
             lingering: BTreeSet::new(),
-            lanes: concurrency_max.map(lane).collect(),
+            lanes: upstreams.iter().map(lane).collect(),
             lane: 0,
             tickets: 0,
             fetches_max,
@@ -146,8 +192,8 @@ impl Queues {
         first.map(|(_, key)| key.clone())
     }
 
-    /// The key to fetch now, if a worker is free. The caller marks it as in flight.
-    pub(super) fn next_ready(&mut self) -> Option<Key> {
+    /// The key to fetch now, if a worker is free and its upstream may be asked. The caller marks it as in flight.
+    pub(super) fn next_ready(&mut self, now: Instant) -> Option<Key> {
         if self.stats.in_flight >= self.fetches_max {
             return None;
         }
@@ -155,21 +201,42 @@ impl Queues {
         for i in 0..lanes {
             let at = (self.lane + i) % lanes;
             let lane = &mut self.lanes[at];
-            if lane.in_flight >= lane.concurrency_max {
+            if !lane.has_worker() {
                 continue;
             }
-            if let Some(key) = lane.next().cloned() {
-                lane.turn = 1 - lane.turn;
-                self.lane = (at + 1) % lanes;
-                return Some(key);
+            let Some(key) = lane.next().cloned() else { continue };
+            if lane.open_from().is_some_and(|open| open > now) {
+                lane.rate_waits_total += u64::from(!std::mem::replace(&mut lane.rate_waits, true));
+                continue;
             }
+            lane.begin(now);
+            lane.turn = 1 - lane.turn;
+            self.lane = (at + 1) % lanes;
+            return Some(key);
         }
         None
     }
 
+    /// Leaves an upstream alone until then.
+    pub(super) fn pause(&mut self, upstream: usize, until: Instant) {
+        let lane = &mut self.lanes[upstream];
+        lane.paused_until = lane.paused_until.max(Some(until));
+    }
+
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let first = |set: &BTreeSet<(Instant, Key)>| set.first().map(|(at, _)| *at);
-        [first(&self.due), first(&self.lingering)].into_iter().flatten().min()
+        let is_free = self.stats.in_flight < self.fetches_max;
+        let waits = |lane: &&Lane| is_free && lane.has_worker() && lane.next().is_some();
+        let open = self.lanes.iter().filter(waits).filter_map(Lane::open_from).min();
+        [first(&self.due), first(&self.lingering), open].into_iter().flatten().min()
+    }
+
+    pub(super) fn lanes(&self) -> impl Iterator<Item = LaneStats> {
+        self.lanes.iter().map(|lane| LaneStats {
+            in_flight: lane.in_flight,
+            waiting: lane.ready.iter().map(BTreeMap::len).sum(),
+            rate_waits: lane.rate_waits_total,
+        })
     }
 
     pub(super) fn documents_bytes(&self) -> usize {

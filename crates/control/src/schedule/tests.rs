@@ -118,7 +118,7 @@ fn same() -> Outcome {
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed { reason: "no".into(), retry_after: None }
+    Outcome::Failed { reason: "no".into(), retry_after: None, pause: false }
 }
 
 fn lost() -> Outcome {
@@ -206,7 +206,9 @@ fn retry_after_is_obeyed_within_bounds() {
         let mut bench = Bench::new(options());
         let retry_after = Some(Duration::from_secs(retry_after));
         bench.want("b", true).check("b", "");
-        bench.result("b", Outcome::Failed { reason: "503".into(), retry_after }).check("", "b:stale");
+        bench
+            .result("b", Outcome::Failed { reason: "503".into(), retry_after, pause: false })
+            .check("", "b:stale");
         let wait = bench.scheduler.poll_timeout().unwrap() - bench.now;
         assert!(wait >= Duration::from_secs(least) && wait <= Duration::from_secs(most), "{wait:?}");
     }
@@ -287,6 +289,76 @@ fn workers_are_bounded_per_upstream_and_process_and_shared_fairly() {
     // One that nobody wants any more before its turn came isn't fetched at all.
     bench.want("a4", true).check("", "").want("a4", false).result("a2", fresh("1"));
     bench.check("", "a2=1").want("a4", true).check("a4", "");
+}
+
+#[test]
+fn fetches_of_an_upstream_keep_to_its_rate() {
+    let mut options = options();
+    options.upstreams[1].requests_per_second_max = 4;
+    options.upstreams[1].concurrency_max = 100;
+    options.fetches_max = 100;
+    let mut bench = Bench::new(options);
+    for key in ["b1", "b2", "b3", "a1"] {
+        bench.want(key, true);
+    }
+    // Another upstream's keys don't wait for it.
+    bench.check("a1 b1", "");
+    let lane = |bench: &Bench| bench.scheduler.lanes().nth(1).unwrap();
+    assert_eq!(lane(&bench), LaneStats { in_flight: 1, waiting: 2, rate_waits: 1 });
+    let quarter = Duration::from_millis(250);
+    for key in ["b2", "b3"] {
+        assert_eq!(bench.scheduler.poll_timeout(), Some(bench.now + quarter));
+        bench.check("", "");
+        bench.now += quarter;
+        bench.check(key, "");
+    }
+    assert_eq!(lane(&bench), LaneStats { in_flight: 3, waiting: 0, rate_waits: 2 });
+    // What wasn't used isn't saved up.
+    bench.next(None).at(100).want("b4", true).want("b5", true).check("b4", "").at(101).check("b5", "");
+}
+
+#[test]
+fn at_a_high_rate_a_tenth_of_a_second_may_begin_at_once() {
+    let mut options = options();
+    options.upstreams[1].requests_per_second_max = 1000;
+    options.upstreams[1].concurrency_max = 1000;
+    options = FeedsOptions { fetches_max: 1000, keys_max: 1000, ..options };
+    let mut bench = Bench::new(options);
+    for n in 0..300 {
+        bench.want(&format!("b{n}"), true);
+    }
+    assert_eq!(bench.jobs().split(' ').count(), 100);
+    bench.now += Duration::from_millis(50);
+    assert_eq!(bench.jobs().split(' ').count(), 50);
+}
+
+#[test]
+fn an_upstream_that_is_asked_too_much_is_left_alone() {
+    let mut bench = Bench::new(options());
+    for key in ["b1", "b2", "b3", "b4", "a1"] {
+        bench.want(key, true);
+    }
+    bench.check("a1 b1 b2", "");
+    let retry_after = Some(Duration::from_secs(20));
+    let too_many = Outcome::Failed { reason: "429".into(), retry_after, pause: true };
+    bench
+        .at(1)
+        .result("b1", too_many.clone())
+        .check("", "b1:stale")
+        .result("a1", fresh("1"))
+        .check("", "a1=1");
+    // What is in flight may end well, which doesn't end the pause.
+    let hour = Freshness::For(Duration::from_secs(3600));
+    bench.at(2).result("b2", fresh_for("1", hour)).check("", "b2=1").at(9).check("", "").next(Some(10));
+    bench.at(10).check("a1", "").next(Some(21)).at(21).check("b3 b4", "");
+    bench.result("b3", too_many);
+    // No longer than the longest back-off.
+    let forever = Outcome::Failed { reason: "429".into(), retry_after: Some(Duration::MAX), pause: true };
+    bench.result("b4", forever).want("a1", false).result("a1", same()).events();
+    bench.at(60);
+    assert_eq!(bench.jobs(), "");
+    bench.at(81);
+    assert_eq!(bench.jobs(), "b1 b3");
 }
 
 #[test]

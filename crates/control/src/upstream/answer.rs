@@ -4,7 +4,7 @@ use crate::schedule::{Freshness, Validators};
 use hyper::Uri;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A validator longer than this isn't worth sending back.
 const VALIDATOR_BYTES_MAX: usize = 1024;
@@ -53,10 +53,14 @@ fn seconds(text: &str) -> Option<i64> {
     Some(text.parse().unwrap_or(if text.starts_with('-') { i64::MIN } else { i64::MAX }))
 }
 
-/// `Retry-After` in seconds; its form with a date is left aside.
+/// `Retry-After`: seconds, or a date (RFC 9110, 10.2.3).
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
-    seconds(value.trim()).map(|seconds| Duration::from_secs(seconds.max(0).unsigned_abs()))
+    let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Some(seconds) = seconds(value) {
+        return Some(Duration::from_secs(seconds.max(0).unsigned_abs()));
+    }
+    let date = httpdate::parse_http_date(value).ok()?;
+    Some(date.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 /// The host that a redirect points to, for a message.
@@ -83,24 +87,39 @@ pub(crate) fn is_json(content_type: &str) -> bool {
     essence == "application/json" || essence == "text/json" || essence.ends_with("+json")
 }
 
-/// Whether the body is gzipped.
+/// How a body is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Coding {
+    /// Not at all.
+    Identity,
+    /// RFC 1952.
+    Gzip,
+    /// RFC 7932.
+    Brotli,
+}
+
+/// How the body is compressed: in one way at the most.
 ///
 /// # Errors
-/// The encoding's name, if it is one that wasn't asked for.
-pub(super) fn is_gzipped(headers: &HeaderMap) -> Result<bool, String> {
-    let mut gzipped = false;
+/// What it says, if that is something else than may be sent here.
+pub(crate) fn coding(headers: &HeaderMap) -> Result<Coding, String> {
+    let mut found = Coding::Identity;
     for field in headers.get_all(header::CONTENT_ENCODING) {
         let text = String::from_utf8_lossy(field.as_bytes());
-        for coding in text.split(',').map(str::trim).filter(|coding| !coding.is_empty()) {
-            let gzip = coding.eq_ignore_ascii_case("gzip") || coding.eq_ignore_ascii_case("x-gzip");
-            match gzip {
-                true if !gzipped => gzipped = true,
-                _ if coding.eq_ignore_ascii_case("identity") => {}
-                _ => return Err(text.chars().take(64).collect()),
+        for name in text.split(',').map(|name| name.trim().to_ascii_lowercase()) {
+            let coding = match name.as_str() {
+                "" | "identity" => continue,
+                "gzip" | "x-gzip" => Some(Coding::Gzip),
+                "br" => Some(Coding::Brotli),
+                _ => None,
+            };
+            match coding.filter(|_| found == Coding::Identity) {
+                Some(coding) => found = coding,
+                None => return Err(text.chars().take(64).collect()),
             }
         }
     }
-    Ok(gzipped)
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -141,21 +160,22 @@ mod tests {
 
     #[test]
     fn encodings() {
-        fn check(value: &str, expect: Result<bool, ()>) {
-            assert_eq!(
-                is_gzipped(&headers(&[("content-encoding", value)])).map_err(|_| ()),
-                expect,
-                "{value}"
-            );
+        fn check(value: &str, expect: Option<Coding>) {
+            assert_eq!(coding(&headers(&[("content-encoding", value)])).ok(), expect, "{value}");
         }
-        check("gzip", Ok(true));
-        check("X-GZIP", Ok(true));
-        check("identity", Ok(false));
-        check("", Ok(false));
-        check("br", Err(()));
-        check("gzip, gzip", Err(()));
-        check("deflate", Err(()));
-        assert_eq!(is_gzipped(&HeaderMap::new()), Ok(false));
+        check("gzip", Some(Coding::Gzip));
+        check("X-GZIP", Some(Coding::Gzip));
+        check("br", Some(Coding::Brotli));
+        check("identity, BR", Some(Coding::Brotli));
+        check("identity", Some(Coding::Identity));
+        check("", Some(Coding::Identity));
+        check("gzip, gzip", None);
+        check("gzip, br", None);
+        check("deflate", None);
+        check("zstd", None);
+        assert_eq!(coding(&HeaderMap::new()), Ok(Coding::Identity));
+        let twice = headers(&[("content-encoding", "br"), ("content-encoding", "gzip")]);
+        assert_eq!(coding(&twice), Err("gzip".into()));
     }
 
     #[test]
@@ -192,6 +212,11 @@ mod tests {
         assert_eq!(both.last_modified.as_deref(), Some(&b"yesterday"[..]));
         assert_eq!(retry_after(&headers(&[("retry-after", "7")])), Some(Duration::from_secs(7)));
         assert_eq!(retry_after(&headers(&[("retry-after", "-7")])), Some(Duration::ZERO));
-        assert_eq!(retry_after(&headers(&[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")])), None);
+        let past = headers(&[("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT")]);
+        assert_eq!(retry_after(&past), Some(Duration::ZERO));
+        let soon = httpdate::fmt_http_date(SystemTime::now() + Duration::from_secs(100));
+        let soon = retry_after(&headers(&[("retry-after", &soon)])).unwrap().as_secs();
+        assert!((90..=100).contains(&soon), "{soon}");
+        assert_eq!(retry_after(&headers(&[("retry-after", "soon")])), None);
     }
 }

@@ -25,10 +25,10 @@ pub(crate) enum Failure {
     Redirect { status: u16, host: String },
     #[error("the document has more than {0} bytes (document_bytes_max)")]
     TooLarge(usize),
-    #[error("the body is encoded as {0:?}, only gzip was asked for")]
+    #[error("the body is encoded as {0:?}, only gzip or br was asked for")]
     Encoding(String),
-    #[error("the gzipped body is broken: {0}")]
-    Gzip(std::io::Error),
+    #[error("the compressed body is broken: {0}")]
+    Compressed(std::io::Error),
     #[error("the document isn't the JSON that the upstream promised: {0}")]
     Corrupt(#[from] ParseError),
     #[error("a bug in Stentor: {0}")]
@@ -45,7 +45,7 @@ impl Failure {
             Self::Status { .. } => "failed_status",
             Self::Redirect { .. } => "failed_redirect",
             Self::TooLarge(_) => "failed_too_large",
-            Self::Encoding(_) | Self::Gzip(_) => "failed_encoding",
+            Self::Encoding(_) | Self::Compressed(_) => "failed_encoding",
             Self::Corrupt(_) => "failed_corrupt",
             Self::Internal(_) => "failed_internal",
         }
@@ -61,10 +61,15 @@ impl Failure {
                 format!("the upstream answered {status}").into()
             }
             Self::TooLarge(_) => "the upstream's document is too large".into(),
-            Self::Encoding(_) | Self::Gzip(_) => "the upstream's answer can't be decoded".into(),
+            Self::Encoding(_) | Self::Compressed(_) => "the upstream's answer can't be decoded".into(),
             Self::Corrupt(_) => "the upstream's document is corrupt".into(),
             Self::Internal(_) => "something went wrong".into(),
         }
+    }
+
+    /// Whether the upstream is asked too much altogether (RFC 6585, 4).
+    pub(crate) fn is_too_many_requests(&self) -> bool {
+        matches!(self, Self::Status { status: 429, .. })
     }
 
     pub(crate) fn retry_after(&self) -> Option<Duration> {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response, StatusCode, Uri};
 use std::error::Error as _;
 use std::future::Future;
 use tokio::time::{Instant, timeout_at};
@@ -28,7 +28,11 @@ pub(crate) struct Fetched {
 impl From<Failure> for Fetched {
     fn from(failure: Failure) -> Self {
         Self {
-            outcome: Outcome::Failed { reason: failure.reason(), retry_after: failure.retry_after() },
+            outcome: Outcome::Failed {
+                reason: failure.reason(),
+                retry_after: failure.retry_after(),
+                pause: failure.is_too_many_requests(),
+            },
             label: failure.label(),
             failure: Some(failure),
             received_bytes: 0,
@@ -51,13 +55,16 @@ impl Upstream {
         received_bytes: &mut usize,
     ) -> Result<Fetched, Failure> {
         let deadline = Instant::now() + self.options.timeout;
-        let (head, body) = self.ask(job, deadline).await?.into_parts();
+        let found = |label, outcome| Ok(Fetched { outcome, label, failure: None, received_bytes: 0 });
+        let Some(url) = self.url(&job.key) else {
+            return found("lost", Outcome::Lost { reason: "no document can have this key".into() });
+        };
+        let (head, body) = self.ask(job, &url, deadline).await?.into_parts();
         let freshness = if self.options.ignore_cache_control {
             Freshness::Unsaid
         } else {
             answer::freshness(&head.headers)
         };
-        let found = |label, outcome| Ok(Fetched { outcome, label, failure: None, received_bytes: 0 });
         match head.status {
             StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION => {}
             StatusCode::NOT_MODIFIED if job.kept.is_some() => {
@@ -79,10 +86,10 @@ impl Upstream {
                 return Err(Failure::Status { status: status.as_u16(), retry_after });
             }
         }
-        let gzipped = answer::is_gzipped(&head.headers).map_err(Failure::Encoding)?;
+        let coding = answer::coding(&head.headers).map_err(Failure::Encoding)?;
         let received = Received {
             body: self.read(body, deadline, received_bytes).await?,
-            gzipped,
+            coding,
             content_type: answer::content_type(&head.headers).map(String::from),
             json_only: self.accepts_json_only(),
             bytes_max: self.options.document_bytes_max,
@@ -98,11 +105,8 @@ impl Upstream {
     }
 
     /// Sends the request and waits for the answer's head.
-    async fn ask(&self, job: &FetchJob, deadline: Instant) -> Result<Response<Incoming>, Failure> {
-        let ask = || async {
-            let request = self.request(job)?;
-            self.within(deadline, self.client.request(request)).await
-        };
+    async fn ask(&self, job: &FetchJob, url: &Uri, deadline: Instant) -> Result<Response<Incoming>, Failure> {
+        let ask = || self.within(deadline, self.client.request(self.request(job, url)));
         match ask().await? {
             // The server may close a kept connection in the very moment it is used again (RFC 9112, 9.3.1: then
             // an idempotent request may be sent once more).
@@ -111,10 +115,9 @@ impl Upstream {
         }
     }
 
-    fn request(&self, job: &FetchJob) -> Result<Request<Empty<Bytes>>, Failure> {
-        let url = self.url(&job.key).ok_or(Failure::Internal("a key that makes no URL"))?;
+    fn request(&self, job: &FetchJob, url: &Uri) -> Request<Empty<Bytes>> {
         let mut request = Request::new(Empty::new());
-        *request.uri_mut() = url;
+        *request.uri_mut() = url.clone();
         *request.headers_mut() = self.headers.clone();
         if let Some(kept) = &job.kept {
             for (name, value) in [
@@ -127,7 +130,7 @@ impl Upstream {
                 }
             }
         }
-        Ok(request)
+        request
     }
 
     /// Reads the body, but never more than the document's bound.

@@ -1,21 +1,23 @@
-//! From keys to upstream URLs, and the clients that fetch them.
+//! Upstreams, and the clients that fetch their documents.
 //!
-//! A key is appended to its upstream's path and nothing else: [`stentor_hub::Key`] has no dot segments, no
-//! escapes, no `?`, `#`, `\` or `//`, so it can't leave that path, and redirects are never followed. Requests go
+//! [`crate::route`] makes the URL of a key's document, and redirects are never followed. Requests go
 //! over HTTP/1.1 with keep-alive, to the configured host only; proxies named in the environment aren't used.
+//! What they carry is configured: nothing comes from a client but the key.
 
 mod answer;
+mod decode;
 mod digest;
 mod failure;
 mod fetch;
 
-pub(crate) use answer::is_json;
+pub(crate) use answer::{Coding, coding, is_json};
 pub(crate) use digest::{Digested, Digester, Received, differ};
 pub(crate) use failure::Failure;
 pub(crate) use fetch::{Fetched, chain};
 
 use crate::error::Error;
 use crate::options::{Content, FeedsOptions, UpstreamOptions, at_least_one, duration};
+use crate::route::{KeyPattern, Route, UrlTemplate};
 use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::Uri;
@@ -56,10 +58,8 @@ pub(crate) type HttpClient<B> = Client<HttpsConnector<HttpConnector>, B>;
 pub(crate) struct Upstream {
     pub(crate) name: Arc<str>,
     options: UpstreamOptions,
-    /// Scheme, host, port and path, without the last slash.
-    base: String,
-    /// With its question mark; or empty.
-    query: String,
+    pattern: KeyPattern,
+    url: UrlTemplate,
     headers: HeaderMap,
     client: HttpClient<Empty<Bytes>>,
     differ: Arc<Differ>,
@@ -71,7 +71,8 @@ pub(crate) struct Upstreams(Vec<Arc<Upstream>>);
 impl Upstreams {
     /// Checks the options and makes the clients. Opens no connection.
     pub(crate) fn new(options: &FeedsOptions) -> Result<Self, Error> {
-        let (mut names, mut prefixes) = (HashSet::new(), HashSet::new());
+        let (mut names, mut shapes) = (HashSet::new(), HashSet::new());
+        let mut routes = Vec::new();
         for upstream in &options.upstreams {
             let place = |field: &str| format!("feeds.upstreams.{}.{field}", upstream.name);
             if upstream.name.is_empty() {
@@ -80,13 +81,19 @@ impl Upstreams {
             if !names.insert(&upstream.name) {
                 return Err(Error::setting(place("name"), "two upstreams have this name"));
             }
-            if !prefixes.insert(&upstream.prefix) {
-                return Err(Error::setting(
-                    place("prefix"),
-                    format!("another upstream has the prefix {:?} as well", upstream.prefix),
-                ));
+            let route = Route::new(&upstream.prefix, &upstream.key, &upstream.url).map_err(|errors| {
+                let texts: Vec<_> = errors.into_iter().map(|error| (error.field, error.text)).collect();
+                let field = texts.first().map_or("url", |(field, _)| field);
+                let text = texts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
+                Error::setting(place(field), text)
+            })?;
+            if !shapes.insert(route.shape()) {
+                let field = if upstream.key.is_empty() { "prefix" } else { "key" };
+                return Err(Error::setting(place(field), "another upstream serves exactly the same keys"));
             }
+            routes.push(route.into_parts());
             at_least_one(&place("concurrency_max"), upstream.concurrency_max)?;
+            at_least_one(&place("requests_per_second_max"), upstream.requests_per_second_max)?;
             at_least_one(&place("document_bytes_max"), upstream.document_bytes_max)?;
             for (field, value) in [
                 ("interval", upstream.interval),
@@ -96,16 +103,15 @@ impl Upstreams {
                 duration(&place(field), value, Duration::from_millis(1))?;
             }
         }
-        let bases = options.upstreams.iter().map(base).collect::<Result<Vec<_>, _>>()?;
-        let secure = bases.iter().any(|(base, _)| base.starts_with("https:"));
+        let secure = routes.iter().any(|(_, url)| url.is_secure());
         let tls = tls(if secure { Some(options) } else { None })?;
-        let upstreams = options.upstreams.iter().zip(bases).map(|(options, (base, query))| {
+        let upstreams = options.upstreams.iter().zip(routes).map(|(options, (pattern, url))| {
             Ok(Arc::new(Upstream {
                 name: options.name.as_str().into(),
                 headers: headers(options)?,
                 client: client(tls.clone(), options.read_timeout, options.concurrency_max),
-                base,
-                query,
+                pattern,
+                url,
                 differ: differ(&options.identity),
                 options: options.clone(),
             }))
@@ -123,42 +129,21 @@ impl Upstreams {
 }
 
 impl Upstream {
-    /// Where `key` is fetched from.
+    /// Where `key` is fetched from; `None` if that would leave the upstream's path.
     fn url(&self, key: &Key) -> Option<Uri> {
-        format!("{}/{key}{}", self.base, self.query).parse().ok()
+        self.url.fill(key, &self.pattern.values(key)?)
     }
 
-    /// Says where documents come from. Not the query: it may hold a secret.
+    /// Says where documents come from.
     pub(crate) fn log(&self) {
-        let UpstreamOptions { prefix, interval, .. } = &self.options;
-        tracing::info!(upstream = &*self.name, prefix, url = self.base, ?interval, "feeds come from here");
+        let UpstreamOptions { prefix, key, interval, .. } = &self.options;
+        let url = self.url.shown();
+        tracing::info!(upstream = &*self.name, prefix, key, url, ?interval, "feeds come from here");
     }
 
     fn accepts_json_only(&self) -> bool {
         self.options.content == Content::Json
     }
-}
-
-/// Splits a base URL into what comes before the key and what comes after.
-fn base(options: &UpstreamOptions) -> Result<(String, String), Error> {
-    let wrong = |message: &str| Error::setting(format!("feeds.upstreams.{}.base_url", options.name), message);
-    let uri: Uri = options.base_url.parse().map_err(|_| wrong("isn't a URL"))?;
-    let (scheme, authority) = match (uri.scheme_str(), uri.authority()) {
-        (Some(scheme @ ("http" | "https")), Some(authority)) => (scheme, authority),
-        _ => return Err(wrong("needs http:// or https:// and a host")),
-    };
-    if authority.as_str().contains('@') {
-        return Err(wrong("may not hold a user name or password; put them into headers, as Authorization"));
-    }
-    if options.base_url.contains('#') {
-        return Err(wrong("may not have a fragment (#)"));
-    }
-    if uri.path().split('/').any(|segment| segment == "." || segment == "..") {
-        return Err(wrong("may not have a segment '.' or '..'"));
-    }
-    let path = uri.path().trim_end_matches('/');
-    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
-    Ok((format!("{scheme}://{authority}{path}"), query))
 }
 
 /// The fields sent with every request.
@@ -169,7 +154,7 @@ fn headers(options: &UpstreamOptions) -> Result<HeaderMap, Error> {
     };
     let mut headers = HeaderMap::new();
     headers.insert("accept", HeaderValue::from_static(accept));
-    headers.insert("accept-encoding", HeaderValue::from_static("gzip"));
+    headers.insert("accept-encoding", HeaderValue::from_static("gzip, br"));
     headers.insert("user-agent", HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
     for (name, value) in &options.headers {
         // Values may be secrets: messages name the field only.
@@ -251,35 +236,12 @@ pub(crate) fn tls(options: Option<&FeedsOptions>) -> Result<rustls::ClientConfig
 mod tests {
     use super::*;
 
-    fn options(base_url: &str) -> UpstreamOptions {
-        UpstreamOptions { name: "scores".into(), base_url: base_url.into(), ..UpstreamOptions::default() }
+    fn options(url: &str) -> UpstreamOptions {
+        UpstreamOptions { name: "scores".into(), url: url.into(), ..UpstreamOptions::default() }
     }
 
     fn feeds(upstreams: Vec<UpstreamOptions>) -> FeedsOptions {
         FeedsOptions { upstreams, ..FeedsOptions::default() }
-    }
-
-    #[test]
-    fn keys_stay_below_the_base_url() {
-        fn check(base_url: &str, key: &str, expect: &str) {
-            let upstreams = Upstreams::new(&feeds(vec![options(base_url)])).unwrap();
-            let url = upstreams.at(0).url(&Key::parse(key).unwrap()).unwrap();
-            assert_eq!(url, expect);
-            let parsed: Uri = base_url.parse().unwrap();
-            assert_eq!(url.authority(), parsed.authority());
-            assert!(url.path().starts_with(parsed.path().trim_end_matches('/')));
-        }
-        check("http://h", "a/b", "http://h/a/b");
-        check("http://h/", "a", "http://h/a");
-        check("http://h:81/api/v1", "a/b", "http://h:81/api/v1/a/b");
-        check("http://h/api//", "a", "http://h/api/a");
-        check("http://[::1]:8080/x", "a", "http://[::1]:8080/x/a");
-        check("http://h/api?token=1&b=2", "a/b", "http://h/api/a/b?token=1&b=2");
-        check("http://h/api", "@evil.example", "http://h/api/@evil.example");
-        check("http://h", "@evil.example:80/x", "http://h/@evil.example:80/x");
-        check("http://h", "http:/x", "http://h/http:/x");
-        check("http://h/api", "...", "http://h/api/...");
-        check("http://h/api", "a=b,c+d~e_f-g", "http://h/api/a=b,c+d~e_f-g");
     }
 
     #[test]
@@ -291,15 +253,14 @@ mod tests {
             assert!(error.contains(expect), "{error}");
         }
         check(|u| u.name.clear(), "feeds.upstreams: an upstream has no name");
-        check(|u| u.base_url = "h/x".into(), "feeds.upstreams.scores.base_url: ");
-        check(|u| u.base_url = "ftp://h/x".into(), "needs http:// or https://");
-        check(|u| u.base_url = "/x".into(), "needs http:// or https://");
-        check(|u| u.base_url = "http://u:secret@h/x".into(), "put them into headers");
-        check(|u| u.base_url = "http://h/x#y".into(), "fragment");
-        check(|u| u.base_url = "http://h/a/../b".into(), "'..'");
-        check(|u| u.base_url = "http://h/a b".into(), "isn't a URL");
+        check(|u| u.url = "h/x".into(), "feeds.upstreams.scores.url: ");
+        check(|u| u.url = "ftp://h/x".into(), "begins with http:// or https://");
+        check(|u| u.url = "http://u:secret@h/x".into(), "credentials belong in the headers");
+        check(|u| u.key = "a/{x}".into(), "feeds.upstreams.scores.url: {x} of the key isn't used in it");
+        check(|u| u.key = "a/{x".into(), "feeds.upstreams.scores.key: a { has no }");
         check(|u| u.interval = Duration::ZERO, "feeds.upstreams.scores.interval: must be at least 1ms");
         check(|u| u.timeout = Duration::MAX, "at most a year");
+        check(|u| u.requests_per_second_max = 0, "requests_per_second_max: must be at least 1");
         check(|u| u.concurrency_max = 0, "concurrency_max: must be at least 1");
         check(|u| u.headers = vec![("Host".into(), "x".into())], "\"Host\" is set by Stentor itself");
         check(|u| u.headers = vec![("a b".into(), "x".into())], "isn't a field's name");
@@ -308,7 +269,7 @@ mod tests {
         assert!(Upstreams::new(&feeds(twice)).err().unwrap().to_string().contains("two upstreams"));
         let other = UpstreamOptions { name: "other".into(), ..options("http://h") };
         let error = Upstreams::new(&feeds(vec![options("http://h"), other])).err().unwrap().to_string();
-        assert_eq!(error, "feeds.upstreams.other.prefix: another upstream has the prefix \"\" as well");
+        assert_eq!(error, "feeds.upstreams.other.prefix: another upstream serves exactly the same keys");
         let missing =
             FeedsOptions { ca_file: Some("/nonexistent.pem".into()), ..feeds(vec![options("https://h")]) };
         assert!(Upstreams::new(&missing).err().unwrap().to_string().starts_with("feeds.ca_file: "));

@@ -234,7 +234,7 @@ pub fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
     UpstreamOptions {
         name: name.into(),
         prefix: format!("{name}/"),
-        base_url: format!("http://{addr}/api"),
+        url: format!("http://{addr}/api"),
         interval: Duration::from_millis(10),
         ..UpstreamOptions::default()
     }

@@ -29,6 +29,16 @@ pub(crate) fn listen(addr: SocketAddr, options: &ListenOptions) -> io::Result<(O
     Ok((socket.into(), bound))
 }
 
+/// Whether another process listens at `addr`, which [`ListenOptions::reuse_port`] would share with it in silence.
+///
+/// # Errors
+/// The kernel's, as `listen`'s: in use, not of this machine, not permitted.
+pub fn check_unused(addr: SocketAddr) -> io::Result<()> {
+    let socket = open(addr)?;
+    socket.set_reuse_address(true)?; // what connections of before left behind is no listener
+    socket.bind(&addr.into())
+}
+
 /// A socket on its way to `remote`.
 pub(crate) fn connect(remote: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
     let socket = open(remote)?;

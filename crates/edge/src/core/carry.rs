@@ -36,6 +36,7 @@ impl<D: Driver> Core<D> {
             }
             self.driver.timer_cancel(timer);
         }
+        let at = at.coarse(now);
         client.timer = Some(self.driver.timer_set(self.facts.now + at.from(now), super::client_token(id)));
         client.timer_at = at;
     }

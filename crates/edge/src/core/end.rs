@@ -47,6 +47,7 @@ impl<D: Driver> Core<D> {
             }
             self.driver.timer_cancel(timer);
         }
+        let at = at.coarse(now);
         let token = token_of(index, conn.serial);
         conn.timer = Some(self.driver.timer_set(self.facts.now + at.from(now), token));
         conn.timer_at = at;

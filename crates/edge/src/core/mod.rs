@@ -289,7 +289,7 @@ impl<D: Driver> Core<D> {
             start: now,
             hub,
             app: apps.node,
-            services: sockjs::prefixes(&options.sockjs, apps.services),
+            services: sockjs::prefixes(&options.sockjs, &options.origins, apps.services),
             table: Table::default(),
             clients: Clients::default(),
             suspended: Suspension::default(),

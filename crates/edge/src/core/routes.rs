@@ -7,6 +7,7 @@ use super::{About, Core, Later};
 use crate::app::{Application, Connect, Envelope, RequestId};
 use crate::format;
 use crate::options::Service;
+use crate::origin;
 use crate::writer::frame;
 use stentor_driver::Driver;
 use stentor_hub::{FormatId, Key, Topic};
@@ -56,9 +57,14 @@ impl<D: Driver> Core<D> {
         let Manner { keep_alive, .. } = manner;
         let shared = &self.shared;
         let options = &shared.options;
-        let target = route(request.path(), options);
+        let is_upgrade = request.headers().list_has("upgrade", "websocket");
+        // Where clients of plain WebSocket servers come that are given no path.
+        let target = match route(request.path(), options) {
+            Route::Static(_) | Route::Unknown if is_upgrade && request.path() == "/" => Route::Socket(None),
+            target => target,
+        };
         let origin = request.header_str("origin");
-        let has_origin = request.header("origin").is_some();
+        let page = origin::of_page(request);
         let readable = matches!(request.method(), "GET" | "HEAD");
         if let Route::Socket(_)
         | Route::Feed(_)
@@ -67,8 +73,7 @@ impl<D: Driver> Core<D> {
         | Route::Primus
         | Route::PrimusSpec
         | Route::SockJs { .. } = target
-            && has_origin
-            && !origin.is_some_and(|origin| options.origins.allow(Some(origin), request.authority()))
+            && !options.origins.allow(page, request.authority())
         {
             return self.refuse_origin(request, out);
         }
@@ -82,7 +87,7 @@ impl<D: Driver> Core<D> {
         }
         match target {
             Route::Health | Route::Static(_) | Route::Feed(_) | Route::Events(_) | Route::PrimusSpec
-                if request.headers().list_has("upgrade", "websocket") =>
+                if is_upgrade =>
             {
                 // What follows may be frames, which must not be read as requests.
                 self.metrics().request_errors.add(1);
@@ -126,7 +131,6 @@ impl<D: Driver> Core<D> {
             }
             Route::Unknown => {
                 // What follows may be frames.
-                let is_upgrade = request.headers().list_has("upgrade", "websocket");
                 let manner = if is_upgrade { Manner { keep_alive: false, ..manner } } else { manner };
                 if request.method() == "GET"
                     && !is_upgrade
@@ -158,7 +162,8 @@ impl<D: Driver> Core<D> {
         self.metrics().origins_refused.add(1);
         self.metrics().request_errors.add(1);
         if self.once_a_second() {
-            let origin = request.header("origin").unwrap_or_default().escape_ascii().to_string();
+            let origin = origin::of_page(request).filter(|origin| !origin.is_empty());
+            let origin = origin.unwrap_or("null").escape_default().to_string();
             tracing::warn!(
                 "refused a request from origin {origin}; if its pages may connect, add to the configuration: \
                  [origins] allow = [\"{origin}\"]"

@@ -227,7 +227,8 @@ impl<D: Driver> Core<D> {
                 return self.disconnect(session, Disconnect::HeartbeatTimeout);
             }
             socket.pinged_at = Some(now);
-            next = now.after(heartbeat.timeout);
+            // Whoever answers is to be pinged again in time, also where patience lasts longer.
+            next = now.after(heartbeat.timeout.min(heartbeat.interval));
             self.ping(index);
         }
         let next = message_due.map_or(next, |due| due.earlier(next));

@@ -6,17 +6,21 @@
 //! well, which shows how much two runs of the same thing differ.
 
 mod cases;
+mod metric;
 mod report;
+mod sampler;
 mod servers;
+mod source;
 mod stats;
 mod table;
 mod trial;
 
 pub use cases::{Case, CaseKind, Target, cases};
+pub use metric::Metric;
 pub use report::{CaseReport, Comparison, Report};
 pub use servers::{Application, Contestant, KNOWN, Known};
 pub use stats::{Interval, median, ratio_interval};
-pub use trial::{Metric, Trial};
+pub use trial::Trial;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -33,7 +37,7 @@ pub struct Options {
     pub invocation: Invocation,
     /// The servers; the first is the one that is judged. Empty: each case's usual ones.
     pub servers: Vec<String>,
-    /// Names of the cases.
+    /// Names of the cases. Empty: all.
     pub cases: Vec<String>,
     /// The `stentor` binary.
     pub stentor: Option<PathBuf>,
@@ -113,7 +117,7 @@ fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
             Error::Usage(format!("there is no case `{name}`; there are {}", known.join(", ")))
         })
     };
-    names.iter().map(find).collect()
+    if names.is_empty() { Ok(known.to_vec()) } else { names.iter().map(find).collect() }
 }
 
 /// The servers that take part, installed. One that was named must be there; of the usual ones those that can't

@@ -62,8 +62,8 @@ pub struct Verdict {
     pub metric: Metric,
     /// Against whom; `None`: the figure itself.
     pub against: Option<&'static str>,
-    /// The bound.
-    pub at_most: f64,
+    /// What it is to be at most; at least, where more of it is better.
+    pub bound: f64,
     /// What was measured; `None`: there was no sound run of both.
     pub measured: Option<f64>,
     /// Whether it holds.
@@ -114,9 +114,12 @@ impl CaseReport {
                 Verdict {
                     metric: target.metric,
                     against: target.against,
-                    at_most: target.at_most,
+                    bound: target.bound,
                     measured,
-                    reached: measured.is_some_and(|measured| measured <= target.at_most),
+                    reached: measured.is_some_and(|measured| match target.metric.larger_is_better() {
+                        true => measured >= target.bound,
+                        false => measured <= target.bound,
+                    }),
                 }
             })
             .collect();

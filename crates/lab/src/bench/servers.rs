@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use super::Options;
 use crate::Error;
@@ -23,8 +24,9 @@ impl Application {
     fn name(self) -> &'static str {
         match self {
             Self::Echo => "echo",
-            // Feeds are served beside every application.
-            Self::Chat | Self::Feed => "chat",
+            Self::Chat => "chat",
+            // The one that speaks `stentor.v1`.
+            Self::Feed => "rooms",
         }
     }
 }
@@ -39,31 +41,60 @@ pub struct Known {
     args: &'static [&'static str],
     /// What it serves.
     speaks: &'static [Protocol],
-    /// Speaks WebSocket in cases of other protocols: to show what those cost.
-    bare: bool,
+    /// Speaks this in cases of other protocols: to show what those cost.
+    always: Option<Protocol>,
+    /// Sends whole documents where others send what changed: to show what that spares.
+    documents: bool,
+    /// How long it has to be warmed up until its compiler is done, where that is longer than what the cases do.
+    warms_up: Duration,
 }
 
 impl Known {
     const fn stentor(name: &'static str, args: &'static [&'static str]) -> Self {
-        Self { name, folder: None, args, speaks: ALL, bare: false }
+        Self {
+            name,
+            folder: None,
+            args,
+            speaks: ALL,
+            always: None,
+            documents: false,
+            warms_up: Duration::ZERO,
+        }
     }
 
     /// A WebSocket server.
     const fn peer(name: &'static str, folder: &'static str, args: &'static [&'static str]) -> Self {
-        Self { name, folder: Some(folder), args, speaks: &[Protocol::WebSocket], bare: false }
+        let speaks = &[Protocol::WebSocket];
+        Self {
+            name,
+            folder: Some(folder),
+            args,
+            speaks,
+            always: None,
+            documents: false,
+            warms_up: Duration::ZERO,
+        }
     }
 
     const fn speaking(self, speaks: &'static [Protocol]) -> Self {
         Self { speaks, ..self }
     }
 
-    const fn bare(self) -> Self {
-        Self { bare: true, ..self }
+    const fn always(self, protocol: Protocol) -> Self {
+        Self { always: Some(protocol), ..self }
+    }
+
+    const fn with_documents(self) -> Self {
+        Self { documents: true, ..self }
+    }
+
+    const fn warming_up(self, warms_up: Duration) -> Self {
+        Self { warms_up, ..self }
     }
 
     /// Whether it can take part where `protocol` is spoken.
     pub fn admits(&self, protocol: Protocol) -> bool {
-        self.bare || self.speaks.contains(&protocol)
+        self.always.is_some() || self.speaks.contains(&protocol)
     }
 }
 
@@ -73,7 +104,11 @@ const ALL: &[Protocol] = &[
     Protocol::SocketIo,
     Protocol::SocketIoPolling,
     Protocol::SockJs,
+    Protocol::SockJsStreaming,
+    Protocol::Sse,
+    Protocol::StentorV1,
 ];
+const SOCK_JS: &[Protocol] = &[Protocol::SockJs, Protocol::SockJsStreaming];
 const SOCKET_IO: &[Protocol] = &[Protocol::SocketIo, Protocol::SocketIoPolling];
 const SOCKET_IO_4: &[Protocol] = &[Protocol::EngineIo, Protocol::SocketIo, Protocol::SocketIoPolling];
 
@@ -81,8 +116,11 @@ const SOCKET_IO_4: &[Protocol] = &[Protocol::EngineIo, Protocol::SocketIo, Proto
 pub const KNOWN: &[Known] = &[
     Known::stentor("stentor-epoll", &["--driver", "epoll"]),
     Known::stentor("stentor-uring", &["--driver", "io_uring"]),
-    Known::stentor("stentor-epoll-ws", &["--driver", "epoll"]).bare(),
-    Known::stentor("stentor-uring-ws", &["--driver", "io_uring"]).bare(),
+    Known::stentor("stentor-epoll-ws", &["--driver", "epoll"]).always(Protocol::WebSocket),
+    Known::stentor("stentor-uring-ws", &["--driver", "io_uring"]).always(Protocol::WebSocket),
+    Known::stentor("stentor-epoll-documents", &["--driver", "epoll"])
+        .always(Protocol::WebSocket)
+        .with_documents(),
     Known::peer("bare-epoll", "bare", &["--io", "epoll"]),
     Known::peer("bare-uring", "bare", &["--io", "uring"]),
     Known::peer("bare-sendfile", "bare", &["--io", "sendfile"]),
@@ -91,8 +129,20 @@ pub const KNOWN: &[Known] = &[
     Known::peer("ws8", "ws8", &[]),
     Known::peer("socketio4", "socketio4", &[]).speaking(SOCKET_IO_4),
     Known::peer("socketioxide", "socketioxide", &[]).speaking(SOCKET_IO),
-    Known::peer("sockjs-node", "sockjs-node", &[]).speaking(&[Protocol::SockJs]),
+    Known::peer("sockjs-node", "sockjs-node", &[]).speaking(SOCK_JS),
+    Known::peer("sockjs-tornado-pypy45", "sockjs-tornado-pypy45", &[])
+        .speaking(SOCK_JS)
+        .warming_up(Duration::from_secs(10)),
+    Known::peer("tcp", "tcp", &[]).always(Protocol::Tcp),
 ];
+
+/// What clients of a feed are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Feeds {
+    Changes,
+    Documents,
+    Messages,
+}
 
 /// One server that takes part.
 #[derive(Clone, Debug)]
@@ -149,14 +199,21 @@ impl Contestant {
 
     /// What it speaks where `protocol` is the case's.
     pub fn protocol(&self, protocol: Protocol) -> Protocol {
-        if self.known.bare { Protocol::WebSocket } else { protocol }
+        self.known.always.unwrap_or(protocol)
     }
 
-    /// The path of `protocol` for `application`; feeds are for WebSocket alone.
+    /// How long it needs until it is as fast as it gets, where that is longer than what the cases do.
+    pub fn warms_up(&self) -> Duration {
+        self.known.warms_up
+    }
+
+    /// The path of `protocol` for `application`; feeds are for WebSocket and Server-Sent Events.
     pub fn path(&self, application: Application, protocol: Protocol) -> &'static str {
-        match application {
-            Application::Echo | Application::Chat => protocol.usual_path(),
-            Application::Feed => "/ws/bench",
+        match (application, protocol) {
+            (Application::Echo | Application::Chat, _) => protocol.usual_path(),
+            (Application::Feed, Protocol::Sse) => "/sse/bench",
+            (Application::Feed, Protocol::StentorV1) => "/ws?feed=bench",
+            (Application::Feed, _) => "/ws/bench",
         }
     }
 
@@ -164,6 +221,16 @@ impl Contestant {
     /// of, where it has feeds.
     pub fn publishes_by(&self) -> Application {
         if self.install.is_none() { Application::Feed } else { Application::Chat }
+    }
+
+    /// What it is compared by where others send what changed in a document: that, whole documents, or a fan-out of plain
+    /// messages.
+    pub(super) fn feeds(&self) -> Feeds {
+        match self.known {
+            Known { documents: true, .. } => Feeds::Documents,
+            Known { always: Some(_), .. } => Feeds::Messages,
+            _ => Feeds::Changes,
+        }
     }
 
     /// How it is started for `application` and clients that speak `protocol`; `config` is a configuration file of

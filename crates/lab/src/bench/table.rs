@@ -58,9 +58,10 @@ impl fmt::Display for CaseReport {
             writeln!(f, "{}", line.trim_end())?;
         }
         for verdict in &self.verdicts {
+            let sign = if verdict.metric.larger_is_better() { '≥' } else { '≤' };
             let bound = match verdict.against {
-                Some(against) => format!("≤ {} × {against}", verdict.at_most),
-                None => format!("≤ {}", verdict.metric.format(verdict.at_most)),
+                Some(against) => format!("{sign} {} × {against}", verdict.bound),
+                None => format!("{sign} {}", verdict.metric.format(verdict.bound)),
             };
             let (word, measured) = match verdict.measured {
                 None => ("NOT MEASURED", "no sound pair of runs".to_owned()),

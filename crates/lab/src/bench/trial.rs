@@ -1,37 +1,25 @@
 //! One run of one server in one case.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
-use std::process;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Application, Case, CaseKind, Contestant, Options};
+use super::sampler::{Sample, Sampler, growth_percent_per_10_s, held_kernel_bytes};
+use super::servers::Feeds;
+use super::source::Source;
+use super::{Application, Case, CaseKind, Contestant, Metric, Options};
 use crate::Error;
-use crate::generator::{
-    Doubt, LAG_SHARE_MAX, Latencies, LoadSpec, Outcome, Protocol, Publisher, Spec, Workers,
-};
-use crate::measure::{
-    CallCounter, KernelSockets, ProcessMemory, Server, memfd_bytes, pin_current, resident_bytes,
-};
-use crate::upstream::Upstream;
+use crate::document::Shape;
+use crate::generator::{Doubt, LAG_SHARE_MAX, LoadSpec, Outcome, Protocol, Publisher, Spec, Workers};
+use crate::measure::{CallCounter, KernelSockets, ProcessMemory, Server, pin_current};
+use crate::upstream::Content;
 
-/// How often memory is looked at during a load.
-const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-/// Of how many looks one counts the memfds as well.
-const SAMPLES_PER_MEMFDS: usize = 4;
 /// Payloads from which on memfds are counted.
 const LARGE_BYTES: usize = 10_000;
 /// How long idle connections are left alone before memory is read.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// How long after the generators' look at idle connections the first version of a feed is due.
-const SOURCE_WAITS: Duration = Duration::from_millis(700);
-
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
 /// one before the next is due.
 const COUNTED: u64 = 5;
@@ -39,78 +27,11 @@ const COUNTED_RATE_HZ: f64 = 1.0;
 /// Of the calls, those that make up this share of a call per message are told by name.
 const CALLS_TOLD: f64 = 0.01;
 
+/// Connections a second where each is sent a large document when it connects.
+const FEED_CONNECT_RATE_HZ: f64 = 500.0;
+
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
-
-/// A figure that a run gives. Smaller is better for all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Server CPU per message, idle cost taken off; microseconds.
-    CpuPerMessage,
-    /// Server CPU per connection opened; microseconds.
-    CpuPerConnection,
-    /// Median latency from the intended time of sending; milliseconds.
-    LatencyP50,
-    /// 99th percentile of the same.
-    LatencyP99,
-    /// Peak of the server's resident set and of its memfds; bytes.
-    PeakMemory,
-    /// The server's private memory per connection; bytes.
-    BytesPerConnection,
-    /// p99 of those that read, beside some that don't, as a multiple of the p99 without them; of each, the
-    /// median publication's, since the p99 of all is that of the worst of few.
-    LatencyShift,
-    /// Kernel memory per connection that doesn't read, both ends; bytes.
-    KernelPerSlow,
-    /// Growth of the server's resident set and of memfds over the measured part; percent per 10 seconds.
-    MemoryGrowth,
-    /// Server CPU per idle connection, heartbeats included; microseconds a second.
-    IdleCpu,
-    /// System calls of the server per message delivered.
-    CallsPerMessage,
-    /// Of the messages that should have come, those that didn't, or not as they were sent; percent.
-    Undelivered,
-}
-
-impl Metric {
-    /// The heading of its column.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::CpuPerMessage => "CPU/message",
-            Self::CpuPerConnection => "CPU/connection",
-            Self::LatencyP50 => "p50",
-            Self::LatencyP99 => "p99",
-            Self::PeakMemory => "peak memory",
-            Self::BytesPerConnection => "memory/connection",
-            Self::LatencyShift => "p99 shift",
-            Self::KernelPerSlow => "kernel/slow client",
-            Self::MemoryGrowth => "growth/10 s",
-            Self::IdleCpu => "CPU/connection/s",
-            Self::CallsPerMessage => "calls/message",
-            Self::Undelivered => "undelivered",
-        }
-    }
-
-    /// `value` with its unit.
-    pub fn format(self, value: f64) -> String {
-        match self {
-            Self::CpuPerMessage | Self::CpuPerConnection | Self::IdleCpu => format!("{value:.2} µs"),
-            Self::CallsPerMessage => format!("{value:.3}"),
-            Self::LatencyP50 | Self::LatencyP99 => format!("{value:.3} ms"),
-            Self::PeakMemory if value >= 1e6 => format!("{:.1} MB", value / 1e6),
-            Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => format!("{value:.0} B"),
-            Self::LatencyShift => format!("{value:.2}×"),
-            Self::MemoryGrowth => format!("{value:.1} %"),
-            Self::Undelivered => format!("{value:.3} %"),
-        }
-    }
-
-    /// Whether a doubt about times voids it.
-    pub fn is_time(self) -> bool {
-        matches!(self, Self::LatencyP50 | Self::LatencyP99)
-    }
-}
 
 /// What one run gave.
 #[derive(Clone, Debug, Serialize)]
@@ -159,14 +80,6 @@ impl Trial {
     }
 }
 
-/// Memory while a load runs.
-#[derive(Clone, Copy, Debug)]
-struct Sample {
-    resident_bytes: u64,
-    memfd_bytes: u64,
-    kernel_bytes: u64,
-}
-
 /// What is left of one server's run.
 struct Ran {
     load: LoadSpec,
@@ -177,6 +90,8 @@ struct Ran {
     kernel_before: KernelSockets,
     samples: Vec<Sample>,
     peak_resident_bytes: u64,
+    /// Requests that the API behind a feed got, where there is one.
+    upstream_requests: Option<u64>,
     /// System calls under the load, by name, where they were counted.
     calls: Option<BTreeMap<String, u64>>,
 }
@@ -189,6 +104,10 @@ struct Task {
     paused: usize,
     connect_rate_hz: Option<f64>,
     load: LoadSpec,
+    /// What the document of a feed is like; `None`: a string.
+    document: Option<Shape>,
+    /// How long the API behind a feed takes for its first answer.
+    hesitates: Duration,
     counts_calls: bool,
 }
 
@@ -202,6 +121,8 @@ impl Task {
             paused: 0,
             connect_rate_hz: None,
             load,
+            document: None,
+            hesitates: Duration::ZERO,
             counts_calls: false,
         }
     }
@@ -263,6 +184,7 @@ pub(super) fn run(
         CaseKind::Fanout { feed, connections, bytes, rate_hz, warm_up, count } => {
             let application = if feed { contestant.publishes_by() } else { Application::Chat };
             let publisher = publisher(application);
+            let warm_up = warm_up.max((contestant.warms_up().as_secs_f64() * rate_hz).ceil() as u64);
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
             if counts && case.metrics.contains(&Metric::CallsPerMessage) {
                 match count_calls(case, contestant, connections, bytes, options)? {
@@ -277,14 +199,35 @@ pub(super) fn run(
             }
             run_server(contestant, Task::new(case, application, connections, load), options)?
         }
-        CaseKind::Idle { connections, hold } => {
+        CaseKind::Idle { feed, connections, hold } => {
             let load = LoadSpec::Idle { hold };
-            run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
+            let application = if feed { contestant.publishes_by() } else { Application::Chat };
+            run_server(contestant, Task::new(case, application, connections, load), options)?
         }
         CaseKind::Connect { connections, rate_hz } => {
             let load = LoadSpec::Idle { hold: Duration::ZERO };
             let task = Task::new(case, Application::Chat, connections, load);
             run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
+        }
+        CaseKind::Budget { connections_max, bytes, every, rate_hz, cpu } => {
+            let load = LoadSpec::Budget { bytes, every, cpu };
+            let task = Task::new(case, Application::Echo, connections_max, load);
+            run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
+        }
+        CaseKind::Feed { connections, shape, message_bytes, rate_hz, warm_up, count } => {
+            let feeds = contestant.feeds();
+            let application = if feeds == Feeds::Messages { Application::Chat } else { Application::Feed };
+            let bytes = if feeds == Feeds::Messages { message_bytes } else { shape.bytes };
+            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher: publisher(application) };
+            let task = Task::new(case, application, connections, load);
+            let document = (feeds != Feeds::Messages).then_some(shape);
+            // Each is sent the document when it connects.
+            let connect_rate_hz = Some(FEED_CONNECT_RATE_HZ);
+            run_server(contestant, Task { document, connect_rate_hz, ..task }, options)?
+        }
+        CaseKind::Cold { connections, shape, hesitates } => {
+            let task = Task::new(case, Application::Feed, connections, LoadSpec::Ask);
+            run_server(contestant, Task { document: Some(shape), hesitates, ..task }, options)?
         }
         CaseKind::Slow { readers, paused, bytes, rate_hz, warm_up, count } => {
             let application = contestant.publishes_by();
@@ -337,6 +280,25 @@ pub(super) fn run(
         let each = outcome.load.server_cpu.div_f64(outcome.connections.max(1) as f64);
         figures.insert(Metric::IdleCpu, micros(each) / outcome.load.wall.as_secs_f64());
     }
+    if !outcome.last.is_empty() {
+        figures.insert(Metric::LastReceiver, millis(outcome.last.max()));
+    }
+    if outcome.messages > 0 && outcome.received_bytes > 0 {
+        figures.insert(Metric::BytesPerMessage, outcome.received_bytes as f64 / outcome.messages as f64);
+    }
+    if let Some(requests) = ran.upstream_requests {
+        figures.insert(Metric::UpstreamRequests, requests as f64);
+    }
+    if outcome.verified > 0 {
+        context.insert("documents verified".to_owned(), outcome.verified as f64);
+    }
+    if !outcome.asking.is_zero() {
+        context.insert("asking ms".to_owned(), millis(outcome.asking));
+    }
+    if matches!(case.kind, CaseKind::Budget { .. }) {
+        figures.insert(Metric::Connections, outcome.connections as f64);
+        context.insert("echoes".to_owned(), outcome.messages as f64);
+    }
     figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
     let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
     figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
@@ -384,23 +346,48 @@ fn count_calls(
 }
 
 fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<Ran, Error> {
-    let Task { application, connections, paused, connect_rate_hz, load, counts_calls, .. } = task;
+    let Task {
+        application,
+        connections,
+        paused,
+        connect_rate_hz,
+        load,
+        document,
+        hesitates,
+        counts_calls,
+        ..
+    } = task;
     let protocol = contestant.protocol(task.protocol);
     // Whatever this process does itself must not run on the server's core.
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
-    let source = match (application, &load) {
-        (Application::Feed, LoadSpec::Fanout { bytes, rate_hz, .. }) => Some(Source::new(*bytes, *rate_hz)?),
+    let source = match (application, &load, document) {
+        (Application::Feed, LoadSpec::Fanout { rate_hz, .. }, Some(shape)) => {
+            Some(Source::new(Content::Document(shape), *rate_hz)?)
+        }
+        (Application::Feed, LoadSpec::Fanout { bytes, rate_hz, .. }, None) => {
+            Some(Source::new(Content::Text { bytes: *bytes }, *rate_hz)?)
+        }
+        (Application::Feed, LoadSpec::Ask, Some(shape)) => {
+            Some(Source::cold(Content::Document(shape), hesitates)?)
+        }
+        // One that is never said to begin: its first answer is all there is.
+        (Application::Feed, _, _) => Some(Source::new(Content::Text { bytes: 0 }, 1.0)?),
         _ => None,
     };
-    let config = source.as_ref().map(|source| source.config.as_path());
+    let config = source.as_ref().map(Source::config);
     let server = Server::start(&contestant.command(application, protocol, config))?;
     // Smaller ones aren't worth a memfd, nor the look at it.
     let large = matches!(load, LoadSpec::Fanout { bytes, .. } if bytes >= LARGE_BYTES);
     let rests = matches!(load, LoadSpec::Idle { .. });
-    let path = contestant.path(application, protocol);
+    // Who asks later isn't subscribed by the path.
+    let path = match load {
+        LoadSpec::Ask => protocol.usual_path(),
+        _ => contestant.path(application, protocol),
+    };
     let mut spec = Spec::new(server.address(), path, connections, load.clone());
     spec.protocol = protocol;
     spec.paused = paused;
+    spec.document = document;
     spec.server_pid = Some(server.pid());
     spec.core = Some(options.generator_core);
     spec.driver = options.generator_driver;
@@ -421,8 +408,8 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     }
     let connected = memory()?;
     let sampler = Sampler::start(server.pid(), large);
-    if let Some(source) = &source {
-        source.upstream.begin_in(spec.idle + SOURCE_WAITS);
+    if let (Some(source), LoadSpec::Fanout { .. }) = (&source, &load) {
+        source.begin_after(spec.idle);
     }
     let counter = counts_calls.then(|| CallCounter::attach(server.pid()).ok()).flatten();
     let result = workers.run();
@@ -432,132 +419,28 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     let mut outcome = result.map_err(lost)?;
     let peak_resident_bytes = memory()?.peak_resident_bytes;
     server.stop()?;
+    let mut upstream_requests = None;
     if let Some(source) = source {
-        outcome.lag.merge(&source.stop()?);
+        let served = source.stop()?;
+        outcome.lag.merge(&served.lag);
+        upstream_requests = Some(served.requests);
     }
-    Ok(Ran { load, outcome, before, connected, kernel_before, samples, peak_resident_bytes, calls })
-}
-
-/// What a server with a feed fetches, and the file that tells it where.
-struct Source {
-    upstream: Upstream,
-    config: PathBuf,
-}
-
-impl Source {
-    fn new(bytes: usize, rate_hz: f64) -> Result<Self, Error> {
-        let upstream = Upstream::start(bytes, rate_hz)?;
-        let address = upstream.address();
-        let config =
-            std::env::temp_dir().join(format!("stentor-lab-{}-{}.toml", process::id(), address.port()));
-        // The upstream holds its answer until a version is due, so it is asked again at once and patiently.
-        let text = format!(
-            "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\ninterval = \"1ms\"\ntimeout = \"1h\"\n\
-             read_timeout = \"1h\"\n"
-        );
-        fs::write(&config, text).map_err(Error::io("writing a configuration"))?;
-        Ok(Self { upstream, config })
-    }
-
-    fn stop(self) -> Result<Latencies, Error> {
-        let _ = fs::remove_file(&self.config);
-        self.upstream.stop()
-    }
-}
-
-/// Looks at memory from a thread of its own.
-struct Sampler {
-    over: Arc<AtomicBool>,
-    thread: thread::JoinHandle<Vec<Sample>>,
-}
-
-impl Sampler {
-    /// `with_memfds`: whether memory in memfds is wanted, which takes time for each descriptor.
-    fn start(pid: u32, with_memfds: bool) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&over);
-        let thread = thread::spawn(move || {
-            let mut samples: Vec<Sample> = Vec::new();
-            while !seen.load(Ordering::Relaxed) {
-                let memfd = match samples.last() {
-                    Some(last) if !(with_memfds && samples.len().is_multiple_of(SAMPLES_PER_MEMFDS)) => {
-                        Ok(last.memfd_bytes)
-                    }
-                    _ if with_memfds => memfd_bytes(pid),
-                    _ => Ok(0),
-                };
-                if let (Ok(resident_bytes), Ok(memfd_bytes), Ok(kernel)) =
-                    (resident_bytes(pid), memfd, KernelSockets::now())
-                {
-                    samples.push(Sample { resident_bytes, memfd_bytes, kernel_bytes: kernel.memory_bytes });
-                }
-                thread::park_timeout(SAMPLE_EVERY);
-            }
-            samples
-        });
-        Self { over, thread }
-    }
-
-    fn stop(self) -> Vec<Sample> {
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.thread().unpark();
-        self.thread.join().unwrap_or_default()
-    }
-}
-
-/// What an allocator may take and give back without its meaning anything.
-const GROWTH_IGNORED_BYTES: f64 = 1e6;
-
-/// Growth from the third quarter of the samples to the last, by their maxima.
-fn growth_percent_per_10_s(samples: &[Sample]) -> f64 {
-    let quarter = samples.len() / 4;
-    if quarter == 0 {
-        return 0.0;
-    }
-    let peak = |samples: &[Sample]| {
-        samples.iter().map(|sample| sample.resident_bytes + sample.memfd_bytes).max().unwrap_or(0) as f64
-    };
-    let (third, last) = (peak(&samples[2 * quarter..3 * quarter]), peak(&samples[3 * quarter..]));
-    let seconds = quarter as f64 * SAMPLE_EVERY.as_secs_f64();
-    ((last - third - GROWTH_IGNORED_BYTES) / third.max(1.0) * 100.0 * 10.0 / seconds).max(0.0)
-}
-
-/// What the kernel holds between the bursts: the lowest figure of the second half, when those that don't read
-/// have filled and those that do are empty.
-fn held_kernel_bytes(samples: &[Sample]) -> u64 {
-    samples[samples.len() / 2..].iter().map(|sample| sample.kernel_bytes).min().unwrap_or(0)
+    Ok(Ran {
+        load,
+        outcome,
+        before,
+        connected,
+        kernel_before,
+        samples,
+        peak_resident_bytes,
+        upstream_requests,
+        calls,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn samples(resident: &[u64]) -> Vec<Sample> {
-        resident
-            .iter()
-            .map(|resident_bytes| Sample {
-                resident_bytes: *resident_bytes,
-                memfd_bytes: 0,
-                kernel_bytes: *resident_bytes,
-            })
-            .collect()
-    }
-
-    #[test]
-    fn growth_is_seen_and_flatness_too() {
-        assert_eq!(growth_percent_per_10_s(&samples(&[1, 5, 9, 9, 9, 9, 9, 9])), 0.0);
-        assert_eq!(growth_percent_per_10_s(&samples(&[])), 0.0);
-        // Quarters of 4 samples, one second: 100 to 111 MB is, beyond what is ignored, 10 % in one second.
-        let rising: Vec<u64> = [80, 90, 100, 111].iter().flat_map(|level| [*level * 1_000_000; 4]).collect();
-        let growth = growth_percent_per_10_s(&samples(&rising));
-        assert!((growth - 100.0).abs() < 1e-9, "{growth}");
-    }
-
-    #[test]
-    fn kernel_memory_is_read_between_bursts() {
-        assert_eq!(held_kernel_bytes(&samples(&[0, 3, 50, 20, 60, 21])), 20);
-        assert_eq!(held_kernel_bytes(&[]), 0);
-    }
 
     #[test]
     fn a_doubt_about_times_leaves_the_rest() {

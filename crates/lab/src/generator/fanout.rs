@@ -13,6 +13,7 @@ use super::fleet::{Fleet, Load, Message};
 use super::outcome::Reading;
 use super::{Latencies, Outcome, Publisher};
 use crate::Error;
+use crate::document::Document;
 use crate::payload;
 
 /// How long deliveries may be late after the last publication's period.
@@ -91,8 +92,9 @@ struct Publishing {
     begin: Option<Instant>,
     /// Publications that were due.
     sent: u64,
-    first: Option<(Reading, u64)>,
-    end: Option<(Reading, u64)>,
+    /// The clocks, deliveries and bytes received so far.
+    first: Option<(Reading, u64, u64)>,
+    end: Option<(Reading, u64, u64)>,
 }
 
 pub(super) fn run<D: Driver>(
@@ -101,7 +103,10 @@ pub(super) fn run<D: Driver>(
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
     let payload = payload::blank(plan.bytes);
-    plan.bytes = payload.len();
+    plan.bytes = match fleet.spec.document {
+        Some(shape) => Document::new(shape).text().len(),
+        None => payload.len(),
+    };
     if fleet.open() == 0 || plan.rate_hz <= 0.0 || plan.count == 0 {
         return Err(Error::Generator("a fan-out needs connections, a rate and a count".into()));
     }
@@ -146,9 +151,10 @@ pub(super) fn run<D: Driver>(
         fleet.turn(Some(due.unwrap_or(deadline).min(now + Duration::from_millis(50))), &mut load)?;
     }
     match publishing {
-        Some(Publishing { first: Some((first, before)), end: Some((end, after)), .. }) => {
-            outcome.load = first.until(&end);
-            outcome.messages = after - before;
+        Some(Publishing { first: Some(first), end: Some(end), .. }) => {
+            outcome.load = first.0.until(&end.0);
+            outcome.messages = end.1 - first.1;
+            outcome.received_bytes = end.2 - first.2;
         }
         Some(_) => return Err(Error::Generator("the publications were not finished in time".into())),
         None => {
@@ -191,11 +197,11 @@ impl Publishing {
             return self.end.is_none().then_some(due);
         }
         if self.sent == plan.total() {
-            self.end = Some((fleet.read_clocks(), load.arrived));
+            self.end = Some((fleet.read_clocks(), load.arrived, fleet.received_bytes));
             return None;
         }
         if self.sent == plan.warm_up {
-            self.first = Some((fleet.read_clocks(), load.arrived));
+            self.first = Some((fleet.read_clocks(), load.arrived, fleet.received_bytes));
         }
         if plan.measures(self.sent) && self.publisher.is_some() {
             outcome.lag.record_ns(Instant::now().duration_since(due).as_nanos() as u64);

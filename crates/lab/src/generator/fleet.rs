@@ -121,6 +121,8 @@ pub(super) struct Fleet<D: Driver> {
     pub(super) audit: Audit,
     clock: Clock,
     probe: Probe,
+    /// Bytes received so far.
+    pub(super) received_bytes: u64,
     /// CPU time spent on polls that found nothing.
     spun: Duration,
     /// The CPU clock after the last turn, if that was such a poll.
@@ -146,6 +148,7 @@ impl<D: Driver> Fleet<D> {
             audit: Audit::default(),
             clock: Clock::new(),
             probe,
+            received_bytes: 0,
             spun: Duration::ZERO,
             idle_since: None,
             open: 0,
@@ -251,7 +254,7 @@ impl<D: Driver> Fleet<D> {
         match event {
             Event::Connected(conn) => {
                 if let Some((number, lane)) = self.find(conn) {
-                    self.on_connected(number, lane);
+                    self.on_connected(number, lane, load);
                 }
             }
             Event::Received { conn, data, at } => {
@@ -289,7 +292,7 @@ impl<D: Driver> Fleet<D> {
         }
     }
 
-    fn on_connected(&mut self, number: usize, lane: Lane) {
+    fn on_connected(&mut self, number: usize, lane: Lane, load: &mut impl Load<D>) {
         let connection = &mut self.connections[number];
         let Some(line) = connection.line(lane) else { return };
         line.up = true;
@@ -298,8 +301,14 @@ impl<D: Driver> Fleet<D> {
             self.keys = self.keys.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let key = u128::from(self.keys) << 64 | number as u128;
             connection.stage = Stage::Opening;
-            connection.client.connected(&self.dialect, key, &mut self.out);
+            let mut happened = std::mem::take(&mut self.happened);
+            connection.client.connected(&self.dialect, key, &mut self.out, &mut happened);
             self.write_out(number);
+            // Nothing has been received, so all that can have happened is that it is open.
+            if happened.drain(..).next().is_some() {
+                self.on_open(number, load);
+            }
+            self.happened = happened;
         }
     }
 
@@ -317,6 +326,7 @@ impl<D: Driver> Fleet<D> {
     }
 
     fn on_bytes(&mut self, number: usize, lane: Lane, data: &[u8], at: Instant, load: &mut impl Load<D>) {
+        self.received_bytes += data.len() as u64;
         let mut happened = std::mem::take(&mut self.happened);
         let client = &mut self.connections[number].client;
         let received = client.receive(&self.dialect, lane, data, &mut self.out, &mut happened);
@@ -393,6 +403,21 @@ impl<D: Driver> Fleet<D> {
     fn send(&mut self, number: usize, payload: &[u8]) {
         self.connections[number].client.send(&self.dialect, payload, &mut self.out);
         self.write_out(number);
+    }
+
+    /// Has a client ask for what it is to have.
+    pub(super) fn ask(&mut self, number: usize) {
+        self.send(number, &[]);
+    }
+
+    /// Compares the documents that clients made of what they were sent; returns how many, and counts the wrong ones.
+    pub(super) fn verify(&mut self) -> u64 {
+        let Self { connections, dialect, audit, .. } = self;
+        let found = connections.iter().filter_map(|connection| connection.client.verify(dialect));
+        found.fold(0, |total, (wrong, verified)| {
+            audit.corrupt += wrong;
+            total + verified
+        })
     }
 
     /// Sends what a client has to say.

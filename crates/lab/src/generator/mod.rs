@@ -10,6 +10,8 @@
 //!
 //! Deliberately absent: compression, and gathering messages (`protocol::frames` and `protocol::envelope`).
 
+mod ask;
+mod budget;
 mod echo;
 mod fanout;
 mod fleet;
@@ -24,7 +26,7 @@ mod worker;
 
 pub use latency::Latencies;
 pub(crate) use outcome::LAG_SHARE_MAX;
-pub use outcome::{Audit, Doubt, Outcome, Span};
+pub use outcome::{Audit, Doubt, Outcome, Progress, Span};
 pub use protocol::Protocol;
 pub use run::run;
 pub use spec::{CONNECTIONS_PER_PROCESS_MAX, DriverKind, LoadSpec, MaskKey, Publisher, Spec};

@@ -39,6 +39,19 @@ fn share(part: Duration, of: Duration) -> f64 {
     if of.is_zero() { 0.0 } else { part.as_secs_f64() / of.as_secs_f64() }
 }
 
+/// How far a load has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Since it began.
+    pub at: Duration,
+    /// Connections open.
+    pub connections: u64,
+    /// Messages answered.
+    pub messages: u64,
+    /// CPU time of the server.
+    pub server_cpu: Duration,
+}
+
 /// The audit of every message received.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Audit {
@@ -103,6 +116,14 @@ pub struct Outcome {
     /// Each message was sent when the last one had come back. A busy generator then makes a server wait, which shows in
     /// times and in nothing else.
     pub closed_loop: bool,
+    /// Bytes received during the measured span, by the process that publishes.
+    pub received_bytes: u64,
+    /// Of clients that ask at once: how long it took until all had asked.
+    pub asking: Duration,
+    /// Versions of a document that clients made of what they were sent, and compared with what they should be.
+    pub verified: u64,
+    /// Of a load that goes on until the server has used its budget: how it went, ten times a second.
+    pub progress: Vec<Progress>,
 }
 
 impl Outcome {
@@ -121,8 +142,12 @@ impl Outcome {
         self.lag.merge(&other.lag);
         self.last.merge(&other.last);
         self.each_p99.merge(&other.each_p99);
+        self.received_bytes += other.received_bytes;
+        self.asking = self.asking.max(other.asking);
+        self.verified += other.verified;
         self.overlapping = self.overlapping.max(other.overlapping);
         self.closed_loop |= other.closed_loop;
+        self.progress.extend_from_slice(&other.progress);
     }
 
     /// Server CPU per message of the measured span, the idle cost taken off.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use stentor_driver::{Driver, EpollDriver, Options, UringDriver};
 
 use super::fleet::{Fleet, Load};
-use super::{DriverKind, LoadSpec, Outcome, Spec, echo, fanout, idle, storm};
+use super::{DriverKind, LoadSpec, Outcome, Publisher, Spec, ask, budget, echo, fanout, idle, storm};
 use crate::Error;
 use crate::measure::pin_current;
 
@@ -54,9 +54,26 @@ fn run_on<D: Driver>(
 ) -> Result<(), Error> {
     let mut fleet = Fleet::new(driver, spec)?;
     let mut outcome = Outcome::default();
+    let sends = !matches!(
+        spec.load,
+        LoadSpec::Fanout { publisher: Publisher::Server, .. }
+            | LoadSpec::Receive { .. }
+            | LoadSpec::Ask
+            | LoadSpec::Idle { .. }
+            | LoadSpec::Storm { .. }
+    );
+    if sends && !spec.protocol.sends() {
+        return Err(Error::Usage(format!("clients of {} can't send", spec.protocol.name())));
+    }
     if let LoadSpec::Storm { total } = spec.load {
         connected(&outcome)?;
         storm::run(&mut fleet, total, &mut outcome)?;
+        outcome.audit = std::mem::take(&mut fleet.audit);
+        return done(outcome);
+    }
+    if let LoadSpec::Budget { bytes, every, cpu } = spec.load {
+        connected(&outcome)?;
+        budget::run(&mut fleet, &budget::Plan { bytes, every, cpu }, &mut outcome)?;
         outcome.audit = std::mem::take(&mut fleet.audit);
         return done(outcome);
     }
@@ -84,9 +101,11 @@ fn run_on<D: Driver>(
             fanout::run(&mut fleet, plan, &mut outcome)?;
         }
         LoadSpec::Receive { bytes, measure } => fanout::receive(&mut fleet, bytes, measure, &mut outcome)?,
+        LoadSpec::Ask => ask::run(&mut fleet, &mut outcome)?,
         LoadSpec::Idle { hold } => idle::run(&mut fleet, hold, &mut outcome)?,
-        LoadSpec::Storm { .. } => {}
+        LoadSpec::Storm { .. } | LoadSpec::Budget { .. } => {}
     }
+    outcome.verified = fleet.verify();
     outcome.audit = std::mem::take(&mut fleet.audit);
     done(outcome)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Protocol;
+use crate::document::Shape;
 
 /// Connections that one source address opens to one destination: beyond about this many the kernel searches
 /// long for a free port.
@@ -41,6 +42,9 @@ pub struct Spec {
     pub mask: MaskKey,
     /// How long to watch the connections doing nothing, before the load.
     pub idle: Duration,
+    /// What the document is like that clients are subscribed to; without one, documents are as [`crate::payload`] says.
+    /// Only `websocket` and `stentor-v1` clients can be subscribed to one.
+    pub document: Option<Shape>,
     /// The load.
     pub load: LoadSpec,
     /// The server's process, whose CPU clock is read at the ends of each span.
@@ -66,6 +70,7 @@ impl Spec {
             hello: None,
             mask: MaskKey::Zero,
             idle: Duration::from_secs(1),
+            document: None,
             load,
             server_pid: None,
             core: None,
@@ -131,10 +136,22 @@ pub enum LoadSpec {
         /// The measurement.
         measure: Duration,
     },
+    /// Everybody subscribes at once, and is answered once.
+    Ask,
     /// Nothing is sent.
     Idle {
         /// How long.
         hold: Duration,
+    },
+    /// Connections that are opened one after the other, at the rate of the spec, and send and are answered from then on,
+    /// until the server has used so much CPU.
+    Budget {
+        /// Payload, which may be too short for a time.
+        bytes: usize,
+        /// From one message of a connection to its next.
+        every: Duration,
+        /// The server's CPU time.
+        cpu: Duration,
     },
     /// Connections that are opened, shaken hands with, and closed.
     Storm {

@@ -175,6 +175,8 @@ fn parts(spec: &Spec) -> Vec<Spec> {
                 LoadSpec::EchoClosed { .. }
                 | LoadSpec::Fanout { .. }
                 | LoadSpec::Receive { .. }
+                | LoadSpec::Budget { .. }
+                | LoadSpec::Ask
                 | LoadSpec::Idle { .. } => {}
             }
             part

@@ -210,6 +210,8 @@ pub(crate) struct Sources {
     /// Where the keys that were set were set; a feed's section is `feeds[N]`, its line that of its head.
     places: HashMap<(String, &'static str), Place>,
     problems: Vec<Problem>,
+    /// The environment, where it was read: headers may name its variables.
+    variables: Option<HashMap<String, String>>,
     /// What isn't wrong, but likely not meant.
     warnings: Vec<String>,
 }
@@ -230,9 +232,11 @@ impl Sources {
         self
     }
 
-    /// Takes the variables that begin with [`environment::PREFIX`].
+    /// Takes the variables that begin with [`environment::PREFIX`], and remembers all for headers that name them.
     pub(crate) fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
-        environment::apply(&mut self, variables);
+        let variables: HashMap<_, _> = variables.into_iter().collect();
+        environment::apply(&mut self, variables.clone());
+        self.variables = Some(variables);
         self
     }
 

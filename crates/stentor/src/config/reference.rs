@@ -36,7 +36,12 @@ name = \"scores\"
 prefix = \"scores/\"                  # the key scores/8/live …
 url = \"https://api.example.com/v1\"  # … is fetched from https://api.example.com/v1/scores/8/live
 interval = \"2s\"
-headers = { Authorization = \"Bearer …\" }
+headers = { Authorization = \"Bearer ${API_TOKEN}\" }  # from the environment
+
+[[feeds]]
+name = \"centre\"
+key = \"matchesfeed/{id}/matchcentre\"
+url = \"https://api.example.com/match/{id}?full=1\"
 ```
 ";
 

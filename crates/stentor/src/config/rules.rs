@@ -2,13 +2,15 @@
 
 use super::schema::Feed;
 use super::value::{Bytes, Setting};
-use super::{Place, Sources};
+use super::{Config, Place, Sources};
 use std::collections::HashMap;
+use stentor_control::Route;
 
 /// Notes what is wrong.
 pub(super) fn check(sources: &mut Sources) {
     admin_beyond_loopback(sources);
     feeds(sources);
+    history(sources);
     socketio(sources);
     rules(sources);
     sockjs(sources);
@@ -30,11 +32,12 @@ fn admin_beyond_loopback(sources: &mut Sources) {
 }
 
 fn feeds(sources: &mut Sources) {
-    let feeds = std::mem::take(&mut sources.config.feeds);
+    let mut feeds = std::mem::take(&mut sources.config.feeds);
     let all_bytes_max = sources.config.feeds_limits.documents_bytes_max;
+    let variables = sources.variables.take();
     let mut names = HashMap::new();
-    let mut prefixes = HashMap::new();
-    for (n, feed) in feeds.iter().enumerate() {
+    let mut shapes = HashMap::new();
+    for (n, feed) in feeds.iter_mut().enumerate() {
         let place = |sources: &Sources, key| sources.place(&format!("feeds[{n}]"), key);
         let mut wrong = |key, text: Option<String>| {
             // A required key that isn't there has been told already.
@@ -43,19 +46,43 @@ fn feeds(sources: &mut Sources) {
             }
         };
         wrong("name", name(&feed.name));
-        wrong("prefix", prefix(&feed.prefix));
-        wrong("url", url(&feed.url));
         let again =
             |before: Option<usize>| before.map(|m| format!("the feed number {} has it already", m + 1));
-        wrong("name", again(names.insert(&feed.name, n)));
-        if let Some(before) = prefixes.insert(&feed.prefix, n) {
-            let key = if feed.prefix.is_empty() { "name" } else { "prefix" };
-            let text = format!("the feed number {} has the prefix {:?} already", before + 1, feed.prefix);
-            wrong(key, Some(text));
+        wrong("name", again(names.insert(feed.name.clone(), n)));
+        match Route::new(&feed.prefix, &feed.key, &feed.url) {
+            Err(errors) => errors.into_iter().for_each(|error| wrong(error.field, Some(error.text))),
+            Ok(route) => {
+                if let Some(before) = shapes.insert(route.shape(), n) {
+                    let (key, what) = match (feed.prefix.as_str(), feed.key.as_str()) {
+                        ("", "") => ("name", "the prefix \"\"".into()),
+                        (prefix, "") => ("prefix", format!("the prefix {prefix:?}")),
+                        (_, key) => ("key", format!("the keys of {key:?}")),
+                    };
+                    wrong(key, Some(format!("the feed number {} has {what} already", before + 1)));
+                }
+            }
         }
         wrong("document_bytes_max", document_bytes(feed, all_bytes_max));
+        if let Some(variables) = &variables {
+            feed.headers.fill(variables).into_iter().for_each(|text| wrong("headers", Some(text)));
+        }
     }
     sources.config.feeds = feeds;
+}
+
+/// A client that resumes is owed what it missed at once; where that is more than a session may be owed, it is ended.
+fn history(sources: &mut Sources) {
+    let Config { rooms, limits, .. } = &sources.config;
+    if rooms.history_length > 0 && rooms.history_bytes_max > limits.outbox_bytes_max {
+        let text = format!(
+            "{}history_bytes_max in [rooms] is {}, more than the {} that a session may be owed (outbox_bytes_max in [limits]): \
+             a client that resumes and missed that much is ended (4501)",
+            sources.place("rooms", "history_bytes_max"),
+            rooms.history_bytes_max.show(),
+            limits.outbox_bytes_max.show(),
+        );
+        sources.warnings.push(text);
+    }
 }
 
 fn socketio(sources: &mut Sources) {
@@ -112,28 +139,4 @@ fn name(name: &str) -> Option<String> {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
     let valid = (1..=64).contains(&name.len()) && name.bytes().all(allowed);
     (!valid).then(|| format!("expected 1 to 64 of a-z 0-9 - _, found {name:?}"))
-}
-
-/// A prefix is what a key may begin with.
-fn prefix(prefix: &str) -> Option<String> {
-    let key = format!("{prefix}x");
-    stentor_hub::Key::parse(&key).err().map(|error| error.to_string().replace("the key", "the prefix"))
-}
-
-fn url(url: &str) -> Option<String> {
-    let wrong = |why: &str| Some(format!("{why}: {:?}", url.chars().take(100).collect::<String>()));
-    let Ok(uri) = url.parse::<hyper::Uri>() else { return wrong("this is no URL") };
-    if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return wrong("expected a URL that begins with http:// or https://");
-    }
-    let Some(authority) = uri.authority().filter(|a| !a.host().is_empty()) else {
-        return wrong("this URL has no host");
-    };
-    if authority.as_str().contains('@') {
-        return wrong("credentials belong in the headers, not in the URL");
-    }
-    if url.contains('#') {
-        return wrong("a fragment is never sent, so this URL can't have one");
-    }
-    None
 }

@@ -302,8 +302,9 @@ section! {
         websocket: bool = true;
         /// Whether answers set the cookie `JSESSIONID`, for balancers that go by it. A node needs none.
         jsessionid: bool = false;
-        /// Where the page for frames of other origins finds the client library. Empty: where its authors publish it.
-        client_url: String = String::new();
+        /// Where the page for frames of other origins finds the client library: a path of the own origin, which a web
+        /// server in front answers, or a URL. See docs/fallbacks.md.
+        client_url: String = "/sockjs.min.js".to_owned();
         /// Size of a streaming response, after which the client asks for another. Browsers keep all of it.
         response_bytes_max: Bytes = Bytes::kib(128), in Bytes(1)..=Bytes::mib(1024);
         /// How long a waiting request is left without a sign of life.
@@ -329,15 +330,21 @@ section! {
 }
 
 section! {
-    /// An HTTP API whose documents are feeds. Write `[[feeds]]` once for each; a key belongs to the one with
-    /// the longest prefix that it begins with.
+    /// An HTTP API whose documents are feeds. Write `[[feeds]]` once for each. It gets the keys that begin with `prefix`, or
+    /// those that fit the template `key`. Of several that fit a key the most specific wins: the one with the longest text
+    /// before its first placeholder (a prefix is nothing but that); of those a template before one with `{rest*}` before
+    /// a prefix; of those the one with the most text; of those the first.
     [feeds] Feed {
         /// What it is called in logs and metrics: 1 to 64 of `a-z 0-9 - _`.
         name: String = String::new();
-        /// What this API's keys begin with, e.g. `scores/`. Empty: every key.
+        /// What this API's keys begin with, e.g. `scores/`. The whole key is appended to the URL's path. Empty, and no
+        /// `key`: every key.
         prefix: String = String::new();
-        /// Where the documents are: `http://` or `https://`, perhaps with a path and a query. The whole key is
-        /// appended to the path.
+        /// What this API's keys look like, instead of a prefix, e.g. `matchesfeed/{id}/matchcentre`. A placeholder stands
+        /// for a segment or a part of one, at least one character; `{rest*}` as the last segment for all that follow.
+        key: String = String::new();
+        /// Where the documents are: `http://` or `https://`, perhaps with a path and a query. With a `key`, each of its
+        /// placeholders must be in the path or in the query, where what it stands for is escaped: `http://api/match/{id}?full=1`.
         url: String = String::new();
         /// Time from one fetch of a key to the next, unless the answer's `Cache-Control: max-age` says it.
         interval: Duration = s(1), in ms(1)..=s(24 * 3600);
@@ -349,7 +356,10 @@ section! {
         document_bytes_max: Bytes = Bytes::mib(4), in Bytes(1)..=Bytes::mib(1024);
         /// Fetches at the same time. There is never more than one per key.
         concurrency_max: usize = 8, in 1..=10_000;
-        /// Headers to send with every fetch.
+        /// Fetches that begin in a second, evenly spread: no more than those of a tenth of a second at once.
+        requests_per_second_max: usize = 1000, in 1..=1_000_000;
+        /// Headers to send with every fetch. `${NAME}` in a value stands for the environment's variable of that name, as
+        /// in `{ Authorization = "Bearer ${API_TOKEN}" }`. Values are never shown or logged.
         headers: Headers = Headers::default();
         /// What its documents are.
         content: Content = Content::Json;
@@ -383,9 +393,10 @@ section! {
         max_age_max: Duration = s(24 * 3600), in s(1)..=s(365 * 24 * 3600);
         /// Keys that documents are pushed to (`PUT /api/v1/feeds/KEY`) at the same time.
         pushed_keys_max: usize = 10_000, in 1..=10_000_000;
-        /// Size of all documents that were pushed.
+        /// Size of all documents that were pushed. For a new one those go that nobody is subscribed to, the least
+        /// recently used first; where that isn't enough it is refused.
         pushed_documents_bytes_max: Bytes = Bytes::mib(64), in Bytes(0)..=Bytes(1 << 42);
-        /// Size of one document that is pushed.
+        /// Size of one document that is pushed, both as received and after decompression.
         pushed_document_bytes_max: Bytes = Bytes::mib(4), in Bytes(1)..=Bytes::mib(1024);
         /// A file of PEM certificates to trust for `https://`. Empty: those of the system.
         ca_file: String = String::new();

@@ -194,11 +194,17 @@ fn feeds_are_checked() {
         ("http://a b", "this is no URL"),
         ("ftp://a", "expected a URL that begins with http:// or https://"),
         ("/path", "expected a URL that begins with http:// or https://"),
-        ("http://me:secret@a", "credentials belong in the headers, not in the URL"),
         ("http://a/#x", "a fragment is never sent, so this URL can't have one"),
     ] {
         check(&url(text), &wrong(why, text));
     }
+    // What may be secret isn't shown.
+    let credentials = "stentor.toml:3: url in [[feeds]]: credentials belong in the headers, not in the URL";
+    check(&url("http://me:secret@a"), credentials);
+    check(
+        &url("ftp://a/?secret"),
+        &wrong("expected a URL that begins with http:// or https://", "ftp://a/?…"),
+    );
     check(
         "[[feeds]]\nname = \"A b\"\nurl = \"http://a\"",
         r#"stentor.toml:2: name in [[feeds]]: expected 1 to 64 of a-z 0-9 - _, found "A b""#,
@@ -215,6 +221,25 @@ fn feeds_are_checked() {
     check(
         &feed("document_bytes_max = \"1GiB\""),
         r#"stentor.toml:4: document_bytes_max in [[feeds]]: "1GiB" is more than "256MiB" for all documents in [feeds_limits]"#,
+    );
+    let template = |key: &str, url: &str| format!("[[feeds]]\nname = \"a\"\nkey = {key:?}\nurl = {url:?}\n");
+    check(&template("m/{id}/centre", "http://a/match/{id}?full=1"), "");
+    check(
+        &template("m/{id}", "http://a/"),
+        "stentor.toml:4: url in [[feeds]]: {id} of the key isn't used in it",
+    );
+    check(
+        &(template("m/{id}", "http://a/{x}") + "prefix = \"m\""),
+        "stentor.toml:3: key in [[feeds]]: a feed has either a prefix or a key, not both",
+    );
+    check(
+        &template("m/{id", "gopher://a"),
+        "stentor.toml:3: key in [[feeds]]: a { has no }: \"m/{id\"\n\
+         stentor.toml:4: url in [[feeds]]: expected a URL that begins with http:// or https://: \"gopher://a\"",
+    );
+    check(
+        &(template("m/{id}", "http://a/{id}") + &template("m/{x}", "http://a/{x}").replace("\"a\"", "\"b\"")),
+        "stentor.toml:7: key in [[feeds]]: the feed number 1 has the keys of \"m/{x}\" already",
     );
     check(
         &feed("headers = { \"a b\" = \"x\" }"),
@@ -248,6 +273,66 @@ fn secrets_are_not_shown() {
     assert_eq!(config.server.admin_token.0.as_ref().unwrap().reveal(), "0123456789abcdef");
     let shown = format!("{config:?} {:?} {}", config.changed(), config.feeds[0].headers.show());
     assert!(!shown.contains("hunter2") && !shown.contains("0123456789abcdef"), "{shown}");
+}
+
+#[test]
+fn headers_may_name_variables() {
+    let load = |value: &str, variables: &[(&str, &str)]| {
+        let text = format!("[[feeds]]\nname = \"a\"\nurl = \"http://a\"\nheaders = {{ X-Key = {value:?} }}");
+        let variables = variables.iter().map(|(name, held)| ((*name).to_owned(), (*held).to_owned()));
+        let loaded = from_file(&text).environment(variables.collect::<Vec<_>>()).load();
+        let sent = |config: Config| config.feeds[0].headers.0[0].1.reveal().to_owned();
+        loaded.map(|(config, _)| sent(config)).map_err(|problems| problems.to_string())
+    };
+    let check = |value: &str, variables: &[(&str, &str)], expect: &str| {
+        assert_eq!(load(value, variables).as_deref(), Ok(expect), "{value}");
+    };
+    check("Bearer ${TOKEN}", &[("TOKEN", "hunter2")], "Bearer hunter2");
+    check("${A}${_B2}", &[("A", "1"), ("_B2", "2")], "12");
+    check("$ $A {A} $$", &[("A", "1")], "$ $A {A} $$");
+    // What a variable holds is taken as it is.
+    check("${A}", &[("A", "${B}"), ("B", "1")], "${B}");
+    let wrong = |value: &str, variables: &[(&str, &str)], expect: &str| {
+        let expect = format!("stentor.toml:4: headers in [[feeds]]: {expect}");
+        assert_eq!(load(value, variables), Err(expect), "{value}");
+    };
+    let missing = "the header \"x-key\" needs the variable TOKEN, which the environment doesn't have";
+    wrong("Bearer ${TOKEN}", &[], missing);
+    wrong("Bearer ${TOKEN}", &[("TOKEN", "")], missing);
+    wrong(
+        "Bearer ${TOKEN}",
+        &[("TOKEN", "hunter2\n")],
+        "the variable TOKEN, for the header \"x-key\", has characters that no header can have (a line break at its end?)",
+    );
+    wrong("${TOKEN", &[], "the header \"x-key\" has a ${ without its }");
+    for name in ["", "1A", "A-B", "A B"] {
+        let expect = "the header \"x-key\" has a ${…} whose name no variable can have";
+        wrong(&format!("${{{name}}}"), &[], expect);
+    }
+    // Without the environment, as `check` looks at a file, it is enough that they can be there.
+    let text = "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\nheaders = { X-Key = \"hunter2 ${TOKEN}\", Y = \"hunter2\" }";
+    let headers = super::tests::load(text).unwrap().feeds[0].headers.show();
+    assert_eq!(headers, "{ x-key = (secret with ${TOKEN}), y = (secret) }");
+}
+
+#[test]
+fn a_history_that_no_session_may_be_owed_is_warned_of() {
+    let check = |text: &str, expect: &[&str]| {
+        let (_, warnings) = from_file(text).load().unwrap();
+        assert_eq!(warnings, expect, "{text}");
+    };
+    let warning = "stentor.toml:3: history_bytes_max in [rooms] is \"2MiB\", more than the \"1MiB\" that a session may be \
+                   owed (outbox_bytes_max in [limits]): a client that resumes and missed that much is ended (4501)";
+    check("[rooms]\nhistory_length = 10\nhistory_bytes_max = \"2MiB\"", &[warning]);
+    check("[rooms]\nhistory_bytes_max = \"2MiB\"", &[]);
+    check("[rooms]\nhistory_length = 10", &[]);
+    check(
+        "[rooms]\nhistory_length = 10\nhistory_bytes_max = \"2MiB\"\n[limits]\noutbox_bytes_max = \"2MiB\"",
+        &[],
+    );
+    let smaller = "history_bytes_max in [rooms] is \"1MiB\", more than the \"1KiB\" that a session may be owed \
+                   (outbox_bytes_max in [limits]): a client that resumes and missed that much is ended (4501)";
+    check("[rooms]\nhistory_length = 10\n[limits]\noutbox_bytes_max = 1024", &[smaller]);
 }
 
 #[test]
@@ -458,4 +543,5 @@ fn the_example_of_the_reference_is_valid() {
     let config = load(example).unwrap();
     assert_eq!(config.feeds[0].prefix, "scores/");
     assert_eq!(config.origins.allow.len(), 2);
+    assert_eq!(config.feeds[1].key, "matchesfeed/{id}/matchcentre");
 }

@@ -4,6 +4,7 @@
 //! [`Setting::read`], so that they mean the same. Text is what stands between the quotes in the file.
 //! Nothing here knows a key's name or place: errors say what was expected and what was found.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -374,9 +375,71 @@ impl Setting for Origin {
     }
 }
 
-/// Names and values of request headers, in the order of the names.
+/// Names and values of request headers, in the order of the names. A value may name variables of the environment, as
+/// `${NAME}`, until [`Headers::fill`] has put in what they hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Headers(pub(crate) Vec<(String, Secret)>);
+
+impl Headers {
+    /// Puts in what the variables hold, and says what is wrong with them. Never shows what one holds.
+    pub(crate) fn fill(&mut self, variables: &HashMap<String, String>) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (header, value) in &mut self.0 {
+            let mut text = String::new();
+            for piece in pieces(value.reveal()) {
+                match piece {
+                    Ok(Piece::Text(plain)) => text.push_str(plain),
+                    Ok(Piece::Variable(name)) => match variables.get(name).map(String::as_str) {
+                        None | Some("") => wrong.push(format!(
+                            "the header {header:?} needs the variable {name}, which the environment doesn't have"
+                        )),
+                        Some(held) if hyper::header::HeaderValue::from_str(held).is_err() => wrong.push(format!(
+                            "the variable {name}, for the header {header:?}, has characters that no header can have \
+                             (a line break at its end?)"
+                        )),
+                        Some(held) => text.push_str(held),
+                    },
+                    // Told when it was read.
+                    Err(_) => {}
+                }
+            }
+            *value = Secret(text);
+        }
+        wrong
+    }
+}
+
+/// A part of a value.
+enum Piece<'a> {
+    Text(&'a str),
+    /// The name between `${` and `}`.
+    Variable(&'a str),
+}
+
+/// Cuts a value at its `${NAME}`; an error is one that isn't closed, or whose name can't be one.
+fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest.filter(|text| !text.is_empty())?;
+        let Some(after) = text.strip_prefix("${") else {
+            let end = text.find("${").unwrap_or(text.len());
+            rest = text.get(end..);
+            return Some(Ok(Piece::Text(&text[..end])));
+        };
+        let Some((name, more)) = after.split_once('}') else {
+            rest = None;
+            return Some(Err("has a ${ without its }"));
+        };
+        rest = Some(more);
+        let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let is_name = is_name && name.bytes().next().is_some_and(|b| !b.is_ascii_digit());
+        Some(if is_name {
+            Ok(Piece::Variable(name))
+        } else {
+            Err("has a ${…} whose name no variable can have")
+        })
+    })
+}
 
 /// Headers that are made by the fetcher, and that a setting would break.
 const HEADERS_RESERVED: [&str; 10] = [
@@ -416,13 +479,25 @@ impl Setting for Headers {
             if hyper::header::HeaderValue::from_str(text).is_err() {
                 return Err(format!("the header {name:?} has characters that no header can have"));
             }
+            if let Some(wrong) = pieces(text).find_map(Result::err) {
+                return Err(format!("the header {name:?} {wrong}"));
+            }
             headers.push((name, Secret(text.into())));
         }
         Ok(Self(headers))
     }
 
     fn show(&self) -> String {
-        let names = self.0.iter().map(|(name, value)| format!("{name} = {}", value.show()));
+        let names = self.0.iter().map(|(name, value)| {
+            let variables = pieces(value.reveal()).filter_map(|piece| match piece {
+                Ok(Piece::Variable(variable)) => Some(format!("${{{variable}}}")),
+                _ => None,
+            });
+            match variables.collect::<Vec<_>>() {
+                none if none.is_empty() => format!("{name} = {}", value.show()),
+                some => format!("{name} = (secret with {})", some.join(", ")),
+            }
+        });
         match names.collect::<Vec<_>>().join(", ") {
             none if none.is_empty() => "none".into(),
             some => format!("{{ {some} }}"),

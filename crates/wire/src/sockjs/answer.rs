@@ -177,6 +177,7 @@ pub fn push_preflight_headers<'r>(headers: &mut Vec<Header<'r>>, resource: &Reso
 /// Pushes the headers of the answer to a request for the [`Iframe`] page that has it already: 304 without a body.
 pub fn push_unchanged_headers<'r>(headers: &mut Vec<Header<'r>>, iframe: &'r Iframe) {
     headers.push(("ETag", iframe.etag()));
+    headers.extend(iframe.ancestors().map(|policy| ("Content-Security-Policy", policy)));
     push_cache(headers);
 }
 
@@ -205,15 +206,20 @@ pub fn write_info(out: &mut Vec<u8>, websocket: bool, cookie_needed: bool, entro
 }
 
 /// The page that transports across domains load, made once for a service.
+///
+/// What is said in its frame comes from the server's own origin, whichever page the frame is in: who may be told by
+/// `frame-ancestors` only (Content Security Policy 3, section 6.4.2), of which the runnable specification knows nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Iframe {
     page: String,
     etag: String,
+    ancestors: Option<String>,
 }
 
 impl Iframe {
-    /// `client_url` is where the page finds the client library.
-    pub fn new(client_url: &str) -> Self {
+    /// `client_url` is where the page finds the client library; `ancestors` the sources of pages that may have it in a
+    /// frame, `None` for all.
+    pub fn new(client_url: &str, ancestors: Option<&str>) -> Self {
         let url = client_url.replace('&', "&amp;").replace('"', "&quot;");
         let page = format!(
             "<!DOCTYPE html>\n<html>\n<head>\n\
@@ -229,13 +235,20 @@ impl Iframe {
             \x20 <p>This is a SockJS hidden iframe. It's used for cross domain magic.</p>\n\
             </body>\n</html>"
         );
-        let etag = format!("\"{}\"", sha1_smol::Sha1::from(&page).digest());
-        Iframe { page, etag }
+        let ancestors = ancestors.map(|sources| format!("frame-ancestors {sources}"));
+        // A browser that has the page under other rules needs it again.
+        let digest = sha1_smol::Sha1::from(format!("{page}{}", ancestors.as_deref().unwrap_or(""))).digest();
+        Iframe { page, etag: format!("\"{digest}\""), ancestors }
     }
 
     /// The body.
     pub fn page(&self) -> &str {
         &self.page
+    }
+
+    /// The value of `Content-Security-Policy`; `None` where any page may have it in a frame.
+    pub fn ancestors(&self) -> Option<&str> {
+        self.ancestors.as_deref()
     }
 
     /// The value of `ETag`, with its quotes.

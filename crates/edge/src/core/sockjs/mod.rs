@@ -33,6 +33,7 @@ use super::{About, Core, Later, client_tag};
 use crate::app::{Application, Connect, Envelope};
 use crate::format;
 use crate::options::{self, Service};
+use crate::origin::Origins;
 use crate::writer::{Carriage, Writer};
 use receiver::PollStart;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -54,10 +55,15 @@ pub(super) struct Prefix {
 }
 
 /// For each prefix of the options, with its application.
-pub(super) fn prefixes(all: &[options::SockJs], apps: Vec<Option<Box<dyn Application>>>) -> Vec<Prefix> {
+pub(super) fn prefixes(
+    all: &[options::SockJs],
+    origins: &Origins,
+    apps: Vec<Option<Box<dyn Application>>>,
+) -> Vec<Prefix> {
+    let ancestors = origins.ancestors();
     all.iter()
         .zip(apps)
-        .map(|(sockjs, app)| Prefix { app, iframe: Iframe::new(&sockjs.client_url) })
+        .map(|(sockjs, app)| Prefix { app, iframe: Iframe::new(&sockjs.client_url, ancestors.as_deref()) })
         .collect()
 }
 
@@ -182,7 +188,10 @@ impl<'a> Asked<'a> {
             return Some(receiver);
         }
         let length = if chunked { Length::Chunks } else { Length::End };
-        self.write_head(out, 200, &self.headers(), &length, extra);
+        let mut headers = self.headers();
+        // What nginx understands: frames aren't to wait for more.
+        headers.push(("X-Accel-Buffering", "no"));
+        self.write_head(out, 200, &headers, &length, extra);
         let mut prelude = Vec::with_capacity(2_100);
         match callback {
             Some(callback) => answer::write_html_prelude(&mut prelude, callback),
@@ -276,6 +285,7 @@ impl<D: Driver> Core<D> {
                 }
                 let mut headers = asked.headers();
                 headers.push(("ETag", iframe.etag()));
+                headers.extend(iframe.ancestors().map(|policy| ("Content-Security-Policy", policy)));
                 asked.answer(out, 200, &headers, iframe.page().as_bytes())
             }
             Resource::Info => {

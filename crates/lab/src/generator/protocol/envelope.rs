@@ -30,12 +30,30 @@ pub(super) struct Envelope {
     close: Box<[u8]>,
     /// Whether quotes are looked for.
     bare: bool,
+    /// Of a payload's head, at most [`HEAD_BYTES`].
+    head_bytes: usize,
 }
 
 impl Envelope {
     /// None.
     pub(super) fn bare() -> Self {
-        Self { open: Box::default(), between: Box::default(), close: Box::default(), bare: true }
+        Self::bare_after("")
+    }
+
+    /// Nothing but what stands before.
+    pub(super) fn bare_after(open: &str) -> Self {
+        Self {
+            open: open.as_bytes().into(),
+            between: Box::default(),
+            close: Box::default(),
+            bare: true,
+            head_bytes: HEAD_BYTES,
+        }
+    }
+
+    /// The same around payloads whose heads are so long.
+    pub(super) fn with_heads_of(self, head_bytes: usize) -> Self {
+        Self { head_bytes: head_bytes.min(HEAD_BYTES), ..self }
     }
 
     /// What `write` appends around the text that it is given.
@@ -53,7 +71,7 @@ impl Envelope {
         for tail in [&between[..], rest] {
             assert!(tail.len() <= TAIL_BYTES_MAX && !tail.contains(&PADDING), "{tail:?}");
         }
-        Self { open, between, close: rest.into(), bare: false }
+        Self { open, between, close: rest.into(), bare: false, head_bytes: HEAD_BYTES }
     }
 
     /// Appends a message with this payload.
@@ -64,9 +82,9 @@ impl Envelope {
     }
 
     /// The payload of a message that is whole and as it should be.
-    fn intact_payload<'a>(&self, message: &'a [u8]) -> Option<(&'a [u8; HEAD_BYTES], u64)> {
+    fn intact_payload<'a>(&self, message: &'a [u8]) -> Option<(&'a [u8], u64)> {
         let payload = message.strip_prefix(&*self.open)?.strip_suffix(&*self.close)?;
-        let (head, padding) = payload.split_first_chunk()?;
+        let (head, padding) = payload.split_at_checked(self.head_bytes)?;
         is_padding(padding).then_some((head, payload.len() as u64))
     }
 }
@@ -224,9 +242,8 @@ impl MessageReader {
     }
 
     fn payload(&self, complete: bool) -> Arrived<'static> {
-        let whole = usize::from(self.start_len) == HEAD_BYTES;
         Arrived::Payload {
-            head: whole.then(|| Head::read(&self.start)).flatten(),
+            head: Head::read(&self.start[..usize::from(self.start_len)]),
             payload_bytes: self.payload_bytes,
             clean: self.clean && complete,
         }
@@ -239,12 +256,12 @@ impl MessageReader {
             *bytes = &bytes[1..];
         }
         let had = usize::from(self.start_len);
-        let take = (HEAD_BYTES - had).min(bytes.len());
+        let take = (envelope.head_bytes - had).min(bytes.len());
         self.start[had..had + take].copy_from_slice(&bytes[..take]);
         self.start_len += take as u8;
         self.payload_bytes += take as u64;
         *bytes = &bytes[take..];
-        if had + take == HEAD_BYTES {
+        if had + take == envelope.head_bytes {
             self.stage = Stage::Padding;
         }
     }

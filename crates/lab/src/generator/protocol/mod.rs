@@ -8,6 +8,12 @@
 //! | `socketio` | handshake, open packet, CONNECT to `/` and its answer | event `message` with one string |
 //! | `socketio-polling` | the same in requests: GET, POST, GET | the same, in bodies |
 //! | `sockjs` | handshake, `o` | an array of one string |
+//! | `sockjs-streaming` | POST, prelude, `o` | the same, as a line; sent by POST |
+//! | `sse` | GET, the response's head | `data:` of an event, a JSON string; nothing can be sent |
+//! | `tcp` | none | a line |
+//! | `stentor-v1` | handshake, `welcome`, perhaps a snapshot | what makes a document into its next version |
+//!
+//! Clients of a feed whose document is known (`Spec::document`) are told of in `feed`.
 //!
 //! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. What a server says besides is
 //! passed over, if it is well-formed; where it ends the session, or isn't what the protocol allows, the connection counts
@@ -16,10 +22,15 @@
 //!
 //! Deliberately absent: upgrades from one transport to another, binary messages, compression.
 
+mod answer;
 mod envelope;
+mod feed;
 mod frames;
+mod handshake;
+mod lines;
 mod polling;
 mod session;
+mod streaming;
 mod websocket;
 
 use serde::{Deserialize, Serialize};
@@ -30,11 +41,14 @@ use stentor_wire::sockjs::{self, Frame, Wrapping};
 use stentor_wire::ws::handshake::ResponseError;
 
 use self::envelope::{Envelope, TooLong};
+use self::feed::{Feed, FeedClient};
 use self::frames::Violation;
+use self::lines::LineClient;
 use self::polling::PollingClient;
+use self::streaming::StreamingClient;
 use self::websocket::WebSocketClient;
-use super::Spec;
-use crate::payload::Head;
+use super::{LoadSpec, Spec};
+use crate::payload::{HEAD_BYTES, Head, SEQUENCE_DIGITS};
 
 /// What a generator speaks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -56,6 +70,19 @@ pub enum Protocol {
     /// SockJS over WebSocket.
     #[value(name = "sockjs")]
     SockJs,
+    /// SockJS over `xhr_streaming`.
+    #[serde(rename = "sockjs-streaming")]
+    #[value(name = "sockjs-streaming")]
+    SockJsStreaming,
+    /// Server-Sent Events.
+    #[value(name = "sse")]
+    Sse,
+    /// Lines over TCP.
+    #[value(name = "tcp")]
+    Tcp,
+    /// `stentor.v1` over WebSocket, subscribed to a feed.
+    #[value(name = "stentor-v1")]
+    StentorV1,
 }
 
 impl Protocol {
@@ -67,17 +94,28 @@ impl Protocol {
             Self::SocketIo => "socketio",
             Self::SocketIoPolling => "socketio-polling",
             Self::SockJs => "sockjs",
+            Self::SockJsStreaming => "sockjs-streaming",
+            Self::Sse => "sse",
+            Self::Tcp => "tcp",
+            Self::StentorV1 => "stentor-v1",
         }
     }
 
     /// Where it usually lives on a server.
     pub fn usual_path(self) -> &'static str {
         match self {
-            Self::WebSocket => "/ws",
+            Self::WebSocket | Self::StentorV1 => "/ws",
             Self::EngineIo => "/engine.io/",
             Self::SocketIo | Self::SocketIoPolling => "/socket.io/",
-            Self::SockJs => "/sockjs",
+            Self::SockJs | Self::SockJsStreaming => "/sockjs",
+            Self::Sse => "/sse",
+            Self::Tcp => "",
         }
+    }
+
+    /// Whether its clients can say what a load gives them.
+    pub fn sends(self) -> bool {
+        !matches!(self, Self::Sse | Self::StentorV1)
     }
 }
 
@@ -120,6 +158,8 @@ pub(super) struct Dialect {
     host: String,
     path: String,
     mask: [u8; 4],
+    /// Where clients are subscribed to one whose document is known.
+    feed: Option<Feed>,
 }
 
 /// A connection of a client.
@@ -160,6 +200,9 @@ pub(super) enum Happened {
 pub(super) enum Client {
     WebSocket(WebSocketClient),
     Polling(Box<PollingClient>),
+    Streaming(Box<StreamingClient>),
+    Lines(LineClient),
+    Feed(Box<FeedClient>),
 }
 
 impl Dialect {
@@ -170,10 +213,10 @@ impl Dialect {
             false => format!("{path}?{query}"),
         };
         let path = match spec.protocol {
-            Protocol::WebSocket => path.clone(),
+            Protocol::WebSocket | Protocol::Sse | Protocol::Tcp | Protocol::StentorV1 => path.clone(),
             Protocol::EngineIo | Protocol::SocketIo => query("EIO=4&transport=websocket"),
             Protocol::SocketIoPolling => query("EIO=4&transport=polling"),
-            Protocol::SockJs => path.trim_end_matches('/').to_owned(),
+            Protocol::SockJs | Protocol::SockJsStreaming => path.trim_end_matches('/').to_owned(),
         };
         let event = |out: &mut Vec<u8>, payload: &str| {
             write_event(out, &EventHead::new("/"), "message", &[&format!("\"{payload}\"")]);
@@ -183,7 +226,8 @@ impl Dialect {
             engineio::encode_message(out, Version::V4, &packet, false);
         };
         let (outbound, inbound) = match spec.protocol {
-            Protocol::WebSocket => (Envelope::bare(), Envelope::bare()),
+            Protocol::WebSocket | Protocol::Tcp | Protocol::StentorV1 => (Envelope::bare(), Envelope::bare()),
+            Protocol::Sse => (Envelope::bare(), Envelope::bare_after("data: ")),
             Protocol::EngineIo => (Envelope::of(engine), Envelope::of(engine)),
             Protocol::SocketIo => {
                 let whole = |out: &mut Vec<u8>, payload: &str| {
@@ -195,32 +239,65 @@ impl Dialect {
             }
             // Bodies are taken apart and put together packet by packet; what goes in is whole, what comes out is text.
             Protocol::SocketIoPolling => (Envelope::of(event), Envelope::of(event)),
-            Protocol::SockJs => (
+            Protocol::SockJs | Protocol::SockJsStreaming => (
                 Envelope::of(|out, payload| sockjs::write_messages(out, &[payload])),
                 Envelope::of(|out, payload| {
                     Wrapping::WebSocket.write(out, &Frame::Messages(&[payload, payload]));
                 }),
             ),
         };
+        // Messages without a time have a short head.
+        let head_bytes =
+            if matches!(spec.load, LoadSpec::Budget { .. }) { SEQUENCE_DIGITS } else { HEAD_BYTES };
+        let inbound = inbound.with_heads_of(head_bytes);
         let host = spec.target.to_string();
-        Self { protocol: spec.protocol, outbound, inbound, host, path, mask: spec.mask.bytes() }
+        Self {
+            protocol: spec.protocol,
+            outbound,
+            inbound,
+            host,
+            path,
+            mask: spec.mask.bytes(),
+            feed: spec.document.map(Feed::new),
+        }
     }
 
     /// A client whose main connection isn't there yet.
     pub(super) fn client(&self) -> Client {
+        if let Some(feed) = &self.feed {
+            return Client::Feed(Box::new(FeedClient::new(self.protocol, feed)));
+        }
         match self.protocol {
             Protocol::SocketIoPolling => Client::Polling(Box::new(PollingClient::new(self.protocol))),
+            Protocol::SockJsStreaming | Protocol::Sse => {
+                Client::Streaming(Box::new(StreamingClient::new(self.protocol)))
+            }
+            Protocol::Tcp => Client::Lines(LineClient::default()),
             _ => Client::WebSocket(WebSocketClient::new(self.protocol)),
         }
+    }
+
+    /// The path of a new session of SockJS's.
+    fn sockjs_session(&self, key: u128) -> String {
+        format!("{}/{:03}/{key:032x}", self.path, key % 1000)
     }
 }
 
 impl Client {
     /// The main connection is there. `key` is unlike that of every other client.
-    pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
+    pub(super) fn connected(
+        &mut self,
+        dialect: &Dialect,
+        key: u128,
+        out: &mut Out,
+        happened: &mut Vec<Happened>,
+    ) {
         match self {
             Self::WebSocket(client) => client.connected(dialect, key, &mut out.main),
             Self::Polling(client) => client.connected(dialect, &mut out.main),
+            Self::Streaming(client) => client.connected(dialect, key, &mut out.main),
+            Self::Lines(_) => happened.push(Happened::Opened),
+            Self::Feed(client) => client.connected(dialect, key, &mut out.main),
         }
     }
 
@@ -236,6 +313,12 @@ impl Client {
         match self {
             Self::WebSocket(client) => client.receive(dialect, data, out, happened),
             Self::Polling(client) => client.receive(dialect, lane, data, out, happened),
+            Self::Streaming(client) => client.receive(dialect, lane, data, out, happened),
+            Self::Lines(client) => client.receive(dialect, data, happened).map_err(Fault::from),
+            Self::Feed(client) => match &dialect.feed {
+                Some(feed) => client.receive(dialect, feed, data, out, happened),
+                None => Err(Fault::Answer("there is no feed")),
+            },
         }
     }
 
@@ -244,14 +327,26 @@ impl Client {
         match self {
             Self::WebSocket(client) => client.send(dialect, payload, out),
             Self::Polling(client) => client.send(dialect, payload, out),
+            Self::Streaming(client) => client.send(dialect, payload, out),
+            Self::Lines(_) => LineClient::send(dialect, payload, &mut out.main),
+            Self::Feed(_) => FeedClient::send(dialect, out),
         }
     }
 
     /// Whether the side connection may end without loss.
     pub(super) fn side_is_idle(&self) -> bool {
         match self {
-            Self::WebSocket(_) => true,
+            Self::WebSocket(_) | Self::Lines(_) | Self::Feed(_) => true,
             Self::Polling(client) => client.side_is_idle(),
+            Self::Streaming(client) => client.side_is_idle(),
+        }
+    }
+
+    /// See [`FeedClient::verify`].
+    pub(super) fn verify(&self, dialect: &Dialect) -> Option<(u64, u64)> {
+        match (self, &dialect.feed) {
+            (Self::Feed(client), Some(feed)) => client.verify(feed),
+            _ => None,
         }
     }
 }

@@ -8,19 +8,15 @@
 use stentor_wire::engineio::{
     Data, Open, Packet, PacketKind, PayloadDecoder, PayloadEncoder, PayloadFormat, Version,
 };
-use stentor_wire::http1::{BodyDecoder, HeadScanner, Limits, parse_response, write_request_head};
+use stentor_wire::http1::write_request_head;
 
+use super::answer::Answer;
 use super::envelope::{Arrived, MessageReader};
 use super::session::{Heard, Session};
 use super::{Dialect, Fault, Happened, Lane, Out, Protocol};
 
-/// Bytes of an answer's body.
-const BODY_BYTES_MAX: usize = 16 << 20;
 /// Packets of an answer's body.
 const PACKETS_MAX: usize = 100_000;
-/// Of a refusal, the bytes that are told.
-const TOLD_BYTES: usize = 100;
-
 const FORMAT: PayloadFormat = PayloadFormat::Separated;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,9 +93,9 @@ impl PollingClient {
         if self.stage == Stage::Entering {
             self.stage = Stage::Polling;
         } else {
-            let body = std::mem::take(&mut self.main.body);
+            let body = self.main.take_body();
             let dealt = self.packets(dialect, &body, happened);
-            self.main.body = body;
+            self.main.give_back(body);
             dealt?;
         }
         if self.stage == Stage::Asked {
@@ -204,62 +200,4 @@ fn as_text(packet: &Packet<'_>) -> String {
     let mut text = Vec::new();
     stentor_wire::engineio::encode_message(&mut text, Version::V4, packet, true);
     String::from_utf8_lossy(&text).into_owned()
-}
-
-/// One answer after the other on a connection, gathered.
-#[derive(Debug, Default)]
-struct Answer {
-    scanner: HeadScanner,
-    head: Vec<u8>,
-    status: u16,
-    /// While a body comes.
-    decoder: Option<BodyDecoder>,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    /// Takes what came; true once an answer is whole, and nothing else came.
-    fn feed(&mut self, mut data: &[u8]) -> Result<bool, Fault> {
-        loop {
-            if let Some(decoder) = &mut self.decoder {
-                let decoded = decoder.decode(data)?;
-                if self.body.len() + decoded.data.len() > BODY_BYTES_MAX {
-                    return Err(Fault::Answer("an answer that is too long"));
-                }
-                self.body.extend_from_slice(decoded.data);
-                data = &data[decoded.consumed..];
-                if decoded.done {
-                    self.decoder = None;
-                    return if data.is_empty() {
-                        Ok(true)
-                    } else {
-                        Err(Fault::Answer("more than an answer"))
-                    };
-                }
-                if data.is_empty() {
-                    return Ok(false);
-                }
-                continue;
-            }
-            let had = self.head.len();
-            self.head.extend_from_slice(data);
-            let limits = Limits::default();
-            let Some(end) = self.scanner.find_end(&self.head, &limits)? else { return Ok(false) };
-            let response = parse_response(&self.head[..end], &limits)?;
-            self.status = response.status();
-            self.decoder = Some(BodyDecoder::new(response.body(false)));
-            self.body.clear();
-            self.head.clear();
-            data = &data[end - had..];
-        }
-    }
-
-    /// Whether the server agreed.
-    fn check(&self) -> Result<(), Fault> {
-        if self.status == 200 {
-            return Ok(());
-        }
-        let told = &self.body[..self.body.len().min(TOLD_BYTES)];
-        Err(Fault::Status(self.status, String::from_utf8_lossy(told).into_owned()))
-    }
 }

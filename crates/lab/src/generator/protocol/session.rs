@@ -41,13 +41,24 @@ impl Session {
     ) -> Result<Heard<'a>, Fault> {
         match self.protocol {
             // Without an envelope there is no such message.
-            Protocol::WebSocket => Ok(Heard::Nothing),
-            Protocol::SockJs => hear_frame(message),
+            Protocol::WebSocket | Protocol::Tcp | Protocol::Sse | Protocol::StentorV1 => Ok(Heard::Nothing),
+            Protocol::SockJs | Protocol::SockJsStreaming => hear_frame(message),
             Protocol::EngineIo | Protocol::SocketIo | Protocol::SocketIoPolling => {
                 let kind = stentor_wire::ws::Kind::Text;
                 let packet = engineio::decode_message(engineio::Version::V4, kind, message, scratch)?;
                 self.hear_packet(packet)
             }
+        }
+    }
+
+    /// A line of a streaming response that isn't the load's.
+    pub(super) fn hear_line(&self, line: &[u8]) -> Result<Heard<'static>, Fault> {
+        match self.protocol {
+            // The prelude of `xhr_streaming`, and the line that ends a frame.
+            Protocol::SockJsStreaming if line.iter().all(|byte| *byte == b'h') => Ok(Heard::Nothing),
+            Protocol::SockJsStreaming => hear_frame(line),
+            // Comments, and the other fields of events.
+            _ => Ok(Heard::Nothing),
         }
     }
 
@@ -88,7 +99,7 @@ fn hear_socketio(text: &str) -> Result<Heard<'_>, Fault> {
     }
 }
 
-fn hear_frame(message: &[u8]) -> Result<Heard<'_>, Fault> {
+fn hear_frame(message: &[u8]) -> Result<Heard<'static>, Fault> {
     let text = str::from_utf8(message).map_err(|_| Fault::SockJs(sockjs::Error::BadFrame))?;
     match ServerFrame::parse(text, &sockjs::Limits::default())? {
         ServerFrame::Open => Ok(Heard::Opened),

@@ -1,14 +1,11 @@
 //! What is spoken over WebSocket: one connection, and messages on it.
 
-use std::fmt;
-
 use stentor_wire::engineio::{Version, encode_message};
-use stentor_wire::http1::{HeadScanner, Limits, parse_response};
-use stentor_wire::ws::handshake::ClientHandshake;
 use stentor_wire::ws::{Opcode, encode};
 
 use super::envelope::{Arrived, MessageReader};
 use super::frames::{FrameReader, Piece};
+use super::handshake::Handshake;
 use super::session::{Heard, Session};
 use super::{Dialect, Fault, Happened, Out, Protocol};
 
@@ -22,18 +19,6 @@ pub(in super::super) struct WebSocketClient {
     session: Session,
 }
 
-struct Handshake {
-    client: ClientHandshake,
-    scanner: HeadScanner,
-    received: Vec<u8>,
-}
-
-impl fmt::Debug for Handshake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handshake").finish_non_exhaustive()
-    }
-}
-
 impl WebSocketClient {
     pub(super) fn new(protocol: Protocol) -> Self {
         Self {
@@ -45,17 +30,14 @@ impl WebSocketClient {
     }
 
     pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Vec<u8>) {
-        // Unlike each other is all they must be (RFC 6455 section 4.1 asks for random ones against proxies).
-        let client = ClientHandshake::new(key.to_le_bytes(), false);
-        match dialect.protocol {
+        let handshake = match dialect.protocol {
             Protocol::SockJs => {
-                let path = format!("{}/{:03}/{key:032x}/websocket", dialect.path, key % 1000);
-                client.write_request(out, &dialect.host, &path, &[]);
+                let path = format!("{}/websocket", dialect.sockjs_session(key));
+                Handshake::begin(dialect, key, &path, out)
             }
-            _ => client.write_request(out, &dialect.host, &dialect.path, &[]),
-        }
-        let (scanner, received) = (HeadScanner::default(), Vec::new());
-        self.handshake = Some(Box::new(Handshake { client, scanner, received }));
+            _ => Handshake::begin(dialect, key, &dialect.path, out),
+        };
+        self.handshake = Some(Box::new(handshake));
     }
 
     pub(super) fn receive(
@@ -66,14 +48,12 @@ impl WebSocketClient {
         happened: &mut Vec<Happened>,
     ) -> Result<(), Fault> {
         let Some(handshake) = &mut self.handshake else { return self.frames(dialect, data, out, happened) };
-        handshake.received.extend_from_slice(data);
-        let Some(head_len) = handshake.answer()? else { return Ok(()) };
-        let received = std::mem::take(&mut handshake.received);
+        let Some(rest) = handshake.take(data)? else { return Ok(()) };
         self.handshake = None;
         if self.session.opens_at_once() {
             happened.push(Happened::Opened);
         }
-        self.frames(dialect, &received[head_len..], out, happened)
+        self.frames(dialect, &rest, out, happened)
     }
 
     fn frames(
@@ -115,16 +95,5 @@ impl WebSocketClient {
         out.scratch.clear();
         dialect.outbound.wrap(&mut out.scratch, payload);
         encode(&mut out.main, Opcode::Text, &out.scratch, false, Some(dialect.mask));
-    }
-}
-
-impl Handshake {
-    /// The length of the head once it is whole and right.
-    fn answer(&mut self) -> Result<Option<usize>, Fault> {
-        let limits = Limits::default();
-        let Some(end) = self.scanner.find_end(&self.received, &limits)? else { return Ok(None) };
-        let response = parse_response(&self.received[..end], &limits)?;
-        self.client.check_response(&response)?;
-        Ok(Some(end))
     }
 }

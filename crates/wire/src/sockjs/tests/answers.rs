@@ -120,7 +120,7 @@ fn info() {
 
 #[test]
 fn iframe() {
-    let iframe = Iframe::new("https://a/s.js?a&b\"c");
+    let iframe = Iframe::new("https://a/s.js?a&b\"c", None);
     assert!(
         iframe.page().starts_with("<!DOCTYPE html>\n<html>\n<head>\n  <meta http-equiv=\"X-UA"),
         "{}",
@@ -130,7 +130,7 @@ fn iframe() {
         document.domain;\n    SockJS.bootstrap_iframe();\n  </script>\n</head>\n<body>\n  <h2>Don't panic!</h2>";
     assert!(iframe.page().contains(script), "{}", iframe.page());
     assert!(iframe.page().ends_with("magic.</p>\n</body>\n</html>"));
-    assert_ne!(iframe.etag(), Iframe::new("https://b").etag());
+    assert_ne!(iframe.etag(), Iframe::new("https://b", None).etag());
     let etag = iframe.etag();
     for (list, expect) in [
         (etag.to_owned(), true),
@@ -149,6 +149,15 @@ fn iframe() {
         headers.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         ["ETag", "Cache-Control", "Expires"]
     );
+    // Who may have it in a frame.
+    assert_eq!(iframe.ancestors(), None);
+    let ours = Iframe::new("https://a/s.js?a&b\"c", Some("'self' https://a.test"));
+    assert_eq!(ours.ancestors(), Some("frame-ancestors 'self' https://a.test"));
+    assert_eq!(ours.page(), iframe.page());
+    assert_ne!(ours.etag(), iframe.etag());
+    headers.clear();
+    push_unchanged_headers(&mut headers, &ours);
+    assert!(headers.contains(&("Content-Security-Policy", "frame-ancestors 'self' https://a.test")));
 }
 
 #[test]

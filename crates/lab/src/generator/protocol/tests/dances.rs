@@ -31,7 +31,7 @@ impl Pair {
         let dialect = Dialect::new(&spec);
         let client = dialect.client();
         let mut pair = Self { dialect, client, out: Out::default(), happened: Vec::new() };
-        pair.client.connected(&pair.dialect, 4711, &mut pair.out);
+        pair.client.connected(&pair.dialect, 4711, &mut pair.out, &mut pair.happened);
         pair
     }
 
@@ -202,4 +202,101 @@ fn polling_asks_enters_polls_and_posts() {
     assert!(pair.client.side_is_idle());
     assert!(pair.complains(Lane::Side, &answer(200, "ok")).contains("no request"));
     assert!(pair.complains(Lane::Main, &answer(400, "{\"code\":1}")).contains("400: {\"code\":1}"));
+}
+
+/// The payload of a JSON array of one string, of a document in quotes, or bare.
+fn numbered(sequence: u64) -> (String, Happened) {
+    let mut payload = blank(60);
+    let head = Head { sequence, intended_ns: 5 };
+    head.write(&mut payload);
+    let arrives = |payload_bytes| Happened::Payload { head: Some(head), payload_bytes, clean: true };
+    (String::from_utf8(payload).unwrap(), arrives(60))
+}
+
+/// A response that goes on: its head, and each of `lines` in a chunk of its own.
+fn streamed(content_type: &str, pieces: &[&str], ends: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    let headers = [("Content-Type", content_type), ("Transfer-Encoding", "chunked")];
+    write_response_head(&mut out, 200, &headers);
+    for piece in pieces {
+        http1::write_chunk(&mut out, piece.as_bytes());
+    }
+    if ends {
+        http1::write_last_chunk(&mut out);
+    }
+    out
+}
+
+#[test]
+fn xhr_streaming_reads_lines_and_asks_again() {
+    let (text, arrives) = numbered(3);
+    let prelude = "h".repeat(2048) + "\n";
+    let frame = format!("a[\"{text}\",\"{text}\"]\n");
+    let first = streamed("application/javascript", &[&prelude, "o\n", "h\n", &frame], true);
+    // However it is cut.
+    for cut in (0..first.len()).step_by(7) {
+        let mut pair = Pair::new(Protocol::SockJsStreaming);
+        let (method, target, _) = request(&pair.main());
+        assert_eq!((method.as_str(), target.split('/').count()), ("POST", 5), "{target}");
+        assert!(target.starts_with("/sockjs/") && target.ends_with("/xhr_streaming"));
+        pair.hear(Lane::Main, &first[..cut]);
+        pair.hear(Lane::Main, &first[cut..]);
+        assert_eq!(pair.happened, [Happened::Opened, arrives, arrives]);
+        // The same session goes on with the next response, prelude and all.
+        assert_eq!(request(&pair.main()).1, target);
+        pair.hear(Lane::Main, &streamed("application/javascript", &[&prelude, &frame], false));
+        assert_eq!(pair.happened.len(), 5);
+        // What is sent goes beside, one request after the other.
+        for _ in 0..2 {
+            pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+        }
+        let sent = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+        assert!(sent.starts_with("POST ") && sent.contains("/xhr_send ") && !pair.client.side_is_idle());
+        assert!(sent.ends_with(&format!("\r\n\r\n[\"{text}\"]")), "{sent}");
+        pair.hear(Lane::Side, b"HTTP/1.1 204 No Content\r\n\r\n");
+        assert!(String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap().contains("/xhr_send "));
+        assert!(pair.complains(Lane::Side, &answer(404, "no such session")).contains("no such session"));
+    }
+    let mut pair = Pair::new(Protocol::SockJsStreaming);
+    let gone = streamed("application/javascript", &["o\nc[3000,\"Go away!\"]\n"], false);
+    assert!(pair.complains(Lane::Main, &gone).contains("3000 Go"));
+}
+
+#[test]
+fn an_event_stream_is_open_with_its_head() {
+    let (text, _) = numbered(9);
+    let event = format!("event: snapshot\nid: bench:1:2\ndata: \"{text}\"\n\n");
+    let stream = streamed("text/event-stream", &["retry: 1000\n\n", ":\n\n", &event, &event], false);
+    for cut in 0..stream.len() {
+        let mut pair = Pair::new(Protocol::Sse);
+        assert_eq!(request(&pair.main()).1, "/sse");
+        pair.hear(Lane::Main, &stream[..cut]);
+        pair.hear(Lane::Main, &stream[cut..]);
+        // The quotes are the document's.
+        let head = Some(Head { sequence: 9, intended_ns: 5 });
+        let arrives = Happened::Payload { head, payload_bytes: 62, clean: true };
+        assert_eq!(pair.happened, [Happened::Opened, arrives, arrives], "{cut}");
+    }
+    let mut pair = Pair::new(Protocol::Sse);
+    let ended = streamed("text/event-stream", &[&event], true);
+    assert!(pair.complains(Lane::Main, &ended).contains("end of its events"));
+    let mut pair = Pair::new(Protocol::Sse);
+    assert!(pair.complains(Lane::Main, &answer(400, "name a feed")).contains("400: name a feed"));
+}
+
+#[test]
+fn lines_over_tcp_need_no_opening() {
+    let mut pair = Pair::new(Protocol::Tcp);
+    assert!(pair.is_open());
+    let (text, arrives) = numbered(1);
+    let lines = format!("{text}\n{text}\n{text}x");
+    for cut in 0..lines.len() {
+        pair.happened.clear();
+        pair.client = pair.dialect.client();
+        pair.hear(Lane::Main, &lines.as_bytes()[..cut]);
+        pair.hear(Lane::Main, &lines.as_bytes()[cut..]);
+        assert_eq!(pair.happened, [arrives, arrives]);
+    }
+    pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+    assert_eq!(pair.main(), format!("{text}\n").as_bytes());
 }

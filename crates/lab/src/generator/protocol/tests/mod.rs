@@ -1,3 +1,4 @@
 mod dances;
 mod envelopes;
+mod feeds;
 mod frames;

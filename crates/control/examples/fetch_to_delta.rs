@@ -1,0 +1,303 @@
+//! What a new version costs from the upstream's answer to the patch: request, body, inflating, parsing, comparing.
+//!
+//! `cargo run --release -p stentor-control --example fetch_to_delta [FOLDER]` runs the control plane against an upstream of
+//! its own process, which has a new version for each request, and divides the processor time of the control plane's
+//! process by the versions that reached the data plane. The folder's JSON files, in the order of their names, are one of
+//! the documents; the others are synthetic, with 20 values changed from one version to the next.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program to be looked at")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
+use stentor_edge::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, Publish, Wanted};
+use stentor_hub::Key;
+use stentor_hub::delta::{self, Differ, Seed};
+use tokio::sync::Notify;
+
+/// Versions of a synthetic document.
+const VERSIONS: usize = 64;
+/// Values that change from one version to the next.
+const CHANGED: usize = 20;
+const WARM_UP: u64 = 50;
+const MEASURED: u64 = 400;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["upstream", case] => upstream(&versions(case).unwrap(), case),
+        [] => measure_all(&synthetic_cases()),
+        [folder] => {
+            let mut cases = synthetic_cases();
+            cases.extend([format!("folder:{folder}"), format!("folder-gzip:{folder}")]);
+            measure_all(&cases);
+        }
+        _ => println!("fetch_to_delta [FOLDER]"),
+    }
+}
+
+fn synthetic_cases() -> Vec<String> {
+    let kinds = ["minified", "pretty", "gzip", "br"].map(|kind| format!("{kind}:165"));
+    let sizes = [330, 660, 1320, 2640].map(|kb| format!("minified:{kb}"));
+    kinds.into_iter().chain(sizes).collect()
+}
+
+fn measure_all(cases: &[String]) {
+    println!(
+        "{:<24} {:>9} {:>9} {:>12} {:>12} {:>12} {:>12}",
+        "document", "bytes", "patch", "CPU", "of it parse", "of it diff", "CPU per kB"
+    );
+    for case in cases {
+        let Some(versions) = versions(case) else {
+            println!("{case}: skipped, there is no such folder");
+            continue;
+        };
+        let (parse, diff, patch_bytes) = alone(&versions);
+        let whole = through_the_control_plane(case);
+        let bytes = versions.iter().map(Vec::len).sum::<usize>() / versions.len();
+        let name = case
+            .split_once(':')
+            .map_or(case.as_str(), |(kind, what)| if kind.starts_with("folder") { kind } else { what });
+        let name = if name.starts_with("folder") {
+            name.into()
+        } else {
+            format!("{} {name} kB", case.split(':').next().unwrap())
+        };
+        println!(
+            "{name:<24} {bytes:>9} {patch_bytes:>9} {:>9.3} ms {:>9.3} ms {:>9.3} ms {:>9.2} µs",
+            ms(whole),
+            ms(parse),
+            ms(diff),
+            ms(whole) * 1e6 / bytes as f64
+        );
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// The versions of a case, as they are before compression.
+fn versions(case: &str) -> Option<Vec<Vec<u8>>> {
+    let (kind, what) = case.split_once(':')?;
+    if kind.starts_with("folder") {
+        let mut files: Vec<_> =
+            std::fs::read_dir(Path::new(what)).ok()?.map(|entry| entry.unwrap().path()).collect();
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+        files.sort();
+        return Some(files.iter().map(|file| std::fs::read(file).unwrap()).collect())
+            .filter(|all: &Vec<_>| all.len() > 1);
+    }
+    Some(synthetic(what.parse::<usize>().ok()? * 1000, kind == "pretty"))
+}
+
+/// Versions of a list of players, about this large, each with other values in 20 places.
+fn synthetic(bytes: usize, pretty: bool) -> Vec<Vec<u8>> {
+    let mut random = 0x5eed_u64;
+    let mut draw = move |below: usize| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    let count = bytes / if pretty { 166 } else { 145 };
+    let mut players: Vec<[usize; 5]> =
+        (0..count).map(|_| [draw(100), draw(100), draw(1000), draw(10), draw(2)]).collect();
+    let (open, separator, close) = if pretty {
+        ("{\n  \"players\": [\n    ", ",\n    ", "\n  ]\n}\n")
+    } else {
+        ("{\"players\":[", ",", "]}")
+    };
+    let space = if pretty { " " } else { "" };
+    let mut versions = Vec::new();
+    for version in 0..VERSIONS {
+        let one = |(id, [x, y, touches, passes, on]): (usize, &[usize; 5])| {
+            format!(
+                r#"{{"id":{s}"player-{id:05}",{s}"name":{s}"Given Family{id}",{s}"position":{s}{{"x":{s}{x}.5,{s}"y":{s}{y}}},{s}"touches":{s}{touches},{s}"passes":{s}{passes},{s}"onPitch":{s}{},{s}"note":{s}"came on for nobody"}}"#,
+                *on == 1,
+                s = space,
+            )
+        };
+        let list: Vec<_> = players.iter().enumerate().map(one).collect();
+        versions.push(format!("{open}{}{close}", list.join(separator)).into_bytes());
+        for n in 0..CHANGED {
+            players[draw(count)][n % 4] = version * 7 + draw(90);
+        }
+    }
+    versions
+}
+
+fn compressed(kind: &str, body: &[u8]) -> (Option<&'static str>, Vec<u8>) {
+    if kind.ends_with("gzip") {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(body).unwrap();
+        (Some("gzip"), encoder.finish().unwrap())
+    } else if kind == "br" {
+        let mut out = Vec::new();
+        let params = brotli::enc::BrotliEncoderParams { quality: 5, ..Default::default() };
+        brotli::BrotliCompress(&mut &body[..], &mut out, &params).unwrap();
+        (Some("br"), out)
+    } else {
+        (None, body.to_vec())
+    }
+}
+
+/// An HTTP server with a new version for each request. Prints its port; ends with its parent's pipe.
+fn upstream(versions: &[Vec<u8>], case: &str) {
+    let kind = case.split(':').next().unwrap();
+    let answers: Vec<Vec<u8>> = versions
+        .iter()
+        .map(|version| {
+            let (coding, body) = compressed(kind, version);
+            let coding = coding.map_or(String::new(), |coding| format!("content-encoding: {coding}\r\n"));
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{coding}content-length: {}\r\n\r\n",
+                body.len()
+            );
+            [head.into_bytes(), body].concat()
+        })
+        .collect();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("{}", listener.local_addr().unwrap().port());
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        std::process::exit(0);
+    });
+    let mut all = answers.iter().cycle();
+    for stream in listener.incoming() {
+        let mut reader = BufReader::new(stream.unwrap());
+        let mut line = String::new();
+        while reader.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            if line == "\r\n" && reader.get_mut().write_all(all.next().unwrap()).is_err() {
+                break;
+            }
+            line.clear();
+        }
+    }
+}
+
+/// The time to parse both versions and to compare them, by itself, and the mean patch's bytes.
+fn alone(versions: &[Vec<u8>]) -> (Duration, Duration, usize) {
+    let differ = Differ::new(delta::Options::default(), Seed([1, 2]));
+    let minified: Vec<_> =
+        versions.iter().map(|version| differ.parse(version).unwrap().minified().to_vec()).collect();
+    let (mut parsing, mut diffing, mut patches, mut rounds) = (Duration::ZERO, Duration::ZERO, 0, 0);
+    while rounds < 200 {
+        for n in 1..versions.len() {
+            let begun = cpu_time();
+            let new = differ.parse(&versions[n]).unwrap();
+            let old = differ.parse(&minified[n - 1]).unwrap();
+            let parsed = cpu_time();
+            let diff = differ.diff(&old, &new);
+            diffing += cpu_time() - parsed;
+            parsing += parsed - begun;
+            patches += match diff.delta {
+                delta::Delta::Patch(patch) => patch.len(),
+                delta::Delta::Snapshot => versions[n].len(),
+                delta::Delta::Unchanged => 0,
+            };
+            rounds += 1;
+        }
+    }
+    (parsing / rounds, diffing / rounds, patches / rounds as usize)
+}
+
+/// A data plane that counts versions.
+struct Counting {
+    signals: Arc<Signals>,
+    wanted: Mutex<Vec<Wanted>>,
+    versions: AtomicU64,
+    changed: Notify,
+}
+
+impl DataPlane for Counting {
+    fn publish(&self, _: Publish) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        match update {
+            FeedUpdate::Document(_) | FeedUpdate::Patched(..) => {
+                self.versions.fetch_add(1, Ordering::SeqCst);
+                self.changed.notify_one();
+            }
+            other => panic!("{key}: {other:?}"),
+        }
+        Ok(())
+    }
+
+    fn take_wanted(&self) -> Vec<Wanted> {
+        std::mem::take(&mut self.wanted.lock().unwrap())
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn drain(&self, _: Duration) {}
+}
+
+impl Counting {
+    async fn until(&self, versions: u64) {
+        while self.versions.load(Ordering::SeqCst) < versions {
+            self.changed.notified().await;
+        }
+    }
+}
+
+/// Processor time of this process for each version.
+fn through_the_control_plane(case: &str) -> Duration {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["upstream", case])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut port = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut port).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let spent = runtime.block_on(async {
+        let plane = Arc::new(Counting {
+            signals: Signals::new(),
+            wanted: Mutex::new(vec![Wanted { key: Key::parse("k").unwrap(), wanted: true }]),
+            versions: AtomicU64::new(0),
+            changed: Notify::new(),
+        });
+        let upstream = UpstreamOptions {
+            name: "it".into(),
+            url: format!("http://127.0.0.1:{}", port.trim()),
+            interval: Duration::from_millis(1),
+            ..UpstreamOptions::default()
+        };
+        let options = Options {
+            feeds: FeedsOptions { upstreams: vec![upstream], ..FeedsOptions::default() },
+            admin: AdminOptions { listen: "127.0.0.1:0".parse().unwrap(), ..AdminOptions::default() },
+        };
+        let handle = tokio::runtime::Handle::current();
+        let control = Control::start(&handle, options, plane.clone(), plane.signals.clone()).unwrap();
+        plane.signals.wanted();
+        plane.until(WARM_UP).await;
+        let (before, first) = (cpu_time(), plane.versions.load(Ordering::SeqCst));
+        plane.until(first + MEASURED).await;
+        let spent = cpu_time() - before;
+        let versions = plane.versions.load(Ordering::SeqCst) - first;
+        control.shutdown().await;
+        spent / u32::try_from(versions).unwrap()
+    });
+    drop(child.stdin.take());
+    let _ = TcpStream::connect(("127.0.0.1", port.trim().parse().unwrap()));
+    child.wait().unwrap();
+    spent
+}
+
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap())
+}

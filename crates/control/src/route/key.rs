@@ -1,0 +1,183 @@
+//! The keys of an upstream: those with a prefix, or those that a template fits.
+
+use super::RouteError;
+use stentor_hub::Key;
+
+/// Characters of a placeholder's name, at the most.
+const NAME_CHARS_MAX: usize = 32;
+
+/// Which keys.
+#[derive(Clone, Debug)]
+pub(crate) enum KeyPattern {
+    /// Those that begin with this.
+    Prefix(String),
+    /// Those that have as many segments, which fit these one by one.
+    Template { segments: Vec<Segment>, names: Vec<String> },
+}
+
+/// What fits a segment of a key. Values come in the order of the names.
+#[derive(Clone, Debug)]
+pub(crate) enum Segment {
+    /// This one.
+    Text(String),
+    /// Any that begins and ends so, and has something between.
+    Value { before: String, after: String },
+    /// Itself and all that follow.
+    Rest,
+}
+
+/// How specific a pattern is, the greater the more: text before the first placeholder, kind, all text; in bytes.
+type Rank = (usize, u8, usize);
+
+impl KeyPattern {
+    /// By `prefix`, or by the template `key` where it isn't empty.
+    pub(crate) fn new(prefix: &str, key: &str) -> Result<Self, RouteError> {
+        match (prefix, key) {
+            (prefix, "") => {
+                let error = |error: stentor_hub::KeyError| RouteError {
+                    field: "prefix",
+                    text: error.to_string().replace("the key", "the prefix"),
+                };
+                // A prefix is what a key may begin with.
+                Key::parse(&format!("{prefix}x")).map_err(error)?;
+                Ok(Self::Prefix(prefix.into()))
+            }
+            ("", key) => template(key).map_err(|text| RouteError { field: "key", text }),
+            _ => {
+                Err(RouteError { field: "key", text: "a feed has either a prefix or a key, not both".into() })
+            }
+        }
+    }
+
+    /// What the placeholders are called; `None`: there can be none.
+    pub(crate) fn names(&self) -> Option<&[String]> {
+        match self {
+            Self::Prefix(_) => None,
+            Self::Template { names, .. } => Some(names),
+        }
+    }
+
+    pub(crate) fn fits(&self, key: &Key) -> bool {
+        self.values(key).is_some()
+    }
+
+    /// What the placeholders stand for in this key, if it is one of these. At least one byte each.
+    pub(crate) fn values<'k>(&self, key: &'k Key) -> Option<Vec<&'k str>> {
+        let mut rest = Some(key.as_str());
+        let segments = match self {
+            Self::Prefix(prefix) => return key.as_str().starts_with(prefix.as_str()).then(Vec::new),
+            Self::Template { segments, .. } => segments,
+        };
+        let mut values = Vec::new();
+        for segment in segments {
+            let text = rest?;
+            if matches!(segment, Segment::Rest) {
+                values.push(text);
+                return Some(values);
+            }
+            let (one, more) = match text.split_once('/') {
+                Some((one, more)) => (one, Some(more)),
+                None => (text, None),
+            };
+            rest = more;
+            match segment {
+                Segment::Text(text) if text == one => {}
+                Segment::Value { before, after } => {
+                    let value = one.strip_prefix(before.as_str())?.strip_suffix(after.as_str())?;
+                    values.push(Some(value).filter(|value| !value.is_empty())?);
+                }
+                _ => return None,
+            }
+        }
+        rest.is_none().then_some(values)
+    }
+
+    pub(crate) fn rank(&self) -> Rank {
+        let segments = match self {
+            Self::Prefix(prefix) => return (prefix.len(), 0, prefix.len()),
+            Self::Template { segments, .. } => segments,
+        };
+        let (mut first, mut all, mut open) = (0, segments.len() - 1, false);
+        for (i, segment) in segments.iter().enumerate() {
+            let slash = usize::from(i > 0);
+            let (before, after) = match segment {
+                Segment::Text(text) => (text.len(), 0),
+                Segment::Value { before, after } => (before.len(), after.len()),
+                Segment::Rest => (0, 0),
+            };
+            all += before + after;
+            if !open {
+                first += slash + before;
+            }
+            open |= !matches!(segment, Segment::Text(_));
+        }
+        let kind = if matches!(segments.last(), Some(Segment::Rest)) { 1 } else { 2 };
+        (first, kind, all)
+    }
+
+    /// The pattern without the names of its placeholders.
+    pub(crate) fn shape(&self) -> String {
+        let segments = match self {
+            Self::Prefix(prefix) => return format!("{prefix}{{}}*"),
+            Self::Template { segments, .. } => segments,
+        };
+        let shapes = segments.iter().map(|segment| match segment {
+            Segment::Text(text) => text.clone(),
+            Segment::Value { before, after } => format!("{before}{{}}{after}"),
+            Segment::Rest => "{*}".into(),
+        });
+        shapes.collect::<Vec<_>>().join("/")
+    }
+}
+
+fn template(key: &str) -> Result<KeyPattern, String> {
+    let wrong = |why: &str| format!("{why}: {key:?}");
+    let (mut segments, mut names, mut sample) = (Vec::new(), Vec::new(), String::new());
+    let mut rest = Some(key);
+    while let Some(text) = rest {
+        let (one, more) = match text.split_once('/') {
+            Some((one, more)) => (one, Some(more)),
+            None => (text, None),
+        };
+        rest = more;
+        let Some((before, tail)) = one.split_once('{') else {
+            if one.contains('}') {
+                return Err(wrong("a } has no {"));
+            }
+            sample += &format!("/{one}");
+            segments.push(Segment::Text(one.into()));
+            continue;
+        };
+        let (name, after) = tail.split_once('}').ok_or_else(|| wrong("a { has no }"))?;
+        let (name, is_rest) = name.strip_suffix('*').map_or((name, false), |name| (name, true));
+        if !is_name(name) {
+            return Err(wrong("a placeholder is { }, between them 1 to 32 of a-z 0-9 _"));
+        }
+        if before.contains('}') || after.contains('}') && !after.contains('{') {
+            return Err(wrong("a } has no {"));
+        }
+        if after.contains('{') {
+            return Err(wrong("a segment may have one placeholder"));
+        }
+        if is_rest && !(before.is_empty() && after.is_empty() && rest.is_none()) {
+            return Err(wrong(&format!("{{{name}*}} must be the whole last segment")));
+        }
+        if names.iter().any(|known| known == name) {
+            return Err(format!("two placeholders have the name {name:?}"));
+        }
+        names.push(name.to_owned());
+        sample += &format!("/{before}x{after}");
+        segments.push(match is_rest {
+            true => Segment::Rest,
+            false => Segment::Value { before: before.into(), after: after.into() },
+        });
+    }
+    Key::parse(sample.strip_prefix('/').unwrap_or_default()).map_err(|error| wrong(&error.to_string()))?;
+    Ok(KeyPattern::Template { segments, names })
+}
+
+/// Whether a placeholder may be called so.
+pub(super) fn is_name(name: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.bytes().all(allowed)
+}

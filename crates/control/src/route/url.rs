@@ -1,0 +1,220 @@
+//! The URL that a key is fetched from: scheme, host and path, with what the key has in place of placeholders.
+
+use super::RouteError;
+use super::key::is_name;
+use hyper::Uri;
+use stentor_hub::Key;
+
+/// Bytes of a URL that are shown in a message.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// A URL, and where a key goes into it.
+#[derive(Clone, Debug)]
+pub(crate) struct UrlTemplate {
+    /// Without the query: it may hold a secret.
+    shown: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+enum Part {
+    Text(String),
+    /// The whole key.
+    Key,
+    /// The value of a placeholder, by its number.
+    Value {
+        number: usize,
+        in_query: bool,
+    },
+}
+
+impl UrlTemplate {
+    /// `names`: the key's placeholders; `Some(None)`: it has a prefix, so the whole key is appended to the path;
+    /// `None`: what is wrong with the key is told already.
+    pub(super) fn new(url: &str, names: Option<Option<&[String]>>) -> Result<Self, RouteError> {
+        parse(url, names).map_err(|text| RouteError { field: "url", text })
+    }
+
+    /// The URL of this key, whose placeholders stand for `values`; `None` if it has none.
+    pub(crate) fn fill(&self, key: &Key, values: &[&str]) -> Option<Uri> {
+        let mut url = String::with_capacity(self.shown.len() + key.as_str().len() + 64);
+        for part in &self.parts {
+            match part {
+                Part::Text(text) => url.push_str(text),
+                Part::Key => url.push_str(key.as_str()),
+                Part::Value { number, in_query: false } => url.push_str(values.get(*number)?),
+                Part::Value { number, in_query: true } => escape(values.get(*number)?, &mut url),
+            }
+        }
+        let uri: Uri = url.parse().ok()?;
+        (!has_dot_segment(uri.path())).then_some(uri)
+    }
+
+    /// For logs.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    pub(crate) fn is_secure(&self) -> bool {
+        self.shown.starts_with("https:")
+    }
+}
+
+fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, String> {
+    let wrong =
+        |why: &str| format!("{why}: {:?}", shown(url).chars().take(SHOWN_CHARS_MAX).collect::<String>());
+    if url.contains("${") {
+        return Err("${…} is for headers: a URL shows up in logs".into());
+    }
+    let pieces = pieces(url).map_err(|why| wrong(&why))?;
+    let path_start = url.find("://").and_then(|at| Some(at + 3 + url.get(at + 3..)?.find(['/', '?', '#'])?));
+    let path_start = path_start.unwrap_or(url.len());
+    if url.contains("://") && url.find('{').is_some_and(|at| at < path_start) {
+        return Err("a placeholder may stand in the path and in the query only".into());
+    }
+    let sample: String =
+        pieces.iter().map(|piece| piece.placeholder().map_or_else(|| piece.text(), |_| "x")).collect();
+    let uri: Uri = sample.parse().map_err(|_| wrong("this is no URL"))?;
+    // Whatever else the library takes in a path, what goes over the wire is ASCII.
+    if !sample.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(wrong("this is no URL"));
+    }
+    if url.starts_with('{') {
+        return Err(wrong("this is no URL"));
+    }
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err(wrong("expected a URL that begins with http:// or https://"));
+    }
+    let Some(authority) = uri.authority().filter(|authority| !authority.host().is_empty()) else {
+        return Err(wrong("this URL has no host"));
+    };
+    if authority.as_str().contains('@') {
+        return Err("credentials belong in the headers, not in the URL".into());
+    }
+    if url.contains('#') {
+        return Err(wrong("a fragment is never sent, so this URL can't have one"));
+    }
+    if has_dot_segment(uri.path()) {
+        return Err(wrong("the path has a segment '.' or '..'"));
+    }
+    let parts = match names {
+        None => Vec::new(),
+        Some(None) => whole_key(&pieces, url)?,
+        Some(Some(names)) => placed(&pieces, names)?,
+    };
+    Ok(UrlTemplate { shown: shown(url), parts })
+}
+
+/// A text, or a placeholder with its braces.
+#[derive(Clone, Copy)]
+enum Piece<'u> {
+    Text(&'u str),
+    Placeholder(&'u str),
+}
+
+impl<'u> Piece<'u> {
+    fn text(self) -> &'u str {
+        match self {
+            Self::Text(text) | Self::Placeholder(text) => text,
+        }
+    }
+
+    /// Its name, if it is one.
+    fn placeholder(self) -> Option<&'u str> {
+        match self {
+            Self::Text(_) => None,
+            Self::Placeholder(text) => text.get(1..text.len() - 1),
+        }
+    }
+}
+
+fn pieces(url: &str) -> Result<Vec<Piece<'_>>, String> {
+    let (mut pieces, mut rest) = (Vec::new(), url);
+    while let Some(at) = rest.find(['{', '}']) {
+        if rest[at..].starts_with('}') {
+            return Err("a } has no {".into());
+        }
+        let end = at + rest[at..].find('}').ok_or("a { has no }")? + 1;
+        pieces.push(Piece::Text(&rest[..at]));
+        pieces.push(Piece::Placeholder(&rest[at..end]));
+        rest = &rest[end..];
+    }
+    pieces.push(Piece::Text(rest));
+    Ok(pieces)
+}
+
+/// The key at the end of the path.
+fn whole_key(pieces: &[Piece<'_>], url: &str) -> Result<Vec<Part>, String> {
+    if let Some(piece) = pieces.iter().find(|piece| piece.placeholder().is_some()) {
+        return Err(format!("{} means nothing without a key that has it", piece.text()));
+    }
+    let (path, query) = match url.split_once('?') {
+        Some((path, query)) => (path, format!("?{query}")),
+        None => (url, String::new()),
+    };
+    Ok(vec![Part::Text(format!("{}/", path.trim_end_matches('/'))), Part::Key, Part::Text(query)])
+}
+
+/// Each placeholder's value where it stands.
+fn placed(pieces: &[Piece<'_>], names: &[String]) -> Result<Vec<Part>, String> {
+    let mut in_query = false;
+    let mut parts = Vec::new();
+    for piece in pieces {
+        let Some(name) = piece.placeholder() else {
+            in_query |= piece.text().contains('?');
+            parts.push(Part::Text(piece.text().into()));
+            continue;
+        };
+        if let Some(plain) = name.strip_suffix('*').filter(|plain| names.iter().any(|known| known == plain)) {
+            return Err(format!("{{{name}}} is written {{{plain}}} here, and keeps its slashes"));
+        }
+        match names.iter().position(|known| known == name) {
+            Some(number) => parts.push(Part::Value { number, in_query }),
+            None if is_name(name) => return Err(format!("the key has no {{{name}}}")),
+            None => return Err(format!("the key has no {{{}}}", name.escape_debug())),
+        }
+    }
+    let is_used = |number: usize| {
+        parts.iter().any(|part| matches!(part, Part::Value { number: n, .. } if *n == number))
+    };
+    // Else two keys would be one document, most likely by mistake.
+    match names.iter().enumerate().find(|(number, _)| !is_used(*number)) {
+        Some((_, name)) => Err(format!("{{{name}}} of the key isn't used in it")),
+        None => Ok(parts),
+    }
+}
+
+/// A URL for people: neither user information nor query, either may hold a secret.
+fn shown(url: &str) -> String {
+    let (before, query) = match url.split_once('?') {
+        Some((before, _)) => (before, "?…"),
+        None => (url, ""),
+    };
+    let (scheme, rest) = before.split_once("://").map_or(("", before), |(scheme, rest)| (scheme, rest));
+    let rest = match rest.split_once('/') {
+        Some((host, path)) => format!("{}/{path}", host.rsplit('@').next().unwrap_or_default()),
+        None => rest.rsplit('@').next().unwrap_or_default().into(),
+    };
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    format!("{scheme}{separator}{rest}{query}")
+}
+
+/// Whether a path has a segment that a server would walk up by. `%2e` is a dot to many (WHATWG URL, 4.1).
+fn has_dot_segment(path: &str) -> bool {
+    path.split('/').any(|segment| {
+        let dots = segment.replace("%2e", ".").replace("%2E", ".");
+        dots == "." || dots == ".."
+    })
+}
+
+/// Escapes for a query what isn't unreserved (RFC 3986, 2.3), as `encodeURIComponent` does.
+fn escape(value: &str, url: &mut String) {
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or('0').to_ascii_uppercase();
+            url.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! The figures that runs give.
+
+use serde::Serialize;
+
+/// A figure that a run gives. Smaller is better for all but [`Metric::Connections`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Server CPU per message, idle cost taken off; microseconds.
+    CpuPerMessage,
+    /// Server CPU per connection opened; microseconds.
+    CpuPerConnection,
+    /// Median latency from the intended time of sending; milliseconds.
+    LatencyP50,
+    /// 99th percentile of the same.
+    LatencyP99,
+    /// Peak of the server's resident set and of its memfds; bytes.
+    PeakMemory,
+    /// The server's private memory per connection; bytes.
+    BytesPerConnection,
+    /// p99 of those that read, beside some that don't, as a multiple of the p99 without them; of each, the
+    /// median publication's, since the p99 of all is that of the worst of few.
+    LatencyShift,
+    /// Kernel memory per connection that doesn't read, both ends; bytes.
+    KernelPerSlow,
+    /// Growth of the server's resident set and of memfds over the measured part; percent per 10 seconds.
+    MemoryGrowth,
+    /// Server CPU per idle connection, heartbeats included; microseconds a second.
+    IdleCpu,
+    /// System calls of the server per message delivered.
+    CallsPerMessage,
+    /// Of the messages that should have come, those that didn't, or not as they were sent; percent.
+    Undelivered,
+    /// Bytes received per message, by the clients; of a feed, per version and client.
+    BytesPerMessage,
+    /// Until the last of those that asked at once was answered; milliseconds.
+    LastReceiver,
+    /// Requests that the HTTP API behind a server got.
+    UpstreamRequests,
+    /// Connections that a budget of CPU lasted for.
+    Connections,
+}
+
+impl Metric {
+    /// The heading of its column.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::CpuPerMessage => "CPU/message",
+            Self::CpuPerConnection => "CPU/connection",
+            Self::LatencyP50 => "p50",
+            Self::LatencyP99 => "p99",
+            Self::PeakMemory => "peak memory",
+            Self::BytesPerConnection => "memory/connection",
+            Self::LatencyShift => "p99 shift",
+            Self::KernelPerSlow => "kernel/slow client",
+            Self::MemoryGrowth => "growth/10 s",
+            Self::IdleCpu => "CPU/connection/s",
+            Self::CallsPerMessage => "calls/message",
+            Self::Undelivered => "undelivered",
+            Self::BytesPerMessage => "bytes/message",
+            Self::LastReceiver => "last answer",
+            Self::UpstreamRequests => "upstream requests",
+            Self::Connections => "connections",
+        }
+    }
+
+    /// `value` with its unit.
+    pub fn format(self, value: f64) -> String {
+        match self {
+            Self::CpuPerMessage | Self::CpuPerConnection | Self::IdleCpu => format!("{value:.2} µs"),
+            Self::CallsPerMessage => format!("{value:.3}"),
+            Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver => format!("{value:.3} ms"),
+            Self::PeakMemory if value >= 1e6 => format!("{:.1} MB", value / 1e6),
+            Self::BytesPerMessage | Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => {
+                format!("{value:.0} B")
+            }
+            Self::Connections | Self::UpstreamRequests => format!("{value:.0}"),
+            Self::LatencyShift => format!("{value:.2}×"),
+            Self::MemoryGrowth => format!("{value:.1} %"),
+            Self::Undelivered => format!("{value:.3} %"),
+        }
+    }
+
+    /// Whether more of it is better.
+    pub fn larger_is_better(self) -> bool {
+        self == Self::Connections
+    }
+
+    /// Whether a doubt about times voids it.
+    pub fn is_time(self) -> bool {
+        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver)
+    }
+}

@@ -1,0 +1,116 @@
+//! A server's memory while a load runs, looked at from a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::measure::{KernelSockets, memfd_bytes, resident_bytes};
+
+/// How often memory is looked at during a load.
+const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+/// Of how many looks one counts the memfds as well.
+const SAMPLES_PER_MEMFDS: usize = 4;
+
+/// Memory while a load runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) resident_bytes: u64,
+    pub(super) memfd_bytes: u64,
+    pub(super) kernel_bytes: u64,
+}
+
+/// Looks at memory from a thread of its own.
+pub(super) struct Sampler {
+    over: Arc<AtomicBool>,
+    thread: thread::JoinHandle<Vec<Sample>>,
+}
+
+impl Sampler {
+    /// `with_memfds`: whether memory in memfds is wanted, which takes time for each descriptor.
+    pub(super) fn start(pid: u32, with_memfds: bool) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            let mut samples: Vec<Sample> = Vec::new();
+            while !seen.load(Ordering::Relaxed) {
+                let memfd = match samples.last() {
+                    Some(last) if !(with_memfds && samples.len().is_multiple_of(SAMPLES_PER_MEMFDS)) => {
+                        Ok(last.memfd_bytes)
+                    }
+                    _ if with_memfds => memfd_bytes(pid),
+                    _ => Ok(0),
+                };
+                if let (Ok(resident_bytes), Ok(memfd_bytes), Ok(kernel)) =
+                    (resident_bytes(pid), memfd, KernelSockets::now())
+                {
+                    samples.push(Sample { resident_bytes, memfd_bytes, kernel_bytes: kernel.memory_bytes });
+                }
+                thread::park_timeout(SAMPLE_EVERY);
+            }
+            samples
+        });
+        Self { over, thread }
+    }
+
+    pub(super) fn stop(self) -> Vec<Sample> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.thread().unpark();
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// What an allocator may take and give back without its meaning anything.
+const GROWTH_IGNORED_BYTES: f64 = 1e6;
+
+/// Growth from the third quarter of the samples to the last, by their maxima.
+pub(super) fn growth_percent_per_10_s(samples: &[Sample]) -> f64 {
+    let quarter = samples.len() / 4;
+    if quarter == 0 {
+        return 0.0;
+    }
+    let peak = |samples: &[Sample]| {
+        samples.iter().map(|sample| sample.resident_bytes + sample.memfd_bytes).max().unwrap_or(0) as f64
+    };
+    let (third, last) = (peak(&samples[2 * quarter..3 * quarter]), peak(&samples[3 * quarter..]));
+    let seconds = quarter as f64 * SAMPLE_EVERY.as_secs_f64();
+    ((last - third - GROWTH_IGNORED_BYTES) / third.max(1.0) * 100.0 * 10.0 / seconds).max(0.0)
+}
+
+/// What the kernel holds between the bursts: the lowest figure of the second half, when those that don't read
+/// have filled and those that do are empty.
+pub(super) fn held_kernel_bytes(samples: &[Sample]) -> u64 {
+    samples[samples.len() / 2..].iter().map(|sample| sample.kernel_bytes).min().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples(resident: &[u64]) -> Vec<Sample> {
+        resident
+            .iter()
+            .map(|resident_bytes| Sample {
+                resident_bytes: *resident_bytes,
+                memfd_bytes: 0,
+                kernel_bytes: *resident_bytes,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn growth_is_seen_and_flatness_too() {
+        assert_eq!(growth_percent_per_10_s(&samples(&[1, 5, 9, 9, 9, 9, 9, 9])), 0.0);
+        assert_eq!(growth_percent_per_10_s(&samples(&[])), 0.0);
+        // Quarters of 4 samples, one second: 100 to 111 MB is, beyond what is ignored, 10 % in one second.
+        let rising: Vec<u64> = [80, 90, 100, 111].iter().flat_map(|level| [*level * 1_000_000; 4]).collect();
+        let growth = growth_percent_per_10_s(&samples(&rising));
+        assert!((growth - 100.0).abs() < 1e-9, "{growth}");
+    }
+
+    #[test]
+    fn kernel_memory_is_read_between_bursts() {
+        assert_eq!(held_kernel_bytes(&samples(&[0, 3, 50, 20, 60, 21])), 20);
+        assert_eq!(held_kernel_bytes(&[]), 0);
+    }
+}

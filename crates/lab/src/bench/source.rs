@@ -1,0 +1,61 @@
+//! The HTTP API behind a server that fetches what it pushes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::Duration;
+
+use crate::Error;
+use crate::upstream::{Content, Served, Upstream};
+
+/// How long after the generators' look at idle connections the first version of a feed is due.
+const SOURCE_WAITS: Duration = Duration::from_millis(700);
+
+/// What a server with a feed fetches, and the file that tells it where.
+pub(super) struct Source {
+    upstream: Upstream,
+    config: PathBuf,
+}
+
+impl Source {
+    /// One whose versions follow each other at `rate_hz` once they [`begin`](Self::begin_after). A server asks for the next
+    /// one as soon as it has one.
+    pub(super) fn new(content: Content, rate_hz: f64) -> Result<Self, Error> {
+        Self::start(content, rate_hz, Duration::ZERO, "1ms")
+    }
+
+    /// One with a single version, which isn't asked for again; the answer takes `hesitates`.
+    pub(super) fn cold(content: Content, hesitates: Duration) -> Result<Self, Error> {
+        Self::start(content, 1.0, hesitates, "1h")
+    }
+
+    fn start(content: Content, rate_hz: f64, hesitates: Duration, interval: &str) -> Result<Self, Error> {
+        let upstream = Upstream::start(content, rate_hz, hesitates)?;
+        let address = upstream.address();
+        let config =
+            std::env::temp_dir().join(format!("stentor-lab-{}-{}.toml", process::id(), address.port()));
+        // The upstream holds its answer until a version is due, so it is asked again at once and patiently.
+        let text = format!(
+            "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\ninterval = \"{interval}\"\ntimeout = \"1h\"\n\
+             read_timeout = \"1h\"\n"
+        );
+        fs::write(&config, text).map_err(Error::io("writing a configuration"))?;
+        Ok(Self { upstream, config })
+    }
+
+    /// The configuration of a server whose feed `bench` is this document.
+    pub(super) fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// Says that the generators begin now, and look at idle connections for `idle` first.
+    pub(super) fn begin_after(&self, idle: Duration) {
+        self.upstream.begin_in(idle + SOURCE_WAITS);
+    }
+
+    /// Ends it; returns what it has done.
+    pub(super) fn stop(self) -> Result<Served, Error> {
+        let _ = fs::remove_file(&self.config);
+        self.upstream.stop()
+    }
+}

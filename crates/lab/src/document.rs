@@ -1,0 +1,151 @@
+//! A JSON document that changes a little from version to version, the same for whoever makes it: the upstream, which
+//! answers with it, and the generator, which knows what a server must have sent.
+//!
+//! ```json
+//! {"head":"NNNNNNNNNNNNNNNNTTTTTTTTTTTTTTTTTTTT","rows":[{"id":0,"name":"row 0","price":527110,"low":…},…]}
+//! ```
+//!
+//! `head` is that of [`crate::payload`], so a version is numbered and timed. All values have six digits, so all versions
+//! of a document have one length, and the text is minified, so a server that passes documents on sends it as it is.
+//!
+//! Invariant: every offset in `values` is that of six digits of `text`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::payload::{HEAD_BYTES, Head};
+
+/// Where the head stands.
+pub const HEAD_AT: usize = OPEN.len();
+/// Where what depends on the number of changes alone begins.
+pub const BODY_AT: usize = HEAD_AT + HEAD_BYTES;
+
+const OPEN: &[u8] = br#"{"head":""#;
+const ROWS: &[u8] = br#"","rows":["#;
+const CLOSE: &[u8] = b"]}";
+const MEMBERS: [&str; 4] = ["price", "low", "high", "volume"];
+const VALUE_DIGITS: usize = 6;
+const LEAST_VALUE: u64 = 100_000;
+
+/// What a document is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// About how long; a row more or less.
+    pub bytes: usize,
+    /// Values that change from one version to the next.
+    pub changes: usize,
+}
+
+/// A document at one of its versions.
+#[derive(Clone, Debug)]
+pub struct Document {
+    shape: Shape,
+    text: Vec<u8>,
+    values: Vec<usize>,
+    /// How often it has changed.
+    version: u64,
+}
+
+impl Document {
+    /// Before its first change, with the head of number 0 and no time.
+    pub fn new(shape: Shape) -> Self {
+        let mut text = [OPEN, &[b'0'; HEAD_BYTES], ROWS].concat();
+        let mut values = Vec::new();
+        let mut row = 0;
+        while row == 0 || text.len() < shape.bytes {
+            if row > 0 {
+                text.push(b',');
+            }
+            text.extend_from_slice(format!(r#"{{"id":{row},"name":"row {row}""#).as_bytes());
+            for member in MEMBERS {
+                text.extend_from_slice(format!(r#","{member}":"#).as_bytes());
+                values.push(text.len());
+                let value = LEAST_VALUE + mixed(values.len() as u64) % (9 * LEAST_VALUE);
+                text.extend_from_slice(value.to_string().as_bytes());
+            }
+            text.push(b'}');
+            row += 1;
+        }
+        text.extend_from_slice(CLOSE);
+        Self { shape, text, values, version: 0 }
+    }
+
+    /// How often it has changed.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Changes it to its next version: as many values as its shape says, each to another one.
+    pub fn advance(&mut self) {
+        self.version += 1;
+        let count = self.values.len();
+        let changes = self.shape.changes.min(count);
+        // Equal steps from a random place meet no value twice.
+        let first = mixed(self.version) as usize % count;
+        let step = (count / changes.max(1)).max(1);
+        for nth in 0..changes {
+            let at = self.values[(first + nth * step) % count];
+            let digits = &mut self.text[at..at + VALUE_DIGITS];
+            let old = digits.iter().fold(0, |value, digit| value * 10 + u64::from(digit - b'0'));
+            let grown = 1 + mixed(self.version << 20 | nth as u64) % (9 * LEAST_VALUE - 1);
+            let new = LEAST_VALUE + (old - LEAST_VALUE + grown) % (9 * LEAST_VALUE);
+            digits.copy_from_slice(new.to_string().as_bytes());
+        }
+    }
+
+    /// Writes the head.
+    pub fn set_head(&mut self, head: Head) {
+        head.write(&mut self.text[HEAD_AT..BODY_AT]);
+    }
+
+    /// As JSON.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+/// SplitMix64's finaliser (Steele, Lea, Flood 2014).
+fn mixed(number: u64) -> u64 {
+    let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The values of all rows, and the head.
+    fn parsed(document: &Document) -> (Vec<u64>, String) {
+        let value: Value = serde_json::from_slice(document.text()).unwrap();
+        assert_eq!(serde_json::to_vec(&value).unwrap().len(), document.text().len(), "minified");
+        let rows = value["rows"].as_array().unwrap();
+        let values = rows.iter().flat_map(|row| MEMBERS.map(|member| row[member].as_u64().unwrap()));
+        (values.collect(), value["head"].as_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn changes_as_many_values_as_it_says_and_is_the_same_for_all() {
+        for shape in [Shape { bytes: 165_000, changes: 20 }, Shape { bytes: 1, changes: 3 }] {
+            let (mut one, mut other) = (Document::new(shape), Document::new(shape));
+            let length = one.text().len();
+            assert!(length >= shape.bytes && length < shape.bytes + 200, "{length}");
+            let (mut before, _) = parsed(&one);
+            for version in 1..50 {
+                one.advance();
+                other.advance();
+                let head = Head { sequence: version, intended_ns: 4711 };
+                one.set_head(head);
+                assert_eq!(one.text()[BODY_AT..], other.text()[BODY_AT..]);
+                assert_eq!((one.version(), one.text().len()), (version, length));
+                let (after, digits) = parsed(&one);
+                assert_eq!(Head::read(digits.as_bytes()), Some(head));
+                let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
+                assert_eq!(changed.count(), shape.changes, "version {version}");
+                before = after;
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Everybody asks for one thing at once, and is answered once.
+
+use std::time::{Duration, Instant};
+
+use stentor_driver::Driver;
+
+use super::fleet::{Fleet, Load, Message};
+use super::{Latencies, Outcome};
+use crate::Error;
+
+/// How long the answers may take.
+const WITHIN: Duration = Duration::from_secs(30);
+/// Questions between two looks at what has come.
+const BURST: usize = 64;
+
+struct Answers {
+    begin_ns: u64,
+    latency: Latencies,
+    arrived: u64,
+}
+
+impl<D: Driver> Load<D> for Answers {
+    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+        if message.head.is_none() || !message.clean {
+            fleet.audit.corrupt += 1;
+            return;
+        }
+        self.arrived += 1;
+        self.latency.record_ns(message.at_ns.saturating_sub(self.begin_ns));
+    }
+}
+
+pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, outcome: &mut Outcome) -> Result<(), Error> {
+    let before = fleet.read_clocks();
+    let begin = Instant::now();
+    let mut load = Answers { begin_ns: fleet.ns(begin), latency: Latencies::new(), arrived: 0 };
+    let open: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    for some in open.chunks(BURST) {
+        for number in some {
+            fleet.ask(*number);
+        }
+        fleet.turn(Some(Instant::now()), &mut load)?;
+    }
+    // Asking took so long: what the last one's answer can't be faster by.
+    outcome.asking = begin.elapsed();
+    while load.arrived < open.len() as u64 && begin.elapsed() < WITHIN && fleet.audit.lost_connections == 0 {
+        fleet.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
+    }
+    outcome.load = before.until(&fleet.read_clocks());
+    outcome.messages = load.arrived;
+    outcome.last.record_ns(load.latency.max().as_nanos() as u64);
+    outcome.latency = load.latency;
+    fleet.audit.expected = open.len() as u64;
+    fleet.audit.delivered = load.arrived;
+    Ok(())
+}

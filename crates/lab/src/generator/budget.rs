@@ -1,0 +1,175 @@
+//! How many connections a budget of the server's CPU lasts for (siobench, 2011, with a fixed rate of connecting).
+//!
+//! Connections are begun one by one at the rate of the spec. Each sends a short message every so often, the first one
+//! that long after it opened, and the server echoes it. When the server has used its budget, the load ends: how many
+//! connections are open by then is the result. In the published test the next connection is begun when the last one
+//! is up, so that a slow handshake is charged with more echoes; a fixed rate charges everybody the same.
+//!
+//! A message has no room for a time; but the load knows when each connection's n-th one was due.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use stentor_driver::Driver;
+
+use super::fleet::{Fleet, Load, Message};
+use super::{Latencies, Outcome, Progress};
+use crate::Error;
+use crate::payload;
+
+/// How long echoes may be late after the end.
+const LATE: Duration = Duration::from_secs(5);
+/// How often the server's clock is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// From one point of the trace to the next.
+const TRACE_EVERY: Duration = Duration::from_millis(100);
+/// Connections begun, or messages sent, between two looks at what has come.
+const BURST: usize = 16;
+/// The share of the rate of connecting that has to be reached.
+const RATE_REACHED: f64 = 0.97;
+/// How long the budget may last beyond what connecting takes.
+const LASTS_MAX: Duration = Duration::from_secs(60);
+
+/// See [`super::LoadSpec::Budget`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub bytes: usize,
+    pub every: Duration,
+    pub cpu: Duration,
+}
+
+struct Echoing {
+    plan: Plan,
+    /// When the first message of each connection is due.
+    first_due: Vec<Option<Instant>>,
+    /// The next message of each open connection, in the order in which they are due.
+    next: VecDeque<(Instant, usize)>,
+    latency: Latencies,
+    arrived: u64,
+}
+
+impl<D: Driver> Load<D> for Echoing {
+    fn opened(&mut self, _fleet: &mut Fleet<D>, number: usize) {
+        let due = Instant::now() + self.plan.every;
+        if self.first_due.len() <= number {
+            self.first_due.resize(number + 1, None);
+        }
+        self.first_due[number] = Some(due);
+        self.next.push_back((due, number));
+    }
+
+    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+        let Some(head) = fleet.check(&message, self.plan.bytes, |_| true) else { return };
+        self.arrived += 1;
+        if let Some(Some(first)) = self.first_due.get(message.number) {
+            let intended_ns = fleet.ns(*first) + self.plan.every.as_nanos() as u64 * head.sequence;
+            self.latency.record_ns(message.at_ns.saturating_sub(intended_ns));
+        }
+    }
+}
+
+impl Echoing {
+    /// Sends what is due; returns when the next message is.
+    fn send_due<D: Driver>(
+        &mut self,
+        fleet: &mut Fleet<D>,
+        now: Instant,
+        payload: &mut [u8],
+        outcome: &mut Outcome,
+    ) -> Option<Instant> {
+        for _ in 0..BURST {
+            let (due, number) = *self.next.front()?;
+            if due > now {
+                return Some(due);
+            }
+            self.next.pop_front();
+            if fleet.is_open(number) {
+                outcome.lag.record_ns(now.duration_since(due).as_nanos() as u64);
+                fleet.send_message(number, payload, fleet.ns(due));
+                fleet.audit.expected += 1;
+                self.next.push_back((due + self.plan.every, number));
+            }
+        }
+        Some(now)
+    }
+}
+
+pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, plan: &Plan, outcome: &mut Outcome) -> Result<(), Error> {
+    let rate_hz = fleet.spec.connect_rate_hz;
+    let connections_max = fleet.spec.connections;
+    if connections_max == 0 || rate_hz <= 0.0 || fleet.spec.server_pid.is_none() {
+        return Err(Error::Generator("a budget needs connections, a rate and the server's clock".into()));
+    }
+    let mut payload = payload::blank_numbered(plan.bytes);
+    let mut load = Echoing {
+        plan: Plan { bytes: payload.len(), ..*plan },
+        first_due: Vec::with_capacity(connections_max),
+        next: VecDeque::with_capacity(connections_max),
+        latency: Latencies::new(),
+        arrived: 0,
+    };
+    let each = Duration::from_secs_f64(1.0 / rate_hz);
+    let begun_at = fleet.read_clocks();
+    let begin = Instant::now();
+    let deadline = begin + each.mul_f64(connections_max as f64) + LASTS_MAX;
+    let mut next_connection = begin;
+    let mut next_look = begin + LOOK_EVERY;
+    let mut next_point = begin + TRACE_EVERY;
+    let used = loop {
+        let now = Instant::now();
+        if now >= next_look {
+            next_look = now + LOOK_EVERY;
+            let used = begun_at.until(&fleet.read_clocks());
+            let point = || Progress {
+                at: used.wall,
+                connections: fleet.open() as u64,
+                messages: load.arrived,
+                server_cpu: used.server_cpu,
+            };
+            if now >= next_point {
+                next_point += TRACE_EVERY;
+                outcome.progress.push(point());
+            }
+            if used.server_cpu >= plan.cpu {
+                outcome.progress.push(point());
+                break used;
+            }
+            if now > deadline || fleet.audit.lost_connections > 0 || fleet.open() == connections_max {
+                let why = fleet.audit.first_loss.as_deref().unwrap_or("more of them aren't opened");
+                let spent = used.server_cpu;
+                return Err(Error::Generator(format!(
+                    "{} connections used {spent:.0?} of {:?}; {why}",
+                    fleet.open(),
+                    plan.cpu
+                )));
+            }
+        }
+        for _ in 0..BURST {
+            if next_connection > now || fleet.begun() == connections_max {
+                break;
+            }
+            fleet.begin()?;
+            next_connection += each;
+        }
+        let due = load.send_due(fleet, now, &mut payload, outcome);
+        let due = due.map_or(next_connection, |due| due.min(next_connection));
+        fleet.turn(Some(due.min(next_look)), &mut load)?;
+    };
+    let reached_hz = fleet.begun() as f64 / used.wall.as_secs_f64();
+    if reached_hz < rate_hz * RATE_REACHED {
+        return Err(Error::Generator(format!(
+            "{reached_hz:.0} connections a second instead of {rate_hz:.0}"
+        )));
+    }
+    outcome.load = used;
+    outcome.connections = fleet.open() as u64;
+    outcome.messages = load.arrived;
+    // What is under way comes back still.
+    let late = Instant::now() + LATE;
+    while load.arrived < fleet.audit.expected && Instant::now() < late {
+        fleet.turn(Some(late), &mut load)?;
+    }
+    outcome.latency = load.latency;
+    fleet.audit.delivered = load.arrived;
+    Ok(())
+}

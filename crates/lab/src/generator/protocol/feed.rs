@@ -1,0 +1,369 @@
+//! A client of one feed whose document is known ([`crate::document`]): as whole documents, or as `stentor.v1` has it, by
+//! snapshots and deltas.
+//!
+//! | `protocol` | path | what comes |
+//! |---|---|---|
+//! | `websocket` | `/ws/KEY` | each version, as it is |
+//! | `stentor-v1` | `/ws?feed=KEY` | `welcome`, a snapshot, then deltas: open with the snapshot |
+//! | `stentor-v1` | `/ws` | `welcome`: open; it subscribes when it is told to send |
+//!
+//! Documents are compared to what they should be byte by byte, while they come. Messages of `stentor.v1` are the same for
+//! all clients that have the same version, so each is parsed once, and others are compared with those. A few clients
+//! remember what came and carry it out in the end, when nothing is timed any more ([`FeedClient::verify`]), each by
+//! itself and by the crate `json-patch`, an implementation that has nothing to do with the server's.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use json_patch::Patch;
+use serde::Deserialize;
+use serde_json::Value;
+use stentor_wire::ws::{Opcode, encode};
+
+use super::frames::{FrameReader, Piece};
+use super::handshake::Handshake;
+use super::{Dialect, Fault, Happened, Out, Protocol};
+use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
+use crate::payload::Head;
+
+/// Clients of a generator that carry out what comes.
+pub(super) const VERIFYING: usize = 40;
+/// The key.
+pub(crate) const KEY: &str = "bench";
+/// Bytes of a message.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+/// Messages that are known to have come, and versions that are kept: clients aren't further apart than that, or are parsed
+/// for and generated again.
+const KEPT: usize = 32;
+/// How far a version may be ahead of the newest one known: beyond that its number is garbage.
+const AHEAD_MAX: u64 = 1000;
+
+/// What all clients of a generator know of the feed.
+#[derive(Debug)]
+pub(super) struct Feed {
+    shape: Shape,
+    bytes: usize,
+    newest: RefCell<Document>,
+    /// The newest versions, oldest first.
+    versions: RefCell<VecDeque<(u64, Rc<[u8]>)>>,
+    seen: RefCell<VecDeque<Rc<Seen>>>,
+    verifying: Cell<usize>,
+}
+
+/// A message that came, parsed.
+#[derive(Debug)]
+pub(super) struct Seen {
+    text: Vec<u8>,
+    message: Message,
+    head: Option<Head>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Message {
+    Welcome {},
+    Snapshot { feed: String, epoch: u64, offset: u64, data: Value },
+    Delta { feed: String, epoch: u64, base: u64, offset: u64, patch: Patch },
+    Ok {},
+    State { state: String, reason: String },
+    Error { message: String },
+}
+
+impl Feed {
+    pub(super) fn new(shape: Shape) -> Self {
+        let document = Document::new(shape);
+        Self {
+            shape,
+            bytes: document.text().len(),
+            versions: RefCell::new(VecDeque::from([(0, document.text().into())])),
+            newest: RefCell::new(document),
+            seen: RefCell::default(),
+            verifying: Cell::new(0),
+        }
+    }
+
+    /// Version `number` of the document (0: before its first change); `None` where nobody needs it.
+    fn version(&self, number: u64) -> Option<Rc<[u8]>> {
+        let mut newest = self.newest.borrow_mut();
+        let mut versions = self.versions.borrow_mut();
+        if number > newest.version() + AHEAD_MAX {
+            return None;
+        }
+        while newest.version() < number {
+            newest.advance();
+            versions.push_back((newest.version(), newest.text().into()));
+            if versions.len() > KEPT {
+                versions.pop_front();
+            }
+        }
+        versions.iter().rev().find(|(version, _)| *version == number).map(|(_, text)| Rc::clone(text))
+    }
+
+    /// A message of `stentor.v1`, known or parsed.
+    fn message(&self, text: &[u8]) -> Result<Rc<Seen>, Fault> {
+        let mut seen = self.seen.borrow_mut();
+        if let Some(known) = seen.iter().rev().find(|known| known.text == text) {
+            return Ok(Rc::clone(known));
+        }
+        let Ok(message) = serde_json::from_slice::<Message>(text) else {
+            let told = String::from_utf8_lossy(&text[..text.len().min(100)]).into_owned();
+            return Err(Fault::Ended(format!("what isn't stentor.v1: {told}")));
+        };
+        let head = match &message {
+            Message::Snapshot { data, .. } => {
+                data["head"].as_str().and_then(|head| Head::read(head.as_bytes()))
+            }
+            Message::Delta { patch, .. } => patch.iter().rev().find_map(|operation| match operation {
+                json_patch::PatchOperation::Replace(replace) if replace.path.as_str() == "/head" => {
+                    Head::read(replace.value.as_str()?.as_bytes())
+                }
+                _ => None,
+            }),
+            _ => None,
+        };
+        let parsed = Rc::new(Seen { text: text.to_vec(), message, head });
+        // Each client is welcomed with a session of its own.
+        if !matches!(parsed.message, Message::Welcome {}) {
+            if seen.len() == KEPT {
+                seen.pop_front();
+            }
+            seen.push_back(Rc::clone(&parsed));
+        }
+        Ok(parsed)
+    }
+}
+
+/// What has come of a message.
+#[derive(Debug)]
+enum Reading {
+    /// Whole documents: the first bytes, then the version that it has to be, how much has come, and whether it is the same.
+    Document { start: Vec<u8>, version: Option<Rc<[u8]>>, len: usize, same: bool },
+    /// Messages, gathered.
+    Message(Vec<u8>),
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(in super::super) struct FeedClient {
+    handshake: Option<Box<Handshake>>,
+    frames: FrameReader,
+    reading: Reading,
+    opened: bool,
+    /// Epoch and offset of what it has.
+    position: Option<(u64, u64)>,
+    /// All that came, where it is to be verified.
+    log: Option<Vec<Rc<Seen>>>,
+}
+
+impl FeedClient {
+    pub(super) fn new(protocol: Protocol, feed: &Feed) -> Self {
+        let reading = match protocol {
+            Protocol::StentorV1 => Reading::Message(Vec::new()),
+            _ => Reading::Document { start: Vec::new(), version: None, len: 0, same: true },
+        };
+        let verifies = protocol == Protocol::StentorV1 && feed.verifying.get() < VERIFYING;
+        feed.verifying.set(feed.verifying.get() + usize::from(verifies));
+        Self {
+            handshake: None,
+            frames: FrameReader::default(),
+            reading,
+            opened: false,
+            position: None,
+            log: verifies.then(Vec::new),
+        }
+    }
+
+    pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Vec<u8>) {
+        self.handshake = Some(Box::new(Handshake::begin(dialect, key, &dialect.path, out)));
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        dialect: &Dialect,
+        feed: &Feed,
+        data: &[u8],
+        out: &mut Out,
+        happened: &mut Vec<Happened>,
+    ) -> Result<(), Fault> {
+        let rest;
+        let data = match &mut self.handshake {
+            None => data,
+            Some(handshake) => match handshake.take(data)? {
+                None => return Ok(()),
+                Some(left) => {
+                    self.handshake = None;
+                    rest = left;
+                    &rest
+                }
+            },
+        };
+        let mut frames = std::mem::take(&mut self.frames);
+        let fed = frames.feed(data, |piece| match piece {
+            Piece::Data { bytes, ends } => self.take(dialect, feed, bytes, ends, happened),
+            Piece::Control { opcode: 8, .. } => Err(Fault::Ended("a close frame".to_owned())),
+            Piece::Control { opcode: 9, payload } => {
+                encode(&mut out.main, Opcode::Pong, payload, false, Some(dialect.mask));
+                Ok(())
+            }
+            Piece::Control { .. } => Ok(()),
+        });
+        self.frames = frames;
+        fed
+    }
+
+    fn take(
+        &mut self,
+        dialect: &Dialect,
+        feed: &Feed,
+        bytes: &[u8],
+        ends: bool,
+        happened: &mut Vec<Happened>,
+    ) -> Result<(), Fault> {
+        match &mut self.reading {
+            Reading::Document { start, version, len, same } => {
+                let mut rest = bytes;
+                if start.len() < BODY_AT {
+                    let (begin, behind) = bytes.split_at(bytes.len().min(BODY_AT - start.len()));
+                    start.extend_from_slice(begin);
+                    *len += begin.len();
+                    rest = behind;
+                    if start.len() == BODY_AT {
+                        // Publication 0 is version 1: the document before is what clients have when they begin.
+                        let head = Head::read(&start[HEAD_AT..]);
+                        *version = head.and_then(|head| feed.version(head.sequence.checked_add(1)?));
+                    }
+                }
+                if !rest.is_empty() {
+                    let expected = version.as_ref().and_then(|version| version.get(*len..*len + rest.len()));
+                    *same &= expected == Some(rest);
+                    *len += rest.len();
+                }
+                if ends {
+                    let head = start.get(HEAD_AT..).and_then(Head::read);
+                    let framed = version
+                        .as_ref()
+                        .is_some_and(|version| start.get(..HEAD_AT) == version.get(..HEAD_AT));
+                    happened.push(Happened::Payload {
+                        head,
+                        payload_bytes: *len as u64,
+                        clean: *same && framed,
+                    });
+                    if !std::mem::replace(&mut self.opened, true) {
+                        happened.push(Happened::Opened);
+                    }
+                    start.clear();
+                    (*version, *len, *same) = (None, 0, true);
+                }
+                Ok(())
+            }
+            Reading::Message(gathered) => {
+                if gathered.len() + bytes.len() > MESSAGE_BYTES_MAX {
+                    return Err(Fault::Answer("a message that is too long"));
+                }
+                if !ends {
+                    gathered.extend_from_slice(bytes);
+                    return Ok(());
+                }
+                if gathered.is_empty() {
+                    return self.hear(dialect, feed, bytes, happened);
+                }
+                // Given up afterwards: the one snapshot is much longer than what follows.
+                let mut whole = std::mem::take(gathered);
+                whole.extend_from_slice(bytes);
+                self.hear(dialect, feed, &whole, happened)
+            }
+        }
+    }
+
+    fn hear(
+        &mut self,
+        dialect: &Dialect,
+        feed: &Feed,
+        text: &[u8],
+        happened: &mut Vec<Happened>,
+    ) -> Result<(), Fault> {
+        let seen = feed.message(text)?;
+        match &seen.message {
+            Message::Welcome {} => {
+                if !dialect.path.contains("feed=") {
+                    self.open(happened);
+                }
+                return Ok(());
+            }
+            Message::Ok {} => return Ok(()),
+            Message::State { state, reason } if state != "live" => {
+                return Err(Fault::Ended(format!("the state {state}: {reason}")));
+            }
+            Message::State { .. } => return Ok(()),
+            Message::Error { message } => return Err(Fault::Ended(message.clone())),
+            Message::Snapshot { feed, .. } | Message::Delta { feed, .. } if feed != KEY => {
+                return Err(Fault::Ended(format!("the feed {feed}")));
+            }
+            Message::Snapshot { epoch, offset, .. } => self.position = Some((*epoch, *offset)),
+            Message::Delta { epoch, base, offset, .. } => {
+                if self.position != Some((*epoch, *base)) {
+                    return Err(Fault::Answer("a delta for a version that this client doesn't have"));
+                }
+                self.position = Some((*epoch, *offset));
+            }
+        }
+        if let Some(log) = &mut self.log {
+            log.push(Rc::clone(&seen));
+        }
+        // What the document has become is what the load's length is about; whether it is right is found out in the end.
+        happened.push(Happened::Payload { head: seen.head, payload_bytes: feed.bytes as u64, clean: true });
+        self.open(happened);
+        Ok(())
+    }
+
+    fn open(&mut self, happened: &mut Vec<Happened>) {
+        if !std::mem::replace(&mut self.opened, true) {
+            happened.push(Happened::Opened);
+        }
+    }
+
+    /// Subscribes.
+    pub(super) fn send(dialect: &Dialect, out: &mut Out) {
+        let text = format!(r#"{{"type":"subscribe","feed":"{KEY}"}}"#);
+        encode(&mut out.main, Opcode::Text, text.as_bytes(), false, Some(dialect.mask));
+    }
+
+    /// How many of the versions that this client was sent were wrong, of how many; `None` where it isn't one of those
+    /// that look.
+    pub(super) fn verify(&self, feed: &Feed) -> Option<(u64, u64)> {
+        let log = self.log.as_ref()?;
+        let mut expected = Document::new(feed.shape);
+        let mut has = Value::Null;
+        let (mut wrong, mut verified) = (0, 0);
+        for (nth, seen) in log.iter().enumerate() {
+            let applied = match &seen.message {
+                Message::Snapshot { data, .. } => {
+                    has = data.clone();
+                    true
+                }
+                Message::Delta { patch, .. } => json_patch::patch(&mut has, patch).is_ok(),
+                _ => continue,
+            };
+            let head = has["head"].as_str().and_then(|head| Head::read(head.as_bytes()));
+            let Some(head) = head.filter(|head| applied && head.sequence < u64::MAX / 2) else {
+                wrong += 1;
+                continue;
+            };
+            // The one that it began with is the document before its first change.
+            let version = if nth == 0 && head.intended_ns == 0 { 0 } else { head.sequence + 1 };
+            if version > expected.version() + AHEAD_MAX {
+                wrong += 1;
+                continue;
+            }
+            while expected.version() < version {
+                expected.advance();
+            }
+            expected.set_head(head);
+            let same = serde_json::from_slice::<Value>(expected.text()).is_ok_and(|value| value == has);
+            wrong += u64::from(!same || expected.version() != version);
+            verified += 1;
+        }
+        Some((wrong, verified))
+    }
+}

@@ -1,0 +1,179 @@
+//! Clients of a document that is known, against servers that are right and wrong about it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use stentor_wire::http1::{self, parse_request};
+use stentor_wire::ws::{Opcode, handshake};
+
+use super::frames::frame;
+use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
+use crate::generator::protocol::{Client, Dialect, Fault, Happened, Lane, Out, Protocol};
+use crate::generator::{LoadSpec, Spec};
+use crate::payload::Head;
+
+const SHAPE: Shape = Shape { bytes: 2000, changes: 3 };
+
+struct Pair {
+    dialect: Dialect,
+    client: Client,
+    out: Out,
+    happened: Vec<Happened>,
+}
+
+impl Pair {
+    fn new(protocol: Protocol, path: &str) -> Self {
+        let load = LoadSpec::Idle { hold: Duration::ZERO };
+        let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), path, 1, load);
+        (spec.protocol, spec.document) = (protocol, Some(SHAPE));
+        let dialect = Dialect::new(&spec);
+        let client = dialect.client();
+        let mut pair = Self { dialect, client, out: Out::default(), happened: Vec::new() };
+        pair.client.connected(&pair.dialect, 4711, &mut pair.out, &mut pair.happened);
+        let asked = std::mem::take(&mut pair.out.main);
+        let request = parse_request(&asked, &http1::Limits::default()).unwrap();
+        let mut answer = Vec::new();
+        handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
+        assert_eq!(request.target(), path);
+        pair.hear(&answer).unwrap();
+        pair
+    }
+
+    fn hear(&mut self, data: &[u8]) -> Result<(), Fault> {
+        self.client.receive(&self.dialect, Lane::Main, data, &mut self.out, &mut self.happened)
+    }
+
+    fn hear_text(&mut self, text: &[u8]) -> Result<(), Fault> {
+        self.hear(&frame(Opcode::Text, text))
+    }
+
+    /// The last thing that happened: number and length of a payload, and whether it was clean.
+    fn last(&self) -> (Option<u64>, u64, bool) {
+        match self.happened.iter().rev().find(|happened| **happened != Happened::Opened) {
+            Some(Happened::Payload { head, payload_bytes, clean }) => {
+                (head.map(|head| head.sequence), *payload_bytes, *clean)
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The document after `version` changes, as publication `version - 1` that is due at `version`.
+fn document(version: u64) -> Document {
+    let mut document = Document::new(SHAPE);
+    for _ in 0..version {
+        document.advance();
+    }
+    if version > 0 {
+        document.set_head(Head { sequence: version - 1, intended_ns: version });
+    }
+    document
+}
+
+fn text(document: &Document) -> String {
+    String::from_utf8(document.text().to_vec()).unwrap()
+}
+
+#[test]
+fn whole_documents_are_compared_byte_by_byte() {
+    let length = document(0).text().len() as u64;
+    for cut in [1, HEAD_AT, HEAD_AT + 5, BODY_AT, BODY_AT + 1, 1000, length as usize] {
+        let mut pair = Pair::new(Protocol::WebSocket, "/ws/bench");
+        for version in [0, 1, 3, 2] {
+            let framed = frame(Opcode::Text, document(version).text());
+            for piece in framed.chunks(cut) {
+                pair.hear(piece).unwrap();
+            }
+            // What was there before is no version, so it isn't one that is right.
+            let right = (Some(version.saturating_sub(1)), length, version > 0);
+            assert_eq!(pair.last(), right, "cut at {cut}");
+        }
+        assert!(pair.happened.contains(&Happened::Opened));
+        // A changed byte anywhere, a missing one, one too many.
+        for at in [0, HEAD_AT - 1, BODY_AT, 700, length as usize - 1] {
+            let mut wrong = document(3).text().to_vec();
+            wrong[at] ^= 1;
+            pair.hear_text(&wrong).unwrap();
+            assert!(!pair.last().2, "byte {at}");
+        }
+        pair.hear_text(&document(3).text()[..1500]).unwrap();
+        assert_eq!(pair.last().1, 1500);
+        pair.hear_text(&[document(3).text(), b" "].concat()).unwrap();
+        assert!(!pair.last().2);
+        pair.hear_text(b"null").unwrap();
+        assert_eq!(pair.last(), (None, 4, false));
+    }
+}
+
+/// Deltas that carry `values` over: of the head, and where documents differ.
+fn delta(base: u64, offset: u64, patch: &str) -> String {
+    format!(r#"{{"type":"delta","feed":"bench","epoch":7,"base":{base},"offset":{offset},"patch":{patch}}}"#)
+}
+
+fn snapshot(offset: u64, document: &Document) -> String {
+    let data = text(document);
+    format!(
+        r#"{{"type":"snapshot","feed":"bench","epoch":7,"offset":{offset},"state":"live","data":{data}}}"#
+    )
+}
+
+/// What turns version `from` into the next one.
+fn patch(from: u64) -> String {
+    let value = |version| serde_json::from_slice::<serde_json::Value>(document(version).text()).unwrap();
+    serde_json::to_string(&json_patch::diff(&value(from), &value(from + 1))).unwrap()
+}
+
+#[test]
+fn deltas_are_carried_out_and_verified() {
+    let length = document(0).text().len() as u64;
+    let welcome = br#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#;
+    let begun = || {
+        let mut pair = Pair::new(Protocol::StentorV1, "/ws?feed=bench");
+        pair.hear_text(welcome).unwrap();
+        assert!(!pair.happened.contains(&Happened::Opened));
+        let first = frame(Opcode::Text, snapshot(1, &document(0)).as_bytes());
+        pair.hear(&first[..500]).unwrap();
+        pair.hear(&first[500..]).unwrap();
+        assert!(pair.happened.contains(&Happened::Opened));
+        pair.hear_text(delta(1, 2, &patch(0)).as_bytes()).unwrap();
+        assert_eq!(pair.last(), (Some(0), length, true));
+        pair
+    };
+    let verified = |pair: &Pair| pair.client.verify(&pair.dialect);
+    let mut pair = begun();
+    pair.hear_text(delta(2, 3, &patch(1)).as_bytes()).unwrap();
+    pair.hear_text(snapshot(4, &document(3)).as_bytes()).unwrap();
+    assert_eq!((pair.last().0, verified(&pair)), (Some(2), Some((0, 4))));
+
+    // A delta that leaves something out is found when it is carried out.
+    let mut pair = begun();
+    let operations: Vec<serde_json::Value> = serde_json::from_str(&patch(1)).unwrap();
+    let some: Vec<&serde_json::Value> =
+        operations.iter().filter(|operation| operation["path"] == "/head").collect();
+    pair.hear_text(delta(2, 3, &serde_json::to_string(&some).unwrap()).as_bytes()).unwrap();
+    assert_eq!(verified(&pair), Some((1, 3)));
+    let mut pair = begun();
+    pair.hear_text(delta(2, 3, r#"[{"op":"replace","path":"/nowhere","value":1}]"#).as_bytes()).unwrap();
+    assert_eq!((pair.last().0, verified(&pair)), (None, Some((1, 2))));
+
+    // One for another version, or another life of the feed, isn't for this client.
+    let complaint = |text: &str| begun().hear_text(text.as_bytes()).unwrap_err().to_string();
+    assert!(complaint(&delta(1, 3, "[]")).contains("version"));
+    assert!(complaint(&delta(2, 3, "[]").replace("\"epoch\":7", "\"epoch\":8")).contains("version"));
+    assert!(complaint(&delta(2, 3, "[]").replace("bench", "branch")).contains("branch"));
+    assert!(complaint("[1]").contains("stentor.v1"));
+    let lost = r#"{"type":"state","feed":"bench","state":"lost","reason":"gone"}"#;
+    assert!(complaint(lost).contains("lost: gone"));
+}
+
+#[test]
+fn one_that_asks_is_open_before() {
+    let mut pair = Pair::new(Protocol::StentorV1, "/ws");
+    pair.hear_text(br#"{"type":"welcome","session":"c0ffee","ping_ms":25000}"#).unwrap();
+    assert_eq!(pair.happened, [Happened::Opened]);
+    pair.client.send(&pair.dialect, b"", &mut pair.out);
+    assert!(pair.out.main.ends_with(br#"{"type":"subscribe","feed":"bench"}"#));
+    pair.hear_text(br#"{"type":"ok"}"#).unwrap();
+    pair.hear_text(snapshot(1, &document(0)).as_bytes()).unwrap();
+    assert_eq!(pair.happened.len(), 2);
+}

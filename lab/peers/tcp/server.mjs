@@ -1,0 +1,36 @@
+// Node's `net` as a peer: echo, and chat (what anybody sends to everybody, sender included), by the documented interface
+// and with no protocol at all. Clients end their messages with a line feed; the server doesn't look.
+import { createServer } from 'node:net';
+import { parseArgs } from 'node:util';
+
+const { values } = parseArgs({
+  options: {
+    mode: { type: 'string', default: 'echo' },
+    port: { type: 'string', default: '0' },
+  },
+});
+
+const clients = new Set();
+const ignore = () => {};
+
+const server = createServer({ noDelay: true }, (client) => {
+  clients.add(client);
+  client.on('close', () => clients.delete(client));
+  client.on('error', ignore);
+  if (values.mode === 'echo') client.on('data', (data) => client.write(data));
+  else if (values.mode === 'chat') {
+    client.on('data', (data) => {
+      for (const one of clients) one.write(data);
+    });
+  }
+});
+
+server.on('error', (error) => {
+  console.error(`tcp: ${error.message}`);
+  process.exit(1);
+});
+server.listen({ host: '127.0.0.1', port: Number(values.port), backlog: 4096 }, () => {
+  console.log(`ready http://127.0.0.1:${server.address().port}`);
+});
+
+process.on('SIGTERM', () => process.exit(0));

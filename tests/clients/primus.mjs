@@ -1,0 +1,13 @@
+// Primus's client as npm's `primus` generates it: for Node, and as the file that pages load.
+import { EventEmitter } from 'node:events';
+import Generator from 'primus';
+
+const generator = new Generator(new EventEmitter(), { transformer: 'websockets', parser: 'JSON', pathname: '/primus' });
+// It is no server here.
+clearInterval(generator.heartbeatInterval);
+
+/** The client for Node. */
+export const Primus = generator.Socket;
+
+/** The client for pages, as text. */
+export const library = generator.library();

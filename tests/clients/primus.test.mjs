@@ -1,0 +1,125 @@
+// Primus's client as npm's `primus` 8 generates it, in Node and in Chromium: values, heartbeats, ids, feeds, coming back.
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import test from 'node:test';
+import { chromium } from 'playwright-core';
+import { event, feedsFrom, queue, relay, serve, upstream, within } from './harness.mjs';
+import { library, Primus } from './primus.mjs';
+
+const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
+
+const VALUES = ['text', '', 'é😀\u2028', 7, true, { a: [null, { b: 'c' }] }, [], 'x'.repeat(50_000)];
+
+/** A client that is open; `next()` is what it gets. It comes back soon when it is cut off. */
+async function connect(t, url, options = {}) {
+  const socket = new Primus(url, { reconnect: { min: 20, max: 200 }, ...options });
+  t.after(() => socket.end());
+  const data = queue();
+  // The library runs in a realm of its own, whose objects assertions don't take for equal.
+  socket.on('data', (value) => data.put(JSON.parse(JSON.stringify(value))));
+  await event(socket, 'open', 5_000, 'error');
+  return { socket, next: () => data.next('data') };
+}
+
+const idOf = (socket) => within(new Promise((resolve) => socket.id(resolve)), 'the id');
+
+test('values come back as they were', async (t) => {
+  const server = await serve(t, { args: ['--app', 'echo'] });
+  const { socket, next } = await connect(t, server.http);
+  for (const value of VALUES) socket.write(value);
+  for (const value of VALUES) assert.deepEqual(await next(), value);
+  const id = await idOf(socket);
+  assert.match(id, /^[0-9a-f]{16}$/);
+  assert.equal(await idOf(socket), id);
+});
+
+test('it is pinged, answers, and is thereby kept', async (t) => {
+  const config = '[heartbeat]\ninterval = "200ms"\ntimeout = "200ms"\n';
+  const server = await serve(t, { args: ['--app', 'echo'], config });
+  // A client of this version doesn't ping, but ends a connection on which it isn't pinged.
+  const { socket, next } = await connect(t, server.http, { pingTimeout: 1_000 });
+  let ended = false;
+  for (const name of ['close', 'end', 'reconnect']) socket.on(name, () => { ended = true; });
+  for (let n = 0; n < 10; n++) await event(socket, 'outgoing::pong');
+  assert.equal(ended, false);
+  socket.write('still here');
+  assert.equal(await next(), 'still here');
+  // And is ended when it doesn't answer.
+  socket._write = () => true;
+  await event(socket, 'reconnected');
+});
+
+test('a client that is cut off comes back, with its feed', async (t) => {
+  const api = await upstream(t);
+  api.documents.set('scores/8', { n: 1 });
+  const server = await serve(t, { config: feedsFrom(api.url), args: ['--cores', '2'] });
+  const way = await relay(t, server);
+  const { socket, next } = await connect(t, `${way.http}?resourceId=scores%2F8`);
+  const snapshot = async (n) => {
+    for (;;) {
+      const message = await next();
+      if (message.type === 'snapshot' && message.data.n === n) return assert.equal(message.feed, 'scores/8');
+    }
+  };
+  await snapshot(1);
+  api.documents.set('scores/8', { n: 2 });
+  await snapshot(2);
+  for (let n = 3; n < 6; n++) {
+    const back = event(socket, 'reconnected', 10_000);
+    way.cut();
+    await back;
+    api.documents.set('scores/8', { n });
+    await snapshot(n);
+  }
+});
+
+test('bodies only, by ?format=raw', async (t) => {
+  const api = await upstream(t);
+  api.documents.set('k', { n: 1 });
+  const server = await serve(t, { config: feedsFrom(api.url) });
+  const { next } = await connect(t, `${server.http}?feed=k&format=raw`);
+  assert.deepEqual(await next(), { n: 1 });
+});
+
+test('when the server goes away, clients come back to the next one', async (t) => {
+  const [server, other] = await Promise.all([1, 2].map(() => serve(t, { args: ['--app', 'echo'] })));
+  const way = await relay(t, server);
+  const { socket, next } = await connect(t, way.http);
+  const back = event(socket, 'reconnected');
+  way.lead(other);
+  server.child.kill('SIGTERM');
+  await back;
+  socket.write('here');
+  assert.equal(await next(), 'here');
+});
+
+test('the library in Chromium', async (t) => {
+  // It ends before the server does, which waits for its idle connections.
+  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+  const browser = await chromium.launch({ executablePath, args });
+  t.after(() => browser.close());
+  const server = await serve(t, { args: ['--app', 'echo'] });
+  const way = await relay(t, server);
+  const page = await browser.newPage();
+  await page.goto(`${way.http}/healthz`);
+  await page.addScriptTag({ content: library });
+  const received = await page.evaluate((values) => new Promise((resolve, reject) => {
+    const all = [];
+    window.socket = new window.Primus({ reconnect: { min: 20, max: 200 } });
+    window.socket.on('error', reject);
+    window.socket.on('data', (value) => { if (all.push(value) === values.length) resolve(all); });
+    for (const value of values) window.socket.write(value);
+  }), VALUES);
+  assert.deepEqual(received, VALUES);
+  const back = page.evaluate(() => new Promise((resolve) => {
+    window.socket.removeAllListeners('error');
+    window.socket.once('reconnected', () => {
+      window.socket.once('data', resolve);
+      window.socket.write('back');
+    });
+  }));
+  // The page listens before it is cut off.
+  await page.evaluate(() => null);
+  way.cut();
+  assert.equal(await within(back, 'the way back', 10_000), 'back');
+});

@@ -1,0 +1,121 @@
+// nginx and HAProxy in front of a server, with the files of docs/deploy: addresses, ports and certificates replaced.
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const deploy = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../docs/deploy');
+
+// Debian puts them where only root's PATH leads.
+const program = (name) => [...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/local/sbin'].map((folder) => path.join(folder, name)).find(existsSync);
+const programs = { nginx: program('nginx'), haproxy: program('haproxy') };
+
+/** Why a proxy's tests can't run, or false. */
+export const missing = (name) => !programs[name] && `${name} isn't installed`;
+
+/** The text with each change made; one that changes nothing is a mistake. */
+function changed(text, changes) {
+  for (const [from, to] of changes) {
+    assert.ok(text.includes(from), `the file of docs/deploy has no longer: ${from}`);
+    text = text.replaceAll(from, to);
+  }
+  return text;
+}
+
+async function freePorts(count) {
+  const servers = await Promise.all(Array.from({ length: count }, async () => {
+    const server = net.createServer().listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    return server;
+  }));
+  const ports = servers.map((server) => server.address().port);
+  await Promise.all(servers.map((server) => { server.close(); return once(server, 'close'); }));
+  return ports;
+}
+
+/** A certificate for localhost: { key, certificate, both }, names of files. */
+function certificate(folder) {
+  const [key, certificate, both] = ['key', 'certificate', 'both'].map((name) => path.join(folder, `${name}.pem`));
+  const made = spawnSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2',
+    '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost', '-keyout', key, '-out', certificate]);
+  assert.equal(made.status, 0, `openssl: ${made.stderr}`);
+  writeFileSync(both, readFileSync(certificate, 'utf8') + readFileSync(key, 'utf8'));
+  return { key, certificate, both };
+}
+
+/** Runs a proxy until the tests end, once its ports accept connections. */
+async function start(t, name, args, folder, ports) {
+  const child = spawn(programs[name], args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  let said = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (said += chunk));
+  let ended = false;
+  const closed = once(child, 'close').then(() => { ended = true; });
+  t.after(async () => {
+    child.kill('SIGTERM');
+    await closed;
+    rmSync(folder, { recursive: true, force: true });
+  });
+  for (const port of ports) {
+    // Neither says when it is ready.
+    for (let tries = 0; ; tries++) {
+      if (ended || tries > 500) throw new Error(`${name} doesn't start:\n${said}`);
+      const socket = net.connect(port, '127.0.0.1');
+      const connected = await new Promise((resolve) => { socket.once('connect', () => resolve(true)); socket.once('error', () => resolve(false)); });
+      socket.destroy();
+      if (connected) break;
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  }
+  const [plain, tls] = ports;
+  return { http: `http://127.0.0.1:${plain}`, ws: `ws://127.0.0.1:${plain}`, https: `https://localhost:${tls}`, wss: `wss://localhost:${tls}`, said: () => said };
+}
+
+/** nginx in front of a server. `whole` replaces the file of docs/deploy; `changes` are made in it. */
+export async function nginx(t, server, { changes = [], whole } = {}) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-nginx-'));
+  const ports = await freePorts(whole ? 1 : 2);
+  const upstream = server.http.replace('http://', '');
+  const files = certificate(folder);
+  const site = whole?.({ upstream, port: ports[0] }) ?? changed(readFileSync(path.join(deploy, 'nginx.conf'), 'utf8'), [
+    ['127.0.0.1:8000', upstream],
+    ['listen 80;', `listen 127.0.0.1:${ports[0]};`],
+    ['listen 443 ssl http2;', `listen 127.0.0.1:${ports[1]} ssl http2;`],
+    ['/etc/ssl/example.com.crt', files.certificate],
+    ['/etc/ssl/example.com.key', files.key],
+    ...changes,
+  ]);
+  writeFileSync(path.join(folder, 'site.conf'), site);
+  const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map((kind) => `${kind}_temp_path ${folder}/${kind};`);
+  const main = `
+    daemon off;
+    ${process.getuid() === 0 ? 'user root;' : ''}
+    worker_processes 2;
+    pid ${folder}/pid;
+    error_log stderr warn;
+    events { worker_connections 2048; }
+    http { access_log off; ${paths.join(' ')} include ${folder}/site.conf; }`;
+  writeFileSync(path.join(folder, 'nginx.conf'), main);
+  return { ...await start(t, 'nginx', ['-p', folder, '-e', 'stderr', '-c', path.join(folder, 'nginx.conf')], folder, ports), certificate: files.certificate };
+}
+
+/** HAProxy in front of a server. */
+export async function haproxy(t, server, { changes = [] } = {}) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-haproxy-'));
+  const ports = await freePorts(2);
+  const files = certificate(folder);
+  const config = changed(readFileSync(path.join(deploy, 'haproxy.cfg'), 'utf8'), [
+    ['127.0.0.1:8000', server.http.replace('http://', '')],
+    ['bind :80\n', `bind 127.0.0.1:${ports[0]}\n`],
+    ['bind :443 ', `bind 127.0.0.1:${ports[1]} `],
+    ['/etc/haproxy/example.com.pem', files.both],
+    // Of the descriptors that a test has.
+    ['maxconn 100000', 'maxconn 4000'],
+    ...changes,
+  ]);
+  writeFileSync(path.join(folder, 'haproxy.cfg'), config);
+  return { ...await start(t, 'haproxy', ['-db', '-f', path.join(folder, 'haproxy.cfg')], folder, ports), certificate: files.certificate };
+}

@@ -1,0 +1,100 @@
+// Server-Sent Events with npm's `eventsource` and with Chromium's own: snapshots, several feeds, and coming back.
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import test from 'node:test';
+import { EventSource } from 'eventsource';
+import { chromium } from 'playwright-core';
+import { feedsFrom, queue, relay, serve, upstream } from './harness.mjs';
+
+const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
+
+/** A server with feeds, and an upstream whose documents the test sets. */
+async function feeds(t, config = '') {
+  const api = await upstream(t);
+  const server = await serve(t, { config: feedsFrom(api.url) + config, args: ['--cores', '2'] });
+  return { api, server };
+}
+
+/** A source of events: { source, requests, next }. `requests` are those that it made, by their Last-Event-ID. */
+function listen(t, url) {
+  const requests = queue();
+  const source = new EventSource(url, {
+    fetch(input, init) {
+      requests.put(init.headers['Last-Event-ID']);
+      return fetch(input, init);
+    },
+  });
+  t.after(() => source.close());
+  const events = queue();
+  for (const name of ['snapshot', 'state', 'message']) source.addEventListener(name, ({ data, lastEventId }) => events.put({ name, data: JSON.parse(data), id: lastEventId }));
+  return { source, requests, next: () => events.next(`an event of ${url}`) };
+}
+
+test('documents come as events, and changes of state', async (t) => {
+  const { api, server } = await feeds(t);
+  api.documents.set('scores/8/live', { score: [0, 0], text: 'é😀\n' });
+  for (const path of ['/sse/scores/8/live', '/sse?feed=scores/8/live', '/sse?resourceId=scores%2F8%2Flive']) {
+    const { next } = listen(t, server.http + path);
+    const { name, data } = await next();
+    assert.deepEqual([name, data], ['snapshot', { score: [0, 0], text: 'é😀\n' }]);
+  }
+  const { next } = listen(t, `${server.http}/sse/scores/8/live`);
+  await next();
+  for (let n = 1; n <= 5; n++) {
+    api.documents.set('scores/8/live', { score: [n, 0] });
+    assert.deepEqual((await next()).data, { score: [n, 0] });
+  }
+  api.documents.set('scores/8/live', (_, response) => response.writeHead(500).end());
+  const { name, data: { feed, state } } = await next();
+  assert.deepEqual([name, feed, state], ['state', 'scores/8/live', 'stale']);
+});
+
+test('a client that comes back gets what it lacks, and nothing that it has', async (t) => {
+  const { api, server } = await feeds(t);
+  const way = await relay(t, server);
+  api.documents.set('a', { n: 1 });
+  api.documents.set('b', { n: 1 });
+  const { requests, next } = listen(t, `${way.http}/sse?feed=a&feed=b`);
+  assert.equal(await requests.next(), undefined);
+  await next();
+  const { id } = await next();
+  way.cut();
+  // It changes while nobody listens, or after: either way it comes once, and the other one doesn't.
+  api.documents.set('a', { n: 2 });
+  assert.equal(await requests.next('a second request'), id);
+  assert.deepEqual((await next()).data, { n: 2 });
+  api.documents.set('b', { n: 3 });
+  assert.deepEqual((await next()).data, { n: 3 });
+});
+
+test('in Chromium, which comes back by itself; from another origin only where it is allowed', async (t) => {
+  // It ends before the servers do, which wait for its idle connections.
+  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+  const browser = await chromium.launch({ executablePath, args });
+  t.after(() => browser.close());
+  const { api, server } = await feeds(t);
+  const way = await relay(t, server);
+  api.documents.set('a', { n: 1 });
+  api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+  /** In the page: how a source begins, with the first document that comes. */
+  const begin = (url) => new Promise((resolve) => {
+    const source = new EventSource(url);
+    window.heard = [];
+    source.addEventListener('snapshot', ({ data }) => { window.heard.push(JSON.parse(data).n); resolve('open'); });
+    source.onerror = () => { if (source.readyState === EventSource.CLOSED) resolve('refused'); };
+  });
+
+  const page = await browser.newPage();
+  await page.goto(`${way.http}/healthz`);
+  assert.equal(await page.evaluate(begin, `${way.http}/sse/a`), 'open');
+  way.cut();
+  api.documents.set('a', { n: 2 });
+  await page.waitForFunction(() => window.heard.length === 2, null, { timeout: 10_000 });
+  assert.deepEqual(await page.evaluate(() => window.heard), [1, 2]);
+
+  await page.goto(`${api.url}/page`);
+  assert.equal(await page.evaluate(begin, `${server.http}/sse/a`), 'refused');
+  const open = await feeds(t, `[origins]\nallow = ["${api.url}"]\n`);
+  open.api.documents.set('a', { n: 1 });
+  assert.equal(await page.evaluate(begin, `${open.server.http}/sse/a`), 'open');
+});
