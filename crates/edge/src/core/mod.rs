@@ -15,10 +15,12 @@ mod client;
 mod end;
 mod engine;
 mod events;
+mod handlers;
 mod http;
 mod mail;
 mod page;
 mod primus;
+mod recovery;
 mod request;
 mod routes;
 mod send;
@@ -26,20 +28,20 @@ mod socket;
 mod socketio;
 mod sockjs;
 mod table;
+mod wishes;
 
 pub(crate) use client::Clients;
 pub(crate) use mail::Mailboxes;
 pub(crate) use socketio::Sockets;
 
-use crate::app::{Acks, Action, Application, Arguments, Context, Envelope, RequestId, Sent};
+use crate::app::{Acks, Action, Application};
 use crate::format::{FeedEvents, Formats};
 use crate::millis::Millis;
-use crate::options::Service;
 use crate::shared::Shared;
-use crate::writer::Writer;
 use client::{ClientId, End, Sids};
 use engine::moving::Departed;
-use socketio::Suspension;
+use handlers::{About, AppTimer, Facts};
+use recovery::Suspension;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -47,10 +49,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event, Frame};
-use stentor_hub::{CoreId, Disconnect, Hub, Notice, SessionId, SubscribeError};
+use stentor_hub::{CoreId, Disconnect, Hub, SubscribeError};
 use stentor_wire::http1;
 use stentor_wire::ws;
-use table::{Kept, Stack, Table};
+use table::{Kept, Table};
 
 /// How soon a full ring to another core is looked at again.
 const MAIL_RETRY: Duration = Duration::from_millis(1);
@@ -105,89 +107,6 @@ enum Later {
     /// The messages of a SockJS client's WebSocket can't be understood.
     Broken(ConnId),
     Flush(usize),
-}
-
-/// What a timer of the application's side is for.
-enum AppTimer {
-    Token(Service, u64),
-    Ack(u64),
-    Write(ClientId, Vec<u8>),
-}
-
-/// What a handler is called about.
-#[derive(Clone, Copy)]
-struct About<'a> {
-    session: Option<SessionId>,
-    writer: Writer<'a>,
-    envelope: Envelope,
-    request: Option<&'a http1::Request<'a>>,
-    pending: Option<RequestId>,
-    client: Option<&'a str>,
-    service: Service,
-}
-
-impl Default for About<'_> {
-    fn default() -> Self {
-        let (session, request, pending, client) = (None, None, None, None);
-        let service = Service::default();
-        Self {
-            session,
-            writer: Writer::WebSocket,
-            envelope: Envelope::Raw,
-            request,
-            pending,
-            client,
-            service,
-        }
-    }
-}
-
-/// What handlers need to know of their core.
-#[derive(Clone, Copy)]
-struct Facts {
-    now: Instant,
-    core: CoreId,
-    seed: [u64; 2],
-    heartbeat_interval: Duration,
-    json_depth_max: usize,
-    is_overloaded: bool,
-}
-
-impl Facts {
-    fn context<'a>(
-        self,
-        hub: &'a mut Hub<Formats>,
-        sockets: Sockets<'a>,
-        acks: &'a mut Acks,
-        out: &'a mut Vec<u8>,
-        actions: &'a mut Vec<Action>,
-        about: About<'a>,
-    ) -> Context<'a> {
-        let Self { now, core, seed, heartbeat_interval, json_depth_max, is_overloaded } = self;
-        let About { session, writer, envelope, request, pending, client, service } = about;
-        Context {
-            hub,
-            out,
-            current: session,
-            writer,
-            envelope,
-            request,
-            pending,
-            client,
-            service,
-            prefix: None,
-            sockets,
-            acks,
-            actions,
-            now,
-            core,
-            seed,
-            heartbeat_interval,
-            json_depth_max,
-            is_overloaded,
-            published_bytes: 0,
-        }
-    }
 }
 
 /// The applications of a core: the node's, and those of SockJS prefixes that have others, by their place.
@@ -469,24 +388,7 @@ impl<D: Driver> Core<D> {
             (None, DRAINED_TOKEN) => {}
             // One that was overtaken by an earlier one does no harm.
             (None, RATE_TOKEN) => self.rates_due = None,
-            (None, token) if token & APP_TOKEN != 0 => {
-                match self.app_timers.try_remove((token - APP_TOKEN) as usize) {
-                    Some(AppTimer::Token(service, token)) => {
-                        let about = About { service, ..About::default() };
-                        self.ask_app(about, |app, ctx| app.timer(ctx, token));
-                    }
-                    Some(AppTimer::Ack(number)) => {
-                        // Unless it has come.
-                        if let Some((session, token)) = self.acks.take(number, None) {
-                            self.call_app(session, |app, ctx| app.acked(ctx, session, token, None));
-                        }
-                    }
-                    Some(AppTimer::Write(id, bytes)) => {
-                        self.write_to_client(id, |_, out| out.extend_from_slice(&bytes));
-                    }
-                    None => {}
-                }
-            }
+            (None, token) if token & APP_TOKEN != 0 => self.app_due((token - APP_TOKEN) as usize),
             (None, token) => {
                 if let Some(id) = self.clients.of_bits(token - CLIENT_TOKEN) {
                     self.client_due(id);
@@ -572,130 +474,6 @@ impl<D: Driver> Core<D> {
         if self.published_bytes > self.published_bytes_max {
             self.pump();
         }
-    }
-
-    fn act(&mut self) {
-        for action in std::mem::take(&mut self.actions) {
-            match action {
-                Action::Send { session, what: Sent::Event { name, json, attachments, ack: None } }
-                    if self.send_recoverable(
-                        session,
-                        &name,
-                        Arguments { json: &json, attachments: &attachments },
-                    ) => {}
-                Action::Send { session, what } => match self.owner_of(session) {
-                    Some(Owner::Client(id)) => self.say_to_client(id, session, &what),
-                    Some(Owner::Connection(index)) => {
-                        let Some(conn) = self.table.get_mut(index) else { continue };
-                        if let Stack::Socket(socket) = &conn.stack {
-                            let writer = socket.writer();
-                            let replies = conn.replies.get_or_insert_default();
-                            what.write(writer, replies);
-                            let is_slow = replies.len() > self.shared.options.limits.outbox_bytes_max;
-                            if is_slow && conn.in_flight {
-                                self.disconnect(session, Disconnect::SlowConsumer);
-                            } else {
-                                self.flush(index);
-                            }
-                        }
-                    }
-                    None => {}
-                },
-                Action::Close { session, why } => self.disconnect(session, why),
-                Action::Dismiss { session, code, reason } => self.dismiss(session, code, &reason),
-                Action::After { at, service, token } => {
-                    self.set_app_timer(at, AppTimer::Token(service, token));
-                }
-                Action::AckDue { at, number } => self.set_app_timer(at, AppTimer::Ack(number)),
-                Action::Admit { request, answer } => self.admit(request.0, answer),
-            }
-        }
-    }
-
-    fn set_app_timer(&mut self, at: Instant, what: AppTimer) {
-        let slot = self.app_timers.insert(what);
-        self.driver.timer_set(at, APP_TOKEN + slot as u64);
-    }
-
-    /// Whether a handler has asked since `asked` to close the session that it was called about.
-    fn asks_to_close(&self, asked: usize, session: SessionId) -> bool {
-        self.actions[asked..]
-            .iter()
-            .any(|action| matches!(action, Action::Close { session: s, .. } | Action::Dismiss { session: s, .. } if *s == session))
-    }
-
-    fn notice(&mut self, notice: &Notice) {
-        let session = notice.session();
-        let raw = match self.owner_of(session) {
-            None => return,
-            Some(Owner::Client(id)) => {
-                let Some(client) = self.clients.get(id) else { return };
-                matches!(client.upper, client::Upper::Plain { envelope: Envelope::Raw, .. })
-            }
-            Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.stack) {
-                Some(Stack::Http(_)) => {
-                    if let Notice::Refused { .. } = notice {
-                        self.fail_waiting(index, 503, TOO_MANY_TOPICS);
-                        self.end_events(index);
-                    }
-                    return;
-                }
-                Some(Stack::Socket(socket)) => socket.envelope == Envelope::Raw,
-                _ => return,
-            },
-        };
-        // A client that gets bodies only can be told by closing only; what it is owed has been left out.
-        match notice {
-            Notice::Lost { .. } if raw => self.disconnect(session, Disconnect::UnknownKey),
-            Notice::Refused { .. } if raw => self.disconnect(session, Disconnect::Overloaded),
-            _ => self.call_app(session, |app, ctx| app.notice(ctx, notice)),
-        }
-    }
-
-    /// Calls the application about a session, not in answer to its client.
-    fn call_app(&mut self, session: SessionId, call: impl FnOnce(&mut dyn Application, &mut Context<'_>)) {
-        let (envelope, service) = match self.owner_of(session) {
-            Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.stack) {
-                Some(Stack::Socket(socket)) => (socket.envelope, socket.speech.service),
-                _ => (Envelope::Raw, Service::default()),
-            },
-            Some(Owner::Client(id)) => match self.clients.get(id).map(|client| &client.upper) {
-                Some(client::Upper::Plain { envelope, .. }) => (*envelope, self.service_of(id)),
-                _ => (Envelope::SocketIo, Service::default()),
-            },
-            None => (Envelope::Raw, Service::default()),
-        };
-        self.ask_app(About { envelope, service, ..About::default() }, call);
-    }
-
-    /// Calls the application where there is nobody to answer at once.
-    fn ask_app<R>(
-        &mut self,
-        about: About<'_>,
-        call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
-    ) -> R {
-        self.tell_app(about, &mut Vec::new(), call)
-    }
-
-    /// Calls the application; what it answers `about.session` is appended to `out`.
-    fn tell_app<R>(
-        &mut self,
-        about: About<'_>,
-        out: &mut Vec<u8>,
-        call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
-    ) -> R {
-        let place = about.service.place();
-        let prefix =
-            place.and_then(|place| self.shared.options.sockjs.get(place)).map(|sockjs| &*sockjs.prefix);
-        let other = place.and_then(|place| self.services.get_mut(place)?.app.as_mut());
-        let app = other.unwrap_or(&mut self.app);
-        let sockets = Sockets::new(&self.clients, &self.suspended);
-        let (hub, acks, actions) = (&mut self.hub, &mut self.acks, &mut self.actions);
-        let mut ctx = self.facts.context(hub, sockets, acks, out, actions, about);
-        ctx.prefix = prefix;
-        let result = call(&mut **app, &mut ctx);
-        self.published_bytes += ctx.published_bytes;
-        result
     }
 
     fn accepted(&mut self, conn: ConnId, peer: SocketAddr) {

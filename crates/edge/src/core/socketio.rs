@@ -6,11 +6,13 @@
 //!
 //! **Recovery** (protocol 5). When a client is lost, not when it leaves, its sockets are *suspended*: the hub keeps their
 //! rooms, and its log has what is published meanwhile. A client that comes back shows the `pid` that it was given and
-//! the last offset that it has seen, and gets what it missed before the answer to its CONNECT. What a core keeps it
+//! the last offset that it has seen, and gets what it missed before the answer to its CONNECT ([`super::recovery`]). What a core keeps it
 //! keeps to itself: a client that comes back to another one is moved ([`super::engine::moving`]).
 
-use super::client::{Client, ClientId, Clients, Sid, SidHasher, Upper};
+use super::client::{Client, ClientId, Clients, Sid, Upper};
 use super::engine::session::End;
+use super::recovery::{Recovery, Suspension};
+use super::wishes::Feeds;
 use super::{About, CLIENT_TAG, Core, Later, SUSPENDED_TAG, client_tag};
 use crate::app::{AT_ONCE_BYTES_MAX, Ack, Admission, Arguments, Envelope, Event, Hello, take_at_once};
 use crate::format;
@@ -18,12 +20,9 @@ use crate::millis::Millis;
 use crate::writer::{EngineWriter, Writer};
 use bytes::Bytes;
 use smallvec::SmallVec;
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::sync::Arc;
-use std::time::Instant;
 use stentor_driver::Driver;
-use stentor_hub::{CoreId, Disconnect, FormatId, Key, Policy, Room, SessionId, Topic};
+use stentor_hub::{CoreId, Disconnect, FormatId, Room, SessionId, Topic};
 use stentor_wire::engineio::{Data, Version};
 use stentor_wire::http1::Request;
 use stentor_wire::json;
@@ -36,7 +35,7 @@ pub(super) struct SocketIo {
     /// When it has to be connected to some namespace.
     pub(super) connect_until: Millis,
     /// The feeds of the handshake's query, for the main namespace.
-    feeds: Option<Box<[Key]>>,
+    feeds: Option<Box<Feeds>>,
     /// The core that keeps what it lost, where it is to go before it connects.
     leaving: Option<CoreId>,
     /// It couldn't go there.
@@ -44,7 +43,7 @@ pub(super) struct SocketIo {
 }
 
 impl SocketIo {
-    pub(super) fn new(connect_until: Millis, feeds: Option<Box<[Key]>>) -> Self {
+    pub(super) fn new(connect_until: Millis, feeds: Option<Box<Feeds>>) -> Self {
         let sockets = SmallVec::new();
         Self { decoder: None, sockets, connect_until, feeds, leaving: None, stays: false }
     }
@@ -54,7 +53,7 @@ impl SocketIo {
         self.sockets.is_empty() && self.decoder.is_none()
     }
 
-    pub(super) fn into_feeds(self) -> Option<Box<[Key]>> {
+    pub(super) fn into_feeds(self) -> Option<Box<Feeds>> {
         self.feeds
     }
 
@@ -68,70 +67,12 @@ pub(super) struct Socket {
     pub(super) session: SessionId,
     /// `None` for the main one.
     namespace: Option<Arc<str>>,
-    recovery: Option<Box<Recovery>>,
-}
-
-/// What a socket can be recovered by.
-struct Recovery {
-    /// Its secret.
-    pid: Sid,
-    /// The id that it is known by.
-    id: Sid,
-    /// A room of its namespace, whose name means nothing: what is sent to it alone is sent there.
-    room: Room,
+    pub(super) recovery: Option<Box<Recovery>>,
 }
 
 impl Socket {
     fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("/")
-    }
-}
-
-/// A socket whose client is lost, for a while.
-struct Suspended {
-    session: SessionId,
-    recovery: Box<Recovery>,
-    until: Instant,
-}
-
-/// The suspended sockets of a core. Their sessions' tags name their slots.
-#[derive(Default)]
-pub(super) struct Suspension {
-    slots: slab::Slab<Suspended>,
-    by_pid: HashMap<Sid, usize, BuildHasherDefault<SidHasher>>,
-}
-
-impl Suspension {
-    pub(super) fn count(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Says in which slot it is.
-    fn insert(&mut self, suspended: Suspended) -> usize {
-        let pid = suspended.recovery.pid;
-        let slot = self.slots.insert(suspended);
-        self.by_pid.insert(pid, slot);
-        slot
-    }
-
-    /// Takes the socket out that has this `pid`, if it is one of `namespace`.
-    fn take(&mut self, pid: Sid, namespace: &str) -> Option<Suspended> {
-        let slot = *self.by_pid.get(&pid)?;
-        self.slots.get(slot).filter(|suspended| suspended.recovery.room.namespace() == namespace)?;
-        self.by_pid.remove(&pid);
-        self.slots.try_remove(slot)
-    }
-
-    /// Takes out one whose time is over.
-    fn take_expired(&mut self, now: Instant) -> Vec<Suspended> {
-        let over = self.slots.iter().filter(|(_, suspended)| suspended.until <= now);
-        let over: Vec<usize> = over.map(|(slot, _)| slot).collect();
-        let mut taken = Vec::with_capacity(over.len());
-        for suspended in over.into_iter().filter_map(|slot| self.slots.try_remove(slot)) {
-            self.by_pid.remove(&suspended.recovery.pid);
-            taken.push(suspended);
-        }
-        taken
     }
 }
 
@@ -178,14 +119,14 @@ impl<D: Driver> Core<D> {
         &mut self,
         id: ClientId,
         request: &Request<'_>,
-        feeds: Vec<Key>,
+        feeds: Feeds,
         raw: bool,
         out: &mut Vec<u8>,
     ) {
         let envelope = if raw { Envelope::Raw } else { self.app.envelope() };
         let Some(client) = self.clients.get_mut(id) else { return };
         if let Upper::SocketIo(io) = &mut client.upper {
-            io.feeds = (!feeds.is_empty()).then(|| feeds.into());
+            io.feeds = (!feeds.keys.is_empty()).then(|| feeds.into());
             // Clients of protocol 4 are connected to the main namespace unasked.
             if client.version() == Version::V3 {
                 self.socketio_connect(id, "/", None, Some(request.query()), Some(request), out);
@@ -392,11 +333,11 @@ impl<D: Driver> Core<D> {
         });
         let writer = Writer::SocketIo { engine, namespace };
         let stored = (namespace != "/").then(|| Arc::from(namespace));
-        let mut feeds = Vec::new();
+        let mut feeds = None;
         if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
             io.sockets.push(Socket { session, namespace: stored, recovery });
             if namespace == "/" {
-                feeds = io.feeds.take().map(Vec::from).unwrap_or_default();
+                feeds = io.feeds.take();
             }
         }
         let about = About {
@@ -409,7 +350,9 @@ impl<D: Driver> Core<D> {
         };
         let asked = self.actions.len();
         self.tell_app(about, out, |app, ctx| app.joined(ctx, session, &hello, &socket_id));
-        self.subscribe_feeds(session, feeds);
+        if let Some(feeds) = feeds {
+            self.subscribe_feeds(session, *feeds);
+        }
         !self.asks_to_close(asked, session)
     }
 
@@ -500,41 +443,13 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    pub(super) fn subscribe_feeds(&mut self, session: SessionId, feeds: Vec<Key>) {
-        for feed in feeds {
-            if let Err(error) = self.hub.handle_subscribe(session, &Topic::Feed(feed), Policy::Latest, None) {
+    pub(super) fn subscribe_feeds(&mut self, session: SessionId, Feeds { keys, terms }: Feeds) {
+        for key in keys {
+            if let Err(error) = self.hub.handle_subscribe(session, &Topic::Feed(key), terms, None) {
                 self.actions.push(crate::app::Action::Close { session, why: super::why_refused(error) });
                 break;
             }
         }
-    }
-
-    /// A client is lost: those of its sockets that can be recovered are kept for a while. Returns the sessions that
-    /// end now.
-    pub(super) fn suspend(&mut self, upper: Upper, is_lost: bool) -> SmallVec<[SessionId; 2]> {
-        let limits = self.shared.options.engine.recovery;
-        let Upper::SocketIo(io) = upper else {
-            return match upper {
-                Upper::Plain { session, .. } => SmallVec::from_slice(&[session]),
-                _ => SmallVec::new(),
-            };
-        };
-        let mut ended = SmallVec::new();
-        for Socket { session, recovery, .. } in io.sockets {
-            match (recovery, limits) {
-                (Some(recovery), Some(limits)) if is_lost && self.suspended.count() < limits.sessions_max => {
-                    let until = self.facts.now + limits.age_max;
-                    if self.hub.handle_suspend(session) {
-                        let slot = self.suspended.insert(Suspended { session, recovery, until });
-                        self.hub.set_tag(session, SUSPENDED_TAG | slot as u64);
-                    } else {
-                        ended.push(session);
-                    }
-                }
-                _ => ended.push(session),
-            }
-        }
-        ended
     }
 
     /// The other core that keeps what a client lost, if it says so before anything has happened and can go there.
@@ -553,41 +468,6 @@ impl<D: Driver> Core<D> {
         match self.clients.get_mut(id) {
             Some(Client { upper: Upper::SocketIo(io), .. }) => io.leaving.take(),
             _ => None,
-        }
-    }
-
-    /// Finds the suspended socket that a client shows the `pid` of, and owes it what it missed, in `format`.
-    fn resume(
-        &mut self,
-        auth: &str,
-        namespace: &str,
-        format: FormatId,
-    ) -> Option<(SessionId, Box<Recovery>)> {
-        let pid = Sid::parse(&json::string_member(auth, "pid")?)?;
-        let offset = json::string_member(auth, "offset");
-        let Suspended { session, recovery, .. } = self.suspended.take(pid, namespace)?;
-        self.hub.set_format(session, format);
-        let last = match offset.as_deref().map(format::parse_offset) {
-            None => Ok(None),
-            Some(Some(0)) => Ok(None),
-            Some(Some(offset)) => Ok(Some(offset)),
-            Some(None) => Err(()),
-        };
-        if let Ok(last) = last
-            && self.hub.handle_resume(session, last).is_ok()
-        {
-            self.metrics().recovered.add(1);
-            return Some((session, recovery));
-        }
-        self.metrics().recoveries_failed.add(1);
-        self.hub.handle_close(session);
-        None
-    }
-
-    /// Lets go of suspended sockets whose time is over.
-    pub(super) fn expire_suspended(&mut self) {
-        for suspended in self.suspended.take_expired(self.facts.now) {
-            self.hub.handle_close(suspended.session);
         }
     }
 }
