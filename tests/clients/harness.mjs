@@ -2,7 +2,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import http from 'node:http';
-import net from 'node:net';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -158,32 +157,6 @@ export function inbox(socket) {
       }
     },
   };
-}
-
-/**
- * A way to a server that can be cut: `cut()` ends all connections without a farewell; new ones are let through, to
- * another server after `lead(server)`.
- */
-export async function relay(t, server) {
-  let target;
-  const lead = ({ http: address }) => { target = new URL(address); };
-  lead(server);
-  const open = new Set();
-  const listener = net.createServer((near) => {
-    const far = net.connect(target.port, target.hostname);
-    for (const [from, to] of [[near, far], [far, near]]) {
-      open.add(from);
-      from.pipe(to);
-      from.on('error', () => to.destroy());
-      from.on('close', () => { open.delete(from); to.destroy(); });
-    }
-  });
-  listener.listen(0, '127.0.0.1');
-  await once(listener, 'listening');
-  const cut = () => { for (const socket of open) socket.resetAndDestroy(); };
-  t.after(() => { cut(); listener.close(); });
-  const address = `127.0.0.1:${listener.address().port}`;
-  return { http: `http://${address}`, ws: `ws://${address}`, cut, lead };
 }
 
 /** The configuration of one feed that takes in everything from an upstream, as fast as is allowed. */

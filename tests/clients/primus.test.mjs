@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import test from 'node:test';
 import { chromium } from 'playwright-core';
-import { event, feedsFrom, queue, relay, serve, upstream, within } from './harness.mjs';
+import { event, feedsFrom, queue, serve, upstream, within } from './harness.mjs';
 import { library, Primus } from './primus.mjs';
+import { proxy } from './proxy.mjs';
 
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 
@@ -13,7 +14,8 @@ const VALUES = ['text', '', 'é😀\u2028', 7, true, { a: [null, { b: 'c' }] }, 
 /** A client that is open; `next()` is what it gets. It comes back soon when it is cut off. */
 async function connect(t, url, options = {}) {
   const socket = new Primus(url, { reconnect: { min: 20, max: 200 }, ...options });
-  t.after(() => socket.end());
+  // Its timers as well.
+  t.after(() => socket.destroy());
   const data = queue();
   // The library runs in a realm of its own, whose objects assertions don't take for equal.
   socket.on('data', (value) => data.put(JSON.parse(JSON.stringify(value))));
@@ -53,8 +55,8 @@ test('a client that is cut off comes back, with its feed', async (t) => {
   const api = await upstream(t);
   api.documents.set('scores/8', { n: 1 });
   const server = await serve(t, { config: feedsFrom(api.url), args: ['--cores', '2'] });
-  const way = await relay(t, server);
-  const { socket, next } = await connect(t, `${way.http}?resourceId=scores%2F8`);
+  const way = await proxy(t, server.http);
+  const { socket, next } = await connect(t, `${way.url}?resourceId=scores%2F8`);
   const snapshot = async (n) => {
     for (;;) {
       const message = await next();
@@ -83,10 +85,10 @@ test('bodies only, by ?format=raw', async (t) => {
 
 test('when the server goes away, clients come back to the next one', async (t) => {
   const [server, other] = await Promise.all([1, 2].map(() => serve(t, { args: ['--app', 'echo'] })));
-  const way = await relay(t, server);
-  const { socket, next } = await connect(t, way.http);
+  const way = await proxy(t, server.http);
+  const { socket, next } = await connect(t, way.url);
   const back = event(socket, 'reconnected');
-  way.lead(other);
+  way.target = other.http;
   server.child.kill('SIGTERM');
   await back;
   socket.write('here');
@@ -99,9 +101,9 @@ test('the library in Chromium', async (t) => {
   const browser = await chromium.launch({ executablePath, args });
   t.after(() => browser.close());
   const server = await serve(t, { args: ['--app', 'echo'] });
-  const way = await relay(t, server);
+  const way = await proxy(t, server.http);
   const page = await browser.newPage();
-  await page.goto(`${way.http}/healthz`);
+  await page.goto(`${way.url}/healthz`);
   await page.addScriptTag({ content: library });
   const received = await page.evaluate((values) => new Promise((resolve, reject) => {
     const all = [];

@@ -141,7 +141,7 @@ function sockJs(transports, timeout = 5_000) {
 function primus() {
   return async (t, at, member) => {
     const socket = new Primus(at.http, { strategy: false });
-    t.after(() => socket.end());
+    t.after(() => socket.destroy());
     socket.on('data', (message) => member.take(message));
     await event(socket, 'open', TIME_MS, 'error');
     await member.enter((message) => socket.write(message));

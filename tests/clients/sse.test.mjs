@@ -4,7 +4,8 @@ import { existsSync } from 'node:fs';
 import test from 'node:test';
 import { EventSource } from 'eventsource';
 import { chromium } from 'playwright-core';
-import { feedsFrom, queue, relay, serve, upstream } from './harness.mjs';
+import { feedsFrom, queue, serve, upstream } from './harness.mjs';
+import { proxy } from './proxy.mjs';
 
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 
@@ -51,10 +52,10 @@ test('documents come as events, and changes of state', async (t) => {
 
 test('a client that comes back gets what it lacks, and nothing that it has', async (t) => {
   const { api, server } = await feeds(t);
-  const way = await relay(t, server);
+  const way = await proxy(t, server.http);
   api.documents.set('a', { n: 1 });
   api.documents.set('b', { n: 1 });
-  const { requests, next } = listen(t, `${way.http}/sse?feed=a&feed=b`);
+  const { requests, next } = listen(t, `${way.url}/sse?feed=a&feed=b`);
   assert.equal(await requests.next(), undefined);
   await next();
   const { id } = await next();
@@ -73,7 +74,7 @@ test('in Chromium, which comes back by itself; from another origin only where it
   const browser = await chromium.launch({ executablePath, args });
   t.after(() => browser.close());
   const { api, server } = await feeds(t);
-  const way = await relay(t, server);
+  const way = await proxy(t, server.http);
   api.documents.set('a', { n: 1 });
   api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
   /** In the page: how a source begins, with the first document that comes. */
@@ -85,8 +86,8 @@ test('in Chromium, which comes back by itself; from another origin only where it
   });
 
   const page = await browser.newPage();
-  await page.goto(`${way.http}/healthz`);
-  assert.equal(await page.evaluate(begin, `${way.http}/sse/a`), 'open');
+  await page.goto(`${way.url}/healthz`);
+  assert.equal(await page.evaluate(begin, `${way.url}/sse/a`), 'open');
   way.cut();
   api.documents.set('a', { n: 2 });
   await page.waitForFunction(() => window.heard.length === 2, null, { timeout: 10_000 });

@@ -1022,3 +1022,18 @@ fn a_message_over_the_limit_ends_a_websocket_with_1009() {
     assert_eq!(closed, Seen::Closed(1009, String::new()));
     check_empty(&server);
 }
+
+#[test]
+fn clients_that_are_too_old_are_told_what_is_spoken() {
+    let server = echo(1);
+    for (target, says) in [
+        ("/socket.io/1/?t=1", "its protocols 5 and 4 are"),
+        ("/socket.io/1/websocket/1234", "its protocols 5 and 4 are"),
+        ("/socket.io/?EIO=2&transport=polling", "protocols 4 and 3 are spoken here"),
+        ("/engine.io/?EIO=1&transport=websocket", "protocols 4 and 3 are spoken here"),
+    ] {
+        let answer = server.http().get(target);
+        assert_eq!(answer.status, 400, "{target}");
+        assert!(answer.text().contains(says), "{target}: {}", answer.text());
+    }
+}

@@ -24,6 +24,7 @@ fn documents_name_paths_that_exist() {
         "CONTRIBUTING.md",
         "README.md",
         "docs/benchmarks.md",
+        "docs/deploy/README.md",
         "docs/feeds.md",
         "docs/live-in-five-minutes.md",
         "docs/protocol.md",

@@ -37,6 +37,8 @@ pub(super) enum Route<'p> {
     },
     /// A path that should have a key, and hasn't.
     BadKey(KeyError),
+    /// `/socket.io/1/…`, where clients of Socket.IO before 1.0 begin.
+    OldSocketIo,
     Unknown,
 }
 
@@ -74,6 +76,7 @@ pub(super) fn route<'p>(path: &'p str, options: &Options) -> Route<'p> {
         "/sse" | "/sse/" => Route::Events(None),
         "/engine.io" | "/engine.io/" => Route::Engine { is_socketio: false },
         "/socket.io" | "/socket.io/" => Route::Engine { is_socketio: true },
+        _ if path.starts_with("/socket.io/1/") => Route::OldSocketIo,
         _ => match ["/ws/", "/feed/", "/sse/"].map(|begin| path.strip_prefix(begin)) {
             [Some(rest), ..] => with_key(rest, |key| Route::Socket(Some(key))),
             [_, Some(rest), _] => with_key(rest, Route::Feed),
@@ -309,12 +312,17 @@ mod tests {
                     format!("sockjs {:?} {:?} {:?}", service.place(), route.key, route.resource.status())
                 }
                 Route::BadKey(error) => format!("{error:?}"),
+                Route::OldSocketIo => "old".to_owned(),
                 Route::Unknown => "unknown".to_owned(),
             };
             assert_eq!(got, expect, "{path}");
         }
         check("/", "page 0");
         check("/healthz", "health");
+        check("/socket.io/1/", "old");
+        check("/socket.io/1/websocket/1234", "old");
+        check("/socket.io/1", "unknown");
+        check("/socket.io/socket.io.js", "unknown");
         check("/ws", "socket");
         check("/ws/matches/8", "socket matches/8");
         check("/ws/a%20b", "Character(1)");

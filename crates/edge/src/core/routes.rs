@@ -130,6 +130,12 @@ impl<D: Driver> Core<D> {
                 self.metrics().request_errors.add(1);
                 text(out, manner, 400, &cors(origin), &error.to_string());
             }
+            Route::OldSocketIo => {
+                self.metrics().request_errors.add(1);
+                let why = "Socket.IO before 1.0 isn't spoken here; its protocols 5 and 4 are (socket.io-client 1 and newer)";
+                text(out, Manner::LAST, 400, &cors(origin), why);
+                return Verdict::Answered { keep_alive: false };
+            }
             Route::Unknown => {
                 // What follows may be frames.
                 let manner = if is_upgrade { Manner { keep_alive: false, ..manner } } else { manner };
