@@ -99,7 +99,7 @@ describe('in a browser', { concurrency: 8 }, () => {
       await has(4);
       const { all, kinds } = await seen();
       assert.deepEqual([...new Set(all)], [1, 2, 3, 4]);
-      if (['websocket', 'sockjs'].includes(transport)) assert.ok(kinds.includes('delta'));
+      if (transport !== 'polling') assert.ok(kinds.includes('delta'));
     });
   }
 

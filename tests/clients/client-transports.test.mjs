@@ -15,8 +15,8 @@ import { feedsFrom, serve, upstream, within } from './harness.mjs';
 import { proxy, random } from './proxy.mjs';
 
 const TRANSPORTS = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
-// What the server sends by these; the others send whole documents.
-const WITH_DELTAS = ['websocket', 'sockjs'];
+// Polls get whole documents.
+const WITH_DELTAS = TRANSPORTS.filter((transport) => transport !== 'polling');
 
 // Short times, so that a paused server is found out soon.
 const config = (api, more = '') => `
