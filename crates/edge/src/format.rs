@@ -232,7 +232,7 @@ impl Formats {
         Some(Frame::shared(&[&ws::server_header(Opcode::Text, message.len(), false), &message], &self.meter))
     }
 
-    /// An event, and where a document isn't as new as it could be another one that says so. Documents go whole.
+    /// An event; after a document perhaps others that say why it comes whole, and that it isn't as new as it could be.
     fn event(&self, body: &Body, with_id: bool) -> Option<Frame> {
         let mut out = Vec::with_capacity(body.len() + 128);
         let state_event = |out: &mut Vec<u8>, key: &Key, state: FeedState, reason: Option<&str>| {
@@ -247,23 +247,39 @@ impl Formats {
             let data = std::str::from_utf8(&data).unwrap_or_default();
             sse::write_event(out, &sse::Event { id: None, event: Some("state"), data });
         };
+        let write_id = |out: &mut Vec<u8>, key: &Key, Position { epoch, offset }: Position| {
+            if with_id {
+                sse::write_position_id(out, [sse::Position { key: key.as_str(), epoch: epoch.0, offset }]);
+            }
+        };
         match body {
-            Body::Snapshot { key, position, state, .. } => {
-                if with_id {
-                    let Position { epoch, offset } = *position;
-                    let position = sse::Position { key: key.as_str(), epoch: epoch.0, offset };
-                    sse::write_position_id(&mut out, [position]);
-                }
+            Body::Snapshot { key, position, state, unpatched, .. } => {
+                write_id(&mut out, key, *position);
                 let data = raw(body)?;
                 sse::write_event(
                     &mut out,
                     &sse::Event { id: None, event: Some("snapshot"), data: &data.text() },
                 );
+                // After the document: who is cut off in between must not know its id.
+                if let Some(unpatched) = unpatched {
+                    let mut data = br#"{"feed":"#.to_vec();
+                    data.extend_from_slice(&json_string(key.as_str()));
+                    data.extend_from_slice(format!(r#","reason":"{}"}}"#, unpatched.as_str()).as_bytes());
+                    let data = std::str::from_utf8(&data).unwrap_or_default();
+                    sse::write_event(&mut out, &sse::Event { id: None, event: Some("reset"), data });
+                }
                 if *state != FeedState::Live {
                     state_event(&mut out, key, *state, None);
                 }
             }
-            Body::Delta { .. } => return None,
+            Body::Delta { key, position, .. } => {
+                write_id(&mut out, key, *position);
+                let data = v1(body);
+                sse::write_event(
+                    &mut out,
+                    &sse::Event { id: None, event: Some("delta"), data: &data.text() },
+                );
+            }
             Body::State { key, state, reason } => state_event(&mut out, key, *state, Some(reason)),
             Body::Message { .. } => {
                 sse::write_event(&mut out, &sse::Event { data: &raw(body)?.text(), ..sse::Event::default() });
@@ -472,12 +488,16 @@ fn v1(body: &Body) -> Plain<'_> {
             };
             text(head, data, b"}")
         }
-        Body::Snapshot { key, position, state, document } => {
+        Body::Snapshot { key, position, state, unpatched, document } => {
             head.extend_from_slice(br#"{"type":"snapshot","feed":"#);
             head.extend_from_slice(&json_string(key.as_str()));
             write_position(&mut head, *position);
             head.extend_from_slice(br#","state":""#);
             head.extend_from_slice(state.as_str().as_bytes());
+            if let Some(unpatched) = unpatched {
+                head.extend_from_slice(br#"","reason":""#);
+                head.extend_from_slice(unpatched.as_str().as_bytes());
+            }
             head.extend_from_slice(br#"","data":"#);
             let data = if document.json {
                 Cow::Borrowed(&document.body[..])

@@ -13,6 +13,7 @@ mod options;
 mod origin;
 mod plane;
 mod shared;
+mod terms;
 mod writer;
 
 pub use app::{

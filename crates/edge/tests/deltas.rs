@@ -4,10 +4,10 @@
 
 mod harness;
 
-use harness::{Server, Ws, on_one_and_three};
+use harness::{Http, Server, Ws, on_one_and_three};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use stentor_edge::{FeedUpdate, Options};
+use stentor_edge::{FeedUpdate, Options, SockJs};
 use stentor_hub::delta::{ApplyLimits, apply};
 use stentor_hub::{Document, FeedState, Patch};
 
@@ -163,7 +163,12 @@ fn a_client_that_comes_back_gets_what_it_missed() {
             server.version("k", &version(1));
             server.version("k", &version(2));
             let mut ws = client(&server, since(&kept));
-            assert_eq!(kept.take(&ws.next_json()), "snapshot", "life {life}");
+            let first = ws.next_json();
+            assert_eq!(
+                (kept.take(&first), &first["reason"]),
+                ("snapshot".into(), &json!("epoch")),
+                "life {life}"
+            );
             for (missed, expect) in [(0, None), (1, Some("delta")), (5, Some("delta")), (6, Some("snapshot"))]
             {
                 drop(ws);
@@ -172,7 +177,10 @@ fn a_client_that_comes_back_gets_what_it_missed() {
                 }
                 ws = client(&server, since(&kept));
                 if let Some(expect) = expect {
-                    assert_eq!(kept.take(&ws.next_json()), expect, "{missed} missed");
+                    let message = ws.next_json();
+                    assert_eq!(kept.take(&message), expect, "{missed} missed");
+                    let reason = message["reason"].as_str();
+                    assert_eq!(reason, (expect == "snapshot").then_some("history"), "{missed} missed");
                 }
                 assert_eq!(ws.fence(), []);
                 assert_eq!(kept.document, serde_json::from_str::<Value>(&version(kept.offset)).unwrap());
@@ -268,18 +276,30 @@ fn event(ws: &mut Ws) -> Value {
 #[test]
 fn socketio_clients_get_the_same_objects() {
     let server = Server::start(1, |_| {});
-    let mut ws = socketio(&server);
     let mut kept = Kept::default();
     server.version("k", &version(1));
-    ws.send_text(r#"421["subscribe","k"]"#);
+    // Who doesn't know of deltas gets none.
+    let mut old = socketio(&server);
+    old.send_text(r#"421["subscribe","k"]"#);
+    assert_eq!(old.next_text(), r#"431[{"ok":true}]"#);
+    assert_eq!(event(&mut old)["type"], "snapshot");
+    let mut ws = socketio(&server);
+    ws.send_text(r#"421["subscribe","k",{"delta":true}]"#);
     assert_eq!(ws.next_text(), r#"431[{"ok":true}]"#);
     assert_eq!(kept.take(&event(&mut ws)), "snapshot");
     server.version("k", &version(2));
     assert_eq!(kept.take(&event(&mut ws)), "delta");
+    let whole = event(&mut old);
+    assert_eq!((&whole["type"], whole["data"]["n"].as_u64()), (&json!("snapshot"), Some(2)));
     let mut back = socketio(&server);
-    let since = json!({"epoch": kept.epoch, "offset": 1, "rate": 5, "policy": "latest"});
+    let since = json!({"epoch": kept.epoch, "offset": 1, "rate": 5, "policy": "latest", "delta": true});
     back.send_text(&format!(r#"42["subscribe","k",{since}]"#));
     assert_eq!(event(&mut back)["type"], "delta");
+    let mut late = socketio(&server);
+    let since = json!({"epoch": kept.epoch.wrapping_add(1) as u32, "offset": 1, "delta": true});
+    late.send_text(&format!(r#"42["subscribe","k",{since}]"#));
+    let document = event(&mut late);
+    assert_eq!((&document["type"], &document["reason"]), (&json!("snapshot"), &json!("epoch")));
     for (options, expect) in [
         (json!({"rate": 0}), "bad_rate"),
         (json!({"rate": 5, "policy": "queue"}), "bad_rate"),
@@ -290,12 +310,222 @@ fn socketio_clients_get_the_same_objects() {
         let answer = back.next_text();
         assert!(answer.starts_with("437[") && answer.contains(expect), "{answer}");
     }
+    // By the query as well.
+    let mut ws = server.ws("/socket.io/?EIO=4&transport=websocket&feed=k&delta=1&rate=100");
+    assert!(ws.next_text().starts_with('0'));
+    ws.send_text("40");
+    assert!(ws.next_text().starts_with("40"));
+    assert_eq!(event(&mut ws)["type"], "snapshot");
+    server.version("k", &version(3));
+    assert_eq!(event(&mut ws)["type"], "delta");
     // Who wants the document as a string wants all of it.
     let server = Server::start(1, |options| options.engine.feed_as_string = true);
     let mut ws = socketio(&server);
-    ws.send_text(r#"42["subscribe","k"]"#);
+    ws.send_text(r#"42["subscribe","k",{"delta":true}]"#);
     for n in 1..4 {
         server.version("k", &version(n));
         assert_eq!(event(&mut ws), version(n));
     }
+}
+
+/// A stream of events of `/sse?feed=k` that has begun.
+fn events(server: &Server, query: &str, header: &str) -> Http {
+    let mut http = server.http();
+    http.send(format!("GET /sse?feed=k{query} HTTP/1.1\r\nHost: a\r\n{header}\r\n"));
+    assert_eq!(http.stream_head().status, 200);
+    assert_eq!(http.next_chunk(), "retry: 3000\n\n");
+    http
+}
+
+/// The id of an event, and its other lines.
+fn event_of(http: &mut Http) -> (String, Vec<String>) {
+    let chunk = http.next_chunk();
+    let mut lines = chunk.lines().filter(|line| !line.is_empty()).map(str::to_owned);
+    let id = lines.next().unwrap().strip_prefix("id: ").unwrap().to_owned();
+    (id, lines.collect())
+}
+
+#[test]
+fn streams_of_events_carry_deltas_for_those_who_ask() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.limits.feed_patches_max = 2);
+        server.version("k", &version(1));
+        let mut whole = events(&server, "", "");
+        let mut http = events(&server, "&delta=1", "");
+        let (first, lines) = event_of(&mut http);
+        assert_eq!(lines, ["event: snapshot", &format!("data: {}", version(1))]);
+        assert_eq!(event_of(&mut whole).1, lines);
+        let mut kept =
+            Kept { offset: 1, document: serde_json::from_str(&version(1)).unwrap(), ..Kept::default() };
+        kept.epoch = u64::from_str_radix(first.split('!').nth(1).unwrap(), 16).unwrap();
+        let delta = |lines: &[String]| {
+            assert_eq!(lines[0], "event: delta");
+            serde_json::from_str::<Value>(lines[1].strip_prefix("data: ").unwrap()).unwrap()
+        };
+        let mut last = first.clone();
+        for n in 2..4 {
+            server.version("k", &version(n));
+            let (id, lines) = event_of(&mut http);
+            assert_eq!(id, format!("k!{:x}!{n:x}", kept.epoch));
+            assert_eq!(kept.take(&delta(&lines)), "delta");
+            assert_eq!(kept.document, serde_json::from_str::<Value>(&version(n)).unwrap());
+            last = id;
+            assert_eq!(event_of(&mut whole).1[0], "event: snapshot");
+        }
+        // Who comes back says the id, as a browser does or in the address; the browser knows better.
+        let header = |id: &str| format!("Last-Event-ID: {id}\r\n");
+        let in_query = |id: &str| format!("&delta=1&lastEventId={}", id.replace('!', "%21"));
+        let from_1 = [
+            events(&server, "&delta=1", &header(&first)),
+            events(&server, &in_query(&first), ""),
+            events(&server, &in_query("k!1!1"), &header(&first)),
+        ];
+        for mut http in from_1 {
+            let (id, lines) = event_of(&mut http);
+            assert_eq!((&id, delta(&lines)["base"].as_u64()), (&last, Some(1)));
+        }
+        let reset = |reason: &str| {
+            ["event: reset".to_owned(), format!(r#"data: {{"feed":"k","reason":"{reason}"}}"#)]
+        };
+        let (id, lines) = event_of(&mut events(&server, &in_query("k!1!1"), ""));
+        assert_eq!((&id, &lines[0][..], &lines[2..]), (&last, "event: snapshot", &reset("epoch")[..]));
+        server.version("k", &version(4));
+        let (_, lines) = event_of(&mut events(&server, "&delta=1", &header(&first)));
+        assert_eq!((&lines[0][..], &lines[2..]), ("event: snapshot", &reset("history")[..]));
+        // Without deltas a document is nothing to explain.
+        assert_eq!(event_of(&mut events(&server, "", &header(&first))).1.len(), 2);
+        for query in ["&delta=yes", "&rate=0", "&policy=x", "&rate=2&policy=queue"] {
+            let mut http = server.http();
+            http.send(format!("GET /sse?feed=k{query} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert_eq!(http.response().status, 400, "{query}");
+        }
+    });
+}
+
+#[test]
+fn several_feeds_share_deltas_too() {
+    let server = Server::start(1, |_| {});
+    server.version("a", &version(1));
+    server.version("k", &version(1));
+    let mut http = events(&server, "&feed=a&delta=1", "");
+    // The id, then the event that all share.
+    let mut both = || (http.next_chunk(), http.next_chunk());
+    assert!(both().1.starts_with("event: snapshot\n") && both().1.starts_with("event: snapshot\n"));
+    for (key, n) in [("a", 2), ("k", 2), ("k", 3)] {
+        server.version(key, &version(n));
+        let (id, event) = both();
+        assert!(id.starts_with(&format!("id: {key}!")) && id.split(';').count() == 2, "{id}");
+        assert!(
+            event.starts_with(&format!(r#"event: delta{}data: {{"type":"delta","feed":"{key}","#, '\n')),
+            "{event}"
+        );
+    }
+}
+
+#[test]
+fn the_terms_of_a_query_hold_for_bodies_only_as_well() {
+    let server = Server::start(1, patient);
+    server.version("k", "1");
+    let mut slow = server.ws("/ws/k?rate=0.001");
+    let mut all = server.ws("/ws?feed=k&format=raw&policy=queue");
+    assert_eq!((slow.next_text(), all.next_text()), ("1".into(), "1".into()));
+    for n in 2..5 {
+        server.version("k", &n.to_string());
+        assert_eq!(all.next_text(), n.to_string());
+    }
+    // The newest waits for its time.
+    server.until_metric("deliveries_conflated", |conflated| conflated == 2);
+    server.until_metric("deliveries_owed", |owed| owed == 1);
+    let refused = Ws::open(server.addr, "/ws/k?rate=fast", &[], false);
+    assert!(refused.is_err());
+}
+
+/// By polls: each is a request of its own.
+#[test]
+fn clients_that_poll_get_deltas() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.sockjs = vec![SockJs::at("/sockjs")]);
+        server.version("k", &version(1));
+        let ask = json!({"type": "subscribe", "feed": "k"}).to_string();
+        let exchange = |request: String| {
+            let mut http = server.http();
+            http.send(request);
+            let response = http.response();
+            assert!(response.status == 200 || response.status == 204);
+            String::from_utf8(response.body).unwrap()
+        };
+        let get = |target: &str| exchange(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let post = |target: &str, body: &str| {
+            let length = body.len();
+            exchange(format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{body}"))
+        };
+        let open = get("/engine.io/?EIO=4&transport=polling");
+        let sid = serde_json::from_str::<Value>(&open[1..open.find('\x1e').unwrap_or(open.len())]).unwrap();
+        let engine = format!("/engine.io/?EIO=4&transport=polling&sid={}", sid["sid"].as_str().unwrap());
+        assert_eq!(post(&engine, &format!("4{ask}")), "ok");
+        assert_eq!(post("/sockjs/000/one/xhr", ""), "o\n");
+        post("/sockjs/000/one/xhr_send", &json!([ask]).to_string());
+        let from_engine = || {
+            let body = get(&engine);
+            let packets = body.split('\x1e').map(|packet| packet[1..].to_owned());
+            packets.collect::<Vec<_>>()
+        };
+        let from_sockjs = || {
+            let body = post("/sockjs/000/one/xhr", "");
+            serde_json::from_str::<Vec<String>>(body.strip_prefix('a').unwrap().trim_end()).unwrap()
+        };
+        let polls: [&dyn Fn() -> Vec<String>; 2] = [&from_engine, &from_sockjs];
+        let mut kept = [Kept::default(), Kept::default()];
+        for n in 1..5 {
+            if n > 1 {
+                server.version("k", &version(n));
+            }
+            for (poll, kept) in polls.iter().zip(&mut kept) {
+                while kept.offset < n {
+                    for text in poll() {
+                        let kind = kept.take(&serde_json::from_str(&text).unwrap());
+                        assert!(n == 1 || kind == "delta", "{kind}");
+                    }
+                }
+                assert_eq!(kept.document, serde_json::from_str::<Value>(&version(n)).unwrap());
+            }
+        }
+    });
+}
+
+/// Asking over and over again, with places that never were, costs the server one document at a time.
+#[test]
+fn who_asks_again_and_again_is_owed_one_document() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, patient);
+        let body = json!({"text": "x".repeat(200_000)}).to_string();
+        server.version("k", &body);
+        let mut greedy = client(&server, json!({"type": "subscribe", "feed": "k"}));
+        server.wait_wanted("k", true);
+        let asked = 300;
+        for n in 0..asked {
+            greedy.send_json(json!({"type": "subscribe", "feed": "k", "epoch": n % 2, "offset": n}));
+            // The document, and the same with a reason, each once for all; and what is in flight.
+            assert!(server.metric("frame_bytes") < 4 * body.len() as u64);
+            assert!(server.metric("deliveries_owed") <= 2);
+        }
+        // What it is sent is less than what it asked for, unless it reads as fast as it asks.
+        let mut kept = Kept::default();
+        let (mut ok, mut documents) = (0, 0);
+        while ok < asked || documents == 0 {
+            let message = greedy.next_json();
+            match message["type"].as_str().unwrap() {
+                "ok" => ok += 1,
+                _ => {
+                    kept.take(&message);
+                    documents += 1;
+                }
+            }
+        }
+        assert!(documents <= asked + 1, "{documents}");
+        drop(greedy);
+        server.wait_wanted("k", false);
+        server.update("k", FeedUpdate::Forget);
+        server.check_empty();
+    });
 }

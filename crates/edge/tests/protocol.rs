@@ -246,8 +246,8 @@ fn its_links_lead_somewhere() {
     let document = document();
     let anchors: Vec<String> = document
         .lines()
-        .filter_map(|line| line.strip_prefix("## "))
-        .map(|heading| heading.to_lowercase().replace(' ', "-").replace(':', ""))
+        .filter_map(|line| line.strip_prefix("## ").or(line.strip_prefix("### ")))
+        .map(|heading| heading.to_lowercase().replace(' ', "-").replace([':', '`'], ""))
         .collect();
     for link in document.split("](#").skip(1).map(|rest| rest.split(')').next().unwrap()) {
         assert!(anchors.iter().any(|anchor| anchor == link), "{link} leads nowhere");

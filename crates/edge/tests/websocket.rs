@@ -5,7 +5,7 @@
 mod harness;
 
 use harness::ws::frame;
-use harness::{Http, Seen, Server, Ws, on_one_and_three, pace};
+use harness::{Http, Seen, Server, Ws, meet, on_one_and_three, pace};
 use serde_json::json;
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -407,30 +407,20 @@ fn offers_of_compression() {
 fn compressed_messages_are_read_and_publications_compressed() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| options.app = App::Chat);
-        let mut deflating = Ws::open(server.addr, "/ws", &[], true).unwrap();
-        let mut plain = server.ws("/ws");
+        let deflating = Ws::open(server.addr, "/ws", &[], true).unwrap();
+        let plain = server.ws("/ws");
         let mut small_window = server.http();
         let offer = "Sec-WebSocket-Extensions: permessage-deflate; server_max_window_bits=9\r\n";
         small_window.send(handshake("/ws", offer));
-        let mut small_window = Ws::answered(small_window.into_stream(), None).unwrap();
-        server.until_metric("sessions", |sessions| sessions == 3);
-        // All have joined on their cores; that each core knows of the others' members, each one shows.
-        for n in 0.. {
-            plain.send_text(&format!("hello {n}"));
-            let sent: u64 = server.metric("deliveries_due");
-            if plain.next_text() == format!("hello {n}") && sent >= 3 * (n + 1) {
-                break;
-            }
-        }
+        let small_window = Ws::answered(small_window.into_stream(), None).unwrap();
+        let mut clients = [deflating, plain, small_window];
+        meet(&mut clients, Ws::send_text, Ws::next_text);
         let text = "compressible ".repeat(1000);
-        deflating.send_deflated(&text);
-        for ws in [&mut deflating, &mut plain, &mut small_window] {
-            while let greeting = ws.next_text()
-                && greeting != text
-            {
-                assert!(greeting.starts_with("hello"), "{greeting:.30}");
-            }
+        clients[0].send_deflated(&text);
+        for ws in &mut clients {
+            assert!(ws.next_text() == text);
         }
+        let [mut deflating, plain, small_window] = clients;
         // A short message goes as it is; so does one that wouldn't become shorter.
         deflating.send_deflated("short");
         assert_eq!(deflating.next_text(), "short");

@@ -28,6 +28,13 @@ pub struct Charge {
     bytes: usize,
 }
 
+impl Charge {
+    /// What it is counted by.
+    pub(crate) fn live(&self) -> LiveBytes {
+        LiveBytes(self.counter.clone())
+    }
+}
+
 impl Drop for Charge {
     fn drop(&mut self) {
         self.counter.fetch_sub(self.bytes, Ordering::Relaxed);

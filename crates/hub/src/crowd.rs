@@ -1,7 +1,7 @@
 //! The members of several topics, each session once: for what is emitted to more than one room, or with
 //! more exceptions than one session.
 
-use crate::session::Member;
+use crate::subscription::Member;
 
 /// A crowd in the making. Takes a bit and up to 8 bytes per session of the shard, and is used over and over.
 #[derive(Default)]

@@ -1,7 +1,8 @@
 //! What shards tell each other. First in, first out between each two of them, nothing lost.
 
 use crate::publication::{Body, Data, FeedState, Position, Publication};
-use crate::session::{SessionId, UNKNOWN};
+use crate::session::SessionId;
+use crate::subscription::{FAR, UNKNOWN};
 use crate::topic::{Room, Rooms, Topic};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -216,7 +217,7 @@ impl<F> Current<F> {
         match (newest, since) {
             (Some(Body::Snapshot { position, .. }), Some(since)) if position.epoch == since.epoch => {
                 let behind = position.offset.checked_sub(since.offset).filter(|_| since.offset > 0);
-                behind.and_then(|behind| u16::try_from(behind).ok()).unwrap_or(UNKNOWN)
+                behind.map_or(UNKNOWN, |behind| u16::try_from(behind).unwrap_or(FAR).min(FAR))
             }
             _ => UNKNOWN,
         }

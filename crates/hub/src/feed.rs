@@ -29,7 +29,13 @@ impl<E: Encoder> Hub<E> {
         }
         topic.forgotten = false;
         let Some(position) = self.topics.next_position(index) else { return };
-        let body = Body::Snapshot { key: key.clone(), position, state, document: Arc::new(document) };
+        let body = Body::Snapshot {
+            key: key.clone(),
+            position,
+            state,
+            unpatched: None,
+            document: Arc::new(document),
+        };
         let publication = self.make_version(index, body, patch);
         self.news(index, &publication);
         self.topics.account(index);

@@ -24,8 +24,9 @@
 
 use crate::dispatch::{CoreId, Current, Dispatch};
 use crate::publication::{Position, Publication};
-use crate::session::{Encoder, Flags, Member, NO_TOPIC, SessionId};
+use crate::session::{Encoder, SessionId};
 use crate::shard::{Hub, Notice};
+use crate::subscription::{Flags, Member, NO_TOPIC};
 use crate::topic::Topic;
 use std::sync::Arc;
 use std::time::Instant;

@@ -6,7 +6,7 @@
 //!
 //! Where to look: `shard` is the face; `follow` how cores agree on who gets what; `spread` what becomes of a
 //! publication; `feed` what the control plane says and hears; `recover` what sessions missed whose connection
-//! was gone; `topics` and `session` the two tables; `owe`, `outbox` and `shelf` what sessions are owed, the hot
+//! was gone; `topics` and `session` the two tables, `subscription` what is between them; `owe`, `outbox` and `shelf` what sessions are owed, the hot
 //! path; `history`, `patches` and `budget` what is bounded how; `version` what those get who have an earlier version of a
 //! document, `rates` who wants it how often; [`delta`], which stands apart, what became of a document from one version
 //! to the next.
@@ -34,6 +34,7 @@ mod shard;
 mod shelf;
 mod spread;
 mod stamps;
+mod subscription;
 mod topic;
 mod topics;
 mod version;
@@ -45,10 +46,13 @@ pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};
 pub use history::HistoryLimits;
 pub use log::{LogFigures, RECOVERY_ENTRY_BYTES, RecoveryLimits};
 pub use patches::{FeedFigures, PatchLimits};
-pub use publication::{Body, Data, Document, Epoch, FORMATS_MAX, FeedState, FormatId, Position, Publication};
+pub use publication::{
+    Body, Data, Document, Epoch, FORMATS_MAX, FeedState, FormatId, Position, Publication, Unpatched,
+};
 pub use recover::ResumeError;
-pub use session::{Encoder, Policy, SessionId, Terms};
+pub use session::{Encoder, SessionId};
 pub use shard::{Hub, Notice, Options, SubscribeError};
+pub use subscription::{Policy, Terms};
 pub use topic::{KEY_BYTES_MAX, Key, KeyError, ROOM_BYTES_MAX, Room, RoomError, Rooms, Topic};
 pub use topics::core_of;
 pub use version::Patch;

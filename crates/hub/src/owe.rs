@@ -20,8 +20,9 @@
 use crate::disconnect::Disconnect;
 use crate::outbox::Entry;
 use crate::publication::{Body, Publication};
-use crate::session::{Encoder, Flags, Life, Member, Policy, SessionId, Sessions, UNKNOWN};
+use crate::session::{Encoder, Life, SessionId, Sessions};
 use crate::shelf::Shelved;
+use crate::subscription::{Flags, Member, Policy, UNKNOWN, further};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
@@ -82,7 +83,7 @@ impl<E: Encoder> Sessions<E> {
             let session = &mut self.slots[member.session as usize];
             let subscription = &mut session.subscriptions[member.subscription as usize];
             if session.life == Life::Open {
-                subscription.behind = subscription.behind.saturating_add(1);
+                subscription.behind = further(subscription.behind);
                 self.owe_document(*member, shelved);
             } else {
                 subscription.behind = UNKNOWN;
@@ -119,14 +120,14 @@ impl<E: Encoder> Sessions<E> {
             }
             policy => {
                 // What is left out by `DropOldest` would be missing for a delta.
-                let (behind, then) = match policy {
-                    Policy::Queue if subscription.flags.has(Flags::WHOLE) => (UNKNOWN, 0),
-                    Policy::Queue => (subscription.behind, 0),
-                    _ => (UNKNOWN, UNKNOWN),
+                let (behind, resumes, then) = match policy {
+                    Policy::Queue => (subscription.patchable(), subscription.resumes(), 0),
+                    _ => (UNKNOWN, false, UNKNOWN),
                 };
-                let form = self.shelf.form(shelved, behind, session.format);
+                let form = self.shelf.form(shelved, behind, resumes, session.format);
                 let Some(bytes) = self.shelf.bytes(form, session.format) else { return };
                 subscription.behind = then;
+                subscription.flags.set(Flags::RESUMES, false);
                 self.counters.due += 1;
                 self.enqueue(member, form, bytes);
             }
@@ -278,6 +279,7 @@ impl<E: Encoder> Sessions<E> {
         while let Some(entry) = session.outbox.front() {
             let member = Member { session: id.index, subscription: entry.subscription };
             let subscription = &mut session.subscriptions[entry.subscription as usize];
+            let (behind, resumes) = (subscription.patchable(), subscription.resumes());
             let place = match (entry.is_place(), subscription.newest.is_none()) {
                 (false, _) => None,
                 (true, false) => Some(&mut subscription.newest),
@@ -286,9 +288,7 @@ impl<E: Encoder> Sessions<E> {
             let shelved = place.as_deref().map_or(entry.shelved, |place| *place);
             let is_document = self.shelf.is_document(shelved);
             let form = if place.is_some() && is_document {
-                let whole = subscription.flags.has(Flags::WHOLE);
-                let behind = if whole { UNKNOWN } else { subscription.behind };
-                self.shelf.form(shelved, behind, session.format)
+                self.shelf.form(shelved, behind, resumes, session.format)
             } else {
                 shelved
             };
@@ -323,6 +323,7 @@ impl<E: Encoder> Sessions<E> {
                 *place = Shelved::NONE;
                 if is_document {
                     subscription.behind = 0;
+                    subscription.flags.set(Flags::RESUMES, false);
                 }
                 if subscription.flags.has(Flags::RATED) {
                     self.rates.taken(member);

@@ -52,6 +52,25 @@ impl FeedState {
     }
 }
 
+/// Why a session that said which version it has is sent the whole document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unpatched {
+    /// What it has is of another life of the feed: the server, or the feed, began anew meanwhile.
+    Epoch,
+    /// There are no patches that reach back so far, or they would be longer than the document.
+    History,
+}
+
+impl Unpatched {
+    /// The word that clients see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Epoch => "epoch",
+            Self::History => "history",
+        }
+    }
+}
+
 /// One version of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
@@ -122,6 +141,8 @@ pub enum Body {
         position: Position,
         /// How the feed was doing when it was published.
         state: FeedState,
+        /// Why it is not a delta, for a session that could have expected one: it came back.
+        unpatched: Option<Unpatched>,
         /// The document.
         document: Arc<Document>,
     },
@@ -171,8 +192,17 @@ pub struct Publication<F> {
     recoverable: bool,
     body: Body,
     encodings: Encoding<F>,
-    version: Option<Box<Version<F>>>,
-    _charge: Charge,
+    /// Of a snapshot.
+    shapes: Option<Box<Shapes<F>>>,
+    charge: Charge,
+}
+
+/// How else a snapshot can be said.
+struct Shapes<F> {
+    /// Where a patch leads to it.
+    version: Option<Version<F>>,
+    /// With the reason why it is no delta, for each reason.
+    explained: [OnceLock<Arc<Publication<F>>>; 2],
 }
 
 /// A list of encodings that only grows: memory for those that are used, and no lock held while one is made.
@@ -200,12 +230,14 @@ impl<F> Publication<F> {
         id: u64,
         recoverable: bool,
         body: Body,
-        version: Option<Box<Version<F>>>,
+        version: Option<Version<F>>,
         live: &LiveBytes,
         bytes: usize,
     ) -> Self {
         let charge = live.charge(size_of::<Self>() + bytes);
-        Self { id, recoverable, body, encodings: Encoding::new(), version, _charge: charge }
+        let is_snapshot = matches!(body, Body::Snapshot { unpatched: None, .. });
+        let shapes = is_snapshot.then(|| Box::new(Shapes { version, explained: Default::default() }));
+        Self { id, recoverable, body, encodings: Encoding::new(), shapes, charge }
     }
 
     /// A snapshot that `operations` lead to from the version before. They are the last of `past`.
@@ -223,7 +255,7 @@ impl<F> Publication<F> {
                 let delta = Body::Delta { key, base, position, patch: operations };
                 // The past has counted its bytes.
                 let delta = Arc::new(Self::of(id, false, delta, None, live, 0));
-                Some(Box::new(Version::new(delta, past, live.clone())))
+                Some(Version::new(delta, past, live.clone()))
             }
             _ => None,
         };
@@ -233,12 +265,24 @@ impl<F> Publication<F> {
     /// Of a snapshot: what to send to those who have the version that was published `behind` versions before;
     /// `None` where that is the snapshot.
     pub(crate) fn patched(&self, behind: u16) -> Option<Arc<Self>> {
-        self.version.as_ref()?.patched(behind, self.body.len())
+        self.version()?.patched(behind, self.body.len())
+    }
+
+    /// Of a snapshot: the same, and why it is one. Those who need it share it.
+    pub(crate) fn explained(&self, why: Unpatched) -> Option<&Arc<Self>> {
+        let Body::Snapshot { key, position, state, document, .. } = &self.body else { return None };
+        Some(self.shapes.as_ref()?.explained[why as usize].get_or_init(|| {
+            let (key, document) = (key.clone(), document.clone());
+            let unpatched = Some(why);
+            let body = Body::Snapshot { key, position: *position, state: *state, unpatched, document };
+            // The document's bytes count already.
+            Arc::new(Self::of(self.id, false, body, None, &self.charge.live(), 0))
+        }))
     }
 
     /// Of a snapshot that has patches.
     pub(crate) fn version(&self) -> Option<&Version<F>> {
-        self.version.as_deref()
+        self.shapes.as_ref()?.version.as_ref()
     }
 
     /// Names it: unique in the process, drawn so that another process hardly gives the same, and never 0. A

@@ -6,7 +6,7 @@
 //! Kept apart from subscriptions, for few have a rate. **Invariants.** A held subscription has exactly one time in
 //! `due`, others none. No table is larger than the number of subscriptions with a rate.
 
-use crate::session::Member;
+use crate::subscription::Member;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 

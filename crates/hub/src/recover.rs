@@ -29,8 +29,9 @@
 
 use crate::log::Place;
 use crate::publication::Publication;
-use crate::session::{Encoder, Flags, Member, NO_TOPIC, Policy, SessionId, Sessions};
+use crate::session::{Encoder, SessionId, Sessions};
 use crate::shard::{Hub, Notice};
+use crate::subscription::{Flags, Member, NO_TOPIC, Policy};
 use crate::topic::Topic;
 use std::fmt;
 use std::num::NonZeroU64;

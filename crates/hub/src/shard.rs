@@ -13,7 +13,8 @@ use crate::log::{Log, LogFigures, RecoveryLimits};
 use crate::patches::{FeedFigures, PatchLimits};
 use crate::publication::{Body, Data, FormatId, Position, Publication};
 use crate::recover::Suspended;
-use crate::session::{Encoder, Flags, Member, Policy, SessionId, Sessions, Terms, UNKNOWN};
+use crate::session::{Encoder, SessionId, Sessions};
+use crate::subscription::{Flags, Member, Policy, Terms, UNKNOWN};
 use crate::topic::{Key, Room, Rooms, Topic};
 use crate::topics::{Seeded, Topics};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -265,7 +266,7 @@ impl<E: Encoder> Hub<E> {
             return;
         };
         if state.current.behind(since) == UNKNOWN {
-            self.owe_current(member, index, UNKNOWN);
+            self.owe_feed(member, index, since);
         } else if lost || (subscription.waiting == 0 && subscription.behind > 0) {
             self.owe_current(member, index, subscription.behind);
         }

@@ -5,10 +5,11 @@
 //! 12 bytes in an outbox. Each frame that is needed is looked up (or made) once per shard.
 //!
 //! **Invariant.** `holders` is the number of places that name the publication: entries of outboxes, newest
-//! documents and states of subscriptions, the fan-out at work, and a document for its own deltas. At 0 it goes.
+//! documents and states of subscriptions, the fan-out at work, and a document for its other forms. At 0 it goes.
 
-use crate::publication::{Body, FormatId, Publication};
-use crate::session::{Encoder, UNKNOWN};
+use crate::publication::{Body, FormatId, Publication, Unpatched};
+use crate::session::Encoder;
+use crate::subscription::{FAR, UNKNOWN};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -40,9 +41,18 @@ struct Item<F> {
     is_state: bool,
     is_document: bool,
     is_recoverable: bool,
-    /// The deltas that lead to this document, by how many versions older what they are for is.
-    forms: SmallVec<[(u16, Shelved); 1]>,
+    /// Other ways to say the same as this document.
+    forms: SmallVec<[(Form, Shelved); 1]>,
     frames: SmallVec<[(FormatId, Option<Encoded<F>>); 2]>,
+}
+
+/// How a document is said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// By what changed since so many versions ago.
+    Delta(u16),
+    /// Whole, and why.
+    Explained(Unpatched),
 }
 
 struct Encoded<F> {
@@ -100,29 +110,45 @@ impl<E: Encoder> Shelf<E> {
     }
 
     /// What says the same as a document to a session that has what was the newest `behind` versions before: the
-    /// document itself, or the delta that it holds. Its frame is made, if the format can say it.
-    pub(crate) fn form(&mut self, document: Shelved, behind: u16, format: FormatId) -> Shelved {
-        if behind == 0 || behind == UNKNOWN {
-            return self.encoded(document, format);
+    /// document itself, or the delta that it holds; where `resumes`, and it isn't a delta, with the reason. Its
+    /// frame is made, if the format can say it.
+    pub(crate) fn form(
+        &mut self,
+        document: Shelved,
+        behind: u16,
+        resumes: bool,
+        format: FormatId,
+    ) -> Shelved {
+        let mut form = None;
+        if (1..FAR).contains(&behind) {
+            form = self.form_of(document, Form::Delta(behind));
         }
-        let item = &self.items[document.0 as usize];
-        let form = match item.forms.iter().find(|(of, _)| *of == behind) {
-            Some((_, form)) => *form,
-            None => {
-                let Some(delta) = item.publication.patched(behind) else {
-                    return self.encoded(document, format);
-                };
-                let form = self.put(&delta);
-                self.items[document.0 as usize].forms.push((behind, form));
-                form
+        if form.is_none() && resumes {
+            let why = if behind == UNKNOWN { Unpatched::Epoch } else { Unpatched::History };
+            form = self.form_of(document, Form::Explained(why));
+        }
+        match form {
+            Some(form) if self.bytes(form, format).is_some() => form,
+            _ => {
+                self.bytes(document, format);
+                document
             }
-        };
-        if self.bytes(form, format).is_some() { form } else { self.encoded(document, format) }
+        }
     }
 
-    fn encoded(&mut self, shelved: Shelved, format: FormatId) -> Shelved {
-        self.bytes(shelved, format);
-        shelved
+    /// A document in another form, if there is one.
+    fn form_of(&mut self, document: Shelved, form: Form) -> Option<Shelved> {
+        let item = &self.items[document.0 as usize];
+        if let Some((_, shelved)) = item.forms.iter().find(|(of, _)| *of == form) {
+            return Some(*shelved);
+        }
+        let publication = match form {
+            Form::Delta(behind) => item.publication.patched(behind)?,
+            Form::Explained(why) => item.publication.explained(why)?.clone(),
+        };
+        let shelved = self.put(&publication);
+        self.items[document.0 as usize].forms.push((form, shelved));
+        Some(shelved)
     }
 
     /// Whether sessions that come back may get it.

@@ -18,8 +18,9 @@
 
 use crate::dispatch::{CoreSet, Current, Dispatch, Emit};
 use crate::publication::{Body, Data, FeedState, Position, Publication};
-use crate::session::{Encoder, Member, NO_TOPIC};
+use crate::session::Encoder;
 use crate::shard::{Hub, Notice};
+use crate::subscription::{Flags, Member, NO_TOPIC};
 use crate::topic::{Room, Rooms, Topic};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -232,6 +233,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn owe_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at(index) else { return };
         let behind = state.current.behind(since);
+        self.sessions.subscription_mut(member).flags.set(Flags::RESUMES, since.is_some() && behind > 0);
         self.owe_current(member, index, behind);
     }
 

@@ -3,7 +3,7 @@
 
 use crate::chunks::Chunks;
 use crate::log::Place;
-use crate::session::Member;
+use crate::subscription::Member;
 use smallvec::SmallVec;
 
 struct Stamp {

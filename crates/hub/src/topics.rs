@@ -4,7 +4,7 @@ use crate::dispatch::{CoreId, CoreSet, Current};
 use crate::history::{History, HistoryLimits};
 use crate::patches::{PatchLimits, Patches};
 use crate::publication::{Epoch, Position, Publication};
-use crate::session::Member;
+use crate::subscription::Member;
 use crate::topic::{Room, Topic};
 use slab::Slab;
 use std::collections::{BTreeSet, HashMap};

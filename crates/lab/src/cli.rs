@@ -1,4 +1,4 @@
-//! The lab's command line: `bench`, `generate`, and `worker`, which is for itself.
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, and `worker`, which is for itself.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::catalogue::Catalogue;
 use crate::generator::{
     DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, serve_worker,
 };
 use crate::measure::{Namespace, congestion_control, enter_namespace, take_priority};
+use crate::scenario::{self, Effort, SCENARIOS};
 use crate::{Error, bench};
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
@@ -30,6 +32,14 @@ enum Command {
     Bench(BenchArguments),
     /// Put a load on one server and print what was found.
     Generate(GenerateArguments),
+    /// Run a scenario, and write its results and a page.
+    Run(RunArguments),
+    /// List the scenarios.
+    Scenarios,
+    /// List the servers that can be measured.
+    Peers(PeersArguments),
+    /// Make peers ready to run.
+    Install(InstallArguments),
     /// One generator process of the others.
     #[command(hide = true)]
     Worker,
@@ -43,21 +53,37 @@ struct BenchArguments {
     /// The cases [default: all].
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
+    /// Runs of each server in each case [default: 6, of long cases 2; of fast tables 3].
+    #[arg(long)]
+    pairs: Option<usize>,
+    /// A sound table in less than half the time: three pairs, shorter spans, only what targets are about.
+    #[arg(long)]
+    fast: bool,
+    /// Small and short, to see whether it works.
+    #[arg(long, conflicts_with = "fast")]
+    quick: bool,
+    /// Also write everything to this file, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    placing: Placing,
+    /// Messages a second of the open-loop echo, instead of 60 % of uWebSockets' saturation.
+    #[arg(long)]
+    echo_rate: Option<f64>,
+    /// Seed of the bootstrap.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// What is measured, where, and how undisturbed.
+#[derive(Args)]
+struct Placing {
     /// The `stentor` binary [default: this one, run as `stentor lab`].
     #[arg(long)]
     stentor: Option<PathBuf>,
     /// The folder of the peers.
     #[arg(long, default_value = "lab/peers")]
-    peers: PathBuf,
-    /// Runs of each server in each case [default: 6, of long cases and quick ones 2].
-    #[arg(long)]
-    pairs: Option<usize>,
-    /// Small and short, to see whether it works.
-    #[arg(long)]
-    quick: bool,
-    /// Also write everything to this file, as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
+    peers_dir: PathBuf,
     /// The congestion control of loopback, in a network namespace; `system` for what the system has.
     #[arg(long, default_value = "cubic")]
     congestion: String,
@@ -70,15 +96,55 @@ struct BenchArguments {
     /// The driver of the generator.
     #[arg(long, value_enum, default_value = "epoll")]
     generator_driver: DriverKind,
-    /// Messages a second of the open-loop echo, instead of 60 % of uWebSockets' saturation.
-    #[arg(long)]
-    echo_rate: Option<f64>,
     /// Scheduling priority of servers and generators, -20 to 19; below 0 keeps a busy machine out of the result.
     #[arg(long, default_value_t = 0, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: i32,
-    /// Seed of the bootstrap.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+}
+
+#[derive(Args)]
+struct RunArguments {
+    /// Which: `scenarios` lists them.
+    scenario: String,
+    /// Whether it works: at most 10 seconds for two servers.
+    #[arg(long, group = "effort")]
+    smoke: bool,
+    /// At most 2 minutes for two servers; the default.
+    #[arg(long, group = "effort")]
+    quick: bool,
+    /// As was published, where that is possible.
+    #[arg(long, group = "effort")]
+    full: bool,
+    /// Who takes part, Stentor's own first; NAME:PROTOCOL for one that speaks several [default: those that it is about].
+    #[arg(long, value_delimiter = ',')]
+    peers: Vec<String>,
+    /// Runs of each server [default: smoke 1, quick 2, full 6].
+    #[arg(long)]
+    pairs: Option<usize>,
+    /// Where results go.
+    #[arg(long, default_value = "results")]
+    results: PathBuf,
+    #[command(flatten)]
+    placing: Placing,
+}
+
+#[derive(Args)]
+struct PeersArguments {
+    /// The folder of the peers.
+    #[arg(long, default_value = "lab/peers")]
+    peers_dir: PathBuf,
+}
+
+#[derive(Args)]
+struct InstallArguments {
+    /// Which.
+    #[arg(required_unless_present = "all")]
+    names: Vec<String>,
+    /// All of them.
+    #[arg(long, conflicts_with = "names")]
+    all: bool,
+    /// The folder of the peers.
+    #[arg(long, default_value = "lab/peers")]
+    peers_dir: PathBuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -172,6 +238,10 @@ pub fn main(
     let result = match parsed {
         Ok(Arguments { command: Command::Bench(arguments) }) => run_bench(arguments, prefix, out, progress),
         Ok(Arguments { command: Command::Generate(arguments) }) => generate(arguments, prefix, out),
+        Ok(Arguments { command: Command::Run(arguments) }) => run_scenario(arguments, prefix, out, progress),
+        Ok(Arguments { command: Command::Scenarios }) => list_scenarios(out),
+        Ok(Arguments { command: Command::Peers(arguments) }) => list_peers(&arguments, out),
+        Ok(Arguments { command: Command::Install(arguments) }) => install(&arguments, progress),
         Ok(Arguments { command: Command::Worker }) => {
             // Not locked: the generator reads from it within a callback.
             serve_worker(&mut BufReader::new(std::io::stdin()), out)
@@ -196,39 +266,19 @@ fn run_bench(
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
-    let congestion = if arguments.congestion == "system" {
-        congestion_control()
-    } else {
-        match enter_namespace(&arguments.congestion) {
-            Namespace::Inside(name) => name,
-            Namespace::Refused(why) => {
-                let system = congestion_control();
-                let _ =
-                    writeln!(progress, "no network namespace ({why}); congestion control {system} for all");
-                system
-            }
-        }
-    };
-    if arguments.nice != 0 {
-        take_priority(arguments.nice).map_err(Error::io("setting the priority (--nice)"))?;
-    }
-    // Run as `stentor lab`, the lab is a part of the server that it measures.
-    let own = || if prefix.is_empty() { None } else { std::env::current_exe().ok() };
-    let stentor = arguments.stentor.or_else(own);
+    let placed = arguments.placing.enter(prefix, progress)?;
     let options = bench::Options {
-        invocation: Invocation::current(prefix)?,
         servers: arguments.servers,
         cases: arguments.cases,
-        stentor,
-        peers: arguments.peers,
         pairs: arguments.pairs,
-        quick: arguments.quick,
-        server_core: arguments.server_core,
-        generator_core: arguments.generator_core,
-        generator_driver: arguments.generator_driver,
-        congestion,
+        pace: match (arguments.fast, arguments.quick) {
+            (true, _) => bench::Pace::Fast,
+            (_, true) => bench::Pace::Quick,
+            _ => bench::Pace::Full,
+        },
         echo_rate_hz: arguments.echo_rate,
         seed: arguments.seed,
+        ..placed
     };
     let report = bench::run(&options, progress)?;
     write!(out, "{report}").map_err(Error::io("printing the table"))?;
@@ -237,6 +287,123 @@ fn run_bench(
         fs::write(&path, text + "\n").map_err(Error::io("writing --json"))?;
     }
     Ok(())
+}
+
+impl Placing {
+    /// Takes this process where servers and generators are to be. Of the options that come of it, what isn't said here is
+    /// as usual.
+    fn enter(self, prefix: &[&str], progress: &mut dyn Write) -> Result<bench::Options, Error> {
+        let congestion = if self.congestion == "system" {
+            congestion_control()
+        } else {
+            match enter_namespace(&self.congestion) {
+                Namespace::Inside(name) => name,
+                Namespace::Refused(why) => {
+                    let system = congestion_control();
+                    let _ = writeln!(
+                        progress,
+                        "no network namespace ({why}); congestion control {system} for all"
+                    );
+                    system
+                }
+            }
+        };
+        if self.nice != 0 {
+            take_priority(self.nice).map_err(Error::io("setting the priority (--nice)"))?;
+        }
+        // Run as `stentor lab`, the lab is a part of the server that it measures.
+        let own = || if prefix.is_empty() { None } else { std::env::current_exe().ok() };
+        Ok(bench::Options {
+            invocation: Invocation::current(prefix)?,
+            servers: Vec::new(),
+            cases: Vec::new(),
+            stentor: self.stentor.or_else(own),
+            peers: self.peers_dir,
+            pairs: None,
+            pace: bench::Pace::Full,
+            server_core: self.server_core,
+            generator_core: self.generator_core,
+            generator_driver: self.generator_driver,
+            congestion,
+            echo_rate_hz: None,
+            seed: 1,
+        })
+    }
+}
+
+fn list_scenarios(out: &mut dyn Write) -> Result<(), Error> {
+    for scenario in SCENARIOS {
+        let (name, question) = (scenario.name, scenario.question);
+        writeln!(out, "{name:16}{question} [{}]", scenario.peers.join(" ")).map_err(Error::io("printing"))?;
+    }
+    Ok(())
+}
+
+fn run_scenario(
+    arguments: RunArguments,
+    prefix: &[&str],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<(), Error> {
+    let scenario =
+        SCENARIOS.iter().find(|scenario| scenario.name == arguments.scenario).ok_or_else(|| {
+            let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+            Error::Usage(format!(
+                "there is no scenario `{}`; there are {}",
+                arguments.scenario,
+                names.join(", ")
+            ))
+        })?;
+    let (effort, pace) = match (arguments.smoke, arguments.full) {
+        (true, _) => (Effort::Smoke, bench::Pace::Quick),
+        (_, true) => (Effort::Full, bench::Pace::Full),
+        _ => (Effort::Quick, bench::Pace::Fast),
+    };
+    let placed = arguments.placing.enter(prefix, progress)?;
+    let options = bench::Options { servers: arguments.peers, pairs: arguments.pairs, pace, ..placed };
+    let (record, page) = scenario::run(scenario, effort, &options, &arguments.results, progress)?;
+    write!(out, "{}", record.report).map_err(Error::io("printing the table"))?;
+    writeln!(out, "\n{}", page.display()).map_err(Error::io("printing"))?;
+    match record.is_complete() {
+        true => Ok(()),
+        false => Err(Error::Usage("not everybody could be measured".into())),
+    }
+}
+
+fn list_peers(arguments: &PeersArguments, out: &mut dyn Write) -> Result<(), Error> {
+    let catalogue = Catalogue::read(&arguments.peers_dir)?;
+    let width = catalogue.servers.iter().map(|known| known.name.len()).max().unwrap_or(0);
+    for known in &catalogue.servers {
+        let state = match &known.peer {
+            Some(peer) if !peer.is_installed() => "not installed: ",
+            _ => "",
+        };
+        let speaks: Vec<&str> = known.speaks().map(Protocol::name).collect();
+        let (name, about) = (&known.name, known.about());
+        writeln!(out, "{name:width$}  {state}{about} [{}]", speaks.join(" "))
+            .map_err(Error::io("printing"))?;
+    }
+    Ok(())
+}
+
+/// Installs what was named; one that can't be doesn't keep the others from it.
+fn install(arguments: &InstallArguments, progress: &mut dyn Write) -> Result<(), Error> {
+    let catalogue = Catalogue::read(&arguments.peers_dir)?;
+    let mut failed = Vec::new();
+    for (name, peer) in catalogue.peers(&arguments.names)? {
+        let told = match peer.install() {
+            Ok(()) => "ready".to_owned(),
+            Err(error) => {
+                failed.push(name);
+                error.to_string()
+            }
+        };
+        let _ = writeln!(progress, "{name}: {told}");
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Usage(format!("not installed: {}", failed.join(", ")))),
+    }
 }
 
 fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) -> Result<(), Error> {

@@ -1,22 +1,26 @@
 //! Load generator, scenarios and reports: measures strangers and us with the same code.
 //!
 //! The lab stands on `stentor-wire` and `stentor-driver` only; to it, Stentor is one more server behind a
-//! command line. Four parts:
+//! command line. Its parts:
 //!
 //! - [`generator`]: many WebSocket connections and the load on them, audited message by message;
 //! - [`upstream`]: the HTTP API of servers that fetch what they push;
+//! - [`catalogue`]: which servers there are;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
-//! - [`bench`]: alternating runs of servers against each other, and the table that comes of them.
+//! - [`bench`]: alternating runs of servers against each other, and the table that comes of them;
+//! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
 //!
 //! Deliberately absent: any judgement by throughput, and any reading of a server's internals.
 
 pub mod bench;
+pub mod catalogue;
 pub mod cli;
 pub mod clock;
 pub mod document;
 pub mod generator;
 pub mod measure;
 pub mod payload;
+pub mod scenario;
 pub mod upstream;
 
 use std::io;

@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stentor_lab::bench::{Metric, Options, Report, Trial, run};
+use stentor_lab::bench::{Metric, Options, Pace, Report, Trial, run};
 use stentor_lab::generator::{DriverKind, Invocation};
 use stentor_lab::measure::cores;
 
@@ -44,7 +44,7 @@ fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
         stentor: Some(stentor),
         peers,
         pairs: Some(1),
-        quick: true,
+        pace: Pace::Quick,
         server_core: 0,
         generator_core: usize::from(cores() > 1),
         generator_driver: DriverKind::Epoll,

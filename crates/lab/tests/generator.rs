@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use server::{Fault, Server};
 use stentor_lab::generator::{
-    Audit, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, run,
+    Audit, ChatPlan, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, run,
 };
 
 const CONNECTIONS: usize = 20;
@@ -201,4 +201,38 @@ fn clients_of_events_cannot_send() {
     let mut spec = spec(&server, echo());
     spec.protocol = Protocol::Sse;
     assert!(run(&spec, |_| Ok(())).unwrap_err().to_string().contains("can't send"));
+}
+
+fn chat_plan() -> ChatPlan {
+    ChatPlan {
+        bytes: 40,
+        rates_hz: vec![100.0, 200.0],
+        step: Duration::from_millis(200),
+        late: Duration::from_millis(500),
+        mean_max: Duration::from_secs(5),
+    }
+}
+
+#[test]
+fn a_chat_gets_faster_step_by_step() {
+    let server = Server::start(true, Fault::None);
+    let outcome = run(&spec(&server, LoadSpec::Chat(chat_plan())), |_| Ok(())).unwrap();
+    let steps = &outcome.steps;
+    // A generator that is too busy ends it early.
+    assert!(!steps.is_empty() && steps.len() <= 2, "{steps:?}");
+    for (step, messages) in steps.iter().zip([20, 40]) {
+        assert_eq!((step.wrong, step.latency.len(), step.last.len()), (0, messages, messages), "{step:?}");
+        assert_eq!(step.offered_hz, step.rate_hz * CONNECTIONS as f64);
+        assert!(step.delivered_hz > 0.0 && step.last.max() >= step.latency.percentile(0.0), "{step:?}");
+    }
+}
+
+#[test]
+fn a_chat_that_loses_copies_ends() {
+    for fault in [Fault::Drops, Fault::Repeats] {
+        let server = Server::start(true, fault);
+        let outcome = run(&spec(&server, LoadSpec::Chat(chat_plan())), |_| Ok(())).unwrap();
+        assert_eq!(outcome.steps.len(), 1, "{fault:?}");
+        assert!(outcome.steps[0].wrong > 0, "{fault:?}: {:?}", outcome.steps[0]);
+    }
 }

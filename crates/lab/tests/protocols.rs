@@ -11,7 +11,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use stentor_lab::bench::{Application, Contestant, Options};
+use stentor_lab::bench::{Application, Contestant, Options, Pace};
+use stentor_lab::catalogue::Catalogue;
 use stentor_lab::generator::{DriverKind, Invocation, LoadSpec, Protocol, Publisher, Spec, run};
 use stentor_lab::measure::Server;
 
@@ -27,7 +28,7 @@ fn options() -> Options {
         stentor: stentor.exists().then_some(stentor),
         peers: Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers"),
         pairs: None,
-        quick: true,
+        pace: Pace::Quick,
         server_core: 0,
         generator_core: 0,
         generator_driver: DriverKind::Epoll,
@@ -37,18 +38,10 @@ fn options() -> Options {
     }
 }
 
-fn is_installed(name: &str, options: &Options) -> bool {
-    let there = |path: &str| options.peers.join(name).join(path).exists();
-    match name.strip_prefix("stentor") {
-        Some(_) => options.stentor.is_some(),
-        None => there("node_modules/.package-lock.json") || there("build") || name == "tcp",
-    }
-}
-
-fn check_load(server: &Server, protocol: Protocol, load: LoadSpec, expected: Option<u64>) {
+fn check_load(server: &Server, path: &str, protocol: Protocol, load: LoadSpec, expected: Option<u64>) {
     let what = format!("{protocol:?} {load:?}");
     let total = if let LoadSpec::Storm { total } = load { total } else { CONNECTIONS };
-    let mut spec = Spec::new(server.address(), protocol.usual_path(), total, load);
+    let mut spec = Spec::new(server.address(), path, total, load);
     spec.protocol = protocol;
     // Over TCP nothing tells that the server has taken a connection.
     spec.idle = Duration::from_millis(if protocol == Protocol::Tcp { 200 } else { 10 });
@@ -66,29 +59,35 @@ fn check_load(server: &Server, protocol: Protocol, load: LoadSpec, expected: Opt
 
 fn check(name: &str, protocols: &[Protocol]) {
     let options = options();
-    if !is_installed(name, &options) {
+    let catalogue = Catalogue::read(&options.peers).unwrap();
+    let there = match &catalogue.find(name).unwrap().peer {
+        Some(peer) => peer.is_installed(),
+        None => options.stentor.is_some(),
+    };
+    if !there {
         eprintln!("skipped: {name} isn't there");
         return;
     }
-    let contestant = Contestant::find(name, &options).unwrap();
+    let contestant = Contestant::find(name, &catalogue, &options).unwrap();
     for protocol in protocols {
         let start = |application| {
             let mut command = contestant.command(application, *protocol, None);
             command.core = None;
             Server::start(&command).unwrap()
         };
+        let path = contestant.path(Application::Echo, *protocol);
         let echoing = start(Application::Echo);
         let (warm_up, measure) = (Duration::from_millis(50), Duration::from_millis(150));
         let load = LoadSpec::EchoOpen { bytes: 100, rate_hz: 400.0, warm_up, measure };
-        check_load(&echoing, *protocol, load, Some(60));
-        check_load(&echoing, *protocol, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }, None);
-        check_load(&echoing, *protocol, LoadSpec::Storm { total: 30 }, Some(0));
+        check_load(&echoing, path, *protocol, load, Some(60));
+        check_load(&echoing, path, *protocol, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }, None);
+        check_load(&echoing, path, *protocol, LoadSpec::Storm { total: 30 }, Some(0));
         echoing.stop().unwrap();
         let chatting = start(Application::Chat);
         for (bytes, count) in [(1000, 6), (165_000, 2)] {
             let load =
                 LoadSpec::Fanout { bytes, rate_hz: 20.0, warm_up: 1, count, publisher: Publisher::Own };
-            check_load(&chatting, *protocol, load, Some(count * CONNECTIONS as u64));
+            check_load(&chatting, path, *protocol, load, Some(count * CONNECTIONS as u64));
         }
         chatting.stop().unwrap();
     }

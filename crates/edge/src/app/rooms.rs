@@ -7,15 +7,14 @@ use super::rules::{DONE, failed};
 use super::{Admission, Application, Arguments, Context, Envelope, Event, Hello, Message};
 use crate::format::json_string;
 use crate::options::Rooms;
+use crate::terms::{Asked, TermsError};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::time::Duration;
 use stentor_hub::{
-    Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, SubscribeError, Terms,
-    Topic,
+    Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, SubscribeError, Topic,
 };
 
 /// Longest `id` that is repeated in an answer, in bytes of JSON.
@@ -93,6 +92,10 @@ fn subscribe_refusal(error: SubscribeError) -> Refusal {
     }
 }
 
+fn terms_refusal(error: TermsError) -> Refusal {
+    refusal(error.code(), error.to_string())
+}
+
 impl RoomsApp {
     fn handle(
         &mut self,
@@ -108,7 +111,13 @@ impl RoomsApp {
                     (Some(epoch), Some(offset)) => Some(Position { epoch: Epoch(epoch), offset }),
                     _ => None,
                 };
-                let terms = terms(incoming.policy.as_deref(), incoming.delta, incoming.rate, &topic)?;
+                let policy = incoming.policy.as_deref();
+                let asked = Asked { policy, delta: incoming.delta, rate: incoming.rate };
+                let terms = match topic {
+                    Topic::Feed(_) => asked.of_feed(true),
+                    Topic::Room(_) => asked.of_room(),
+                };
+                let terms = terms.map_err(terms_refusal)?;
                 ctx.subscribe(session, &topic, terms, since).map_err(subscribe_refusal)
             }
             "unsubscribe" => {
@@ -187,7 +196,9 @@ fn subscribe_event(
         (Some(epoch), Some(offset)) => Some(Position { epoch: Epoch(epoch), offset }),
         _ => None,
     };
-    let terms = terms(options.policy.as_deref(), options.delta, options.rate, &topic)?;
+    let asked = Asked { policy: options.policy.as_deref(), delta: options.delta, rate: options.rate };
+    // Clients that know nothing of deltas go on getting documents.
+    let terms = asked.of_feed(false).map_err(terms_refusal)?;
     ctx.subscribe(session, &topic, terms, since).map_err(subscribe_refusal)
 }
 
@@ -247,47 +258,6 @@ fn topic(incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
             Room::plain(room).map(Topic::Room).map_err(|e| refusal("bad_room", e.to_string()))
         }
         _ => Err(refusal("bad_request", "name either \"feed\" or \"room\"")),
-    }
-}
-
-/// The least and the greatest rate, in versions a second. A greater one makes no difference to who reads.
-const RATES: std::ops::RangeInclusive<f64> = 0.001..=1000.0;
-
-fn terms(
-    name: Option<&str>,
-    delta: Option<bool>,
-    rate: Option<f64>,
-    topic: &Topic,
-) -> Result<Terms, Refusal> {
-    let policy = policy(name, topic)?;
-    let interval = match rate {
-        None => Duration::ZERO,
-        Some(_) if policy != Policy::Latest => {
-            return Err(refusal("bad_rate", "a rate is for feeds with the policy latest"));
-        }
-        Some(rate) if RATES.contains(&rate) => Duration::from_secs_f64(1.0 / rate),
-        Some(_) => {
-            let message =
-                format!("the rate is a number of versions a second, {} to {}", RATES.start(), RATES.end());
-            return Err(refusal("bad_rate", message));
-        }
-    };
-    Ok(Terms { policy, deltas: delta.unwrap_or(true), interval })
-}
-
-fn policy(name: Option<&str>, topic: &Topic) -> Result<Policy, Refusal> {
-    match name {
-        None if matches!(topic, Topic::Feed(_)) => Ok(Policy::Latest),
-        None | Some("queue") => Ok(Policy::Queue),
-        Some("latest") if matches!(topic, Topic::Feed(_)) => Ok(Policy::Latest),
-        Some("drop_oldest") => Ok(Policy::DropOldest),
-        Some(other) => Err(refusal(
-            "bad_policy",
-            format!(
-                "there is no policy {:?} here; known are latest (feeds), queue, drop_oldest",
-                shortened(other)
-            ),
-        )),
     }
 }
 

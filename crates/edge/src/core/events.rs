@@ -2,7 +2,7 @@
 //!
 //! A stream of one feed has the position in the shared event. In a stream of several the id differs per client: it is
 //! written right before the shared event, names the event's own feed first, and then where the client is in the others.
-//! A client that comes back with `Last-Event-ID` gets the documents that it hasn't seen.
+//! A client that comes back with `Last-Event-ID` gets what it hasn't seen: documents, or with `delta=1` what changed.
 //!
 //! ```text
 //!  retry ──► events, comments as heartbeats ──► every feed is lost: a long retry ──► the end
@@ -13,14 +13,15 @@
 //! nothing of what is sent is taken for the time between two heartbeats.
 
 use super::http::Verdict;
-use super::request::{Manner, answer, text, wishes};
+use super::request::{Manner, answer, text};
 use super::send::{SEND_BYTES_MAX, SEND_FRAMES_MAX};
 use super::table::{Conn, Stack, Waiting};
+use super::wishes::{Feeds, Wishes};
 use super::{Core, Later};
 use crate::format::{self, Formats, unchunked};
 use std::time::Duration;
 use stentor_driver::{Driver, Frame};
-use stentor_hub::{Body, Epoch, FeedState, Hub, Key, Policy, Position, SessionId, SubscribeError, Topic};
+use stentor_hub::{Body, Epoch, FeedState, Hub, Key, Position, SessionId, SubscribeError, Topic};
 use stentor_wire::http1::{self, Request, Version};
 use stentor_wire::sse::{self, Positions};
 
@@ -64,7 +65,9 @@ impl Events {
         let bytes_max = SEND_BYTES_MAX;
         hub.take(session, bytes_max, SEND_FRAMES_MAX, |publication, encoded| {
             match publication.body() {
-                Body::Snapshot { key, position, .. } if !self.seen.is_empty() => {
+                Body::Snapshot { key, position, .. } | Body::Delta { key, position, .. }
+                    if !self.seen.is_empty() =>
+                {
                     self.saw(key, *position);
                     let mut id = Vec::with_capacity(128);
                     self.write(&mut id, |out| self.write_id(out, key));
@@ -136,15 +139,18 @@ impl<D: Driver> Core<D> {
             text(out, manner, 405, &extra, "only GET and HEAD are answered here");
             return answered(manner);
         }
-        let mut feeds = match wishes(request.query()) {
-            Ok(wishes) => wishes.feeds,
+        let wished = Wishes::parse(request.query()).and_then(|mut wishes| {
+            let feeds = wishes.feeds(key, false)?;
+            Ok((feeds, wishes.last_event_id))
+        });
+        let (Feeds { keys: mut feeds, terms }, since) = match wished {
+            Ok(wished) => wished,
             Err(error) => {
                 self.metrics().request_errors.add(1);
-                text(out, manner, 400, &extra, &format!("feed: {error}"));
+                text(out, manner, 400, &extra, &error.to_string());
                 return answered(manner);
             }
         };
-        feeds.extend(key);
         feeds.sort_unstable();
         feeds.dedup();
         if feeds.is_empty() {
@@ -177,7 +183,9 @@ impl<D: Driver> Core<D> {
             out.append(&mut head);
             return answered(manner);
         }
-        let since = Positions::parse(request.header_str("last-event-id").unwrap_or_default());
+        // What a browser says of itself is newer than what the page wrote into the address.
+        let since = request.header_str("last-event-id").or(since.as_deref());
+        let since = Positions::parse(since.unwrap_or_default());
         let seen: Vec<(Key, Option<Position>)> = feeds
             .into_iter()
             .map(|key| {
@@ -190,7 +198,7 @@ impl<D: Driver> Core<D> {
         let session = self.hub.handle_open(format, index as u64);
         for (key, seen) in &seen {
             let topic = Topic::Feed(key.clone());
-            let Err(error) = self.hub.handle_subscribe(session, &topic, Policy::Latest, *seen) else {
+            let Err(error) = self.hub.handle_subscribe(session, &topic, terms, *seen) else {
                 continue;
             };
             self.hub.handle_close(session);

@@ -28,6 +28,7 @@ mod socket;
 mod socketio;
 mod sockjs;
 mod table;
+mod wishes;
 
 pub(crate) use client::Clients;
 pub(crate) use mail::Mailboxes;

@@ -109,27 +109,6 @@ pub(super) fn key_of_path(encoded: &str) -> Result<Key, KeyError> {
     }
 }
 
-/// What a client asks for in the query of a handshake.
-#[derive(Default)]
-pub(super) struct Wishes {
-    pub(super) feeds: Vec<Key>,
-    pub(super) raw: bool,
-}
-
-/// Reads `feed`, `resourceId` and `format`. In a query `%2F` is how clients' libraries write a slash, so
-/// it is one.
-pub(super) fn wishes(query: &str) -> Result<Wishes, KeyError> {
-    let mut wishes = Wishes::default();
-    for (name, value) in http1::query_pairs(query) {
-        match &*name {
-            "feed" | "resourceId" => wishes.feeds.push(Key::parse(&value)?),
-            "format" => wishes.raw = value == "raw",
-            _ => {}
-        }
-    }
-    Ok(wishes)
-}
-
 /// How a request wants to be answered.
 #[derive(Clone, Copy)]
 pub(super) struct Manner {

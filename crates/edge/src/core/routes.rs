@@ -1,8 +1,9 @@
 //! What requests are answered with, by their routes; WebSockets among them.
 
 use super::http::Verdict;
-use super::request::{Manner, Route, Wishes, answer, cors, route, text, wishes};
+use super::request::{Manner, Route, answer, cors, route, text};
 use super::table::{Accepts, Awaited, Dialect, Kept, Pinging, Socket, Speech, Stack, Waiting};
+use super::wishes::Wishes;
 use super::{About, Core, Later};
 use crate::app::{Application, Connect, Envelope, RequestId};
 use crate::format;
@@ -213,11 +214,13 @@ impl<D: Driver> Core<D> {
                 return Verdict::Answered { keep_alive };
             }
         };
-        let Wishes { mut feeds, raw } = match wishes(request.query()) {
-            Ok(wishes) => wishes,
+        let wished = Wishes::parse(request.query())
+            .and_then(|mut wishes| Ok((wishes.feeds(door.key.clone(), true)?, wishes.raw)));
+        let (feeds, raw) = match wished {
+            Ok(wished) => wished,
             Err(error) => {
                 self.metrics().request_errors.add(1);
-                text(out, Manner::LAST, 400, &[], &format!("feed: {error}"));
+                text(out, Manner::LAST, 400, &[], &error.to_string());
                 return Verdict::Answered { keep_alive: false };
             }
         };
@@ -249,7 +252,6 @@ impl<D: Driver> Core<D> {
         if let Some(conn) = self.table.get_mut(index) {
             conn.session = Some(session);
         }
-        feeds.extend(door.key);
         let now = self.millis();
         let options = &self.shared.options;
         let interval =

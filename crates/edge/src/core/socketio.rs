@@ -12,6 +12,7 @@
 use super::client::{Client, ClientId, Clients, Sid, Upper};
 use super::engine::session::End;
 use super::recovery::{Recovery, Suspension};
+use super::wishes::Feeds;
 use super::{About, CLIENT_TAG, Core, Later, SUSPENDED_TAG, client_tag};
 use crate::app::{AT_ONCE_BYTES_MAX, Ack, Admission, Arguments, Envelope, Event, Hello, take_at_once};
 use crate::format;
@@ -21,7 +22,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use stentor_driver::Driver;
-use stentor_hub::{CoreId, Disconnect, FormatId, Key, Policy, Room, SessionId, Topic};
+use stentor_hub::{CoreId, Disconnect, FormatId, Room, SessionId, Topic};
 use stentor_wire::engineio::{Data, Version};
 use stentor_wire::http1::Request;
 use stentor_wire::json;
@@ -34,7 +35,7 @@ pub(super) struct SocketIo {
     /// When it has to be connected to some namespace.
     pub(super) connect_until: Millis,
     /// The feeds of the handshake's query, for the main namespace.
-    feeds: Option<Box<[Key]>>,
+    feeds: Option<Box<Feeds>>,
     /// The core that keeps what it lost, where it is to go before it connects.
     leaving: Option<CoreId>,
     /// It couldn't go there.
@@ -42,7 +43,7 @@ pub(super) struct SocketIo {
 }
 
 impl SocketIo {
-    pub(super) fn new(connect_until: Millis, feeds: Option<Box<[Key]>>) -> Self {
+    pub(super) fn new(connect_until: Millis, feeds: Option<Box<Feeds>>) -> Self {
         let sockets = SmallVec::new();
         Self { decoder: None, sockets, connect_until, feeds, leaving: None, stays: false }
     }
@@ -52,7 +53,7 @@ impl SocketIo {
         self.sockets.is_empty() && self.decoder.is_none()
     }
 
-    pub(super) fn into_feeds(self) -> Option<Box<[Key]>> {
+    pub(super) fn into_feeds(self) -> Option<Box<Feeds>> {
         self.feeds
     }
 
@@ -118,14 +119,14 @@ impl<D: Driver> Core<D> {
         &mut self,
         id: ClientId,
         request: &Request<'_>,
-        feeds: Vec<Key>,
+        feeds: Feeds,
         raw: bool,
         out: &mut Vec<u8>,
     ) {
         let envelope = if raw { Envelope::Raw } else { self.app.envelope() };
         let Some(client) = self.clients.get_mut(id) else { return };
         if let Upper::SocketIo(io) = &mut client.upper {
-            io.feeds = (!feeds.is_empty()).then(|| feeds.into());
+            io.feeds = (!feeds.keys.is_empty()).then(|| feeds.into());
             // Clients of protocol 4 are connected to the main namespace unasked.
             if client.version() == Version::V3 {
                 self.socketio_connect(id, "/", None, Some(request.query()), Some(request), out);
@@ -332,11 +333,11 @@ impl<D: Driver> Core<D> {
         });
         let writer = Writer::SocketIo { engine, namespace };
         let stored = (namespace != "/").then(|| Arc::from(namespace));
-        let mut feeds = Vec::new();
+        let mut feeds = None;
         if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
             io.sockets.push(Socket { session, namespace: stored, recovery });
             if namespace == "/" {
-                feeds = io.feeds.take().map(Vec::from).unwrap_or_default();
+                feeds = io.feeds.take();
             }
         }
         let about = About {
@@ -349,7 +350,9 @@ impl<D: Driver> Core<D> {
         };
         let asked = self.actions.len();
         self.tell_app(about, out, |app, ctx| app.joined(ctx, session, &hello, &socket_id));
-        self.subscribe_feeds(session, feeds);
+        if let Some(feeds) = feeds {
+            self.subscribe_feeds(session, *feeds);
+        }
         !self.asks_to_close(asked, session)
     }
 
@@ -440,9 +443,9 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    pub(super) fn subscribe_feeds(&mut self, session: SessionId, feeds: Vec<Key>) {
-        for feed in feeds {
-            if let Err(error) = self.hub.handle_subscribe(session, &Topic::Feed(feed), Policy::Latest, None) {
+    pub(super) fn subscribe_feeds(&mut self, session: SessionId, Feeds { keys, terms }: Feeds) {
+        for key in keys {
+            if let Err(error) = self.hub.handle_subscribe(session, &Topic::Feed(key), terms, None) {
                 self.actions.push(crate::app::Action::Close { session, why: super::why_refused(error) });
                 break;
             }

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use stentor_hub::{FeedFigures, FormatId, PatchLimits, Policy};
+use stentor_hub::{FeedFigures, FormatId, PatchLimits, Policy, Unpatched};
 
 /// Of how many distances joined patches are made.
 const JOINS_MAX: usize = 32;
@@ -32,6 +32,11 @@ pub(crate) struct Form {
 impl Form {
     pub(crate) fn whole(thing: &Thing) -> Self {
         Self { said: thing.said.clone(), len: thing.len }
+    }
+
+    fn explained(thing: &Thing, why: Unpatched) -> Self {
+        let Said::Document(number, state) = thing.said else { unreachable!("documents are explained") };
+        Self { said: Said::Explained(number, state, why), len: thing.len }
     }
 
     pub(crate) fn bytes(&self, format: FormatId) -> Option<usize> {
@@ -84,6 +89,8 @@ pub(crate) struct Feed {
     /// The version that the next delta has to be for.
     pub(crate) has: Option<Place>,
     pub(crate) whole: bool,
+    /// The client said what it has, and has had no answer yet.
+    pub(crate) resumes: bool,
     pub(crate) interval: Duration,
     /// When the next may leave.
     pub(crate) next: Option<Instant>,
@@ -161,11 +168,16 @@ impl Shadow {
     }
 
     /// How the newest version is said to somebody who has another one, in a format.
-    fn form(&mut self, thing: &Rc<Thing>, has: Option<Place>, format: FormatId) -> Form {
+    fn form(&mut self, thing: &Rc<Thing>, has: Option<Place>, resumes: bool, format: FormatId) -> Form {
         let place = thing.place.expect("a document has one");
         let behind = has.filter(|has| has.life == place.life).map(|has| place.offset - has.offset);
         let version = thing.version.as_ref().filter(|_| behind.is_some_and(|behind| behind > 0));
         let form = version.and_then(|version| version.patched(behind?, place.offset, thing.len));
+        if form.is_none() && resumes {
+            self.saw("a document instead of patches");
+            let why = if behind.is_some() { Unpatched::History } else { Unpatched::Epoch };
+            return Form::explained(thing, why);
+        }
         let form = form.filter(|form| form.bytes(format).is_some());
         match (behind, &form) {
             (Some(2..), Some(_)) => self.saw("joined patches"),
@@ -187,11 +199,13 @@ impl Shadow {
         self.counters[core].due += 1;
         let sub = self.sessions[session].sub(uid);
         let has = sub.feed.has.filter(|_| !sub.feed.whole);
+        let resumes = sub.feed.resumes && !sub.feed.whole;
+        sub.feed.resumes &= sub.policy == Policy::Latest;
         let form = match sub.policy {
             Policy::Latest => Form::whole(thing),
             Policy::Queue => {
                 sub.feed.has = thing.place;
-                self.form(thing, has, format)
+                self.form(thing, has, resumes, format)
             }
             Policy::DropOldest => {
                 sub.feed.has = None;
@@ -206,7 +220,8 @@ impl Shadow {
         let format = self.sessions[session].format;
         let sub = self.sessions[session].sub(uid);
         let has = sub.feed.has.filter(|_| !sub.feed.whole);
-        self.form(thing, has, format)
+        let resumes = sub.feed.resumes && !sub.feed.whole;
+        self.form(thing, has, resumes, format)
     }
 
     /// A document, a delta or a state was taken.
@@ -214,7 +229,7 @@ impl Shadow {
         let core = self.sessions[session].core;
         let taken = &mut self.patches[core].taken;
         match &form.said {
-            Said::Document(..) => taken.snapshots += 1,
+            Said::Document(..) | Said::Explained(..) => taken.snapshots += 1,
             Said::Delta(base, _) if thing.place.is_some_and(|p| p.offset == base + 1) => taken.deltas += 1,
             Said::Delta(..) => taken.joined += 1,
             _ => {}
@@ -223,6 +238,7 @@ impl Shadow {
         let sub = self.sessions[session].sub(uid);
         if latest && matches!(thing.said, Said::Document(..)) {
             sub.feed.has = thing.place;
+            sub.feed.resumes = false;
         }
         if latest && sub.keeps_time() {
             sub.feed.next = now.map(|now| now + sub.feed.interval);
@@ -236,8 +252,10 @@ impl Shadow {
     }
 
     /// Owes what leads from what a client has to the newest.
-    pub(crate) fn owe_feed(&mut self, session: usize, uid: u64, view: &View, has: Option<Place>) {
-        self.sessions[session].sub(uid).feed.has = has;
+    pub(crate) fn owe_feed(&mut self, session: usize, uid: u64, view: &View, has: Option<Place>, says: bool) {
+        let is_newest = view.document.as_ref().is_some_and(|document| document.place == has);
+        let feed = &mut self.sessions[session].sub(uid).feed;
+        (feed.has, feed.resumes) = (has, says && !is_newest);
         if let Some(document) = &view.document
             && document.place != has
         {
@@ -315,7 +333,7 @@ impl ShadowSession {
     pub(crate) fn applies(&mut self, uid: u64, place: Place, said: &Said) {
         let feed = &mut self.sub(uid).feed;
         feed.client = match said {
-            Said::Document(number, _) => Some((place, *number)),
+            Said::Document(number, _) | Said::Explained(number, ..) => Some((place, *number)),
             Said::Delta(base, numbers) => {
                 let (has, _) = feed.client.expect("a delta needs a document");
                 assert_eq!((has.life, has.offset), (place.life, *base), "a delta for another version");

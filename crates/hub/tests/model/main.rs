@@ -841,6 +841,7 @@ fn the_hub_does_what_its_shadow_says() {
     println!("{seen:#?}");
     // A test that never comes to what it is for would pass as well.
     for what in [
+        "a document instead of patches",
         "a new rate lets it go",
         "answered too late",
         "came after the leave",

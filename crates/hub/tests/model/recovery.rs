@@ -251,7 +251,7 @@ impl Shadow {
         }
         for (uid, topic) in feeds {
             let view = self.topics[topic].view_at(core).clone();
-            self.owe_feed(session, uid, &view, None);
+            self.owe_feed(session, uid, &view, None, false);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! with four formats, two of which can't say everything.
 
 use std::sync::Arc;
-use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Publication};
+use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Publication, Unpatched};
 
 /// SplitMix64: small, seeded, good enough to choose operations.
 pub(crate) struct Random(u64);
@@ -41,6 +41,8 @@ impl Random {
 pub(crate) enum Said {
     Message(u64),
     Document(u64, FeedState),
+    /// A document to somebody who said what it has.
+    Explained(u64, FeedState, Unpatched),
     /// From the document at an offset, by the versions after it.
     Delta(u64, Vec<u64>),
     State(FeedState, String),
@@ -61,7 +63,13 @@ impl Said {
                 data: Data::Json(b) | Data::Text(b) | Data::Binary(b) | Data::Arguments { json: b, .. },
                 ..
             } => Self::Message(number(b)),
-            Body::Snapshot { document, state, .. } => Self::Document(number(&document.body), *state),
+            Body::Snapshot { document, state, unpatched, .. } => {
+                let number = number(&document.body);
+                match unpatched {
+                    None => Self::Document(number, *state),
+                    Some(why) => Self::Explained(number, *state, *why),
+                }
+            }
             Body::Delta { base, patch, .. } => {
                 let steps = patch.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]")).unwrap();
                 Self::Delta(*base, steps.split(|byte| *byte == b',').map(number).collect())

@@ -70,7 +70,7 @@ impl View {
         match (&self.state, &self.document) {
             (Some(thing), _) | (None, Some(thing)) => match thing.said {
                 Said::State(state, _) | Said::Document(_, state) => state,
-                Said::Message(_) | Said::Delta(..) => unreachable!(),
+                Said::Message(_) | Said::Delta(..) | Said::Explained(..) => unreachable!(),
             },
             (None, None) => FeedState::Live,
         }
@@ -86,7 +86,7 @@ impl View {
                     self.state = Some(thing.clone());
                 }
             }
-            Said::Message(_) | Said::Delta(..) => {}
+            Said::Message(_) | Said::Delta(..) | Said::Explained(..) => {}
         }
     }
 
@@ -587,11 +587,12 @@ impl Shadow {
                 let has = sub.feed.has;
                 if self.base(&view, since).is_none() {
                     self.sessions[session].sub(uid).again = true;
-                    self.owe_feed(session, uid, &view, None);
+                    self.owe_feed(session, uid, &view, None, since.is_some());
                 } else if lost || (waiting == 0 && view.document.as_ref().is_some_and(|d| d.place != has)) {
                     // Of `DropOldest` nobody knows what its client has.
                     self.sessions[session].sub(uid).again |= has.is_none();
-                    self.owe_feed(session, uid, &view, has);
+                    let resumes = self.sessions[session].sub(uid).feed.resumes;
+                    self.owe_feed(session, uid, &view, has, resumes);
                 }
             }
             return Ok(());
@@ -665,7 +666,7 @@ impl Shadow {
             let newest = view.document.as_ref().is_some_and(|d| d.place == has);
             self.saw(if newest { "has it already" } else { "has an older one" });
         }
-        self.owe_feed(session, uid, &view, has);
+        self.owe_feed(session, uid, &view, has, since.is_some());
     }
 
     /// Changes a feed's subscription. Says whether something was lost that waited.

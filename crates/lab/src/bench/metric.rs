@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A figure that a run gives. Smaller is better for all but [`Metric::Connections`].
+/// A figure that a run gives. Smaller is better for all but those that [`Metric::larger_is_better`] names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -33,10 +33,15 @@ pub enum Metric {
     Undelivered,
     /// Bytes received per message, by the clients; of a feed, per version and client.
     BytesPerMessage,
-    /// Until the last of those that asked at once was answered; milliseconds.
+    /// Until the last of those that asked at once was answered, or of a publication's receivers had it (the median
+    /// publication's); milliseconds.
     LastReceiver,
     /// Requests that the HTTP API behind a server got.
     UpstreamRequests,
+    /// Echoes a second in a closed loop.
+    Rate,
+    /// Copies delivered a second with a mean latency under 200 ms.
+    Deliveries,
     /// Connections that a budget of CPU lasted for.
     Connections,
 }
@@ -58,8 +63,10 @@ impl Metric {
             Self::CallsPerMessage => "calls/message",
             Self::Undelivered => "undelivered",
             Self::BytesPerMessage => "bytes/message",
-            Self::LastReceiver => "last answer",
+            Self::LastReceiver => "last receiver",
             Self::UpstreamRequests => "upstream requests",
+            Self::Rate => "echoes/s",
+            Self::Deliveries => "deliveries/s",
             Self::Connections => "connections",
         }
     }
@@ -74,7 +81,9 @@ impl Metric {
             Self::BytesPerMessage | Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => {
                 format!("{value:.0} B")
             }
-            Self::Connections | Self::UpstreamRequests => format!("{value:.0}"),
+            Self::Rate | Self::Deliveries | Self::Connections | Self::UpstreamRequests => {
+                format!("{value:.0}")
+            }
             Self::LatencyShift => format!("{value:.2}×"),
             Self::MemoryGrowth => format!("{value:.1} %"),
             Self::Undelivered => format!("{value:.3} %"),
@@ -83,7 +92,7 @@ impl Metric {
 
     /// Whether more of it is better.
     pub fn larger_is_better(self) -> bool {
-        self == Self::Connections
+        matches!(self, Self::Rate | Self::Deliveries | Self::Connections)
     }
 
     /// Whether a doubt about times voids it.

@@ -6,6 +6,7 @@
 //! well, which shows how much two runs of the same thing differ.
 
 mod cases;
+mod curve;
 mod metric;
 mod report;
 mod sampler;
@@ -15,10 +16,11 @@ mod stats;
 mod table;
 mod trial;
 
-pub use cases::{Case, CaseKind, Target, cases};
+pub use cases::{Case, CaseKind, Pace, Target, cases};
+pub use curve::Curve;
 pub use metric::Metric;
-pub use report::{CaseReport, Comparison, Report};
-pub use servers::{Application, Contestant, KNOWN, Known};
+pub use report::{CaseReport, Comparison, Report, ServerReport};
+pub use servers::{Application, Contestant};
 pub use stats::{Interval, median, ratio_interval};
 pub use trial::Trial;
 
@@ -28,6 +30,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::Error;
+use crate::catalogue::Catalogue;
 use crate::generator::{DriverKind, Invocation, Outcome};
 
 /// What to run, and how.
@@ -43,10 +46,10 @@ pub struct Options {
     pub stentor: Option<PathBuf>,
     /// The folder of the peers.
     pub peers: PathBuf,
-    /// Runs of each server in each case; `None`: the case's usual number, 2 of quick ones.
+    /// Runs of each server in each case; `None`: the case's usual number.
     pub pairs: Option<usize>,
-    /// Short runs and few connections: for looking whether it works.
-    pub quick: bool,
+    /// How much time it may take.
+    pub pace: Pace,
     /// The server's core.
     pub server_core: usize,
     /// The generator's core.
@@ -71,27 +74,37 @@ const GENERATOR_SHARE: f64 = 0.65;
 
 /// Runs everything; progress goes to `progress`, line by line.
 pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error> {
+    run_cases(choose(&cases(options.pace), &options.cases)?, options, progress, &mut |_| Ok(()))
+}
+
+/// Runs these cases; of `options`, their names don't matter. `keep` is given what there is after each of them.
+pub(crate) fn run_cases(
+    chosen: Vec<Case>,
+    options: &Options,
+    progress: &mut dyn Write,
+    keep: &mut dyn FnMut(&Report) -> Result<(), Error>,
+) -> Result<Report, Error> {
     let begin = Instant::now();
     let mut say = |line: String| {
         let at = begin.elapsed().as_secs();
         // Nobody may be listening; the run goes on.
         let _ = writeln!(progress, "{:02}:{:02} {line}", at / 60, at % 60);
     };
-    let chosen = choose(&cases(options.quick), &options.cases)?;
-    let contestants = gather(&chosen, options, &mut say)?;
-    let mut reports = Vec::new();
+    let (contestants, missing) = gather(&chosen, options, &mut say)?;
+    let congestion = options.congestion.clone();
+    let mut report = Report { congestion, pace: options.pace, missing, cases: Vec::new() };
     for mut case in chosen {
-        let fits = |server: &str| match options.servers.is_empty() {
-            true => case.usual.contains(&server),
-            false => case.admits(server),
+        let fits = |server: &Contestant| match options.servers.is_empty() {
+            true => case.usual.contains(&server.name()),
+            false => case.admits(server.known()),
         };
         let mut fit: Vec<Contestant> =
-            contestants.iter().filter(|contestant| fits(contestant.name())).cloned().collect();
+            contestants.iter().filter(|contestant| fits(contestant)).cloned().collect();
         if options.servers.is_empty() {
             fit.sort_by_key(|contestant| case.usual.iter().position(|name| *name == contestant.name()));
         }
         if fit.is_empty() {
-            let takes = if case.only.is_empty() { case.usual } else { case.only };
+            let takes = if case.only.is_empty() { &case.usual[..] } else { case.only };
             say(format!("{}: none of the servers is there; it takes {}", case.name, takes.join(" or ")));
             continue;
         }
@@ -104,9 +117,10 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
                 *rate_hz = offered;
             }
         }
-        reports.push(run_case(&case, &fit, options, &mut say)?);
+        report.cases.push(run_case(&case, &fit, options, &mut say)?);
+        keep(&report)?;
     }
-    Ok(Report { congestion: options.congestion.clone(), quick: options.quick, cases: reports })
+    Ok(report)
 }
 
 /// The cases of these names.
@@ -120,38 +134,43 @@ fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
     if names.is_empty() { Ok(known.to_vec()) } else { names.iter().map(find).collect() }
 }
 
-/// The servers that take part, installed. One that was named must be there; of the usual ones those that can't
-/// be installed are left out, and that is said.
+/// The servers that take part, installed, and those that were named and can't be. Where nobody was named, those of the usual
+/// ones that can't be installed are left out, and that is said.
 fn gather(
     chosen: &[Case],
     options: &Options,
     say: &mut impl FnMut(String),
-) -> Result<Vec<Contestant>, Error> {
+) -> Result<(Vec<Contestant>, Vec<String>), Error> {
     let named = !options.servers.is_empty();
     let mut names: Vec<&str> = options.servers.iter().map(String::as_str).collect();
     if !named {
-        for name in chosen.iter().flat_map(|case| case.usual) {
+        for name in chosen.iter().flat_map(|case| &case.usual) {
             if !names.contains(name) {
                 names.push(name);
             }
         }
     }
+    let catalogue = Catalogue::read(&options.peers)?;
     let mut contestants = Vec::new();
+    let mut missing = Vec::new();
     for name in names {
-        let found = Contestant::find(name, options).and_then(|contestant| {
-            if let Some(install) = contestant.install() {
+        let found = Contestant::find(name, &catalogue, options).and_then(|contestant| {
+            if let Some(peer) = &contestant.known().peer {
                 say(format!("installing {name}"));
-                install()?;
+                peer.install()?;
             }
             Ok(contestant)
         });
         match found {
             Ok(contestant) => contestants.push(contestant),
-            Err(error) if named => return Err(error),
-            Err(error) => say(format!("without {name}: {error}")),
+            Err(error @ Error::Usage(_)) if named => return Err(error),
+            Err(error) => {
+                say(format!("without {name}: {error}"));
+                missing.extend(named.then(|| name.to_owned()));
+            }
         }
     }
-    Ok(contestants)
+    Ok((contestants, missing))
 }
 
 /// The rate at which the reference is at 60 % of its saturation. A closed loop tells the order of magnitude,
@@ -164,10 +183,24 @@ fn offered_rate(
     options: &Options,
     say: &mut impl FnMut(String),
 ) -> Result<f64, Error> {
-    let reference =
-        contestants.iter().find(|contestant| contestant.name() == REFERENCE).unwrap_or(&contestants[0]);
-    let closed = trial::saturate(case, reference, options)?;
-    let rate_hz = closed.messages as f64 / closed.load.wall.as_secs_f64().max(1e-9);
+    let reference = contestants.iter().find(|contestant| contestant.name() == REFERENCE);
+    let reference = reference.unwrap_or(&contestants[0]);
+    let candidates = if case.by_slowest { contestants } else { std::slice::from_ref(reference) };
+    let mut slowest = None;
+    for candidate in candidates {
+        let closed = match trial::saturate(case, candidate, options) {
+            Ok(closed) => closed,
+            // It will be said of each of its runs.
+            Err(Error::Server { .. }) if candidates.len() > 1 => continue,
+            Err(error) => return Err(error),
+        };
+        let rate_hz = closed.messages as f64 / closed.load.wall.as_secs_f64().max(1e-9);
+        if slowest.as_ref().is_none_or(|(_, slowest_hz, _)| rate_hz < *slowest_hz) {
+            slowest = Some((candidate, rate_hz, closed));
+        }
+    }
+    let nobody = || Error::Generator("none of the servers could be saturated".into());
+    let (reference, rate_hz, closed) = slowest.ok_or_else(nobody)?;
     let mut offered = rate_hz * OFFERED_SHARE;
     let describe = |outcome: &Outcome| {
         format!(
@@ -194,11 +227,14 @@ fn run_case(
     options: &Options,
     say: &mut impl FnMut(String),
 ) -> Result<CaseReport, Error> {
-    // The first one again, under another name: A against A.
     let mut names: Vec<String> = contestants.iter().map(|contestant| contestant.name().to_owned()).collect();
-    names.push(format!("{} again", names[0]));
+    let pairs = options.pairs.unwrap_or(case.pairs).max(1);
+    let again = case.again || (pairs > 1 && contestants.len() > 1);
+    if again {
+        // The first one under another name: A against A.
+        names.push(format!("{} again", names[0]));
+    }
     let mut trials: BTreeMap<usize, Vec<Trial>> = BTreeMap::new();
-    let pairs = options.pairs.unwrap_or(if options.quick { case.pairs.min(2) } else { case.pairs }).max(1);
     let total = names.len() * pairs;
     let mut done = 0;
     for round in 0..pairs {
@@ -219,5 +255,5 @@ fn run_case(
         }
     }
     let trials = trials.into_iter().map(|(index, trials)| (names[index].clone(), trials)).collect();
-    Ok(CaseReport::new(case, trials, options.seed))
+    Ok(CaseReport::new(case, trials, again, options.seed))
 }

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Case, Interval, Metric, Trial, median, ratio_interval};
+use super::{Case, Interval, Metric, Pace, Trial, median, ratio_interval};
 
 /// Everything.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The congestion control of all connections.
     pub congestion: String,
-    /// Whether the runs were short ones.
-    pub quick: bool,
+    /// How much time it could take.
+    pub pace: Pace,
+    /// Servers that were named and couldn't be installed.
+    pub missing: Vec<String>,
     /// Case by case.
     pub cases: Vec<CaseReport>,
 }
@@ -71,7 +73,8 @@ pub struct Verdict {
 }
 
 impl CaseReport {
-    pub(super) fn new(case: &Case, trials: Vec<(String, Vec<Trial>)>, seed: u64) -> Self {
+    /// `again`: whether the last one is the first one again. Without that, no difference is claimed.
+    pub(super) fn new(case: &Case, trials: Vec<(String, Vec<Trial>)>, again: bool, seed: u64) -> Self {
         let figures = |trials: &[Trial], metric: Metric| -> Vec<Option<f64>> {
             trials.iter().map(|trial| trial.sound(metric)).collect()
         };
@@ -93,7 +96,8 @@ impl CaseReport {
                 let itself = trials.get(last).and_then(|(_, runs)| compare(runs, *metric));
                 let noise = itself.map_or(0.0, |itself| itself.median.ln().abs());
                 comparisons.extend(compare(runs, *metric).map(|ratio| {
-                    let differs = ratio.excludes_one() && (index == last || ratio.median.ln().abs() > noise);
+                    let differs =
+                        again && ratio.excludes_one() && (index == last || ratio.median.ln().abs() > noise);
                     (*metric, Comparison { ratio, differs })
                 }));
             }
@@ -146,16 +150,14 @@ mod tests {
             .iter()
             .map(|value| Trial {
                 figures: BTreeMap::from([(Metric::CpuPerMessage, *value)]),
-                context: BTreeMap::new(),
-                doubts: Vec::new(),
-                unmeasured: None,
+                ..Trial::default()
             })
             .collect()
     }
 
     #[test]
     fn a_difference_is_claimed_only_beyond_the_noise() {
-        let all = cases(true);
+        let all = cases(Pace::Quick);
         let case = all.iter().find(|case| case.name == "fanout-1kB").unwrap();
         let check = |again: &[f64], other: &[f64], differs: bool, reached: bool| {
             let report = CaseReport::new(
@@ -165,6 +167,7 @@ mod tests {
                     ("uws-cpp".into(), trials(other)),
                     ("ours again".into(), trials(again)),
                 ],
+                true,
                 1,
             );
             let comparison = report.servers[1].comparisons[&Metric::CpuPerMessage];

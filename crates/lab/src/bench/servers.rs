@@ -1,11 +1,10 @@
 //! Who takes part, and how it is started.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use super::Options;
 use crate::Error;
+use crate::catalogue::{Catalogue, Known};
 use crate::generator::Protocol;
 use crate::measure::ServerCommand;
 
@@ -31,111 +30,6 @@ impl Application {
     }
 }
 
-/// What `--servers` knows.
-#[derive(Clone, Copy, Debug)]
-pub struct Known {
-    /// For `--servers`.
-    pub name: &'static str,
-    /// The folder under the peers; `None` for `stentor`.
-    folder: Option<&'static str>,
-    args: &'static [&'static str],
-    /// What it serves.
-    speaks: &'static [Protocol],
-    /// Speaks this in cases of other protocols: to show what those cost.
-    always: Option<Protocol>,
-    /// Sends whole documents where others send what changed: to show what that spares.
-    documents: bool,
-    /// How long it has to be warmed up until its compiler is done, where that is longer than what the cases do.
-    warms_up: Duration,
-}
-
-impl Known {
-    const fn stentor(name: &'static str, args: &'static [&'static str]) -> Self {
-        Self {
-            name,
-            folder: None,
-            args,
-            speaks: ALL,
-            always: None,
-            documents: false,
-            warms_up: Duration::ZERO,
-        }
-    }
-
-    /// A WebSocket server.
-    const fn peer(name: &'static str, folder: &'static str, args: &'static [&'static str]) -> Self {
-        let speaks = &[Protocol::WebSocket];
-        Self {
-            name,
-            folder: Some(folder),
-            args,
-            speaks,
-            always: None,
-            documents: false,
-            warms_up: Duration::ZERO,
-        }
-    }
-
-    const fn speaking(self, speaks: &'static [Protocol]) -> Self {
-        Self { speaks, ..self }
-    }
-
-    const fn always(self, protocol: Protocol) -> Self {
-        Self { always: Some(protocol), ..self }
-    }
-
-    const fn with_documents(self) -> Self {
-        Self { documents: true, ..self }
-    }
-
-    const fn warming_up(self, warms_up: Duration) -> Self {
-        Self { warms_up, ..self }
-    }
-
-    /// Whether it can take part where `protocol` is spoken.
-    pub fn admits(&self, protocol: Protocol) -> bool {
-        self.always.is_some() || self.speaks.contains(&protocol)
-    }
-}
-
-const ALL: &[Protocol] = &[
-    Protocol::WebSocket,
-    Protocol::EngineIo,
-    Protocol::SocketIo,
-    Protocol::SocketIoPolling,
-    Protocol::SockJs,
-    Protocol::SockJsStreaming,
-    Protocol::Sse,
-    Protocol::StentorV1,
-];
-const SOCK_JS: &[Protocol] = &[Protocol::SockJs, Protocol::SockJsStreaming];
-const SOCKET_IO: &[Protocol] = &[Protocol::SocketIo, Protocol::SocketIoPolling];
-const SOCKET_IO_4: &[Protocol] = &[Protocol::EngineIo, Protocol::SocketIo, Protocol::SocketIoPolling];
-
-/// The servers.
-pub const KNOWN: &[Known] = &[
-    Known::stentor("stentor-epoll", &["--driver", "epoll"]),
-    Known::stentor("stentor-uring", &["--driver", "io_uring"]),
-    Known::stentor("stentor-epoll-ws", &["--driver", "epoll"]).always(Protocol::WebSocket),
-    Known::stentor("stentor-uring-ws", &["--driver", "io_uring"]).always(Protocol::WebSocket),
-    Known::stentor("stentor-epoll-documents", &["--driver", "epoll"])
-        .always(Protocol::WebSocket)
-        .with_documents(),
-    Known::peer("bare-epoll", "bare", &["--io", "epoll"]),
-    Known::peer("bare-uring", "bare", &["--io", "uring"]),
-    Known::peer("bare-sendfile", "bare", &["--io", "sendfile"]),
-    Known::peer("bare-direct", "bare", &["--io", "direct"]),
-    Known::peer("uws-cpp", "uws-cpp", &[]),
-    Known::peer("ws8", "ws8", &[]),
-    Known::peer("socketio4", "socketio4", &[]).speaking(SOCKET_IO_4),
-    Known::peer("socketioxide", "socketioxide", &[]).speaking(SOCKET_IO),
-    Known::peer("sockjs-node", "sockjs-node", &[]).speaking(SOCK_JS),
-    Known::peer("sockjs-tornado-pypy45", "sockjs-tornado-pypy45", &[])
-        .speaking(SOCK_JS)
-        .warming_up(Duration::from_secs(10)),
-    Known::peer("tcp", "tcp", &[]).always(Protocol::Tcp),
-];
-
 /// What clients of a feed are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Feeds {
@@ -147,70 +41,50 @@ pub(super) enum Feeds {
 /// One server that takes part.
 #[derive(Clone, Debug)]
 pub struct Contestant {
-    known: &'static Known,
+    known: Known,
     program: PathBuf,
-    install: Option<PathBuf>,
     core: usize,
 }
 
 impl Contestant {
     /// The server called `name`.
-    pub fn find(name: &str, options: &Options) -> Result<Self, Error> {
-        let known = KNOWN.iter().find(|known| known.name == name).ok_or_else(|| {
-            let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
-            Error::Usage(format!("there is no server `{name}`; there are {}", names.join(", ")))
-        })?;
-        let (program, install) = match known.folder {
-            Some(folder) => {
-                let folder = options.peers.join(folder);
-                if !folder.is_dir() {
-                    return Err(Error::Usage(format!("{} is not there (--peers)", folder.display())));
-                }
-                (folder.join("run"), Some(folder.join("install")))
-            }
+    ///
+    /// `NAME:PROTOCOL` is the same server with clients that speak that protocol, whatever the case's is.
+    pub fn find(name: &str, catalogue: &Catalogue, options: &Options) -> Result<Self, Error> {
+        let known = match name.split_once(':') {
+            None => catalogue.find(name)?.clone(),
+            Some((server, protocol)) => catalogue.find(server)?.speaking(protocol)?,
+        };
+        let program = match &known.peer {
+            Some(peer) => peer.program(),
             None => {
                 let program = options.stentor.clone();
-                (program.ok_or_else(|| Error::Usage(format!("{name} needs --stentor PATH")))?, None)
+                program.ok_or_else(|| Error::Usage(format!("{name} needs --stentor PATH")))?
             }
         };
-        Ok(Self { known, program, install, core: options.server_core })
+        Ok(Self { known, program, core: options.server_core })
     }
 
     /// Its name.
-    pub fn name(&self) -> &'static str {
-        self.known.name
+    pub fn name(&self) -> &str {
+        &self.known.name
     }
 
-    /// What makes it ready to run, where something does.
-    pub(super) fn install(&self) -> Option<impl FnOnce() -> Result<(), Error>> {
-        let (name, install) = (self.name(), self.install.clone()?);
-        Some(move || {
-            let output = Command::new(&install)
-                .stdin(Stdio::null())
-                .output()
-                .map_err(Error::io("installing a peer"))?;
-            if output.status.success() {
-                return Ok(());
-            }
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            Err(Error::Server { name: name.to_owned(), what: format!("its install script failed:\n{said}") })
-        })
+    /// What is known of it.
+    pub fn known(&self) -> &Known {
+        &self.known
     }
 
-    /// What it speaks where `protocol` is the case's.
-    pub fn protocol(&self, protocol: Protocol) -> Protocol {
-        self.known.always.unwrap_or(protocol)
-    }
-
-    /// How long it needs until it is as fast as it gets, where that is longer than what the cases do.
-    pub fn warms_up(&self) -> Duration {
-        self.known.warms_up
+    /// What it speaks of these: the first that fits.
+    pub fn protocol(&self, protocols: &[Protocol]) -> Protocol {
+        let spoken = || protocols.iter().find(|protocol| self.known.admits(**protocol));
+        self.known.always.or_else(|| spoken().copied()).unwrap_or_default()
     }
 
     /// The path of `protocol` for `application`; feeds are for WebSocket and Server-Sent Events.
-    pub fn path(&self, application: Application, protocol: Protocol) -> &'static str {
+    pub fn path(&self, application: Application, protocol: Protocol) -> &str {
         match (application, protocol) {
-            (Application::Echo | Application::Chat, _) => protocol.usual_path(),
+            (Application::Echo | Application::Chat, _) => self.known.path(protocol),
             (Application::Feed, Protocol::Sse) => "/sse/bench",
             (Application::Feed, Protocol::StentorV1) => "/ws?feed=bench",
             (Application::Feed, _) => "/ws/bench",
@@ -220,14 +94,15 @@ impl Contestant {
     /// How it brings a document to clients of which some may not read: by a feed, which those skip versions
     /// of, where it has feeds.
     pub fn publishes_by(&self) -> Application {
-        if self.install.is_none() { Application::Feed } else { Application::Chat }
+        if self.known.peer.is_none() { Application::Feed } else { Application::Chat }
     }
 
     /// What it is compared by where others send what changed in a document: that, whole documents, or a fan-out of plain
     /// messages.
     pub(super) fn feeds(&self) -> Feeds {
-        match self.known {
+        match &self.known {
             Known { documents: true, .. } => Feeds::Documents,
+            Known { peer: Some(_), .. } => Feeds::Messages,
             Known { always: Some(_), .. } => Feeds::Messages,
             _ => Feeds::Changes,
         }
@@ -242,7 +117,7 @@ impl Contestant {
         config: Option<&Path>,
     ) -> ServerCommand {
         let app = application.name();
-        let mut args: Vec<&str> = match self.install {
+        let mut args: Vec<&str> = match self.known.peer {
             None => vec![
                 "serve",
                 "--listen",
@@ -256,10 +131,10 @@ impl Contestant {
             ],
             Some(_) => vec!["--mode", app, "--port", "0"],
         };
-        if self.install.is_some() && self.known.speaks.len() > 1 {
+        if self.known.peer.is_some() && self.known.speaks().count() > 1 {
             args.extend(["--protocol", protocol.name()]);
         }
-        args.extend(self.known.args);
+        args.extend(self.known.args.iter().map(String::as_str));
         let config = config.map(|path| path.to_string_lossy());
         args.extend(config.iter().flat_map(|path| ["--config", path.as_ref()]));
         ServerCommand {

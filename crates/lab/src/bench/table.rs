@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{CaseReport, Metric, Report};
+use super::{CaseReport, Metric, Pace, Report};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -10,7 +10,11 @@ impl fmt::Display for Report {
             f,
             "alternating runs, fresh processes; congestion control {}{}",
             self.congestion,
-            if self.quick { "; QUICK: for a look, not for a claim" } else { "" }
+            match self.pace {
+                Pace::Full => "",
+                Pace::Fast => "; fast: shorter spans, three pairs",
+                Pace::Quick => "; QUICK: for a look, not for a claim",
+            }
         )?;
         writeln!(
             f,

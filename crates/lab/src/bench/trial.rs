@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::curve::{self, Curve};
 use super::sampler::{Sample, Sampler, growth_percent_per_10_s, held_kernel_bytes};
 use super::servers::Feeds;
 use super::source::Source;
@@ -27,19 +28,18 @@ const COUNTED_RATE_HZ: f64 = 1.0;
 /// Of the calls, those that make up this share of a call per message are told by name.
 const CALLS_TOLD: f64 = 0.01;
 
-/// Connections a second where each is sent a large document when it connects.
-const FEED_CONNECT_RATE_HZ: f64 = 500.0;
-
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
 
 /// What one run gave.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Trial {
     /// The figures, all that could be taken.
     pub figures: BTreeMap<Metric, f64>,
     /// Figures beside the table: shares of a core, counts.
     pub context: BTreeMap<String, f64>,
+    /// What is drawn.
+    pub curves: BTreeMap<Curve, Vec<(f64, f64)>>,
     /// Why the run, or its times, are not to be believed.
     pub doubts: Vec<Doubt>,
     /// A figure that couldn't be taken, and why. The others stand.
@@ -50,7 +50,7 @@ impl Trial {
     /// One that gave nothing.
     pub(super) fn failed(why: &Error) -> Self {
         let doubt = Doubt { latency_only: false, what: why.to_string() };
-        Self { figures: BTreeMap::new(), context: BTreeMap::new(), doubts: vec![doubt], unmeasured: None }
+        Self { doubts: vec![doubt], ..Self::default() }
     }
 
     /// A figure, unless it is in doubt. That messages didn't come isn't: it is the doubt. And system calls were counted
@@ -99,7 +99,8 @@ struct Ran {
 /// What one server has to go through.
 struct Task {
     application: Application,
-    protocol: Protocol,
+    /// What the case is about, and what is spoken else.
+    protocols: Vec<Protocol>,
     connections: usize,
     paused: usize,
     connect_rate_hz: Option<f64>,
@@ -113,10 +114,10 @@ struct Task {
 
 impl Task {
     fn new(case: &Case, application: Application, connections: usize, load: LoadSpec) -> Self {
-        let protocol = case.protocol;
+        let protocols = [&[case.protocol], case.or].concat();
         Self {
             application,
-            protocol,
+            protocols,
             connections,
             paused: 0,
             connect_rate_hz: None,
@@ -184,7 +185,7 @@ pub(super) fn run(
         CaseKind::Fanout { feed, connections, bytes, rate_hz, warm_up, count } => {
             let application = if feed { contestant.publishes_by() } else { Application::Chat };
             let publisher = publisher(application);
-            let warm_up = warm_up.max((contestant.warms_up().as_secs_f64() * rate_hz).ceil() as u64);
+            let warm_up = warm_up.max((contestant.known().warms_up().as_secs_f64() * rate_hz).ceil() as u64);
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
             if counts && case.metrics.contains(&Metric::CallsPerMessage) {
                 match count_calls(case, contestant, connections, bytes, options)? {
@@ -214,20 +215,23 @@ pub(super) fn run(
             let task = Task::new(case, Application::Echo, connections_max, load);
             run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
         }
-        CaseKind::Feed { connections, shape, message_bytes, rate_hz, warm_up, count } => {
+        CaseKind::Feed { connections, shape, message_bytes, connect_rate_hz, rate_hz, warm_up, count } => {
             let feeds = contestant.feeds();
             let application = if feeds == Feeds::Messages { Application::Chat } else { Application::Feed };
             let bytes = if feeds == Feeds::Messages { message_bytes } else { shape.bytes };
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher: publisher(application) };
             let task = Task::new(case, application, connections, load);
             let document = (feeds != Feeds::Messages).then_some(shape);
-            // Each is sent the document when it connects.
-            let connect_rate_hz = Some(FEED_CONNECT_RATE_HZ);
+            let connect_rate_hz = Some(connect_rate_hz);
             run_server(contestant, Task { document, connect_rate_hz, ..task }, options)?
         }
         CaseKind::Cold { connections, shape, hesitates } => {
             let task = Task::new(case, Application::Feed, connections, LoadSpec::Ask);
             run_server(contestant, Task { document: Some(shape), hesitates, ..task }, options)?
+        }
+        CaseKind::Chat { connections, ref plan } => {
+            let load = LoadSpec::Chat(plan.clone());
+            run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
         }
         CaseKind::Slow { readers, paused, bytes, rate_hz, warm_up, count } => {
             let application = contestant.publishes_by();
@@ -268,7 +272,7 @@ pub(super) fn run(
         context.insert("p99 lag ms".to_owned(), millis(outcome.lag.percentile(99.0)));
     }
     if !outcome.last.is_empty() {
-        context.insert("last receiver ms".to_owned(), millis(outcome.last.percentile(50.0)));
+        context.insert("slowest publication ms".to_owned(), millis(outcome.last.max()));
     }
     if outcome.audit.expected > 0 {
         let delivered = outcome.audit.delivered as f64 / outcome.audit.expected as f64;
@@ -281,7 +285,7 @@ pub(super) fn run(
         figures.insert(Metric::IdleCpu, micros(each) / outcome.load.wall.as_secs_f64());
     }
     if !outcome.last.is_empty() {
-        figures.insert(Metric::LastReceiver, millis(outcome.last.max()));
+        figures.insert(Metric::LastReceiver, millis(outcome.last.percentile(50.0)));
     }
     if outcome.messages > 0 && outcome.received_bytes > 0 {
         figures.insert(Metric::BytesPerMessage, outcome.received_bytes as f64 / outcome.messages as f64);
@@ -297,6 +301,10 @@ pub(super) fn run(
     }
     if matches!(case.kind, CaseKind::Budget { .. }) {
         figures.insert(Metric::Connections, outcome.connections as f64);
+        if let Some((connect, echo)) = curve::fitted(&outcome.progress) {
+            figures.insert(Metric::CpuPerConnection, connect * 1e6);
+            figures.insert(Metric::CpuPerMessage, echo * 1e6);
+        }
         context.insert("echoes".to_owned(), outcome.messages as f64);
     }
     figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
@@ -312,8 +320,17 @@ pub(super) fn run(
             what: format!("the generator used {share:.0} % of its core"),
         });
     }
+    if outcome.closed_loop && !outcome.load.wall.is_zero() {
+        figures.insert(Metric::Rate, outcome.messages as f64 / outcome.load.wall.as_secs_f64());
+    }
+    if !outcome.steps.is_empty() {
+        figures.insert(Metric::Deliveries, curve::saturation_hz(&outcome.steps));
+        // What ends it is what is looked for, and the figure is that of the steps before.
+        doubts.clear();
+    }
     figures.retain(|metric, _| case.metrics.contains(metric));
-    Ok(Trial { figures, context, doubts, unmeasured })
+    let curves = curve::curves(outcome);
+    Ok(Trial { figures, context, curves, doubts, unmeasured })
 }
 
 /// Who publishes to the clients of `application`.
@@ -357,7 +374,7 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
         counts_calls,
         ..
     } = task;
-    let protocol = contestant.protocol(task.protocol);
+    let protocol = contestant.protocol(&task.protocols);
     // Whatever this process does itself must not run on the server's core.
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
     let source = match (application, &load, document) {
@@ -381,7 +398,7 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     let rests = matches!(load, LoadSpec::Idle { .. });
     // Who asks later isn't subscribed by the path.
     let path = match load {
-        LoadSpec::Ask => protocol.usual_path(),
+        LoadSpec::Ask => contestant.path(Application::Chat, protocol),
         _ => contestant.path(application, protocol),
     };
     let mut spec = Spec::new(server.address(), path, connections, load.clone());
@@ -392,9 +409,7 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
     spec.core = Some(options.generator_core);
     spec.driver = options.generator_driver;
     spec.connect_rate_hz = connect_rate_hz.unwrap_or(spec.connect_rate_hz);
-    if options.quick {
-        spec.idle = Duration::from_millis(300);
-    }
+    spec.idle = options.pace.idle();
     let lost = |error: Error| match error {
         Error::Generator(what) => server.error(&what),
         other => other,
@@ -446,9 +461,8 @@ mod tests {
     fn a_doubt_about_times_leaves_the_rest() {
         let mut trial = Trial {
             figures: BTreeMap::from([(Metric::CpuPerMessage, 4.0), (Metric::LatencyP99, 2.0)]),
-            context: BTreeMap::new(),
             doubts: vec![Doubt { latency_only: true, what: "lag".into() }],
-            unmeasured: None,
+            ..Trial::default()
         };
         assert_eq!((trial.sound(Metric::CpuPerMessage), trial.sound(Metric::LatencyP99)), (Some(4.0), None));
         trial.doubts[0].latency_only = false;

@@ -395,8 +395,20 @@ impl<D: Driver> Fleet<D> {
     /// `intended_ns`.
     pub(super) fn send_message(&mut self, number: usize, payload: &mut [u8], intended_ns: u64) {
         let connection = &mut self.connections[number];
-        Head { sequence: connection.sent, intended_ns }.write(payload);
+        let sequence = connection.sent;
         connection.sent += 1;
+        self.send_numbered(number, payload, sequence, intended_ns);
+    }
+
+    /// The same with a number that the load gives.
+    pub(super) fn send_numbered(
+        &mut self,
+        number: usize,
+        payload: &mut [u8],
+        sequence: u64,
+        intended_ns: u64,
+    ) {
+        Head { sequence, intended_ns }.write(payload);
         self.send(number, payload);
     }
 
@@ -450,6 +462,20 @@ impl<D: Driver> Fleet<D> {
         bytes: usize,
         counts: impl Fn(u64) -> bool,
     ) -> Option<Head> {
+        let head = self.check_alone(message, bytes)?;
+        let expected = self.connections[message.number].expected.get_or_insert(head.sequence);
+        if head.sequence < *expected {
+            self.audit.repeated += 1;
+            return None;
+        }
+        let gaps = (*expected..head.sequence).filter(|sequence| counts(*sequence)).count();
+        *expected = head.sequence + 1;
+        self.audit.gaps += gaps as u64;
+        Some(head)
+    }
+
+    /// Audits one message without regard to others.
+    pub(super) fn check_alone(&mut self, message: &Message, bytes: usize) -> Option<Head> {
         let Some(head) = message.head else {
             self.audit.corrupt += 1;
             return None;
@@ -462,14 +488,6 @@ impl<D: Driver> Fleet<D> {
             self.audit.corrupt += 1;
             return None;
         }
-        let expected = self.connections[message.number].expected.get_or_insert(head.sequence);
-        if head.sequence < *expected {
-            self.audit.repeated += 1;
-            return None;
-        }
-        let gaps = (*expected..head.sequence).filter(|sequence| counts(*sequence)).count();
-        *expected = head.sequence + 1;
-        self.audit.gaps += gaps as u64;
         Some(head)
     }
 

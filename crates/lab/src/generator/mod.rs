@@ -12,6 +12,7 @@
 
 mod ask;
 mod budget;
+mod chat;
 mod echo;
 mod fanout;
 mod fleet;
@@ -24,6 +25,7 @@ mod spec;
 mod storm;
 mod worker;
 
+pub use chat::{ChatPlan, ChatStep};
 pub use latency::Latencies;
 pub(crate) use outcome::LAG_SHARE_MAX;
 pub use outcome::{Audit, Doubt, Outcome, Progress, Span};

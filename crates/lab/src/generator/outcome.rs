@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Latencies;
+use super::{ChatStep, Latencies};
 use crate::measure::CpuClock;
 
 /// The generator's share of its core above which it can't be trusted.
-const OWN_CPU_MAX: f64 = 0.8;
+pub(super) const OWN_CPU_MAX: f64 = 0.8;
 /// The lag behind the schedule, as a share of the p99 reported.
 pub(crate) const LAG_SHARE_MAX: f64 = 0.1;
 
@@ -122,6 +122,8 @@ pub struct Outcome {
     pub asking: Duration,
     /// Versions of a document that clients made of what they were sent, and compared with what they should be.
     pub verified: u64,
+    /// Of a chat that gets faster: each step.
+    pub steps: Vec<ChatStep>,
     /// Of a load that goes on until the server has used its budget: how it went, ten times a second.
     pub progress: Vec<Progress>,
 }
@@ -147,6 +149,7 @@ impl Outcome {
         self.verified += other.verified;
         self.overlapping = self.overlapping.max(other.overlapping);
         self.closed_loop |= other.closed_loop;
+        self.steps.extend_from_slice(&other.steps);
         self.progress.extend_from_slice(&other.progress);
     }
 

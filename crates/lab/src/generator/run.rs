@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use stentor_driver::{Driver, EpollDriver, Options, UringDriver};
 
 use super::fleet::{Fleet, Load};
-use super::{DriverKind, LoadSpec, Outcome, Publisher, Spec, ask, budget, echo, fanout, idle, storm};
+use super::{DriverKind, LoadSpec, Outcome, Publisher, Spec, ask, budget, chat, echo, fanout, idle, storm};
 use crate::Error;
 use crate::measure::pin_current;
 
@@ -89,7 +89,7 @@ fn run_on<D: Driver>(
     fleet.turn_for(spec.idle, &mut Ignore)?;
     outcome.idle = begin.until(&fleet.read_clocks());
 
-    match spec.load {
+    match spec.load.clone() {
         LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure } => {
             echo::run_open(&mut fleet, bytes, rate_hz, warm_up, measure, &mut outcome)?;
         }
@@ -101,6 +101,7 @@ fn run_on<D: Driver>(
             fanout::run(&mut fleet, plan, &mut outcome)?;
         }
         LoadSpec::Receive { bytes, measure } => fanout::receive(&mut fleet, bytes, measure, &mut outcome)?,
+        LoadSpec::Chat(plan) => chat::run(&mut fleet, &plan, &mut outcome)?,
         LoadSpec::Ask => ask::run(&mut fleet, &mut outcome)?,
         LoadSpec::Idle { hold } => idle::run(&mut fleet, hold, &mut outcome)?,
         LoadSpec::Storm { .. } | LoadSpec::Budget { .. } => {}

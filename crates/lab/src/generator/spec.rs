@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Protocol;
+use super::{ChatPlan, Protocol};
 use crate::document::Shape;
 
 /// Connections that one source address opens to one destination: beyond about this many the kernel searches
@@ -136,6 +136,8 @@ pub enum LoadSpec {
         /// The measurement.
         measure: Duration,
     },
+    /// Everybody in a room says something in turn, faster from step to step.
+    Chat(ChatPlan),
     /// Everybody subscribes at once, and is answered once.
     Ask,
     /// Nothing is sent.

@@ -176,6 +176,7 @@ fn parts(spec: &Spec) -> Vec<Spec> {
                 | LoadSpec::Fanout { .. }
                 | LoadSpec::Receive { .. }
                 | LoadSpec::Budget { .. }
+                | LoadSpec::Chat(_)
                 | LoadSpec::Ask
                 | LoadSpec::Idle { .. } => {}
             }

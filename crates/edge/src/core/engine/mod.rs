@@ -19,9 +19,10 @@ pub(super) mod session;
 
 use super::client::{Carrier, Client, ClientId, Protocol, Sid, Upper};
 use super::http::Verdict;
-use super::request::{Manner, answer, cors, text, wishes};
+use super::request::{Manner, answer, cors, text};
 use super::socketio::SocketIo;
 use super::table::{Accepts, Conn, Kept, Poll, Speech, Stack, Waiting};
+use super::wishes::Wishes;
 use super::{About, AppTimer, Core, Later};
 use crate::app::{Connect, Envelope, RequestId};
 use crate::millis::Millis;
@@ -202,15 +203,16 @@ impl<D: Driver> Core<D> {
             );
             return Verdict::Answered { keep_alive: false };
         }
-        let wished = match wishes(request.query()) {
-            Ok(wishes) => wishes,
+        // Clients of Socket.IO expect whole documents unless they say otherwise.
+        let wished = Wishes::parse(request.query()).and_then(|mut wishes| {
+            let feeds = wishes.feeds(None, !is_socketio)?;
+            Ok((feeds, wishes.raw))
+        });
+        let (feeds, raw) = match wished {
+            Ok(wished) => wished,
             Err(error) => {
-                return self.engine_refuse(
-                    request,
-                    RequestError::BadRequest,
-                    Some(&format!("feed: {error}")),
-                    out,
-                );
+                let why = error.to_string();
+                return self.engine_refuse(request, RequestError::BadRequest, Some(&why), out);
             }
         };
         let accepted = match query.transport {
@@ -265,7 +267,7 @@ impl<D: Driver> Core<D> {
                 let mut delayed = Vec::new();
                 let out = if delay.is_zero() { out } else { &mut delayed };
                 writer.text(out, &open);
-                self.open_upper(id, request, wished.feeds, wished.raw, out);
+                self.open_upper(id, request, feeds, raw, out);
                 if !delayed.is_empty() {
                     self.set_app_timer(self.facts.now + delay, AppTimer::Write(id, delayed));
                 }
@@ -275,7 +277,7 @@ impl<D: Driver> Core<D> {
                 let writer = EngineWriter { version: query.version, carriage: Carriage::Record };
                 let mut queue = Vec::with_capacity(192);
                 writer.text(&mut queue, &open);
-                self.open_upper(id, request, wished.feeds, wished.raw, &mut queue);
+                self.open_upper(id, request, feeds, raw, &mut queue);
                 let manner = Manner::of(request, self.draining);
                 let poll = poll_of(id, request, query, manner);
                 payload::write_answer(out, query.version, &poll, &queue, &extra);

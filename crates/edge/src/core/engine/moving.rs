@@ -22,13 +22,14 @@ use super::super::client::{Carrier, Client, ClientId, End, Protocol, Sid, SidHas
 use super::super::mail::Mail;
 use super::super::socketio::SocketIo;
 use super::super::table::{Accepts, Conn, Held, Socket, Speech, Stack};
+use super::super::wishes::Feeds;
 use super::super::{About, Core};
 use super::{Engine, Probe, payload};
 use crate::app::Envelope;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use stentor_driver::{ConnId, Driver, Parcel};
-use stentor_hub::{CoreId, Disconnect, Key};
+use stentor_hub::{CoreId, Disconnect};
 use stentor_wire::engineio::Version;
 use stentor_wire::ws;
 
@@ -52,7 +53,7 @@ pub(crate) struct Departure {
     version: Version,
     base64: bool,
     queue: Vec<u8>,
-    feeds: Option<Box<[Key]>>,
+    feeds: Option<Box<Feeds>>,
     carrier: Option<Cargo>,
     probe: Option<(Cargo, bool)>,
 }

@@ -29,6 +29,7 @@ use super::http::Verdict;
 use super::request::{Manner, key_of_path, text};
 use super::routes::Door;
 use super::table::{Dialect, Kept, Waiting};
+use super::wishes::Feeds;
 use super::{About, Core, Later, client_tag};
 use crate::app::{Application, Connect, Envelope};
 use crate::format;
@@ -38,7 +39,7 @@ use crate::writer::{Carriage, Writer};
 use receiver::PollStart;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use stentor_driver::Driver;
-use stentor_hub::Key;
+use stentor_hub::{Key, Policy};
 use stentor_wire::http1::{self, Request, Version};
 use stentor_wire::sockjs::answer::{
     self, Callback, Cors, Header, Iframe, push_error_headers, push_headers, push_preflight_headers,
@@ -461,7 +462,8 @@ impl<D: Driver> Core<D> {
                 client.queue = queue;
             }
         }
-        self.subscribe_feeds(session, key.iter().cloned().collect());
+        let (keys, terms) = (key.iter().cloned().collect(), Policy::Latest.into());
+        self.subscribe_feeds(session, Feeds { keys, terms });
         Ok((id, headers))
     }
 

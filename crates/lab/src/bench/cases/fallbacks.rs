@@ -12,10 +12,10 @@ const SOCK_JS: &[&str] = &["stentor-epoll", "stentor-epoll-ws", "sockjs-node", "
 const EVENTS: &[&str] = &["stentor-epoll", "stentor-epoll-ws"];
 
 pub(super) fn cases(scale: Scale) -> Vec<Case> {
-    let room = scale.number(1000, 200);
-    let crowd = scale.number(2000, 300);
-    let idle = scale.number(10_000, 1000);
-    let (warm_up, count) = (scale.times(40, 10), scale.times(100, 30));
+    let room = scale.of(1000, 1000, 200);
+    let crowd = scale.of(2000, 2000, 300);
+    let idle = scale.of(10_000, 10_000, 1000);
+    let (warm_up, count) = (scale.of(40, 20, 10), scale.of(100, 60, 30));
     let fanout = |feed, connections| CaseKind::Fanout {
         feed,
         connections,
@@ -24,7 +24,7 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
         warm_up,
         count,
     };
-    let case = |name, title, kind, protocol, usual, metrics, targets| Case {
+    let case = |name, title, kind, protocol, usual: &[&'static str], metrics, targets| Case {
         name,
         title,
         kind,
@@ -32,8 +32,11 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
         metrics,
         targets,
         only: &[],
-        usual,
-        pairs: PAIRS_OF_STEADY,
+        or: &[],
+        by_slowest: false,
+        usual: usual.to_vec(),
+        again: true,
+        pairs: scale.pairs(PAIRS_OF_STEADY),
     };
     let resting = |feed| CaseKind::Idle { feed, connections: idle, hold: Duration::ZERO };
     vec![

@@ -8,8 +8,8 @@ use crate::document::Shape;
 use crate::generator::Protocol;
 
 pub(super) fn cases(scale: Scale) -> Vec<Case> {
-    let crowd = scale.number(4000, 300);
-    let asking = scale.number(10_000, 1000);
+    let crowd = scale.of(4000, 4000, 300);
+    let asking = scale.of(10_000, 10_000, 1000);
     vec![
         Case {
             name: "feed-delta",
@@ -21,9 +21,10 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
                 connections: crowd,
                 shape: Shape { bytes: 165_000, changes: 20 },
                 message_bytes: 1000,
+                connect_rate_hz: scale.of(500.0, 1000.0, 500.0),
                 rate_hz: 1.0,
-                warm_up: scale.times(3, 1),
-                count: scale.times(10, 3),
+                warm_up: scale.of(3, 2, 1),
+                count: scale.of(10, 6, 3),
             },
             protocol: Protocol::StentorV1,
             metrics: &[
@@ -40,8 +41,11 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
                 bound(Metric::LatencyP99, 50.0),
             ],
             only: &[],
-            usual: &["stentor-epoll", "stentor-epoll-ws", "stentor-epoll-documents"],
-            pairs: PAIRS_OF_STEADY,
+            or: &[],
+            by_slowest: false,
+            usual: vec!["stentor-epoll", "stentor-epoll-ws", "stentor-epoll-documents"],
+            again: true,
+            pairs: scale.pairs(PAIRS_OF_STEADY),
         },
         Case {
             name: "feed-cold",
@@ -66,8 +70,11 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
                 bound(Metric::Undelivered, 0.0),
             ],
             only: &["stentor-epoll", "stentor-uring"],
-            usual: &["stentor-epoll"],
-            pairs: PAIRS_OF_STEADY,
+            or: &[],
+            by_slowest: false,
+            usual: vec!["stentor-epoll"],
+            again: true,
+            pairs: scale.pairs(PAIRS_OF_STEADY),
         },
     ]
 }

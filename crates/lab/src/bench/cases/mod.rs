@@ -7,9 +7,12 @@ mod websocket;
 
 use std::time::Duration;
 
-use super::{KNOWN, Metric};
+use serde::{Deserialize, Serialize};
+
+use super::Metric;
+use crate::catalogue::Known;
 use crate::document::Shape;
-use crate::generator::Protocol;
+use crate::generator::{ChatPlan, Protocol};
 
 /// Something to compare servers by.
 #[derive(Clone, Debug)]
@@ -22,6 +25,10 @@ pub struct Case {
     pub kind: CaseKind,
     /// What the clients speak.
     pub protocol: Protocol,
+    /// What they speak instead to servers that don't speak that, the first that fits.
+    pub or: &'static [Protocol],
+    /// Whether the rate of an open loop is that of the slowest server, instead of the reference's.
+    pub by_slowest: bool,
     /// What is reported, the decisive one first.
     pub metrics: &'static [Metric],
     /// What is to be reached by the first server.
@@ -29,20 +36,61 @@ pub struct Case {
     /// Who can take part; empty: everybody.
     pub only: &'static [&'static str],
     /// Who takes part where nobody is named (`--servers`), the judged one first.
-    pub usual: &'static [&'static str],
+    pub usual: Vec<&'static str>,
+    /// Whether the judged server is run under a second name as well, where nobody is named.
+    pub again: bool,
     /// Runs of each server where no number is given (`--pairs`): six, fewer where a run is long and the targets
     /// are bounds or far off.
     pub pairs: usize,
 }
 
 impl Case {
-    /// Whether the server of this name takes part: not where it can't or doesn't speak what the clients do, and one that is made for more
-    /// connections than descriptors only there.
-    pub fn admits(&self, server: &str) -> bool {
-        if !KNOWN.iter().any(|known| known.name == server && known.admits(self.protocol)) {
-            return false;
+    /// One without targets, for every server that speaks `protocol`.
+    pub(crate) fn new(
+        name: &'static str,
+        title: String,
+        kind: CaseKind,
+        protocol: Protocol,
+        metrics: &'static [Metric],
+    ) -> Self {
+        Self {
+            name,
+            title,
+            kind,
+            protocol,
+            or: &[],
+            by_slowest: true,
+            metrics,
+            targets: Vec::new(),
+            only: &[],
+            usual: Vec::new(),
+            again: true,
+            pairs: PAIRS,
         }
-        if self.only.is_empty() { server != "bare-direct" } else { self.only.contains(&server) }
+    }
+
+    /// Whether this server takes part: not where it can't or doesn't speak what the clients do, and one that is made for
+    /// more connections than descriptors only there.
+    pub fn admits(&self, server: &Known) -> bool {
+        let name = server.name.as_str();
+        let fits = if self.only.is_empty() { name != "bare-direct" } else { self.only.contains(&name) };
+        fits && (server.admits(self.protocol) || self.or.iter().any(|protocol| server.admits(*protocol)))
+    }
+
+    /// Leaves out what no target is about.
+    fn hurry(&mut self) {
+        // What takes time to be seen, and was given none.
+        if matches!(self.kind, CaseKind::Idle { hold: Duration::ZERO, .. }) {
+            self.metrics = &[Metric::BytesPerConnection];
+            self.targets.retain(|target| target.metric == Metric::BytesPerConnection);
+        }
+        let targets = &self.targets;
+        let mut nth = 0;
+        self.usual.retain(|server| {
+            nth += 1;
+            nth == 1 || targets.iter().any(|target| target.against == Some(server))
+        });
+        self.again = targets.iter().any(|target| target.against.is_some());
     }
 }
 
@@ -126,6 +174,8 @@ pub enum CaseKind {
         shape: Shape,
         /// Bytes of the plain message that servers send instead whose name ends with `-ws`.
         message_bytes: usize,
+        /// Connections begun per second: each is sent the document.
+        connect_rate_hz: f64,
         /// Versions per second.
         rate_hz: f64,
         /// Versions before the measurement.
@@ -141,6 +191,13 @@ pub enum CaseKind {
         shape: Shape,
         /// How long the HTTP API takes.
         hesitates: Duration,
+    },
+    /// Everybody in a room says something in turn, faster from step to step.
+    Chat {
+        /// How many.
+        connections: usize,
+        /// What they say, and when.
+        plan: ChatPlan,
     },
     /// A fan-out of which some never read, and before it the same without them.
     Slow {
@@ -181,55 +238,92 @@ const fn bound(metric: Metric, bound: f64) -> Target {
 
 const TIMED: &[Metric] = &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99];
 
-/// Runs of each server for a claim, and of cases that are long. All together end within 70 minutes.
+/// Runs of each server for a claim, and of cases that are long. All together end within 85 minutes.
 const PAIRS: usize = 6;
 /// Of figures that repeat to a percent.
 const PAIRS_OF_STEADY: usize = 3;
 const PAIRS_OF_LONG: usize = 2;
 
-/// Numbers of a full case, or of one that is small and short.
-#[derive(Clone, Copy, Debug)]
-struct Scale {
-    quick: bool,
+/// How much time a table may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Pace {
+    /// As much as the figures need.
+    Full,
+    /// Sound, but less of everything: three pairs, shorter spans, nobody whom no target names, and only bounds where the
+    /// noise of the machine doesn't matter.
+    Fast,
+    /// For a look whether it works: small and short.
+    Quick,
 }
+
+impl Pace {
+    /// How long the generators look at connections doing nothing.
+    pub(super) fn idle(self) -> Duration {
+        Scale(self).of(Duration::from_secs(1), Duration::from_millis(500), Duration::from_millis(300))
+    }
+}
+
+/// Runs of each server in a fast table.
+const PAIRS_OF_FAST: usize = 3;
+/// And in a quick one.
+const PAIRS_OF_QUICK: usize = 2;
+
+/// Chooses a case's numbers.
+#[derive(Clone, Copy, Debug)]
+struct Scale(Pace);
 
 impl Scale {
-    fn seconds(self, full: f64, quick: f64) -> Duration {
-        Duration::from_secs_f64(if self.quick { quick } else { full })
+    fn of<T>(self, full: T, fast: T, quick: T) -> T {
+        match self.0 {
+            Pace::Full => full,
+            Pace::Fast => fast,
+            Pace::Quick => quick,
+        }
     }
 
-    fn number(self, full: usize, quick: usize) -> usize {
-        if self.quick { quick } else { full }
-    }
-
-    fn times(self, full: u64, quick: u64) -> u64 {
-        if self.quick { quick } else { full }
+    fn pairs(self, full: usize) -> usize {
+        self.of(full, PAIRS_OF_FAST, full.min(PAIRS_OF_QUICK))
     }
 }
 
-/// All cases; `quick` makes them small and short.
-pub fn cases(quick: bool) -> Vec<Case> {
-    let scale = Scale { quick };
-    [websocket::cases(scale), socketio::cases(scale), fallbacks::cases(scale), feeds::cases(scale)].concat()
+/// All cases.
+pub fn cases(pace: Pace) -> Vec<Case> {
+    let scale = Scale(pace);
+    let mut cases =
+        [websocket::cases(scale), socketio::cases(scale), fallbacks::cases(scale), feeds::cases(scale)]
+            .concat();
+    if pace == Pace::Fast {
+        for case in &mut cases {
+            case.hurry();
+        }
+    }
+    cases
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::catalogue::Catalogue;
 
     #[test]
     fn targets_name_what_there_is() {
-        for case in cases(false).iter().chain(&cases(true)) {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+        let catalogue = Catalogue::read(&peers).unwrap();
+        let admits = |case: &Case, server: &str| case.admits(catalogue.find(server).unwrap());
+        for case in [Pace::Full, Pace::Fast, Pace::Quick].into_iter().flat_map(cases) {
             for target in &case.targets {
                 assert!(case.metrics.contains(&target.metric), "{}: {:?}", case.name, target.metric);
                 if let Some(against) = target.against {
-                    assert!(case.admits(against), "{}: {against}", case.name);
+                    assert!(case.again, "{}", case.name);
+                    assert!(admits(&case, against), "{}: {against}", case.name);
                     assert!(case.usual.contains(&against), "{}: {against}", case.name);
                 }
             }
-            for server in case.usual {
-                assert!(case.admits(server), "{}: {server}", case.name);
-                assert!(KNOWN.iter().any(|known| known.name == *server), "{}: {server}", case.name);
+            for server in &case.usual {
+                assert!(admits(&case, server), "{}: {server}", case.name);
             }
         }
     }

@@ -24,8 +24,11 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
         metrics,
         targets,
         only: &[],
-        usual: SOCKET_IO,
-        pairs: PAIRS,
+        or: &[],
+        by_slowest: false,
+        usual: SOCKET_IO.to_vec(),
+        again: true,
+        pairs: scale.pairs(PAIRS),
     };
     let fanout = |connections, rate_hz, warm_up, count| CaseKind::Fanout {
         feed: false,
@@ -35,21 +38,21 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
         warm_up,
         count,
     };
-    let crowd = scale.number(2000, 300);
-    let echoing = scale.number(1000, 200);
-    let idle = scale.number(10_000, 1000);
-    let connecting = scale.number(5000, 1000);
-    let polling = scale.number(1300, 300);
-    let (connecting_hz, budget) = (1000.0, scale.seconds(1.0, 0.2));
-    // The interval of pings, so that each connection has one.
-    let hold = scale.seconds(25.0, 2.0);
+    let crowd = scale.of(2000, 2000, 300);
+    let echoing = scale.of(1000, 1000, 200);
+    let idle = scale.of(10_000, 10_000, 1000);
+    let connecting = scale.of(5000, 3000, 1000);
+    let polling = scale.of(1300, 1300, 300);
+    let (connecting_hz, budget) = (1000.0, Duration::from_secs_f64(scale.of(1.0, 1.0, 0.2)));
+    // The interval of pings, so that each connection has one; a fast table looks at memory alone.
+    let hold = Duration::from_secs_f64(scale.of(25.0, 0.0, 2.0));
     vec![
         case(
             "io-fanout",
             format!(
                 "fan-out of an event of 1000 bytes to {crowd} Socket.IO clients over WebSocket, 10 a second"
             ),
-            fanout(crowd, 10.0, scale.times(20, 5), scale.times(60, 15)),
+            fanout(crowd, 10.0, scale.of(20, 10, 5), scale.of(60, 40, 15)),
             &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::CallsPerMessage],
             vec![
                 ratio(Metric::CpuPerMessage, "stentor-epoll-ws", 1.10),
@@ -66,8 +69,8 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
             CaseKind::EchoClosed {
                 connections: echoing,
                 bytes: 64,
-                warm_up: scale.seconds(2.0, 0.5),
-                measure: scale.seconds(5.0, 1.5),
+                warm_up: Duration::from_secs_f64(scale.of(2.0, 1.0, 0.5)),
+                measure: Duration::from_secs_f64(scale.of(5.0, 3.0, 1.5)),
             },
             &[Metric::CpuPerMessage],
             vec![
@@ -76,7 +79,7 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
             ],
         ),
         Case {
-            pairs: PAIRS_OF_LONG,
+            pairs: scale.pairs(PAIRS_OF_LONG),
             ..case(
                 "io-idle",
                 format!("{idle} idle Socket.IO clients over WebSocket, {hold:?} with heartbeats"),
@@ -100,21 +103,22 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
         ),
         Case {
             protocol: Protocol::SocketIoPolling,
-            usual: POLLED,
-            pairs: PAIRS_OF_STEADY,
+            usual: POLLED.to_vec(),
+            again: true,
+            pairs: scale.pairs(PAIRS_OF_STEADY),
             ..case(
                 "io-polling",
                 format!(
                     "fan-out of an event of 1000 bytes to {polling} long-polling Socket.IO clients, once a second"
                 ),
-                fanout(polling, 1.0, scale.times(5, 2), scale.times(10, 3)),
+                fanout(polling, 1.0, scale.of(5, 3, 2), scale.of(10, 6, 3)),
                 &[Metric::CpuPerMessage, Metric::LatencyP50, Metric::LatencyP99, Metric::Undelivered],
                 vec![ratio(Metric::CpuPerMessage, "socketio4", 0.25), bound(Metric::Undelivered, 0.0)],
             )
         },
         Case {
-            pairs: PAIRS_OF_STEADY,
-            usual: BUDGETED,
+            pairs: scale.pairs(PAIRS_OF_STEADY),
+            usual: BUDGETED.to_vec(),
             ..case(
                 "siobench",
                 format!(

@@ -34,24 +34,27 @@ const FLAT: &[Metric] = &[
 ];
 
 pub(super) fn cases(scale: Scale) -> Vec<Case> {
-    let echo = |name, usual, connections: usize| Case {
+    let echo = |name, usual: &[&'static str], connections: usize| Case {
         name,
         title: format!("echo of 64 bytes on {connections} connections, open loop"),
         kind: CaseKind::Echo {
             connections,
             bytes: 64,
             rate_hz: 0.0,
-            warm_up: scale.seconds(1.5, 0.5),
-            measure: scale.seconds(5.0, 1.5),
+            warm_up: Duration::from_secs_f64(scale.of(1.5, 1.0, 0.5)),
+            measure: Duration::from_secs_f64(scale.of(5.0, 3.0, 1.5)),
         },
         protocol: Protocol::WebSocket,
         metrics: TIMED,
         targets: ECHO.to_vec(),
         only: &[],
-        usual,
-        pairs: PAIRS,
+        or: &[],
+        by_slowest: false,
+        usual: usual.to_vec(),
+        again: true,
+        pairs: scale.pairs(PAIRS),
     };
-    let crowd = scale.number(2000, 500);
+    let crowd = scale.of(2000, 2000, 500);
     let fanout =
         |name, connections: usize, bytes: usize, rate_hz: f64, warm_up, count, metrics, targets| Case {
             name,
@@ -61,23 +64,26 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
             metrics,
             targets,
             only: &[],
-            usual: ALL,
-            pairs: PAIRS,
+            or: &[],
+            by_slowest: false,
+            usual: ALL.to_vec(),
+            again: true,
+            pairs: scale.pairs(PAIRS),
         };
-    let idle = scale.number(15_000, 2000);
-    let connecting = scale.number(10_000, 2000);
-    let (readers, paused) = (scale.number(500, 100), scale.number(500, 100));
-    let slow_hz = if scale.quick { 4.0 } else { 1.0 };
+    let idle = scale.of(15_000, 15_000, 2000);
+    let connecting = scale.of(10_000, 6000, 2000);
+    let (readers, paused) = (scale.of(500, 500, 100), scale.of(500, 500, 100));
+    let slow_hz = scale.of(1.0, 1.0, 4.0);
     vec![
-        echo("echo-1k", ALL, scale.number(1000, 200)),
-        echo("echo-10k", JUDGED, scale.number(10_000, 1000)),
+        echo("echo-1k", ALL, scale.of(1000, 1000, 200)),
+        echo("echo-10k", JUDGED, scale.of(10_000, 10_000, 1000)),
         fanout(
             "fanout-1kB",
             crowd,
             1000,
             20.0,
-            scale.times(20, 10),
-            scale.times(100, 30),
+            scale.of(20, 15, 10),
+            scale.of(100, 60, 30),
             TIMED,
             vec![
                 ratio(Metric::CpuPerMessage, "bare-uring", 1.15),
@@ -87,14 +93,14 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
             ],
         ),
         Case {
-            usual: LARGEST,
+            usual: LARGEST.to_vec(),
             ..fanout(
                 "fanout-165kB",
                 crowd,
                 165_000,
                 1.0,
-                scale.times(2, 1),
-                scale.times(5, 3),
+                scale.of(2, 1, 1),
+                scale.of(5, 4, 3),
                 LARGE,
                 vec![
                     ratio(Metric::CpuPerMessage, "bare-epoll", 0.85),
@@ -111,8 +117,11 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
             metrics: &[Metric::BytesPerConnection],
             targets: vec![bound(Metric::BytesPerConnection, 500.0)],
             only: &[],
-            usual: HELD,
-            pairs: PAIRS_OF_STEADY,
+            or: &[],
+            by_slowest: false,
+            usual: HELD.to_vec(),
+            again: true,
+            pairs: scale.pairs(PAIRS_OF_STEADY),
         },
         Case {
             name: "connect",
@@ -122,8 +131,11 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
             metrics: &[Metric::CpuPerConnection],
             targets: vec![ratio(Metric::CpuPerConnection, "uws-cpp", 1.2)],
             only: &[],
-            usual: HELD,
-            pairs: PAIRS,
+            or: &[],
+            by_slowest: false,
+            usual: HELD.to_vec(),
+            again: true,
+            pairs: scale.pairs(PAIRS),
         },
         Case {
             name: "slow",
@@ -135,8 +147,8 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
                 paused,
                 bytes: 165_000,
                 rate_hz: slow_hz,
-                warm_up: scale.times(6, 5),
-                count: scale.times(14, 5),
+                warm_up: scale.of(6, 4, 5),
+                count: scale.of(14, 6, 5),
             },
             protocol: Protocol::WebSocket,
             metrics: &[
@@ -152,38 +164,45 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
                 bound(Metric::MemoryGrowth, 1.0),
             ],
             only: &[],
-            usual: SLOW,
-            pairs: PAIRS_OF_LONG,
+            or: &[],
+            by_slowest: false,
+            usual: SLOW.to_vec(),
+            again: true,
+            pairs: scale.pairs(PAIRS_OF_LONG),
         },
         Case {
             only: DIRECT,
-            usual: DIRECT,
-            pairs: PAIRS_OF_LONG,
+            or: &[],
+            by_slowest: false,
+            usual: DIRECT.to_vec(),
+            again: true,
+            pairs: scale.pairs(PAIRS_OF_LONG),
             ..fanout(
                 "direct",
-                scale.number(100_000, 25_000),
+                scale.of(100_000, 30_000, 25_000),
                 1000,
                 0.5,
-                scale.times(2, 1),
-                scale.times(5, 2),
+                scale.of(2, 1, 1),
+                scale.of(5, 3, 2),
                 &[Metric::CpuPerMessage, Metric::LatencyP99, Metric::PeakMemory],
                 vec![ratio(Metric::CpuPerMessage, "bare-direct", 1.15)],
             )
         },
         Case {
-            usual: CROWD,
-            pairs: PAIRS_OF_LONG,
+            usual: CROWD.to_vec(),
+            again: true,
+            pairs: scale.pairs(PAIRS_OF_LONG),
             kind: CaseKind::Fanout {
                 feed: true,
-                connections: scale.number(10_000, 2000),
+                connections: scale.of(10_000, 10_000, 2000),
                 bytes: 165_000,
                 rate_hz: 1.0,
-                warm_up: scale.times(4, 1),
-                count: scale.times(16, 4),
+                warm_up: scale.of(4, 3, 1),
+                count: scale.of(16, 8, 4),
             },
             ..fanout(
                 "crowd",
-                scale.number(10_000, 2000),
+                scale.of(10_000, 10_000, 2000),
                 165_000,
                 1.0,
                 0,

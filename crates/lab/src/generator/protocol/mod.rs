@@ -86,6 +86,19 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::WebSocket,
+        Self::EngineIo,
+        Self::SocketIo,
+        Self::SocketIoPolling,
+        Self::SockJs,
+        Self::SockJsStreaming,
+        Self::Sse,
+        Self::Tcp,
+        Self::StentorV1,
+    ];
+
     /// The name on command lines.
     pub fn name(self) -> &'static str {
         match self {

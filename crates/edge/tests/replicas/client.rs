@@ -1,0 +1,311 @@
+//! Clients of all protocols, each with its replica of some documents: what they say, and how what they hear is read.
+//!
+//! What a client hears is brought into the form of `stentor.v1`, whatever it speaks.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use stentor_driver::ConnId;
+use stentor_wire::http1::{BodyDecoder, BodyKind};
+use stentor_wire::sockjs::{self, ServerFrame};
+use stentor_wire::sse::{self, Decoded, Positions};
+use stentor_wire::ws;
+use stentor_wire::ws::handshake::ClientHandshake;
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Manner {
+    WebSocket,
+    SocketIo,
+    SockJs,
+    Primus,
+    EngineIo,
+    /// Bodies only, over WebSocket.
+    Raw,
+    /// Server-Sent Events.
+    Events,
+}
+
+pub(crate) const MANNERS: [Manner; 7] = [
+    Manner::WebSocket,
+    Manner::SocketIo,
+    Manner::SockJs,
+    Manner::Primus,
+    Manner::EngineIo,
+    Manner::Raw,
+    Manner::Events,
+];
+
+/// A place in a feed: epoch and offset.
+pub(crate) type Place = (u64, u64);
+
+/// What a client has of a feed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replica {
+    pub(crate) place: Option<Place>,
+    pub(crate) document: Value,
+    /// Which version that is, by the model.
+    pub(crate) version: Option<usize>,
+    /// The place that it came back with, if it has had no answer yet, and the one that was answered last.
+    pub(crate) asked: Option<Place>,
+    pub(crate) answered: Option<Place>,
+    /// It must be told why, if it gets a document from another place than that.
+    pub(crate) is_promised: bool,
+    /// Deltas may come: by the terms that hold, and by those that it asked for.
+    pub(crate) deltas: bool,
+    pub(crate) deltas_next: bool,
+    /// What it asked for and wasn't answered yet.
+    question: Option<Question>,
+}
+
+#[derive(Clone, Debug)]
+struct Question {
+    id: u64,
+    place: Option<Place>,
+    /// It was subscribed before: then a place means only that it has nothing to mend.
+    again: bool,
+}
+
+impl Replica {
+    /// Whether it isn't clear which terms hold.
+    pub(crate) fn is_open(&self) -> bool {
+        self.question.is_some()
+    }
+}
+
+pub(crate) enum Phase {
+    Connecting,
+    Handshake(ClientHandshake, Vec<u8>),
+    Socket(ws::Connection),
+    /// The head of an answer, as far as it is there.
+    Head(Vec<u8>),
+    Events(BodyDecoder, sse::Decoder),
+}
+
+/// A client. Its replicas outlive its connections.
+pub(crate) struct Client {
+    pub(crate) manner: Manner,
+    pub(crate) replicas: BTreeMap<&'static str, Replica>,
+    /// What it asks for besides, as a JSON object.
+    pub(crate) terms: Value,
+    pub(crate) conn: Option<ConnId>,
+    pub(crate) phase: Phase,
+    pub(crate) waiting: Vec<u8>,
+    pub(crate) in_flight: bool,
+    pub(crate) stalled: bool,
+    /// It has been greeted.
+    pub(crate) ready: bool,
+    pub(crate) last_event_id: String,
+    next_id: u64,
+}
+
+impl Client {
+    pub(crate) fn new(manner: Manner, feeds: &[&'static str], terms: Value) -> Self {
+        let mut client = Self {
+            manner,
+            replicas: feeds.iter().map(|feed| (*feed, Replica::default())).collect(),
+            terms: Value::Null,
+            conn: None,
+            phase: Phase::Connecting,
+            waiting: Vec::new(),
+            in_flight: false,
+            stalled: false,
+            ready: false,
+            last_event_id: String::new(),
+            next_id: 1,
+        };
+        client.agree(terms);
+        client
+    }
+
+    /// Takes other terms from now on.
+    pub(crate) fn agree(&mut self, terms: Value) {
+        let by_default = !matches!(self.manner, Manner::SocketIo | Manner::Events | Manner::Raw);
+        let deltas = terms["delta"].as_bool().unwrap_or(by_default) && self.manner != Manner::Raw;
+        for replica in self.replicas.values_mut() {
+            replica.deltas_next = deltas && terms["policy"] != "drop_oldest";
+        }
+        self.terms = terms;
+    }
+
+    /// The connection is gone.
+    pub(crate) fn lost(&mut self) {
+        self.conn = None;
+        for replica in self.replicas.values_mut() {
+            (replica.asked, replica.answered, replica.question) = (None, None, None);
+        }
+    }
+
+    /// What it asked for under this number has been understood.
+    pub(crate) fn done(&mut self, id: u64) {
+        let open = |replica: &&mut Replica| replica.question.as_ref().is_some_and(|open| open.id == id);
+        let Some(replica) = self.replicas.values_mut().find(open) else { return };
+        let Some(Question { place, again, .. }) = replica.question.take() else { return };
+        replica.deltas = replica.deltas_next;
+        if !again {
+            (replica.asked, replica.is_promised) = (place, true);
+        } else if place.is_none() {
+            // What it said before may still be under way between two cores.
+            replica.is_promised = false;
+        }
+    }
+
+    /// Whether it can change its mind while it is connected.
+    pub(crate) fn can_ask(&self) -> bool {
+        self.ready && self.replicas.values().all(|replica| !replica.is_open())
+    }
+
+    /// The path and query of its first request.
+    pub(crate) fn target(&self) -> String {
+        let mut query = Vec::new();
+        for (name, value) in self.terms.as_object().unwrap() {
+            query.push(format!("{name}={}", value.to_string().trim_matches('"')));
+        }
+        match self.manner {
+            Manner::WebSocket => "/ws".into(),
+            Manner::SocketIo => "/socket.io/?EIO=4&transport=websocket".into(),
+            Manner::EngineIo => "/engine.io/?EIO=4&transport=websocket".into(),
+            Manner::SockJs => "/sockjs/000/abc/websocket".into(),
+            Manner::Primus => "/primus".into(),
+            Manner::Raw => {
+                let feed = self.replicas.keys().next().unwrap();
+                format!("/ws/{feed}?{}", query.join("&"))
+            }
+            Manner::Events => {
+                query.extend(self.replicas.keys().map(|feed| format!("feed={feed}")));
+                // A client that can't send the header says it so.
+                if self.last_event_id.len().is_multiple_of(2) {
+                    let id = self.last_event_id.replace('!', "%21").replace(';', "%3B");
+                    query.push(format!("lastEventId={id}"));
+                }
+                format!("/sse?{}", query.join("&"))
+            }
+        }
+    }
+
+    /// A WebSocket is open, or the stream of events has begun. What the client says now.
+    pub(crate) fn opened(&mut self) {
+        for replica in self.replicas.values_mut() {
+            replica.deltas = replica.deltas_next;
+            replica.asked = replica.place.filter(|_| self.manner == Manner::Events);
+            replica.is_promised = true;
+        }
+    }
+
+    /// Asks for all of its feeds, from where it is, or from the beginning.
+    pub(crate) fn ask(&mut self, resume: bool) -> Vec<String> {
+        let again = std::mem::replace(&mut self.ready, true);
+        let mut messages = Vec::new();
+        for (feed, replica) in &mut self.replicas {
+            let mut options = self.terms.clone();
+            let place = replica.place.filter(|_| resume);
+            if let Some((epoch, offset)) = place {
+                options["epoch"] = epoch.into();
+                options["offset"] = offset.into();
+            }
+            self.next_id += 1;
+            replica.question = Some(Question { id: self.next_id, place, again });
+            messages.push(match self.manner {
+                Manner::SocketIo => format!(r#"42{}["subscribe","{feed}",{options}]"#, self.next_id),
+                manner => {
+                    options["type"] = "subscribe".into();
+                    options["feed"] = (*feed).into();
+                    options["id"] = self.next_id.into();
+                    let text = options.to_string();
+                    match manner {
+                        Manner::EngineIo => format!("4{text}"),
+                        Manner::SockJs => json!([text]).to_string(),
+                        _ => text,
+                    }
+                }
+            });
+        }
+        messages
+    }
+
+    /// What a message on its WebSocket says: what it has to answer at once, and what it is told.
+    pub(crate) fn hear(&mut self, text: &str) -> (Vec<String>, Vec<Value>) {
+        let plain = |text: &str| vec![serde_json::from_str::<Value>(text).unwrap()];
+        match self.manner {
+            Manner::Raw => {
+                let document: Value = serde_json::from_str(text).unwrap();
+                let feed = self.replicas.keys().next().unwrap();
+                (vec![], vec![json!({"type": "snapshot", "feed": feed, "data": document})])
+            }
+            Manner::SocketIo => match text.as_bytes() {
+                b"2" => (vec!["3".into()], vec![]),
+                [b'0', ..] => (vec!["40".into()], vec![]),
+                [b'4', b'0', ..] => (vec![], vec![json!({"type": "welcome"})]),
+                [b'4', b'3', ..] => {
+                    let id = text[2..].strip_suffix(r#"[{"ok":true}]"#).expect(text).parse::<u64>().unwrap();
+                    (vec![], vec![json!({"type": "ok", "id": id})])
+                }
+                _ => {
+                    let mut event: Value = serde_json::from_str(text.strip_prefix("42").unwrap()).unwrap();
+                    assert_eq!(event[0], "feed");
+                    (vec![], vec![event[1].take()])
+                }
+            },
+            Manner::EngineIo => match text.as_bytes() {
+                b"2" => (vec!["3".into()], vec![]),
+                [b'4', ..] => (vec![], plain(&text[1..])),
+                _ => (vec![], vec![]),
+            },
+            Manner::SockJs => match ServerFrame::parse(text, &sockjs::Limits::default()).unwrap() {
+                ServerFrame::Messages(messages) => {
+                    (vec![], messages.flat_map(|message| plain(&message)).collect())
+                }
+                _ => (vec![], vec![]),
+            },
+            Manner::Primus if text.starts_with("\"primus::ping::") => {
+                (vec![text.replace("ping", "pong")], vec![])
+            }
+            Manner::Primus if text.starts_with('"') => (vec![], vec![]),
+            Manner::Primus | Manner::WebSocket => (vec![], plain(text)),
+            Manner::Events => unreachable!("it has no WebSocket"),
+        }
+    }
+
+    /// What a piece of the stream of events says.
+    pub(crate) fn read_events(&mut self, mut piece: &[u8]) -> Vec<Value> {
+        let Phase::Events(body, events) = &mut self.phase else { return vec![] };
+        let mut told = Vec::new();
+        while !piece.is_empty() {
+            let decoded = body.decode(piece).unwrap();
+            piece = &piece[decoded.consumed..];
+            let mut data = decoded.data;
+            while !data.is_empty() {
+                let received = events.receive(data).unwrap();
+                data = &data[received.consumed..];
+                if let Some(Decoded::Event { event, data, id }) = received.decoded {
+                    let place = Positions::parse(id).iter().next();
+                    let value: Value = serde_json::from_str(data).unwrap();
+                    self.last_event_id = id.to_owned();
+                    told.push(match (event, place) {
+                        ("snapshot", Some(place)) => json!({
+                            "type": "snapshot", "feed": place.key, "epoch": place.epoch, "offset": place.offset,
+                            "data": value,
+                        }),
+                        ("delta", Some(place)) => {
+                            assert_eq!((&value["type"], &value["feed"]), (&json!("delta"), &json!(place.key)));
+                            let said = (value["epoch"].as_u64(), value["offset"].as_u64());
+                            assert_eq!(said, (Some(place.epoch.into()), Some(place.offset)));
+                            value
+                        }
+                        (other, _) => {
+                            let mut value = value;
+                            value["type"] = other.into();
+                            value
+                        }
+                    });
+                }
+            }
+        }
+        told
+    }
+
+    /// The head of the answer was read.
+    pub(crate) fn begin_events(&mut self) {
+        self.phase = Phase::Events(BodyDecoder::new(BodyKind::Chunked), sse::Decoder::new(1 << 20));
+        self.opened();
+    }
+}

@@ -1,0 +1,193 @@
+//! One room in which everybody says something in turn, faster from step to step (the comparison of SockJS and Socket.IO
+//! servers of 2011, repaired).
+//!
+//! In each step messages are due at a fixed total rate, round robin over the clients, and everybody receives each of them,
+//! the sender included. The sender's own copy is timed, as in the published test, and, beyond it, the last receiver's. A
+//! step is over when all copies have come; the load is over after a step that wasn't in time, was too slow, or lost
+//! something. All copies are audited: of every receiver how many came, and the sum of their numbers.
+//!
+//! Messages are numbered over all senders, so a number says who sent it. Servers promise no order between senders, so none
+//! is checked.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stentor_driver::Driver;
+
+use super::fleet::{Fleet, Load, Message};
+use super::{Latencies, Outcome, Span};
+use crate::Error;
+use crate::payload;
+
+/// Messages sent between two looks at what has come.
+const BURST: usize = 8;
+
+/// See [`super::LoadSpec::Chat`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChatPlan {
+    /// Payload.
+    pub bytes: usize,
+    /// Messages a second over all clients, step by step.
+    pub rates_hz: Vec<f64>,
+    /// How long each step sends.
+    pub step: Duration,
+    /// How long its copies may take to come, beyond that.
+    pub late: Duration,
+    /// The mean latency that ends the load.
+    pub mean_max: Duration,
+}
+
+/// What one step gave.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChatStep {
+    /// Messages a second.
+    pub rate_hz: f64,
+    /// Copies that should have come a second: the rate, times the clients.
+    pub offered_hz: f64,
+    /// Copies that came, a second of the time until the last one had.
+    pub delivered_hz: f64,
+    /// Copies missing or too many in the end.
+    pub wrong: u64,
+    /// Of the senders' own copies.
+    pub latency: Latencies,
+    /// Of each message, its last receiver's.
+    pub last: Latencies,
+    /// Until the last copy had come.
+    pub span: Span,
+    /// The generator's lag behind its schedule, 99th percentile.
+    pub lag: Duration,
+}
+
+struct Room {
+    bytes: usize,
+    clients: Vec<usize>,
+    /// The first number of this step.
+    first: u64,
+    /// Intended times of this step's messages.
+    intended_ns: Vec<u64>,
+    /// Of each message how many copies came, and the time of the last.
+    copies: Vec<(u32, u64)>,
+    /// Of each connection how many copies came, and the sum of their numbers within the step.
+    received: Vec<(u64, u64)>,
+    arrived: u64,
+    latency: Latencies,
+}
+
+impl<D: Driver> Load<D> for Room {
+    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+        let Some(head) = fleet.check_alone(&message, self.bytes) else { return };
+        // What a step before it left behind isn't this one's; it was counted as missing there.
+        let Some(nth) = head.sequence.checked_sub(self.first) else { return };
+        let Some(copies) = self.copies.get_mut(nth as usize) else {
+            fleet.audit.corrupt += 1;
+            return;
+        };
+        *copies = (copies.0 + 1, copies.1.max(message.at_ns));
+        let received = &mut self.received[message.number];
+        *received = (received.0 + 1, received.1 + nth);
+        self.arrived += 1;
+        if self.clients[head.sequence as usize % self.clients.len()] == message.number {
+            self.latency.record_ns(message.at_ns.saturating_sub(self.intended_ns[nth as usize]));
+        }
+    }
+}
+
+pub(super) fn run<D: Driver>(
+    fleet: &mut Fleet<D>,
+    plan: &ChatPlan,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    let clients: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    if clients.is_empty() || plan.rates_hz.iter().any(|rate_hz| *rate_hz <= 0.0) {
+        return Err(Error::Generator("a chat needs clients, and rates above 0".into()));
+    }
+    let mut next = 0;
+    let begun = fleet.read_clocks();
+    for rate_hz in &plan.rates_hz {
+        let step = run_step(fleet, plan, &clients, *rate_hz, &mut next, outcome)?;
+        let over = step.wrong > 0
+            || fleet.audit.lost_connections > 0
+            || step.latency.mean() >= plan.mean_max
+            || step.span.own_share() > super::outcome::OWN_CPU_MAX;
+        outcome.steps.push(step);
+        if over {
+            break;
+        }
+    }
+    outcome.load = begun.until(&fleet.read_clocks());
+    Ok(())
+}
+
+fn run_step<D: Driver>(
+    fleet: &mut Fleet<D>,
+    plan: &ChatPlan,
+    clients: &[usize],
+    rate_hz: f64,
+    next: &mut u64,
+    outcome: &mut Outcome,
+) -> Result<ChatStep, Error> {
+    let mut payload = payload::blank(plan.bytes);
+    let count = ((plan.step.as_secs_f64() * rate_hz).round() as usize).max(1);
+    let mut room = Room {
+        bytes: payload.len(),
+        clients: clients.to_vec(),
+        first: *next,
+        intended_ns: Vec::with_capacity(count),
+        copies: vec![(0, 0); count],
+        received: vec![(0, 0); fleet.begun()],
+        arrived: 0,
+        latency: Latencies::new(),
+    };
+    let mut lag = Latencies::new();
+    let before = fleet.read_clocks();
+    let begin = Instant::now() + Duration::from_millis(2);
+    let deadline = begin + plan.step + plan.late;
+    let expected = (count * clients.len()) as u64;
+    let mut sent = 0;
+    loop {
+        let mut now = Instant::now();
+        for _ in 0..BURST {
+            let due = begin + Duration::from_secs_f64(sent as f64 / rate_hz);
+            if sent == count || due > now {
+                break;
+            }
+            lag.record_ns(now.duration_since(due).as_nanos() as u64);
+            let intended_ns = fleet.ns(due);
+            room.intended_ns.push(intended_ns);
+            let sender = clients[*next as usize % clients.len()];
+            fleet.send_numbered(sender, &mut payload, *next, intended_ns);
+            sent += 1;
+            *next += 1;
+            now = Instant::now();
+        }
+        if room.arrived >= expected || now > deadline || fleet.audit.lost_connections > 0 {
+            break;
+        }
+        let due = begin + Duration::from_secs_f64(sent as f64 / rate_hz);
+        let due = if sent < count { due } else { now + Duration::from_millis(5) };
+        fleet.turn(Some(due.min(deadline)), &mut room)?;
+    }
+    // Numbers that weren't sent in time are nobody's.
+    *next = room.first + count as u64;
+    let span = before.until(&fleet.read_clocks());
+    let whole = (count as u64, (count as u64).saturating_sub(1) * count as u64 / 2);
+    let wrong = clients.iter().map(|number| room.received[*number]).filter(|received| *received != whole);
+    let wrong = wrong.map(|received| whole.0.abs_diff(received.0).max(1)).sum();
+    let mut last = Latencies::new();
+    for ((_, at_ns), intended_ns) in room.copies.iter().zip(&room.intended_ns) {
+        last.record_ns(at_ns.saturating_sub(*intended_ns));
+    }
+    outcome.latency.merge(&room.latency);
+    outcome.lag.merge(&lag);
+    outcome.messages += room.arrived;
+    Ok(ChatStep {
+        rate_hz,
+        offered_hz: rate_hz * clients.len() as f64,
+        delivered_hz: room.arrived as f64 / span.wall.as_secs_f64().max(1e-9),
+        wrong,
+        latency: room.latency,
+        last,
+        span,
+        lag: lag.percentile(99.0),
+    })
+}

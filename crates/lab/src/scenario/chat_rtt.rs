@@ -1,0 +1,77 @@
+//! **Question:** how many messages a second does a chat room deliver before it becomes slow?
+//!
+//! **Load:** one room; everybody says something in turn, at a fixed total rate that grows from step to step; everybody receives
+//! everything. A level ends when copies are missing, the mean reaches 1,500 ms, or the generator is at its limit.
+//! **Metric:** deliveries a second at a mean of 200 ms (of the senders' own copies).
+//!
+//! **Published** (December 2011; thousand deliveries a second with a mean under 200 ms; 25, 100, 500, 1,000, 2,000 clients):
+//! sockjs-node 50, 47, 50, 49, 44; Socket.IO 0.8.7 54, 51, 50, 47, 42; sockjs-tornado on CPython 55, 68, 56, 52, 70, on PyPy
+//! 171, 197, 160, 149, 146.
+
+use std::time::Duration;
+
+use super::{Effort, Published, Scenario};
+use crate::bench::{Case, CaseKind, Metric};
+use crate::generator::{ChatPlan, Protocol};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "chat-rtt",
+    question: "How many messages a second does a chat room deliver before it becomes slow?",
+    load: "One room; everybody says something in turn, at a fixed total rate that grows from step to step, and everybody \
+           receives everything, the sender included. It ends when copies are missing, at a mean of 1,500 ms, or when the \
+           generator is at its limit (its result is a lower bound then).",
+    metric: "Deliveries a second at a mean latency of 200 ms of the senders' own copies.",
+    source: "SockJS against Socket.IO, December 2011: thousand deliveries/s with a mean under 200 ms, for 25, 100, 500, \
+             1,000 and 2,000 clients.",
+    published: &[
+        Published { who: "sockjs-node", figure: "50, 47, 50, 49, 44" },
+        Published { who: "Socket.IO 0.8.7", figure: "54, 51, 50, 47, 42" },
+        Published { who: "sockjs-tornado, CPython", figure: "55, 68, 56, 52, 70" },
+        Published { who: "sockjs-tornado, PyPy", figure: "171, 197, 160, 149, 146" },
+    ],
+    repaired: "Every copy is counted, not the senders' alone, and what was delivered is drawn, not what was offered. Steps \
+               grow by a factor instead of a constant, so that fast servers end too.",
+    peers: &["stentor:sockjs", "sockjs-node", "sockjs-tornado-pypy45", "socketio4"],
+    cases,
+};
+
+/// Deliveries a second at which the published test ends.
+const DELIVERIES_MAX_HZ: f64 = 500_000.0;
+
+fn cases(effort: Effort) -> Vec<Case> {
+    let level = |name, connections: usize| {
+        let growth = effort.of(1.15, 1.4, 2.0);
+        let first = effort.of(10_000.0, 10_000.0, 2000.0);
+        let last = effort.of(DELIVERIES_MAX_HZ, DELIVERIES_MAX_HZ, 4000.0);
+        let rates = std::iter::successors(Some(first), |rate: &f64| Some(rate * growth));
+        let rates_hz = rates.take_while(|rate| *rate <= last).map(|rate| rate / connections as f64).collect();
+        let plan = ChatPlan {
+            bytes: 40,
+            rates_hz,
+            step: effort.span(3.0, 0.8, 0.3),
+            late: Duration::from_secs(5),
+            mean_max: Duration::from_millis(1500),
+        };
+        effort.case(Case {
+            or: &[Protocol::SocketIo, Protocol::WebSocket],
+            ..Case::new(
+                name,
+                format!("a chat of {connections}"),
+                CaseKind::Chat { connections, plan },
+                Protocol::SockJs,
+                &[Metric::Deliveries],
+            )
+        })
+    };
+    match effort {
+        Effort::Smoke => vec![level("chat-25", 25)],
+        Effort::Quick => vec![level("chat-500", 500)],
+        Effort::Full => vec![
+            level("chat-25", 25),
+            level("chat-100", 100),
+            level("chat-500", 500),
+            level("chat-1000", 1000),
+            level("chat-2000", 2000),
+        ],
+    }
+}

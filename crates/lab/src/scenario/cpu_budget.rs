@@ -1,0 +1,53 @@
+//! **Question:** how many connections does a budget of CPU last for?
+//!
+//! **Load:** clients connect at 1,000 a second; each that is connected sends 17 bytes a second and is answered; it ends when the
+//! server has used its budget.
+//! **Metric:** connections by then; and, fitted to how the budget was used, CPU per connect and per echo, µs.
+//!
+//! **Published** (siobench, November 2011; 5,000 ms of CPU): TCP in Node 0.4 8,000; Socket.IO 0.6.17 2,300, 0.7.11 1,800, 0.8.6
+//! 1,900; over xhr-polling 550 and 450.
+
+use std::time::Duration;
+
+use super::{Effort, Published, Scenario};
+use crate::bench::{Case, CaseKind, Metric};
+use crate::generator::Protocol;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "cpu-budget",
+    question: "How many connections does a budget of CPU last for?",
+    load: "Clients connect at 1,000 a second. Each that is connected sends 17 bytes a second, which are echoed. It ends when \
+           the server has used its budget: 5,000 ms of CPU (quick: 1,000, smoke: 100).",
+    metric: "Connections by then; CPU per connect and per echo, µs, by least squares: cpu = a + b connects + c echoes.",
+    source: "siobench, November 2011: 5,000 ms of CPU, the next client connects when the last one is up.",
+    published: &[
+        Published { who: "TCP, Node 0.4", figure: "8,000 connections" },
+        Published { who: "Socket.IO 0.6.17", figure: "2,300" },
+        Published { who: "Socket.IO 0.7.11", figure: "1,800" },
+        Published { who: "Socket.IO 0.8.6", figure: "1,900" },
+        Published { who: "Socket.IO, xhr-polling", figure: "550 and 450" },
+    ],
+    repaired: "At a fixed rate of connecting a slow handshake isn't charged with more echoes. Every echo is audited and timed.",
+    peers: &["stentor:socketio", "tcp", "socketio4"],
+    cases,
+};
+
+fn cases(effort: Effort) -> Vec<Case> {
+    let cpu = effort.span(5.0, 1.0, 0.1);
+    vec![effort.case(Case {
+        or: &[Protocol::WebSocket, Protocol::Tcp],
+        ..Case::new(
+            "budget",
+            format!("until {cpu:?} of CPU are used"),
+            CaseKind::Budget {
+                connections_max: 15_000,
+                bytes: 17,
+                every: Duration::from_secs(1),
+                rate_hz: effort.of(1000.0, 1000.0, 300.0),
+                cpu,
+            },
+            Protocol::SocketIo,
+            &[Metric::Connections, Metric::CpuPerConnection, Metric::CpuPerMessage, Metric::LatencyP99],
+        )
+    })]
+}

@@ -1,0 +1,73 @@
+//! **Question:** what does a live document cost, by its size, its rate and its readers?
+//!
+//! **Load:** T1 to T3 of the published test: 4,000 clients and 5 kB a second, 2,000 and 10 kB a second, 4,000 and 10 kB every two
+//! seconds: 20 MB a second each. Of a document 20 values change from version to version.
+//! **Metric:** server CPU per client and version, µs; bytes per client and version; p99, ms; peak memory.
+//!
+//! **Published** (January 2014; Node 0.10): the largest number of clients on one document of 165 kB a second: Socket.IO 0.9 140,
+//! Engine.IO 230, ws 410. T2 against T1: 20 % less memory, 35 % less CPU, 75 % less latency; T3 against T1: 25 % less CPU.
+
+use super::{Effort, Published, Scenario};
+use crate::bench::{Case, CaseKind, Metric};
+use crate::document::Shape;
+use crate::generator::Protocol;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "feed-capacity",
+    question: "What does a live document cost, by its size, its rate and its readers?",
+    load: "T1: 4,000 clients, 5 kB a second. T2: 2,000 clients, 10 kB a second. T3: 4,000 clients, 10 kB every two seconds. 20 \
+           values of the document change from version to version; it comes from an HTTP API.",
+    metric: "Server CPU per client and version, µs, fetching included; bytes per client and version; p99, ms; peak memory.",
+    source: "A sports site's live feed, January 2014: Node 0.10, ws 0.4, Socket.IO 0.9, Engine.IO 0.7.12, Primus 1.5.0.",
+    published: &[
+        Published { who: "Socket.IO 0.9, 165 kB a second", figure: "140 clients" },
+        Published { who: "Engine.IO 0.7.12, the same", figure: "230 clients" },
+        Published { who: "ws 0.4, the same", figure: "410 clients; at 415 the process dies" },
+        Published {
+            who: "Engine.IO, T2 against T1",
+            figure: "−20 % memory, −35 % CPU, −75 % event loop latency",
+        },
+        Published { who: "Engine.IO, T3 against T1", figure: "−25 % CPU" },
+    ],
+    repaired: "`stentor` sends what changed, as the original announced and never built; `stentor-epoll-documents` sends whole \
+               documents; peers, which have no feeds, send a message of the same length from one client to all. The search for \
+               the largest number of clients isn't part of it yet: the bench's case `crowd` has 10,000 at 165 kB a second.",
+    peers: &["stentor", "stentor-epoll-documents", "ws8"],
+    cases,
+};
+
+fn cases(effort: Effort) -> Vec<Case> {
+    let test = |name, connections: usize, bytes: usize, rate_hz: f64| {
+        let connections = effort.of(connections, connections, connections / 20);
+        let rate_hz = effort.of(rate_hz, rate_hz, 4.0);
+        effort.case(Case {
+            or: &[Protocol::WebSocket],
+            ..Case::new(
+                name,
+                format!("{bytes} bytes to {connections} clients, {rate_hz} a second"),
+                CaseKind::Feed {
+                    connections,
+                    shape: Shape { bytes, changes: 20 },
+                    message_bytes: bytes,
+                    connect_rate_hz: 2000.0,
+                    rate_hz,
+                    warm_up: effort.of(5, 2, 1),
+                    count: effort.of(20, 5, 3),
+                },
+                Protocol::StentorV1,
+                &[
+                    Metric::CpuPerMessage,
+                    Metric::BytesPerMessage,
+                    Metric::LatencyP50,
+                    Metric::LatencyP99,
+                    Metric::PeakMemory,
+                ],
+            )
+        })
+    };
+    let t1 = test("t1", 4000, 5000, 1.0);
+    if effort == Effort::Full {
+        return vec![t1, test("t2", 2000, 10_000, 1.0), test("t3", 4000, 10_000, 0.5)];
+    }
+    vec![t1]
+}

@@ -1,0 +1,277 @@
+//! A record as one page that needs nothing else: what is to be said first, then the tables, the curves, what was published,
+//! and where it was measured. No script, nothing to be loaded.
+
+use std::fmt::Write;
+
+use super::Record;
+use crate::bench::{CaseReport, Curve, ServerReport};
+
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;\
+background:#fff}h1{line-height:1.2}h2{margin-top:2.5rem;border-bottom:1px solid #d5dae0}table{border-collapse:collapse;\
+margin:1rem 0;display:block;overflow-x:auto}th,td{padding:.3rem .8rem;text-align:left;border-bottom:1px solid #e5e8ec}\
+td{font-variant-numeric:tabular-nums}.say{background:#f2f6fb;border-left:4px solid #2f6fb3;padding:.6rem 1rem}\
+.doubt{color:#9a3b00}dt{font-weight:600}dd{margin:0 0 .6rem}small{color:#59636e}svg{max-width:100%;height:auto}";
+
+/// Of the servers in turn, told apart also without colours by their labels.
+const COLOURS: [&str; 8] =
+    ["#1f6fb4", "#c8501e", "#2b8a3e", "#8a3ea8", "#b08a00", "#007c85", "#b3305f", "#5b6670"];
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 70.0;
+const BOTTOM: f64 = 45.0;
+const RIGHT: f64 = 150.0;
+const TOP: f64 = 12.0;
+
+/// See the module's documentation.
+pub(super) fn page(record: &Record) -> String {
+    let mut page = String::new();
+    // Writing to a string doesn't fail.
+    let _ = write_page(&mut page, record);
+    page
+}
+
+fn write_page(out: &mut String, record: &Record) -> std::fmt::Result {
+    let scenario = &record.scenario;
+    let (name, question) = (scenario.name, escaped(scenario.question));
+    write!(
+        out,
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>{name}</title><style>{STYLE}</style><h1>{question}</h1><div class=\"say\">"
+    )?;
+    for case in &record.report.cases {
+        for line in said(case) {
+            write!(out, "<p>{}</p>", escaped(&line))?;
+        }
+    }
+    for missing in &record.report.missing {
+        write!(out, "<p class=\"doubt\">{} couldn't be installed.</p>", escaped(missing))?;
+    }
+    write!(out, "</div>")?;
+    for case in &record.report.cases {
+        write_case(out, case)?;
+    }
+    write!(out, "<h2>What was published</h2><p>{}</p>", escaped(scenario.source))?;
+    if !scenario.published.is_empty() {
+        write!(out, "<table>")?;
+        for published in scenario.published {
+            write!(out, "<tr><td>{}<td>{}", escaped(published.who), escaped(published.figure))?;
+        }
+        write!(out, "</table>")?;
+    }
+    write!(out, "<h2>What this is</h2><dl>")?;
+    let what =
+        [("Load", scenario.load), ("Measured", scenario.metric), ("Done otherwise", scenario.repaired)];
+    for (term, text) in what {
+        write!(out, "<dt>{term}<dd>{}", escaped(text))?;
+    }
+    write!(out, "</dl><h2>Who, where and when</h2><table><tr><th>server<th>what<th>versions<th>settings")?;
+    let listed = |map: &std::collections::BTreeMap<String, String>| {
+        let pairs: Vec<String> = map.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        escaped(&pairs.join(", "))
+    };
+    for server in &record.servers {
+        let (name, about) = (escaped(&server.name), escaped(&server.about));
+        write!(
+            out,
+            "<tr><td>{name}<td>{about}<td>{}<td>{}",
+            listed(&server.versions),
+            listed(&server.settings)
+        )?;
+    }
+    let machine = &record.machine;
+    write!(
+        out,
+        "</table><p>{}, {} cores, {:.1} GB, Linux {}; congestion control {}. Began {}, took {:.0} s ({:?}). The server on one \
+         core, the generator on another; a fresh process for each run, in alternating order. The format of the file beside \
+         this one has the number {}.</p></html>",
+        escaped(&machine.cpu),
+        machine.cores,
+        machine.memory_bytes as f64 / 1e9,
+        escaped(&machine.kernel),
+        escaped(&record.report.congestion),
+        record.began,
+        record.took_s,
+        record.effort,
+        record.schema,
+    )
+}
+
+/// In words, what may be claimed of the first server against each other one by the decisive figure.
+fn said(case: &CaseReport) -> Vec<String> {
+    let (Some(metric), Some(first)) = (case.metrics.first(), case.servers.first()) else { return Vec::new() };
+    let Some(own) = first.medians.get(metric) else {
+        return vec![format!("{}: no sound run of {}.", case.title, first.name)];
+    };
+    let mut lines =
+        vec![format!("{}: {} {}: {}.", case.title, first.name, metric.label(), metric.format(*own))];
+    for server in &case.servers[1..] {
+        let name = &server.name;
+        let Some(figure) = server.medians.get(metric) else {
+            lines.push(format!("{name}: no sound run."));
+            continue;
+        };
+        let figure = metric.format(*figure);
+        lines.push(match server.comparisons.get(metric) {
+            Some(comparison) if comparison.differs => {
+                let ratio = comparison.ratio.median;
+                let better = (ratio > 1.0) == metric.larger_is_better();
+                let word = if better { "better" } else { "worse" };
+                let name_of_first = &first.name;
+                format!("{name}: {figure}; {name_of_first} has {ratio:.2} of that, which is {word}.")
+            }
+            _ => format!("{name}: {figure}; no difference shown."),
+        });
+    }
+    lines
+}
+
+fn write_case(out: &mut String, case: &CaseReport) -> std::fmt::Result {
+    write!(out, "<h2>{}</h2><table><tr><th>server", escaped(&case.title))?;
+    for metric in &case.metrics {
+        write!(out, "<th>{}<th><small>ratio</small>", metric.label())?;
+    }
+    write!(out, "<th>sound")?;
+    for server in &case.servers {
+        write!(out, "<tr><td>{}", escaped(&server.name))?;
+        for metric in &case.metrics {
+            let figure = server.medians.get(metric).map_or("–".to_owned(), |value| metric.format(*value));
+            write!(out, "<td>{figure}<td>")?;
+            if let Some(comparison) = server.comparisons.get(metric) {
+                let ratio = comparison.ratio;
+                let mark = if comparison.differs { "*" } else { "" };
+                write!(
+                    out,
+                    "<small>{:.2} [{:.2}, {:.2}]{mark}</small>",
+                    ratio.median, ratio.low, ratio.high
+                )?;
+            }
+        }
+        let sound = server.trials.iter().filter(|trial| trial.doubts.is_empty()).count();
+        write!(out, "<td>{sound}/{}", server.trials.len())?;
+    }
+    write!(
+        out,
+        "</table><p><small>Ratio: the first server's figure divided by this one's, the median of pairs of runs with a 95 % \
+         interval; * a difference that may be claimed.</small></p>"
+    )?;
+    for curve in [Curve::Latency, Curve::LatencyOverDeliveries, Curve::CpuOverConnections] {
+        write_plot(out, curve, &case.servers)?;
+    }
+    for server in &case.servers {
+        for (nth, trial) in server.trials.iter().enumerate() {
+            for doubt in &trial.doubts {
+                let what = if doubt.latency_only { "times invalid" } else { "invalid" };
+                let (name, nth, why) = (escaped(&server.name), nth + 1, escaped(&doubt.what));
+                write!(out, "<p class=\"doubt\">{name}, run {nth}: {what}: {why}</p>")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One curve of every server: that of its run in the middle.
+fn write_plot(out: &mut String, curve: Curve, servers: &[ServerReport]) -> std::fmt::Result {
+    let mut lines: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
+    for server in servers {
+        let runs: Vec<&Vec<(f64, f64)>> =
+            server.trials.iter().filter_map(|trial| trial.curves.get(&curve)).collect();
+        if let Some(points) = runs.get(runs.len() / 2) {
+            lines.push((&server.name, (*points).clone()));
+        }
+    }
+    if lines.is_empty() {
+        return Ok(());
+    }
+    // Percentiles stand side by side: between them there is no scale.
+    let ticks: Vec<(f64, String)> = if curve == Curve::Latency {
+        let percents: Vec<f64> = lines[0].1.iter().map(|(percent, _)| *percent).collect();
+        for (_, points) in &mut lines {
+            for (nth, point) in points.iter_mut().enumerate() {
+                point.0 = nth as f64;
+            }
+        }
+        percents.iter().enumerate().map(|(nth, percent)| (nth as f64, format!("{percent}"))).collect()
+    } else {
+        Vec::new()
+    };
+    let greatest = |of: fn(&(f64, f64)) -> f64| {
+        lines.iter().flat_map(|(_, points)| points.iter().map(of)).fold(0.0, f64::max).max(1e-9)
+    };
+    let across_max = greatest(|point| point.0);
+    // Beyond the line that decides, it doesn't matter how far.
+    let up_max = curve.limit().map_or(greatest(|point| point.1), |limit| limit * 2.5);
+    let x = |across: f64| LEFT + across / across_max * (WIDTH - LEFT - RIGHT);
+    let y = |up: f64| HEIGHT - BOTTOM - (up / up_max).min(1.0) * (HEIGHT - BOTTOM - TOP);
+    let (across, up) = curve.axes();
+    write!(
+        out,
+        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{up} over {across}\" font-size=\"12\" \
+         fill=\"#444\">"
+    )?;
+    for tenth in 0..=4 {
+        let value = up_max * f64::from(tenth) / 4.0;
+        let at = y(value);
+        write!(
+            out,
+            "<line x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#e0e4e8\"/><text x=\"{:.1}\" \
+             y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            WIDTH - RIGHT,
+            LEFT - 6.0,
+            at + 4.0,
+            short(value)
+        )?;
+    }
+    let even =
+        (0..=4).map(|nth| (across_max * f64::from(nth) / 4.0, short(across_max * f64::from(nth) / 4.0)));
+    let ticks = if ticks.is_empty() { even.collect() } else { ticks };
+    for (at, label) in ticks {
+        let (at, down) = (x(at), HEIGHT - BOTTOM + 16.0);
+        write!(out, "<text x=\"{at:.1}\" y=\"{down:.1}\" text-anchor=\"middle\">{label}</text>")?;
+    }
+    write!(
+        out,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{across}</text><text x=\"14\" y=\"{:.1}\" \
+         text-anchor=\"middle\" transform=\"rotate(-90 14 {:.1})\">{up}</text>",
+        (LEFT + WIDTH - RIGHT) / 2.0,
+        HEIGHT - 8.0,
+        HEIGHT / 2.0,
+        HEIGHT / 2.0
+    )?;
+    if let Some(limit) = curve.limit() {
+        let at = y(limit);
+        let end = WIDTH - RIGHT;
+        write!(
+            out,
+            "<line x1=\"{LEFT}\" x2=\"{end}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#c00\" stroke-dasharray=\"5 4\"/>"
+        )?;
+    }
+    for (nth, (name, points)) in lines.iter().enumerate() {
+        let colour = COLOURS[nth % COLOURS.len()];
+        let drawn: Vec<String> =
+            points.iter().map(|(across, up)| format!("{:.1},{:.1}", x(*across), y(*up))).collect();
+        let label = TOP + 14.0 + 18.0 * nth as f64;
+        write!(
+            out,
+            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{}\"/><text x=\"{:.1}\" \
+             y=\"{label:.1}\" fill=\"{colour}\">{}</text>",
+            drawn.join(" "),
+            WIDTH - RIGHT + 10.0,
+            escaped(name)
+        )?;
+    }
+    write!(out, "</svg>")
+}
+
+/// A figure at an axis.
+fn short(value: f64) -> String {
+    match value {
+        value if value >= 10_000.0 => format!("{:.0}k", value / 1000.0),
+        value if value >= 10.0 || value == 0.0 => format!("{value:.0}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

@@ -1,0 +1,138 @@
+//! Scenarios: published comparisons run again, and our own. Each is a set of cases of [`crate::bench`] with what is needed to
+//! understand them: the question, the load, what is measured, and what was published. The measuring is the bench's:
+//! alternating runs of fresh processes, every message audited, ratios with intervals, A against A.
+//!
+//! To add one: a file here that opens with its question, load model, metric, unit and the published numbers, and its line in
+//! [`SCENARIOS`].
+
+mod chat_rtt;
+mod cpu_budget;
+mod echo_25k;
+mod fanout;
+mod feed_capacity;
+mod html;
+mod idle;
+mod machine;
+mod record;
+mod room_broadcast;
+
+pub use machine::Machine;
+pub use record::{Record, Server, run};
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::bench::Case;
+
+/// How much time a scenario may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effort {
+    /// At most 10 seconds for Stentor and a peer: whether it works.
+    Smoke,
+    /// At most 2 minutes for the same.
+    Quick,
+    /// As was published, where that is possible.
+    Full,
+}
+
+impl Effort {
+    fn of<T>(self, full: T, quick: T, smoke: T) -> T {
+        match self {
+            Self::Full => full,
+            Self::Quick => quick,
+            Self::Smoke => smoke,
+        }
+    }
+
+    fn span(self, full_s: f64, quick_s: f64, smoke_s: f64) -> Duration {
+        Duration::from_secs_f64(self.of(full_s, quick_s, smoke_s))
+    }
+
+    /// A case as often as this effort runs it.
+    fn case(self, case: Case) -> Case {
+        Case { pairs: self.of(6, 2, 1), again: self != Self::Smoke, ..case }
+    }
+}
+
+/// A figure that was published.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Published {
+    /// Of whom.
+    pub who: &'static str,
+    /// Figure and unit.
+    pub figure: &'static str,
+}
+
+/// See the module's documentation.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Scenario {
+    /// For the command line.
+    pub name: &'static str,
+    /// What it asks.
+    pub question: &'static str,
+    /// The load model.
+    pub load: &'static str,
+    /// What is measured, and its unit.
+    pub metric: &'static str,
+    /// Where the published figures are from.
+    pub source: &'static str,
+    /// What was published.
+    pub published: &'static [Published],
+    /// What is done otherwise than there, and why.
+    pub repaired: &'static str,
+    /// Who takes part where nobody is named.
+    pub peers: &'static [&'static str],
+    /// What is run.
+    #[serde(skip)]
+    pub cases: fn(Effort) -> Vec<Case>,
+}
+
+/// All of them.
+pub const SCENARIOS: &[Scenario] = &[
+    echo_25k::SCENARIO,
+    room_broadcast::SCENARIO,
+    chat_rtt::SCENARIO,
+    cpu_budget::SCENARIO,
+    feed_capacity::SCENARIO,
+    fanout::SCENARIO,
+    idle::SCENARIO,
+];
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::catalogue::Catalogue;
+
+    #[test]
+    fn scenarios_say_what_they_are_and_name_who_can_take_part() {
+        let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+        let catalogue = Catalogue::read(&peers).unwrap();
+        for scenario in SCENARIOS {
+            for text in
+                [scenario.question, scenario.load, scenario.metric, scenario.source, scenario.repaired]
+            {
+                assert!(!text.is_empty(), "{scenario:?}");
+            }
+            assert!(scenario.question.ends_with('?'), "{}", scenario.question);
+            for effort in [Effort::Smoke, Effort::Quick, Effort::Full] {
+                let cases = (scenario.cases)(effort);
+                assert!(!cases.is_empty(), "{}", scenario.name);
+                for name in scenario.peers {
+                    let known = catalogue.find(name.split(':').next().unwrap()).unwrap();
+                    assert!(cases.iter().any(|case| case.admits(known)), "{}: {name}", scenario.name);
+                }
+                for case in &cases {
+                    assert!(!case.metrics.is_empty() && case.targets.is_empty(), "{}", case.name);
+                    assert_eq!(
+                        (case.pairs > 1, case.again),
+                        (effort != Effort::Smoke, effort != Effort::Smoke)
+                    );
+                }
+            }
+        }
+    }
+}

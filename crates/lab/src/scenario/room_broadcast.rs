@@ -1,0 +1,71 @@
+//! **Question:** how long until everybody in a room has a message?
+//!
+//! **Load:** everybody is in one room; 30 messages of 1,000 characters go to it, 4 a second; each is timed one way at every
+//! receiver, from its intended time.
+//! **Metric:** the last receiver (the median message's), p50, p99, ms; CPU per delivery, µs; memory per connection, bytes.
+//!
+//! **Published** (Socket.IO with the Redis adapter and nginx, Artillery, June 2017; 1 core, 1 GB): 1,800 connections, 73.9 kB a
+//! connection for the system, 34 kB of it Node's; at most 300 ms for 1,300 connections was the aim.
+
+use super::{Effort, Published, Scenario};
+use crate::bench::{Case, CaseKind, Metric};
+use crate::generator::Protocol;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "room-broadcast",
+    question: "How long does it take until everybody in a room has a message?",
+    load: "Everybody is in one room. Messages of 1,000 characters go to it at 4 a second, from one of them; each is timed \
+           one way at every receiver, from its intended time.",
+    metric: "The last receiver (of the median message), p50 and p99, ms; server CPU per delivery, µs; private memory per \
+             connection, bytes.",
+    source: "Half a million notifications with Socket.IO, June 2017: 1 core, 1 GB, Redis adapter, nginx, Artillery.",
+    published: &[
+        Published {
+            who: "Socket.IO, 1,800 connections",
+            figure: "73.9 kB a connection (system), 34 kB (Node)",
+        },
+        Published { who: "Socket.IO, CPU", figure: "7.9 % at most while connecting, 1.2 % when idle" },
+        Published {
+            who: "Socket.IO, a broadcast",
+            figure: "under 300 ms on average (half a round trip, one browser)",
+        },
+        Published { who: "the aim", figure: "1,300 connections, at most 300 ms" },
+    ],
+    repaired: "There half a round trip of one browser was measured; here each message at every receiver. Clients connect at \
+               4,000 a second instead of 5, and are in the room by connecting. Neither nginx nor Redis is between.",
+    peers: &["stentor:socketio", "socketio4", "socketioxide"],
+    cases,
+};
+
+fn cases(effort: Effort) -> Vec<Case> {
+    let room = |name, connections: usize| {
+        effort.case(Case {
+            or: &[Protocol::WebSocket],
+            ..Case::new(
+                name,
+                format!("messages of 1000 characters to a room of {connections}"),
+                CaseKind::Fanout {
+                    feed: false,
+                    connections,
+                    bytes: 1000,
+                    rate_hz: effort.of(4.0, 4.0, 10.0),
+                    warm_up: effort.of(8, 4, 2),
+                    count: effort.of(30, 30, 5),
+                },
+                Protocol::SocketIo,
+                &[
+                    Metric::LastReceiver,
+                    Metric::LatencyP50,
+                    Metric::LatencyP99,
+                    Metric::CpuPerMessage,
+                    Metric::BytesPerConnection,
+                ],
+            )
+        })
+    };
+    match effort {
+        Effort::Smoke => vec![room("room-200", 200)],
+        Effort::Quick => vec![room("room-1300", 1300)],
+        Effort::Full => vec![room("room-1300", 1300), room("room-1800", 1800), room("room-10k", 10_000)],
+    }
+}
