@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::generator::{ChatStep, Outcome, Progress};
+use crate::generator::{ChatStep, Doubt, LAG_SHARE_MAX, Outcome, Progress};
 
 /// The mean latency up to which a chat isn't saturated, in seconds.
 const SATURATED_S: f64 = 0.2;
@@ -33,6 +33,11 @@ impl Curve {
         }
     }
 
+    /// Whether it stands in spite of these doubts.
+    pub fn stands(self, doubts: &[Doubt]) -> bool {
+        doubts.iter().all(|doubt| doubt.latency_only && self == Self::CpuOverConnections)
+    }
+
     /// A line to be drawn across, where something is decided by it.
     pub fn limit(self) -> Option<f64> {
         (self == Self::LatencyOverDeliveries).then_some(SATURATED_S * 1e3)
@@ -57,6 +62,24 @@ pub(super) fn curves(outcome: &Outcome) -> BTreeMap<Curve, Vec<(f64, f64)>> {
         curves.insert(Curve::CpuOverConnections, points.collect());
     }
     curves
+}
+
+/// Why the figure of a chat isn't to be believed: the generator was late in a step that counts.
+pub(super) fn doubts(steps: &[ChatStep]) -> Vec<Doubt> {
+    let counted = steps.iter().filter(|step| step.latency.mean().as_secs_f64() < SATURATED_S);
+    let lag = counted.map(|step| step.lag).max().unwrap_or_default();
+    if lag.as_secs_f64() <= SATURATED_S * LAG_SHARE_MAX {
+        return Vec::new();
+    }
+    vec![Doubt {
+        latency_only: true,
+        what: format!("the generator lagged {lag:.1?} behind its schedule (p99)"),
+    }]
+}
+
+/// Whether a chat ended for the generator's sake, so that the server could do more.
+pub(super) fn is_lower_bound(steps: &[ChatStep]) -> bool {
+    steps.last().is_some_and(|last| last.wrong == 0 && last.latency.mean().as_secs_f64() < SATURATED_S)
 }
 
 /// Copies delivered a second at the mean latency where a chat counts as saturated, between the last step below it and the

@@ -97,6 +97,6 @@ impl Metric {
 
     /// Whether a doubt about times voids it.
     pub fn is_time(self) -> bool {
-        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver)
+        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver | Self::Deliveries)
     }
 }

@@ -326,7 +326,11 @@ pub(super) fn run(
     if !outcome.steps.is_empty() {
         figures.insert(Metric::Deliveries, curve::saturation_hz(&outcome.steps));
         // What ends it is what is looked for, and the figure is that of the steps before.
-        doubts.clear();
+        doubts = curve::doubts(&outcome.steps);
+        if curve::is_lower_bound(&outcome.steps) {
+            unmeasured =
+                Some("it wasn't saturated when the steps, or the generator's core, were at their end".into());
+        }
     }
     figures.retain(|metric, _| case.metrics.contains(metric));
     let curves = curve::curves(outcome);

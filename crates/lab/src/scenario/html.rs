@@ -3,14 +3,14 @@
 
 use std::fmt::Write;
 
-use super::Record;
+use super::{Effort, Record};
 use crate::bench::{CaseReport, Curve, ServerReport};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1f24;\
 background:#fff}h1{line-height:1.2}h2{margin-top:2.5rem;border-bottom:1px solid #d5dae0}table{border-collapse:collapse;\
 margin:1rem 0;display:block;overflow-x:auto}th,td{padding:.3rem .8rem;text-align:left;border-bottom:1px solid #e5e8ec}\
 td{font-variant-numeric:tabular-nums}.say{background:#f2f6fb;border-left:4px solid #2f6fb3;padding:.6rem 1rem}\
-.doubt{color:#9a3b00}dt{font-weight:600}dd{margin:0 0 .6rem}small{color:#59636e}svg{max-width:100%;height:auto}";
+.doubt{color:#9a3b00}dt{font-weight:600}dd{margin:0 0 .6rem}small{color:#59636e;white-space:nowrap}svg{max-width:100%;height:auto}";
 
 /// Of the servers in turn, told apart also without colours by their labels.
 const COLOURS: [&str; 8] =
@@ -39,6 +39,9 @@ fn write_page(out: &mut String, record: &Record) -> std::fmt::Result {
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
          content=\"width=device-width\"><title>{name}</title><style>{STYLE}</style><h1>{question}</h1><div class=\"say\">"
     )?;
+    if record.effort == Effort::Smoke {
+        write!(out, "<p>A look whether it works: one short run of each, from which nothing follows.</p>")?;
+    }
     for case in &record.report.cases {
         for line in said(case) {
             write!(out, "<p>{}</p>", escaped(&line))?;
@@ -104,7 +107,7 @@ fn said(case: &CaseReport) -> Vec<String> {
         return vec![format!("{}: no sound run of {}.", case.title, first.name)];
     };
     let mut lines =
-        vec![format!("{}: {} {}: {}.", case.title, first.name, metric.label(), metric.format(*own))];
+        vec![format!("{}. {}: {} {}.", case.title, first.name, metric.label(), metric.format(*own))];
     for server in &case.servers[1..] {
         let name = &server.name;
         let Some(figure) = server.medians.get(metric) else {
@@ -170,12 +173,12 @@ fn write_case(out: &mut String, case: &CaseReport) -> std::fmt::Result {
     Ok(())
 }
 
-/// One curve of every server: that of its run in the middle.
+/// One curve of every server: that of its sound run in the middle.
 fn write_plot(out: &mut String, curve: Curve, servers: &[ServerReport]) -> std::fmt::Result {
     let mut lines: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
     for server in servers {
-        let runs: Vec<&Vec<(f64, f64)>> =
-            server.trials.iter().filter_map(|trial| trial.curves.get(&curve)).collect();
+        let sound = server.trials.iter().filter(|trial| curve.stands(&trial.doubts));
+        let runs: Vec<&Vec<(f64, f64)>> = sound.filter_map(|trial| trial.curves.get(&curve)).collect();
         if let Some(points) = runs.get(runs.len() / 2) {
             lines.push((&server.name, (*points).clone()));
         }

@@ -1,0 +1,145 @@
+//! Every scenario with `--smoke` against Stentor and one peer, as far as they are there: that it runs from its words to its
+//! page. What is measured is worth nothing (an unoptimised server on a busy machine), so no figure is judged.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and says what it skips"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The lab's own binary, run in the repository.
+fn lab() -> (PathBuf, PathBuf) {
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
+    let stentor = program.with_file_name("stentor");
+    (program, stentor)
+}
+
+fn run(arguments: &[&str]) -> (bool, String) {
+    let (program, stentor) = lab();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let core = usize::from(stentor_lab::measure::cores() > 1).to_string();
+    let output = Command::new(program)
+        .current_dir(root)
+        .args(arguments)
+        .args(["--congestion", "system", "--generator-core", &core])
+        .arg("--stentor")
+        .arg(stentor)
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn each_runs_from_its_words_to_its_page() {
+    if !lab().1.exists() {
+        eprintln!("skipped: no stentor was built; `cargo build -p stentor` does it");
+        return;
+    }
+    let results = std::env::temp_dir().join(format!("stentor-lab-results-{}", std::process::id()));
+    let cases = [
+        ("echo-25k", "stentor", "ws8"),
+        ("room-broadcast", "stentor:socketio", "socketio4"),
+        ("chat-rtt", "stentor:sockjs", "sockjs-node"),
+        ("cpu-budget", "stentor:socketio", "tcp"),
+        ("feed-capacity", "stentor", "ws8"),
+        ("fanout", "stentor", "ws8"),
+        ("idle", "stentor", "ws8"),
+    ];
+    assert_eq!(cases.len(), stentor_lab::scenario::SCENARIOS.len());
+    let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
+    let catalogue = stentor_lab::catalogue::Catalogue::read(&peers).unwrap();
+    for (scenario, ours, other) in cases {
+        let is_there = catalogue.find(other).unwrap().peer.as_ref().is_none_or(|peer| peer.is_installed());
+        if !is_there {
+            eprintln!("{scenario} without {other}: it isn't installed");
+        }
+        // The judged one comes first, whatever the order on the command line.
+        let names = if is_there { format!("{other},{ours}") } else { ours.to_owned() };
+        let folder = results.join(scenario);
+        let folder = folder.to_str().unwrap();
+        let (_, said) = run(&["run", scenario, "--smoke", "--peers", &names, "--results", folder]);
+        let mut pages = 0;
+        for entry in fs::read_dir(folder).unwrap_or_else(|_| panic!("{said}")) {
+            let path = entry.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            if path.extension().is_some_and(|extension| extension == "html") {
+                pages += 1;
+                // It needs nothing else.
+                for loads in ["http", "src=", "<link", "<script", "url("] {
+                    assert!(!text.contains(loads), "{scenario}: {loads}");
+                }
+                assert!(text.starts_with("<!doctype html>") && text.ends_with("</html>"), "{scenario}");
+                continue;
+            }
+            let record: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!((&record["schema"], &record["effort"]), (&Value::from(1), &Value::from("smoke")));
+            assert_eq!(record["scenario"]["name"], scenario);
+            let case = &record["report"]["cases"][0];
+            assert_eq!(case["servers"][0]["name"], ours, "{scenario}: {case}");
+            // On a busy machine a run may give nothing but its reason.
+            let trial = &case["servers"][0]["trials"][0];
+            let (figures, doubts) =
+                (trial["figures"].as_object().unwrap(), trial["doubts"].as_array().unwrap());
+            assert!(!figures.is_empty() || !doubts.is_empty(), "{scenario}: {trial}");
+        }
+        assert_eq!(pages, 1, "{scenario}: {said}");
+    }
+    fs::remove_dir_all(&results).unwrap();
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let check = |arguments: &[&str], expect: &str| {
+        let (success, said) = run(arguments);
+        assert!(!success && said.contains(expect), "{said}");
+    };
+    check(&["run", "echo-26k"], "there are echo-25k");
+    check(&["run", "echo-25k", "--smoke", "--peers", "ws9"], "no server `ws9`");
+    check(&["run", "echo-25k", "--smoke", "--peers", "stentor:fog"], "doesn't speak `fog`");
+}
+
+#[test]
+fn a_peer_that_fails_does_not_keep_the_others_from_it() {
+    if !lab().1.exists() {
+        eprintln!("skipped: no stentor was built; `cargo build -p stentor` does it");
+        return;
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let folder = std::env::temp_dir().join(format!("stentor-lab-failing-{}", std::process::id()));
+    let script = |peer: &str, name: &str, text: &str| {
+        let path = folder.join(peer).join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    for (peer, install, run) in [
+        ("uninstallable", "echo no compiler here >&2; exit 1", "exit 0"),
+        ("unstartable", "exit 0", "echo the port is taken >&2; exit 1"),
+        // It listens nowhere: every connection is refused.
+        ("deaf", "exit 0", "echo ready http://127.0.0.1:9; exec sleep 60"),
+    ] {
+        fs::create_dir_all(folder.join(peer)).unwrap();
+        let manifest = "about = \"fails\"\nmodes = [\"echo\"]\n[protocols]\nwebsocket = \"/\"\n";
+        fs::write(folder.join(peer).join("peer.toml"), manifest).unwrap();
+        script(peer, "install", install);
+        script(peer, "run", run);
+    }
+    let results = folder.join("results");
+    let names = "stentor,uninstallable,unstartable,deaf";
+    let (peers, results) = (folder.to_str().unwrap(), results.to_str().unwrap());
+    let (success, said) =
+        run(&["run", "echo-25k", "--smoke", "--peers", names, "--peers-dir", peers, "--results", results]);
+    assert!(!success, "{said}");
+    for told in ["no compiler here", "the port is taken", "not everybody could be measured"] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    let row = said.lines().find(|line| line.trim_start().starts_with("stentor ")).unwrap();
+    assert!(row.contains("µs"), "{said}");
+    fs::remove_dir_all(&folder).unwrap();
+}
