@@ -31,8 +31,6 @@ export interface ConnectOptions {
   queueMax?: number;
   /** Their length together, in characters of JSON: 1,000,000 if it is left out. */
   queueCharsMax?: number;
-  /** Evenly from 0 to 1, for tests. */
-  random?: () => number;
 }
 
 /** `waiting`: for the next attempt. `refused`: the server says not to come back. `closed`: by `close()`. */

@@ -95,13 +95,16 @@ test('a patch copies what it touches and shares the rest', () => {
   assert.deepEqual(after.c, { fresh: [1, 2] });
 });
 
-test('back-off is exponential, bounded, with full jitter', () => {
-  const most = new Backoff({}, () => 1);
+test('back-off is exponential, bounded, with full jitter', (t) => {
+  let chance = 1;
+  t.mock.method(Math, 'random', () => chance);
+  const most = new Backoff();
   assert.deepEqual(Array.from({ length: 8 }, () => most.next()), [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000]);
   most.reset();
   assert.equal(most.next(), 500);
   assert.equal(most.next(1000), 2000, 'on top of what the server asks for');
-  const least = new Backoff({ firstMs: 100 }, () => 0);
+  chance = 0;
+  const least = new Backoff({ firstMs: 100 });
   assert.deepEqual([least.next(), least.next(), least.next(250)], [0, 0, 250]);
 });
 
@@ -112,7 +115,7 @@ test('event streams are read however they are cut', () => {
     const take = decoder((...event) => events.push(event), (ms) => events.push(ms));
     take(stream.slice(0, at));
     take(stream.slice(at));
-    assert.deepEqual(events, [1500, ['snapshot', '{"a":\n"é😀"}', 'a!1!2'], ['message', 'x', 'a!1!2']], `split at ${at}`);
+    assert.deepEqual(events, [1500, ['snapshot', '{"a":\n"é😀"}', 'a!1!2'], ['', 'x', 'a!1!2']], `split at ${at}`);
   }
 });
 
@@ -146,9 +149,10 @@ function client(t, url, options) {
 }
 
 test('close codes: 44xx is the end, 45xx is not, and 4502 takes longer', async (t) => {
+  t.mock.method(Math, 'random', () => 1);
   const check = async (code, expect) => {
     const server = await v1(t, (socket, n) => { if (n === 1) socket.close(code, 'because'); });
-    const connection = client(t, server.url, { random: () => 1, backoff: { firstMs: 10, mostMs: 1000 } });
+    const connection = client(t, server.url, { backoff: { firstMs: 10, mostMs: 1000 } });
     const feed = connection.feed('a');
     const [state, details] = await next(connection, 'state', (now) => now === 'waiting' || now === 'refused');
     assert.equal(state, expect.state, `${code}`);
@@ -220,6 +224,7 @@ test('documents: never older, mended where a delta does not fit, resumed from wh
         delta(9, 10, [{ op: 'replace', path: '/n', value: 10 }]);
       } else {
         snapshot(10, { n: 10 });
+        delta(9, 10, [{ op: 'replace', path: '/n', value: 10 }]);
         snapshot(1, { n: 1 }, 8);
         socket.say({ type: 'state', feed: 'a', state: 'stale', reason: 'no news' });
         setTimeout(() => socket.terminate(), 20);
@@ -343,10 +348,78 @@ test('an event stream that ends is opened again after `retry`, with its last ids
   assert.deepEqual([a.document, a.epoch, a.offset, b.document, b.epoch, b.offset], [[1], 255, 16, 'text, no JSON', 1, 3]);
   await next(connection, 'state', isState('open'));
   assert.deepEqual(requests.map(({ url, id }) => [url, id]), [
-    ['/behind/a/proxy/sse?feed=a&feed=b', undefined],
-    ['/behind/a/proxy/sse?feed=a&feed=b', 'a!ff!10;b!1!3'],
+    ['/behind/a/proxy/sse?delta=1&feed=a&feed=b', undefined],
+    ['/behind/a/proxy/sse?delta=1&feed=a&feed=b', 'a!ff!10;b!1!3'],
   ]);
   assert.ok(requests[1].at - requests[0].at >= 290);
+});
+
+test('an event stream is mended like any other', async (t) => {
+  const requests = [];
+  const event = (offset, type, data) => `id: a!1!${offset};b!2!8\nevent: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
+  const delta = (base, path, value) => event(base + 1, 'delta', { type: 'delta', feed: 'a', epoch: 1, base, offset: base + 1, patch: [{ op: 'replace', path, value }] });
+  const server = http.createServer((request, response) => {
+    requests.push(request.headers['last-event-id']);
+    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+    if (requests.length > 1) return response.write(event(4, 'snapshot', { n: 4 }));
+    // All at once, so that what follows the wrong one is read as well.
+    const reset = event(1, 'reset', { feed: 'a', reason: 'epoch' });
+    const other = `id: b!2!8;a!1!2\nevent: snapshot\ndata: {}\n\n`;
+    return response.write(event(1, 'snapshot', { n: 1 }) + reset + delta(1, '/n', 2) + other + delta(2, '/none', 3) + delta(3, '/n', 4));
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const connection = client(t, `http://127.0.0.1:${server.address().port}`, { transport: 'sse' });
+  const feed = connection.feed('a');
+  connection.feed('b');
+  const seen = [];
+  feed.on('change', ({ n }, { kind }) => seen.push([kind, n]));
+  await next(feed, 'change', ({ n }) => n === 4);
+  assert.deepEqual(seen, [['snapshot', 1], ['delta', 2], ['snapshot', 4]]);
+  assert.deepEqual(requests, [undefined, 'b!2!8']);
+});
+
+test('polls that come back to nothing new are live at once, and cold keys may take their time', async (t) => {
+  const requests = [];
+  const server = http.createServer((request, response) => {
+    requests.push(`${request.method} ${request.url}`);
+    const answer = () => response.writeHead(200, { ETag: '"5-7"', 'Content-Type': 'application/json' }).end('{"n":7}');
+    if (requests.length === 1) setTimeout(answer, 300);
+    else if (request.method === 'HEAD') answer();
+    else if (requests.length === 2) setTimeout(() => response.destroy(), 50);
+  }).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const connection = client(t, `http://127.0.0.1:${server.address().port}`, { transport: 'polling', openMs: 100 });
+  const feed = connection.feed('a');
+  await next(feed, 'state', isState('live'));
+  assert.deepEqual([feed.document, feed.epoch, feed.offset], [{ n: 7 }, 5, 7]);
+  await next(feed, 'state', isState('stale'));
+  await next(feed, 'state', isState('live'));
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  // As here nothing is ever told twice, the same is asked once more, and not soon.
+  assert.deepEqual(requests.slice(0, 3), ['GET /feed/a', 'GET /feed/a?wait=5-7', 'HEAD /feed/a']);
+  assert.equal(requests.length, 3);
+});
+
+test('whoever hears of a loss may act on it', async (t) => {
+  const server = await v1(t, (socket, n) => { if (n < 5) socket.close(4500); });
+  const connection = client(t, server.url, { backoff: { firstMs: 30, mostMs: 30 } });
+  const feed = connection.feed('a');
+  connection.on('state', (state) => { if (state === 'waiting' && server.times.length % 2) connection.reconnect(); });
+  connection.on('state', (state) => { if (state === 'waiting' && !(server.times.length % 2)) connection.use(['websocket']); });
+  while (server.times.length < 5 || connection.state !== 'open') await new Promise((resolve) => setTimeout(resolve, 5));
+  // What was to be tried then is not tried any more.
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  await connection.publish('room', 1);
+  assert.equal(server.times.length, 5, 'one connection after the other');
+  assert.equal(feed.state, 'loading');
 });
 
 test('a server that is busy says when to come back, and one that refuses says so', async (t) => {

@@ -185,7 +185,12 @@ function byHand(name, send, receive) {
     await within(Promise.race([open, failed]), 'a connection', TIME_MS);
     // One after the other: two requests may overtake each other.
     let sent = Promise.resolve();
-    await member.enter((message) => { sent = sent.then(() => send(session, JSON.stringify([JSON.stringify(message)]))); });
+    // What is said may be heard before it is answered.
+    member.answered = () => sent;
+    await member.enter((message) => {
+      sent = sent.then(() => send(session, JSON.stringify([JSON.stringify(message)])));
+      sent.catch(() => {});
+    });
     return name;
   };
 }
@@ -318,6 +323,7 @@ async function exercise(t, { server, api, at, room, way, idle_ms = 0 }) {
   for (const { name, member, transport, expected } of present) {
     await within(member.done, `all that ${name} should hear, of which came ${JSON.stringify(member.heard)}`, TIME_MS);
     assert.deepEqual(member.heard, [count(PUBLISHED), count(OWN)], name);
+    await member.answered?.();
     const used = typeof transport === 'function' ? transport() : transport;
     if (expected) assert.equal(used, expected, name);
   }

@@ -1,6 +1,8 @@
-// Applies the cases on standard input, one a line, with npm fast-json-patch: each must give its new version.
+// Applies the cases on standard input, one a line, with npm fast-json-patch and with our own client, which must leave the old
+// version as it was: each must give its new version.
 import patches from 'fast-json-patch';
 import { createInterface } from 'node:readline';
+import { patched } from '../../clients/js/src/index.js';
 
 /** One text for all spellings of a value: members sorted, -0 as 0. */
 function canonical(value) {
@@ -16,6 +18,9 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     const invalid = patches.validate(patch);
     if (invalid) throw invalid;
+    const before = JSON.stringify(old);
+    if (canonical(patched(old, patch)) !== canonical(expected)) throw new Error('another value by our client');
+    if (JSON.stringify(old) !== before) throw new Error('our client has changed the old version');
     const { newDocument } = patches.applyPatch(old, patch);
     if (canonical(newDocument) !== canonical(expected)) throw new Error('another value');
   } catch (error) {
@@ -25,5 +30,5 @@ for await (const line of createInterface({ input: process.stdin })) {
   cases += 1;
   operations += patch.length;
 }
-console.log(`fast-json-patch: ${cases} cases, ${operations} operations`);
+console.log(`fast-json-patch and our client: ${cases} cases, ${operations} operations`);
 process.exit(cases > 0 ? 0 : 1);

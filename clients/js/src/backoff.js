@@ -6,17 +6,15 @@ export class Backoff {
   #attempts = 0;
   #firstMs;
   #mostMs;
-  #random;
 
-  constructor({ firstMs = 500, mostMs = 30_000 } = {}, random = Math.random) {
+  constructor({ firstMs = 500, mostMs = 30_000 } = {}) {
     this.#firstMs = firstMs;
     this.#mostMs = mostMs;
-    this.#random = random;
   }
 
   /** Milliseconds to wait now, at least `leastMs`. */
   next(leastMs = 0) {
-    return leastMs + this.#random() * Math.min(this.#mostMs, this.#firstMs * 2 ** this.#attempts++);
+    return leastMs + Math.random() * Math.min(this.#mostMs, this.#firstMs * 2 ** this.#attempts++);
   }
 
   /** All is well again. */

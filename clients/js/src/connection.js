@@ -58,7 +58,7 @@ export class Connection extends Emitter {
     if (!this.#base.pathname.endsWith('/')) this.#base.pathname += '/';
     this.#options = options;
     this.#list = list(options.transport);
-    this.#backoff = new Backoff(options.backoff, options.random);
+    this.#backoff = new Backoff(options.backoff);
     this.#outbox = new Outbox(options.queueMax ?? 1_000, options.queueCharsMax ?? 1_000_000);
     // Whoever is told that there is a network again doesn't wait for a timer; nor does somebody who looks at the page.
     const wake = () => {
@@ -148,11 +148,9 @@ export class Connection extends Emitter {
 
     received: (message, chars) => {
       if (message.type === 'message') return this.#halls.get(message.room)?.receive(message);
-      // What is no longer wanted may be under way still, and types that we don't know are none of our business.
+      // What is no longer wanted may be under way still.
       const store = this.#stores.get(message.feed);
-      if (!store || !['snapshot', 'delta', 'state'].includes(message.type)) return;
-      store.backoff?.reset();
-      if (!store.receive(message, chars)) this.#subscribe(store);
+      if (store && !store.receive(message, chars)) this.#subscribe(store);
     },
 
     confirmed: (key) => this.#stores.get(key)?.confirmed(),
@@ -161,8 +159,7 @@ export class Connection extends Emitter {
       const store = this.#stores.get(key);
       if (!store || error.code === 'connection_lost') return;
       if (!error.retry) return store.become('lost', error.message);
-      store.backoff ??= new Backoff(this.#options.backoff, this.#options.random);
-      this.#after(store.backoff.next(), () => this.#stores.get(key) === store && this.#subscribe(store));
+      this.#after(this.#backoff.next(), () => this.#stores.get(key) === store && this.#subscribe(store));
     },
 
     // A subscription may have ended before it brought anything.
@@ -227,9 +224,11 @@ export class Connection extends Emitter {
   /** Tries the transport of this place, from now in `ms`. */
   #try(ms, details) {
     this.#drop(details?.reason ?? 'connecting');
+    // Whoever is told of something may decide otherwise, and then it is up to them.
+    if (this.#carrier) return;
     if (ms > 0) {
+      this.#after(ms, () => this.#try(0));
       this.#become('waiting', { ...details, retryMs: ms });
-      this.#after(ms, () => this.#open());
     } else {
       this.#open();
     }
@@ -238,10 +237,9 @@ export class Connection extends Emitter {
   #open() {
     const link = this.#link = (what, ...details) => { if (this.#link === link) this.#told[what](...details); };
     this.#become('connecting');
-    // Whoever was just told may have changed their mind.
     if (this.#link !== link) return;
     this.#after(this.#options.openMs ?? 10_000, () => {
-      if (this.#state === 'connecting') this.#told.lost({ reason: 'no answer' });
+      if (this.#state === 'connecting' && !this.#carrier.isPatient) this.#told.lost({ reason: 'no answer' });
     });
     try {
       this.#carrier = transports[this.transport](this.#base, link, this.#options);

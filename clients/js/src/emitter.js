@@ -6,8 +6,8 @@ export class Emitter {
   /** Calls `listener` at each event of that name, until the function that is returned is called. */
   on(name, listener) {
     const mine = [name, listener];
-    if (!listening.has(this)) listening.set(this, new Set());
-    const all = listening.get(this).add(mine);
+    const all = listening.get(this) ?? new Set();
+    listening.set(this, all.add(mine));
     return () => { all.delete(mine); };
   }
 }

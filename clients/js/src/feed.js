@@ -19,8 +19,6 @@ export class Store {
   terms = {};
   /** What is kept can't be gone on from: a snapshot has to come. */
   mending = false;
-  /** Of a feed that the server has put off: when it is asked for again. */
-  backoff = undefined;
   handles = new Set();
 
   constructor(key) {
@@ -66,7 +64,8 @@ export class Store {
       if (isNews || message.offset === this.offset) this.become(message.state ?? 'live');
       return true;
     }
-    if (this.mending || (isSame && message.offset <= this.offset)) return true;
+    // Types that we don't know are none of our business.
+    if (message.type !== 'delta' || this.mending || (isSame && message.offset <= this.offset)) return true;
     try {
       if (!isSame || message.base !== this.offset) throw new Error('a delta for another version');
       const document = patched(this.document, message.patch);

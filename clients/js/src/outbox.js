@@ -22,7 +22,7 @@ export class Outbox {
   put(text) {
     const promise = new Promise((resolve, reject) => this.#waiting.push({ text, resolve, reject }));
     const isFull = this.#count >= this.#messagesMax || this.#chars + text.length > this.#charsMax;
-    if (isFull) this.#waiting.pop().reject(new StentorError('queue_full', 'too much waits to be sent', true));
+    if (isFull) this.#waiting.pop().reject(new StentorError('queue_full', 'too much waits', true));
     this.#count += 1;
     this.#chars += text.length;
     const done = () => {

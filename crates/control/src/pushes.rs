@@ -294,8 +294,7 @@ impl Pushes {
 
     /// Takes a document away, and lets the data plane do so.
     async fn forget(&self, key: &Key, kept: &mut Option<Kept>) {
-        // Without a deadline: half of it would be worse than late.
-        let _ = self.signals.when_space(None, || self.data_plane.update_feed(key, FeedUpdate::Forget)).await;
+        self.insist(key, FeedUpdate::Forget).await;
         let mut table = self.table();
         table.bytes -= bytes_of(kept);
         table.change(key, |place| place.bytes = None);
@@ -305,18 +304,37 @@ impl Pushes {
     /// Says whether anybody wants a key, and gives the data plane its document again if so. False: the key doesn't
     /// belong here.
     pub(crate) fn handle_wanted(self: &Arc<Self>, key: &Key, wanted: bool) -> bool {
-        let Some(slot) = self.table().change(key, |place| place.wanted = wanted) else { return false };
+        let change = |place: &mut Place| {
+            place.wanted = wanted;
+            place.tasks += usize::from(wanted);
+        };
+        let Some(slot) = self.table().change(key, change) else { return false };
         if wanted {
-            let (pushes, key) = (self.clone(), key.clone());
+            let held = Held { pushes: self.clone(), key: key.clone(), slot };
             tokio::spawn(async move {
-                let kept = slot.lock().await;
-                let Some(kept) = &*kept else { return };
-                let update = FeedUpdate::Document(kept.version.document.clone());
-                // The next wish asks again.
-                let _ = pushes.tell(&key, update).await;
+                let kept = held.slot.lock().await;
+                match &*kept {
+                    Some(kept) => {
+                        let update = FeedUpdate::Document(kept.version.document.clone());
+                        // The next wish asks again.
+                        let _ = held.pushes.tell(&held.key, update).await;
+                    }
+                    // The first push has failed: nobody shall wait for a second one.
+                    None => {
+                        let reason = "no document was pushed to this key".into();
+                        let lost = FeedUpdate::State { state: FeedState::Lost, reason };
+                        held.pushes.insist(&held.key, lost).await;
+                        held.pushes.insist(&held.key, FeedUpdate::Forget).await;
+                    }
+                }
             });
         }
         true
+    }
+
+    /// Tells the data plane, however long it takes, where half of it would be worse than late.
+    async fn insist(&self, key: &Key, update: FeedUpdate) {
+        let _ = self.signals.when_space(None, || self.data_plane.update_feed(key, update.clone())).await;
     }
 
     async fn tell(&self, key: &Key, update: FeedUpdate) -> Result<(), PushError> {

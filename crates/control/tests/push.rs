@@ -327,3 +327,24 @@ async fn bodies_on_their_way_have_as_much_room_as_all_documents() {
     drop(gone);
     taken(0).await;
 }
+
+/// Who asks for a key whose first push is under way gets its document, or is told that there is none.
+#[tokio::test]
+async fn who_waits_for_a_first_push_that_fails_is_told() {
+    let rig = rig(|_| {});
+    rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
+    let pushed = async { put(&rig, "k", "1").await };
+    let wanted = async {
+        rig.plane.until("a refusal", |plane| (plane.refusals.load(Ordering::SeqCst) > 0).then_some(())).await;
+        rig.plane.want("k", true);
+    };
+    let ((status, body), ()) = tokio::join!(pushed, wanted);
+    assert!(status == 503 && body.contains("busy"), "{body}");
+    rig.plane.busy.store(0, Ordering::SeqCst);
+    let lost = rig.plane.next().await;
+    assert!(lost.starts_with("k:lost:no "), "{lost}");
+    assert_eq!(rig.plane.next().await, "k:forget");
+    assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(0.0));
+    assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
+    assert_eq!(rig.plane.next().await, "k=1");
+}

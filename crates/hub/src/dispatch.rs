@@ -252,6 +252,10 @@ impl<F> Clone for Current<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::LiveBytes;
+    use crate::publication::{Document, Epoch};
+    use crate::topic::Key;
+    use bytes::Bytes;
 
     #[test]
     fn a_set_of_cores_is_what_was_put_in() {
@@ -270,6 +274,32 @@ mod tests {
         set.set(3, true);
         set.add(&other);
         assert_eq!(set.iter().collect::<Vec<_>>(), [3, 70]);
+    }
+
+    #[test]
+    fn how_far_behind_somebody_is() {
+        fn check(since: Option<(u32, u64)>, expect: u16) {
+            let position = Position { epoch: Epoch(7), offset: 100_000 };
+            let (key, state) = (Key::parse("k").unwrap(), FeedState::Live);
+            let document =
+                Arc::new(Document { body: Bytes::new(), json: false, content_type: "text/plain".into() });
+            let body = Body::Snapshot { key, position, state, unpatched: None, document };
+            let snapshot = Some(Publication::new(1, false, body, &LiveBytes::default()));
+            let current: Current<()> = Current { snapshot, state: None };
+            let since = since.map(|(epoch, offset)| Position { epoch: Epoch(epoch), offset });
+            assert_eq!(current.behind(since), expect, "{since:?}");
+        }
+        check(Some((7, 100_000)), 0);
+        check(Some((7, 99_999)), 1);
+        // An hour's sleep: no patches reach back so far, but it is still the same life.
+        check(Some((7, 1)), FAR);
+        check(Some((7, 100_000 - u64::from(FAR) + 1)), FAR - 1);
+        // Never was.
+        check(Some((7, 0)), UNKNOWN);
+        check(Some((7, 100_001)), UNKNOWN);
+        check(Some((8, 99_999)), UNKNOWN);
+        check(None, UNKNOWN);
+        assert_eq!(Current::<()>::default().behind(Some(Position { epoch: Epoch(7), offset: 1 })), UNKNOWN);
     }
 
     #[test]

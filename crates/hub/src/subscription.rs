@@ -124,3 +124,13 @@ impl Subscription {
         if self.flags.has(Flags::HELD) { 0 } else { self.waiting }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_far_behind_stays_so_and_nobody_becomes_unknown() {
+        assert_eq!([0, FAR - 1, FAR, UNKNOWN].map(further), [1, FAR, FAR, UNKNOWN]);
+    }
+}

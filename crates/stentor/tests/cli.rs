@@ -82,6 +82,28 @@ fn check_of_a_valid_file() {
 }
 
 #[test]
+fn check_shows_no_secrets_and_warns_of_what_is_likely_not_meant() {
+    let said = check_file(
+        "[rooms]\nhistory_length = 100\nhistory_bytes_max = \"4MiB\"\n\
+         [[feeds]]\nname = \"centre\"\nkey = \"m/{id}\"\nurl = \"http://api/{id}?token=hunter2\"\n\
+         headers = { Authorization = \"Bearer ${TOKEN}\" }\n",
+    );
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(
+        said.out,
+        "stentor.toml is valid.\n\n\
+         Other than by default:\n  \
+           [rooms] history_length = 100\n  \
+           [rooms] history_bytes_max = \"4MiB\"\n\n\
+         Feeds:\n  \
+           centre: m/{id} from http://api/{id}?…\n    \
+             headers = { authorization = (secret with ${TOKEN}) }\n\n\
+         warning: stentor.toml:3: history_bytes_max in [rooms] is \"4MiB\", more than the \"1MiB\" that a session may be owed \
+         (outbox_bytes_max in [limits]): a client that resumes and missed that much is ended (4501)\n"
+    );
+}
+
+#[test]
 fn check_of_a_file_with_mistakes() {
     let said = check_file("[server]\nlisen = \"127.0.0.1:1\"\ncores = \"many\"\n");
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""));

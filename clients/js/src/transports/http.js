@@ -12,8 +12,7 @@ export function parsed(text) {
 /** What an answer that is none says about coming back. */
 export function failure(response) {
   const { status, headers } = response;
-  const afterMs = Number(headers.get('retry-after') ?? 0) * 1000;
   // The request itself was refused, and would be again: but not where it came too early or too late (RFC 9110, 15.5).
   const again = !(status >= 400 && status < 500 && status !== 408 && status !== 429);
-  return { code: status, reason: `the server answers ${status}`, again, afterMs: afterMs > 0 ? afterMs : 0 };
+  return { code: status, reason: `the server answers ${status}`, again, afterMs: headers.get('retry-after') * 1000 || 0 };
 }

@@ -6,6 +6,7 @@
 //   carrier.subscribe(key, position, terms)   from `position` on, if there is one; again: what is there is no good
 //   carrier.unsubscribe(key)
 //   carrier.join(room, position), .leave(room), .publish({ text, resolve, reject })   where rooms are carried
+//   carrier.isPatient                         it finds out by itself whether there is a server
 //   carrier.close()                           nothing is told any more
 //
 //   link('opened', session)                     the server has answered

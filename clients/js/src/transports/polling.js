@@ -27,31 +27,33 @@ export function polling(base, link, options) {
     link('lost', why);
   };
 
-  /** Asks for one feed until it is over. */
+  /** Asks for one feed until it is over. Whether what we have is the newest is asked without waiting for another one. */
   async function follow(key, position) {
     const over = new AbortController();
     const { signal } = over;
     let tag = position && `${position.epoch}-${position.offset}`;
+    let method = tag ? 'HEAD' : 'GET';
     feeds.set(key, over);
     while (!signal.aborted) {
       const began = Date.now();
-      const now = await once(key, tag, over);
+      const now = await once(key, tag, over, method);
       const restMs = feeds.size > WAITING_MAX ? CROWDED_MS : now === tag && Date.now() - began < IDLE_MS ? IDLE_MS : 0;
       tag = now;
+      method = 'GET';
       if (restMs > 0) await new Promise((resolve) => { setTimeout(resolve, restMs); });
     }
   }
 
   /** One request; gives the tag of what we have then. */
-  async function once(key, tag, over) {
+  async function once(key, tag, over, method) {
     const { signal } = over;
     const silence = setTimeout(lose, options.silenceMs ?? SILENCE_MS, { reason: 'the server is silent' });
     try {
       const url = new URL(`feed/${key}`, base);
       // Without `wait` the browser's cache asks whether there is another version.
-      const waits = tag && feeds.size <= WAITING_MAX;
+      const waits = tag && method === 'GET' && feeds.size <= WAITING_MAX;
       if (waits) url.searchParams.set('wait', tag);
-      const response = await fetch(url, { cache: waits ? 'no-store' : 'no-cache', signal });
+      const response = await fetch(url, { method, cache: waits ? 'no-store' : 'no-cache', signal });
       const text = await response.text();
       if (signal.aborted) return tag;
       const { status } = response;
@@ -64,9 +66,10 @@ export function polling(base, link, options) {
       } else if (status === 304 || (found && found[1] === tag)) {
         link('opened');
         link('confirmed', key);
-      } else if (status === 504) {
-        // No document came in time, but the server is there.
+      } else if (status === 504 || (found && method === 'HEAD')) {
+        // No document came in time, or there is another one; but the server is there.
         link('opened');
+        return undefined;
       } else if (response.ok && found && (text || response.headers.get('content-length') === '0')) {
         const [, now, epoch, offset] = found;
         link('opened');
@@ -95,5 +98,6 @@ export function polling(base, link, options) {
       feeds.delete(key);
     },
     close,
+    isPatient: true,
   };
 }

@@ -35,14 +35,10 @@ export function sse(base, link, options) {
     silence = setTimeout(lose, options.silenceMs ?? SILENCE_MS, { reason: 'the server is silent' });
   };
 
-  /** Once for all changes that are made together. */
+  /** Once for all changes that are made together. What the stream of now still brings is passed over. */
   const soon = () => {
-    clearTimeout(restart);
-    restart = setTimeout(() => {
-      close();
-      if (feeds.size > 0) read();
-      else link('opened');
-    });
+    close();
+    restart = setTimeout(() => (feeds.size > 0 ? read() : link('opened')));
   };
 
   async function read() {
@@ -69,7 +65,7 @@ export function sse(base, link, options) {
       }
       // Else all feeds of the stream were lost, and others aren't wanted.
       if (feeds.size > 0) lose({ reason: 'the stream has ended' });
-      else clearTimeout(silence);
+      else close();
     } catch (error) {
       if (!signal.aborted) lose({ reason: error.message });
     }
@@ -81,7 +77,7 @@ export function sse(base, link, options) {
     const message = { type, feed, epoch: parseInt(epoch, 16), offset: parseInt(offset, 16) };
     if (type === 'snapshot') message.data = body;
     else Object.assign(message, body);
-    if (!feeds.has(message.feed)) return;
+    if (controller.signal.aborted || !feeds.has(message.feed)) return;
     // Asking again for a feed that isn't there would end the stream of the others.
     if (message.state === 'lost') feeds.delete(message.feed);
     else if (type !== 'state') feeds.set(message.feed, { epoch: message.epoch, offset: message.offset });
@@ -126,7 +122,7 @@ export function decoder(dispatch, retry) {
       const name = colon < 0 ? line : line.slice(0, colon);
       const value = colon < 0 ? '' : line.slice(line[colon + 1] === ' ' ? colon + 2 : colon + 1);
       if (line === '') {
-        if (data.length > 0) dispatch(event || 'message', data.join('\n'), id);
+        if (data.length > 0) dispatch(event, data.join('\n'), id);
         event = '';
         data = [];
       } else if (name === 'data') data.push(value);

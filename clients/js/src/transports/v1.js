@@ -44,23 +44,11 @@ function speak(socket, link, { silenceMs }) {
     const halfMs = silenceMs === undefined ? pingMs : silenceMs / 2;
     heart = setInterval(() => {
       const now = Date.now();
-      if (pingedAt > heardAt && now - pingedAt >= halfMs) {
-        stop(true);
-        end({ reason: 'the server is silent' });
-      } else if (pingedAt <= heardAt && now - heardAt >= halfMs) {
-        pingedAt = now;
-        ask({ type: 'ping' }, ignore);
-      }
+      if (now - Math.max(pingedAt, heardAt) < halfMs) return;
+      if (pingedAt > heardAt) return end({ reason: 'the server is silent' });
+      pingedAt = now;
+      ask({ type: 'ping' }, ignore);
     }, halfMs / 4);
-  };
-
-  const stop = (isDead) => {
-    socket.onopen = socket.onmessage = socket.onclose = null;
-    // An attempt that is given up may still fail, which is no news.
-    socket.onerror = ignore;
-    // Only npm `ws` can do without the other side's goodbye.
-    if (isDead && socket.terminate) socket.terminate();
-    else socket.close();
   };
 
   socket.onerror = ignore;
@@ -108,8 +96,12 @@ function speak(socket, link, { silenceMs }) {
       write(`{"id":${lastId},"type":"publish",${text}}`);
     },
     close() {
-      stop();
       end();
+      // An attempt that is given up may still fail, which is no news: there `onerror` stays.
+      socket.onopen = socket.onmessage = socket.onclose = null;
+      // Only npm `ws` can do without the goodbye of a server that is silent.
+      if (pingedAt > heardAt) socket.terminate?.();
+      socket.close();
     },
   };
 }

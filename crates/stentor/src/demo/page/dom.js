@@ -22,14 +22,13 @@ export function drawn(tag, attributes) {
   return node;
 }
 
-/** A radio button that looks like its label. */
+/** A radio button, of which only its label is to be seen. */
 export function choice(name, value, label, chosen) {
   const input = document.createElement('input');
   Object.assign(input, { type: 'radio', name, value, id: `${name}-${value}` });
   label.htmlFor = input.id;
   input.addEventListener('change', () => chosen(value));
-  const both = element('div', 'choice', input, label);
-  return { input, both };
+  return input;
 }
 
 export function size(bytes) {

@@ -9,10 +9,7 @@ import * as replay from './replay.js';
 const MATCHES = [1, 2, 3, 4, 5];
 const TRANSPORTS = { websocket: 'WebSocket', sse: 'SSE', polling: 'Polling', 'socket.io': 'Socket.IO', sockjs: 'SockJS' };
 
-// What the page was asked for: `?transport=sse#3`.
-const asked = new URLSearchParams(location.search).get('transport');
-const first = Object.hasOwn(TRANSPORTS, asked ?? '') && (libraries[asked] !== null) ? asked : 'websocket';
-const stentor = Stentor.connect(location.origin, { transport: libraries[first] ? ['websocket'] : first });
+const stentor = Stentor.connect(location.origin);
 
 /* ---- The connection ---- */
 
@@ -37,15 +34,14 @@ $('again').addEventListener('click', () => stentor.reconnect());
 
 /* ---- The transports to choose from ---- */
 
-for (const [name, label] of Object.entries(TRANSPORTS)) {
-  const { input, both } = choice('transport', name, element('label', '', label), go);
-  input.checked = name === first;
-  if (libraries[name] === null) {
-    input.disabled = true;
-    both.title = `${label} needs its own library: start the demo with --libraries`;
-  }
-  $('transports').append(...both.childNodes);
-  if (libraries[name] === null) $('transports').lastChild.title = both.title;
+for (const [name, title] of Object.entries(TRANSPORTS)) {
+  const label = element('label', '', title);
+  const input = choice('transport', name, label, go);
+  input.checked = name === stentor.transport;
+  // Not one that needs nothing: those aren't listed.
+  input.disabled = libraries[name] === null;
+  if (input.disabled) label.title = `${title} needs its own library: start the demo with --libraries`;
+  $('transports').append(input, label);
 }
 
 /** Goes on by another transport, with its library if it has one. */
@@ -73,14 +69,16 @@ function loaded(url) {
 
 /* ---- The matches ---- */
 
-let current = MATCHES.includes(Number(location.hash.slice(1))) ? Number(location.hash.slice(1)) : MATCHES[0];
+// `/#3` is the third one.
+let current = MATCHES.find((id) => location.hash === `#${id}`) ?? MATCHES[0];
 let feed;
 
 for (const id of MATCHES) {
   const rows = ['when', '', ''].map((name) => element('div', name, element('span'), element('span')));
-  const { input, both } = choice('match', id, element('label', '', ...rows), look);
+  const label = element('label', '', ...rows);
+  const input = choice('match', id, label, look);
   input.checked = id === current;
-  $('matches').append(both);
+  $('matches').append(element('div', 'choice', input, label));
   const scoreboard = stentor.feed(`scoreboard/${id}`);
   scoreboard.on('change', (document, change) => {
     meter.counted(scoreboard.key, document, change);
@@ -119,7 +117,6 @@ function look(id) {
 }
 
 look(current);
-if (libraries[first]) go(first);
 
 if (hasReplay) {
   const recorded = stentor.feed('replay');
