@@ -14,7 +14,7 @@ use crate::catalogue::Catalogue;
 use crate::generator::{
     DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, serve_worker,
 };
-use crate::measure::{Namespace, congestion_control, enter_namespace, take_priority};
+use crate::measure::{Namespace, congestion_control, enter_namespace, is_in_namespace, take_priority};
 use crate::scenario::{self, Effort, SCENARIOS};
 use crate::{Error, bench};
 
@@ -266,8 +266,8 @@ fn run_bench(
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
-    let placed = arguments.placing.enter(prefix, progress)?;
-    let options = bench::Options {
+    let placing = arguments.placing;
+    let mut options = bench::Options {
         servers: arguments.servers,
         cases: arguments.cases,
         pairs: arguments.pairs,
@@ -278,8 +278,12 @@ fn run_bench(
         },
         echo_rate_hz: arguments.echo_rate,
         seed: arguments.seed,
-        ..placed
+        ..placing.options(prefix)?
     };
+    if !is_in_namespace() {
+        bench::install(&options, progress)?;
+    }
+    options.congestion = placing.enter(progress)?;
     let report = bench::run(&options, progress)?;
     write!(out, "{report}").map_err(Error::io("printing the table"))?;
     if let Some(path) = arguments.json {
@@ -290,9 +294,29 @@ fn run_bench(
 }
 
 impl Placing {
-    /// Takes this process where servers and generators are to be. Of the options that come of it, what isn't said here is
-    /// as usual.
-    fn enter(self, prefix: &[&str], progress: &mut dyn Write) -> Result<bench::Options, Error> {
+    /// The options that these arguments say; what they don't say is as usual.
+    fn options(&self, prefix: &[&str]) -> Result<bench::Options, Error> {
+        // Run as `stentor lab`, the lab is a part of the server that it measures.
+        let own = || if prefix.is_empty() { None } else { std::env::current_exe().ok() };
+        Ok(bench::Options {
+            invocation: Invocation::current(prefix)?,
+            servers: Vec::new(),
+            cases: Vec::new(),
+            stentor: self.stentor.clone().or_else(own),
+            peers: self.peers_dir.clone(),
+            pairs: None,
+            pace: bench::Pace::Full,
+            server_core: self.server_core,
+            generator_core: self.generator_core,
+            generator_driver: self.generator_driver,
+            congestion: self.congestion.clone(),
+            echo_rate_hz: None,
+            seed: 1,
+        })
+    }
+
+    /// Takes this process where servers and generators are to be, and says which congestion control there is.
+    fn enter(&self, progress: &mut dyn Write) -> Result<String, Error> {
         let congestion = if self.congestion == "system" {
             congestion_control()
         } else {
@@ -311,23 +335,7 @@ impl Placing {
         if self.nice != 0 {
             take_priority(self.nice).map_err(Error::io("setting the priority (--nice)"))?;
         }
-        // Run as `stentor lab`, the lab is a part of the server that it measures.
-        let own = || if prefix.is_empty() { None } else { std::env::current_exe().ok() };
-        Ok(bench::Options {
-            invocation: Invocation::current(prefix)?,
-            servers: Vec::new(),
-            cases: Vec::new(),
-            stentor: self.stentor.or_else(own),
-            peers: self.peers_dir,
-            pairs: None,
-            pace: bench::Pace::Full,
-            server_core: self.server_core,
-            generator_core: self.generator_core,
-            generator_driver: self.generator_driver,
-            congestion,
-            echo_rate_hz: None,
-            seed: 1,
-        })
+        Ok(congestion)
     }
 }
 
@@ -359,8 +367,13 @@ fn run_scenario(
         (_, true) => (Effort::Full, bench::Pace::Full),
         _ => (Effort::Quick, bench::Pace::Fast),
     };
-    let placed = arguments.placing.enter(prefix, progress)?;
-    let options = bench::Options { servers: arguments.peers, pairs: arguments.pairs, pace, ..placed };
+    let placing = arguments.placing;
+    let mut options =
+        bench::Options { servers: arguments.peers, pairs: arguments.pairs, pace, ..placing.options(prefix)? };
+    if !is_in_namespace() {
+        scenario::install(scenario, effort, &options, progress)?;
+    }
+    options.congestion = placing.enter(progress)?;
     let (record, page) = scenario::run(scenario, effort, &options, &arguments.results, progress)?;
     write!(out, "{}", record.report).map_err(Error::io("printing the table"))?;
     writeln!(out, "\n{}", page.display()).map_err(Error::io("printing"))?;

@@ -26,6 +26,7 @@ fn documents_name_paths_that_exist() {
         "docs/benchmarks.md",
         "docs/deploy/README.md",
         "docs/feeds.md",
+        "docs/lab.md",
         "docs/live-in-five-minutes.md",
         "docs/protocol.md",
     ] {

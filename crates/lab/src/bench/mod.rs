@@ -77,6 +77,20 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
     run_cases(choose(&cases(options.pace), &options.cases)?, options, progress, &mut |_| Ok(()))
 }
 
+/// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything.
+///
+/// # Errors
+/// If a server or case that was named is unknown. Of servers that can't be installed, [`run`] tells.
+pub fn install(options: &Options, progress: &mut dyn Write) -> Result<(), Error> {
+    install_for(&choose(&cases(options.pace), &options.cases)?, options, progress)
+}
+
+/// As [`install`], for these cases.
+pub(crate) fn install_for(chosen: &[Case], options: &Options, progress: &mut dyn Write) -> Result<(), Error> {
+    let mut say = |line: String| drop(writeln!(progress, "{line}"));
+    gather(chosen, options, &mut say).map(drop)
+}
+
 /// Runs these cases; of `options`, their names don't matter. `keep` is given what there is after each of them.
 pub(crate) fn run_cases(
     chosen: Vec<Case>,
@@ -156,7 +170,9 @@ fn gather(
     for name in names {
         let found = Contestant::find(name, &catalogue, options).and_then(|contestant| {
             if let Some(peer) = &contestant.known().peer {
-                say(format!("installing {name}"));
+                if !peer.is_installed() {
+                    say(format!("installing {name}"));
+                }
                 peer.install()?;
             }
             Ok(contestant)

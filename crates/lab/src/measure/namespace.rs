@@ -22,6 +22,11 @@ pub enum Namespace {
     Refused(String),
 }
 
+/// Whether this process is in such a namespace, where there is no way out.
+pub fn is_in_namespace() -> bool {
+    env::var_os(INSIDE).is_some()
+}
+
 /// Runs this program again, with the same arguments, in a network namespace whose loopback uses
 /// `congestion` (such as `cubic`); returns only in there, or where that is not allowed.
 pub fn enter_namespace(congestion: &str) -> Namespace {

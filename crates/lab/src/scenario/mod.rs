@@ -17,7 +17,7 @@ mod record;
 mod room_broadcast;
 
 pub use machine::Machine;
-pub use record::{Record, Server, run};
+pub use record::{Record, Server, install, run};
 
 use std::time::Duration;
 

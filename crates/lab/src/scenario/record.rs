@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{Effort, Machine, Scenario, html};
 use crate::Error;
-use crate::bench::{Contestant, Options, Report, run_cases};
+use crate::bench::{Contestant, Options, Report, install_for, run_cases};
 use crate::catalogue::Catalogue;
 
 /// The number of the schema; it grows when something changes its meaning or goes.
@@ -69,12 +69,7 @@ pub fn run(
     results: &Path,
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
-    let mut options = options.clone();
-    if options.servers.is_empty() {
-        options.servers = scenario.peers.iter().map(|name| (*name).to_owned()).collect();
-    }
-    // The judged one comes first.
-    options.servers.sort_by_key(|name| !name.starts_with("stentor"));
+    let options = with_servers(scenario, options);
     let catalogue = Catalogue::read(&options.peers)?;
     let mut servers = Vec::new();
     for name in &options.servers {
@@ -113,6 +108,29 @@ pub fn run(
     };
     let report = run_cases((scenario.cases)(effort), &options, progress, &mut keep)?;
     Ok((record(&report), page))
+}
+
+/// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything.
+///
+/// # Errors
+/// If a server that was named is unknown. Of those that can't be installed, [`run`] tells.
+pub fn install(
+    scenario: &Scenario,
+    effort: Effort,
+    options: &Options,
+    progress: &mut dyn Write,
+) -> Result<(), Error> {
+    install_for(&(scenario.cases)(effort), &with_servers(scenario, options), progress)
+}
+
+/// With the scenario's usual servers, if none were named; the judged one comes first.
+fn with_servers(scenario: &Scenario, options: &Options) -> Options {
+    let mut options = options.clone();
+    if options.servers.is_empty() {
+        options.servers = scenario.peers.iter().map(|name| (*name).to_owned()).collect();
+    }
+    options.servers.sort_by_key(|name| !name.starts_with("stentor"));
+    options
 }
 
 /// So many seconds after 1970 began, as `2026-11-21T19:12:14Z`.
