@@ -27,9 +27,10 @@ const name = (team) => (typeof team === 'string' ? team : team.name ?? '?');
 function results(matches) {
   const key = (match) => `${match.date} ${name(match.team1)} ${name(match.team2)}`;
   const played = matches.filter((match) => match.score?.ft ?? match.score);
-  // The same object as before is the same result.
-  const changed = seen ? played.filter((match) => !seen.has(match)) : [];
-  seen = new Set(matches);
+  // By value: a snapshot after a reconnect is made of new objects.
+  const texts = new Map(played.map((match) => [key(match), JSON.stringify(match)]));
+  const changed = seen ? played.filter((match) => seen.get(key(match)) !== texts.get(key(match))) : [];
+  seen = texts;
   const now = new Map(played.map((match) => [key(match), match]));
   const inFront = changed.slice(-RESULTS).map(key).reverse();
   const rest = seen && order.length > 0 ? order : played.map(key).reverse();
