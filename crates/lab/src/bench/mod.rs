@@ -8,14 +8,18 @@
 mod cases;
 mod curve;
 mod metric;
+mod proxy;
 mod report;
+mod running;
 mod sampler;
+mod search;
 mod servers;
 mod source;
 mod stats;
 mod table;
 mod trial;
 
+pub(crate) use cases::bound;
 pub use cases::{Case, CaseKind, Pace, Target, cases};
 pub use curve::Curve;
 pub use metric::Metric;
@@ -29,6 +33,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use self::proxy::Proxy;
 use crate::Error;
 use crate::catalogue::Catalogue;
 use crate::generator::{DriverKind, Invocation, Outcome};
@@ -108,9 +113,13 @@ pub(crate) fn run_cases(
     let congestion = options.congestion.clone();
     let mut report = Report { congestion, pace: options.pace, missing, cases: Vec::new() };
     for mut case in chosen {
+        if case.kind.is_proxied() && !Proxy::is_installed() {
+            say(format!("{}: skipped, nginx isn't installed", case.name));
+            continue;
+        }
         let fits = |server: &Contestant| match options.servers.is_empty() {
             true => case.usual.contains(&server.name()),
-            false => case.admits(server.known()),
+            false => case.admits(server.known()) && server.holds() >= case.kind.held(),
         };
         let mut fit: Vec<Contestant> =
             contestants.iter().filter(|contestant| fits(contestant)).cloned().collect();
