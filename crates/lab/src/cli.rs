@@ -118,6 +118,9 @@ struct RunArguments {
     /// Who takes part, Stentor's own first; NAME:PROTOCOL for one that speaks several [default: those that it is about].
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
+    /// Of its cases, these [default: all].
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
     /// Runs of each server [default: smoke 1, quick 2, full 6].
     #[arg(long)]
     pairs: Option<usize>,
@@ -382,8 +385,13 @@ fn run_scenario(
         _ => (Effort::Quick, bench::Pace::Fast),
     };
     let placing = arguments.placing;
-    let mut options =
-        bench::Options { servers: arguments.peers, pairs: arguments.pairs, pace, ..placing.options(prefix)? };
+    let mut options = bench::Options {
+        servers: arguments.peers,
+        cases: arguments.cases,
+        pairs: arguments.pairs,
+        pace,
+        ..placing.options(prefix)?
+    };
     if !is_in_namespace() {
         scenario::install(scenario, effort, &options, progress)?;
     }

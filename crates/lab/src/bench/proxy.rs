@@ -40,7 +40,7 @@ impl Proxy {
             "(for i in $(seq 500); do [ -s nginx.pid ] && echo ready http://{address} && break; sleep 0.02; done) & \
              exec nginx -p . -e stderr -c nginx.conf"
         );
-        let script = format!("cd '{}' && {script}", folder.display());
+        let script = format!("cd '{}' || exit 1; {script}", folder.display());
         let command = ServerCommand {
             name: "nginx".into(),
             program: "sh".into(),

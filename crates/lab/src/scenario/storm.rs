@@ -21,8 +21,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
              per connection that came back, µs; peak memory; the last receiver of the message afterwards, ms.",
     source: "Our own.",
     published: &[],
-    repaired: "Nothing. The generator's half of a handshake costs about what the server's does, so a fast server waits for it: the \
-               times are marked then, and the CPU per connection decides. The server has old and new connections at once \
+    repaired: "Nothing. The generator's half of a handshake costs about what the server's does, so a fast server waits for it: times \
+               are upper bounds then, which is said, and the CPU per connection decides. The server has old and new connections at once \
                for a moment, so there are half as many as it may have descriptors.",
     peers: &["stentor", "uws-cpp", "ws8", "stentor:socketio", "socketio4"],
     cases,
