@@ -20,6 +20,7 @@ const peers = {
   'bare-direct': { run: ['bare', '--io', 'direct'] },
   'uws-cpp': { run: ['uws-cpp'] },
   ws8: { run: ['ws8'] },
+  ws04: { run: ['ws04'] },
   socketio4: { run: ['socketio4'], client: socketIo('websocket'), shows: messages },
   'socketio4, websocket': { run: ['socketio4', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
   'socketio4, polling': { run: ['socketio4', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
@@ -34,6 +35,8 @@ const peers = {
   },
   'sockjs-tornado-pypy45': { run: ['sockjs-tornado-pypy45'], client: sockJs('websocket'), shows: messages },
   tcp: { run: ['tcp'], client: lines, shows: messages },
+  'tcp-node08': { run: ['tcp-old', '--node', '0.8'], client: lines },
+  'tcp-node010': { run: ['tcp-old', '--node', '0.10'], client: lines },
 };
 
 async function withServer(peer, extra, test) {
