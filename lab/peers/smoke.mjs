@@ -21,6 +21,8 @@ const peers = {
   'uws-cpp': { run: ['uws-cpp'] },
   ws8: { run: ['ws8'] },
   ws04: { run: ['ws04'] },
+  'rust-tungstenite': { run: ['rust-tungstenite'] },
+  'rust-fastws': { run: ['rust-fastws'] },
   'go-gws': { run: ['go-gws'] },
   'go-gorilla': { run: ['go-gorilla'] },
   'go-gobwas': { run: ['go-gobwas'] },
