@@ -24,6 +24,7 @@ const peers = {
   'bun-uws': { run: ['bun-uws'] },
   'py-websockets': { run: ['py-websockets'] },
   'py-picows': { run: ['py-picows'] },
+  nchan: { run: ['nchan'], shows: messages },
   ws04: { run: ['ws04'] },
   'rust-tungstenite': { run: ['rust-tungstenite'] },
   'rust-fastws': { run: ['rust-fastws'] },
