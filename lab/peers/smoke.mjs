@@ -37,6 +37,7 @@ const peers = {
   'socketio4, engine.io': { run: ['socketio4', '--protocol', 'engineio'], client: engineIo, shows: messages },
   'socketio4-bun': { run: ['socketio4-bun'], client: socketIo('websocket'), shows: messages },
   'socketio4-bun, polling': { run: ['socketio4-bun'], client: socketIo('polling'), shows: messages },
+  'java-nettysio': { run: ['java-nettysio'], client: socketIo('websocket'), shows: messages },
   socketioxide: { run: ['socketioxide', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
   'socketioxide, polling': { run: ['socketioxide', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
   'sockjs-node': { run: ['sockjs-node'], client: sockJs('websocket'), shows: messages },

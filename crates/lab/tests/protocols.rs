@@ -110,6 +110,11 @@ fn socketioxide() {
 }
 
 #[test]
+fn java_nettysio() {
+    check("java-nettysio", &[Protocol::SocketIo]);
+}
+
+#[test]
 fn sockjs_node() {
     check("sockjs-node", &[Protocol::SockJs, Protocol::SockJsStreaming]);
 }
