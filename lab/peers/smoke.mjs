@@ -64,6 +64,9 @@ async function withServer(peer, extra, test) {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const exited = once(child, 'exit');
+  // Also where a client's error ends us.
+  const end = () => child.kill('SIGKILL');
+  process.once('exit', end);
   try {
     const [line] = await once(createInterface(child.stdout), 'line');
     const url = /^ready http:\/\/(.*)$/.exec(line);
@@ -75,6 +78,7 @@ async function withServer(peer, extra, test) {
     const timer = setTimeout(() => child.kill('SIGKILL'), 2000);
     const [, signal] = await exited;
     clearTimeout(timer);
+    process.off('exit', end);
     if (signal === 'SIGKILL') throw new Error(`${peer} doesn't end on SIGTERM`);
   }
 }
@@ -221,6 +225,7 @@ async function fanout(client) {
   }
 }
 
+for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(1));
 const chosen = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(peers);
 for (const peer of chosen) {
   const shows = peers[peer].shows ?? everything;
