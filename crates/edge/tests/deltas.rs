@@ -333,7 +333,7 @@ fn events(server: &Server, query: &str, header: &str) -> Http {
     let mut http = server.http();
     http.send(format!("GET /sse?feed=k{query} HTTP/1.1\r\nHost: a\r\n{header}\r\n"));
     assert_eq!(http.stream_head().status, 200);
-    assert_eq!(http.next_chunk(), "retry: 3000\n\n");
+    assert!(http.next_chunk().starts_with("retry: "));
     http
 }
 
