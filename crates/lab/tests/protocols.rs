@@ -110,6 +110,11 @@ fn socketioxide() {
 }
 
 #[test]
+fn java_nettysio() {
+    check("java-nettysio", &[Protocol::SocketIo]);
+}
+
+#[test]
 fn sockjs_node() {
     check("sockjs-node", &[Protocol::SockJs, Protocol::SockJsStreaming]);
 }
@@ -117,9 +122,26 @@ fn sockjs_node() {
 #[test]
 fn sockjs_tornado() {
     check("sockjs-tornado-pypy45", &[Protocol::SockJs, Protocol::SockJsStreaming]);
+    check("sockjs-tornado", &[Protocol::SockJs, Protocol::SockJsStreaming]);
 }
 
 #[test]
-fn tcp() {
-    check("tcp", &[Protocol::Tcp]);
+fn socketio4_bun() {
+    check("socketio4-bun", &[Protocol::SocketIo, Protocol::SocketIoPolling]);
+}
+
+/// All that speak plain WebSocket or lines over TCP.
+#[test]
+fn plain() {
+    let catalogue = Catalogue::read(&options().peers).unwrap();
+    for known in &catalogue.servers {
+        // The bare loops pass over a receiver that is behind, so that what arrives depends on the machine.
+        if known.peer.is_none() || known.name.starts_with("bare-") {
+            continue;
+        }
+        for protocol in known.speaks().filter(|spoken| [Protocol::WebSocket, Protocol::Tcp].contains(spoken))
+        {
+            check(&known.name, &[protocol]);
+        }
+    }
 }
