@@ -191,12 +191,19 @@ pub(super) fn run(
             let load = LoadSpec::Reconnect { cut, bytes: STORM_BYTES, publisher: Publisher::Own };
             run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
         }
-        CaseKind::Scale { connections, connect_rate_hz, bytes, every, count } => {
+        CaseKind::Scale { connections, connect_rate_hz, rest, bytes, every, count } => {
             let rate_hz = 1.0 / every.as_secs_f64();
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up: 1, count, publisher: Publisher::Own };
             let task = Task::new(case, Application::Chat, connections, load);
             let connect_rate_hz = Some(connect_rate_hz);
-            run_server(contestant, Task { connect_rate_hz, settles: true, ..task }, options)?
+            let ran = run_server(
+                contestant,
+                Task { connect_rate_hz, settles: true, idle: Some(rest), ..task },
+                options,
+            )?;
+            let idle = ran.outcome.idle.server_share() / connections as f64;
+            figures.insert(Metric::IdleCpu, idle * 1e6);
+            ran
         }
         CaseKind::Capacity { .. } => return search::run(case, contestant, options),
         // `direct` has taken off what is around it.

@@ -184,7 +184,8 @@ pub(super) fn run<D: Driver>(
         }
         Misbehaviour::Fragments => {
             let until = Instant::now() + LATE;
-            while load.arrived < fleet.audit.expected && Instant::now() < until {
+            let whole = |fleet: &Fleet<D>| fleet.audit.lost_connections == 0;
+            while load.arrived < fleet.audit.expected && whole(fleet) && Instant::now() < until {
                 fleet.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
             }
             fleet.audit.delivered = load.arrived;
