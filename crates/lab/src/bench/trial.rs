@@ -20,6 +20,8 @@ const COUNTED_RATE_HZ: f64 = 1.0;
 /// Of the calls, those that make up this share of a call per message are told by name.
 const CALLS_TOLD: f64 = 0.01;
 
+/// The share of the time until all are back after which the last of them may have begun, so that the rest is the server's.
+const ASKING_SHARE_MAX: f64 = 0.5;
 /// Payload of what is published when all are back from a storm.
 const STORM_BYTES: usize = 1000;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
@@ -334,10 +336,12 @@ pub(super) fn judge(
         context.insert("generator share coming back".to_owned(), share);
         // The generator's half of a handshake costs about as much as the server's, and both happen at once: a fast server waits
         // for it, and is never flattered by it.
-        if share > CONNECTING_SHARE_MAX {
-            let share = share * 100.0;
+        let asking = outcome.asking.as_secs_f64() / outcome.back_in.as_secs_f64();
+        if asking > ASKING_SHARE_MAX || share > CONNECTING_SHARE_MAX {
+            let (asking, share) = (asking * 100.0, share * 100.0);
             unmeasured = Some(format!(
-                "times of coming back are upper bounds: the generator used {share:.0} % of its core"
+                "times of coming back are upper bounds: the last client began after {asking:.0} % of the time, and the generator \
+                 used {share:.0} % of its core"
             ));
         }
     }
