@@ -192,11 +192,14 @@ impl Known {
     }
 }
 
-const STENTOR_SPEAKS: [Protocol; 8] = [
+const STENTOR_SPEAKS: [Protocol; 11] = [
     Protocol::WebSocket,
     Protocol::EngineIo,
+    Protocol::EngineIo3,
     Protocol::SocketIo,
     Protocol::SocketIoPolling,
+    Protocol::SocketIo2,
+    Protocol::SocketIo2Polling,
     Protocol::SockJs,
     Protocol::SockJsStreaming,
     Protocol::Sse,

@@ -95,13 +95,33 @@ fn check(name: &str, protocols: &[Protocol]) {
 
 #[test]
 fn stentor() {
-    use Protocol::{EngineIo, SockJs, SockJsStreaming, SocketIo, SocketIoPolling, WebSocket};
-    check("stentor-epoll", &[WebSocket, EngineIo, SocketIo, SocketIoPolling, SockJs, SockJsStreaming]);
+    use Protocol::{
+        EngineIo, EngineIo3, SockJs, SockJsStreaming, SocketIo, SocketIo2, SocketIo2Polling, SocketIoPolling,
+        WebSocket,
+    };
+    let websockets = [WebSocket, EngineIo, EngineIo3, SocketIo, SocketIo2, SockJs];
+    check("stentor-epoll", &websockets);
+    check("stentor-epoll", &[SocketIoPolling, SocketIo2Polling, SockJsStreaming]);
 }
 
 #[test]
 fn socketio4() {
     check("socketio4", &[Protocol::EngineIo, Protocol::SocketIo, Protocol::SocketIoPolling]);
+}
+
+#[test]
+fn socketio2() {
+    check("socketio2", &[Protocol::SocketIo2, Protocol::SocketIo2Polling, Protocol::EngineIo3]);
+}
+
+#[test]
+fn socketio1() {
+    check("socketio1", &[Protocol::SocketIo2, Protocol::SocketIo2Polling]);
+}
+
+#[test]
+fn engineio07() {
+    check("engineio07", &[Protocol::EngineIo3]);
 }
 
 #[test]

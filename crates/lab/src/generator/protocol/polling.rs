@@ -4,6 +4,11 @@
 //! ```text
 //! Fresh -GET-> Asked -sid-> (POST 40) Entering -ok-> (GET) Polling -packets-> (GET) Polling …
 //! ```
+//!
+//! In protocol 4 of Socket.IO, over Engine.IO 3, servers grant the main namespace unasked: nobody is Entering. Packets are
+//! counted there; servers may also answer in octets.
+
+use std::time::Duration;
 
 use stentor_wire::engineio::{
     Data, Open, Packet, PacketKind, PayloadDecoder, PayloadEncoder, PayloadFormat, Version,
@@ -12,12 +17,11 @@ use stentor_wire::http1::write_request_head;
 
 use super::answer::Answer;
 use super::envelope::{Arrived, MessageReader};
-use super::session::{Heard, Session};
+use super::session::Session;
 use super::{Dialect, Fault, Happened, Lane, Out, Protocol};
 
 /// Packets of an answer's body.
 const PACKETS_MAX: usize = 100_000;
-const FORMAT: PayloadFormat = PayloadFormat::Separated;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -33,6 +37,7 @@ enum Stage {
 #[derive(Debug)]
 pub(in super::super) struct PollingClient {
     stage: Stage,
+    format: PayloadFormat,
     session: Session,
     /// Path and query with the session's id.
     target: String,
@@ -49,6 +54,10 @@ impl PollingClient {
     pub(super) fn new(protocol: Protocol) -> Self {
         Self {
             stage: Stage::Asked,
+            format: match protocol.engine() {
+                Some(Version::V3) => PayloadFormat::Counted,
+                _ => PayloadFormat::Separated,
+            },
             session: Session::new(protocol),
             target: String::new(),
             main: Answer::default(),
@@ -98,7 +107,9 @@ impl PollingClient {
             self.main.give_back(body);
             dealt?;
         }
-        if self.stage == Stage::Asked {
+        if self.stage == Stage::Asked && self.queue.is_empty() {
+            self.stage = Stage::Polling;
+        } else if self.stage == Stage::Asked {
             // Nothing waits on the main connection yet, so what is to be said goes there.
             self.stage = Stage::Entering;
             self.write_post(dialect, &mut out.main);
@@ -110,18 +121,21 @@ impl PollingClient {
     }
 
     fn packets(&mut self, dialect: &Dialect, body: &[u8], happened: &mut Vec<Happened>) -> Result<(), Fault> {
-        let mut decoder = PayloadDecoder::new(FORMAT, body, PACKETS_MAX)?;
+        // Engine.IO 1.8 answers in octets whatever it has to say, others count: octets begin with a byte below any digit.
+        let octets = self.format == PayloadFormat::Counted && matches!(body.first(), Some(0 | 1));
+        let format = if octets { PayloadFormat::Octets } else { self.format };
+        let mut decoder = PayloadDecoder::new(format, body, PACKETS_MAX)?;
         while let Some(packet) = decoder.next_packet()? {
-            if self.stage == Stage::Asked {
+            if self.target.is_empty() {
                 self.take_sid(dialect, &packet)?;
             }
             let Self { session, messages, queue, .. } = self;
             let mut hear = |packet: Packet<'_>| {
-                match session.hear_packet(packet)? {
-                    Heard::Nothing => {}
-                    Heard::Opened => happened.push(Happened::Opened),
-                    Heard::Reply(reply) => queue.push(as_text(&reply)),
+                let heard = session.hear_packet(packet)?;
+                if heard.opened {
+                    happened.push(Happened::Opened);
                 }
+                queue.extend(heard.say);
                 Ok::<(), Fault>(())
             };
             match packet {
@@ -161,9 +175,17 @@ impl PollingClient {
     pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
         out.scratch.clear();
         dialect.outbound.wrap(&mut out.scratch, payload);
-        let text = String::from_utf8_lossy(&out.scratch);
-        self.queue.push(as_text(&Packet::text(PacketKind::Message, &text)));
+        self.queue.push(format!("4{}", String::from_utf8_lossy(&out.scratch)));
         self.post(dialect, &mut out.side);
+    }
+
+    pub(super) fn beats_every(&self) -> Option<Duration> {
+        self.session.beats_every()
+    }
+
+    pub(super) fn beat(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
+        self.queue.push(self.session.beat());
+        self.post(dialect, out);
     }
 
     /// Posts what waits, unless a POST is under way already.
@@ -176,14 +198,14 @@ impl PollingClient {
 
     fn write_post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
         let mut body = Vec::new();
-        let mut encoder = PayloadEncoder::new(FORMAT, &mut body);
+        let mut encoder = PayloadEncoder::new(self.format, &mut body);
         for packet in self.queue.drain(..) {
             encoder.push_encoded(&packet);
         }
         let length = body.len().to_string();
         let headers = [
             ("Host", dialect.host.as_str()),
-            ("Content-Type", FORMAT.content_type()),
+            ("Content-Type", self.format.content_type()),
             ("Content-Length", &length),
         ];
         write_request_head(out, "POST", &self.target, &headers);
@@ -193,11 +215,4 @@ impl PollingClient {
 
 fn get(dialect: &Dialect, target: &str, out: &mut Vec<u8>) {
     write_request_head(out, "GET", target, &[("Host", &dialect.host)]);
-}
-
-/// A packet as it stands in a text message.
-fn as_text(packet: &Packet<'_>) -> String {
-    let mut text = Vec::new();
-    stentor_wire::engineio::encode_message(&mut text, Version::V4, packet, true);
-    String::from_utf8_lossy(&text).into_owned()
 }

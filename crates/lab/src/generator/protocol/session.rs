@@ -1,31 +1,47 @@
 //! What is said on a connection besides the load: openings and heartbeats.
 
+use std::time::Duration;
+
 use stentor_wire::engineio::{self, Data, Open, Packet, PacketKind};
 use stentor_wire::socketio::{self, Body, Decoder, Role};
 use stentor_wire::sockjs::{self, ServerFrame};
 
 use super::{Fault, Protocol};
 
+/// Between two signs of life that a server asks for; it is held to what makes sense.
+const BEATS_EVERY_MIN: Duration = Duration::from_millis(10);
+const BEATS_EVERY_MAX: Duration = Duration::from_secs(3600);
+
 /// What a session makes of what it hears.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard<'a> {
-    /// Nothing is to be done.
-    Nothing,
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Heard {
     /// The load may begin.
-    Opened,
-    /// This packet is to be sent.
-    Reply(Packet<'a>),
+    pub(super) opened: bool,
+    /// This is to be sent, as a message of its own.
+    pub(super) say: Option<String>,
+}
+
+impl Heard {
+    /// Nothing is to be done.
+    const NOTHING: Self = Self { opened: false, say: None };
+    const OPENED: Self = Self { opened: true, say: None };
+
+    fn say(text: String) -> Self {
+        Self { opened: false, say: Some(text) }
+    }
 }
 
 /// One client's session.
 #[derive(Debug)]
 pub(super) struct Session {
     protocol: Protocol,
+    /// How often the client says that it lives, where it has to.
+    beats_every: Option<Duration>,
 }
 
 impl Session {
     pub(super) fn new(protocol: Protocol) -> Self {
-        Self { protocol }
+        Self { protocol, beats_every: None }
     }
 
     /// Whether the load may begin as soon as there is a WebSocket.
@@ -33,77 +49,99 @@ impl Session {
         self.protocol == Protocol::WebSocket
     }
 
+    /// How often [`Self::beat`] is to be said, once the session is open.
+    pub(super) fn beats_every(&self) -> Option<Duration> {
+        self.beats_every
+    }
+
+    /// The client lives.
+    pub(super) fn beat(&self) -> String {
+        PING.to_owned()
+    }
+
     /// A WebSocket message that isn't the load's.
-    pub(super) fn hear_message<'a>(
-        &self,
-        message: &'a [u8],
-        scratch: &'a mut Vec<u8>,
-    ) -> Result<Heard<'a>, Fault> {
+    pub(super) fn hear_message(&mut self, message: &[u8]) -> Result<Heard, Fault> {
         match self.protocol {
             // Without an envelope there is no such message.
-            Protocol::WebSocket | Protocol::Tcp | Protocol::Sse | Protocol::StentorV1 => Ok(Heard::Nothing),
+            Protocol::WebSocket | Protocol::Tcp | Protocol::Sse | Protocol::StentorV1 => Ok(Heard::NOTHING),
             Protocol::SockJs | Protocol::SockJsStreaming => hear_frame(message),
-            Protocol::EngineIo | Protocol::SocketIo | Protocol::SocketIoPolling => {
+            Protocol::EngineIo
+            | Protocol::EngineIo3
+            | Protocol::SocketIo
+            | Protocol::SocketIoPolling
+            | Protocol::SocketIo2
+            | Protocol::SocketIo2Polling => {
+                let version = self.protocol.engine().unwrap_or(engineio::Version::V4);
+                let mut scratch = Vec::new();
                 let kind = stentor_wire::ws::Kind::Text;
-                let packet = engineio::decode_message(engineio::Version::V4, kind, message, scratch)?;
-                self.hear_packet(packet)
+                self.hear_packet(engineio::decode_message(version, kind, message, &mut scratch)?)
             }
         }
     }
 
     /// A line of a streaming response that isn't the load's.
-    pub(super) fn hear_line(&self, line: &[u8]) -> Result<Heard<'static>, Fault> {
+    pub(super) fn hear_line(&self, line: &[u8]) -> Result<Heard, Fault> {
         match self.protocol {
             // The prelude of `xhr_streaming`, and the line that ends a frame.
-            Protocol::SockJsStreaming if line.iter().all(|byte| *byte == b'h') => Ok(Heard::Nothing),
+            Protocol::SockJsStreaming if line.iter().all(|byte| *byte == b'h') => Ok(Heard::NOTHING),
             Protocol::SockJsStreaming => hear_frame(line),
             // Comments, and the other fields of events.
-            _ => Ok(Heard::Nothing),
+            _ => Ok(Heard::NOTHING),
         }
     }
 
     /// An Engine.IO packet that isn't the load's.
-    pub(super) fn hear_packet<'a>(&self, packet: Packet<'a>) -> Result<Heard<'a>, Fault> {
+    pub(super) fn hear_packet(&mut self, packet: Packet<'_>) -> Result<Heard, Fault> {
+        let is_v3 = self.protocol.engine() == Some(engineio::Version::V3);
         match (packet.kind, packet.data) {
             (PacketKind::Open, Data::Text(text)) => {
-                Open::parse(text)?;
-                Ok(match self.protocol {
-                    Protocol::EngineIo => Heard::Opened,
-                    // CONNECT to the main namespace.
-                    _ => Heard::Reply(Packet::text(PacketKind::Message, CONNECT)),
+                let open = Open::parse(text)?;
+                let beats_every = open.ping_interval.clamp(BEATS_EVERY_MIN, BEATS_EVERY_MAX);
+                self.beats_every = is_v3.then_some(beats_every);
+                Ok(if self.protocol.is_bare_engine() {
+                    Heard::OPENED
+                } else if is_v3 {
+                    // The server grants the main namespace unasked.
+                    Heard::NOTHING
+                } else {
+                    Heard::say(CONNECT.to_owned())
                 })
             }
-            (PacketKind::Ping, data) => Ok(Heard::Reply(Packet { kind: PacketKind::Pong, data })),
+            (PacketKind::Ping, Data::Text(text)) => Ok(Heard::say(format!("3{text}"))),
             (PacketKind::Close, _) => Err(Fault::Ended("a close packet".to_owned())),
-            (PacketKind::Message, Data::Text(text)) if self.protocol != Protocol::EngineIo => {
-                hear_socketio(text)
+            (PacketKind::Message, Data::Text(text)) if !self.protocol.is_bare_engine() => {
+                let version = if is_v3 { socketio::Version::V4 } else { socketio::Version::V5 };
+                hear_socketio(version, text)
             }
-            _ => Ok(Heard::Nothing),
+            _ => Ok(Heard::NOTHING),
         }
     }
 }
 
-/// What `write_connect` makes of the main namespace, checked by a test.
-const CONNECT: &str = "0";
+/// Engine.IO's ping.
+const PING: &str = "2";
 
-fn hear_socketio(text: &str) -> Result<Heard<'_>, Fault> {
-    let mut decoder = Decoder::new(socketio::Version::V5, Role::Client);
+/// What `write_connect` makes of the main namespace in a message of Engine.IO's, checked by a test.
+const CONNECT: &str = "40";
+
+fn hear_socketio(version: socketio::Version, text: &str) -> Result<Heard, Fault> {
+    let mut decoder = Decoder::new(version, Role::Client);
     let Some(packet) = decoder.text(text, &socketio::Limits::default())? else {
         return Err(Fault::Ended("an event with attachments".to_owned()));
     };
     match packet.body {
-        Body::Connect { .. } => Ok(Heard::Opened),
+        Body::Connect { .. } => Ok(Heard::OPENED),
         Body::ConnectError { .. } => Err(Fault::Ended(format!("it refused the namespace: {text}"))),
         Body::Disconnect => Err(Fault::Ended("it disconnected the namespace".to_owned())),
-        _ => Ok(Heard::Nothing),
+        _ => Ok(Heard::NOTHING),
     }
 }
 
-fn hear_frame(message: &[u8]) -> Result<Heard<'static>, Fault> {
+fn hear_frame(message: &[u8]) -> Result<Heard, Fault> {
     let text = str::from_utf8(message).map_err(|_| Fault::SockJs(sockjs::Error::BadFrame))?;
     match ServerFrame::parse(text, &sockjs::Limits::default())? {
-        ServerFrame::Open => Ok(Heard::Opened),
+        ServerFrame::Open => Ok(Heard::OPENED),
         ServerFrame::Close { code, reason } => Err(Fault::Ended(format!("{code} {reason}"))),
-        ServerFrame::Heartbeat | ServerFrame::Messages(_) => Ok(Heard::Nothing),
+        ServerFrame::Heartbeat | ServerFrame::Messages(_) => Ok(Heard::NOTHING),
     }
 }

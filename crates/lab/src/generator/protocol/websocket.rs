@@ -1,12 +1,13 @@
 //! What is spoken over WebSocket: one connection, and messages on it.
 
-use stentor_wire::engineio::{Version, encode_message};
+use std::time::Duration;
+
 use stentor_wire::ws::{Opcode, encode};
 
 use super::envelope::{Arrived, MessageReader};
 use super::frames::{FrameReader, Piece};
 use super::handshake::Handshake;
-use super::session::{Heard, Session};
+use super::session::Session;
 use super::{Dialect, Fault, Happened, Out, Protocol};
 
 /// See the module's documentation.
@@ -70,15 +71,15 @@ impl WebSocketClient {
                     Arrived::Payload { head, payload_bytes, clean } => {
                         happened.push(Happened::Payload { head, payload_bytes, clean });
                     }
-                    Arrived::Other(message) => match session.hear_message(message, &mut Vec::new())? {
-                        Heard::Nothing => {}
-                        Heard::Opened => happened.push(Happened::Opened),
-                        Heard::Reply(packet) => {
-                            out.scratch.clear();
-                            encode_message(&mut out.scratch, Version::V4, &packet, false);
-                            encode(&mut out.main, Opcode::Text, &out.scratch, false, Some(dialect.mask));
+                    Arrived::Other(message) => {
+                        let heard = session.hear_message(message)?;
+                        if heard.opened {
+                            happened.push(Happened::Opened);
                         }
-                    },
+                        if let Some(text) = heard.say {
+                            write_message(dialect, text.as_bytes(), &mut out.main);
+                        }
+                    }
                 }
                 Ok(())
             }),
@@ -94,6 +95,18 @@ impl WebSocketClient {
     pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
         out.scratch.clear();
         dialect.outbound.wrap(&mut out.scratch, payload);
-        encode(&mut out.main, Opcode::Text, &out.scratch, false, Some(dialect.mask));
+        write_message(dialect, &out.scratch, &mut out.main);
     }
+
+    pub(super) fn beats_every(&self) -> Option<Duration> {
+        self.session.beats_every()
+    }
+
+    pub(super) fn beat(&self, dialect: &Dialect, out: &mut Vec<u8>) {
+        write_message(dialect, self.session.beat().as_bytes(), out);
+    }
+}
+
+fn write_message(dialect: &Dialect, text: &[u8], out: &mut Vec<u8>) {
+    encode(out, Opcode::Text, text, false, Some(dialect.mask));
 }

@@ -67,6 +67,18 @@ impl Pair {
         sent.get(6..).map(|payload| String::from_utf8(payload.to_vec()).unwrap()).unwrap_or_default()
     }
 
+    /// What the client says to show that it lives, over WebSocket.
+    fn beat(&mut self) -> String {
+        self.client.beat(&self.dialect, &mut self.out);
+        String::from_utf8(self.main()[6..].to_vec()).unwrap()
+    }
+
+    /// What the client makes of a payload, over WebSocket.
+    fn send(&mut self, payload: &str) -> String {
+        self.client.send(&self.dialect, payload.as_bytes(), &mut self.out);
+        String::from_utf8(self.main()[6..].to_vec()).unwrap()
+    }
+
     fn is_open(&self) -> bool {
         self.happened.contains(&Happened::Opened)
     }
@@ -87,6 +99,49 @@ fn engine_io_opens_and_answers_pings() {
     assert_eq!(pair.exchange("2"), "3");
     assert_eq!(pair.exchange("6"), "");
     assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"1")).contains("close packet"));
+}
+
+#[test]
+fn clients_of_engine_io_3_ping() {
+    let (mut pair, target) = Pair::upgraded(Protocol::EngineIo3);
+    assert_eq!(target, "/engine.io/?EIO=3&transport=websocket");
+    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
+    assert_eq!((pair.is_open(), pair.client.beats_every()), (true, Some(Duration::from_secs(25))));
+    assert_eq!(pair.beat(), "2");
+    assert_eq!(pair.exchange("3"), "");
+    // Those of version 4 don't, and what a server wants of them has bounds.
+    let (mut pair, _) = Pair::upgraded(Protocol::EngineIo);
+    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
+    assert_eq!(pair.client.beats_every(), None);
+    for (interval, expect_ms) in [("0", 10), ("18446744073709551615", 3_600_000)] {
+        let (mut pair, _) = Pair::upgraded(Protocol::EngineIo3);
+        assert_eq!(pair.exchange(&format!("0{}", OPEN.replace("25000", interval))), "");
+        assert_eq!(pair.client.beats_every(), Some(Duration::from_millis(expect_ms)));
+    }
+}
+
+#[test]
+fn a_path_may_ask_for_another_version() {
+    let load = LoadSpec::Idle { hold: Duration::ZERO };
+    let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), "/engine.io/?EIO=2", 1, load);
+    spec.protocol = Protocol::EngineIo3;
+    assert_eq!(Dialect::new(&spec).path, "/engine.io/?EIO=2&transport=websocket");
+}
+
+#[test]
+fn socket_io_2_is_let_in_unasked() {
+    let (mut pair, target) = Pair::upgraded(Protocol::SocketIo2);
+    assert_eq!(target, "/socket.io/?EIO=3&transport=websocket");
+    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
+    assert!(!pair.is_open());
+    assert_eq!(pair.exchange("40"), "");
+    assert_eq!((pair.is_open(), pair.beat().as_str()), (true, "2"));
+    let (text, arrives) = numbered(1);
+    let event = format!(r#"42["message","{text}"]"#);
+    assert_eq!(pair.send(&text), event);
+    assert_eq!(pair.exchange(&event), "");
+    assert_eq!(pair.happened.last(), Some(&arrives));
+    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"44\"no\"")).contains("no"));
 }
 
 #[test]
@@ -151,9 +206,13 @@ fn request(bytes: &[u8]) -> (String, String, Vec<String>) {
 }
 
 fn answer(status: u16, body: &str) -> Vec<u8> {
+    answer_bytes(status, body.as_bytes())
+}
+
+fn answer_bytes(status: u16, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     write_response_head(&mut out, status, &[("Content-Length", &body.len().to_string())]);
-    out.extend_from_slice(body.as_bytes());
+    out.extend_from_slice(body);
     out
 }
 
@@ -202,6 +261,38 @@ fn polling_asks_enters_polls_and_posts() {
     assert!(pair.client.side_is_idle());
     assert!(pair.complains(Lane::Side, &answer(200, "ok")).contains("no request"));
     assert!(pair.complains(Lane::Main, &answer(400, "{\"code\":1}")).contains("400: {\"code\":1}"));
+}
+
+#[test]
+fn polling_of_socket_io_2_counts_and_posts_pings() {
+    let (text, arrives) = numbered(1);
+    let event = format!(r#"42["message","{text}"]"#);
+    let opened = format!("{}:0{OPEN}2:40{}:{event}", OPEN.len() + 1, event.len());
+    let base = "/socket.io/?EIO=3&transport=polling";
+    let opened = answer(200, &opened);
+    for cut in 0..opened.len() {
+        let mut pair = Pair::new(Protocol::SocketIo2Polling);
+        assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
+        pair.hear(Lane::Main, &opened[..cut]);
+        pair.hear(Lane::Main, &opened[cut..]);
+        assert_eq!(pair.happened, [Happened::Opened, arrives]);
+        // Nothing has to be said, so the next poll begins.
+        assert_eq!(request(&pair.main()), ("GET".to_owned(), format!("{base}&sid=S-1"), vec![]));
+        pair.client.beat(&pair.dialect, &mut pair.out);
+        pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+        let posted = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+        assert!(posted.starts_with("POST ") && posted.ends_with("\r\n\r\n1:2"), "{posted}");
+        pair.hear(Lane::Side, &answer(200, "ok"));
+        let posted = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+        assert!(posted.ends_with(&format!("\r\n\r\n{}:{event}", event.len())), "{posted}");
+        pair.hear(Lane::Main, &answer(200, "1:3"));
+        assert!(!pair.main().is_empty());
+        // The same in octets: 00 for text, the digits of the length, FF.
+        let digits = event.len().to_string().bytes().map(|digit| digit - b'0').collect::<Vec<u8>>();
+        let octets = [&[0][..], &digits, &[0xff], event.as_bytes(), &[0, 1, 0xff], b"3"].concat();
+        pair.hear(Lane::Main, &answer_bytes(200, &octets));
+        assert_eq!(pair.happened, [Happened::Opened, arrives, arrives]);
+    }
 }
 
 /// The payload of a JSON array of one string, of a document in quotes, or bare.

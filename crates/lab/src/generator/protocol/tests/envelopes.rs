@@ -73,6 +73,9 @@ fn envelopes_are_what_the_protocols_say() {
     check(Protocol::EngineIo, "4hi", "4hi");
     check(Protocol::SocketIo, r#"42["message","hi"]"#, r#"42["message","hi"]"#);
     check(Protocol::SocketIoPolling, r#"2["message","hi"]"#, r#"2["message","hi"]"#);
+    check(Protocol::EngineIo3, "4hi", "4hi");
+    check(Protocol::SocketIo2, r#"42["message","hi"]"#, r#"42["message","hi"]"#);
+    check(Protocol::SocketIo2Polling, r#"2["message","hi"]"#, r#"2["message","hi"]"#);
     check(Protocol::SockJs, r#"["hi"]"#, r#"a["hi"]"#);
 }
 
