@@ -125,6 +125,26 @@ fn engineio07() {
 }
 
 #[test]
+fn socketio09() {
+    check("socketio09", &[Protocol::SocketIo09, Protocol::SocketIo09Polling]);
+}
+
+#[test]
+fn socketio08() {
+    check("socketio08", &[Protocol::SocketIo09, Protocol::SocketIo09Polling]);
+}
+
+#[test]
+fn socketio07() {
+    check("socketio07", &[Protocol::SocketIo07, Protocol::SocketIo09Polling]);
+}
+
+#[test]
+fn socketio06() {
+    check("socketio06", &[Protocol::SocketIo06]);
+}
+
+#[test]
 fn socketioxide() {
     check("socketioxide", &[Protocol::SocketIo, Protocol::SocketIoPolling]);
 }
@@ -132,6 +152,16 @@ fn socketioxide() {
 #[test]
 fn sockjs_node() {
     check("sockjs-node", &[Protocol::SockJs, Protocol::SockJsStreaming]);
+}
+
+#[test]
+fn sockjs02() {
+    check("sockjs02", &[Protocol::SockJs, Protocol::SockJsStreaming]);
+}
+
+#[test]
+fn sockjs03old() {
+    check("sockjs03old", &[Protocol::SockJs, Protocol::SockJsStreaming]);
 }
 
 #[test]

@@ -10,6 +10,10 @@
 //! | `socketio-polling` | the same in requests: GET, POST, GET | the same, in bodies |
 //! | `socketio2` | handshake, open packet, the server's CONNECT; the client pings | the same |
 //! | `socketio2-polling` | the same in requests: GET, GET | the same, in bodies |
+//! | `socketio09` | a session by GET, handshake, `1::` | `5:::` and an event `message` with one string, in JSON |
+//! | `socketio09-polling` | a session by GET, `1::` by GET | the same, in bodies |
+//! | `socketio07` | as `socketio09`, by the handshake of hixie-76 | the same, in frames of hixie-76 |
+//! | `socketio06` | the handshake of hixie-76, an id | `~m~`, its length, `~m~` and the payload |
 //! | `sockjs` | handshake, `o` | an array of one string |
 //! | `sockjs-streaming` | POST, prelude, `o` | the same, as a line; sent by POST |
 //! | `sse` | GET, the response's head | `data:` of an event, a JSON string; nothing can be sent |
@@ -31,9 +35,12 @@ mod envelope;
 mod feed;
 mod frames;
 mod handshake;
+mod hixie;
 mod lines;
 mod polling;
 mod session;
+mod socketio06;
+mod socketio09;
 mod spoken;
 mod streaming;
 mod websocket;
@@ -165,6 +172,10 @@ impl Dialect {
                 engine_path("websocket")
             }
             Protocol::SocketIoPolling | Protocol::SocketIo2Polling => engine_path("polling"),
+            Protocol::SocketIo09 | Protocol::SocketIo09Polling | Protocol::SocketIo07 => {
+                format!("{}/1/", path.trim_end_matches('/'))
+            }
+            Protocol::SocketIo06 => format!("{}/websocket", path.trim_end_matches('/')),
             Protocol::SockJs | Protocol::SockJsStreaming => path.trim_end_matches('/').to_owned(),
         };
         let event = |out: &mut Vec<u8>, payload: &str| {
@@ -175,7 +186,17 @@ impl Dialect {
             engineio::encode_message(out, Version::V4, &packet, false);
         };
         let (outbound, inbound) = match spec.protocol {
-            Protocol::WebSocket | Protocol::Tcp | Protocol::StentorV1 => (Envelope::bare(), Envelope::bare()),
+            // What is around a payload in Socket.IO 0.6 says how long it is, so it isn't always the same.
+            Protocol::WebSocket | Protocol::Tcp | Protocol::StentorV1 | Protocol::SocketIo06 => {
+                (Envelope::bare(), Envelope::bare())
+            }
+            Protocol::SocketIo09 | Protocol::SocketIo09Polling | Protocol::SocketIo07 => {
+                let event = |out: &mut Vec<u8>, payload: &str| {
+                    let event = format!(r#"5:::{{"name":"message","args":["{payload}"]}}"#);
+                    out.extend_from_slice(event.as_bytes());
+                };
+                (Envelope::of(event), Envelope::of(event))
+            }
             Protocol::Sse => (Envelope::bare(), Envelope::bare_after("data: ")),
             Protocol::EngineIo | Protocol::EngineIo3 => (Envelope::of(engine), Envelope::of(engine)),
             Protocol::SocketIo | Protocol::SocketIo2 => {
@@ -219,7 +240,7 @@ impl Dialect {
             return Client::Feed(Box::new(FeedClient::new(self.protocol, feed)));
         }
         match self.protocol {
-            Protocol::SocketIoPolling | Protocol::SocketIo2Polling => {
+            Protocol::SocketIoPolling | Protocol::SocketIo2Polling | Protocol::SocketIo09Polling => {
                 Client::Polling(Box::new(PollingClient::new(self.protocol)))
             }
             Protocol::SockJsStreaming | Protocol::Sse => {
@@ -246,7 +267,7 @@ impl Client {
         happened: &mut Vec<Happened>,
     ) {
         match self {
-            Self::WebSocket(client) => client.connected(dialect, key, &mut out.main),
+            Self::WebSocket(client) => client.connected(dialect, key, out),
             Self::Polling(client) => client.connected(dialect, &mut out.main),
             Self::Streaming(client) => client.connected(dialect, key, &mut out.main),
             Self::Lines(_) => happened.push(Happened::Opened),
@@ -264,7 +285,7 @@ impl Client {
         happened: &mut Vec<Happened>,
     ) -> Result<(), Fault> {
         match self {
-            Self::WebSocket(client) => client.receive(dialect, data, out, happened),
+            Self::WebSocket(client) => client.receive(dialect, lane, data, out, happened),
             Self::Polling(client) => client.receive(dialect, lane, data, out, happened),
             Self::Streaming(client) => client.receive(dialect, lane, data, out, happened),
             Self::Lines(client) => client.receive(dialect, data, happened).map_err(Fault::from),
@@ -307,7 +328,8 @@ impl Client {
     /// Whether the side connection may end without loss.
     pub(super) fn side_is_idle(&self) -> bool {
         match self {
-            Self::WebSocket(_) | Self::Lines(_) | Self::Feed(_) => true,
+            Self::WebSocket(client) => client.side_is_idle(),
+            Self::Lines(_) | Self::Feed(_) => true,
             Self::Polling(client) => client.side_is_idle(),
             Self::Streaming(client) => client.side_is_idle(),
         }

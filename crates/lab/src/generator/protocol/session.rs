@@ -6,7 +6,7 @@ use stentor_wire::engineio::{self, Data, Open, Packet, PacketKind};
 use stentor_wire::socketio::{self, Body, Decoder, Role};
 use stentor_wire::sockjs::{self, ServerFrame};
 
-use super::{Fault, Protocol};
+use super::{Fault, Protocol, socketio06, socketio09};
 
 /// Between two signs of life that a server asks for; it is held to what makes sense.
 const BEATS_EVERY_MIN: Duration = Duration::from_millis(10);
@@ -23,10 +23,10 @@ pub(super) struct Heard {
 
 impl Heard {
     /// Nothing is to be done.
-    const NOTHING: Self = Self { opened: false, say: None };
-    const OPENED: Self = Self { opened: true, say: None };
+    pub(super) const NOTHING: Self = Self { opened: false, say: None };
+    pub(super) const OPENED: Self = Self { opened: true, say: None };
 
-    fn say(text: String) -> Self {
+    pub(super) fn say(text: String) -> Self {
         Self { opened: false, say: Some(text) }
     }
 }
@@ -37,11 +37,13 @@ pub(super) struct Session {
     protocol: Protocol,
     /// How often the client says that it lives, where it has to.
     beats_every: Option<Duration>,
+    /// Of Socket.IO 0.6, whose first message is known by nothing else.
+    is_open: bool,
 }
 
 impl Session {
     pub(super) fn new(protocol: Protocol) -> Self {
-        Self { protocol, beats_every: None }
+        Self { protocol, beats_every: None, is_open: false }
     }
 
     /// Whether the load may begin as soon as there is a WebSocket.
@@ -65,6 +67,14 @@ impl Session {
             // Without an envelope there is no such message.
             Protocol::WebSocket | Protocol::Tcp | Protocol::Sse | Protocol::StentorV1 => Ok(Heard::NOTHING),
             Protocol::SockJs | Protocol::SockJsStreaming => hear_frame(message),
+            Protocol::SocketIo07 | Protocol::SocketIo09 | Protocol::SocketIo09Polling => {
+                socketio09::hear(message)
+            }
+            Protocol::SocketIo06 => {
+                let heard = socketio06::hear(message, self.is_open);
+                self.is_open |= heard.opened;
+                Ok(heard)
+            }
             Protocol::EngineIo
             | Protocol::EngineIo3
             | Protocol::SocketIo

@@ -36,6 +36,22 @@ pub enum Protocol {
     #[serde(rename = "socketio2-polling")]
     #[value(name = "socketio2-polling")]
     SocketIo2Polling,
+    /// Socket.IO 0.8 and 0.9 over WebSocket.
+    #[serde(rename = "socketio09")]
+    #[value(name = "socketio09")]
+    SocketIo09,
+    /// Socket.IO 0.7 to 0.9 over `xhr-polling`.
+    #[serde(rename = "socketio09-polling")]
+    #[value(name = "socketio09-polling")]
+    SocketIo09Polling,
+    /// Socket.IO 0.7 over WebSocket as it was then (hixie-76).
+    #[serde(rename = "socketio07")]
+    #[value(name = "socketio07")]
+    SocketIo07,
+    /// Socket.IO 0.6 over WebSocket as it was then (hixie-76).
+    #[serde(rename = "socketio06")]
+    #[value(name = "socketio06")]
+    SocketIo06,
     /// SockJS over WebSocket.
     #[serde(rename = "sockjs")]
     #[value(name = "sockjs")]
@@ -60,7 +76,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::WebSocket,
         Self::EngineIo,
         Self::EngineIo3,
@@ -68,6 +84,10 @@ impl Protocol {
         Self::SocketIoPolling,
         Self::SocketIo2,
         Self::SocketIo2Polling,
+        Self::SocketIo09,
+        Self::SocketIo09Polling,
+        Self::SocketIo07,
+        Self::SocketIo06,
         Self::SockJs,
         Self::SockJsStreaming,
         Self::Sse,
@@ -85,6 +105,10 @@ impl Protocol {
             Self::SocketIoPolling => "socketio-polling",
             Self::SocketIo2 => "socketio2",
             Self::SocketIo2Polling => "socketio2-polling",
+            Self::SocketIo09 => "socketio09",
+            Self::SocketIo09Polling => "socketio09-polling",
+            Self::SocketIo07 => "socketio07",
+            Self::SocketIo06 => "socketio06",
             Self::SockJs => "sockjs",
             Self::SockJsStreaming => "sockjs-streaming",
             Self::Sse => "sse",
@@ -98,9 +122,14 @@ impl Protocol {
         match self {
             Self::WebSocket | Self::StentorV1 => "/ws",
             Self::EngineIo | Self::EngineIo3 => "/engine.io/",
-            Self::SocketIo | Self::SocketIoPolling | Self::SocketIo2 | Self::SocketIo2Polling => {
-                "/socket.io/"
-            }
+            Self::SocketIo
+            | Self::SocketIoPolling
+            | Self::SocketIo2
+            | Self::SocketIo2Polling
+            | Self::SocketIo09
+            | Self::SocketIo09Polling
+            | Self::SocketIo07
+            | Self::SocketIo06 => "/socket.io/",
             Self::SockJs | Self::SockJsStreaming => "/sockjs",
             Self::Sse => "/sse",
             Self::Tcp => "",
