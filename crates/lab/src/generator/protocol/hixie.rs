@@ -83,7 +83,7 @@ impl HixieHandshake {
 
 /// A text with a number in it (section 4.1, steps 16 to 23): its digits make a multiple of it, by how many spaces are
 /// among them.
-fn hide_number(seed: &mut u64) -> (String, u32) {
+pub(super) fn hide_number(seed: &mut u64) -> (String, u32) {
     let spaces = 1 + draw(seed) % SPACES_MAX;
     let number = (draw(seed) % (u64::from(u32::MAX) / spaces + 1)) as u32;
     let mut text = (u64::from(number) * spaces).to_string();

@@ -16,15 +16,15 @@ use crate::payload::{Head, blank};
 const OPEN: &str =
     r#"{"sid":"S-1","upgrades":[],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#;
 
-struct Pair {
-    dialect: Dialect,
-    client: Client,
-    out: Out,
-    happened: Vec<Happened>,
+pub(super) struct Pair {
+    pub(super) dialect: Dialect,
+    pub(super) client: Client,
+    pub(super) out: Out,
+    pub(super) happened: Vec<Happened>,
 }
 
 impl Pair {
-    fn new(protocol: Protocol) -> Self {
+    pub(super) fn new(protocol: Protocol) -> Self {
         let load = LoadSpec::Idle { hold: Duration::ZERO };
         let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), protocol.usual_path(), 1, load);
         spec.protocol = protocol;
@@ -36,7 +36,7 @@ impl Pair {
     }
 
     /// A WebSocket whose handshake is done; its request's target.
-    fn upgraded(protocol: Protocol) -> (Self, String) {
+    pub(super) fn upgraded(protocol: Protocol) -> (Self, String) {
         let mut pair = Self::new(protocol);
         let sent = pair.main();
         let request = parse_request(&sent, &http1::Limits::default()).unwrap();
@@ -47,39 +47,39 @@ impl Pair {
         (pair, target)
     }
 
-    fn main(&mut self) -> Vec<u8> {
+    pub(super) fn main(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out.main)
     }
 
-    fn hear(&mut self, lane: Lane, data: &[u8]) {
+    pub(super) fn hear(&mut self, lane: Lane, data: &[u8]) {
         self.client.receive(&self.dialect, lane, data, &mut self.out, &mut self.happened).unwrap();
     }
 
-    fn complains(&mut self, lane: Lane, data: &[u8]) -> String {
+    pub(super) fn complains(&mut self, lane: Lane, data: &[u8]) -> String {
         let received = self.client.receive(&self.dialect, lane, data, &mut self.out, &mut self.happened);
         received.unwrap_err().to_string()
     }
 
     /// The server sends `text`; what the client sends then, a mask of zero taken off.
-    fn exchange(&mut self, text: &str) -> String {
+    pub(super) fn exchange(&mut self, text: &str) -> String {
         self.hear(Lane::Main, &frame(Opcode::Text, text.as_bytes()));
         let sent = self.main();
         sent.get(6..).map(|payload| String::from_utf8(payload.to_vec()).unwrap()).unwrap_or_default()
     }
 
     /// What the client says to show that it lives, over WebSocket.
-    fn beat(&mut self) -> String {
+    pub(super) fn beat(&mut self) -> String {
         self.client.beat(&self.dialect, &mut self.out);
         String::from_utf8(self.main()[6..].to_vec()).unwrap()
     }
 
     /// What the client makes of a payload, over WebSocket.
-    fn send(&mut self, payload: &str) -> String {
+    pub(super) fn send(&mut self, payload: &str) -> String {
         self.client.send(&self.dialect, payload.as_bytes(), &mut self.out);
         String::from_utf8(self.main()[6..].to_vec()).unwrap()
     }
 
-    fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.happened.contains(&Happened::Opened)
     }
 }
@@ -191,7 +191,7 @@ fn sockjs_opens_with_its_frame() {
 }
 
 /// (method, target, packets of the body)
-fn request(bytes: &[u8]) -> (String, String, Vec<String>) {
+pub(super) fn request(bytes: &[u8]) -> (String, String, Vec<String>) {
     let limits = http1::Limits::default();
     let end = HeadScanner::default().find_end(bytes, &limits).unwrap().unwrap();
     let request = parse_request(&bytes[..end], &limits).unwrap();
@@ -205,11 +205,11 @@ fn request(bytes: &[u8]) -> (String, String, Vec<String>) {
     (request.method().to_owned(), request.target().to_owned(), packets)
 }
 
-fn answer(status: u16, body: &str) -> Vec<u8> {
+pub(super) fn answer(status: u16, body: &str) -> Vec<u8> {
     answer_bytes(status, body.as_bytes())
 }
 
-fn answer_bytes(status: u16, body: &[u8]) -> Vec<u8> {
+pub(super) fn answer_bytes(status: u16, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     write_response_head(&mut out, status, &[("Content-Length", &body.len().to_string())]);
     out.extend_from_slice(body);
@@ -296,7 +296,7 @@ fn polling_of_socket_io_2_counts_and_posts_pings() {
 }
 
 /// The payload of a JSON array of one string, of a document in quotes, or bare.
-fn numbered(sequence: u64) -> (String, Happened) {
+pub(super) fn numbered(sequence: u64) -> (String, Happened) {
     let mut payload = blank(60);
     let head = Head { sequence, intended_ns: 5 };
     head.write(&mut payload);
