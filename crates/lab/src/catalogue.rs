@@ -192,7 +192,7 @@ impl Known {
     }
 }
 
-const STENTOR_SPEAKS: [Protocol; 11] = [
+const STENTOR_SPEAKS: [Protocol; 13] = [
     Protocol::WebSocket,
     Protocol::EngineIo,
     Protocol::EngineIo3,
@@ -202,6 +202,8 @@ const STENTOR_SPEAKS: [Protocol; 11] = [
     Protocol::SocketIo2Polling,
     Protocol::SockJs,
     Protocol::SockJsStreaming,
+    Protocol::Primus,
+    Protocol::Primus6,
     Protocol::Sse,
     Protocol::StentorV1,
 ];

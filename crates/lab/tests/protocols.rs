@@ -96,10 +96,10 @@ fn check(name: &str, protocols: &[Protocol]) {
 #[test]
 fn stentor() {
     use Protocol::{
-        EngineIo, EngineIo3, SockJs, SockJsStreaming, SocketIo, SocketIo2, SocketIo2Polling, SocketIoPolling,
-        WebSocket,
+        EngineIo, EngineIo3, Primus, Primus6, SockJs, SockJsStreaming, SocketIo, SocketIo2, SocketIo2Polling,
+        SocketIoPolling, WebSocket,
     };
-    let websockets = [WebSocket, EngineIo, EngineIo3, SocketIo, SocketIo2, SockJs];
+    let websockets = [WebSocket, EngineIo, EngineIo3, SocketIo, SocketIo2, SockJs, Primus, Primus6];
     check("stentor-epoll", &websockets);
     check("stentor-epoll", &[SocketIoPolling, SocketIo2Polling, SockJsStreaming]);
 }
@@ -142,6 +142,21 @@ fn socketio07() {
 #[test]
 fn socketio06() {
     check("socketio06", &[Protocol::SocketIo06]);
+}
+
+#[test]
+fn primus8() {
+    check("primus8", &[Protocol::Primus]);
+}
+
+#[test]
+fn primus15() {
+    check("primus15", &[Protocol::Primus6]);
+}
+
+#[test]
+fn faye() {
+    check("faye", &[Protocol::Bayeux]);
 }
 
 #[test]

@@ -16,6 +16,9 @@
 //! | `socketio06` | the handshake of hixie-76, an id | `~m~`, its length, `~m~` and the payload |
 //! | `sockjs` | handshake, `o` | an array of one string |
 //! | `sockjs-streaming` | POST, prelude, `o` | the same, as a line; sent by POST |
+//! | `primus` | handshake | a JSON string |
+//! | `primus6` | the same; from then on the client pings | the same |
+//! | `bayeux` | handshake, three messages and their answers | the data of a message on `/room` |
 //! | `sse` | GET, the response's head | `data:` of an event, a JSON string; nothing can be sent |
 //! | `tcp` | none | a line |
 //! | `stentor-v1` | handshake, `welcome`, perhaps a snapshot | what makes a document into its next version |
@@ -31,6 +34,7 @@
 //! Deliberately absent: upgrades from one transport to another, binary messages, compression.
 
 mod answer;
+mod bayeux;
 mod envelope;
 mod feed;
 mod frames;
@@ -49,6 +53,7 @@ use std::time::Duration;
 
 use stentor_wire::engineio::{self, Packet, PacketKind, Version};
 use stentor_wire::http1;
+use stentor_wire::primus;
 use stentor_wire::socketio::{self, Head as EventHead, write_event};
 use stentor_wire::sockjs::{self, Frame, Wrapping};
 use stentor_wire::ws::handshake::ResponseError;
@@ -167,7 +172,13 @@ impl Dialect {
             query(&format!("{eio}transport={transport}"))
         };
         let path = match spec.protocol {
-            Protocol::WebSocket | Protocol::Sse | Protocol::Tcp | Protocol::StentorV1 => path.clone(),
+            Protocol::WebSocket
+            | Protocol::Primus
+            | Protocol::Primus6
+            | Protocol::Bayeux
+            | Protocol::Sse
+            | Protocol::Tcp
+            | Protocol::StentorV1 => path.clone(),
             Protocol::EngineIo | Protocol::EngineIo3 | Protocol::SocketIo | Protocol::SocketIo2 => {
                 engine_path("websocket")
             }
@@ -197,6 +208,13 @@ impl Dialect {
                 };
                 (Envelope::of(event), Envelope::of(event))
             }
+            Protocol::Primus | Protocol::Primus6 => {
+                // Its own strings stand in the same quotes.
+                let text = Envelope::of(primus::write_text).around_others();
+                (text.clone(), text)
+            }
+            // What a client publishes bears its name, see `session`.
+            Protocol::Bayeux => (Envelope::bare(), Envelope::of(bayeux::write_delivery)),
             Protocol::Sse => (Envelope::bare(), Envelope::bare_after("data: ")),
             Protocol::EngineIo | Protocol::EngineIo3 => (Envelope::of(engine), Envelope::of(engine)),
             Protocol::SocketIo | Protocol::SocketIo2 => {

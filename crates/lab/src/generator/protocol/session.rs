@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use stentor_wire::engineio::{self, Data, Open, Packet, PacketKind};
+use stentor_wire::primus::{self, FromServer};
 use stentor_wire::socketio::{self, Body, Decoder, Role};
 use stentor_wire::sockjs::{self, ServerFrame};
 
-use super::{Fault, Protocol, socketio06, socketio09};
+use super::{Fault, Protocol, bayeux, socketio06, socketio09};
 
 /// Between two signs of life that a server asks for; it is held to what makes sense.
 const BEATS_EVERY_MIN: Duration = Duration::from_millis(10);
@@ -39,16 +40,29 @@ pub(super) struct Session {
     beats_every: Option<Duration>,
     /// Of Socket.IO 0.6, whose first message is known by nothing else.
     is_open: bool,
+    /// Of Bayeux.
+    client_id: String,
 }
 
 impl Session {
     pub(super) fn new(protocol: Protocol) -> Self {
-        Self { protocol, beats_every: None, is_open: false }
+        let beats_every = (protocol == Protocol::Primus6).then_some(PRIMUS_BEATS_EVERY);
+        Self { protocol, beats_every, is_open: false, client_id: String::new() }
     }
 
     /// Whether the load may begin as soon as there is a WebSocket.
     pub(super) fn opens_at_once(&self) -> bool {
-        self.protocol == Protocol::WebSocket
+        matches!(self.protocol, Protocol::WebSocket | Protocol::Primus | Protocol::Primus6)
+    }
+
+    /// What the client says as soon as there is a WebSocket.
+    pub(super) fn greeting(&self) -> Option<&'static str> {
+        (self.protocol == Protocol::Bayeux).then_some(bayeux::HANDSHAKE)
+    }
+
+    /// Who the client is to a server of Bayeux's.
+    pub(super) fn client_id(&self) -> &str {
+        &self.client_id
     }
 
     /// How often [`Self::beat`] is to be said, once the session is open.
@@ -58,7 +72,10 @@ impl Session {
 
     /// The client lives.
     pub(super) fn beat(&self) -> String {
-        PING.to_owned()
+        match self.protocol {
+            Protocol::Primus6 => PRIMUS_PING.to_owned(),
+            _ => PING.to_owned(),
+        }
     }
 
     /// A WebSocket message that isn't the load's.
@@ -75,6 +92,8 @@ impl Session {
                 self.is_open |= heard.opened;
                 Ok(heard)
             }
+            Protocol::Primus | Protocol::Primus6 => hear_primus(self.protocol, message),
+            Protocol::Bayeux => bayeux::hear(message, &mut self.client_id),
             Protocol::EngineIo
             | Protocol::EngineIo3
             | Protocol::SocketIo
@@ -131,6 +150,12 @@ impl Session {
 /// Engine.IO's ping.
 const PING: &str = "2";
 
+/// The ping of Primus up to 6. It tells a time, which the server repeats and doesn't read.
+const PRIMUS_PING: &str = "\"primus::ping::1388534400000\"";
+
+/// How often clients of Primus up to 6 ping by default.
+const PRIMUS_BEATS_EVERY: Duration = Duration::from_secs(25);
+
 /// What `write_connect` makes of the main namespace in a message of Engine.IO's, checked by a test.
 const CONNECT: &str = "40";
 
@@ -145,6 +170,19 @@ fn hear_socketio(version: socketio::Version, text: &str) -> Result<Heard, Fault>
         Body::Disconnect => Err(Fault::Ended("it disconnected the namespace".to_owned())),
         _ => Ok(Heard::NOTHING),
     }
+}
+
+fn hear_primus(protocol: Protocol, message: &[u8]) -> Result<Heard, Fault> {
+    let text = str::from_utf8(message).map_err(|_| Fault::Answer("a message that isn't text"))?;
+    Ok(match primus::from_server(text) {
+        FromServer::Ping(time) if protocol == Protocol::Primus => {
+            let mut pong = Vec::new();
+            primus::write_pong(&mut pong, time);
+            Heard::say(String::from_utf8_lossy(&pong).into_owned())
+        }
+        FromServer::Close => return Err(Fault::Ended("the end".to_owned())),
+        _ => Heard::NOTHING,
+    })
 }
 
 fn hear_frame(message: &[u8]) -> Result<Heard, Fault> {

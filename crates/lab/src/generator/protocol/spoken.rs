@@ -60,6 +60,18 @@ pub enum Protocol {
     #[serde(rename = "sockjs-streaming")]
     #[value(name = "sockjs-streaming")]
     SockJsStreaming,
+    /// Primus 7 and 8, JSON over WebSocket.
+    #[serde(rename = "primus")]
+    #[value(name = "primus")]
+    Primus,
+    /// Primus up to 6, JSON over WebSocket: the client pings.
+    #[serde(rename = "primus6")]
+    #[value(name = "primus6")]
+    Primus6,
+    /// Bayeux over WebSocket.
+    #[serde(rename = "bayeux")]
+    #[value(name = "bayeux")]
+    Bayeux,
     /// Server-Sent Events.
     #[serde(rename = "sse")]
     #[value(name = "sse")]
@@ -76,7 +88,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 19] = [
         Self::WebSocket,
         Self::EngineIo,
         Self::EngineIo3,
@@ -90,6 +102,9 @@ impl Protocol {
         Self::SocketIo06,
         Self::SockJs,
         Self::SockJsStreaming,
+        Self::Primus,
+        Self::Primus6,
+        Self::Bayeux,
         Self::Sse,
         Self::Tcp,
         Self::StentorV1,
@@ -111,6 +126,9 @@ impl Protocol {
             Self::SocketIo06 => "socketio06",
             Self::SockJs => "sockjs",
             Self::SockJsStreaming => "sockjs-streaming",
+            Self::Primus => "primus",
+            Self::Primus6 => "primus6",
+            Self::Bayeux => "bayeux",
             Self::Sse => "sse",
             Self::Tcp => "tcp",
             Self::StentorV1 => "stentor-v1",
@@ -131,6 +149,8 @@ impl Protocol {
             | Self::SocketIo07
             | Self::SocketIo06 => "/socket.io/",
             Self::SockJs | Self::SockJsStreaming => "/sockjs",
+            Self::Primus | Self::Primus6 => "/primus/",
+            Self::Bayeux => "/faye",
             Self::Sse => "/sse",
             Self::Tcp => "",
         }

@@ -17,7 +17,7 @@ use super::handshake::Handshake;
 use super::hixie::{self, HixieHandshake, HixieReader};
 use super::session::{Heard, Session};
 use super::socketio06::{self, Inner, InnerReader};
-use super::{Dialect, Fault, Happened, Lane, Out, Protocol, socketio09};
+use super::{Dialect, Fault, Happened, Lane, Out, Protocol, bayeux, socketio09};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -111,6 +111,9 @@ impl WebSocketClient {
         if self.session.opens_at_once() {
             happened.push(Happened::Opened);
         }
+        if let Some(greeting) = self.session.greeting() {
+            write_message(dialect, greeting.as_bytes(), &mut out.main);
+        }
         self.take_frames(dialect, &rest, out, happened)
     }
 
@@ -158,7 +161,12 @@ impl WebSocketClient {
 
     pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
         out.scratch.clear();
-        dialect.outbound.wrap(&mut out.scratch, payload);
+        match dialect.protocol {
+            Protocol::Bayeux => {
+                bayeux::write_publication(&mut out.scratch, self.session.client_id(), payload);
+            }
+            _ => dialect.outbound.wrap(&mut out.scratch, payload),
+        }
         write_message(dialect, &out.scratch, &mut out.main);
     }
 

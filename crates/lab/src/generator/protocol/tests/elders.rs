@@ -288,3 +288,86 @@ fn packets_of_socket_io_09_are_told_apart() {
         assert_eq!(socketio09::session_id(answer.as_bytes()).ok(), expect, "{answer}");
     }
 }
+
+#[test]
+fn primus_is_json_and_who_pings_depends() {
+    let (text, arrives) = numbered(4);
+    let quoted = format!("\"{text}\"");
+    for (protocol, pong, beat) in [
+        (Protocol::Primus, "\"primus::pong::1388534400000\"", None),
+        (Protocol::Primus6, "", Some("\"primus::ping::1388534400000\"")),
+    ] {
+        let (mut pair, target) = Pair::upgraded(protocol);
+        assert_eq!((target.as_str(), pair.is_open()), ("/primus/", true));
+        assert_eq!(pair.send(&text), quoted);
+        assert_eq!(pair.exchange("\"primus::ping::1388534400000\""), pong);
+        for other in ["\"primus::pong::1388534400000\"", "\"primus::id::x\"", "\"hello\"", "{}", "\"\"", "7"]
+        {
+            assert_eq!(pair.exchange(other), "");
+        }
+        assert_eq!(pair.happened, [Happened::Opened]);
+        // Cut anywhere, the protocol's own is told from the load's.
+        let both = [&b"\"primus::ping::1388534400000\""[..], quoted.as_bytes()];
+        let both: Vec<u8> = both.iter().flat_map(|text| frame(Opcode::Text, text)).collect();
+        for cut in 0..both.len() {
+            pair.happened.clear();
+            pair.hear(Lane::Main, &both[..cut]);
+            pair.hear(Lane::Main, &both[cut..]);
+            assert_eq!(pair.happened, [arrives], "{cut}");
+            assert_eq!(pair.main().is_empty(), pong.is_empty());
+        }
+        assert_eq!(pair.client.beats_every().is_some(), beat.is_some());
+        if let Some(beat) = beat {
+            assert_eq!(pair.beat(), beat);
+        }
+        let end = frame(Opcode::Text, b"\"primus::server::close\"");
+        assert!(pair.complains(Lane::Main, &end).contains("the end"));
+    }
+}
+
+#[test]
+fn bayeux_shakes_hands_subscribes_and_connects() {
+    let (text, arrives) = numbered(4);
+    let (mut pair, target) = Pair::upgraded(Protocol::Bayeux);
+    assert_eq!(target, "/faye");
+    let greeting = String::from_utf8(pair.main()[6..].to_vec()).unwrap();
+    assert_eq!(
+        greeting,
+        r#"[{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["websocket"]}]"#
+    );
+    let named =
+        r#"[{"channel":"/meta/handshake","successful":true,"version":"1.0","clientId":"x7","advice":{}}]"#;
+    let subscribe = r#"[{"channel":"/meta/subscribe","clientId":"x7","subscription":"/room"}]"#;
+    let connect = |more| {
+        format!(r#"[{{"channel":"/meta/connect","clientId":"x7","connectionType":"websocket"{more}}}]"#)
+    };
+    assert_eq!(pair.exchange(named), subscribe);
+    let subscribed =
+        r#"[{"channel":"/meta/subscribe","clientId":"x7","successful":true,"subscription":"/room"}]"#;
+    assert_eq!(pair.exchange(subscribed), connect(r#","advice":{"timeout":0}"#));
+    assert!(!pair.is_open());
+    let connected =
+        r#"[{"channel":"/meta/connect","clientId":"x7","successful":true,"advice":{"interval":0}}]"#;
+    assert_eq!(pair.exchange(connected), connect(""));
+    assert!(pair.is_open());
+    assert_eq!(pair.send(&text), format!(r#"[{{"channel":"/room","clientId":"x7","data":"{text}"}}]"#));
+    for nothing in
+        [r#"[{"channel":"/room","successful":true}]"#, r#"[{"channel":"/news","data":{"a":1}}]"#, "[]"]
+    {
+        assert_eq!(pair.exchange(nothing), "");
+    }
+    assert_eq!(pair.exchange(&format!(r#"[{{"channel":"/room","data":"{text}"}}]"#)), "");
+    assert_eq!(pair.happened, [Happened::Opened, arrives]);
+    for (wrong, expect) in [
+        (r#"[{"channel":"/room","successful":false,"error":"403::no"}]"#, "403::no"),
+        (r#"[{"channel":"/meta/connect","successful":false,"error":"401::who"}]"#, "401::who"),
+        (r#"[{"channel":"/meta/connect"}]"#, "refusal"),
+        (r#"[{"channel":"/meta/handshake","successful":true,"clientId":"a\"b"}]"#, "id"),
+        (r#"[{"channel":"/meta/handshake","successful":true}]"#, "id"),
+        ("hello", "Bayeux"),
+    ] {
+        let (mut pair, _) = Pair::upgraded(Protocol::Bayeux);
+        let told = pair.complains(Lane::Main, &frame(Opcode::Text, wrong.as_bytes()));
+        assert!(told.contains(expect), "{wrong}: {told}");
+    }
+}

@@ -80,6 +80,8 @@ fn envelopes_are_what_the_protocols_say() {
     for protocol in [Protocol::SocketIo09, Protocol::SocketIo09Polling, Protocol::SocketIo07] {
         check(protocol, event, event);
     }
+    check(Protocol::Primus, r#""hi""#, r#""hi""#);
+    check(Protocol::Bayeux, "hi", r#"[{"channel":"/room","data":"hi"}]"#);
     check(Protocol::SockJs, r#"["hi"]"#, r#"a["hi"]"#);
 }
 
@@ -92,6 +94,8 @@ fn payloads_come_out_as_they_went_in() {
         Protocol::SocketIoPolling,
         Protocol::SocketIo09,
         Protocol::SockJs,
+        Protocol::Primus,
+        Protocol::Bayeux,
     ];
     for protocol in all {
         let dialect = dialect(protocol);
