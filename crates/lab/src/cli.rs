@@ -1,4 +1,4 @@
-//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, and `worker`, which is for itself.
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, `overload`, and `worker`, which is for itself.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,11 +12,12 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::catalogue::Catalogue;
 use crate::generator::{
-    DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, serve_worker,
+    Cut, DriverKind, Invocation, LoadSpec, MaskKey, Misbehaviour, Outcome, Protocol, Publisher, Spec,
+    Workers, serve_worker,
 };
 use crate::measure::{Namespace, congestion_control, enter_namespace, is_in_namespace, take_priority};
 use crate::scenario::{self, Effort, SCENARIOS};
-use crate::{Error, bench};
+use crate::{Error, bench, overload};
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
 #[derive(Parser)]
@@ -36,6 +37,8 @@ enum Command {
     Run(RunArguments),
     /// List the scenarios.
     Scenarios,
+    /// Offer a server up to ten times what it can deliver, and draw what becomes of it.
+    Overload(OverloadArguments),
     /// List the servers that can be measured.
     Peers(PeersArguments),
     /// Make peers ready to run.
@@ -117,6 +120,9 @@ struct RunArguments {
     /// Who takes part, Stentor's own first; NAME:PROTOCOL for one that speaks several [default: those that it is about].
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
+    /// Of its cases, these [default: all].
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
     /// Runs of each server [default: smoke 1, quick 2, full 6].
     #[arg(long)]
     pairs: Option<usize>,
@@ -125,6 +131,36 @@ struct RunArguments {
     results: PathBuf,
     #[command(flatten)]
     placing: Placing,
+}
+
+#[derive(Args)]
+struct OverloadArguments {
+    /// How many clients.
+    #[arg(long, default_value_t = 10_000)]
+    clients: usize,
+    /// Length of the document.
+    #[arg(long, default_value_t = 165_000)]
+    bytes: usize,
+    /// Seconds of each phase; the last one takes twice as long.
+    #[arg(long, default_value_t = 20.0)]
+    phase: f64,
+    /// Versions a second that everybody can be sent [default: looked for].
+    #[arg(long)]
+    capacity: Option<f64>,
+    /// Milliseconds from one look to the next.
+    #[arg(long, default_value_t = 250)]
+    every_ms: u64,
+    /// Draw it here.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// Write everything here, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    placing: Placing,
+    /// Further arguments of `stentor serve`.
+    #[arg(last = true)]
+    serve: Vec<String>,
 }
 
 #[derive(Args)]
@@ -160,7 +196,23 @@ enum Mode {
     /// Hold connections.
     Idle,
     /// Connect and leave.
-    Storm,
+    Churn,
+    /// Cut all connections and come back at once; then one publishes.
+    Reconnect,
+    /// Never read.
+    NeverRead,
+    /// Read 64 KiB a second at most.
+    ReadSlowly,
+    /// Say nothing any more once connected, no heartbeat either.
+    Silent,
+    /// Connect, and never say anything.
+    Mute,
+    /// Come and go on each connection, `--connect-rate` in all.
+    ComeAndGo,
+    /// All are cut off and come back at once, every second.
+    Storms,
+    /// Send in TCP segments of one to three bytes; to an echo.
+    Fragment,
     /// Connect, and echo 17 bytes a second on each connection, until `--server-pid` has used `--seconds` of CPU.
     Budget,
 }
@@ -182,9 +234,6 @@ struct GenerateArguments {
     /// How many connections.
     #[arg(long, default_value_t = 100)]
     connections: usize,
-    /// How many of them never read.
-    #[arg(long, default_value_t = 0)]
-    paused: usize,
     /// Payload in bytes, at least 36.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
@@ -240,6 +289,9 @@ pub fn main(
         Ok(Arguments { command: Command::Generate(arguments) }) => generate(arguments, prefix, out),
         Ok(Arguments { command: Command::Run(arguments) }) => run_scenario(arguments, prefix, out, progress),
         Ok(Arguments { command: Command::Scenarios }) => list_scenarios(out),
+        Ok(Arguments { command: Command::Overload(arguments) }) => {
+            run_overload(arguments, prefix, out, progress)
+        }
         Ok(Arguments { command: Command::Peers(arguments) }) => list_peers(&arguments, out),
         Ok(Arguments { command: Command::Install(arguments) }) => install(&arguments, progress),
         Ok(Arguments { command: Command::Worker }) => {
@@ -368,8 +420,13 @@ fn run_scenario(
         _ => (Effort::Quick, bench::Pace::Fast),
     };
     let placing = arguments.placing;
-    let mut options =
-        bench::Options { servers: arguments.peers, pairs: arguments.pairs, pace, ..placing.options(prefix)? };
+    let mut options = bench::Options {
+        servers: arguments.peers,
+        cases: arguments.cases,
+        pairs: arguments.pairs,
+        pace,
+        ..placing.options(prefix)?
+    };
     if !is_in_namespace() {
         scenario::install(scenario, effort, &options, progress)?;
     }
@@ -380,6 +437,42 @@ fn run_scenario(
     match record.is_complete() {
         true => Ok(()),
         false => Err(Error::Usage("not everybody could be measured".into())),
+    }
+}
+
+fn run_overload(
+    arguments: OverloadArguments,
+    prefix: &[&str],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<(), Error> {
+    let placing = arguments.placing;
+    let stentor = placing.options(prefix)?.stentor;
+    let phase =
+        Duration::try_from_secs_f64(arguments.phase).map_err(|error| Error::Usage(error.to_string()))?;
+    placing.enter(progress)?;
+    let options = overload::Options {
+        stentor: stentor.ok_or_else(|| Error::Usage("it needs --stentor PATH".into()))?,
+        serve: arguments.serve,
+        clients: arguments.clients,
+        bytes: arguments.bytes,
+        phase,
+        every: Duration::from_millis(arguments.every_ms.max(1)),
+        capacity_hz: arguments.capacity,
+        cores: (placing.server_core, placing.generator_core),
+    };
+    let report = overload::run(&options, progress)?;
+    write!(out, "{report}").map_err(Error::io("printing the table"))?;
+    if let Some(path) = arguments.svg {
+        fs::write(&path, overload::plot(&report)).map_err(Error::io("writing --svg"))?;
+    }
+    if let Some(path) = arguments.json {
+        let text = serde_json::to_string(&report).map_err(|error| Error::Usage(error.to_string()))?;
+        fs::write(&path, text + "\n").map_err(Error::io("writing --json"))?;
+    }
+    match report.faults().is_empty() {
+        true => Ok(()),
+        false => Err(Error::Usage("the server didn't do what it should".into())),
     }
 }
 
@@ -426,6 +519,7 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()));
     let (warm_up, measure) = (seconds(arguments.warm_up)?, seconds(arguments.seconds)?);
     let count = |span: Duration| (span.as_secs_f64() * rate_hz).ceil() as u64;
+    let misbehave = |how| LoadSpec::Misbehave { how, lasts: measure };
     let load = match arguments.mode {
         Mode::Echo => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
         Mode::EchoClosed => LoadSpec::EchoClosed { bytes, warm_up, measure },
@@ -439,16 +533,23 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },
         Mode::Budget => LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure },
-        Mode::Storm => LoadSpec::Storm { total: arguments.connections },
+        Mode::Churn => LoadSpec::Churn { total: arguments.connections },
+        Mode::Reconnect => LoadSpec::Reconnect { cut: Cut::Finish, bytes, publisher: Publisher::Own },
+        Mode::NeverRead => misbehave(Misbehaviour::NeverReads),
+        Mode::ReadSlowly => misbehave(Misbehaviour::ReadsSlowly { every: Duration::from_secs(1) }),
+        Mode::Silent => misbehave(Misbehaviour::Silent),
+        Mode::Mute => misbehave(Misbehaviour::Mute),
+        Mode::ComeAndGo => misbehave(Misbehaviour::Churns),
+        Mode::Storms => misbehave(Misbehaviour::Storms { every: Duration::from_secs(1) }),
+        Mode::Fragment => misbehave(Misbehaviour::Fragments),
     };
     let path = arguments.path.as_deref().unwrap_or(arguments.protocol.usual_path());
     let mut spec = Spec::new(arguments.target, path, arguments.connections, load);
     spec.protocol = arguments.protocol;
-    spec.paused = arguments.paused;
     spec.connect_rate_hz = arguments.connect_rate;
     spec.hello = arguments.hello;
     spec.mask = arguments.mask.unwrap_or(MaskKey::Zero);
-    spec.server_pid = arguments.server_pid;
+    spec.server_pids = arguments.server_pid.into_iter().collect();
     spec.core = arguments.core;
     spec.driver = arguments.driver;
     let outcome = Workers::connect(&Invocation::current(prefix)?, &spec)?.run()?;
@@ -482,6 +583,13 @@ fn describe(outcome: &Outcome) -> String {
             let [p50, p99, max] = [50.0, 99.0, 100.0].map(|percent| times.percentile(percent));
             lines.push(format!("{what}: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}"));
         }
+    }
+    if !outcome.back_in.is_zero() {
+        let [p50, p99] = [50.0, 99.0].map(|percent| outcome.back.percentile(percent));
+        lines.push(format!("all were back in {:.1?}; each: p50 {p50:.1?}, p99 {p99:.1?}", outcome.back_in));
+    }
+    if outcome.cut_off > 0 {
+        lines.push(format!("{} connections were ended by the server", outcome.cut_off));
     }
     let audit = &outcome.audit;
     lines.push(format!("audit: {} of {} delivered", audit.delivered, audit.expected));
