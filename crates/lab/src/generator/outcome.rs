@@ -61,8 +61,10 @@ pub struct Audit {
     pub delivered: u64,
     /// Sequence numbers skipped.
     pub gaps: u64,
-    /// Messages whose number had come before: duplicates, or out of order.
+    /// Messages whose number had come before.
     pub repeated: u64,
+    /// Messages that came after one that was sent later.
+    pub reordered: u64,
     /// Messages of another length than was sent.
     pub wrong_length: u64,
     /// Messages without the layout, or with a changed byte in the padding.
@@ -74,11 +76,22 @@ pub struct Audit {
 }
 
 impl Audit {
+    /// Messages whose fate is known: they came, sound or spoiled, or others came in their place.
+    pub(super) fn settled(&self) -> u64 {
+        self.delivered + self.spoiled_or_missing()
+    }
+
+    /// Of those, the ones that don't count as delivered.
+    pub(super) fn spoiled_or_missing(&self) -> u64 {
+        self.gaps + self.wrong_length + self.corrupt
+    }
+
     fn merge(&mut self, other: &Self) {
         self.expected += other.expected;
         self.delivered += other.delivered;
         self.gaps += other.gaps;
         self.repeated += other.repeated;
+        self.reordered += other.reordered;
         self.wrong_length += other.wrong_length;
         self.corrupt += other.corrupt;
         self.lost_connections += other.lost_connections;
@@ -190,13 +203,11 @@ impl Outcome {
         let audit = &self.audit;
         for (count, what) in [
             (audit.gaps, "missing"),
-            (audit.repeated, "repeated or out of order"),
+            (audit.repeated, "repeated"),
+            (audit.reordered, "out of order"),
             (audit.wrong_length, "of a wrong length"),
             (audit.corrupt, "corrupt"),
-            (
-                audit.expected.saturating_sub(audit.delivered).saturating_sub(audit.gaps),
-                "not delivered in time",
-            ),
+            (audit.expected.saturating_sub(audit.settled()), "not delivered in time"),
         ] {
             if count > 0 {
                 doubt(false, format!("{count} messages {what}"));
