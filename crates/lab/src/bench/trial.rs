@@ -31,6 +31,9 @@ const CALLS_TOLD: f64 = 0.01;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
 
+/// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
+pub(super) const LAG: &str = "p99 lag ms";
+
 /// What one run gave.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Trial {
@@ -269,7 +272,7 @@ pub(super) fn run(
         figures.insert(Metric::LatencyP99, millis(outcome.latency.percentile(99.0)));
         context.insert("server share".to_owned(), outcome.load.server_share());
         context.insert("generator share".to_owned(), outcome.load.own_share());
-        context.insert("p99 lag ms".to_owned(), millis(outcome.lag.percentile(99.0)));
+        context.insert(LAG.to_owned(), millis(outcome.lag.percentile(99.0)));
     }
     if !outcome.last.is_empty() {
         context.insert("slowest publication ms".to_owned(), millis(outcome.last.max()));
