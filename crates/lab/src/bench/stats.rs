@@ -60,7 +60,7 @@ pub fn ratio_interval(ours: &[Option<f64>], theirs: &[Option<f64>], seed: u64) -
 }
 
 /// `ours / theirs`, pair by pair. Pairs where either is missing or theirs is 0 don't count.
-pub fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
+pub(super) fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
     let whole = |(ours, theirs): (&Option<f64>, &Option<f64>)| Some(((*ours)?, (*theirs)?));
     let pairs = ours.iter().zip(theirs).filter_map(whole);
     pairs.filter(|(_, theirs)| *theirs > 0.0).map(|(ours, theirs)| ours / theirs).collect()
@@ -77,7 +77,7 @@ pub fn ratios(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Vec<f64> {
 ///
 /// From five pairs on, deviations beyond thrice the usual count as that much (winsorising), so that one disturbed run
 /// doesn't hide a difference that all the others show. With fewer, nobody can say which one was disturbed.
-pub fn resolution(ratios: &[f64], of_itself: &[f64]) -> Option<f64> {
+pub(super) fn resolution(ratios: &[f64], of_itself: &[f64]) -> Option<f64> {
     let logs = |ratios: &[f64]| -> Vec<f64> {
         ratios.iter().filter(|ratio| **ratio > 0.0).map(|ratio| ratio.ln()).collect()
     };
@@ -103,13 +103,13 @@ pub fn resolution(ratios: &[f64], of_itself: &[f64]) -> Option<f64> {
 }
 
 /// Whether `ratio` is farther from 1 than `resolution`.
-pub fn is_beyond(ratio: f64, resolution: f64) -> bool {
+pub(super) fn is_beyond(ratio: f64, resolution: f64) -> bool {
     ratio.ln().abs() > resolution.ln()
 }
 
 /// Whether the median of `ratios` is told from noise: it is beyond the resolution, and, where `beyond_noise`, beyond what A
 /// against A gave.
-pub fn is_difference(ratios: &[f64], of_itself: &[f64], beyond_noise: bool) -> bool {
+pub(super) fn is_difference(ratios: &[f64], of_itself: &[f64], beyond_noise: bool) -> bool {
     let (Some(ratio), Some(noise)) = (median(ratios), median(of_itself)) else { return false };
     resolution(ratios, of_itself).is_some_and(|resolution| is_beyond(ratio, resolution))
         && (!beyond_noise || ratio.ln().abs() > noise.ln().abs())
