@@ -47,6 +47,68 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::CpuPerMessage,
+        Self::CpuPerConnection,
+        Self::LatencyP50,
+        Self::LatencyP99,
+        Self::PeakMemory,
+        Self::BytesPerConnection,
+        Self::LatencyShift,
+        Self::KernelPerSlow,
+        Self::MemoryGrowth,
+        Self::IdleCpu,
+        Self::CallsPerMessage,
+        Self::Undelivered,
+        Self::BytesPerMessage,
+        Self::LastReceiver,
+        Self::UpstreamRequests,
+        Self::Rate,
+        Self::Deliveries,
+        Self::Connections,
+    ];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CpuPerMessage => "cpu_per_message",
+            Self::CpuPerConnection => "cpu_per_connection",
+            Self::LatencyP50 => "latency_p50",
+            Self::LatencyP99 => "latency_p99",
+            Self::PeakMemory => "peak_memory",
+            Self::BytesPerConnection => "bytes_per_connection",
+            Self::LatencyShift => "latency_shift",
+            Self::KernelPerSlow => "kernel_per_slow",
+            Self::MemoryGrowth => "memory_growth",
+            Self::IdleCpu => "idle_cpu",
+            Self::CallsPerMessage => "calls_per_message",
+            Self::Undelivered => "undelivered",
+            Self::BytesPerMessage => "bytes_per_message",
+            Self::LastReceiver => "last_receiver",
+            Self::UpstreamRequests => "upstream_requests",
+            Self::Rate => "rate",
+            Self::Deliveries => "deliveries",
+            Self::Connections => "connections",
+        }
+    }
+
+    /// The one of this name in results.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|metric| metric.name() == name)
+    }
+
+    /// Whether it says what went wrong, so that a run in doubt gives it nevertheless. System calls were counted in a run of
+    /// their own, which has been looked at.
+    pub fn is_its_own_doubt(self) -> bool {
+        matches!(self, Self::Undelivered | Self::CallsPerMessage)
+    }
+
+    /// Whether it is a time that the generator measures, so that its lag is in it.
+    pub fn has_lag(self) -> bool {
+        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver)
+    }
+
     /// The heading of its column.
     pub fn label(self) -> &'static str {
         match self {
@@ -98,5 +160,19 @@ impl Metric {
     /// Whether a doubt about times voids it.
     pub fn is_time(self) -> bool {
         matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver | Self::Deliveries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_called_as_results_call_it() {
+        for metric in Metric::ALL {
+            assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
+            assert_eq!(Metric::of_name(metric.name()), Some(metric));
+        }
+        assert_eq!(Metric::of_name("fog"), None);
     }
 }

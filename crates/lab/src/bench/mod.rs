@@ -22,6 +22,8 @@ pub use metric::Metric;
 pub use report::{CaseReport, Comparison, Report, ServerReport};
 pub use servers::{Application, Contestant};
 pub use stats::{Interval, median, ratio_interval};
+pub(crate) use stats::{is_beyond, unpaired_resolution};
+pub(crate) use trial::LAG;
 pub use trial::Trial;
 
 use std::collections::BTreeMap;

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::stats::{is_difference, ratios, resolution};
-use super::trial::LAG;
-use super::{Case, Interval, Metric, Pace, Trial, median, ratio_interval};
+use super::{Case, Interval, LAG, Metric, Pace, Trial, median, ratio_interval};
 
 /// Everything.
 #[derive(Clone, Debug, Serialize)]
@@ -154,7 +153,7 @@ fn is_more_than_the_lag(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> boo
     let middle = |runs: &[Trial], of: &dyn Fn(&Trial) -> Option<f64>| {
         median(&runs.iter().filter_map(of).collect::<Vec<f64>>())
     };
-    if !matches!(metric, Metric::LatencyP50 | Metric::LatencyP99 | Metric::LastReceiver) {
+    if !metric.has_lag() {
         return true;
     }
     let figure = |runs| middle(runs, &|trial| trial.sound(metric)).unwrap_or(0.0);

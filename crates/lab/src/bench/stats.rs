@@ -102,8 +102,27 @@ pub(super) fn resolution(ratios: &[f64], of_itself: &[f64]) -> Option<f64> {
     Some((multiple(pairs) * (squares / freedom / pairs as f64).sqrt()).exp())
 }
 
+/// The same for runs that weren't made side by side: of the ratio of the median of `new` to that of `old`. The scatter is
+/// that of each about its own median. `None` with less than two of either.
+pub(crate) fn unpaired_resolution(old: &[f64], new: &[f64]) -> Option<f64> {
+    let mut deviations = Vec::new();
+    for values in [old, new] {
+        let middle = median(values).filter(|middle| *middle > 0.0 && values.len() >= 2)?;
+        deviations
+            .extend(values.iter().filter(|value| **value > 0.0).map(|value| (value / middle).ln().abs()));
+    }
+    let fewer = old.len().min(new.len());
+    let freedom = (old.len() + new.len() - 2) as f64;
+    let squares: f64 = deviations.iter().map(|deviation| deviation * deviation).sum();
+    let error = (squares / freedom * (1.0 / old.len() as f64 + 1.0 / new.len() as f64)).sqrt();
+    Some((multiple(fewer) * UNPAIRED * error).exp())
+}
+
+/// Two medians are taken from the scatter instead of one, so less is known of it.
+const UNPAIRED: f64 = 1.25;
+
 /// Whether `ratio` is farther from 1 than `resolution`.
-pub(super) fn is_beyond(ratio: f64, resolution: f64) -> bool {
+pub(crate) fn is_beyond(ratio: f64, resolution: f64) -> bool {
     ratio.ln().abs() > resolution.ln()
 }
 

@@ -32,7 +32,7 @@ const CALLS_TOLD: f64 = 0.01;
 const CONNECTING_SHARE_MAX: f64 = 0.8;
 
 /// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
-pub(super) const LAG: &str = "p99 lag ms";
+pub(crate) const LAG: &str = "p99 lag ms";
 
 /// What one run gave.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -56,10 +56,9 @@ impl Trial {
         Self { doubts: vec![doubt], ..Self::default() }
     }
 
-    /// A figure, unless it is in doubt. That messages didn't come isn't: it is the doubt. And system calls were counted
-    /// in a run of their own, which has been looked at.
+    /// A figure, unless it is in doubt.
     pub fn sound(&self, metric: Metric) -> Option<f64> {
-        if matches!(metric, Metric::Undelivered | Metric::CallsPerMessage) {
+        if metric.is_its_own_doubt() {
             return self.figures.get(&metric).copied();
         }
         let doubted = self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());

@@ -6,27 +6,32 @@
 //! [`SCENARIOS`].
 
 mod chat_rtt;
+pub mod compare;
 mod cpu_budget;
 mod echo_25k;
 mod fanout;
 mod feed_capacity;
+pub mod gate;
+pub mod history;
 mod html;
 mod idle;
+mod kept;
 mod machine;
 mod record;
 mod room_broadcast;
 
+pub use kept::Kept;
 pub use machine::Machine;
 pub use record::{Record, Server, install, run};
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::Case;
 
 /// How much time a scenario may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
     /// At most 10 seconds for Stentor and a peer: whether it works.

@@ -31,6 +31,18 @@ pub(crate) enum Fault {
     Closes,
     Masks,
     Refuses,
+    /// Ends the process.
+    Crashes,
+    /// Answers in another protocol.
+    Babbles,
+}
+
+impl Fault {
+    /// The one of this name.
+    pub(crate) fn named(name: &str) -> Self {
+        let all = [Self::None, Self::Corrupts, Self::Stalls, Self::Crashes, Self::Babbles];
+        all.into_iter().find(|fault| format!("{fault:?}").eq_ignore_ascii_case(name)).unwrap()
+    }
 }
 
 const EVERY: u64 = 7;
@@ -165,7 +177,9 @@ impl Serving {
             if let Some(end) = scanner.find_end(head, &limits).unwrap() {
                 let request = parse_request(&head[..end], &limits).unwrap();
                 let mut answer = Vec::new();
-                if self.fault == Fault::Refuses {
+                if self.fault == Fault::Babbles {
+                    answer.extend_from_slice(b"220 mail.example ESMTP\r\n\r\n");
+                } else if self.fault == Fault::Refuses {
                     http1::write_response_head(&mut answer, 403, &[("Content-Length", "0")]);
                 } else {
                     handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
@@ -205,6 +219,8 @@ impl Serving {
             self.faults.fetch_add(1, Ordering::Relaxed);
             match self.fault {
                 Fault::None | Fault::Stalls | Fault::Refuses => {}
+                Fault::Babbles => {}
+                Fault::Crashes => std::process::exit(3),
                 Fault::Swaps => held = true,
                 Fault::Renumbers => message[0] = b'5',
                 Fault::Drops => times = 0,
