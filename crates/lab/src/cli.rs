@@ -17,8 +17,10 @@ use crate::catalogue::Catalogue;
 use crate::generator::{
     DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, serve_worker,
 };
-use crate::measure::{Namespace, congestion_control, enter_namespace, is_in_namespace, take_priority};
-use crate::scenario::{self, Effort, Record, SCENARIOS, Scenario};
+use crate::measure::{
+    Namespace, congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, take_priority,
+};
+use crate::scenario::{self, Effort, Record, Resume, SCENARIOS, Scenario};
 use crate::{Error, bench};
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
@@ -139,6 +141,9 @@ struct RunOptions {
     /// Where results go.
     #[arg(long, default_value = "results")]
     results: PathBuf,
+    /// Go on with a run that was broken off: its file, or the newest one of the scenario.
+    #[arg(long, num_args = 0..=1)]
+    resume: Option<Option<PathBuf>>,
     #[command(flatten)]
     placing: Placing,
 }
@@ -301,6 +306,7 @@ fn run_bench(
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
+    end_children_on_signal(|| ());
     let placing = arguments.placing;
     let mut options = bench::Options {
         servers: arguments.servers,
@@ -426,7 +432,12 @@ fn run_record(
         scenario::install(scenario, effort, &options, progress)?;
     }
     options.congestion = run.placing.enter(progress)?;
-    scenario::run(scenario, effort, &options, &run.results, progress)
+    let resume = match &run.resume {
+        None => Resume::No,
+        Some(None) => Resume::Newest,
+        Some(Some(path)) => Resume::File(path.clone()),
+    };
+    scenario::run(scenario, effort, &options, &run.results, &resume, progress)
 }
 
 fn list_peers(arguments: &PeersArguments, out: &mut dyn Write) -> Result<(), Error> {
@@ -497,6 +508,7 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
     spec.server_pid = arguments.server_pid;
     spec.core = arguments.core;
     spec.driver = arguments.driver;
+    end_children_on_signal(|| ());
     let outcome = Workers::connect(&Invocation::current(prefix)?, &spec)?.run()?;
     let text = if arguments.json {
         serde_json::to_string(&outcome).map_err(|error| Error::Usage(error.to_string()))? + "\n"

@@ -1,9 +1,9 @@
 //! The figures that runs give.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A figure that a run gives. Smaller is better for all but those that [`Metric::larger_is_better`] names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// Server CPU per message, idle cost taken off; microseconds.

@@ -29,6 +29,8 @@ pub struct CaseReport {
     pub title: String,
     /// Its metrics, in order.
     pub metrics: Vec<Metric>,
+    /// What an open loop offered all of them, messages a second.
+    pub rate_hz: Option<f64>,
     /// Server by server, the judged one first, and last that one again.
     pub servers: Vec<ServerReport>,
     /// What was to be reached, and whether it was.
@@ -137,11 +139,12 @@ impl CaseReport {
             .collect();
         Self {
             name: case.name,
-            title: match case.kind {
-                super::CaseKind::Echo { rate_hz, .. } => format!("{}, {rate_hz:.0} a second", case.title),
-                _ => case.title.clone(),
+            title: match case.offered_hz() {
+                Some(rate_hz) => format!("{}, {rate_hz:.0} a second", case.title),
+                None => case.title.clone(),
             },
             metrics: case.metrics.to_vec(),
+            rate_hz: case.offered_hz(),
             servers,
             verdicts,
         }

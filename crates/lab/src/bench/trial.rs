@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::curve::{self, Curve};
 use super::sampler::{Sample, Sampler, growth_percent_per_10_s, held_kernel_bytes};
@@ -35,7 +35,7 @@ const CONNECTING_SHARE_MAX: f64 = 0.8;
 pub(crate) const LAG: &str = "p99 lag ms";
 
 /// What one run gave.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
     /// The figures, all that could be taken.
     pub figures: BTreeMap<Metric, f64>,
@@ -63,6 +63,11 @@ impl Trial {
         }
         let doubted = self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
         if doubted { None } else { self.figures.get(&metric).copied() }
+    }
+
+    /// Whether it gave anything: else it counts as not measured.
+    pub fn is_measured(&self) -> bool {
+        !self.figures.is_empty()
     }
 
     /// One line.
@@ -420,7 +425,7 @@ fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<
         Error::Generator(what) => server.error(&what),
         other => other,
     };
-    let memory = || ProcessMemory::of_process(server.pid()).map_err(Error::io("the server's memory"));
+    let memory = || ProcessMemory::of_process(server.pid()).map_err(|_| server.error("it ended by itself"));
     let before = memory()?;
     let kernel_before = KernelSockets::now().map_err(Error::io("the kernel's sockets"))?;
     let mut workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;

@@ -239,7 +239,7 @@ pub(crate) fn is_spoiled(lag: Duration, measured: Duration) -> bool {
 }
 
 /// A reason not to believe a result.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
     /// Whether it concerns the times only, and CPU and memory stand.
     pub latency_only: bool,

@@ -18,11 +18,12 @@ mod idle;
 mod kept;
 mod machine;
 mod record;
+mod resume;
 mod room_broadcast;
 
 pub use kept::Kept;
 pub use machine::Machine;
-pub use record::{Record, Server, install, run};
+pub use record::{Record, Resume, Server, install, run};
 
 use std::time::Duration;
 

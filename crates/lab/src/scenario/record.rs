@@ -6,14 +6,15 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::{Effort, Machine, Scenario, html};
+use super::{Effort, Machine, Scenario, html, resume};
 use crate::Error;
-use crate::bench::{Contestant, Options, Report, install_for, run_cases};
+use crate::bench::{Before, Contestant, Options, Report, install_for, run_cases};
 use crate::catalogue::Catalogue;
+use crate::measure::end_children_on_signal;
 
 /// The number of the schema; it grows when something changes its meaning or goes.
 pub(super) const SCHEMA: u32 = 1;
@@ -61,13 +62,30 @@ impl Record {
     }
 }
 
-/// Runs `scenario`, with `options.servers` or else its usual ones, and writes what was found to `results` after each case, so
-/// that nothing is lost if it is broken off. Returns the record, and the page's path.
+/// Whether a run goes on with one that was broken off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// It is a new one.
+    No,
+    /// With the newest result of that scenario.
+    Newest,
+    /// With this one.
+    File(PathBuf),
+}
+
+/// Runs `scenario`, with `options.servers` or else its usual ones, and writes what was found to `results` after each run, so
+/// that nothing is lost if it is broken off: a signal ends the servers and generators with this process. Returns the record,
+/// and the page's path.
+///
+/// # Errors
+/// If a server is unknown, the kernel refuses something, or what is to be resumed is of something else. A server's failure is
+/// none, but stands in the record.
 pub fn run(
     scenario: &Scenario,
     effort: Effort,
     options: &Options,
     results: &Path,
+    resume: &Resume,
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
     let options = with_servers(scenario, options);
@@ -85,30 +103,70 @@ pub fn run(
             settings: manifest.map(|manifest| manifest.settings.clone()).unwrap_or_default(),
         });
     }
-    let began = SystemTime::now();
-    let since_1970 = began.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let time = iso_8601(since_1970);
+    let (clock, time) = (Instant::now(), now());
     fs::create_dir_all(results).map_err(Error::io("making the folder for results"))?;
-    let stem = format!("{}-{}", scenario.name, time.replace([':', '-'], ""));
-    let (json, page) = (results.join(format!("{stem}.json")), results.join(format!("{stem}.html")));
-    let record = |report: &Report| Record {
+    let nothing = Report {
+        congestion: options.congestion.clone(),
+        pace: options.pace,
+        missing: Vec::new(),
+        cases: Vec::new(),
+    };
+    let mut record = Record {
         schema: SCHEMA,
         scenario: *scenario,
         effort,
         began: time.clone(),
-        took_s: began.elapsed().unwrap_or_default().as_secs_f64(),
+        took_s: 0.0,
         machine: Machine::here(),
-        servers: servers.clone(),
-        report: report.clone(),
+        servers,
+        report: nothing,
     };
+    let resumed = match resume {
+        Resume::No => None,
+        Resume::Newest => Some(resume::newest(results, scenario.name)?),
+        Resume::File(path) => Some(path.clone()),
+    };
+    let stem = format!("{}-{}", scenario.name, time.replace([':', '-'], ""));
+    let json = resumed.clone().unwrap_or_else(|| results.join(format!("{stem}.json")));
+    let page = json.with_extension("html");
+    let mut before = Before::new();
+    if let Some(path) = resumed {
+        let broken_off = resume::read(&path, &record)?;
+        (record.began, record.took_s, before) = (broken_off.began, broken_off.took_s, broken_off.before);
+    }
+    let _ = writeln!(progress, "results: {}", json.display());
+    let told = json.display().to_string();
+    end_children_on_signal(move || {
+        tell(&format!("interrupted; {told} has what was measured (--resume goes on)"))
+    });
+    let took_s = record.took_s;
     let mut keep = |report: &Report| {
-        let record = record(report);
+        record.report.clone_from(report);
+        record.took_s = took_s + clock.elapsed().as_secs_f64();
         let text = serde_json::to_string_pretty(&record).map_err(|error| Error::Usage(error.to_string()))?;
-        fs::write(&json, text + "\n").map_err(Error::io("writing results"))?;
-        fs::write(&page, html::page(&record)).map_err(Error::io("writing results"))
+        write_whole(&json, &(text + "\n"))?;
+        write_whole(&page, &html::page(&record))
     };
-    let report = run_cases((scenario.cases)(effort), &options, progress, &mut keep)?;
-    Ok((record(&report), page))
+    let report = run_cases((scenario.cases)(effort), &options, &before, progress, &mut keep)?;
+    keep(&report)?;
+    Ok((record, page))
+}
+
+/// Writes a file such that there is a whole one at any time, whatever ends this process.
+fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, text).and_then(|()| fs::rename(&draft, path)).map_err(Error::io("writing results"))
+}
+
+/// Says something when the rest of this process can't any more.
+fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "lab: {what}");
+}
+
+/// Now, as ISO 8601 has it.
+fn now() -> String {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    iso_8601(since_1970.as_secs())
 }
 
 /// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything.

@@ -1,6 +1,10 @@
 //! A WebSocket server in a thread, honest or at fault in one way, for the generator to find out.
 
-#![allow(dead_code, reason = "no test uses all of it")]
+#![allow(
+    dead_code,
+    clippy::print_stderr,
+    reason = "no test uses all of it; a server complains when it crashes"
+)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -220,7 +224,10 @@ impl Serving {
             match self.fault {
                 Fault::None | Fault::Stalls | Fault::Refuses => {}
                 Fault::Babbles => {}
-                Fault::Crashes => std::process::exit(3),
+                Fault::Crashes => {
+                    eprintln!("out of luck");
+                    std::process::exit(3)
+                }
                 Fault::Swaps => held = true,
                 Fault::Renumbers => message[0] = b'5',
                 Fault::Drops => times = 0,
