@@ -20,10 +20,24 @@ const peers = {
   'bare-direct': { run: ['bare', '--io', 'direct'] },
   'uws-cpp': { run: ['uws-cpp'] },
   ws8: { run: ['ws8'] },
+  uws10: { run: ['uws10'] },
+  'bun-uws': { run: ['bun-uws'] },
+  'py-websockets': { run: ['py-websockets'] },
+  'py-picows': { run: ['py-picows'] },
+  nchan: { run: ['nchan'], shows: messages },
+  ws04: { run: ['ws04'] },
+  'rust-tungstenite': { run: ['rust-tungstenite'] },
+  'rust-fastws': { run: ['rust-fastws'] },
+  'go-gws': { run: ['go-gws'] },
+  'go-gorilla': { run: ['go-gorilla'] },
+  'go-gobwas': { run: ['go-gobwas'] },
   socketio4: { run: ['socketio4'], client: socketIo('websocket'), shows: messages },
   'socketio4, websocket': { run: ['socketio4', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
   'socketio4, polling': { run: ['socketio4', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
   'socketio4, engine.io': { run: ['socketio4', '--protocol', 'engineio'], client: engineIo, shows: messages },
+  'socketio4-bun': { run: ['socketio4-bun'], client: socketIo('websocket'), shows: messages },
+  'socketio4-bun, polling': { run: ['socketio4-bun'], client: socketIo('polling'), shows: messages },
+  'java-nettysio': { run: ['java-nettysio'], client: socketIo('websocket'), shows: messages },
   socketioxide: { run: ['socketioxide', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
   'socketioxide, polling': { run: ['socketioxide', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
   'sockjs-node': { run: ['sockjs-node'], client: sockJs('websocket'), shows: messages },
@@ -33,7 +47,15 @@ const peers = {
     shows: messages,
   },
   'sockjs-tornado-pypy45': { run: ['sockjs-tornado-pypy45'], client: sockJs('websocket'), shows: messages },
+  'sockjs-tornado': { run: ['sockjs-tornado'], client: sockJs('websocket'), shows: messages },
+  'sockjs-tornado, xhr_streaming': {
+    run: ['sockjs-tornado', '--protocol', 'sockjs-streaming'],
+    client: sockJs('xhr-streaming'),
+    shows: messages,
+  },
   tcp: { run: ['tcp'], client: lines, shows: messages },
+  'tcp-node08': { run: ['tcp-old', '--node', '0.8'], client: lines },
+  'tcp-node010': { run: ['tcp-old', '--node', '0.10'], client: lines },
 };
 
 async function withServer(peer, extra, test) {
@@ -42,6 +64,9 @@ async function withServer(peer, extra, test) {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const exited = once(child, 'exit');
+  // Also where a client's error ends us.
+  const end = () => child.kill('SIGKILL');
+  process.once('exit', end);
   try {
     const [line] = await once(createInterface(child.stdout), 'line');
     const url = /^ready http:\/\/(.*)$/.exec(line);
@@ -53,6 +78,7 @@ async function withServer(peer, extra, test) {
     const timer = setTimeout(() => child.kill('SIGKILL'), 2000);
     const [, signal] = await exited;
     clearTimeout(timer);
+    process.off('exit', end);
     if (signal === 'SIGKILL') throw new Error(`${peer} doesn't end on SIGTERM`);
   }
 }
@@ -199,6 +225,7 @@ async function fanout(client) {
   }
 }
 
+for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(1));
 const chosen = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(peers);
 for (const peer of chosen) {
   const shows = peers[peer].shows ?? everything;

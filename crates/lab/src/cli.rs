@@ -1,5 +1,5 @@
-//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, those of [`judge`], and `worker`,
-//! which is for itself.
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`,
+//! `overload`, those of [`judge`], and `worker`, which is for itself.
 
 mod judge;
 
@@ -15,13 +15,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::catalogue::Catalogue;
 use crate::generator::{
-    DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, serve_worker,
+    Cut, DriverKind, Invocation, LoadSpec, MaskKey, Misbehaviour, Outcome, Protocol, Publisher, Spec,
+    Workers, serve_worker,
 };
 use crate::measure::{
     Namespace, congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, take_priority,
 };
 use crate::scenario::{self, Effort, Record, Resume, SCENARIOS, Scenario};
-use crate::{Error, bench};
+use crate::{Error, bench, overload};
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
 #[derive(Parser)]
@@ -47,6 +48,8 @@ enum Command {
     Gate(judge::GateArguments),
     /// List the scenarios.
     Scenarios,
+    /// Offer a server up to ten times what it can deliver, and draw what becomes of it.
+    Overload(OverloadArguments),
     /// List the servers that can be measured.
     Peers(PeersArguments),
     /// Make peers ready to run.
@@ -135,6 +138,9 @@ struct RunOptions {
     /// Who takes part, Stentor's own first; NAME:PROTOCOL for one that speaks several [default: those that it is about].
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
+    /// Of its cases, these [default: all].
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
     /// Runs of each server [default: smoke 1, quick 2, full 6].
     #[arg(long)]
     pairs: Option<usize>,
@@ -158,6 +164,36 @@ impl RunOptions {
             _ => None,
         }
     }
+}
+
+#[derive(Args)]
+struct OverloadArguments {
+    /// How many clients.
+    #[arg(long, default_value_t = 10_000)]
+    clients: usize,
+    /// Length of the document.
+    #[arg(long, default_value_t = 165_000)]
+    bytes: usize,
+    /// Seconds of each phase; the last one takes twice as long.
+    #[arg(long, default_value_t = 20.0)]
+    phase: f64,
+    /// Versions a second that everybody can be sent [default: looked for].
+    #[arg(long)]
+    capacity: Option<f64>,
+    /// Milliseconds from one look to the next.
+    #[arg(long, default_value_t = 250)]
+    every_ms: u64,
+    /// Draw it here.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// Write everything here, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    placing: Placing,
+    /// Further arguments of `stentor serve`.
+    #[arg(last = true)]
+    serve: Vec<String>,
 }
 
 #[derive(Args)]
@@ -193,7 +229,23 @@ enum Mode {
     /// Hold connections.
     Idle,
     /// Connect and leave.
-    Storm,
+    Churn,
+    /// Cut all connections and come back at once; then one publishes.
+    Reconnect,
+    /// Never read.
+    NeverRead,
+    /// Read 64 KiB a second at most.
+    ReadSlowly,
+    /// Say nothing any more once connected, no heartbeat either.
+    Silent,
+    /// Connect, and never say anything.
+    Mute,
+    /// Come and go on each connection, `--connect-rate` in all.
+    ComeAndGo,
+    /// All are cut off and come back at once, every second.
+    Storms,
+    /// Send in TCP segments of one to three bytes; to an echo.
+    Fragment,
     /// Connect, and echo 17 bytes a second on each connection, until `--server-pid` has used `--seconds` of CPU.
     Budget,
 }
@@ -215,9 +267,6 @@ struct GenerateArguments {
     /// How many connections.
     #[arg(long, default_value_t = 100)]
     connections: usize,
-    /// How many of them never read.
-    #[arg(long, default_value_t = 0)]
-    paused: usize,
     /// Payload in bytes, at least 36.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
@@ -283,6 +332,9 @@ pub fn main(
             judge::run_gate(arguments, prefix, out, progress)
         }
         Ok(Arguments { command: Command::Scenarios }) => done(list_scenarios(out)),
+        Ok(Arguments { command: Command::Overload(arguments) }) => {
+            done(run_overload(arguments, prefix, out, progress))
+        }
         Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out)),
         Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),
         Ok(Arguments { command: Command::Worker }) => {
@@ -427,7 +479,9 @@ fn run_record(
         Effort::Full => bench::Pace::Full,
     };
     let servers = run.peers.clone();
-    let mut options = bench::Options { servers, pairs: run.pairs, pace, ..run.placing.options(prefix)? };
+    let cases = run.cases.clone();
+    let mut options =
+        bench::Options { servers, cases, pairs: run.pairs, pace, ..run.placing.options(prefix)? };
     if !is_in_namespace() {
         scenario::install(scenario, effort, &options, progress)?;
     }
@@ -438,6 +492,42 @@ fn run_record(
         Some(Some(path)) => Resume::File(path.clone()),
     };
     scenario::run(scenario, effort, &options, &run.results, &resume, progress)
+}
+
+fn run_overload(
+    arguments: OverloadArguments,
+    prefix: &[&str],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<(), Error> {
+    let placing = arguments.placing;
+    let stentor = placing.options(prefix)?.stentor;
+    let phase =
+        Duration::try_from_secs_f64(arguments.phase).map_err(|error| Error::Usage(error.to_string()))?;
+    placing.enter(progress)?;
+    let options = overload::Options {
+        stentor: stentor.ok_or_else(|| Error::Usage("it needs --stentor PATH".into()))?,
+        serve: arguments.serve,
+        clients: arguments.clients,
+        bytes: arguments.bytes,
+        phase,
+        every: Duration::from_millis(arguments.every_ms.max(1)),
+        capacity_hz: arguments.capacity,
+        cores: (placing.server_core, placing.generator_core),
+    };
+    let report = overload::run(&options, progress)?;
+    write!(out, "{report}").map_err(Error::io("printing the table"))?;
+    if let Some(path) = arguments.svg {
+        fs::write(&path, overload::plot(&report)).map_err(Error::io("writing --svg"))?;
+    }
+    if let Some(path) = arguments.json {
+        let text = serde_json::to_string(&report).map_err(|error| Error::Usage(error.to_string()))?;
+        fs::write(&path, text + "\n").map_err(Error::io("writing --json"))?;
+    }
+    match report.faults().is_empty() {
+        true => Ok(()),
+        false => Err(Error::Usage("the server didn't do what it should".into())),
+    }
 }
 
 fn list_peers(arguments: &PeersArguments, out: &mut dyn Write) -> Result<(), Error> {
@@ -483,6 +573,7 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()));
     let (warm_up, measure) = (seconds(arguments.warm_up)?, seconds(arguments.seconds)?);
     let count = |span: Duration| (span.as_secs_f64() * rate_hz).ceil() as u64;
+    let misbehave = |how| LoadSpec::Misbehave { how, lasts: measure };
     let load = match arguments.mode {
         Mode::Echo => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
         Mode::EchoClosed => LoadSpec::EchoClosed { bytes, warm_up, measure },
@@ -496,16 +587,23 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },
         Mode::Budget => LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure },
-        Mode::Storm => LoadSpec::Storm { total: arguments.connections },
+        Mode::Churn => LoadSpec::Churn { total: arguments.connections },
+        Mode::Reconnect => LoadSpec::Reconnect { cut: Cut::Finish, bytes, publisher: Publisher::Own },
+        Mode::NeverRead => misbehave(Misbehaviour::NeverReads),
+        Mode::ReadSlowly => misbehave(Misbehaviour::ReadsSlowly { every: Duration::from_secs(1) }),
+        Mode::Silent => misbehave(Misbehaviour::Silent),
+        Mode::Mute => misbehave(Misbehaviour::Mute),
+        Mode::ComeAndGo => misbehave(Misbehaviour::Churns),
+        Mode::Storms => misbehave(Misbehaviour::Storms { every: Duration::from_secs(1) }),
+        Mode::Fragment => misbehave(Misbehaviour::Fragments),
     };
     let path = arguments.path.as_deref().unwrap_or(arguments.protocol.usual_path());
     let mut spec = Spec::new(arguments.target, path, arguments.connections, load);
     spec.protocol = arguments.protocol;
-    spec.paused = arguments.paused;
     spec.connect_rate_hz = arguments.connect_rate;
     spec.hello = arguments.hello;
     spec.mask = arguments.mask.unwrap_or(MaskKey::Zero);
-    spec.server_pid = arguments.server_pid;
+    spec.server_pids = arguments.server_pid.into_iter().collect();
     spec.core = arguments.core;
     spec.driver = arguments.driver;
     end_children_on_signal(|| ());
@@ -540,6 +638,13 @@ fn describe(outcome: &Outcome) -> String {
             let [p50, p99, max] = [50.0, 99.0, 100.0].map(|percent| times.percentile(percent));
             lines.push(format!("{what}: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}"));
         }
+    }
+    if !outcome.back_in.is_zero() {
+        let [p50, p99] = [50.0, 99.0].map(|percent| outcome.back.percentile(percent));
+        lines.push(format!("all were back in {:.1?}; each: p50 {p50:.1?}, p99 {p99:.1?}", outcome.back_in));
+    }
+    if outcome.cut_off > 0 {
+        lines.push(format!("{} connections were ended by the server", outcome.cut_off));
     }
     let audit = &outcome.audit;
     lines.push(format!("audit: {} of {} delivered", audit.delivered, audit.expected));

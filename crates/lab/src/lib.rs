@@ -7,6 +7,7 @@
 //! - [`upstream`]: the HTTP API of servers that fetch what they push;
 //! - [`catalogue`]: which servers there are;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
+//! - [`overload`]: what becomes of a server that is given more than it can deliver;
 //! - [`bench`]: alternating runs of servers against each other, and the table that comes of them;
 //! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
 //!
@@ -19,6 +20,7 @@ pub mod clock;
 pub mod document;
 pub mod generator;
 pub mod measure;
+pub mod overload;
 pub mod payload;
 pub mod scenario;
 pub mod upstream;

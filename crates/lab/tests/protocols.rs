@@ -40,7 +40,7 @@ fn options() -> Options {
 
 fn check_load(server: &Server, path: &str, protocol: Protocol, load: LoadSpec, expected: Option<u64>) {
     let what = format!("{protocol:?} {load:?}");
-    let total = if let LoadSpec::Storm { total } = load { total } else { CONNECTIONS };
+    let total = if let LoadSpec::Churn { total } = load { total } else { CONNECTIONS };
     let mut spec = Spec::new(server.address(), path, total, load);
     spec.protocol = protocol;
     // Over TCP nothing tells that the server has taken a connection.
@@ -81,7 +81,7 @@ fn check(name: &str, protocols: &[Protocol]) {
         let load = LoadSpec::EchoOpen { bytes: 100, rate_hz: 400.0, warm_up, measure };
         check_load(&echoing, path, *protocol, load, Some(60));
         check_load(&echoing, path, *protocol, LoadSpec::EchoClosed { bytes: 64, warm_up, measure }, None);
-        check_load(&echoing, path, *protocol, LoadSpec::Storm { total: 30 }, Some(0));
+        check_load(&echoing, path, *protocol, LoadSpec::Churn { total: 30 }, Some(0));
         echoing.stop().unwrap();
         let chatting = start(Application::Chat);
         for (bytes, count) in [(1000, 6), (165_000, 2)] {
@@ -110,6 +110,11 @@ fn socketioxide() {
 }
 
 #[test]
+fn java_nettysio() {
+    check("java-nettysio", &[Protocol::SocketIo]);
+}
+
+#[test]
 fn sockjs_node() {
     check("sockjs-node", &[Protocol::SockJs, Protocol::SockJsStreaming]);
 }
@@ -117,9 +122,26 @@ fn sockjs_node() {
 #[test]
 fn sockjs_tornado() {
     check("sockjs-tornado-pypy45", &[Protocol::SockJs, Protocol::SockJsStreaming]);
+    check("sockjs-tornado", &[Protocol::SockJs, Protocol::SockJsStreaming]);
 }
 
 #[test]
-fn tcp() {
-    check("tcp", &[Protocol::Tcp]);
+fn socketio4_bun() {
+    check("socketio4-bun", &[Protocol::SocketIo, Protocol::SocketIoPolling]);
+}
+
+/// All that speak plain WebSocket or lines over TCP.
+#[test]
+fn plain() {
+    let catalogue = Catalogue::read(&options().peers).unwrap();
+    for known in &catalogue.servers {
+        // The bare loops pass over a receiver that is behind, so that what arrives depends on the machine.
+        if known.peer.is_none() || known.name.starts_with("bare-") {
+            continue;
+        }
+        for protocol in known.speaks().filter(|spoken| [Protocol::WebSocket, Protocol::Tcp].contains(spoken))
+        {
+            check(&known.name, &[protocol]);
+        }
+    }
 }

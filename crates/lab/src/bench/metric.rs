@@ -44,11 +44,21 @@ pub enum Metric {
     Deliveries,
     /// Connections that a budget of CPU lasted for.
     Connections,
+    /// The kernel's memory per connection, both ends of it on loopback; bytes.
+    KernelPerConnection,
+    /// From the moment when everybody was cut off until everybody was back; milliseconds.
+    AllBack,
+    /// Of those that came back at once, from the begin of its connection until it was open, the 99th percentile; milliseconds.
+    ConnectP99,
+    /// Clients beside the load, which misbehaved, that the server ended. A policy, neither good nor bad.
+    CutOff,
+    /// The most clients that a document was kept up to date for.
+    Clients,
 }
 
 impl Metric {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 23] = [
         Self::CpuPerMessage,
         Self::CpuPerConnection,
         Self::LatencyP50,
@@ -67,6 +77,11 @@ impl Metric {
         Self::Rate,
         Self::Deliveries,
         Self::Connections,
+        Self::KernelPerConnection,
+        Self::AllBack,
+        Self::ConnectP99,
+        Self::CutOff,
+        Self::Clients,
     ];
 
     /// Its name in results.
@@ -90,6 +105,11 @@ impl Metric {
             Self::Rate => "rate",
             Self::Deliveries => "deliveries",
             Self::Connections => "connections",
+            Self::KernelPerConnection => "kernel_per_connection",
+            Self::AllBack => "all_back",
+            Self::ConnectP99 => "connect_p99",
+            Self::CutOff => "cut_off",
+            Self::Clients => "clients",
         }
     }
 
@@ -130,6 +150,11 @@ impl Metric {
             Self::Rate => "echoes/s",
             Self::Deliveries => "deliveries/s",
             Self::Connections => "connections",
+            Self::KernelPerConnection => "kernel/connection",
+            Self::AllBack => "all back",
+            Self::ConnectP99 => "connect p99",
+            Self::CutOff => "cut off",
+            Self::Clients => "clients",
         }
     }
 
@@ -138,12 +163,23 @@ impl Metric {
         match self {
             Self::CpuPerMessage | Self::CpuPerConnection | Self::IdleCpu => format!("{value:.2} µs"),
             Self::CallsPerMessage => format!("{value:.3}"),
-            Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver => format!("{value:.3} ms"),
+            Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver | Self::AllBack | Self::ConnectP99 => {
+                format!("{value:.3} ms")
+            }
             Self::PeakMemory if value >= 1e6 => format!("{:.1} MB", value / 1e6),
-            Self::BytesPerMessage | Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => {
+            Self::BytesPerMessage
+            | Self::PeakMemory
+            | Self::BytesPerConnection
+            | Self::KernelPerSlow
+            | Self::KernelPerConnection => {
                 format!("{value:.0} B")
             }
-            Self::Rate | Self::Deliveries | Self::Connections | Self::UpstreamRequests => {
+            Self::Rate
+            | Self::Deliveries
+            | Self::Connections
+            | Self::UpstreamRequests
+            | Self::CutOff
+            | Self::Clients => {
                 format!("{value:.0}")
             }
             Self::LatencyShift => format!("{value:.2}×"),
@@ -154,12 +190,20 @@ impl Metric {
 
     /// Whether more of it is better.
     pub fn larger_is_better(self) -> bool {
-        matches!(self, Self::Rate | Self::Deliveries | Self::Connections)
+        matches!(self, Self::Rate | Self::Deliveries | Self::Connections | Self::Clients)
     }
 
     /// Whether a doubt about times voids it.
     pub fn is_time(self) -> bool {
-        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver | Self::Deliveries)
+        matches!(
+            self,
+            Self::LatencyP50
+                | Self::LatencyP99
+                | Self::LastReceiver
+                | Self::Deliveries
+                | Self::AllBack
+                | Self::ConnectP99
+        )
     }
 }
 

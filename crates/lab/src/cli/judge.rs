@@ -113,6 +113,9 @@ pub(super) fn run_gate(
     if run.peers.is_empty() {
         run.peers = baseline.server_names();
     }
+    if run.cases.is_empty() {
+        run.cases = baseline.case_names();
+    }
     let effort = run.effort().or(baseline.effort()).unwrap_or(Effort::Quick);
     if effort != Effort::Full {
         run.pairs = run.pairs.or(Some(PAIRS_OF_GATE));

@@ -118,6 +118,11 @@ impl Kept {
         self.servers.iter().map(|server| server.name.clone()).collect()
     }
 
+    /// What was run, in order.
+    pub fn case_names(&self) -> Vec<String> {
+        self.report.cases.iter().map(|case| case.name.clone()).collect()
+    }
+
     /// How much time it had, where that is still known by its name.
     pub fn effort(&self) -> Option<Effort> {
         serde_json::from_value(self.effort.clone().into()).ok()

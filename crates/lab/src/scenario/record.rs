@@ -132,6 +132,11 @@ pub fn run(
     let mut before = Before::new();
     if let Some(path) = resumed {
         let broken_off = resume::read(&path, &record)?;
+        let left_out = |name: &&String| !options.cases.is_empty() && !options.cases.contains(name);
+        if let Some(name) = broken_off.before.keys().find(left_out) {
+            let what = format!("{} can't be resumed: it has {name}, which is left out", path.display());
+            return Err(Error::Usage(what));
+        }
         (record.began, record.took_s, before) = (broken_off.began, broken_off.took_s, broken_off.before);
     }
     let _ = writeln!(progress, "results: {}", json.display());

@@ -6,6 +6,7 @@
     reason = "no test uses all of it; a server complains when it crashes"
 )]
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -56,6 +57,9 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// How often it was at fault.
     faults: Arc<AtomicU64>,
+    /// Connections that came, and those that were reset.
+    pub(crate) accepted: Arc<AtomicU64>,
+    pub(crate) reset: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -72,6 +76,8 @@ impl Server {
         let count = Arc::clone(&faults);
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
+        let (accepted, reset) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let counts = (Arc::clone(&accepted), Arc::clone(&reset));
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut driver = EpollDriver::new(&Options::default()).unwrap();
@@ -88,6 +94,7 @@ impl Server {
                 every,
                 faults: count,
                 delivered: 0,
+                counts,
             };
             let mut stalls = 0;
             while !seen.load(Ordering::Relaxed) {
@@ -102,7 +109,7 @@ impl Server {
             }
         });
         let (address, waker) = told.recv().unwrap();
-        Self { address, faults, over, waker, thread: Some(thread) }
+        Self { address, faults, accepted, reset, over, waker, thread: Some(thread) }
     }
 
     /// How often it was at fault so far.
@@ -140,19 +147,24 @@ struct Serving {
     every: u64,
     faults: Arc<AtomicU64>,
     delivered: u64,
+    /// Connections that came, and those that were reset.
+    counts: (Arc<AtomicU64>, Arc<AtomicU64>),
 }
 
 impl Serving {
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Accepted { conn, .. } => self.clients.push(Client {
-                conn,
-                head: Some((HeadScanner::default(), Vec::new())),
-                ws: ws::Connection::new(ws::Role::Server, None),
-                in_flight: false,
-                outbox: Vec::new(),
-                held: Vec::new(),
-            }),
+            Event::Accepted { conn, .. } => {
+                self.counts.0.fetch_add(1, Ordering::Relaxed);
+                self.clients.push(Client {
+                    conn,
+                    head: Some((HeadScanner::default(), Vec::new())),
+                    ws: ws::Connection::new(ws::Role::Server, None),
+                    in_flight: false,
+                    outbox: Vec::new(),
+                    held: Vec::new(),
+                });
+            }
             Event::Received { conn, data, .. } => self.on_bytes(conn, data),
             Event::Sent(conn) => {
                 if let Some(index) = self.index(conn) {
@@ -164,7 +176,11 @@ impl Serving {
                 self.driver.close(conn);
                 self.clients.retain(|client| client.conn != conn);
             }
-            Event::Closed { conn, .. } => self.clients.retain(|client| client.conn != conn),
+            Event::Closed { conn, error } => {
+                let reset = error.is_some_and(|error| error.kind() == ErrorKind::ConnectionReset);
+                self.counts.1.fetch_add(u64::from(reset), Ordering::Relaxed);
+                self.clients.retain(|client| client.conn != conn);
+            }
             _ => {}
         }
     }
