@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::catalogue::Catalogue;
+use crate::ceiling::serve_bare_client;
 use crate::generator::{
     Cut, DriverKind, Invocation, LoadSpec, MaskKey, Misbehaviour, Outcome, Protocol, Publisher, Spec,
     Workers, serve_worker,
@@ -54,9 +55,14 @@ enum Command {
     Peers(PeersArguments),
     /// Make peers ready to run.
     Install(InstallArguments),
+    /// What the generator costs itself, beside a bare client.
+    Ceiling(judge::CeilingArguments),
     /// One generator process of the others.
     #[command(hide = true)]
     Worker,
+    /// One bare client of `ceiling`.
+    #[command(hide = true)]
+    BareClient,
 }
 
 #[derive(Args)]
@@ -337,6 +343,12 @@ pub fn main(
         }
         Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out)),
         Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),
+        Ok(Arguments { command: Command::Ceiling(arguments) }) => {
+            judge::run_ceiling(&arguments, prefix, out, progress)
+        }
+        Ok(Arguments { command: Command::BareClient }) => {
+            done(serve_bare_client(&mut BufReader::new(std::io::stdin()), out))
+        }
         Ok(Arguments { command: Command::Worker }) => {
             // Not locked: the generator reads from it within a callback.
             done(serve_worker(&mut BufReader::new(std::io::stdin()), out))

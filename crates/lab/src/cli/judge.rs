@@ -1,15 +1,18 @@
-//! The commands that look at results again: `compare`, `history` and `gate`.
+//! The commands that judge: `compare`, `history` and `gate` look at results again, `ceiling` at the generator itself.
 
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 
-use super::RunOptions;
+use super::{Placing, RunOptions};
 use crate::Error;
 use crate::bench::Metric;
+use crate::ceiling::{self, Plan};
+use crate::measure::end_children_on_signal;
 use crate::scenario::compare::compare;
 use crate::scenario::gate::judge;
 use crate::scenario::history::{History, Question};
@@ -64,6 +67,53 @@ pub(super) struct GateArguments {
     tolerance: f64,
     #[command(flatten)]
     run: RunOptions,
+}
+
+#[derive(Args)]
+pub(super) struct CeilingArguments {
+    /// The server that both talk to.
+    #[arg(long, default_value = "bare-epoll")]
+    against: String,
+    /// How many connections.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    connections: u16,
+    /// Runs of each.
+    #[arg(long, default_value_t = 3)]
+    pairs: usize,
+    /// Seconds that are measured.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Also write what was found to this file, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    placing: Placing,
+}
+
+pub(super) fn run_ceiling(
+    arguments: &CeilingArguments,
+    prefix: &[&str],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<ExitCode, Error> {
+    let measure =
+        Duration::try_from_secs_f64(arguments.seconds).map_err(|error| Error::Usage(error.to_string()))?;
+    let mut options = arguments.placing.options(prefix)?;
+    options.congestion = arguments.placing.enter(progress)?;
+    end_children_on_signal(|| ());
+    let plan = Plan {
+        against: arguments.against.clone(),
+        connections: usize::from(arguments.connections),
+        pairs: arguments.pairs,
+        measure,
+    };
+    let ceiling = ceiling::run(&plan, &options, progress)?;
+    write!(out, "{ceiling}").map_err(Error::io("printing"))?;
+    if let Some(path) = &arguments.json {
+        let text = serde_json::to_string(&ceiling).map_err(|error| Error::Usage(error.to_string()))?;
+        fs::write(path, text + "\n").map_err(Error::io("writing --json"))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {

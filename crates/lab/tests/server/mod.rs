@@ -45,7 +45,7 @@ pub(crate) enum Fault {
 impl Fault {
     /// The one of this name.
     pub(crate) fn named(name: &str) -> Self {
-        let all = [Self::None, Self::Corrupts, Self::Stalls, Self::Crashes, Self::Babbles];
+        let all = [Self::None, Self::Corrupts, Self::Closes, Self::Stalls, Self::Crashes, Self::Babbles];
         all.into_iter().find(|fault| format!("{fault:?}").eq_ignore_ascii_case(name)).unwrap()
     }
 }
