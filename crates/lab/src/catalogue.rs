@@ -192,13 +192,18 @@ impl Known {
     }
 }
 
-const STENTOR_SPEAKS: [Protocol; 8] = [
+const STENTOR_SPEAKS: [Protocol; 13] = [
     Protocol::WebSocket,
     Protocol::EngineIo,
+    Protocol::EngineIo3,
     Protocol::SocketIo,
     Protocol::SocketIoPolling,
+    Protocol::SocketIo2,
+    Protocol::SocketIo2Polling,
     Protocol::SockJs,
     Protocol::SockJsStreaming,
+    Protocol::Primus,
+    Protocol::Primus6,
     Protocol::Sse,
     Protocol::StentorV1,
 ];

@@ -95,13 +95,68 @@ fn check(name: &str, protocols: &[Protocol]) {
 
 #[test]
 fn stentor() {
-    use Protocol::{EngineIo, SockJs, SockJsStreaming, SocketIo, SocketIoPolling, WebSocket};
-    check("stentor-epoll", &[WebSocket, EngineIo, SocketIo, SocketIoPolling, SockJs, SockJsStreaming]);
+    use Protocol::{
+        EngineIo, EngineIo3, Primus, Primus6, SockJs, SockJsStreaming, SocketIo, SocketIo2, SocketIo2Polling,
+        SocketIoPolling, WebSocket,
+    };
+    let websockets = [WebSocket, EngineIo, EngineIo3, SocketIo, SocketIo2, SockJs, Primus, Primus6];
+    check("stentor-epoll", &websockets);
+    check("stentor-epoll", &[SocketIoPolling, SocketIo2Polling, SockJsStreaming]);
 }
 
 #[test]
 fn socketio4() {
     check("socketio4", &[Protocol::EngineIo, Protocol::SocketIo, Protocol::SocketIoPolling]);
+}
+
+#[test]
+fn socketio2() {
+    check("socketio2", &[Protocol::SocketIo2, Protocol::SocketIo2Polling, Protocol::EngineIo3]);
+}
+
+#[test]
+fn socketio1() {
+    check("socketio1", &[Protocol::SocketIo2, Protocol::SocketIo2Polling]);
+}
+
+#[test]
+fn engineio07() {
+    check("engineio07", &[Protocol::EngineIo3]);
+}
+
+#[test]
+fn socketio09() {
+    check("socketio09", &[Protocol::SocketIo09, Protocol::SocketIo09Polling]);
+}
+
+#[test]
+fn socketio08() {
+    check("socketio08", &[Protocol::SocketIo09, Protocol::SocketIo09Polling]);
+}
+
+#[test]
+fn socketio07() {
+    check("socketio07", &[Protocol::SocketIo07, Protocol::SocketIo09Polling]);
+}
+
+#[test]
+fn socketio06() {
+    check("socketio06", &[Protocol::SocketIo06]);
+}
+
+#[test]
+fn primus8() {
+    check("primus8", &[Protocol::Primus]);
+}
+
+#[test]
+fn primus15() {
+    check("primus15", &[Protocol::Primus6]);
+}
+
+#[test]
+fn faye() {
+    check("faye", &[Protocol::Bayeux]);
 }
 
 #[test]
@@ -117,6 +172,16 @@ fn java_nettysio() {
 #[test]
 fn sockjs_node() {
     check("sockjs-node", &[Protocol::SockJs, Protocol::SockJsStreaming]);
+}
+
+#[test]
+fn sockjs02() {
+    check("sockjs02", &[Protocol::SockJs, Protocol::SockJsStreaming]);
+}
+
+#[test]
+fn sockjs03old() {
+    check("sockjs03old", &[Protocol::SockJs, Protocol::SockJsStreaming]);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! ids agree; bytes wait in a lane's `outbox` only while it connects or a send is in flight, or to leave in pieces; a
 //! connection that is lost stays in the table as such, so that numbers never move, and may come back under its number.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use stentor_driver::{ConnId, Driver, Event, Sending};
@@ -166,6 +166,8 @@ pub(super) struct Fleet<D: Driver> {
     /// The CPU clock after the last turn, if that was such a poll.
     idle_since: Option<Duration>,
     open: usize,
+    /// When clients are to say that they live, the earliest first.
+    beats: VecDeque<(Instant, u32)>,
     dialect: Dialect,
     happened: Vec<Happened>,
     out: Out,
@@ -197,6 +199,7 @@ impl<D: Driver> Fleet<D> {
             spun: Duration::ZERO,
             idle_since: None,
             open: 0,
+            beats: VecDeque::new(),
             dialect: Dialect::new(spec),
             happened: Vec::new(),
             out: Out::default(),
@@ -266,10 +269,9 @@ impl<D: Driver> Fleet<D> {
     /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if
     /// something did.
     pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load<D>) -> Result<bool, Error> {
-        let due = match self.manner {
-            Manner::Pieces => Some(due.map_or(self.next_pieces, |due| due.min(self.next_pieces))),
-            _ => due,
-        };
+        let beat = self.beats.front().map(|(at, _)| *at);
+        let pieces = matches!(self.manner, Manner::Pieces).then_some(self.next_pieces);
+        let due = due.into_iter().chain(beat).chain(pieces).min();
         let timeout = due.map(|due| match due.saturating_duration_since(Instant::now()) {
             left if left < POLL_BELOW => Duration::ZERO,
             left => left - WAKE_EARLY,
@@ -279,6 +281,9 @@ impl<D: Driver> Fleet<D> {
         while let Some(event) = self.driver.next_event() {
             happened = true;
             self.on_event(event, load);
+        }
+        if beat.is_some() {
+            self.beat();
         }
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -305,6 +310,22 @@ impl<D: Driver> Fleet<D> {
             self.idle_since = None;
         }
         Ok(happened)
+    }
+
+    /// Has the clients whose time it is say that they live. The time from one such word to the next is the same for all
+    /// of a server's clients, so those who come first are in front.
+    fn beat(&mut self) {
+        let now = Instant::now();
+        while let Some((_, number)) = self.beats.pop_front_if(|(at, _)| *at <= now) {
+            let connection = &mut self.connections[number as usize];
+            if connection.stage == Stage::Open
+                && let Some(interval) = connection.client.beats_every()
+            {
+                connection.client.beat(&self.dialect, &mut self.out);
+                self.write_out(number as usize);
+                self.beats.push_back((now + interval, number));
+            }
+        }
     }
 
     /// Turns for `span`.
@@ -421,6 +442,9 @@ impl<D: Driver> Fleet<D> {
         }
         self.connections[number].stage = Stage::Open;
         self.open += 1;
+        if let Some(interval) = self.connections[number].client.beats_every() {
+            self.beats.push_back((Instant::now() + interval, number as u32));
+        }
         if let Some(hello) = self.spec.hello.take() {
             self.send(number, hello.as_bytes());
             self.spec.hello = Some(hello);
