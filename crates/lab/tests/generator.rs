@@ -4,6 +4,8 @@
 
 mod server;
 
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,6 +15,8 @@ use stentor_lab::generator::{
     Audit, ChatPlan, Cut, Invocation, LoadSpec, MaskKey, Misbehaviour, Outcome, Protocol, Publisher, Spec,
     Workers, run,
 };
+use stentor_wire::http1;
+use stentor_wire::ws::{self, handshake};
 
 const CONNECTIONS: usize = 20;
 
@@ -215,6 +219,41 @@ fn several_servers_share_the_connections_out() {
     assert_eq!((outcome.connections, accepted), (CONNECTIONS as u64, [CONNECTIONS as u64 / 2; 2]));
 }
 
+#[test]
+fn clients_that_have_to_say_that_they_live_do() {
+    // A server of Engine.IO 3, which wants to be pinged every 20 ms.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        let mut answer = Vec::new();
+        let request = http1::parse_request(&head, &http1::Limits::default()).unwrap();
+        handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
+        let open = br#"0{"sid":"1","upgrades":[],"pingInterval":20,"pingTimeout":20}"#;
+        ws::encode(&mut answer, ws::Opcode::Text, open, false, None);
+        stream.write_all(&answer).unwrap();
+        let mut said = Vec::new();
+        // It may be gone before it has read all.
+        let _ = stream.read_to_end(&mut said);
+        said
+    });
+    let mut spec = Spec::new(address, "/engine.io/", 1, LoadSpec::Idle { hold: Duration::from_millis(100) });
+    spec.protocol = Protocol::EngineIo3;
+    spec.idle = Duration::from_millis(10);
+    let outcome = run(&spec, |_| Ok(())).unwrap();
+    assert_eq!(outcome.audit, Audit::default());
+    let mut ping = Vec::new();
+    ws::encode(&mut ping, ws::Opcode::Text, b"2", false, Some([0; 4]));
+    let said = serving.join().unwrap();
+    assert!(!said.is_empty() && said.chunks(ping.len()).all(|frame| frame == ping), "{said:?}");
+}
+
 fn check_fault(chat: bool, fault: Fault, found: fn(&Audit) -> u64, doubt: &str) {
     let server = Server::start(chat, fault);
     let load = if chat { fanout(100) } else { echo() };
@@ -275,8 +314,8 @@ fn works_from_a_process_of_its_own() {
     assert_eq!(outcome.audit.delivered, 3 * CONNECTIONS as u64);
     drop(server);
     let nobody = Spec::new(([127, 0, 0, 1], 1).into(), "/", 1, fanout(100));
-    let outcome = Workers::connect(&invocation, &nobody).unwrap().run();
-    assert!(outcome.is_err());
+    let outcome = Workers::connect(&invocation, &nobody).and_then(|mut workers| workers.run());
+    assert!(outcome.unwrap_err().to_string().contains("refused"));
 }
 
 #[test]

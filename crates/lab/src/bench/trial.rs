@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::curve::{self, Curve};
 use super::running::{Ran, Task, run_server};
@@ -11,7 +11,7 @@ use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::servers::Feeds;
 use super::{Application, Case, CaseKind, Contestant, Metric, Options, search};
 use crate::Error;
-use crate::generator::{Doubt, LAG_SHARE_MAX, LoadSpec, Misbehaviour, Outcome, Publisher};
+use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, is_spoiled};
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
 /// one before the next is due.
@@ -27,8 +27,11 @@ const STORM_BYTES: usize = 1000;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
 
+/// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
+pub(crate) const LAG: &str = "p99 lag ms";
+
 /// What one run gave.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
     /// The figures, all that could be taken.
     pub figures: BTreeMap<Metric, f64>,
@@ -49,14 +52,18 @@ impl Trial {
         Self { doubts: vec![doubt], ..Self::default() }
     }
 
-    /// A figure, unless it is in doubt. That messages didn't come isn't: it is the doubt. And system calls were counted
-    /// in a run of their own, which has been looked at.
+    /// A figure, unless it is in doubt.
     pub fn sound(&self, metric: Metric) -> Option<f64> {
-        if matches!(metric, Metric::Undelivered | Metric::CallsPerMessage) {
+        if metric.is_its_own_doubt() {
             return self.figures.get(&metric).copied();
         }
         let doubted = self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
         if doubted { None } else { self.figures.get(&metric).copied() }
+    }
+
+    /// Whether it gave anything: else it counts as not measured.
+    pub fn is_measured(&self) -> bool {
+        !self.figures.is_empty()
     }
 
     /// One line.
@@ -254,11 +261,12 @@ fn beside(
         let outcome = &ran.outcome;
         let fanout = !outcome.each_p99.is_empty();
         let p99 = if fanout { outcome.each_p99.percentile(50.0) } else { outcome.latency.percentile(99.0) };
-        (p99.as_secs_f64(), outcome.lag.percentile(if fanout { 50.0 } else { 99.0 }).as_secs_f64())
+        (p99, outcome.lag.percentile(if fanout { 50.0 } else { 99.0 }))
     };
-    let timely = |ran: &Ran| p99(ran).1 <= p99(ran).0 * LAG_SHARE_MAX;
+    let timely = |ran: &Ran| !is_spoiled(p99(ran).1, p99(ran).0);
     if timely(&alone) && timely(ran) {
-        found.figures.insert(Metric::LatencyShift, p99(ran).0 / p99(&alone).0.max(1e-9));
+        let seconds = |ran: &Ran| p99(ran).0.as_secs_f64();
+        found.figures.insert(Metric::LatencyShift, seconds(ran) / seconds(&alone).max(1e-9));
     }
     found.doubts.extend(alone.outcome.doubts().into_iter().filter(|doubt| !doubt.latency_only));
     let held = held_kernel_bytes(&ran.samples).saturating_sub(ran.kernel_before.memory_bytes);
@@ -299,7 +307,7 @@ pub(super) fn judge(
         figures.insert(Metric::LatencyP99, millis(outcome.latency.percentile(99.0)));
         context.insert("server share".to_owned(), outcome.load.server_share());
         context.insert("generator share".to_owned(), outcome.load.own_share());
-        context.insert("p99 lag ms".to_owned(), millis(outcome.lag.percentile(99.0)));
+        context.insert(LAG.to_owned(), millis(outcome.lag.percentile(99.0)));
     }
     if !outcome.last.is_empty() {
         context.insert("slowest publication ms".to_owned(), millis(outcome.last.max()));

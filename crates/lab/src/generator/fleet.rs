@@ -7,11 +7,13 @@
 //! ids agree; bytes wait in a lane's `outbox` only while it connects or a send is in flight, or to leave in pieces; a
 //! connection that is lost stays in the table as such, so that numbers never move, and may come back under its number.
 
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use stentor_driver::{ConnId, Driver, Event, Sending};
+use stentor_driver::{ConnId, Driver, Event};
 
 use super::Spec;
+use super::line::{Line, Manner};
 use super::outcome::{Audit, Probe, Reading};
 use super::protocol::{Client, Dialect, Happened, Lane, Out};
 use crate::Error;
@@ -23,11 +25,14 @@ use crate::payload::Head;
 const POLL_BELOW: Duration = Duration::from_micros(2_200);
 /// What a wait is shortened by, to be back in time.
 const WAKE_EARLY: Duration = Duration::from_micros(1_200);
+/// How many numbers a connection may skip at once: beyond that a number is no number.
+const AHEAD_MAX: u64 = 1 << 20;
+/// Skipped numbers that are remembered, to tell a late message from a repeated one.
+const SKIPPED_MAX: usize = 1 << 16;
 /// `PAUSE` instructions after a poll that found nothing, so that a sibling hyperthread has the core's units.
 const PAUSES: usize = 64;
 
-/// The longest piece of what is said in pieces, and from one piece of a connection to its next.
-const PIECE_BYTES_MAX: usize = 3;
+/// From one piece of what a connection says in pieces to its next.
 const PIECE_EVERY: Duration = Duration::from_millis(5);
 
 /// A message that arrived, ready to be audited.
@@ -64,63 +69,6 @@ enum Stage {
     Lost,
 }
 
-/// One of the driver's connections.
-struct Line {
-    conn: ConnId,
-    /// Whether the kernel has connected it.
-    up: bool,
-    in_flight: bool,
-    /// Whether what is written waits until it is sent piece by piece.
-    in_pieces: bool,
-    outbox: Vec<u8>,
-}
-
-impl Line {
-    fn new(conn: ConnId, manner: Manner) -> Self {
-        Self { conn, up: false, in_flight: false, in_pieces: manner == Manner::Pieces, outbox: Vec::new() }
-    }
-
-    fn write(&mut self, driver: &mut impl Driver, bytes: &[u8]) {
-        if self.in_flight || !self.up || self.in_pieces {
-            self.outbox.extend_from_slice(bytes);
-        } else {
-            self.in_flight = driver.send_bytes(self.conn, bytes) == Sending::InFlight;
-        }
-    }
-
-    fn flush(&mut self, driver: &mut impl Driver) {
-        if self.up && !self.in_flight && !self.in_pieces && !self.outbox.is_empty() {
-            let outbox = std::mem::take(&mut self.outbox);
-            self.in_flight = driver.send_bytes(self.conn, &outbox) == Sending::InFlight;
-        }
-    }
-
-    /// Sends the next piece, one to three bytes; TCP_NODELAY makes a segment of it.
-    fn drip(&mut self, driver: &mut impl Driver) {
-        if self.up && !self.in_flight && !self.outbox.is_empty() {
-            let end = (1 + self.outbox.len() % PIECE_BYTES_MAX).min(self.outbox.len());
-            self.in_flight = driver.send_bytes(self.conn, &self.outbox[..end]) == Sending::InFlight;
-            self.outbox.drain(..end);
-        }
-    }
-}
-
-/// How clients of a fleet behave, other than well.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// Well.
-    #[default]
-    Good,
-    /// What they say leaves in segments of one to three bytes.
-    Pieces,
-    /// They read once each time that their reading is resumed.
-    Sips,
-    /// They say nothing any more once they are open, no heartbeat either.
-    Silent,
-    /// They connect, and say nothing at all.
-    Mute,
-}
-
 struct Connection {
     client: Client,
     stage: Stage,
@@ -150,6 +98,8 @@ pub(super) struct Fleet<D: Driver> {
     slots: Vec<u32>,
     pub(super) spec: Spec,
     pub(super) audit: Audit,
+    /// Connections and the numbers that were skipped on them: empty unless a server is at fault.
+    skipped: HashSet<(usize, u64)>,
     clock: Clock,
     probe: Probe,
     /// Bytes received so far.
@@ -159,6 +109,8 @@ pub(super) struct Fleet<D: Driver> {
     /// The CPU clock after the last turn, if that was such a poll.
     idle_since: Option<Duration>,
     open: usize,
+    /// When clients are to say that they live, the earliest first.
+    beats: VecDeque<(Instant, u32)>,
     dialect: Dialect,
     happened: Vec<Happened>,
     out: Out,
@@ -183,12 +135,14 @@ impl<D: Driver> Fleet<D> {
             slots: Vec::new(),
             spec: spec.clone(),
             audit: Audit::default(),
+            skipped: HashSet::new(),
             clock: Clock::new(),
             probe,
             received_bytes: 0,
             spun: Duration::ZERO,
             idle_since: None,
             open: 0,
+            beats: VecDeque::new(),
             dialect: Dialect::new(spec),
             happened: Vec::new(),
             out: Out::default(),
@@ -258,10 +212,9 @@ impl<D: Driver> Fleet<D> {
     /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if
     /// something did.
     pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load<D>) -> Result<bool, Error> {
-        let due = match self.manner {
-            Manner::Pieces => Some(due.map_or(self.next_pieces, |due| due.min(self.next_pieces))),
-            _ => due,
-        };
+        let beat = self.beats.front().map(|(at, _)| *at);
+        let pieces = matches!(self.manner, Manner::Pieces).then_some(self.next_pieces);
+        let due = due.into_iter().chain(beat).chain(pieces).min();
         let timeout = due.map(|due| match due.saturating_duration_since(Instant::now()) {
             left if left < POLL_BELOW => Duration::ZERO,
             left => left - WAKE_EARLY,
@@ -271,6 +224,9 @@ impl<D: Driver> Fleet<D> {
         while let Some(event) = self.driver.next_event() {
             happened = true;
             self.on_event(event, load);
+        }
+        if beat.is_some() {
+            self.beat();
         }
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -297,6 +253,24 @@ impl<D: Driver> Fleet<D> {
             self.idle_since = None;
         }
         Ok(happened)
+    }
+
+    /// Has the clients whose time it is say that they live. The time from one such word to the next is the same for all
+    /// of a server's clients, so those who come first are in front.
+    fn beat(&mut self) {
+        let now = Instant::now();
+        while self.beats.front().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, number)) = self.beats.pop_front()
+        {
+            let connection = &mut self.connections[number as usize];
+            if connection.stage == Stage::Open
+                && let Some(interval) = connection.client.beats_every()
+            {
+                connection.client.beat(&self.dialect, &mut self.out);
+                self.write_out(number as usize);
+                self.beats.push_back((now + interval, number));
+            }
+        }
     }
 
     /// Turns for `span`.
@@ -413,6 +387,9 @@ impl<D: Driver> Fleet<D> {
         }
         self.connections[number].stage = Stage::Open;
         self.open += 1;
+        if let Some(interval) = self.connections[number].client.beats_every() {
+            self.beats.push_back((Instant::now() + interval, number as u32));
+        }
         if let Some(hello) = self.spec.hello.take() {
             self.send(number, hello.as_bytes());
             self.spec.hello = Some(hello);
@@ -559,16 +536,32 @@ impl<D: Driver> Fleet<D> {
         bytes: usize,
         counts: impl Fn(u64) -> bool,
     ) -> Option<Head> {
-        let head = self.check_alone(message, bytes)?;
-        let expected = self.connections[message.number].expected.get_or_insert(head.sequence);
-        if head.sequence < *expected {
-            self.audit.repeated += 1;
-            return None;
+        let sound = self.check_alone(message, bytes);
+        // A spoiled message has come as well, if its number can be read: it isn't missing besides.
+        let sequence = message.head?.sequence;
+        let expected = self.connections[message.number].expected.get_or_insert(sequence);
+        if let Some(ahead) = sequence.checked_sub(*expected) {
+            if ahead > AHEAD_MAX {
+                // Nobody sent that: the number is what was changed.
+                self.audit.corrupt += u64::from(sound.is_some());
+                return None;
+            }
+            for missing in *expected..sequence {
+                self.audit.gaps += u64::from(counts(missing));
+                if self.skipped.len() < SKIPPED_MAX {
+                    self.skipped.insert((message.number, missing));
+                }
+            }
+            *expected = sequence + 1;
+            return sound;
         }
-        let gaps = (*expected..head.sequence).filter(|sequence| counts(*sequence)).count();
-        *expected = head.sequence + 1;
-        self.audit.gaps += gaps as u64;
-        Some(head)
+        if self.skipped.remove(&(message.number, sequence)) {
+            self.audit.gaps = self.audit.gaps.saturating_sub(u64::from(counts(sequence)));
+            self.audit.reordered += 1;
+            return sound;
+        }
+        self.audit.repeated += 1;
+        None
     }
 
     /// Audits one message without regard to others.

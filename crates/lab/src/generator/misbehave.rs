@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use stentor_driver::Driver;
 
 use super::Outcome;
-use super::fleet::{Fleet, Load, Manner, Message};
+use super::fleet::{Fleet, Load, Message};
+use super::line::Manner;
 use super::run::open_all;
 use crate::Error;
 use crate::payload;
