@@ -110,7 +110,7 @@ pub(super) struct Fleet<D: Driver> {
     idle_since: Option<Duration>,
     open: usize,
     /// When clients are to say that they live, the earliest first.
-    beats: VecDeque<(Instant, u32)>,
+    beats: VecDeque<(Instant, u32, ConnId)>,
     dialect: Dialect,
     happened: Vec<Happened>,
     out: Out,
@@ -212,7 +212,7 @@ impl<D: Driver> Fleet<D> {
     /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if
     /// something did.
     pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load<D>) -> Result<bool, Error> {
-        let beat = self.beats.front().map(|(at, _)| *at);
+        let beat = self.beats.front().map(|(at, ..)| *at);
         let pieces = matches!(self.manner, Manner::Pieces).then_some(self.next_pieces);
         let due = due.into_iter().chain(beat).chain(pieces).min();
         let timeout = due.map(|due| match due.saturating_duration_since(Instant::now()) {
@@ -259,16 +259,18 @@ impl<D: Driver> Fleet<D> {
     /// of a server's clients, so those who come first are in front.
     fn beat(&mut self) {
         let now = Instant::now();
-        while self.beats.front().is_some_and(|(at, _)| *at <= now)
-            && let Some((_, number)) = self.beats.pop_front()
+        while self.beats.front().is_some_and(|(at, ..)| *at <= now)
+            && let Some((_, number, conn)) = self.beats.pop_front()
         {
             let connection = &mut self.connections[number as usize];
+            // One that has come back since has a beat of its own.
             if connection.stage == Stage::Open
+                && connection.main.conn == conn
                 && let Some(interval) = connection.client.beats_every()
             {
                 connection.client.beat(&self.dialect, &mut self.out);
                 self.write_out(number as usize);
-                self.beats.push_back((now + interval, number));
+                self.beats.push_back((now + interval, number, conn));
             }
         }
     }
@@ -387,8 +389,9 @@ impl<D: Driver> Fleet<D> {
         }
         self.connections[number].stage = Stage::Open;
         self.open += 1;
-        if let Some(interval) = self.connections[number].client.beats_every() {
-            self.beats.push_back((Instant::now() + interval, number as u32));
+        let connection = &self.connections[number];
+        if let Some(interval) = connection.client.beats_every() {
+            self.beats.push_back((Instant::now() + interval, number as u32, connection.main.conn));
         }
         if let Some(hello) = self.spec.hello.take() {
             self.send(number, hello.as_bytes());
