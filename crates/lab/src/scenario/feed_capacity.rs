@@ -73,18 +73,19 @@ fn cases(effort: Effort) -> Vec<Case> {
             )
         })
     };
+    let big = effort.of(BIG_BYTES, BIG_BYTES, BIG_BYTES / 10);
     let search = effort.long_case(Case {
         or: &[Protocol::WebSocket, Protocol::SocketIo],
         pairs: 1,
         ..Case::new(
             "search",
-            "the most clients of a document of 164194 bytes".to_owned(),
+            format!("the most clients of a document of {big} bytes"),
             CaseKind::Capacity {
-                shape: Shape { bytes: effort.of(BIG_BYTES, BIG_BYTES, BIG_BYTES / 10), changes: 20 },
+                shape: Shape { bytes: big, changes: 20 },
                 rate_hz: effort.of(1.0, 1.0, 4.0),
                 count: effort.of(30, 3, 2),
                 warm_up: effort.of(5, 1, 1),
-                first: effort.of(625, 5000, 40),
+                first: effort.of(625, 5000, 80),
                 most: effort.of(10_000, 10_000, 80),
                 within: effort.of(0.03, 0.3, 0.5),
             },

@@ -29,7 +29,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 };
 
 fn cases(effort: Effort) -> Vec<Case> {
-    let clients = effort.of(500, 500, 50);
+    let clients = effort.of(500, 500, 20);
     let beside = |name, what: &str, how| {
         effort.case(Case {
             or: &[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp],
@@ -41,14 +41,14 @@ fn cases(effort: Effort) -> Vec<Case> {
                     connections: clients,
                     load: LoadSpec::Fanout {
                         bytes: 165_000,
-                        rate_hz: effort.of(1.0, 2.0, 5.0),
-                        warm_up: effort.of(6, 4, 2),
-                        count: effort.of(14, 8, 3),
+                        rate_hz: effort.of(1.0, 2.0, 4.0),
+                        warm_up: effort.of(6, 4, 1),
+                        count: effort.of(14, 8, 2),
                         publisher: Publisher::Own,
                     },
                     how,
                     misbehaving: clients,
-                    alone_max: effort.of(10, 6, 2),
+                    alone_max: effort.of(10, 6, 1),
                 },
                 Protocol::WebSocket,
                 &[
