@@ -38,7 +38,8 @@ fn options() -> Options {
     }
 }
 
-fn check_load(server: &Server, path: &str, protocol: Protocol, load: LoadSpec, expected: Option<u64>) {
+/// Returns how many messages were delivered.
+fn check_load(server: &Server, path: &str, protocol: Protocol, load: LoadSpec, expected: Option<u64>) -> u64 {
     let what = format!("{protocol:?} {load:?}");
     let total = if let LoadSpec::Churn { total } = load { total } else { CONNECTIONS };
     let mut spec = Spec::new(server.address(), path, total, load);
@@ -55,12 +56,14 @@ fn check_load(server: &Server, path: &str, protocol: Protocol, load: LoadSpec, e
     if let Some(expected) = expected {
         assert_eq!(audit.expected, expected, "{what}");
     }
+    audit.delivered
 }
 
 fn check(name: &str, protocols: &[Protocol]) {
     let options = options();
     let catalogue = Catalogue::read(&options.peers).unwrap();
-    let there = match &catalogue.find(name).unwrap().peer {
+    let known = catalogue.find(name).unwrap();
+    let there = match &known.peer {
         Some(peer) => peer.is_installed(),
         None => options.stentor.is_some(),
     };
@@ -90,6 +93,16 @@ fn check(name: &str, protocols: &[Protocol]) {
             check_load(&chatting, path, *protocol, load, Some(count * CONNECTIONS as u64));
         }
         chatting.stop().unwrap();
+        if known.peer.as_ref().is_some_and(|peer| peer.manifest.modes.iter().any(|mode| mode == "fanout")) {
+            let mut command = contestant.command(Application::Chat, *protocol, None);
+            command.core = None;
+            command.args.iter_mut().filter(|arg| *arg == "chat").for_each(|arg| *arg = "fanout".to_owned());
+            command.args.extend(["--bytes", "5000", "--hz", "50"].map(str::to_owned));
+            let publishing = Server::start(&command).unwrap();
+            let load = LoadSpec::Receive { bytes: 5000, measure: Duration::from_millis(300) };
+            assert!(check_load(&publishing, path, *protocol, load, None) > 0, "{name} publishes nothing");
+            publishing.stop().unwrap();
+        }
     }
 }
 

@@ -316,7 +316,9 @@ impl<D: Driver> Fleet<D> {
     /// of a server's clients, so those who come first are in front.
     fn beat(&mut self) {
         let now = Instant::now();
-        while let Some((_, number)) = self.beats.pop_front_if(|(at, _)| *at <= now) {
+        while self.beats.front().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, number)) = self.beats.pop_front()
+        {
             let connection = &mut self.connections[number as usize];
             if connection.stage == Stage::Open
                 && let Some(interval) = connection.client.beats_every()

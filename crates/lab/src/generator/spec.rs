@@ -24,8 +24,8 @@ pub struct Spec {
     pub targets_also: Vec<SocketAddr>,
     /// What is spoken.
     pub protocol: Protocol,
-    /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` and `transport`, of SockJS the
-    /// prefix of the service.
+    /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` (unless that isn't the usual one) and
+    /// `transport`, of SockJS and of older Socket.IO the prefix of the service.
     pub path: String,
     /// How many connections, the publisher's included.
     pub connections: usize,

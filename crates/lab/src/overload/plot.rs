@@ -9,9 +9,11 @@ const WIDTH: f64 = 860.0;
 const LEFT: f64 = 64.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 58.0;
-const PANEL: f64 = 130.0;
-const GAP: f64 = 46.0;
-const BOTTOM: f64 = 40.0;
+const PANEL: f64 = 122.0;
+const GAP: f64 = 50.0;
+/// Between the top of a panel's place and its uppermost line: its title.
+const TITLE: f64 = 24.0;
+const BOTTOM: f64 = 34.0;
 /// Lines across a panel.
 const TICKS: u32 = 4;
 
@@ -56,7 +58,7 @@ pub fn plot(report: &Report) -> String {
 }
 
 fn write_plot(out: &mut String, report: &Report) -> std::fmt::Result {
-    let height = TOP + PANELS.len() as f64 * (PANEL + GAP) - GAP + BOTTOM;
+    let height = TOP + PANELS.len() as f64 * (PANEL + GAP) - GAP + TITLE + BOTTOM;
     let end_s = report.phases.last().map_or(1.0, |phase| phase.to_s);
     let x = |at_s: f64| LEFT + at_s / end_s * (WIDTH - LEFT - RIGHT);
     let (clients, kilobytes) = (report.clients, report.document_bytes as f64 / 1e3);
@@ -89,7 +91,7 @@ fn write_plot(out: &mut String, report: &Report) -> std::fmt::Result {
         )?;
     }
     for (nth, panel) in PANELS.iter().enumerate() {
-        write_panel(out, panel, report, TOP + nth as f64 * (PANEL + GAP) + 24.0, &x)?;
+        write_panel(out, panel, report, TOP + nth as f64 * (PANEL + GAP) + TITLE, &x)?;
     }
     for nth in 0..=6 {
         let at_s = end_s * f64::from(nth) / 6.0;
@@ -110,11 +112,10 @@ fn write_panel(
     top: f64,
     x: &dyn Fn(f64) -> f64,
 ) -> std::fmt::Result {
-    let height = PANEL - 8.0;
     let greatest =
         panel.lines.iter().flat_map(|(_, value)| report.samples.iter().map(value)).fold(0.0, f64::max);
     let up = round_up(greatest);
-    let y = |value: f64| top + height - value / up * height;
+    let y = |value: f64| top + PANEL - value / up * PANEL;
     for tick in 0..=TICKS {
         let value = up * f64::from(tick) / f64::from(TICKS);
         let at = y(value);
@@ -131,7 +132,11 @@ fn write_panel(
     write!(out, "<text x=\"{LEFT}\" y=\"{:.1}\" font-weight=\"600\">{}", top - 6.0, panel.title)?;
     for ((name, _), (colour, dashes)) in panel.lines.iter().zip(LINES) {
         if panel.lines.len() > 1 {
-            let mark = if dashes.is_empty() { "—" } else { "– –" };
+            let mark = match dashes {
+                "" => "—",
+                "6 3" => "– –",
+                _ => "···",
+            };
             write!(out, "<tspan dx=\"14\" font-weight=\"400\" fill=\"{colour}\">{mark} {name}</tspan>")?;
         }
     }
