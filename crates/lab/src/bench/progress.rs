@@ -63,9 +63,10 @@ impl<'a> Progress<'a> {
             return None;
         }
         let seconds = self.took.div_f64(self.made as f64).mul_f64(left as f64).as_secs();
+        let runs = if left == 1 { "run" } else { "runs" };
         Some(match seconds {
-            0..60 => format!("{left} runs left, about {seconds} s"),
-            _ => format!("{left} runs left, about {} min", seconds.div_ceil(60)),
+            0..60 => format!("{left} {runs} left, about {seconds} s"),
+            _ => format!("{left} {runs} left, about {} min", seconds.div_ceil(60)),
         })
     }
 

@@ -236,13 +236,18 @@ pub(super) fn write_plot_of(
     if lines.iter().all(|line| line.points.is_empty()) {
         return Ok(());
     }
+    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
+    // What is far above all that was measured (with a smaller budget than was published) would leave nothing to be seen of it.
+    let marks: Vec<Mark> =
+        marks.iter().filter(|mark| limit.is_some() || mark.at.1 <= highest * 1.5).copied().collect();
     let greatest = |of: fn(&(f64, f64)) -> f64| {
         let measured = lines.iter().flat_map(|line| line.points.iter().map(of));
         measured.chain(marks.iter().map(|mark| of(&mark.at))).fold(0.0, f64::max).max(1e-9)
     };
     let across_max = greatest(|point| point.0);
+    let across_max = if ticks.is_empty() { rounded_up(across_max) } else { across_max };
     // Beyond the line that decides, it doesn't matter how far.
-    let up_max = limit.map_or(greatest(|point| point.1), |limit| limit * 2.5);
+    let up_max = limit.map_or(rounded_up(greatest(|point| point.1)), |limit| limit * 2.0);
     let x = |across: f64| LEFT + across / across_max * (WIDTH - LEFT - RIGHT);
     let y = |up: f64| HEIGHT - BOTTOM - (up / up_max).min(1.0) * (HEIGHT - BOTTOM - TOP);
     let (across, up) = axes;
@@ -332,15 +337,55 @@ pub(super) fn write_plot_of(
     write!(out, "</svg>")
 }
 
+/// The end of an axis whose quarters are easily read.
+fn rounded_up(value: f64) -> f64 {
+    let ten = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 4.0, 6.0, 8.0]
+        .into_iter()
+        .map(|digit| digit * ten)
+        .find(|end| *end >= value)
+        .unwrap_or(10.0 * ten)
+}
+
 /// A figure at an axis.
 fn short(value: f64) -> String {
     match value {
         value if value >= 10_000.0 => format!("{:.0}k", value / 1000.0),
-        value if value >= 10.0 || value == 0.0 => format!("{value:.0}"),
+        value if value >= 10.0 || value.fract() == 0.0 => format!("{value:.0}"),
         value => format!("{value:.2}"),
     }
 }
 
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_end_at_round_figures() {
+        let check =
+            |value: f64, expect: f64| assert!((rounded_up(value) / expect - 1.0).abs() < 1e-9, "{value}");
+        check(171_000.0, 200_000.0);
+        check(41.0, 60.0);
+        check(0.75, 0.8);
+        check(9.0, 10.0);
+        check(1000.0, 1000.0);
+    }
+
+    #[test]
+    fn published_points_are_drawn_where_they_belong() {
+        let draw = |highest: f64| {
+            let line = Line { name: "<one>".into(), points: vec![(0.0, 0.0), (10.0, highest)] };
+            let mark = Mark { who: "then", at: (5.0, 100.0) };
+            let mut out = String::new();
+            write_plot_of(&mut out, ("across", "up"), &[line], &[], None, &[mark]).unwrap();
+            assert!(out.contains("&lt;one&gt;") && !out.contains("<one>"), "{out}");
+            out.contains("then")
+        };
+        assert!(draw(90.0));
+        assert!(!draw(1.0));
+    }
 }
