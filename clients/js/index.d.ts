@@ -21,6 +21,11 @@ export interface ConnectOptions {
   /** How long a transport may take to open before it counts as failed: 10,000 if it is left out. */
   openMs?: number;
   /**
+   * While another than the first transport of a list carries, the first one is looked at again after so long, and up to twice as
+   * long: 200,000 if it is left out.
+   */
+  climbMs?: number;
+  /**
    * How long a server may be silent before it is taken for dead. Left out: `websocket` and `sockjs` twice what the server
    * says, `sse` 50,000, `polling` 30,000, which must be more than the server's `limits.wait_time_max`. Socket.IO has its own.
    */

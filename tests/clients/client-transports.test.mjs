@@ -234,6 +234,23 @@ describe('lists of transports', { concurrency: true }, () => {
     assert.equal(connection.transport, 'polling');
   });
 
+  test('the first one is taken again when it works again', async (t) => {
+    const transport = ['websocket', 'polling'];
+    const { api, between, connection, seen } = await check(t, { transport, refuses: blocks(webSocket), options: { climbMs: 50 }, expect: 'polling' });
+    // It was tried in vain meanwhile, which disturbs nobody.
+    const { connections } = between;
+    await until(() => between.connections > connections + 3, () => `${between.connections} connections`);
+    assert.equal(connection.transport, 'polling');
+    assert.ok(!seen.states.includes('stale'), seen.states.join());
+    between.refuses = () => false;
+    await until(() => connection.transport === 'websocket' && connection.state === 'open', () => `${connection.transport} ${connection.state}`);
+    api.documents.set('a', version(3));
+    await seen.has(3);
+    // There it stays.
+    assert.equal(connection.transport, 'websocket');
+    assert.equal(new Set(seen.changes.map(({ epoch }) => epoch)).size, 1);
+  });
+
   test('where none can ever work, that is said', async (t) => {
     const connection = client(t, 'http://127.0.0.1:9', { transport: ['sockjs', 'socket.io'], SockJS: undefined, io: undefined });
     const feed = connection.feed('a');

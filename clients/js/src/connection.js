@@ -8,7 +8,8 @@
 //
 // Which transport: the list from its beginning, each one at once when the one before didn't open; then back-off, and
 // the list again. One that was open is tried alone for `FAITHFUL` attempts when it is lost: a server that restarts is no
-// reason to be content with less.
+// reason to be content with less. While another than the first one carries, the first one is tried beside it now and then,
+// and takes over when it opens.
 
 import { Backoff } from './backoff.js';
 import { Emitter, tell } from './emitter.js';
@@ -24,6 +25,8 @@ const KEY = /^(?!(.*\/)?\.{0,2}(\/|$))[\w.~@:=+,/-]{1,256}$/;
 const FAITHFUL = 3;
 /** After so long a connection was a good one, and its end is no continuation of troubles before it. */
 const STEADY_MS = 5_000;
+/** How long until the first transport of the list is tried again: so long at the least, and twice as long at the most. */
+const CLIMB_MS = 200_000;
 /** How long a server that has no memory left is spared. */
 const OVERLOADED_MS = 5_000;
 
@@ -48,6 +51,7 @@ export class Connection extends Emitter {
   #hopeless = 0;
   #afterMs = 0;
   #openedAt = 0;
+  #probe;
   #closing = new AbortController();
 
   constructor(url, options = {}) {
@@ -142,6 +146,7 @@ export class Connection extends Emitter {
       this.#openedAt = Date.now();
       this.#faithful = FAITHFUL;
       this.#hopeless = this.#afterMs = 0;
+      if (this.#place) this.#climb();
       this.#become('open', { session });
       this.#flush();
     },
@@ -198,6 +203,21 @@ export class Connection extends Emitter {
     },
   };
 
+  /** Sees later whether the first transport works by now, and goes on by it if so. */
+  #climb() {
+    this.#after((this.#options.climbMs ?? CLIMB_MS) * (1 + Math.random()), () => {
+      try {
+        // One that says nothing is left to end by itself.
+        this.#probe = transports[this.#list[0]](this.#base, (what, session) => {
+          this.#probe.close();
+          // What carries feeds only names no session, and opens without having asked the server.
+          if (what === 'opened' && session) this.use(this.#list);
+          else this.#climb();
+        }, this.#options);
+      } catch { /* what it needs isn't there, and won't be */ }
+    });
+  }
+
   #become(state, details = {}) {
     this.#state = state;
     tell(this, 'state', state, { transport: this.transport, ...details });
@@ -216,6 +236,7 @@ export class Connection extends Emitter {
     for (const timer of this.#timers) clearTimeout(timer);
     this.#timers.clear();
     const carrier = this.#carrier;
+    this.#probe?.close();
     this.#link = this.#carrier = this.#session = undefined;
     carrier?.close();
     for (const store of this.#stores.values()) store.disconnected(reason);
@@ -254,8 +275,8 @@ export class Connection extends Emitter {
 
   #subscribe(store) {
     // By some transports one of these would fail all the others, or be a path to elsewhere.
-    if (!KEY.test(store.key)) return store.become('lost', 'this is no key');
-    if (store.state === 'lost') store.become(store.position ? 'stale' : 'loading', 'asked for again');
+    if (!KEY.test(store.key)) return store.become('lost', 'no key');
+    if (store.state === 'lost') store.become(store.position ? 'stale' : 'loading', 'asked again');
     this.#carrier?.subscribe(store.key, store.position, store.terms);
   }
 
@@ -289,9 +310,9 @@ export class Connection extends Emitter {
 function list(transport = 'websocket') {
   const names = [transport].flat();
   if (names.length === 0 || !names.every((name) => Object.hasOwn(transports, name))) {
-    throw new StentorError('no_transport', `no such transport: ${transport}; known are ${Object.keys(transports).join(', ')}`);
+    throw new StentorError('no_transport', `no such transport: ${transport}`);
   }
   return names;
 }
 
-const notCarried = (transport) => new StentorError('not_carried', `rooms aren't carried by the transport ${transport}`);
+const notCarried = (transport) => new StentorError('not_carried', `no rooms by ${transport}`);

@@ -6,7 +6,7 @@
 //
 // Nothing is guessed: where the RFC says that an operation fails, this throws, and the old document is as it was.
 
-const fail = () => { throw new Error('the patch does not fit the document'); };
+const fail = () => { throw new Error('misfit'); };
 
 /** The document that the operations make of `document`. Throws where one of them can't be carried out. */
 export function patched(document, operations) {

@@ -35,6 +35,9 @@ impl Options {
 pub struct FeedsOptions {
     /// Where documents come from. Of several that fit a key the most specific wins; [`Route`](crate::Route) says which that is.
     pub upstreams: Vec<UpstreamOptions>,
+    /// Keys whose documents are pushed, and that clients may wait for. One that an upstream serves, and more specifically, is
+    /// the upstream's.
+    pub pushed: Vec<PushedKeys>,
     /// How many keys are kept at once, wanted and lingering ones; a further one is refused as lost. At least 1.
     pub keys_max: usize,
     /// Bytes of all kept documents. A version that doesn't fit is refused, its feed goes stale.
@@ -66,6 +69,7 @@ impl Default for FeedsOptions {
     fn default() -> Self {
         Self {
             upstreams: Vec::new(),
+            pushed: Vec::new(),
             keys_max: 10_000,
             documents_bytes_max: 256 << 20,
             fetches_max: 32,
@@ -94,6 +98,15 @@ impl FeedsOptions {
         duration("feeds.backoff_max", self.backoff_max, Duration::from_millis(1))?;
         duration("feeds.max_age_max", self.max_age_max, Duration::from_secs(1))
     }
+}
+
+/// Keys whose documents are pushed.
+#[derive(Clone, Debug, Default)]
+pub struct PushedKeys {
+    /// Those that start with this, where `key` is empty. Both empty: all keys.
+    pub prefix: String,
+    /// Those that fit this template. Empty: see `prefix`.
+    pub key: String,
 }
 
 /// What an upstream serves.

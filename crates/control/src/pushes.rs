@@ -4,6 +4,8 @@
 //! A pushed document stays, whether anybody wants it or not, until it is deleted, the process ends, or its room is needed:
 //! then those go that nobody is subscribed to, the one first that was pushed or wanted the longest ago. One that
 //! somebody is subscribed to never goes; where nothing else is left, a push is refused.
+//! Who asks for a key before its first document waits for it where the configuration says that it will be pushed
+//! ([`FeedsOptions::pushed`]), and is told otherwise that it is lost.
 //! When a key becomes wanted the data plane is given its document again, because it may have had no room to keep it.
 //!
 //! Pushes of several backends, or of one that tries again, may overtake each other on their way. A push that says its
@@ -19,7 +21,7 @@ use crate::route::Routes;
 use crate::schedule::{Validators, Version};
 use crate::signals::Signals;
 use crate::upstream::{Coding, Digested, Digester, Failure, Received, differ, is_json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use stentor_edge::{DataPlane, FeedUpdate};
@@ -83,6 +85,8 @@ struct Place {
     tasks: usize,
     /// When it was used last, in uses of all.
     used: u64,
+    /// Whether the configuration says that it will be pushed.
+    is_declared: bool,
 }
 
 impl Place {
@@ -97,6 +101,8 @@ struct Table {
     /// The keys that may go, by their last use.
     idle: BTreeMap<u64, Key>,
     idle_bytes: usize,
+    /// Keys without a document that somebody waits for, because it will be pushed.
+    waiting: HashSet<Key>,
     uses: u64,
     /// Of all documents.
     bytes: usize,
@@ -120,6 +126,9 @@ impl Table {
         }
         let slot = place.slot.clone();
         if place.bytes.is_none() && place.tasks == 0 {
+            if place.wanted && place.is_declared {
+                self.waiting.insert(key.clone());
+            }
             self.places.remove(key);
         }
         Some(slot)
@@ -180,7 +189,7 @@ impl Pushes {
         signals: Arc<Signals>,
     ) -> Arc<Self> {
         let (digester, differ, table) = (Digester::default(), differ(&[]), Mutex::default());
-        let routes = Routes::new(&options.upstreams);
+        let routes = Routes::with_pushed(&options.upstreams, &options.pushed);
         let all_bytes = options.pushed_documents_bytes_max.max(options.pushed_document_bytes_max);
         let bodies_max = units(all_bytes);
         let bodies = Arc::new(Semaphore::new(bodies_max as usize));
@@ -308,7 +317,7 @@ impl Pushes {
             place.wanted = wanted;
             place.tasks += usize::from(wanted);
         };
-        let Some(slot) = self.table().change(key, change) else { return false };
+        let Some(slot) = self.table().change(key, change) else { return self.waits(key, wanted) };
         if wanted {
             let held = Held { pushes: self.clone(), key: key.clone(), slot };
             tokio::spawn(async move {
@@ -319,17 +328,44 @@ impl Pushes {
                         // The next wish asks again.
                         let _ = held.pushes.tell(&held.key, update).await;
                     }
+                    None if held.pushes.is_declared(&held.key) => {}
                     // The first push has failed: nobody shall wait for a second one.
-                    None => {
-                        let reason = "no document was pushed to this key".into();
-                        let lost = FeedUpdate::State { state: FeedState::Lost, reason };
-                        held.pushes.insist(&held.key, lost).await;
-                        held.pushes.insist(&held.key, FeedUpdate::Forget).await;
-                    }
+                    None => held.pushes.refuse(&held.key, "no document was pushed to this key").await,
                 }
             });
         }
         true
+    }
+
+    /// Takes note of whether anybody waits for the first document of a key. False: it doesn't belong here.
+    fn waits(self: &Arc<Self>, key: &Key, wanted: bool) -> bool {
+        if !self.is_declared(key) {
+            return false;
+        }
+        let mut table = self.table();
+        if !wanted {
+            table.waiting.remove(key);
+        } else if table.waiting.len() < self.options.pushed_keys_max {
+            table.waiting.insert(key.clone());
+        } else {
+            let (pushes, key) = (self.clone(), key.clone());
+            tokio::spawn(async move {
+                let reason = "as many keys are waited for as may be (feeds.pushed_keys_max); try later";
+                pushes.refuse(&key, reason).await;
+            });
+        }
+        true
+    }
+
+    fn is_declared(&self, key: &Key) -> bool {
+        self.routes.find(key).is_some_and(|number| number >= self.options.upstreams.len())
+    }
+
+    /// Lets those go who wait for a key that there is no document of.
+    async fn refuse(&self, key: &Key, reason: &str) {
+        let lost = FeedUpdate::State { state: FeedState::Lost, reason: reason.into() };
+        self.insist(key, lost).await;
+        self.insist(key, FeedUpdate::Forget).await;
     }
 
     /// Tells the data plane, however long it takes, where half of it would be worse than late.
@@ -356,7 +392,10 @@ impl Pushes {
             let idle = {
                 let mut table = self.table();
                 if table.places.len() < self.options.pushed_keys_max || table.places.contains_key(key) {
+                    let is_waited_for = table.waiting.remove(key);
                     let place = table.places.entry(key.clone()).or_default();
+                    place.wanted |= is_waited_for;
+                    place.is_declared = self.is_declared(key);
                     let slot = place.slot.clone();
                     table.change(key, |place| place.tasks += 1);
                     return Ok(Held { pushes: self.clone(), key: key.clone(), slot });

@@ -8,7 +8,7 @@ use common::{Rig, exchange, feeds, upstream};
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use stentor_control::{AdminOptions, FeedsOptions};
+use stentor_control::{AdminOptions, FeedsOptions, PushedKeys};
 use tokio::io::AsyncWriteExt;
 
 const JSON: &str = "application/json";
@@ -347,4 +347,46 @@ async fn who_waits_for_a_first_push_that_fails_is_told() {
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(0.0));
     assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
     assert_eq!(rig.plane.next().await, "k=1");
+}
+
+/// A key that the configuration says will be pushed may be waited for.
+#[tokio::test]
+async fn who_comes_before_the_first_push_waits_where_one_is_to_come() {
+    let rig = rig(|options| {
+        options.pushed = vec![PushedKeys { prefix: "live/".into(), ..PushedKeys::default() }];
+        options.upstreams[0].prefix = "live/fetched/".into();
+        options.pushed_keys_max = 1;
+    });
+    // Nothing is told of it: what follows is about another key.
+    rig.plane.want("live/a", true);
+    rig.plane.want("b", true);
+    assert_eq!(rig.plane.next().await, "b:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "b:forget");
+    // There is an end to it.
+    rig.plane.want("live/b", true);
+    let lost = rig.plane.next().await;
+    assert!(lost.starts_with("live/b:lost:as many keys are waited for"), "{lost}");
+    assert_eq!(rig.plane.next().await, "live/b:forget");
+    rig.plane.want("live/b", false);
+    // A push that fails changes nothing.
+    assert_eq!(put(&rig, "live/a", "{").await.0, 400);
+    assert_eq!(put(&rig, "live/a", "1").await, (200, CHANGED.into()));
+    assert_eq!(rig.plane.next().await, "live/a=1");
+    // It is known that somebody is subscribed, so it doesn't make room for another.
+    assert_eq!(put(&rig, "live/b", "1").await.0, 507);
+    rig.plane.want("live/a", false);
+    assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(1.0));
+    assert_eq!(put(&rig, "live/b", "2").await, (200, CHANGED.into()));
+    assert_eq!((rig.plane.next().await, rig.plane.next().await), ("live/a:forget".into(), "live/b=2".into()));
+    // After it was deleted it is waited for as before.
+    assert_eq!(delete(&rig, "live/b").await.0, 200);
+    assert_eq!(rig.plane.next().await, "live/b:lost:it was deleted");
+    assert_eq!(rig.plane.next().await, "live/b:forget");
+    rig.plane.want("live/b", true);
+    rig.plane.want("b", false);
+    rig.plane.want("b", true);
+    assert_eq!(rig.plane.next().await, "b:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "b:forget");
+    // What an upstream serves more specifically is the upstream's.
+    assert_eq!(put(&rig, "live/fetched/a", "1").await.0, 409);
 }

@@ -299,7 +299,7 @@ impl SockJs {
 /// Server-Sent Events. Comments are sent every [`Heartbeat::interval`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sse {
-    /// How long clients wait before they come back.
+    /// How long clients wait before they come back, in the mean: each is told another time, from half of it on.
     pub retry: Duration,
     /// How long those wait for whose feeds there are none. They ask again for ever.
     pub retry_lost: Duration,

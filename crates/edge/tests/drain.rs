@@ -50,6 +50,31 @@ fn clients_are_told_when_to_come_back() {
 }
 
 #[test]
+fn idle_connections_are_not_waited_for() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |options| options.limits.close_time_max = HOUR);
+        let mut idle: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        let (answered, new) = idle.split_at_mut(3);
+        for http in &mut *answered {
+            assert_eq!(http.get("/healthz").status, 200);
+        }
+        let mut events = server.http();
+        events.send(request("/sse/k"));
+        assert_eq!(events.stream_head().status, 200);
+        events.next_chunk();
+        server.until_metric("connections", |connections| connections == 7);
+        server.drain(HOUR);
+        // It ends though nobody closes his side, as browsers don't.
+        assert!(server.join() < PATIENCE);
+        for http in answered.iter_mut().chain(new) {
+            http.expect_end();
+        }
+        assert_eq!(events.chunk(), None);
+        events.expect_end();
+    });
+}
+
+#[test]
 fn nobody_at_all() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});

@@ -10,10 +10,12 @@
 //!
 //! A document that is published may reach a session as a delta. Under `Latest` that is decided when it is taken,
 //! by what the session took before: only then is it known how far it is behind. Under `Queue` it is decided when
-//! it begins to wait, by what waits last, because what waits is weighed and all of it will be sent.
+//! it begins to wait, by what waits last, because what waits is weighed and all of it will be sent. But a subscription's
+//! first document waits as under `Latest`, whatever the policy: it is what the client asked for, and is not held
+//! against it that it is large.
 //!
-//! **Invariants.** An outbox holds names of publications, never copies. A `Latest` subscription has at most
-//! one document and one change of state after it waiting, so that no byte limit is needed; the bytes of all
+//! **Invariants.** An outbox holds names of publications, never copies. A `Latest` subscription, or one that begins, has at
+//! most one document and one change of state after it waiting, so that no byte limit is needed; the bytes of all
 //! other frames, in flight included, stay within `outbox_bytes_max`, but for one that is larger by itself
 //! and alone. A delta follows what it is for. The counters add up after every call.
 
@@ -112,7 +114,7 @@ impl<E: Encoder> Sessions<E> {
     fn owe_document(&mut self, member: Member, shelved: Shelved) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
-        match subscription.policy {
+        match subscription.policy_now() {
             // Weighs nothing, and is encoded when it is taken.
             Policy::Latest => {
                 self.counters.due += 1;
@@ -139,7 +141,7 @@ impl<E: Encoder> Sessions<E> {
     pub(crate) fn enqueue(&mut self, member: Member, shelved: Shelved, bytes: u32) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
-        match subscription.policy {
+        match subscription.policy_now() {
             Policy::Latest => {
                 if subscription.waiting == 0 {
                     if subscription.flags.has(Flags::RATED) && self.rates.hold(member) {
@@ -301,7 +303,7 @@ impl<E: Encoder> Sessions<E> {
                 subscription.behind = UNKNOWN;
                 self.shelf.release(shelved);
                 subscription.waiting -= 1;
-                if subscription.waiting == 0 {
+                if subscription.has_empty_place() {
                     session.outbox.pop();
                 }
                 session.outbox.waiting -= 1;
@@ -322,8 +324,10 @@ impl<E: Encoder> Sessions<E> {
             if let Some(place) = place {
                 *place = Shelved::NONE;
                 if is_document {
-                    subscription.behind = 0;
+                    // What is left out later by `DropOldest` would be missing for a delta.
+                    subscription.behind = if subscription.policy == Policy::DropOldest { UNKNOWN } else { 0 };
                     subscription.flags.set(Flags::RESUMES, false);
+                    subscription.flags.set(Flags::BEGINS, false);
                 }
                 if subscription.flags.has(Flags::RATED) {
                     self.rates.taken(member);
@@ -333,7 +337,7 @@ impl<E: Encoder> Sessions<E> {
             }
             self.shelf.release(shelved);
             subscription.waiting -= 1;
-            if !entry.is_place() || subscription.waiting == 0 {
+            if !entry.is_place() || subscription.has_empty_place() {
                 session.outbox.pop();
             }
             session.outbox.waiting -= 1;

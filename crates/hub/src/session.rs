@@ -288,7 +288,7 @@ impl<E: Encoder> Sessions<E> {
     /// Puts back into an outbox what was taken out of it, in the session's format.
     fn enqueue_again(&mut self, member: Member, shelved: Shelved) {
         let session = &self.slots[member.session as usize];
-        let policy = session.subscriptions[member.subscription as usize].policy;
+        let policy = session.subscriptions[member.subscription as usize].policy_now();
         let bytes = if session.life != Life::Open {
             None
         } else if policy == Policy::Latest && self.shelf.is_document(shelved) {
@@ -396,18 +396,39 @@ impl<E: Encoder> Sessions<E> {
         let old = std::mem::replace(&mut subscription.policy, terms.policy);
         let mut loses = false;
         if old != terms.policy && subscription.waiting > 0 {
-            // What it has already is known of `Latest` only.
-            if old != Policy::Latest {
+            // What it has already is known of `Latest` only, and of what begins.
+            if old != Policy::Latest && !subscription.flags.has(Flags::BEGINS) {
                 subscription.behind = UNKNOWN;
             }
-            for shelved in self.take_out(member) {
-                self.shelf.release(shelved);
-                self.counters.conflated += 1;
-            }
+            self.conflate(member);
             loses = true;
+        }
+        if terms.policy == Policy::Latest {
+            self.subscription_mut(member).flags.set(Flags::BEGINS, false);
         }
         self.set_rate(member, terms.interval);
         loses
+    }
+
+    /// A member of a feed is told anew, being `behind` the newest: until it has taken that, only the newest waits.
+    pub(crate) fn begin(&mut self, member: Member, behind: u16) {
+        let subscription = self.subscription_mut(member);
+        if subscription.policy == Policy::Latest {
+            return;
+        }
+        let begins = behind > 0;
+        if begins && !subscription.flags.has(Flags::BEGINS) {
+            self.conflate(member);
+        }
+        self.subscription_mut(member).flags.set(Flags::BEGINS, begins);
+    }
+
+    /// Takes back what waits for a subscription that is owed something newer.
+    fn conflate(&mut self, member: Member) {
+        for shelved in self.take_out(member) {
+            self.shelf.release(shelved);
+            self.counters.conflated += 1;
+        }
     }
 
     /// Sets the least time between two that leave. What is held by an earlier rate is weighed by the new one.

@@ -241,6 +241,7 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn owe_current(&mut self, member: Member, index: u32, behind: u16) {
         let Some(state) = self.topics.at(index) else { return };
         let Current { snapshot, state } = state.current.clone();
+        self.sessions.begin(member, behind);
         match snapshot.filter(|_| behind > 0) {
             Some(snapshot) => self.sessions.owe_newest(member, &snapshot, behind),
             None => self.sessions.subscription_mut(member).behind = behind,

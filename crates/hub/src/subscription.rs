@@ -4,6 +4,8 @@ use crate::shelf::Shelved;
 use std::time::Duration;
 
 /// What becomes of publications to a subscription whose session can't keep up.
+///
+/// Of a feed, the first document of a subscription waits as under `Latest` whatever the policy, so that it always fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// Only the newest waits; older ones that weren't sent are left out. For documents.
@@ -93,6 +95,9 @@ impl Flags {
     pub(crate) const DIRECT: Self = Self(16);
     /// It said which version it has, and has had no answer yet.
     pub(crate) const RESUMES: Self = Self(32);
+    /// Of a feed, under another policy than `Latest`: it has taken no document since it was told anew. Until then only
+    /// the newest waits.
+    pub(crate) const BEGINS: Self = Self(64);
 
     #[inline]
     pub(crate) fn has(self, flag: Self) -> bool {
@@ -111,12 +116,27 @@ impl Subscription {
 
     /// How far behind what the session has is, if a patch may lead from there.
     pub(crate) fn patchable(&self) -> u16 {
-        if self.flags.has(Flags::WHOLE) { UNKNOWN } else { self.behind }
+        if self.is_whole() { UNKNOWN } else { self.behind }
     }
 
     /// Whether it expects patches from what it said it has.
     pub(crate) fn resumes(&self) -> bool {
-        self.flags.has(Flags::RESUMES) && !self.flags.has(Flags::WHOLE)
+        self.flags.has(Flags::RESUMES) && !self.is_whole()
+    }
+
+    fn is_whole(&self) -> bool {
+        self.flags.has(Flags::WHOLE) || self.policy == Policy::DropOldest
+    }
+
+    /// What becomes of what is published now.
+    #[inline]
+    pub(crate) fn policy_now(&self) -> Policy {
+        if self.flags.has(Flags::BEGINS) { Policy::Latest } else { self.policy }
+    }
+
+    /// Whether nothing waits in its place in the outbox.
+    pub(crate) fn has_empty_place(&self) -> bool {
+        self.newest.is_none() && self.state.is_none()
     }
 
     /// How many of those that wait have a place in the outbox.

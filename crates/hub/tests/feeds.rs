@@ -165,8 +165,11 @@ fn a_document_that_a_format_cant_say_is_left_out() {
 fn a_queue_of_deltas_has_no_gap() {
     let mut rig = rig(2, |o| o.outbox_bytes_max = 200);
     let session = rig.join(1, Policy::Queue);
-    rig.publish(1..4);
-    assert_eq!(rig.node.take(1, session), [whole(0), patch([1]), patch([2]), patch([3])]);
+    // Until the first document was taken, there is nothing that a gap could be in.
+    rig.publish([1]);
+    assert_eq!(rig.node.take(1, session), [whole(1)]);
+    rig.publish(2..4);
+    assert_eq!(rig.node.take(1, session), [patch([2]), patch([3])]);
     // A change of policy leaves the newest: what waited was not sent.
     rig.publish(4..6);
     let since = Some(rig.position(4));
@@ -178,6 +181,43 @@ fn a_queue_of_deltas_has_no_gap() {
     assert_eq!(rig.node.take(1, session), [patch([6, 7])]);
     rig.publish([8]);
     assert_eq!(rig.node.take(1, session), [patch([8])]);
+}
+
+#[test]
+fn the_first_document_fits_whatever_else_waits() {
+    for policy in [Policy::Queue, Policy::DropOldest] {
+        // Not even two of the documents, which are 60 bytes long, fit.
+        let mut rig = rig(1, |o| o.outbox_bytes_max = 100);
+        let keys: Vec<Key> = (0..5).map(|n| Key::parse(&format!("k/{n}")).unwrap()).collect();
+        let session = rig.node.open(0);
+        for (n, key) in keys.iter().enumerate() {
+            // Some are there already, some come later.
+            if n < 3 {
+                rig.node.document(key, &version(n as u32), FeedState::Live);
+            }
+            rig.node.subscribe(0, session, &Topic::Feed(key.clone()), policy);
+            // Again and again, as a client might that takes no answer for none.
+            for _ in 0..10 {
+                rig.node.subscribe(0, session, &Topic::Feed(key.clone()), policy);
+            }
+        }
+        for (n, key) in keys.iter().enumerate().skip(3) {
+            rig.node.document(key, "an older one", FeedState::Live);
+            rig.node.document(key, &version(n as u32), FeedState::Live);
+        }
+        rig.node.settle();
+        assert_eq!(rig.node.hubs[0].owed_bytes_of(session), 0);
+        assert_eq!(rig.node.hubs[0].poll_doomed(), None, "{policy:?}");
+        assert_eq!(rig.node.take(0, session), (0..5).map(whole).collect::<Vec<_>>(), "{policy:?}");
+        // From here on everything waits, within the budget.
+        rig.node.document(&keys[0], &version(10), FeedState::Live);
+        rig.node.document(&keys[0], &version(11), FeedState::Live);
+        rig.node.settle();
+        match policy {
+            Policy::Queue => assert!(rig.node.hubs[0].poll_doomed().is_some()),
+            _ => assert_eq!(rig.node.take(0, session), [whole(11)]),
+        }
+    }
 }
 
 #[test]

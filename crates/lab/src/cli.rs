@@ -1,4 +1,7 @@
-//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, and `worker`, which is for itself.
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`,
+//! `overload`, those of [`judge`], and `worker`, which is for itself.
+
+mod judge;
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,12 +14,16 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::catalogue::Catalogue;
+use crate::ceiling::serve_bare_client;
 use crate::generator::{
-    DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, serve_worker,
+    Cut, DriverKind, Invocation, LoadSpec, MaskKey, Misbehaviour, Outcome, Protocol, Publisher, Spec,
+    Workers, serve_worker,
 };
-use crate::measure::{Namespace, congestion_control, enter_namespace, is_in_namespace, take_priority};
-use crate::scenario::{self, Effort, SCENARIOS};
-use crate::{Error, bench};
+use crate::measure::{
+    Namespace, congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, take_priority,
+};
+use crate::scenario::{self, Effort, Record, Resume, SCENARIOS, Scenario};
+use crate::{Error, bench, overload};
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
 #[derive(Parser)]
@@ -34,15 +41,28 @@ enum Command {
     Generate(GenerateArguments),
     /// Run a scenario, and write its results and a page.
     Run(RunArguments),
+    /// Compare two results of a scenario.
+    Compare(judge::CompareArguments),
+    /// What results say of one server over its versions.
+    History(judge::HistoryArguments),
+    /// Run a scenario and compare it with an earlier result; the exit code says what came of it.
+    Gate(judge::GateArguments),
     /// List the scenarios.
     Scenarios,
+    /// Offer a server up to ten times what it can deliver, and draw what becomes of it.
+    Overload(OverloadArguments),
     /// List the servers that can be measured.
     Peers(PeersArguments),
     /// Make peers ready to run.
     Install(InstallArguments),
+    /// What the generator costs itself, beside a bare client.
+    Ceiling(judge::CeilingArguments),
     /// One generator process of the others.
     #[command(hide = true)]
     Worker,
+    /// One bare client of `ceiling`.
+    #[command(hide = true)]
+    BareClient,
 }
 
 #[derive(Args)]
@@ -105,6 +125,13 @@ struct Placing {
 struct RunArguments {
     /// Which: `scenarios` lists them.
     scenario: String,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+/// How a scenario is run.
+#[derive(Args)]
+struct RunOptions {
     /// Whether it works: at most 10 seconds for two servers.
     #[arg(long, group = "effort")]
     smoke: bool,
@@ -117,14 +144,62 @@ struct RunArguments {
     /// Who takes part, Stentor's own first; NAME:PROTOCOL for one that speaks several [default: those that it is about].
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
+    /// Of its cases, these [default: all].
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
     /// Runs of each server [default: smoke 1, quick 2, full 6].
     #[arg(long)]
     pairs: Option<usize>,
     /// Where results go.
     #[arg(long, default_value = "results")]
     results: PathBuf,
+    /// Go on with a run that was broken off: its file, or the newest one of the scenario.
+    #[arg(long, num_args = 0..=1)]
+    resume: Option<Option<PathBuf>>,
     #[command(flatten)]
     placing: Placing,
+}
+
+impl RunOptions {
+    /// What was asked for.
+    fn effort(&self) -> Option<Effort> {
+        match (self.smoke, self.quick, self.full) {
+            (true, _, _) => Some(Effort::Smoke),
+            (_, true, _) => Some(Effort::Quick),
+            (_, _, true) => Some(Effort::Full),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Args)]
+struct OverloadArguments {
+    /// How many clients.
+    #[arg(long, default_value_t = 10_000)]
+    clients: usize,
+    /// Length of the document.
+    #[arg(long, default_value_t = 165_000)]
+    bytes: usize,
+    /// Seconds of each phase; the last one takes twice as long.
+    #[arg(long, default_value_t = 20.0)]
+    phase: f64,
+    /// Versions a second that everybody can be sent [default: looked for].
+    #[arg(long)]
+    capacity: Option<f64>,
+    /// Milliseconds from one look to the next.
+    #[arg(long, default_value_t = 250)]
+    every_ms: u64,
+    /// Draw it here.
+    #[arg(long)]
+    svg: Option<PathBuf>,
+    /// Write everything here, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    placing: Placing,
+    /// Further arguments of `stentor serve`.
+    #[arg(last = true)]
+    serve: Vec<String>,
 }
 
 #[derive(Args)]
@@ -160,7 +235,23 @@ enum Mode {
     /// Hold connections.
     Idle,
     /// Connect and leave.
-    Storm,
+    Churn,
+    /// Cut all connections and come back at once; then one publishes.
+    Reconnect,
+    /// Never read.
+    NeverRead,
+    /// Read 64 KiB a second at most.
+    ReadSlowly,
+    /// Say nothing any more once connected, no heartbeat either.
+    Silent,
+    /// Connect, and never say anything.
+    Mute,
+    /// Come and go on each connection, `--connect-rate` in all.
+    ComeAndGo,
+    /// All are cut off and come back at once, every second.
+    Storms,
+    /// Send in TCP segments of one to three bytes; to an echo.
+    Fragment,
     /// Connect, and echo 17 bytes a second on each connection, until `--server-pid` has used `--seconds` of CPU.
     Budget,
 }
@@ -182,9 +273,6 @@ struct GenerateArguments {
     /// How many connections.
     #[arg(long, default_value_t = 100)]
     connections: usize,
-    /// How many of them never read.
-    #[arg(long, default_value_t = 0)]
-    paused: usize,
     /// Payload in bytes, at least 36.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
@@ -235,29 +323,45 @@ pub fn main(
 ) -> ExitCode {
     let name = std::iter::once(OsString::from("lab"));
     let parsed = Arguments::try_parse_from(name.chain(args.into_iter().map(Into::into)));
+    let done = |result: Result<(), Error>| result.map(|()| ExitCode::SUCCESS);
     let result = match parsed {
-        Ok(Arguments { command: Command::Bench(arguments) }) => run_bench(arguments, prefix, out, progress),
-        Ok(Arguments { command: Command::Generate(arguments) }) => generate(arguments, prefix, out),
-        Ok(Arguments { command: Command::Run(arguments) }) => run_scenario(arguments, prefix, out, progress),
-        Ok(Arguments { command: Command::Scenarios }) => list_scenarios(out),
-        Ok(Arguments { command: Command::Peers(arguments) }) => list_peers(&arguments, out),
-        Ok(Arguments { command: Command::Install(arguments) }) => install(&arguments, progress),
+        Ok(Arguments { command: Command::Bench(arguments) }) => {
+            done(run_bench(arguments, prefix, out, progress))
+        }
+        Ok(Arguments { command: Command::Generate(arguments) }) => done(generate(arguments, prefix, out)),
+        Ok(Arguments { command: Command::Run(arguments) }) => {
+            done(run_scenario(&arguments, prefix, out, progress))
+        }
+        Ok(Arguments { command: Command::Compare(arguments) }) => judge::run_compare(&arguments, out),
+        Ok(Arguments { command: Command::History(arguments) }) => judge::run_history(arguments, out),
+        Ok(Arguments { command: Command::Gate(arguments) }) => {
+            judge::run_gate(arguments, prefix, out, progress)
+        }
+        Ok(Arguments { command: Command::Scenarios }) => done(list_scenarios(out)),
+        Ok(Arguments { command: Command::Overload(arguments) }) => {
+            done(run_overload(arguments, prefix, out, progress))
+        }
+        Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out)),
+        Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),
+        Ok(Arguments { command: Command::Ceiling(arguments) }) => {
+            judge::run_ceiling(&arguments, prefix, out, progress)
+        }
+        Ok(Arguments { command: Command::BareClient }) => {
+            done(serve_bare_client(&mut BufReader::new(std::io::stdin()), out))
+        }
         Ok(Arguments { command: Command::Worker }) => {
             // Not locked: the generator reads from it within a callback.
-            serve_worker(&mut BufReader::new(std::io::stdin()), out)
+            done(serve_worker(&mut BufReader::new(std::io::stdin()), out))
         }
         Err(error) => {
             let _ = if error.use_stderr() { write!(progress, "{error}") } else { write!(out, "{error}") };
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(progress, "lab: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    result.unwrap_or_else(|error| {
+        let _ = writeln!(progress, "lab: {error}");
+        ExitCode::FAILURE
+    })
 }
 
 fn run_bench(
@@ -266,6 +370,7 @@ fn run_bench(
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
+    end_children_on_signal(|| ());
     let placing = arguments.placing;
     let mut options = bench::Options {
         servers: arguments.servers,
@@ -348,38 +453,92 @@ fn list_scenarios(out: &mut dyn Write) -> Result<(), Error> {
 }
 
 fn run_scenario(
-    arguments: RunArguments,
+    arguments: &RunArguments,
     prefix: &[&str],
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
-    let scenario =
-        SCENARIOS.iter().find(|scenario| scenario.name == arguments.scenario).ok_or_else(|| {
-            let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-            Error::Usage(format!(
-                "there is no scenario `{}`; there are {}",
-                arguments.scenario,
-                names.join(", ")
-            ))
-        })?;
-    let (effort, pace) = match (arguments.smoke, arguments.full) {
-        (true, _) => (Effort::Smoke, bench::Pace::Quick),
-        (_, true) => (Effort::Full, bench::Pace::Full),
-        _ => (Effort::Quick, bench::Pace::Fast),
-    };
-    let placing = arguments.placing;
-    let mut options =
-        bench::Options { servers: arguments.peers, pairs: arguments.pairs, pace, ..placing.options(prefix)? };
-    if !is_in_namespace() {
-        scenario::install(scenario, effort, &options, progress)?;
-    }
-    options.congestion = placing.enter(progress)?;
-    let (record, page) = scenario::run(scenario, effort, &options, &arguments.results, progress)?;
+    let scenario = scenario_called(&arguments.scenario)?;
+    let effort = arguments.run.effort().unwrap_or(Effort::Quick);
+    let (record, page) = run_record(scenario, effort, &arguments.run, prefix, progress)?;
     write!(out, "{}", record.report).map_err(Error::io("printing the table"))?;
     writeln!(out, "\n{}", page.display()).map_err(Error::io("printing"))?;
     match record.is_complete() {
         true => Ok(()),
         false => Err(Error::Usage("not everybody could be measured".into())),
+    }
+}
+
+/// The scenario of this name.
+fn scenario_called(name: &str) -> Result<&'static Scenario, Error> {
+    SCENARIOS.iter().find(|scenario| scenario.name == name).ok_or_else(|| {
+        let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+        Error::Usage(format!("there is no scenario `{name}`; there are {}", names.join(", ")))
+    })
+}
+
+/// Runs a scenario; returns what was found, and where the page is.
+fn run_record(
+    scenario: &Scenario,
+    effort: Effort,
+    run: &RunOptions,
+    prefix: &[&str],
+    progress: &mut dyn Write,
+) -> Result<(Record, PathBuf), Error> {
+    let pace = match effort {
+        Effort::Smoke => bench::Pace::Quick,
+        Effort::Quick => bench::Pace::Fast,
+        Effort::Full => bench::Pace::Full,
+    };
+    let servers = run.peers.clone();
+    let cases = run.cases.clone();
+    let mut options =
+        bench::Options { servers, cases, pairs: run.pairs, pace, ..run.placing.options(prefix)? };
+    if !is_in_namespace() {
+        scenario::install(scenario, effort, &options, progress)?;
+    }
+    options.congestion = run.placing.enter(progress)?;
+    let resume = match &run.resume {
+        None => Resume::No,
+        Some(None) => Resume::Newest,
+        Some(Some(path)) => Resume::File(path.clone()),
+    };
+    scenario::run(scenario, effort, &options, &run.results, &resume, progress)
+}
+
+fn run_overload(
+    arguments: OverloadArguments,
+    prefix: &[&str],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<(), Error> {
+    let placing = arguments.placing;
+    let stentor = placing.options(prefix)?.stentor;
+    let phase =
+        Duration::try_from_secs_f64(arguments.phase).map_err(|error| Error::Usage(error.to_string()))?;
+    placing.enter(progress)?;
+    let options = overload::Options {
+        stentor: stentor.ok_or_else(|| Error::Usage("it needs --stentor PATH".into()))?,
+        serve: arguments.serve,
+        clients: arguments.clients,
+        bytes: arguments.bytes,
+        phase,
+        every: Duration::from_millis(arguments.every_ms.max(1)),
+        capacity_hz: arguments.capacity,
+        cores: (placing.server_core, placing.generator_core),
+    };
+    let report = overload::run(&options, progress)?;
+    write!(out, "{report}").map_err(Error::io("printing the table"))?;
+    if let Some(path) = arguments.svg {
+        fs::write(&path, overload::plot(&report)).map_err(Error::io("writing --svg"))?;
+    }
+    if let Some(path) = arguments.json {
+        let text = serde_json::to_string(&report).map_err(|error| Error::Usage(error.to_string()))?;
+        fs::write(&path, text + "\n").map_err(Error::io("writing --json"))?;
+    }
+    match report.faults().is_empty() {
+        true => Ok(()),
+        false => Err(Error::Usage("the server didn't do what it should".into())),
     }
 }
 
@@ -426,6 +585,7 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()));
     let (warm_up, measure) = (seconds(arguments.warm_up)?, seconds(arguments.seconds)?);
     let count = |span: Duration| (span.as_secs_f64() * rate_hz).ceil() as u64;
+    let misbehave = |how| LoadSpec::Misbehave { how, lasts: measure };
     let load = match arguments.mode {
         Mode::Echo => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
         Mode::EchoClosed => LoadSpec::EchoClosed { bytes, warm_up, measure },
@@ -439,18 +599,26 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },
         Mode::Budget => LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure },
-        Mode::Storm => LoadSpec::Storm { total: arguments.connections },
+        Mode::Churn => LoadSpec::Churn { total: arguments.connections },
+        Mode::Reconnect => LoadSpec::Reconnect { cut: Cut::Finish, bytes, publisher: Publisher::Own },
+        Mode::NeverRead => misbehave(Misbehaviour::NeverReads),
+        Mode::ReadSlowly => misbehave(Misbehaviour::ReadsSlowly { every: Duration::from_secs(1) }),
+        Mode::Silent => misbehave(Misbehaviour::Silent),
+        Mode::Mute => misbehave(Misbehaviour::Mute),
+        Mode::ComeAndGo => misbehave(Misbehaviour::Churns),
+        Mode::Storms => misbehave(Misbehaviour::Storms { every: Duration::from_secs(1) }),
+        Mode::Fragment => misbehave(Misbehaviour::Fragments),
     };
     let path = arguments.path.as_deref().unwrap_or(arguments.protocol.usual_path());
     let mut spec = Spec::new(arguments.target, path, arguments.connections, load);
     spec.protocol = arguments.protocol;
-    spec.paused = arguments.paused;
     spec.connect_rate_hz = arguments.connect_rate;
     spec.hello = arguments.hello;
     spec.mask = arguments.mask.unwrap_or(MaskKey::Zero);
-    spec.server_pid = arguments.server_pid;
+    spec.server_pids = arguments.server_pid.into_iter().collect();
     spec.core = arguments.core;
     spec.driver = arguments.driver;
+    end_children_on_signal(|| ());
     let outcome = Workers::connect(&Invocation::current(prefix)?, &spec)?.run()?;
     let text = if arguments.json {
         serde_json::to_string(&outcome).map_err(|error| Error::Usage(error.to_string()))? + "\n"
@@ -482,6 +650,13 @@ fn describe(outcome: &Outcome) -> String {
             let [p50, p99, max] = [50.0, 99.0, 100.0].map(|percent| times.percentile(percent));
             lines.push(format!("{what}: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}"));
         }
+    }
+    if !outcome.back_in.is_zero() {
+        let [p50, p99] = [50.0, 99.0].map(|percent| outcome.back.percentile(percent));
+        lines.push(format!("all were back in {:.1?}; each: p50 {p50:.1?}, p99 {p99:.1?}", outcome.back_in));
+    }
+    if outcome.cut_off > 0 {
+        lines.push(format!("{} connections were ended by the server", outcome.cut_off));
     }
     let audit = &outcome.audit;
     lines.push(format!("audit: {} of {} delivered", audit.delivered, audit.expected));

@@ -49,8 +49,11 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
         };
         // A query may hold a secret.
         let url = feed.url.split_once('?').map_or(feed.url.clone(), |(url, _)| format!("{url}?…"));
-        _ = writeln!(text, "  {}: {keys} from {url}", feed.name);
-        let named = ["name", "prefix", "key", "url"];
+        _ = match feed.push {
+            true => writeln!(text, "  {}: {keys}, pushed", feed.name),
+            false => writeln!(text, "  {}: {keys} from {url}", feed.name),
+        };
+        let named = ["name", "prefix", "key", "push", "url"];
         for row in feed.show().into_iter().filter(|row| !defaults.contains(row) && !named.contains(&row.0)) {
             _ = writeln!(text, "    {} = {}", row.0, row.1);
         }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_control::{AdminOptions, Control, FeedsOptions, Signals, UpstreamOptions};
+use stentor_control::{AdminOptions, Control, FeedsOptions, PushedKeys, Signals, UpstreamOptions};
 use stentor_edge::{
     DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute, Template,
 };
@@ -181,7 +181,8 @@ pub(crate) fn control_options(config: &Config) -> stentor_control::Options {
     let Config { server, limits, admin_limits, feeds, feeds_limits, .. } = config;
     stentor_control::Options {
         feeds: FeedsOptions {
-            upstreams: feeds.iter().map(upstream_options).collect(),
+            upstreams: feeds.iter().filter(|feed| !feed.push).map(upstream_options).collect(),
+            pushed: feeds.iter().filter(|feed| feed.push).map(pushed_keys).collect(),
             keys_max: feeds_limits.keys_max,
             documents_bytes_max: feeds_limits.documents_bytes_max.0,
             fetches_max: feeds_limits.fetches_max,
@@ -207,6 +208,10 @@ pub(crate) fn control_options(config: &Config) -> stentor_control::Options {
             shutdown_timeout: ADMIN_SHUTDOWN_TIME_MAX,
         },
     }
+}
+
+fn pushed_keys(feed: &Feed) -> PushedKeys {
+    PushedKeys { prefix: feed.prefix.clone(), key: feed.key.clone() }
 }
 
 fn upstream_options(feed: &Feed) -> UpstreamOptions {

@@ -24,7 +24,7 @@ mod url;
 pub(crate) use key::KeyPattern;
 pub(crate) use url::UrlTemplate;
 
-use crate::options::UpstreamOptions;
+use crate::options::{PushedKeys, UpstreamOptions};
 use stentor_hub::Key;
 
 /// What is wrong with an upstream's keys or URL. Whoever wrote the configuration erred.
@@ -63,6 +63,14 @@ impl Route {
         self.pattern.shape()
     }
 
+    /// The same text of keys that come from no URL, because their documents are pushed.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn shape_of(prefix: &str, key: &str) -> Result<String, RouteError> {
+        KeyPattern::new(prefix, key).map(|pattern| pattern.shape())
+    }
+
     /// The parts, to be kept where they are used.
     pub(crate) fn into_parts(self) -> (KeyPattern, UrlTemplate) {
         (self.pattern, self.url)
@@ -76,8 +84,19 @@ pub(crate) struct Routes(Vec<(usize, KeyPattern)>);
 impl Routes {
     /// The routes of these upstreams, which were checked before; one whose pattern is none serves no key.
     pub(crate) fn new(upstreams: &[UpstreamOptions]) -> Self {
-        let patterns = upstreams.iter().enumerate();
-        let patterns = patterns.filter_map(|(i, u)| Some((i, KeyPattern::new(&u.prefix, &u.key).ok()?)));
+        Self::of(upstreams.iter().map(|upstream| (&*upstream.prefix, &*upstream.key)))
+    }
+
+    /// The same of upstreams and, numbered after them, keys that are pushed.
+    pub(crate) fn with_pushed(upstreams: &[UpstreamOptions], pushed: &[PushedKeys]) -> Self {
+        let upstreams = upstreams.iter().map(|upstream| (&*upstream.prefix, &*upstream.key));
+        Self::of(upstreams.chain(pushed.iter().map(|keys| (&*keys.prefix, &*keys.key))))
+    }
+
+    fn of<'a>(patterns: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        let patterns = patterns.enumerate();
+        let patterns =
+            patterns.filter_map(|(i, (prefix, key))| Some((i, KeyPattern::new(prefix, key).ok()?)));
         let mut all: Vec<_> = patterns.collect();
         // The sort is stable: the first of equals stays the first.
         all.sort_by_key(|(_, pattern)| std::cmp::Reverse(pattern.rank()));

@@ -7,7 +7,7 @@
 //!  Cold ──fresh──► Live ──error──► Stale ──error, back-off──┐
 //!   │ │             │                ▲ └──────────────────►─┘
 //!   │ └──error──────┼────────────────┘
-//!   ├──404──────────┴──► Lost (looked at again, rarely, while wanted)
+//!   ├──404──────────┴──► Lost (looked at again, rarely, while wanted or asked for)
 //!   └──410, max-age<=0─► Ended (never fetched again)
 //! ```
 //!
@@ -176,6 +176,8 @@ pub struct LaneStats {
 struct Entry {
     upstream: usize,
     wanted: bool,
+    /// Somebody has asked for it while it was lost, since it was last fetched.
+    asked: bool,
     state: Option<FeedState>,
     reason: Arc<str>,
     kept: Option<Arc<Version>>,
@@ -192,9 +194,10 @@ impl Entry {
         self.kept.as_ref().map_or(0, |kept| kept.document.body.len())
     }
 
-    /// Whether it is worth a fetch: a key without a document that nobody waits for isn't.
+    /// Whether it is worth a fetch: a key without a document that nobody waits for isn't. Of a lost key nobody can be
+    /// seen to wait, since who asks for it is let go at once.
     fn is_active(&self) -> bool {
-        self.wanted || self.kept.is_some()
+        self.wanted || self.asked || self.kept.is_some()
     }
 }
 
@@ -237,6 +240,7 @@ impl Scheduler {
             self.queues.detach(key, entry);
             if wanted {
                 entry.linger_end = None;
+                entry.asked |= entry.state == Some(FeedState::Lost);
                 if let (Some(state), None) = (entry.state, &entry.kept) {
                     self.events.push_back((key.clone(), state_update(state, &entry.reason)));
                 }
@@ -268,6 +272,7 @@ impl Scheduler {
         let mut entry = Entry {
             upstream,
             wanted: true,
+            asked: false,
             state: None,
             reason: "".into(),
             kept: None,
@@ -307,6 +312,7 @@ impl Scheduler {
         let entry = self.entries.get_mut(&key)?;
         self.queues.detach(&key, entry);
         entry.due = None;
+        entry.asked = false;
         entry.place = Place::InFlight { started: now };
         self.queues.attach(&key, entry);
         Some(FetchJob { upstream: entry.upstream, kept: entry.kept.clone(), key })

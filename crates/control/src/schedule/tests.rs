@@ -218,6 +218,23 @@ fn retry_after_is_obeyed_within_bounds() {
 }
 
 #[test]
+fn a_lost_key_that_is_asked_for_in_a_loop_is_looked_at_as_well() {
+    let mut bench = Bench::new(options());
+    bench.want("a", true).check("a", "").result("a", lost()).check("", "a:lost").want("a", false);
+    // Who asks is told, and let go before anything is due: nobody is there when it is.
+    for at in 1..60 {
+        bench.at(at).want("a", true).check("", "a:lost").want("a", false).check("", "");
+    }
+    bench.at(60).check("a", "").result("a", lost()).check("", "");
+    // Nobody has asked since: nobody looks.
+    bench.at(88).check("", "").at(89).check("", "a:forget").at(90);
+    bench.want("a", true).check("a", "").result("a", lost()).check("", "a:lost").want("a", false);
+    bench.at(95).want("a", true).check("", "a:lost").want("a", false).check("", "");
+    bench.at(124).want("a", true).check("", "a:lost").want("a", false);
+    bench.at(150).check("a", "").result("a", fresh("1")).check("", "a=1");
+}
+
+#[test]
 fn a_lost_key_is_told_and_looked_at_again_rarely() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", lost()).check("", "a:lost").next(Some(60));

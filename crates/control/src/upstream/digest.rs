@@ -128,7 +128,8 @@ fn compared(
         Some((kept, before)) => match differ.diff(&before, &parsed).delta {
             Delta::Unchanged => return Ok(None),
             Delta::Patch(operations) => {
-                Some(Patch { base: kept.body.clone(), operations: operations.into() })
+                // It is kept for as long as the document: without what it has to spare.
+                Some(Patch { base: kept.body.clone(), operations: operations.into_boxed_slice().into() })
             }
             Delta::Snapshot => None,
         },

@@ -207,7 +207,9 @@ impl<D: Driver> Core<D> {
                     http.deadline = http.deadline.earlier(last_answers);
                     let deadline = http.deadline;
                     if !http.is_busy() && http.buffer.is_empty() {
-                        self.end(index);
+                        // Nothing is under way that it could be wanted for: closed without waiting for the peer, since
+                        // browsers close their side of an idle connection when they want it the next time.
+                        self.abort(index);
                     } else {
                         self.arm(index, deadline);
                     }

@@ -9,6 +9,9 @@
 //!                                          └──► the node drains ───────────────────► the end
 //! ```
 //!
+//! A browser waits for exactly as long as `retry` says, and so would all browsers after a restart. So each stream is told
+//! another time ([`spread`]).
+//!
 //! A client says nothing after its request, so only TCP tells that it is gone: by a reset, by its end, or because
 //! nothing of what is sent is taken for the time between two heartbeats.
 
@@ -38,6 +41,16 @@ pub(super) struct Events {
     seen: Box<[(Key, Option<Position>)]>,
     /// How long clients wait that come back for feeds that aren't there.
     retry_lost: Duration,
+}
+
+/// Between half of `delay` and one and a half times as much, evenly, and the same for the same number (the finaliser of
+/// SplitMix64; Steele, Lea, Flood 2014).
+fn spread(delay: Duration, number: u64) -> Duration {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    delay.mul_f64(0.5 + (mixed >> 11) as f64 / (1u64 << 53) as f64)
 }
 
 impl Events {
@@ -225,7 +238,9 @@ impl<D: Driver> Core<D> {
             retry_lost: options.retry_lost,
         };
         out.append(&mut head);
-        events.write(out, |out| sse::write_retry(out, options.retry));
+        let serial = self.table.get(index).map_or(0, |conn| conn.serial);
+        let retry = spread(options.retry, (index as u64) << 32 | u64::from(serial));
+        events.write(out, |out| sse::write_retry(out, retry));
         self.later.push(Later::Flush(index));
         Verdict::Waiting(Waiting::Events(Box::new(events)))
     }
@@ -263,5 +278,24 @@ impl<D: Driver> Core<D> {
             replies.get_or_insert_default().append(&mut out);
         }
         self.flush(index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_come_back_with_everybody_else() {
+        let mut told: Vec<u64> =
+            (0..10_000).map(|n| spread(Duration::from_secs(3), n << 32 | n).as_millis() as u64).collect();
+        told.sort_unstable();
+        assert!(told[0] >= 1500 && told[9_999] < 4500, "{told:?}");
+        // In any tenth of the time about a tenth of them.
+        for tenth in 0..10 {
+            let from = 1500 + 300 * tenth;
+            let count = told.iter().filter(|ms| (from..from + 300).contains(*ms)).count();
+            assert!((850..1150).contains(&count), "{count} from {from} ms");
+        }
     }
 }

@@ -14,12 +14,17 @@
 use super::Core;
 use super::client::Carrier;
 use super::table::{Accepts, Conn, Held, Socket, Stack, Waiting};
+use std::time::Duration;
 use stentor_driver::{Driver, Frame, Sending};
 
 /// Bytes that one vectored send takes from an outbox at the most, unless one frame is larger.
 pub(super) const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Frames that one vectored send takes from an outbox at the most.
 pub(super) const SEND_FRAMES_MAX: usize = 512;
+
+/// How long a peer is waited for to close its side while the node drains. Browsers keep what could have been used again, such
+/// as the connection of a stream of events; and what was sent has left by then.
+const DRAINING_LINGER: Duration = Duration::from_secs(1);
 
 /// What the cork keeps of its memory after an unusually large answer.
 const CORK_BYTES: usize = 16 * 1024;
@@ -170,7 +175,11 @@ impl<D: Driver> Core<D> {
             Stack::Closing { .. } => {
                 let id = conn.id;
                 self.drop_connection(index);
-                self.driver.finish(id, self.shared.options.limits.close_time_max);
+                let mut linger = self.shared.options.limits.close_time_max;
+                if self.draining {
+                    linger = linger.min(DRAINING_LINGER);
+                }
+                self.driver.finish(id, linger);
                 return;
             }
             Stack::Http(http) => {

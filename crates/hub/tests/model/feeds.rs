@@ -91,6 +91,8 @@ pub(crate) struct Feed {
     pub(crate) whole: bool,
     /// The client said what it has, and has had no answer yet.
     pub(crate) resumes: bool,
+    /// Not under `Latest`, and no document was taken since it was told anew: only the newest waits.
+    pub(crate) begins: bool,
     pub(crate) interval: Duration,
     /// When the next may leave.
     pub(crate) next: Option<Instant>,
@@ -99,6 +101,15 @@ pub(crate) struct Feed {
 }
 
 impl Sub {
+    pub(crate) fn policy_now(&self) -> Policy {
+        if self.feed.begins { Policy::Latest } else { self.policy }
+    }
+
+    /// Whether it gets whole documents only.
+    fn is_whole(&self) -> bool {
+        self.feed.whole || self.policy == Policy::DropOldest
+    }
+
     fn keeps_time(&self) -> bool {
         !self.feed.interval.is_zero()
     }
@@ -198,10 +209,10 @@ impl Shadow {
         let (core, format) = (s.core, s.format);
         self.counters[core].due += 1;
         let sub = self.sessions[session].sub(uid);
-        let has = sub.feed.has.filter(|_| !sub.feed.whole);
-        let resumes = sub.feed.resumes && !sub.feed.whole;
-        sub.feed.resumes &= sub.policy == Policy::Latest;
-        let form = match sub.policy {
+        let has = sub.feed.has.filter(|_| !sub.is_whole());
+        let resumes = sub.feed.resumes && !sub.is_whole();
+        sub.feed.resumes &= sub.policy_now() == Policy::Latest;
+        let form = match sub.policy_now() {
             Policy::Latest => Form::whole(thing),
             Policy::Queue => {
                 sub.feed.has = thing.place;
@@ -219,8 +230,8 @@ impl Shadow {
     pub(crate) fn form_for(&mut self, session: usize, uid: u64, thing: &Rc<Thing>) -> Form {
         let format = self.sessions[session].format;
         let sub = self.sessions[session].sub(uid);
-        let has = sub.feed.has.filter(|_| !sub.feed.whole);
-        let resumes = sub.feed.resumes && !sub.feed.whole;
+        let has = sub.feed.has.filter(|_| !sub.is_whole());
+        let resumes = sub.feed.resumes && !sub.is_whole();
         self.form(thing, has, resumes, format)
     }
 
@@ -237,8 +248,9 @@ impl Shadow {
         let now = self.clocks[core];
         let sub = self.sessions[session].sub(uid);
         if latest && matches!(thing.said, Said::Document(..)) {
-            sub.feed.has = thing.place;
+            sub.feed.has = thing.place.filter(|_| sub.policy != Policy::DropOldest);
             sub.feed.resumes = false;
+            sub.feed.begins = false;
         }
         if latest && sub.keeps_time() {
             sub.feed.next = now.map(|now| now + sub.feed.interval);
@@ -256,6 +268,7 @@ impl Shadow {
         let is_newest = view.document.as_ref().is_some_and(|document| document.place == has);
         let feed = &mut self.sessions[session].sub(uid).feed;
         (feed.has, feed.resumes) = (has, says && !is_newest);
+        self.begin(session, uid, !is_newest);
         if let Some(document) = &view.document
             && document.place != has
         {
@@ -270,6 +283,23 @@ impl Shadow {
                 self.saw("lost at once");
             }
         }
+    }
+
+    /// Until it has taken the newest, only that waits for a member that is told anew, whatever the policy.
+    fn begin(&mut self, session: usize, uid: u64, begins: bool) {
+        let s = &mut self.sessions[session];
+        let (core, waiting) = (s.core, s.waiting_for(uid) as u64);
+        let sub = s.sub(uid);
+        if sub.policy == Policy::Latest {
+            return;
+        }
+        if std::mem::replace(&mut sub.feed.begins, begins) || !begins || waiting == 0 {
+            return;
+        }
+        s.outbox.retain(|slot| slot.uid() != uid);
+        self.counters[core].owed -= waiting;
+        self.counters[core].conflated += waiting;
+        self.saw("told anew with something waiting");
     }
 
     /// A feed's patches have changed, or it was used.

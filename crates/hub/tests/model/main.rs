@@ -875,6 +875,7 @@ fn the_hub_does_what_its_shadow_says() {
         "patches of use stay",
         "policy changed with something waiting",
         "policy of a feed changed with something waiting",
+        "told anew with something waiting",
         "recovered",
         "recovered again",
         "recovered from the start",

@@ -311,7 +311,7 @@ impl ShadowSession {
         self.outbox.iter().map(|slot| slot.things().len()).sum()
     }
 
-    fn waiting_for(&self, uid: u64) -> usize {
+    pub(crate) fn waiting_for(&self, uid: u64) -> usize {
         waits(self).filter(|slot| slot.uid() == uid).map(|slot| slot.things().len()).sum()
     }
 
@@ -677,10 +677,12 @@ impl Shadow {
         let sub = s.sub(uid);
         sub.feed.whole = whole;
         let old = std::mem::replace(&mut sub.policy, policy);
+        let begins = sub.feed.begins;
+        sub.feed.begins &= policy != Policy::Latest;
         if old == policy || waiting == 0 {
             return false;
         }
-        if old != Policy::Latest {
+        if old != Policy::Latest && !begins {
             sub.feed.has = None;
             sub.again = true;
         }
@@ -809,7 +811,7 @@ impl Shadow {
             counters.abandoned += 1;
             return;
         }
-        let policy = s.sub(uid).policy;
+        let policy = s.sub(uid).policy_now();
         if policy == Policy::Latest {
             if !waits(s).any(|slot| slot.uid() == uid) {
                 let places = if too_soon { &mut s.early } else { &mut s.outbox };

@@ -68,7 +68,7 @@ impl<D: Driver> Load<D> for Open {
     }
 }
 
-/// Messages at `rate_hz` over all connections that read, round robin.
+/// Messages at `rate_hz` over all connections, round robin.
 pub(super) fn run_open<D: Driver>(
     fleet: &mut Fleet<D>,
     bytes: usize,
@@ -77,8 +77,7 @@ pub(super) fn run_open<D: Driver>(
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let readers: Vec<usize> =
-        (fleet.spec.paused..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    let readers: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
     if readers.is_empty() || rate_hz <= 0.0 {
         return Err(Error::Generator("an open loop needs connections and a rate".into()));
     }
@@ -116,8 +115,8 @@ pub(super) fn run_open<D: Driver>(
             sent += 1;
             now = Instant::now();
         }
-        let over =
-            sent == total && load.0.delivered + fleet.audit.gaps >= measured && ends.readings.len() == 2;
+        let settled = load.0.delivered + fleet.audit.spoiled_or_missing();
+        let over = sent == total && settled >= measured && ends.readings.len() == 2;
         if over || now > deadline {
             break;
         }
@@ -176,7 +175,7 @@ pub(super) fn run_closed<D: Driver>(
         under_way: 0,
     };
     let mut first = payload::blank(bytes);
-    for number in fleet.spec.paused..fleet.begun() {
+    for number in 0..fleet.begun() {
         if fleet.is_open(number) {
             let now_ns = fleet.ns(Instant::now());
             fleet.send_message(number, &mut first, now_ns);

@@ -111,7 +111,7 @@ pub(super) fn run<D: Driver>(
         return Err(Error::Generator("a fan-out needs connections, a rate and a count".into()));
     }
     fleet.expect_from_zero();
-    let readers = (fleet.spec.paused..fleet.begun()).filter(|number| fleet.is_open(*number)).count();
+    let readers = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).count();
     let mut load = Receiving {
         plan,
         latency: Latencies::new(),
@@ -147,6 +147,10 @@ pub(super) fn run<D: Driver>(
             load.of_final >= readers && publishing.as_ref().is_none_or(|publishing| publishing.end.is_some());
         if over || now > deadline {
             break;
+        }
+        if fleet.open() == 0 {
+            let why = fleet.audit.first_loss.as_deref().unwrap_or("no reason known");
+            return Err(Error::Generator(format!("all connections were lost; {why}")));
         }
         fleet.turn(Some(due.unwrap_or(deadline).min(now + Duration::from_millis(50))), &mut load)?;
     }

@@ -11,6 +11,11 @@ use crate::measure::CpuClock;
 pub(super) const OWN_CPU_MAX: f64 = 0.8;
 /// The lag behind the schedule, as a share of the p99 reported.
 pub(crate) const LAG_SHARE_MAX: f64 = 0.1;
+/// What the schedule can resolve: a turn of the generator's loop with some sends in it, which is also what the kernel's
+/// timers are exact to (prctl(2), PR_SET_TIMERSLACK). A smaller lag is the instrument's, not a failure of this run.
+const LAG_RESOLUTION: Duration = Duration::from_micros(50);
+/// But of what is reported, at least half must be the server's.
+const LAG_SHARE_OF_RESOLUTION: f64 = 0.5;
 
 /// A stretch of time, and the CPU it took.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -61,8 +66,10 @@ pub struct Audit {
     pub delivered: u64,
     /// Sequence numbers skipped.
     pub gaps: u64,
-    /// Messages whose number had come before: duplicates, or out of order.
+    /// Messages whose number had come before.
     pub repeated: u64,
+    /// Messages that came after one that was sent later.
+    pub reordered: u64,
     /// Messages of another length than was sent.
     pub wrong_length: u64,
     /// Messages without the layout, or with a changed byte in the padding.
@@ -74,11 +81,22 @@ pub struct Audit {
 }
 
 impl Audit {
+    /// Messages whose fate is known: they came, sound or spoiled, or others came in their place.
+    pub(super) fn settled(&self) -> u64 {
+        self.delivered + self.spoiled_or_missing()
+    }
+
+    /// Of those, the ones that don't count as delivered.
+    pub(super) fn spoiled_or_missing(&self) -> u64 {
+        self.gaps + self.wrong_length + self.corrupt
+    }
+
     fn merge(&mut self, other: &Self) {
         self.expected += other.expected;
         self.delivered += other.delivered;
         self.gaps += other.gaps;
         self.repeated += other.repeated;
+        self.reordered += other.reordered;
         self.wrong_length += other.wrong_length;
         self.corrupt += other.corrupt;
         self.lost_connections += other.lost_connections;
@@ -118,8 +136,14 @@ pub struct Outcome {
     pub closed_loop: bool,
     /// Bytes received during the measured span, by the process that publishes.
     pub received_bytes: u64,
-    /// Of clients that ask at once: how long it took until all had asked.
+    /// Of clients that ask, or come back, at once: how long it took until all had asked.
     pub asking: Duration,
+    /// Of clients that come back at once: how long it took until all were there.
+    pub back_in: Duration,
+    /// Of each of them, from the begin of its connection until it was open.
+    pub back: Latencies,
+    /// Of clients that misbehave: connections that the server ended.
+    pub cut_off: u64,
     /// Versions of a document that clients made of what they were sent, and compared with what they should be.
     pub verified: u64,
     /// Of a chat that gets faster: each step.
@@ -146,6 +170,9 @@ impl Outcome {
         self.each_p99.merge(&other.each_p99);
         self.received_bytes += other.received_bytes;
         self.asking = self.asking.max(other.asking);
+        self.back_in = self.back_in.max(other.back_in);
+        self.back.merge(&other.back);
+        self.cut_off += other.cut_off;
         self.verified += other.verified;
         self.overlapping = self.overlapping.max(other.overlapping);
         self.closed_loop |= other.closed_loop;
@@ -181,7 +208,7 @@ impl Outcome {
             doubt(self.closed_loop, format!("the generator used {:.0} % of its core", own * 100.0));
         }
         let (lag, p99) = (self.lag.percentile(99.0), self.latency.percentile(99.0));
-        if !self.lag.is_empty() && lag.as_secs_f64() > p99.as_secs_f64() * LAG_SHARE_MAX {
+        if !self.lag.is_empty() && is_spoiled(lag, p99) {
             doubt(
                 true,
                 format!("the generator lagged {lag:.1?} behind its schedule (p99), of {p99:.1?} measured"),
@@ -190,13 +217,11 @@ impl Outcome {
         let audit = &self.audit;
         for (count, what) in [
             (audit.gaps, "missing"),
-            (audit.repeated, "repeated or out of order"),
+            (audit.repeated, "repeated"),
+            (audit.reordered, "out of order"),
             (audit.wrong_length, "of a wrong length"),
             (audit.corrupt, "corrupt"),
-            (
-                audit.expected.saturating_sub(audit.delivered).saturating_sub(audit.gaps),
-                "not delivered in time",
-            ),
+            (audit.expected.saturating_sub(audit.settled()), "not delivered in time"),
         ] {
             if count > 0 {
                 doubt(false, format!("{count} messages {what}"));
@@ -213,8 +238,17 @@ impl Outcome {
     }
 }
 
+/// Whether a generator that was late by `lag` says too little about a latency of `measured`, both at the same percentile.
+/// Latency counts from the intended time, so a lag makes it longer, never shorter, and by no more than itself. A lag within
+/// the schedule's resolution is let pass for that reason; the bench then claims no difference smaller than the lag.
+pub(crate) fn is_spoiled(lag: Duration, measured: Duration) -> bool {
+    let share = lag.as_secs_f64() / measured.as_secs_f64().max(1e-9);
+    let allowed = if lag <= LAG_RESOLUTION { LAG_SHARE_OF_RESOLUTION } else { LAG_SHARE_MAX };
+    share > allowed
+}
+
 /// A reason not to believe a result.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
     /// Whether it concerns the times only, and CPU and memory stand.
     pub latency_only: bool,
@@ -223,9 +257,9 @@ pub struct Doubt {
 }
 
 /// Reads the clocks at the ends of spans.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Probe {
-    server: Option<CpuClock>,
+    servers: Vec<CpuClock>,
 }
 
 /// The clocks at one moment.
@@ -237,8 +271,9 @@ pub(super) struct Reading {
 }
 
 impl Probe {
-    pub(super) fn new(server_pid: Option<u32>) -> std::io::Result<Self> {
-        Ok(Self { server: server_pid.map(CpuClock::of_process).transpose()? })
+    pub(super) fn new(server_pids: &[u32]) -> std::io::Result<Self> {
+        let servers = server_pids.iter().map(|pid| CpuClock::of_process(*pid));
+        Ok(Self { servers: servers.collect::<Result<_, _>>()? })
     }
 
     /// Now; `spun` is the time spent on active waiting so far.
@@ -246,7 +281,7 @@ impl Probe {
         Reading {
             at_ns: crate::clock::monotonic_ns(),
             // A server that is gone shows in the audit.
-            server: self.server.and_then(|clock| clock.read().ok()).unwrap_or_default(),
+            server: self.servers.iter().filter_map(|clock| clock.read().ok()).sum(),
             own: CpuClock::own().read().unwrap_or_default().saturating_sub(spun),
         }
     }
@@ -294,6 +329,24 @@ mod tests {
     fn takes_the_idle_cost_off() {
         assert_eq!(sound().server_cpu_per_message(), Some(Duration::from_micros(10)));
         assert_eq!(Outcome::default().server_cpu_per_message(), None);
+    }
+
+    #[test]
+    fn a_lag_within_the_resolution_is_let_pass() {
+        let check = |lag_us, measured_us, spoiled: bool| {
+            let (lag, measured) = (Duration::from_micros(lag_us), Duration::from_micros(measured_us));
+            assert_eq!(is_spoiled(lag, measured), spoiled, "{lag:?} {measured:?}");
+        };
+        check(0, 0, false);
+        check(99, 1000, false);
+        check(101, 1000, true);
+        // A fast server, and a generator that is as good as it gets.
+        check(33, 160, false);
+        check(50, 100, false);
+        check(51, 100, true);
+        // More of the generator's than of the server's.
+        check(33, 60, true);
+        check(1, 0, true);
     }
 
     #[test]

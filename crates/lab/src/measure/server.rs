@@ -3,22 +3,25 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::pin_current;
+use super::{Ward, pin_current};
 use crate::Error;
 
 /// How long a server may take to say `ready`.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// How long it may take to end after SIGTERM, before SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(15);
+/// How long the last lines of one that ended may take to be read.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(1);
 /// Lines of standard error kept for the error message.
 const LINES_KEPT: usize = 20;
 
@@ -42,6 +45,7 @@ pub struct Server {
     child: Child,
     address: SocketAddr,
     said: Arc<Mutex<VecDeque<String>>>,
+    _ward: Ward,
 }
 
 impl Server {
@@ -55,14 +59,13 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0)
             .spawn()
             .map_err(|error| failed(format!("{} can't be run: {error}", command.program.display())))?;
         drop(pinned);
 
         let said = Arc::new(Mutex::new(VecDeque::new()));
-        if let Some(stderr) = child.stderr.take() {
-            keep_lines(stderr, Arc::clone(&said));
-        }
+        let all_said = child.stderr.take().map(|stderr| keep_lines(stderr, Arc::clone(&said)));
         let (tell, told) = channel();
         if let Some(stdout) = child.stdout.take() {
             thread::spawn(move || {
@@ -72,8 +75,9 @@ impl Server {
                 }
             });
         }
-        let mut server =
-            Self { name: command.name.clone(), child, address: SocketAddr::from(([127, 0, 0, 1], 0)), said };
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let ward = Ward::of(&child);
+        let mut server = Self { name: command.name.clone(), child, address, said, _ward: ward };
         let deadline = Instant::now() + READY_WITHIN;
         loop {
             match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -89,6 +93,8 @@ impl Server {
                 }
                 Err(RecvTimeoutError::Timeout) => return Err(server.error("it isn't ready after 30 s")),
                 Err(RecvTimeoutError::Disconnected) => {
+                    // Why, it may have said in its last moment.
+                    let _ = all_said.map(|all_said| all_said.recv_timeout(LAST_WORDS_WITHIN));
                     return Err(server.error("it ended before it was ready"));
                 }
             }
@@ -135,7 +141,7 @@ impl Server {
             return;
         }
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process_group(pid, Signal::TERM);
         }
         let deadline = Instant::now() + END_WITHIN;
         while Instant::now() < deadline {
@@ -171,8 +177,11 @@ fn dying_with_us(command: &ServerCommand) -> Command {
     wrapped
 }
 
-fn keep_lines(from: impl Read + Send + 'static, to: Arc<Mutex<VecDeque<String>>>) {
+/// Keeps the last lines that come `from` there. What it returns ends with them.
+fn keep_lines(from: impl Read + Send + 'static, to: Arc<Mutex<VecDeque<String>>>) -> Receiver<()> {
+    let (over, all_said) = channel();
     thread::spawn(move || {
+        let _over = over;
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             let Ok(mut lines) = to.lock() else { return };
             if lines.len() == LINES_KEPT {
@@ -181,6 +190,7 @@ fn keep_lines(from: impl Read + Send + 'static, to: Arc<Mutex<VecDeque<String>>>
             lines.push_back(line);
         }
     });
+    all_said
 }
 
 #[cfg(test)]

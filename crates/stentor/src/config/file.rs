@@ -138,7 +138,11 @@ fn repeated<S: Section>(
         }
     }
     for required in required(S::NAME) {
-        if !table.contains_key(*required) {
+        // What is pushed comes from nowhere.
+        let is_pushed =
+            || matches!(table.get("push").map(|push| push.get_ref()), Some(DeValue::Boolean(true)));
+        let is_missing = !table.contains_key(*required);
+        if is_missing && (*required != "url" || !is_pushed()) {
             let one = S::NAME.trim_end_matches('s');
             sources.problem(head.clone(), format!("this {one} has no {required:?}"));
         }

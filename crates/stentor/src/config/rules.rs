@@ -49,10 +49,17 @@ fn feeds(sources: &mut Sources) {
         let again =
             |before: Option<usize>| before.map(|m| format!("the feed number {} has it already", m + 1));
         wrong("name", again(names.insert(feed.name.clone(), n)));
-        match Route::new(&feed.prefix, &feed.key, &feed.url) {
+        let shape = if feed.push {
+            let url = (!feed.url.is_empty()).then(|| "what is pushed has none".to_owned());
+            wrong("url", url);
+            Route::shape_of(&feed.prefix, &feed.key).map_err(|error| vec![error])
+        } else {
+            Route::new(&feed.prefix, &feed.key, &feed.url).map(|route| route.shape())
+        };
+        match shape {
             Err(errors) => errors.into_iter().for_each(|error| wrong(error.field, Some(error.text))),
-            Ok(route) => {
-                if let Some(before) = shapes.insert(route.shape(), n) {
+            Ok(shape) => {
+                if let Some(before) = shapes.insert(shape, n) {
                     let (key, what) = match (feed.prefix.as_str(), feed.key.as_str()) {
                         ("", "") => ("name", "the prefix \"\"".into()),
                         (prefix, "") => ("prefix", format!("the prefix {prefix:?}")),

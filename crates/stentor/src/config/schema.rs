@@ -343,6 +343,10 @@ section! {
         /// What this API's keys look like, instead of a prefix, e.g. `matchesfeed/{id}/matchcentre`. A placeholder stands
         /// for a segment or a part of one, at least one character; `{rest*}` as the last segment for all that follow.
         key: String = String::new();
+        /// Whether backends push its documents (`PUT /api/v1/feeds/KEY`) instead of being asked for them. Then it has no `url`, and
+        /// of the other keys but `name`, `prefix` and `key` none means anything. Who asks for such a key before its first
+        /// document waits for it; any other key that nobody fetches can be pushed as well, but is `lost` until then.
+        push: bool = false;
         /// Where the documents are: `http://` or `https://`, perhaps with a path and a query. With a `key`, each of its
         /// placeholders must be in the path or in the query, where what it stands for is escaped: `http://api/match/{id}?full=1`.
         url: String = String::new();

@@ -222,6 +222,16 @@ fn feeds_are_checked() {
         &feed("document_bytes_max = \"1GiB\""),
         r#"stentor.toml:4: document_bytes_max in [[feeds]]: "1GiB" is more than "256MiB" for all documents in [feeds_limits]"#,
     );
+    // What is pushed has no URL, and shares the keys with what is fetched.
+    let pushed = |keys: &str| format!("[[feeds]]\nname = \"p\"\npush = true\n{keys}\n");
+    check(&pushed("prefix = \"live/\""), "");
+    check(&pushed("key = \"live/{id}\""), "");
+    check(&pushed("url = \"http://a\""), "stentor.toml:4: url in [[feeds]]: what is pushed has none");
+    check(
+        &(pushed("prefix = \"p\"") + &feed("prefix = \"p\"")),
+        "stentor.toml:8: prefix in [[feeds]]: the feed number 1 has the prefix \"p\" already",
+    );
+    check("[[feeds]]\nname = \"p\"\npush = false", "stentor.toml:1: this feed has no \"url\"");
     let template = |key: &str, url: &str| format!("[[feeds]]\nname = \"a\"\nkey = {key:?}\nurl = {url:?}\n");
     check(&template("m/{id}/centre", "http://a/match/{id}?full=1"), "");
     check(

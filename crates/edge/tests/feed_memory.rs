@@ -1,0 +1,151 @@
+//! What a key takes that is kept: its document, the patches of its history, and a frame for each format that somebody is sent.
+//! One test, so that nothing else runs in this process: memory is the process's.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic, and say what they found.
+
+mod harness;
+
+use bytes::Bytes;
+use harness::{Server, Ws};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt as _;
+use stentor_edge::FeedUpdate;
+use stentor_hub::{Document, Patch};
+
+/// The server's allocator: another one keeps more of what is free.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const KEYS: usize = 48;
+const VERSIONS: usize = 100;
+const DOCUMENT_BYTES: usize = 165_000;
+const PATCH_BYTES: usize = 1200;
+const AT_ONCE: usize = 4;
+
+/// What this process holds: its resident set, and its memfds, which that doesn't show.
+fn held_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let resident = line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024;
+    let memfd = |path: &std::path::Path| {
+        let target = std::fs::read_link(path).ok()?;
+        target.as_os_str().as_encoded_bytes().starts_with(b"/memfd:").then_some(())?;
+        Some(std::fs::metadata(path).ok()?.blocks() as usize * 512)
+    };
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| memfd(&entry.ok()?.path()));
+    resident + files.sum::<usize>()
+}
+
+/// The part of version `n` that changes, of one length for all.
+fn changing(n: usize) -> String {
+    format!("{n:0>width$}", width = PATCH_BYTES - 45)
+}
+
+fn version(n: usize) -> Bytes {
+    let (changing, rest) = (changing(n), "x".repeat(DOCUMENT_BYTES - PATCH_BYTES));
+    exact(format!(r#"{{"p":"{changing}","rest":"{rest}"}}"#))
+}
+
+/// Without what a text that grew has to spare, as the control plane hands it over.
+fn exact(text: String) -> Bytes {
+    text.into_boxed_str().into_boxed_bytes().into()
+}
+
+fn name(key: usize) -> String {
+    format!("k{key}")
+}
+
+/// Gives a key all its versions, one after the other, and returns the last, which the control plane keeps.
+fn give(server: &Server, key: usize) -> Document {
+    let mut last: Option<Document> = None;
+    for n in 0..VERSIONS {
+        let document = Document { body: version(n), json: true, content_type: "application/json".into() };
+        let update = match last.replace(document.clone()) {
+            None => FeedUpdate::Document(document),
+            Some(before) => {
+                let value = changing(n);
+                let operations = exact(format!(r#"[{{"op":"replace","path":"/p","value":"{value}"}}]"#));
+                FeedUpdate::Patched(document, Patch { base: before.body, operations })
+            }
+        };
+        server.update(&name(key), update);
+        // What is on its way takes room as well, and an allocator keeps it.
+        if n % AT_ONCE == 0 {
+            server.until_metric("inbox_messages", |waiting| waiting == 0);
+        }
+    }
+    last.unwrap()
+}
+
+/// Takes what a subscriber to a key is sent until it has the last version.
+fn until_last(ws: &mut Ws) {
+    let last = changing(VERSIONS - 1);
+    while !ws.next_text().contains(&last) {}
+}
+
+/// The same of a stream of events, without keeping what came: it would be in the result.
+fn until_last_event(stream: &mut TcpStream) {
+    let (last, mut tail, mut piece) = (changing(VERSIONS - 1), Vec::new(), [0; 4096]);
+    loop {
+        let read = stream.read(&mut piece).unwrap();
+        assert!(read > 0, "the stream has ended");
+        tail.extend_from_slice(&piece[..read]);
+        if holds(&tail, last.as_bytes()) {
+            return;
+        }
+        tail.drain(..tail.len().saturating_sub(last.len()));
+    }
+}
+
+fn holds(text: &[u8], what: &[u8]) -> bool {
+    text.windows(what.len()).any(|window| window == what)
+}
+
+#[test]
+fn a_kept_key_takes_two_documents_its_patches_and_a_frame_for_each_format() {
+    let server = Server::start(1, |options| options.limits.subscriptions_max = KEYS);
+    // Warm: threads, allocator, sockets.
+    let mut documents = vec![give(&server, KEYS)];
+    let mut ws = server.ws("/ws");
+    ws.next_json();
+    let mut events: Vec<TcpStream> = Vec::new();
+    let kept = |server: &Server| server.metric("feed_patch_bytes");
+
+    let check = |server: &Server, before: usize, formats: usize, what: &str| {
+        let taken = held_bytes().saturating_sub(before) / KEYS;
+        let patches = kept(server) as usize / KEYS;
+        let most = 2 * DOCUMENT_BYTES + patches + formats * DOCUMENT_BYTES;
+        eprintln!("{what}: {taken} bytes a key, of which patches {patches}; at most {most}");
+        // A key's history is there, or this would measure nothing.
+        assert!(patches > VERSIONS * PATCH_BYTES / 2, "{patches}");
+        assert!(taken > DOCUMENT_BYTES && taken <= most, "{what}: {taken} bytes a key, and at most {most}");
+    };
+
+    let before = held_bytes();
+    documents.extend((0..KEYS).map(|key| give(&server, key)));
+    server.until_metric("inbox_messages", |waiting| waiting == 0);
+    check(&server, before, 0, "nobody has asked");
+
+    // Messages of `stentor.v1`, and events: one format each.
+    for key in 0..KEYS {
+        ws.ask(serde_json::json!({"type": "subscribe", "feed": name(key)}));
+        until_last(&mut ws);
+    }
+    check(&server, before, 1, "in one format");
+    for key in 0..KEYS {
+        let mut stream = TcpStream::connect(server.addr).unwrap();
+        write!(stream, "GET /sse/{} HTTP/1.1\r\nHost: a\r\n\r\n", name(key)).unwrap();
+        until_last_event(&mut stream);
+        events.push(stream);
+    }
+    check(&server, before, 2, "in two formats");
+
+    // The same again, to those who listen: nothing of what was is left.
+    for (key, document) in (0..KEYS).zip(&mut documents[1..]) {
+        *document = give(&server, key);
+        until_last(&mut ws);
+        until_last_event(&mut events[key]);
+    }
+    check(&server, before, 2, "after another history");
+}
