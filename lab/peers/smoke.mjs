@@ -1,6 +1,7 @@
 // Shows that each peer does what the lab expects of it, with the client that its users have (npm `ws`,
-// `socket.io-client`, `engine.io-client`, `sockjs-client`; lines over a socket): echo of every length, chat to everybody, documents in
-// sequence, SIGTERM. Run after the install scripts:
+// `socket.io-client`, `engine.io-client`, `sockjs-client`, `primus`, `faye`; lines over a socket): echo of every length, chat
+// to everybody, documents in sequence, SIGTERM. Peers whose clients don't run on this Node aren't here. Run after the
+// install scripts:
 //     node lab/peers/smoke.mjs [PEER …]
 import { spawn } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
@@ -10,7 +11,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const from = (peer, name) => createRequire(`${here}${peer}/server.mjs`)(name);
+const from = (peer, name) => createRequire(`${here}${peer}/`)(name);
 const everything = { echo, chat, fanout };
 const messages = { echo, chat };
 const peers = {
@@ -20,10 +21,39 @@ const peers = {
   'bare-direct': { run: ['bare', '--io', 'direct'] },
   'uws-cpp': { run: ['uws-cpp'] },
   ws8: { run: ['ws8'] },
+  uws10: { run: ['uws10'] },
+  'bun-uws': { run: ['bun-uws'] },
+  'py-websockets': { run: ['py-websockets'] },
+  'py-picows': { run: ['py-picows'] },
+  nchan: { run: ['nchan'], shows: messages },
+  ws04: { run: ['ws04'] },
+  'rust-tungstenite': { run: ['rust-tungstenite'] },
+  'rust-fastws': { run: ['rust-fastws'] },
+  'go-gws': { run: ['go-gws'] },
+  'go-gorilla': { run: ['go-gorilla'] },
+  'go-gobwas': { run: ['go-gobwas'] },
   socketio4: { run: ['socketio4'], client: socketIo('websocket'), shows: messages },
   'socketio4, websocket': { run: ['socketio4', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
   'socketio4, polling': { run: ['socketio4', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
   'socketio4, engine.io': { run: ['socketio4', '--protocol', 'engineio'], client: engineIo, shows: messages },
+  'socketio2, websocket': { run: ['socketio2', '--protocol', 'socketio2'], client: socketIo('websocket', 'socketio2'), shows: messages },
+  'socketio2, polling': { run: ['socketio2', '--protocol', 'socketio2-polling'], client: socketIo('polling', 'socketio2'), shows: messages },
+  'socketio2, engine.io': { run: ['socketio2', '--protocol', 'engineio3'], client: engineIo3, shows: messages },
+  'socketio1, websocket': { run: ['socketio1', '--protocol', 'socketio2'], client: socketIo('websocket', 'socketio1'), shows: messages },
+  'socketio1, polling': { run: ['socketio1', '--protocol', 'socketio2-polling'], client: socketIo('polling', 'socketio1'), shows: messages },
+  'socketio09, websocket': { run: ['socketio09', '--protocol', 'socketio09'], client: socketIo09('websocket'), shows: everything },
+  'socketio09, polling': { run: ['socketio09', '--protocol', 'socketio09-polling'], client: socketIo09('xhr-polling'), shows: messages },
+  'socketio08, websocket': { run: ['socketio08', '--protocol', 'socketio09'], client: socketIo09('websocket'), shows: messages },
+  'socketio08, polling': { run: ['socketio08', '--protocol', 'socketio09-polling'], client: socketIo09('xhr-polling'), shows: messages },
+  engineio07: { run: ['engineio07'], client: engineIo3, shows: everything },
+  primus15: { run: ['primus15'], client: primus('primus15'), shows: everything },
+  primus8: { run: ['primus8'], client: primus('primus8'), shows: messages },
+  faye: { run: ['faye'], client: bayeux, shows: messages },
+  sockjs02: { run: ['sockjs02'], client: sockJs('websocket'), shows: messages },
+  sockjs03old: { run: ['sockjs03old'], client: sockJs('websocket'), shows: messages },
+  'socketio4-bun': { run: ['socketio4-bun'], client: socketIo('websocket'), shows: messages },
+  'socketio4-bun, polling': { run: ['socketio4-bun'], client: socketIo('polling'), shows: messages },
+  'java-nettysio': { run: ['java-nettysio'], client: socketIo('websocket'), shows: messages },
   socketioxide: { run: ['socketioxide', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
   'socketioxide, polling': { run: ['socketioxide', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
   'sockjs-node': { run: ['sockjs-node'], client: sockJs('websocket'), shows: messages },
@@ -33,7 +63,15 @@ const peers = {
     shows: messages,
   },
   'sockjs-tornado-pypy45': { run: ['sockjs-tornado-pypy45'], client: sockJs('websocket'), shows: messages },
+  'sockjs-tornado': { run: ['sockjs-tornado'], client: sockJs('websocket'), shows: messages },
+  'sockjs-tornado, xhr_streaming': {
+    run: ['sockjs-tornado', '--protocol', 'sockjs-streaming'],
+    client: sockJs('xhr-streaming'),
+    shows: messages,
+  },
   tcp: { run: ['tcp'], client: lines, shows: messages },
+  'tcp-node08': { run: ['tcp-old', '--node', '0.8'], client: lines },
+  'tcp-node010': { run: ['tcp-old', '--node', '0.10'], client: lines },
 };
 
 async function withServer(peer, extra, test) {
@@ -42,6 +80,9 @@ async function withServer(peer, extra, test) {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const exited = once(child, 'exit');
+  // Also where a client's error ends us.
+  const end = () => child.kill('SIGKILL');
+  process.once('exit', end);
   try {
     const [line] = await once(createInterface(child.stdout), 'line');
     const url = /^ready http:\/\/(.*)$/.exec(line);
@@ -53,6 +94,7 @@ async function withServer(peer, extra, test) {
     const timer = setTimeout(() => child.kill('SIGKILL'), 2000);
     const [, signal] = await exited;
     clearTimeout(timer);
+    process.off('exit', end);
     if (signal === 'SIGKILL') throw new Error(`${peer} doesn't end on SIGTERM`);
   }
 }
@@ -89,9 +131,10 @@ async function webSocket(address) {
   return client;
 }
 
-function socketIo(transport) {
+function socketIo(transport, peer = 'socketio4') {
   return async (address) => {
-    const { io } = from('socketio4', 'socket.io-client');
+    const library = from(peer, 'socket.io-client');
+    const io = library.io ?? library;
     const socket = io(`http://${address}`, { transports: [transport], forceNew: true, reconnection: false });
     const client = new Client();
     socket.on('message', (text) => client.arrives(text));
@@ -103,9 +146,28 @@ function socketIo(transport) {
   };
 }
 
-async function engineIo(address) {
-  const { Socket } = from('socketio4', 'engine.io-client');
-  const socket = new Socket(`http://${address}`, { transports: ['websocket'] });
+function socketIo09(transport) {
+  return async (address) => {
+    const io = from('socketio09', 'socket.io-client');
+    const options = { transports: [transport], 'force new connection': true, reconnect: false };
+    const socket = io.connect(`http://${address}`, options);
+    const client = new Client();
+    socket.on('message', (text) => client.arrives(text));
+    socket.on('disconnect', () => client.emit('close'));
+    client.send = (text) => socket.emit('message', text);
+    client.close = client.terminate = () => socket.disconnect();
+    await once(socket, 'connect');
+    return client;
+  };
+}
+
+function engineIo3(address) {
+  return engineIo(address, 'socketio2');
+}
+
+async function engineIo(address, peer = 'socketio4') {
+  const library = from(peer, 'engine.io-client');
+  const socket = new (library.Socket ?? library)(`http://${address}`, { transports: ['websocket'] });
   const client = new Client();
   // An empty message comes without data.
   socket.on('message', (text) => client.arrives(text ?? ''));
@@ -131,6 +193,30 @@ function sockJs(transport) {
     });
     return client;
   };
+}
+
+function primus(peer) {
+  return async (address) => {
+    const Socket = from(peer, 'primus').createSocket({ transformer: 'websockets' });
+    const socket = new Socket(`http://${address}`, { strategy: false });
+    const client = new Client();
+    socket.on('data', (text) => client.arrives(text));
+    socket.on('end', () => client.emit('close'));
+    client.send = (text) => socket.write(text);
+    client.close = client.terminate = () => socket.end();
+    await new Promise((resolve) => socket.on('open', resolve));
+    return client;
+  };
+}
+
+async function bayeux(address) {
+  const { Client: Bayeux } = from('faye', 'faye');
+  const socket = new Bayeux(`http://${address}/faye`);
+  const client = new Client();
+  client.send = (text) => socket.publish('/room', text);
+  client.close = client.terminate = () => socket.disconnect().then(() => client.emit('close'));
+  await socket.subscribe('/room', (text) => client.arrives(text));
+  return client;
 }
 
 async function lines(address) {
@@ -199,6 +285,7 @@ async function fanout(client) {
   }
 }
 
+for (const signal of ['SIGINT', 'SIGTERM']) process.on(signal, () => process.exit(1));
 const chosen = process.argv.length > 2 ? process.argv.slice(2) : Object.keys(peers);
 for (const peer of chosen) {
   const shows = peers[peer].shows ?? everything;

@@ -40,6 +40,7 @@
 //! RUSTFLAGS=-Zsanitizer=address cargo +nightly test -p stentor-driver --target x86_64-unknown-linux-gnu
 //! ```
 
+mod alarm;
 mod backlog;
 mod buffer;
 mod epoll;
@@ -99,7 +100,7 @@ pub enum Event {
         conn: ConnId,
         /// The bytes; give the buffer back with [`Driver::recycle`].
         data: ReceiveBuffer,
-        /// When the read returned.
+        /// When the read returned; without [`Options::receive_times`], when the turn began.
         at: Instant,
     },
     /// The other side has finished sending (end of file). It may still read.

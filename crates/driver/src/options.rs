@@ -16,6 +16,8 @@ pub struct Options {
     /// How long the listeners pause after a failed accept: the failure (out of descriptors) stays until
     /// something is closed.
     pub accept_pause: Duration,
+    /// Whether the time of a [`crate::Event::Received`] is read from the clock, or is that of the turn's begin.
+    pub receive_times: bool,
 }
 
 impl Default for Options {
@@ -25,6 +27,7 @@ impl Default for Options {
             events_per_turn: 1024,
             accepts_per_turn: 64,
             accept_pause: Duration::from_millis(100),
+            receive_times: true,
         }
     }
 }

@@ -184,7 +184,9 @@ impl Node {
             )));
         }
         let shared = Arc::new(Shared::new(options, cores, seed, control));
-        let driver_options = stentor_driver::Options::default();
+        // Nothing here asks when exactly something arrived.
+        let driver_options =
+            stentor_driver::Options { receive_times: false, ..stentor_driver::Options::default() };
         if choice != DriverChoice::Epoll && probe.kind == Kind::IoUring {
             let make = move || UringDriver::new(&driver_options);
             Self::run(shared, apps, make, "io_uring", None)

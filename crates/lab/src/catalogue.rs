@@ -6,7 +6,8 @@
 //! install = "install"                              # the script that makes it ready; this is the default
 //! run = "run"                                      # the one that serves; this is the default
 //! installed = "node_modules/.package-lock.json"    # what is there once it is installed; left out: nothing has to be
-//! always = "tcp"                                   # speaks this whatever the others do, to show what that costs
+//! always = "tcp"                                   # speaks this whatever the others do: to show what that costs, or for want
+//!                                                  # of what they speak
 //! warm_up_s = 10                                   # needs so long to be as fast as it gets
 //! [versions]                                       # of what matters, as the lock files have them
 //! ws = "8.23.0"
@@ -192,13 +193,18 @@ impl Known {
     }
 }
 
-const STENTOR_SPEAKS: [Protocol; 8] = [
+const STENTOR_SPEAKS: [Protocol; 13] = [
     Protocol::WebSocket,
     Protocol::EngineIo,
+    Protocol::EngineIo3,
     Protocol::SocketIo,
     Protocol::SocketIoPolling,
+    Protocol::SocketIo2,
+    Protocol::SocketIo2Polling,
     Protocol::SockJs,
     Protocol::SockJsStreaming,
+    Protocol::Primus,
+    Protocol::Primus6,
     Protocol::Sse,
     Protocol::StentorV1,
 ];

@@ -12,7 +12,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::catalogue::Catalogue;
 use crate::generator::{
-    DriverKind, Invocation, LoadSpec, MaskKey, Outcome, Protocol, Publisher, Spec, Workers, serve_worker,
+    Cut, DriverKind, Invocation, LoadSpec, MaskKey, Misbehaviour, Outcome, Protocol, Publisher, Spec,
+    Workers, serve_worker,
 };
 use crate::measure::{Namespace, congestion_control, enter_namespace, is_in_namespace, take_priority};
 use crate::scenario::{self, Effort, SCENARIOS};
@@ -119,6 +120,9 @@ struct RunArguments {
     /// Who takes part, Stentor's own first; NAME:PROTOCOL for one that speaks several [default: those that it is about].
     #[arg(long, value_delimiter = ',')]
     peers: Vec<String>,
+    /// Of its cases, these [default: all].
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
     /// Runs of each server [default: smoke 1, quick 2, full 6].
     #[arg(long)]
     pairs: Option<usize>,
@@ -192,7 +196,23 @@ enum Mode {
     /// Hold connections.
     Idle,
     /// Connect and leave.
-    Storm,
+    Churn,
+    /// Cut all connections and come back at once; then one publishes.
+    Reconnect,
+    /// Never read.
+    NeverRead,
+    /// Read 64 KiB a second at most.
+    ReadSlowly,
+    /// Say nothing any more once connected, no heartbeat either.
+    Silent,
+    /// Connect, and never say anything.
+    Mute,
+    /// Come and go on each connection, `--connect-rate` in all.
+    ComeAndGo,
+    /// All are cut off and come back at once, every second.
+    Storms,
+    /// Send in TCP segments of one to three bytes; to an echo.
+    Fragment,
     /// Connect, and echo 17 bytes a second on each connection, until `--server-pid` has used `--seconds` of CPU.
     Budget,
 }
@@ -214,9 +234,6 @@ struct GenerateArguments {
     /// How many connections.
     #[arg(long, default_value_t = 100)]
     connections: usize,
-    /// How many of them never read.
-    #[arg(long, default_value_t = 0)]
-    paused: usize,
     /// Payload in bytes, at least 36.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
@@ -403,8 +420,13 @@ fn run_scenario(
         _ => (Effort::Quick, bench::Pace::Fast),
     };
     let placing = arguments.placing;
-    let mut options =
-        bench::Options { servers: arguments.peers, pairs: arguments.pairs, pace, ..placing.options(prefix)? };
+    let mut options = bench::Options {
+        servers: arguments.peers,
+        cases: arguments.cases,
+        pairs: arguments.pairs,
+        pace,
+        ..placing.options(prefix)?
+    };
     if !is_in_namespace() {
         scenario::install(scenario, effort, &options, progress)?;
     }
@@ -497,6 +519,7 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()));
     let (warm_up, measure) = (seconds(arguments.warm_up)?, seconds(arguments.seconds)?);
     let count = |span: Duration| (span.as_secs_f64() * rate_hz).ceil() as u64;
+    let misbehave = |how| LoadSpec::Misbehave { how, lasts: measure };
     let load = match arguments.mode {
         Mode::Echo => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
         Mode::EchoClosed => LoadSpec::EchoClosed { bytes, warm_up, measure },
@@ -510,16 +533,23 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
         Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },
         Mode::Budget => LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure },
-        Mode::Storm => LoadSpec::Storm { total: arguments.connections },
+        Mode::Churn => LoadSpec::Churn { total: arguments.connections },
+        Mode::Reconnect => LoadSpec::Reconnect { cut: Cut::Finish, bytes, publisher: Publisher::Own },
+        Mode::NeverRead => misbehave(Misbehaviour::NeverReads),
+        Mode::ReadSlowly => misbehave(Misbehaviour::ReadsSlowly { every: Duration::from_secs(1) }),
+        Mode::Silent => misbehave(Misbehaviour::Silent),
+        Mode::Mute => misbehave(Misbehaviour::Mute),
+        Mode::ComeAndGo => misbehave(Misbehaviour::Churns),
+        Mode::Storms => misbehave(Misbehaviour::Storms { every: Duration::from_secs(1) }),
+        Mode::Fragment => misbehave(Misbehaviour::Fragments),
     };
     let path = arguments.path.as_deref().unwrap_or(arguments.protocol.usual_path());
     let mut spec = Spec::new(arguments.target, path, arguments.connections, load);
     spec.protocol = arguments.protocol;
-    spec.paused = arguments.paused;
     spec.connect_rate_hz = arguments.connect_rate;
     spec.hello = arguments.hello;
     spec.mask = arguments.mask.unwrap_or(MaskKey::Zero);
-    spec.server_pid = arguments.server_pid;
+    spec.server_pids = arguments.server_pid.into_iter().collect();
     spec.core = arguments.core;
     spec.driver = arguments.driver;
     let outcome = Workers::connect(&Invocation::current(prefix)?, &spec)?.run()?;
@@ -553,6 +583,13 @@ fn describe(outcome: &Outcome) -> String {
             let [p50, p99, max] = [50.0, 99.0, 100.0].map(|percent| times.percentile(percent));
             lines.push(format!("{what}: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}"));
         }
+    }
+    if !outcome.back_in.is_zero() {
+        let [p50, p99] = [50.0, 99.0].map(|percent| outcome.back.percentile(percent));
+        lines.push(format!("all were back in {:.1?}; each: p50 {p50:.1?}, p99 {p99:.1?}", outcome.back_in));
+    }
+    if outcome.cut_off > 0 {
+        lines.push(format!("{} connections were ended by the server", outcome.cut_off));
     }
     let audit = &outcome.audit;
     lines.push(format!("audit: {} of {} delivered", audit.delivered, audit.expected));

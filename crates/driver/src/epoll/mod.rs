@@ -21,6 +21,7 @@ pub(crate) mod socket;
 mod step;
 pub(crate) mod transmit;
 
+use crate::alarm::Alarm;
 use crate::backlog::{Backlog, Cursor};
 use crate::buffer::Buffers;
 use crate::parcel::Cargo;
@@ -46,6 +47,7 @@ use transmit::{Progress, transmit, transmit_bytes};
 /// Indices of what epoll watches besides connections.
 const WAKER_INDEX: u32 = INDEX_MAX;
 const LISTENER_INDEX: u32 = INDEX_MAX + 1;
+const ALARM_INDEX: u32 = INDEX_MAX + 2;
 
 /// The longest sleep at a stretch: what `epoll_wait` can express, and kernels before 5.11 have nothing else.
 const SLEEP_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -58,6 +60,7 @@ const EDGES: EventFlags =
 pub struct EpollDriver {
     epoll: OwnedFd,
     sleeper: Sleeper,
+    alarm: Alarm,
     options: Options,
     now: Instant,
     connections: Slab<Connection>,
@@ -92,7 +95,7 @@ impl EpollDriver {
     /// A driver for the calling thread.
     ///
     /// # Errors
-    /// The kernel's, where it gives no epoll or eventfd (out of descriptors or memory).
+    /// The kernel's, where it gives no epoll, eventfd or timerfd (out of descriptors or memory).
     ///
     /// # Panics
     /// If an option is below its minimum.
@@ -104,10 +107,14 @@ impl EpollDriver {
             let token = ConnId { index: WAKER_INDEX, generation: 0 };
             epoll::add(&epoll, eventfd, data(token), EventFlags::IN | EventFlags::ET)?;
         }
+        let alarm = Alarm::new()?;
+        let token = ConnId { index: ALARM_INDEX, generation: 0 };
+        epoll::add(&epoll, &alarm, data(token), EventFlags::IN | EventFlags::ET)?;
         let now = Instant::now();
         Ok(Self {
             epoll,
             sleeper,
+            alarm,
             now,
             connections: Slab::new(),
             listeners: Vec::new(),
@@ -185,6 +192,7 @@ impl EpollDriver {
             let conn = ConnId::from_bits(edge.data.u64());
             match conn.index {
                 WAKER_INDEX => {} // `awake` has told
+                ALARM_INDEX => {} // the clock tells
                 LISTENER_INDEX => {
                     if let Some(listener) = self.listeners.get_mut(conn.generation as usize) {
                         listener.ready = true;
@@ -200,20 +208,23 @@ impl EpollDriver {
                 }
             }
         }
+        self.alarm.advance(self.now);
         self.accept_again_at = self.accept_again_at.filter(|at| *at > self.now);
         self.timers.advance(self.now);
         self.lingers.advance(self.now);
         Ok(())
     }
 
-    /// How long the kernel may sleep.
-    fn sleep(&self, until: Option<Instant>) -> Option<Duration> {
+    /// How long the kernel may sleep, unless the alarm rings.
+    fn sleep(&mut self, until: Option<Instant>) -> io::Result<Option<Duration>> {
         if self.has_work() {
-            return Some(Duration::ZERO);
+            return Ok(Some(Duration::ZERO));
         }
-        let wakes = [until, self.timers.next_wake(), self.lingers.next_wake(), self.accept_again_at];
-        let first = wakes.into_iter().flatten().min()?;
-        Some(first.saturating_duration_since(Instant::now()))
+        let wakes = [self.timers.next_wake(), self.lingers.next_wake(), self.accept_again_at];
+        if let Some(first) = wakes.into_iter().flatten().min() {
+            self.alarm.set(first)?;
+        }
+        Ok(until.map(|until| until.saturating_duration_since(Instant::now())))
     }
 
     fn after_send(&mut self, conn: ConnId, failed: bool) -> Sending {
@@ -268,7 +279,7 @@ impl Driver for EpollDriver {
         };
         let poll = timeout.is_some_and(|timeout| timeout.is_zero());
         loop {
-            let sleep = if poll { Some(Duration::ZERO) } else { self.sleep(until) };
+            let sleep = if poll { Some(Duration::ZERO) } else { self.sleep(until)? };
             self.gather(sleep)?;
             if poll || self.has_work() || until.is_some_and(|until| self.now >= until) {
                 break;

@@ -75,7 +75,8 @@ impl EpollDriver {
             return if connection.broken { self.closed(conn, None) } else { Some(Event::PeerFinished(conn)) };
         }
         connection.readable = read == storage.len() || connection.ending;
-        Some(Event::Received { conn, data: Buffers::lend(storage, read), at: Instant::now() })
+        let at = if self.options.receive_times { Instant::now() } else { self.now };
+        Some(Event::Received { conn, data: Buffers::lend(storage, read), at })
     }
 
     fn step_finishing(&mut self, conn: ConnId) -> Option<Event> {

@@ -33,6 +33,7 @@ mod step;
 mod token;
 mod turn;
 
+use crate::alarm::Alarm;
 use crate::backlog::Cursor;
 use crate::buffer::Buffers;
 use crate::epoll::socket;
@@ -102,6 +103,8 @@ pub struct UringDriver {
     rings: Rings,
     sleeper: Sleeper,
     waker_polled: bool,
+    alarm: Alarm,
+    alarm_polled: bool,
     options: Options,
     uring_options: UringOptions,
     now: Instant,
@@ -163,6 +166,8 @@ impl UringDriver {
             rings: Rings::new(uring_options.submission_entries, limits)?,
             sleeper: Sleeper::new()?,
             waker_polled: false,
+            alarm: Alarm::new()?,
+            alarm_polled: false,
             now,
             connections: Slab::new(),
             flights: Flights::new(),
@@ -344,7 +349,7 @@ impl Driver for UringDriver {
         };
         let poll = timeout.is_some_and(|timeout| timeout.is_zero());
         loop {
-            let sleep = if poll { Some(Duration::ZERO) } else { self.sleep(until) };
+            let sleep = if poll { Some(Duration::ZERO) } else { self.sleep(until)? };
             self.gather(sleep)?;
             if poll || self.has_work() || until.is_some_and(|until| self.now >= until) {
                 break;

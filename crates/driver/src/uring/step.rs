@@ -124,7 +124,10 @@ impl UringDriver {
             return None;
         }
         match self.receive(conn) {
-            Receipt::Bytes(data) => Some(Event::Received { conn, data, at: Instant::now() }),
+            Receipt::Bytes(data) => {
+                let at = if self.options.receive_times { Instant::now() } else { self.now };
+                Some(Event::Received { conn, data, at })
+            }
             Receipt::End => {
                 let connection = self.connections.get_mut(conn.into())?;
                 connection.readable = false;

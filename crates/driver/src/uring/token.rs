@@ -27,6 +27,8 @@ pub(super) enum Token {
     Listener(Name),
     /// The waker's eventfd.
     Waker,
+    /// The alarm's timerfd.
+    Alarm,
     /// A slot has been closed: its number, and its ring's.
     Freed(Name),
     /// A descriptor has been installed: the number of the request.
@@ -70,6 +72,7 @@ impl Token {
             Self::Receive(receive) => (6, Name::new(receive, 0)),
             Self::Freed(name) => (7, name),
             Self::Installed(nth) => (8, Name::new(nth, 0)),
+            Self::Alarm => (9, Name::new(0, 0)),
         };
         kind << KIND_SHIFT | u64::from(generation) << 32 | u64::from(index)
     }
@@ -85,6 +88,7 @@ impl Token {
             6 => Self::Receive(name.index),
             7 => Self::Freed(name),
             8 => Self::Installed(name.index),
+            9 => Self::Alarm,
             _ => Self::Ignored,
         }
     }
@@ -107,6 +111,7 @@ mod tests {
             Token::Receive(9),
             Token::Freed(name),
             Token::Installed(77),
+            Token::Alarm,
         ] {
             assert_eq!(Token::from_bits(token.to_bits()), token);
         }

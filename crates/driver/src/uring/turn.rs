@@ -7,7 +7,7 @@ use super::token::Token;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
 impl UringDriver {
@@ -30,6 +30,10 @@ impl UringDriver {
             self.rings.main().poll(Token::Waker, Target::Descriptor(eventfd.as_raw_fd()), PollFlags::IN);
             self.waker_polled = true;
         }
+        if !std::mem::replace(&mut self.alarm_polled, true) {
+            let target = Target::Descriptor(self.alarm.as_fd().as_raw_fd());
+            self.rings.main().poll(Token::Alarm, target, PollFlags::IN);
+        }
         let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
         let timeout = if sleeps { timeout } else { Some(Duration::ZERO) };
         let result = self.rings.enter(self.options.events_per_turn, timeout);
@@ -37,6 +41,7 @@ impl UringDriver {
         self.now = Instant::now();
         result?;
         self.note(self.options.events_per_turn);
+        self.alarm.advance(self.now);
         self.listeners.advance(self.now);
         self.timers.advance(self.now);
         self.lingers.advance(self.now);
@@ -73,6 +78,7 @@ impl UringDriver {
             match Token::from_bits(completion.token) {
                 Token::Ignored | Token::Installed(_) => {}
                 Token::Waker => self.waker_polled = completion.more, // `awake` tells
+                Token::Alarm => self.alarm_polled = completion.more, // the clock tells
                 Token::Listener(name) => self.listeners.note(name, completion.more),
                 Token::Send(flight) => {
                     if let Some(conn) = self.flights.land(flight, completion.result()) {
@@ -130,13 +136,15 @@ impl UringDriver {
         }
     }
 
-    /// How long the kernel may sleep.
-    pub(super) fn sleep(&mut self, until: Option<Instant>) -> Option<Duration> {
+    /// How long the kernel may sleep, unless the alarm rings.
+    pub(super) fn sleep(&mut self, until: Option<Instant>) -> io::Result<Option<Duration>> {
         if self.has_work() {
-            return Some(Duration::ZERO);
+            return Ok(Some(Duration::ZERO));
         }
-        let wakes = [until, self.timers.next_wake(), self.lingers.next_wake(), self.listeners.next_wake()];
-        let first = wakes.into_iter().flatten().min()?;
-        Some(first.saturating_duration_since(Instant::now()))
+        let wakes = [self.timers.next_wake(), self.lingers.next_wake(), self.listeners.next_wake()];
+        if let Some(first) = wakes.into_iter().flatten().min() {
+            self.alarm.set(first)?;
+        }
+        Ok(until.map(|until| until.saturating_duration_since(Instant::now())))
     }
 }

@@ -8,6 +8,7 @@ use super::table::Stack;
 use super::{APP_TOKEN, Core, Owner, Sockets, TOO_MANY_TOPICS};
 use crate::app::{Acks, Action, Application, Arguments, Context, Envelope, RequestId, Sent};
 use crate::format::Formats;
+use crate::millis::Millis;
 use crate::options::Service;
 use crate::writer::Writer;
 use std::time::{Duration, Instant};
@@ -53,7 +54,10 @@ impl Default for About<'_> {
 /// What handlers need to know of their core.
 #[derive(Clone, Copy)]
 pub(super) struct Facts {
+    /// When the turn began.
     pub(super) now: Instant,
+    /// The same.
+    pub(super) millis: Millis,
     pub(super) core: CoreId,
     pub(super) seed: [u64; 2],
     pub(super) heartbeat_interval: Duration,
@@ -71,7 +75,7 @@ impl Facts {
         actions: &'a mut Vec<Action>,
         about: About<'a>,
     ) -> Context<'a> {
-        let Self { now, core, seed, heartbeat_interval, json_depth_max, is_overloaded } = self;
+        let Self { now, millis: _, core, seed, heartbeat_interval, json_depth_max, is_overloaded } = self;
         let About { session, writer, envelope, request, pending, client, service } = about;
         Context {
             hub,

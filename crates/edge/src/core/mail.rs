@@ -184,7 +184,7 @@ impl<D: Driver> Core<D> {
     pub(super) fn take_orders(&mut self) {
         let core = self.facts.core;
         // While other cores are behind, the control plane waits as publishing connections do.
-        if self.is_congested() {
+        if self.shared.inboxes[core].is_empty() || self.is_congested() {
             return;
         }
         let shared = self.shared.clone();

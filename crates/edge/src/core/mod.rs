@@ -199,6 +199,7 @@ impl<D: Driver> Core<D> {
             driver,
             facts: Facts {
                 now,
+                millis: Millis::at(now, now),
                 core,
                 seed: shared.seed,
                 heartbeat_interval: options.heartbeat.interval,
@@ -261,7 +262,9 @@ impl<D: Driver> Core<D> {
 
     /// Waits for events, at most `timeout`, and handles them. Says whether there was anything to do.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        self.revisit.extend(self.next_turn.drain(..));
+        if !self.next_turn.is_empty() {
+            self.revisit.extend(self.next_turn.drain(..));
+        }
         let orders_wait = !self.shared.inboxes[self.facts.core].is_empty() && !self.is_congested();
         let busy = !self.mailboxes.is_empty()
             || !self.revisit.is_empty()
@@ -276,6 +279,7 @@ impl<D: Driver> Core<D> {
         self.driver.wait(timeout)?;
         self.revisited_bytes = 0;
         self.facts.now = self.driver.now();
+        self.facts.millis = Millis::at(self.start, self.facts.now);
         self.hub.handle_time(self.facts.now);
         self.facts.is_overloaded = self.shared.live_bytes() > self.shared.options.limits.memory_bytes_max;
         if self.shared.drain_until().is_some() && !self.draining {
@@ -317,7 +321,7 @@ impl<D: Driver> Core<D> {
     }
 
     fn millis(&self) -> Millis {
-        Millis::at(self.start, self.facts.now)
+        self.facts.millis
     }
 
     fn metrics(&self) -> &crate::metrics::CoreMetrics {

@@ -63,10 +63,8 @@ impl<D: Driver> Core<D> {
         data: &[u8],
         out: &mut Vec<u8>,
     ) -> bool {
-        let message = match (kind, std::str::from_utf8(data)) {
-            (Kind::Text, Ok(text)) => primus::from_client(text),
-            _ => return self.primus_fault(talker),
-        };
+        let Some(text) = kind.text(data) else { return self.primus_fault(talker) };
+        let message = primus::from_client(text);
         match message {
             FromClient::Pong(_) | FromClient::Unknown => true,
             FromClient::Ping(text) => {

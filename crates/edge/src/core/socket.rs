@@ -140,10 +140,7 @@ impl<D: Driver> Core<D> {
 
     /// A message for the application, from a plain session. Says whether to go on with what follows it.
     fn message(&mut self, talker: Talker, kind: Kind, data: &[u8], out: &mut Vec<u8>) -> bool {
-        let message = match (kind, std::str::from_utf8(data)) {
-            (Kind::Text, Ok(text)) => Message::Text(text),
-            _ => Message::Binary(data),
-        };
+        let message = kind.text(data).map_or(Message::Binary(data), Message::Text);
         self.hand_message(talker, talker.writer(), message, out)
     }
 

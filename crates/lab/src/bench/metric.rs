@@ -44,6 +44,16 @@ pub enum Metric {
     Deliveries,
     /// Connections that a budget of CPU lasted for.
     Connections,
+    /// The kernel's memory per connection, both ends of it on loopback; bytes.
+    KernelPerConnection,
+    /// From the moment when everybody was cut off until everybody was back; milliseconds.
+    AllBack,
+    /// Of those that came back at once, from the begin of its connection until it was open, the 99th percentile; milliseconds.
+    ConnectP99,
+    /// Clients beside the load, which misbehaved, that the server ended. A policy, neither good nor bad.
+    CutOff,
+    /// The most clients that a document was kept up to date for.
+    Clients,
 }
 
 impl Metric {
@@ -68,6 +78,11 @@ impl Metric {
             Self::Rate => "echoes/s",
             Self::Deliveries => "deliveries/s",
             Self::Connections => "connections",
+            Self::KernelPerConnection => "kernel/connection",
+            Self::AllBack => "all back",
+            Self::ConnectP99 => "connect p99",
+            Self::CutOff => "cut off",
+            Self::Clients => "clients",
         }
     }
 
@@ -76,12 +91,23 @@ impl Metric {
         match self {
             Self::CpuPerMessage | Self::CpuPerConnection | Self::IdleCpu => format!("{value:.2} µs"),
             Self::CallsPerMessage => format!("{value:.3}"),
-            Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver => format!("{value:.3} ms"),
+            Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver | Self::AllBack | Self::ConnectP99 => {
+                format!("{value:.3} ms")
+            }
             Self::PeakMemory if value >= 1e6 => format!("{:.1} MB", value / 1e6),
-            Self::BytesPerMessage | Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow => {
+            Self::BytesPerMessage
+            | Self::PeakMemory
+            | Self::BytesPerConnection
+            | Self::KernelPerSlow
+            | Self::KernelPerConnection => {
                 format!("{value:.0} B")
             }
-            Self::Rate | Self::Deliveries | Self::Connections | Self::UpstreamRequests => {
+            Self::Rate
+            | Self::Deliveries
+            | Self::Connections
+            | Self::UpstreamRequests
+            | Self::CutOff
+            | Self::Clients => {
                 format!("{value:.0}")
             }
             Self::LatencyShift => format!("{value:.2}×"),
@@ -92,11 +118,19 @@ impl Metric {
 
     /// Whether more of it is better.
     pub fn larger_is_better(self) -> bool {
-        matches!(self, Self::Rate | Self::Deliveries | Self::Connections)
+        matches!(self, Self::Rate | Self::Deliveries | Self::Connections | Self::Clients)
     }
 
     /// Whether a doubt about times voids it.
     pub fn is_time(self) -> bool {
-        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver | Self::Deliveries)
+        matches!(
+            self,
+            Self::LatencyP50
+                | Self::LatencyP99
+                | Self::LastReceiver
+                | Self::Deliveries
+                | Self::AllBack
+                | Self::ConnectP99
+        )
     }
 }

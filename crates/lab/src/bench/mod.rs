@@ -8,14 +8,18 @@
 mod cases;
 mod curve;
 mod metric;
+mod proxy;
 mod report;
+mod running;
 mod sampler;
+mod search;
 mod servers;
 mod source;
 mod stats;
 mod table;
 mod trial;
 
+pub(crate) use cases::bound;
 pub use cases::{Case, CaseKind, Pace, Target, cases};
 pub use curve::Curve;
 pub use metric::Metric;
@@ -29,6 +33,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use self::proxy::Proxy;
 use crate::Error;
 use crate::catalogue::Catalogue;
 use crate::generator::{DriverKind, Invocation, Outcome};
@@ -74,7 +79,7 @@ const GENERATOR_SHARE: f64 = 0.65;
 
 /// Runs everything; progress goes to `progress`, line by line.
 pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error> {
-    run_cases(choose(&cases(options.pace), &options.cases)?, options, progress, &mut |_| Ok(()))
+    run_cases(cases(options.pace), options, progress, &mut |_| Ok(()))
 }
 
 /// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything.
@@ -82,22 +87,23 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
 /// # Errors
 /// If a server or case that was named is unknown. Of servers that can't be installed, [`run`] tells.
 pub fn install(options: &Options, progress: &mut dyn Write) -> Result<(), Error> {
-    install_for(&choose(&cases(options.pace), &options.cases)?, options, progress)
+    install_for(&cases(options.pace), options, progress)
 }
 
-/// As [`install`], for these cases.
-pub(crate) fn install_for(chosen: &[Case], options: &Options, progress: &mut dyn Write) -> Result<(), Error> {
+/// As [`install`], for those of these cases that `options` name.
+pub(crate) fn install_for(known: &[Case], options: &Options, progress: &mut dyn Write) -> Result<(), Error> {
     let mut say = |line: String| drop(writeln!(progress, "{line}"));
-    gather(chosen, options, &mut say).map(drop)
+    gather(&choose(known, &options.cases)?, options, &mut say).map(drop)
 }
 
-/// Runs these cases; of `options`, their names don't matter. `keep` is given what there is after each of them.
+/// Runs those of these cases that `options` name. `keep` is given what there is after each of them.
 pub(crate) fn run_cases(
-    chosen: Vec<Case>,
+    known: Vec<Case>,
     options: &Options,
     progress: &mut dyn Write,
     keep: &mut dyn FnMut(&Report) -> Result<(), Error>,
 ) -> Result<Report, Error> {
+    let chosen = choose(&known, &options.cases)?;
     let begin = Instant::now();
     let mut say = |line: String| {
         let at = begin.elapsed().as_secs();
@@ -108,9 +114,13 @@ pub(crate) fn run_cases(
     let congestion = options.congestion.clone();
     let mut report = Report { congestion, pace: options.pace, missing, cases: Vec::new() };
     for mut case in chosen {
+        if case.kind.is_proxied() && !Proxy::is_installed() {
+            say(format!("{}: skipped, nginx isn't installed", case.name));
+            continue;
+        }
         let fits = |server: &Contestant| match options.servers.is_empty() {
             true => case.usual.contains(&server.name()),
-            false => case.admits(server.known()),
+            false => case.admits(server.known()) && server.holds() >= case.kind.held(),
         };
         let mut fit: Vec<Contestant> =
             contestants.iter().filter(|contestant| fits(contestant)).cloned().collect();

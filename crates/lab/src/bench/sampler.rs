@@ -1,5 +1,6 @@
 //! A server's memory while a load runs, looked at from a thread of its own.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -28,9 +29,11 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// `with_memfds`: whether memory in memfds is wanted, which takes time for each descriptor.
-    pub(super) fn start(pid: u32, with_memfds: bool) -> Self {
+    pub(super) fn start(pids: Vec<u32>, with_memfds: bool) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
+        let sum =
+            move |of: fn(u32) -> io::Result<u64>| pids.iter().map(|pid| of(*pid)).sum::<io::Result<u64>>();
         let thread = thread::spawn(move || {
             let mut samples: Vec<Sample> = Vec::new();
             while !seen.load(Ordering::Relaxed) {
@@ -38,11 +41,11 @@ impl Sampler {
                     Some(last) if !(with_memfds && samples.len().is_multiple_of(SAMPLES_PER_MEMFDS)) => {
                         Ok(last.memfd_bytes)
                     }
-                    _ if with_memfds => memfd_bytes(pid),
+                    _ if with_memfds => sum(memfd_bytes),
                     _ => Ok(0),
                 };
                 if let (Ok(resident_bytes), Ok(memfd_bytes), Ok(kernel)) =
-                    (resident_bytes(pid), memfd, KernelSockets::now())
+                    (sum(resident_bytes), memfd, KernelSockets::now())
                 {
                     samples.push(Sample { resident_bytes, memfd_bytes, kernel_bytes: kernel.memory_bytes });
                 }

@@ -2,11 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
+use rustix::process::{Resource, getrlimit};
+
 use super::Options;
 use crate::Error;
 use crate::catalogue::{Catalogue, Known};
 use crate::generator::Protocol;
 use crate::measure::ServerCommand;
+
+/// Descriptors that a process needs beside its connections.
+const DESCRIPTORS_KEPT: usize = 1000;
+/// Connections without a descriptor that Stentor takes on one core: 16 rings of 16,384 (`UringOptions`), of which some are
+/// in use still when new ones come.
+const DIRECT_MAX: usize = 255_000;
+/// Cores of Stentor's at most, where one doesn't hold that many.
+const CORES_MAX: usize = 2;
 
 /// What a server is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +54,8 @@ pub struct Contestant {
     known: Known,
     program: PathBuf,
     core: usize,
+    /// Of Stentor's.
+    cores: usize,
 }
 
 impl Contestant {
@@ -62,7 +74,7 @@ impl Contestant {
                 program.ok_or_else(|| Error::Usage(format!("{name} needs --stentor PATH")))?
             }
         };
-        Ok(Self { known, program, core: options.server_core })
+        Ok(Self { known, program, core: options.server_core, cores: 1 })
     }
 
     /// Its name.
@@ -88,6 +100,34 @@ impl Contestant {
             (Application::Feed, Protocol::Sse) => "/sse/bench",
             (Application::Feed, Protocol::StentorV1) => "/ws?feed=bench",
             (Application::Feed, _) => "/ws/bench",
+        }
+    }
+
+    /// Connections that one of its processes can hold: what descriptors leave, unless it can do without those.
+    pub(super) fn holds(&self) -> usize {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX).saturating_sub(DESCRIPTORS_KEPT);
+        let without = match &self.known.peer {
+            None if self.is_on_io_uring() => DIRECT_MAX * CORES_MAX,
+            Some(_) if self.known.args.iter().any(|arg| arg == "direct") => DIRECT_MAX,
+            _ => 0,
+        };
+        descriptors.max(without).max(1)
+    }
+
+    /// The same with as many of Stentor's cores as it needs to hold so many; they share the one that all servers are pinned
+    /// to.
+    pub(super) fn holding(&self, connections: usize) -> Self {
+        let direct = self.known.peer.is_none() && self.is_on_io_uring();
+        let cores = if direct { connections.div_ceil(DIRECT_MAX).clamp(1, CORES_MAX) } else { 1 };
+        Self { cores, ..self.clone() }
+    }
+
+    fn is_on_io_uring(&self) -> bool {
+        let driver = self.known.args.iter().skip_while(|arg| *arg != "--driver").nth(1);
+        match driver {
+            Some(driver) => driver == "io_uring",
+            None => stentor_driver::probe().kind == stentor_driver::Kind::IoUring,
         }
     }
 
@@ -117,6 +157,7 @@ impl Contestant {
         config: Option<&Path>,
     ) -> ServerCommand {
         let app = application.name();
+        let cores = self.cores.to_string();
         let mut args: Vec<&str> = match self.known.peer {
             None => vec![
                 "serve",
@@ -125,7 +166,7 @@ impl Contestant {
                 "--admin",
                 "127.0.0.1:0",
                 "--cores",
-                "1",
+                &cores,
                 "--app",
                 app,
             ],

@@ -1,26 +1,18 @@
 //! One run of one server in one case.
 
 use std::collections::BTreeMap;
-use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::curve::{self, Curve};
-use super::sampler::{Sample, Sampler, growth_percent_per_10_s, held_kernel_bytes};
+use super::running::{Ran, Task, run_server};
+use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::servers::Feeds;
-use super::source::Source;
-use super::{Application, Case, CaseKind, Contestant, Metric, Options};
+use super::{Application, Case, CaseKind, Contestant, Metric, Options, search};
 use crate::Error;
-use crate::document::Shape;
-use crate::generator::{Doubt, LAG_SHARE_MAX, LoadSpec, Outcome, Protocol, Publisher, Spec, Workers};
-use crate::measure::{CallCounter, KernelSockets, ProcessMemory, Server, pin_current};
-use crate::upstream::Content;
+use crate::generator::{Doubt, LAG_SHARE_MAX, LoadSpec, Misbehaviour, Outcome, Publisher};
 
-/// Payloads from which on memfds are counted.
-const LARGE_BYTES: usize = 10_000;
-/// How long idle connections are left alone before memory is read.
-const SETTLE: Duration = Duration::from_millis(1500);
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
 /// one before the next is due.
 const COUNTED: u64 = 5;
@@ -28,6 +20,8 @@ const COUNTED_RATE_HZ: f64 = 1.0;
 /// Of the calls, those that make up this share of a call per message are told by name.
 const CALLS_TOLD: f64 = 0.01;
 
+/// Payload of what is published when all are back from a storm.
+const STORM_BYTES: usize = 1000;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
 
@@ -80,55 +74,6 @@ impl Trial {
     }
 }
 
-/// What is left of one server's run.
-struct Ran {
-    load: LoadSpec,
-    outcome: Outcome,
-    before: ProcessMemory,
-    connected: ProcessMemory,
-    /// Of the kernel's sockets before any connection.
-    kernel_before: KernelSockets,
-    samples: Vec<Sample>,
-    peak_resident_bytes: u64,
-    /// Requests that the API behind a feed got, where there is one.
-    upstream_requests: Option<u64>,
-    /// System calls under the load, by name, where they were counted.
-    calls: Option<BTreeMap<String, u64>>,
-}
-
-/// What one server has to go through.
-struct Task {
-    application: Application,
-    /// What the case is about, and what is spoken else.
-    protocols: Vec<Protocol>,
-    connections: usize,
-    paused: usize,
-    connect_rate_hz: Option<f64>,
-    load: LoadSpec,
-    /// What the document of a feed is like; `None`: a string.
-    document: Option<Shape>,
-    /// How long the API behind a feed takes for its first answer.
-    hesitates: Duration,
-    counts_calls: bool,
-}
-
-impl Task {
-    fn new(case: &Case, application: Application, connections: usize, load: LoadSpec) -> Self {
-        let protocols = [&[case.protocol], case.or].concat();
-        Self {
-            application,
-            protocols,
-            connections,
-            paused: 0,
-            connect_rate_hz: None,
-            load,
-            document: None,
-            hesitates: Duration::ZERO,
-            counts_calls: false,
-        }
-    }
-}
-
 /// A closed loop on the connections of `case`, short.
 pub(super) fn saturate(case: &Case, contestant: &Contestant, options: &Options) -> Result<Outcome, Error> {
     look_at(case, contestant, None, options)
@@ -173,7 +118,7 @@ pub(super) fn run(
     let mut context = BTreeMap::new();
     let mut doubts = Vec::new();
     let mut unmeasured = None;
-    let ran = match case.kind {
+    let ran = match *case.kind.direct() {
         CaseKind::Echo { connections, bytes, rate_hz, warm_up, measure } => {
             let load = LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure };
             run_server(contestant, Task::new(case, Application::Echo, connections, load), options)?
@@ -184,7 +129,7 @@ pub(super) fn run(
         }
         CaseKind::Fanout { feed, connections, bytes, rate_hz, warm_up, count } => {
             let application = if feed { contestant.publishes_by() } else { Application::Chat };
-            let publisher = publisher(application);
+            let publisher = publisher_to(application);
             let warm_up = warm_up.max((contestant.known().warms_up().as_secs_f64() * rate_hz).ceil() as u64);
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
             if counts && case.metrics.contains(&Metric::CallsPerMessage) {
@@ -219,7 +164,8 @@ pub(super) fn run(
             let feeds = contestant.feeds();
             let application = if feeds == Feeds::Messages { Application::Chat } else { Application::Feed };
             let bytes = if feeds == Feeds::Messages { message_bytes } else { shape.bytes };
-            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher: publisher(application) };
+            let load =
+                LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher: publisher_to(application) };
             let task = Task::new(case, application, connections, load);
             let document = (feeds != Feeds::Messages).then_some(shape);
             let connect_rate_hz = Some(connect_rate_hz);
@@ -233,30 +179,105 @@ pub(super) fn run(
             let load = LoadSpec::Chat(plan.clone());
             run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
         }
-        CaseKind::Slow { readers, paused, bytes, rate_hz, warm_up, count } => {
-            let application = contestant.publishes_by();
-            let publisher = publisher(application);
-            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count: count.min(10), publisher };
-            let alone = run_server(contestant, Task::new(case, application, readers, load), options)?;
-            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
-            let task = Task::new(case, application, readers + paused, load);
-            let ran = run_server(contestant, Task { paused, ..task }, options)?;
-            let p99 = |ran: &Ran| ran.outcome.each_p99.percentile(50.0).as_secs_f64();
-            // Medians both, so it takes a lag in every other publication to spoil them.
-            let timely =
-                |ran: &Ran| ran.outcome.lag.percentile(50.0).as_secs_f64() <= p99(ran) * LAG_SHARE_MAX;
-            if timely(&alone) && timely(&ran) {
-                figures.insert(Metric::LatencyShift, p99(&ran) / p99(&alone).max(1e-9));
-            }
-            doubts.extend(alone.outcome.doubts().into_iter().filter(|doubt| !doubt.latency_only));
-            let kernel = |ran: &Ran| {
-                let held = held_kernel_bytes(&ran.samples);
-                held.saturating_sub(ran.kernel_before.memory_bytes)
-            };
-            figures.insert(Metric::KernelPerSlow, kernel(&ran) as f64 / paused.max(1) as f64);
-            ran
+        CaseKind::Beside { connections, ref load, how, misbehaving, alone_max } => {
+            let found =
+                beside(case, contestant, (connections, load), (how, misbehaving), alone_max, options)?;
+            figures.extend(found.figures);
+            doubts.extend(found.doubts);
+            context.extend(found.context);
+            found.ran
         }
+        CaseKind::Storm { connections, cut } => {
+            let load = LoadSpec::Reconnect { cut, bytes: STORM_BYTES, publisher: Publisher::Own };
+            run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
+        }
+        CaseKind::Scale { connections, connect_rate_hz, bytes, every, count } => {
+            let rate_hz = 1.0 / every.as_secs_f64();
+            let load = LoadSpec::Fanout { bytes, rate_hz, warm_up: 1, count, publisher: Publisher::Own };
+            let task = Task::new(case, Application::Chat, connections, load);
+            let connect_rate_hz = Some(connect_rate_hz);
+            run_server(contestant, Task { connect_rate_hz, settles: true, ..task }, options)?
+        }
+        CaseKind::Capacity { .. } => return search::run(case, contestant, options),
+        // `direct` has taken off what is around it.
+        CaseKind::Proxied(_) => return Err(Error::Usage(format!("{} goes through two proxies", case.name))),
     };
+    Ok(judge(case, ran, figures, context, doubts, unmeasured))
+}
+
+/// What a load beside misbehaving clients gave.
+struct Besides {
+    ran: Ran,
+    figures: BTreeMap<Metric, f64>,
+    context: BTreeMap<String, f64>,
+    doubts: Vec<Doubt>,
+}
+
+/// `load` on so many connections, alone and then beside others; of a fan-out, `alone_max` publications alone.
+fn beside(
+    case: &Case,
+    contestant: &Contestant,
+    (connections, load): (usize, &LoadSpec),
+    (how, misbehaving): (Misbehaviour, usize),
+    alone_max: u64,
+    options: &Options,
+) -> Result<Besides, Error> {
+    let (mut alone, mut load) = (load.clone(), load.clone());
+    let application = match load {
+        LoadSpec::Fanout { .. } => contestant.publishes_by(),
+        _ => Application::Echo,
+    };
+    for load in [&mut alone, &mut load] {
+        if let LoadSpec::Fanout { publisher, .. } = load {
+            *publisher = publisher_to(application);
+        }
+    }
+    if let LoadSpec::Fanout { count, .. } = &mut alone {
+        *count = (*count).min(alone_max);
+    }
+    let alone = run_server(contestant, Task::new(case, application, connections, alone), options)?;
+    let task = Task::new(case, application, connections, load);
+    let ran = run_server(contestant, Task { beside: Some((how, misbehaving)), ..task }, options)?;
+    let mut found = Besides { ran, figures: BTreeMap::new(), context: BTreeMap::new(), doubts: Vec::new() };
+    let ran = &found.ran;
+    // Of publications the median one's, so that it takes a lag in every other one to spoil it.
+    let p99 = |ran: &Ran| {
+        let outcome = &ran.outcome;
+        let fanout = !outcome.each_p99.is_empty();
+        let p99 = if fanout { outcome.each_p99.percentile(50.0) } else { outcome.latency.percentile(99.0) };
+        (p99.as_secs_f64(), outcome.lag.percentile(if fanout { 50.0 } else { 99.0 }).as_secs_f64())
+    };
+    let timely = |ran: &Ran| p99(ran).1 <= p99(ran).0 * LAG_SHARE_MAX;
+    if timely(&alone) && timely(ran) {
+        found.figures.insert(Metric::LatencyShift, p99(ran).0 / p99(&alone).0.max(1e-9));
+    }
+    found.doubts.extend(alone.outcome.doubts().into_iter().filter(|doubt| !doubt.latency_only));
+    let held = held_kernel_bytes(&ran.samples).saturating_sub(ran.kernel_before.memory_bytes);
+    found.figures.insert(Metric::KernelPerSlow, held as f64 / misbehaving.max(1) as f64);
+    if let Some(others) = &ran.beside {
+        found.figures.insert(Metric::CutOff, others.cut_off as f64);
+        if others.messages > 0 {
+            found.context.insert("done beside".to_owned(), others.messages as f64);
+        }
+        found.context.insert("generator share beside".to_owned(), others.load.own_share());
+        // Those that a server may end aren't held against it; the others are clients like any.
+        found.doubts.extend(others.doubts().into_iter().filter(|_| how.is_sound()).map(|doubt| Doubt {
+            latency_only: doubt.latency_only,
+            what: format!("beside: {}", doubt.what),
+        }));
+    }
+    Ok(found)
+}
+
+/// The figures of a run, and why not to believe them, with what is known already.
+pub(super) fn judge(
+    case: &Case,
+    ran: Ran,
+    mut figures: BTreeMap<Metric, f64>,
+    mut context: BTreeMap<String, f64>,
+    mut doubts: Vec<Doubt>,
+    mut unmeasured: Option<String>,
+) -> Trial {
     let outcome = &ran.outcome;
     let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
@@ -299,7 +320,26 @@ pub(super) fn run(
     if !outcome.asking.is_zero() {
         context.insert("asking ms".to_owned(), millis(outcome.asking));
     }
-    if matches!(case.kind, CaseKind::Budget { .. }) {
+    if !outcome.back_in.is_zero() {
+        figures.insert(Metric::AllBack, millis(outcome.back_in));
+        figures.insert(Metric::ConnectP99, millis(outcome.back.percentile(99.0)));
+        let share = outcome.connect.own_share();
+        context.insert("generator share coming back".to_owned(), share);
+        // The generator's half of a handshake costs about as much as the server's, and both happen at once: a fast server waits
+        // for it, and is never flattered by it.
+        if share > CONNECTING_SHARE_MAX {
+            let share = share * 100.0;
+            unmeasured = Some(format!(
+                "times of coming back are upper bounds: the generator used {share:.0} % of its core"
+            ));
+        }
+    }
+    if ran.processes > 1 {
+        context.insert("server processes".to_owned(), ran.processes as f64);
+    }
+    let connections = outcome.connections.max(1) as f64;
+    figures.insert(Metric::KernelPerConnection, ran.kernel_grown_bytes as f64 / connections);
+    if matches!(case.kind.direct(), CaseKind::Budget { .. }) {
         figures.insert(Metric::Connections, outcome.connections as f64);
         if let Some((connect, echo)) = curve::fitted(&outcome.progress) {
             figures.insert(Metric::CpuPerConnection, connect * 1e6);
@@ -311,9 +351,11 @@ pub(super) fn run(
     let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
     figures.insert(Metric::PeakMemory, (ran.peak_resident_bytes + shared) as f64);
     let grown = ran.connected.private_bytes.saturating_sub(ran.before.private_bytes);
-    figures.insert(Metric::BytesPerConnection, grown as f64 / outcome.connections.max(1) as f64);
+    figures.insert(Metric::BytesPerConnection, grown as f64 / connections);
     doubts.extend(outcome.doubts());
-    if matches!(case.kind, CaseKind::Connect { .. }) && outcome.connect.own_share() > CONNECTING_SHARE_MAX {
+    if matches!(case.kind.direct(), CaseKind::Connect { .. })
+        && outcome.connect.own_share() > CONNECTING_SHARE_MAX
+    {
         let share = outcome.connect.own_share() * 100.0;
         doubts.push(Doubt {
             latency_only: false,
@@ -334,11 +376,11 @@ pub(super) fn run(
     }
     figures.retain(|metric, _| case.metrics.contains(metric));
     let curves = curve::curves(outcome);
-    Ok(Trial { figures, context, curves, doubts, unmeasured })
+    Trial { figures, context, curves, doubts, unmeasured }
 }
 
 /// Who publishes to the clients of `application`.
-fn publisher(application: Application) -> Publisher {
+pub(super) fn publisher_to(application: Application) -> Publisher {
     if application == Application::Feed { Publisher::Server } else { Publisher::Own }
 }
 
@@ -363,97 +405,6 @@ fn count_calls(
         _ if ran.outcome.overlapping > 0 => Err("the traced server didn't keep up".to_owned()),
         Some(calls) => Ok(calls.into_iter().map(|(name, calls)| (name, calls as f64 / delivered)).collect()),
         None => Err("strace isn't installed, or may not trace".to_owned()),
-    })
-}
-
-fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<Ran, Error> {
-    let Task {
-        application,
-        connections,
-        paused,
-        connect_rate_hz,
-        load,
-        document,
-        hesitates,
-        counts_calls,
-        ..
-    } = task;
-    let protocol = contestant.protocol(&task.protocols);
-    // Whatever this process does itself must not run on the server's core.
-    let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
-    let source = match (application, &load, document) {
-        (Application::Feed, LoadSpec::Fanout { rate_hz, .. }, Some(shape)) => {
-            Some(Source::new(Content::Document(shape), *rate_hz)?)
-        }
-        (Application::Feed, LoadSpec::Fanout { bytes, rate_hz, .. }, None) => {
-            Some(Source::new(Content::Text { bytes: *bytes }, *rate_hz)?)
-        }
-        (Application::Feed, LoadSpec::Ask, Some(shape)) => {
-            Some(Source::cold(Content::Document(shape), hesitates)?)
-        }
-        // One that is never said to begin: its first answer is all there is.
-        (Application::Feed, _, _) => Some(Source::new(Content::Text { bytes: 0 }, 1.0)?),
-        _ => None,
-    };
-    let config = source.as_ref().map(Source::config);
-    let server = Server::start(&contestant.command(application, protocol, config))?;
-    // Smaller ones aren't worth a memfd, nor the look at it.
-    let large = matches!(load, LoadSpec::Fanout { bytes, .. } if bytes >= LARGE_BYTES);
-    let rests = matches!(load, LoadSpec::Idle { .. });
-    // Who asks later isn't subscribed by the path.
-    let path = match load {
-        LoadSpec::Ask => contestant.path(Application::Chat, protocol),
-        _ => contestant.path(application, protocol),
-    };
-    let mut spec = Spec::new(server.address(), path, connections, load.clone());
-    spec.protocol = protocol;
-    spec.paused = paused;
-    spec.document = document;
-    spec.server_pid = Some(server.pid());
-    spec.core = Some(options.generator_core);
-    spec.driver = options.generator_driver;
-    spec.connect_rate_hz = connect_rate_hz.unwrap_or(spec.connect_rate_hz);
-    spec.idle = options.pace.idle();
-    let lost = |error: Error| match error {
-        Error::Generator(what) => server.error(&what),
-        other => other,
-    };
-    let memory = || ProcessMemory::of_process(server.pid()).map_err(Error::io("the server's memory"));
-    let before = memory()?;
-    let kernel_before = KernelSockets::now().map_err(Error::io("the kernel's sockets"))?;
-    let mut workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
-    if rests {
-        thread::sleep(SETTLE);
-    }
-    let connected = memory()?;
-    let sampler = Sampler::start(server.pid(), large);
-    if let (Some(source), LoadSpec::Fanout { .. }) = (&source, &load) {
-        source.begin_after(spec.idle);
-    }
-    let counter = counts_calls.then(|| CallCounter::attach(server.pid()).ok()).flatten();
-    let result = workers.run();
-    let calls = counter.and_then(|counter| counter.stop().ok());
-    drop(workers);
-    let samples = sampler.stop();
-    let mut outcome = result.map_err(lost)?;
-    let peak_resident_bytes = memory()?.peak_resident_bytes;
-    server.stop()?;
-    let mut upstream_requests = None;
-    if let Some(source) = source {
-        let served = source.stop()?;
-        outcome.lag.merge(&served.lag);
-        upstream_requests = Some(served.requests);
-    }
-    Ok(Ran {
-        load,
-        outcome,
-        before,
-        connected,
-        kernel_before,
-        samples,
-        peak_resident_bytes,
-        upstream_requests,
-        calls,
     })
 }
 

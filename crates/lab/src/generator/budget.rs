@@ -97,7 +97,7 @@ impl Echoing {
 pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, plan: &Plan, outcome: &mut Outcome) -> Result<(), Error> {
     let rate_hz = fleet.spec.connect_rate_hz;
     let connections_max = fleet.spec.connections;
-    if connections_max == 0 || rate_hz <= 0.0 || fleet.spec.server_pid.is_none() {
+    if connections_max == 0 || rate_hz <= 0.0 || fleet.spec.server_pids.is_empty() {
         return Err(Error::Generator("a budget needs connections, a rate and the server's clock".into()));
     }
     let mut payload = payload::blank_numbered(plan.bytes);

@@ -68,7 +68,7 @@ impl<D: Driver> Load<D> for Open {
     }
 }
 
-/// Messages at `rate_hz` over all connections that read, round robin.
+/// Messages at `rate_hz` over all connections, round robin.
 pub(super) fn run_open<D: Driver>(
     fleet: &mut Fleet<D>,
     bytes: usize,
@@ -77,8 +77,7 @@ pub(super) fn run_open<D: Driver>(
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let readers: Vec<usize> =
-        (fleet.spec.paused..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    let readers: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
     if readers.is_empty() || rate_hz <= 0.0 {
         return Err(Error::Generator("an open loop needs connections and a rate".into()));
     }
@@ -176,7 +175,7 @@ pub(super) fn run_closed<D: Driver>(
         under_way: 0,
     };
     let mut first = payload::blank(bytes);
-    for number in fleet.spec.paused..fleet.begun() {
+    for number in 0..fleet.begun() {
         if fleet.is_open(number) {
             let now_ns = fleet.ns(Instant::now());
             fleet.send_message(number, &mut first, now_ns);

@@ -111,7 +111,7 @@ pub(super) fn run<D: Driver>(
         return Err(Error::Generator("a fan-out needs connections, a rate and a count".into()));
     }
     fleet.expect_from_zero();
-    let readers = (fleet.spec.paused..fleet.begun()).filter(|number| fleet.is_open(*number)).count();
+    let readers = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).count();
     let mut load = Receiving {
         plan,
         latency: Latencies::new(),

@@ -4,9 +4,10 @@
 //! kernel's, its lanes.
 //!
 //! Invariants: `slots[conn.index()]` names the connection that has the driver's connection of that id, as long as the
-//! ids agree; bytes wait in a lane's `outbox` only while it connects or a send is in flight; a connection that is lost
-//! stays in the table as such, so that numbers never move.
+//! ids agree; bytes wait in a lane's `outbox` only while it connects or a send is in flight, or to leave in pieces; a
+//! connection that is lost stays in the table as such, so that numbers never move, and may come back under its number.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use stentor_driver::{ConnId, Driver, Event, Sending};
@@ -25,6 +26,10 @@ const POLL_BELOW: Duration = Duration::from_micros(2_200);
 const WAKE_EARLY: Duration = Duration::from_micros(1_200);
 /// `PAUSE` instructions after a poll that found nothing, so that a sibling hyperthread has the core's units.
 const PAUSES: usize = 64;
+
+/// The longest piece of what is said in pieces, and from one piece of a connection to its next.
+const PIECE_BYTES_MAX: usize = 3;
+const PIECE_EVERY: Duration = Duration::from_millis(5);
 
 /// A message that arrived, ready to be audited.
 #[derive(Clone, Copy, Debug)]
@@ -66,16 +71,18 @@ struct Line {
     /// Whether the kernel has connected it.
     up: bool,
     in_flight: bool,
+    /// Whether what is written waits until it is sent piece by piece.
+    in_pieces: bool,
     outbox: Vec<u8>,
 }
 
 impl Line {
-    fn new(conn: ConnId) -> Self {
-        Self { conn, up: false, in_flight: false, outbox: Vec::new() }
+    fn new(conn: ConnId, manner: Manner) -> Self {
+        Self { conn, up: false, in_flight: false, in_pieces: manner == Manner::Pieces, outbox: Vec::new() }
     }
 
     fn write(&mut self, driver: &mut impl Driver, bytes: &[u8]) {
-        if self.in_flight || !self.up {
+        if self.in_flight || !self.up || self.in_pieces {
             self.outbox.extend_from_slice(bytes);
         } else {
             self.in_flight = driver.send_bytes(self.conn, bytes) == Sending::InFlight;
@@ -83,11 +90,36 @@ impl Line {
     }
 
     fn flush(&mut self, driver: &mut impl Driver) {
-        if self.up && !self.in_flight && !self.outbox.is_empty() {
+        if self.up && !self.in_flight && !self.in_pieces && !self.outbox.is_empty() {
             let outbox = std::mem::take(&mut self.outbox);
             self.in_flight = driver.send_bytes(self.conn, &outbox) == Sending::InFlight;
         }
     }
+
+    /// Sends the next piece, one to three bytes; TCP_NODELAY makes a segment of it.
+    fn drip(&mut self, driver: &mut impl Driver) {
+        if self.up && !self.in_flight && !self.outbox.is_empty() {
+            let end = (1 + self.outbox.len() % PIECE_BYTES_MAX).min(self.outbox.len());
+            self.in_flight = driver.send_bytes(self.conn, &self.outbox[..end]) == Sending::InFlight;
+            self.outbox.drain(..end);
+        }
+    }
+}
+
+/// How clients of a fleet behave, other than well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Manner {
+    /// Well.
+    #[default]
+    Good,
+    /// What they say leaves in segments of one to three bytes.
+    Pieces,
+    /// They read once each time that their reading is resumed.
+    Sips,
+    /// They say nothing any more once they are open, no heartbeat either.
+    Silent,
+    /// They connect, and say nothing at all.
+    Mute,
 }
 
 struct Connection {
@@ -128,9 +160,17 @@ pub(super) struct Fleet<D: Driver> {
     /// The CPU clock after the last turn, if that was such a poll.
     idle_since: Option<Duration>,
     open: usize,
+    /// When clients are to say that they live, the earliest first.
+    beats: VecDeque<(Instant, u32)>,
     dialect: Dialect,
     happened: Vec<Happened>,
     out: Out,
+    /// How clients behave.
+    pub(super) manner: Manner,
+    /// When the next pieces are due.
+    next_pieces: Instant,
+    /// How often clients have come back.
+    round: u8,
     /// Seed of the handshakes' keys.
     keys: u64,
     /// What the kernel refused where nobody could be told.
@@ -139,7 +179,7 @@ pub(super) struct Fleet<D: Driver> {
 
 impl<D: Driver> Fleet<D> {
     pub(super) fn new(driver: D, spec: &Spec) -> Result<Self, Error> {
-        let probe = Probe::new(spec.server_pid).map_err(Error::io("the CPU clock of the server"))?;
+        let probe = Probe::new(&spec.server_pids).map_err(Error::io("the CPU clock of the server"))?;
         Ok(Self {
             driver,
             connections: Vec::with_capacity(spec.connections),
@@ -152,9 +192,13 @@ impl<D: Driver> Fleet<D> {
             spun: Duration::ZERO,
             idle_since: None,
             open: 0,
+            beats: VecDeque::new(),
             dialect: Dialect::new(spec),
             happened: Vec::new(),
             out: Out::default(),
+            manner: Manner::Good,
+            next_pieces: Instant::now(),
+            round: 0,
             keys: crate::clock::monotonic_ns(),
             refused: None,
         })
@@ -185,22 +229,28 @@ impl<D: Driver> Fleet<D> {
     /// Begins one more connection.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
         let number = self.connections.len();
+        let connection = self.anew(number)?;
+        self.connections.push(connection);
+        Ok(())
+    }
+
+    /// Connection `number`, begun.
+    fn anew(&mut self, number: usize) -> Result<Connection, Error> {
         let conn = self.connect(number)?;
-        self.connections.push(Connection {
+        Ok(Connection {
             client: self.dialect.client(),
             stage: Stage::Connecting,
-            main: Line::new(conn),
+            main: Line::new(conn, self.manner),
             side: None,
             leaving: false,
             sent: 0,
             expected: None,
-        });
-        Ok(())
+        })
     }
 
     /// One more connection of the driver's for connection `number`.
     fn connect(&mut self, number: usize) -> Result<ConnId, Error> {
-        let source = self.spec.source(number);
+        let source = self.spec.source(number, self.round);
         let conn = self.driver.connect(self.spec.target, source).map_err(Error::io("connecting"))?;
         if self.slots.len() <= conn.index() {
             self.slots.resize(conn.index() + 1, u32::MAX);
@@ -212,6 +262,9 @@ impl<D: Driver> Fleet<D> {
     /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if
     /// something did.
     pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load<D>) -> Result<bool, Error> {
+        let beat = self.beats.front().map(|(at, _)| *at);
+        let pieces = matches!(self.manner, Manner::Pieces).then_some(self.next_pieces);
+        let due = due.into_iter().chain(beat).chain(pieces).min();
         let timeout = due.map(|due| match due.saturating_duration_since(Instant::now()) {
             left if left < POLL_BELOW => Duration::ZERO,
             left => left - WAKE_EARLY,
@@ -222,8 +275,19 @@ impl<D: Driver> Fleet<D> {
             happened = true;
             self.on_event(event, load);
         }
+        if beat.is_some() {
+            self.beat();
+        }
         if let Some(error) = self.refused.take() {
             return Err(error);
+        }
+        if self.manner == Manner::Pieces && Instant::now() >= self.next_pieces {
+            self.next_pieces = Instant::now() + PIECE_EVERY;
+            for connection in &mut self.connections {
+                if connection.stage != Stage::Lost {
+                    connection.main.drip(&mut self.driver);
+                }
+            }
         }
         if !happened && timeout == Some(Duration::ZERO) {
             for _ in 0..PAUSES {
@@ -239,6 +303,24 @@ impl<D: Driver> Fleet<D> {
             self.idle_since = None;
         }
         Ok(happened)
+    }
+
+    /// Has the clients whose time it is say that they live. The time from one such word to the next is the same for all
+    /// of a server's clients, so those who come first are in front.
+    fn beat(&mut self) {
+        let now = Instant::now();
+        while self.beats.front().is_some_and(|(at, _)| *at <= now)
+            && let Some((_, number)) = self.beats.pop_front()
+        {
+            let connection = &mut self.connections[number as usize];
+            if connection.stage == Stage::Open
+                && let Some(interval) = connection.client.beats_every()
+            {
+                connection.client.beat(&self.dialect, &mut self.out);
+                self.write_out(number as usize);
+                self.beats.push_back((now + interval, number));
+            }
+        }
     }
 
     /// Turns for `span`.
@@ -327,6 +409,9 @@ impl<D: Driver> Fleet<D> {
 
     fn on_bytes(&mut self, number: usize, lane: Lane, data: &[u8], at: Instant, load: &mut impl Load<D>) {
         self.received_bytes += data.len() as u64;
+        if self.manner == Manner::Sips && self.is_open(number) {
+            self.pause(number);
+        }
         let mut happened = std::mem::take(&mut self.happened);
         let client = &mut self.connections[number].client;
         let received = client.receive(&self.dialect, lane, data, &mut self.out, &mut happened);
@@ -352,12 +437,12 @@ impl<D: Driver> Fleet<D> {
         }
         self.connections[number].stage = Stage::Open;
         self.open += 1;
+        if let Some(interval) = self.connections[number].client.beats_every() {
+            self.beats.push_back((Instant::now() + interval, number as u32));
+        }
         if let Some(hello) = self.spec.hello.take() {
             self.send(number, hello.as_bytes());
             self.spec.hello = Some(hello);
-        }
-        if number < self.spec.paused {
-            self.driver.pause(self.connections[number].main.conn);
         }
         load.opened(self, number);
     }
@@ -383,6 +468,41 @@ impl<D: Driver> Fleet<D> {
             self.audit.first_loss.get_or_insert_with(|| format!("{stage}: {why}"));
         }
         load.lost(self, number);
+    }
+
+    /// Stops reading from a connection.
+    pub(super) fn pause(&mut self, number: usize) {
+        self.driver.pause(self.connections[number].main.conn);
+    }
+
+    /// Reads from it again.
+    pub(super) fn resume(&mut self, number: usize) {
+        self.driver.resume(self.connections[number].main.conn);
+    }
+
+    /// Cuts a connection, without a word of its protocol; nothing is held against the server.
+    pub(super) fn cut(&mut self, number: usize) {
+        let connection = &mut self.connections[number];
+        let was = std::mem::replace(&mut connection.stage, Stage::Lost);
+        if was != Stage::Lost {
+            self.open -= usize::from(was == Stage::Open);
+            self.driver.close(connection.main.conn);
+            if let Some(side) = connection.side.take() {
+                self.driver.close(side.conn);
+            }
+        }
+    }
+
+    /// Those that come back from now on do so from other addresses.
+    pub(super) fn next_round(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// Begins connection `number`, which is lost, anew.
+    pub(super) fn come_back(&mut self, number: usize) -> Result<(), Error> {
+        assert_eq!(self.connections[number].stage, Stage::Lost, "a connection that is there can't come back");
+        self.connections[number] = self.anew(number)?;
+        Ok(())
     }
 
     /// Closes a connection; nothing is held against the server.
@@ -435,14 +555,18 @@ impl<D: Driver> Fleet<D> {
     /// Sends what a client has to say.
     fn write_out(&mut self, number: usize) {
         let connection = &mut self.connections[number];
-        let lost = connection.stage == Stage::Lost;
-        if !lost && !self.out.main.is_empty() {
+        let unheard = match self.manner {
+            Manner::Mute => true,
+            Manner::Silent => matches!(connection.stage, Stage::Open | Stage::Lost),
+            Manner::Good | Manner::Pieces | Manner::Sips => connection.stage == Stage::Lost,
+        };
+        if !unheard && !self.out.main.is_empty() {
             connection.main.write(&mut self.driver, &self.out.main);
         }
-        if !lost && !self.out.side.is_empty() {
+        if !unheard && !self.out.side.is_empty() {
             if connection.side.is_none() {
                 match self.connect(number) {
-                    Ok(conn) => self.connections[number].side = Some(Box::new(Line::new(conn))),
+                    Ok(conn) => self.connections[number].side = Some(Box::new(Line::new(conn, Manner::Good))),
                     Err(error) => self.refused = Some(error),
                 }
             }

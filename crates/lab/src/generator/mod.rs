@@ -13,23 +13,26 @@
 mod ask;
 mod budget;
 mod chat;
+mod churn;
 mod echo;
 mod fanout;
 mod fleet;
 mod idle;
 mod latency;
+mod misbehave;
 mod outcome;
 mod protocol;
+mod reconnect;
 mod run;
 mod spec;
-mod storm;
 mod worker;
 
 pub use chat::{ChatPlan, ChatStep};
 pub use latency::Latencies;
+pub use misbehave::Misbehaviour;
 pub(crate) use outcome::LAG_SHARE_MAX;
 pub use outcome::{Audit, Doubt, Outcome, Progress, Span};
 pub use protocol::Protocol;
 pub use run::run;
-pub use spec::{CONNECTIONS_PER_PROCESS_MAX, DriverKind, LoadSpec, MaskKey, Publisher, Spec};
+pub use spec::{CONNECTIONS_PER_PROCESS_MAX, Cut, DriverKind, LoadSpec, MaskKey, Publisher, Spec};
 pub use worker::{Invocation, Workers, serve_worker};

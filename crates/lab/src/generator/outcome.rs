@@ -118,8 +118,14 @@ pub struct Outcome {
     pub closed_loop: bool,
     /// Bytes received during the measured span, by the process that publishes.
     pub received_bytes: u64,
-    /// Of clients that ask at once: how long it took until all had asked.
+    /// Of clients that ask, or come back, at once: how long it took until all had asked.
     pub asking: Duration,
+    /// Of clients that come back at once: how long it took until all were there.
+    pub back_in: Duration,
+    /// Of each of them, from the begin of its connection until it was open.
+    pub back: Latencies,
+    /// Of clients that misbehave: connections that the server ended.
+    pub cut_off: u64,
     /// Versions of a document that clients made of what they were sent, and compared with what they should be.
     pub verified: u64,
     /// Of a chat that gets faster: each step.
@@ -146,6 +152,9 @@ impl Outcome {
         self.each_p99.merge(&other.each_p99);
         self.received_bytes += other.received_bytes;
         self.asking = self.asking.max(other.asking);
+        self.back_in = self.back_in.max(other.back_in);
+        self.back.merge(&other.back);
+        self.cut_off += other.cut_off;
         self.verified += other.verified;
         self.overlapping = self.overlapping.max(other.overlapping);
         self.closed_loop |= other.closed_loop;
@@ -223,9 +232,9 @@ pub struct Doubt {
 }
 
 /// Reads the clocks at the ends of spans.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Probe {
-    server: Option<CpuClock>,
+    servers: Vec<CpuClock>,
 }
 
 /// The clocks at one moment.
@@ -237,8 +246,9 @@ pub(super) struct Reading {
 }
 
 impl Probe {
-    pub(super) fn new(server_pid: Option<u32>) -> std::io::Result<Self> {
-        Ok(Self { server: server_pid.map(CpuClock::of_process).transpose()? })
+    pub(super) fn new(server_pids: &[u32]) -> std::io::Result<Self> {
+        let servers = server_pids.iter().map(|pid| CpuClock::of_process(*pid));
+        Ok(Self { servers: servers.collect::<Result<_, _>>()? })
     }
 
     /// Now; `spun` is the time spent on active waiting so far.
@@ -246,7 +256,7 @@ impl Probe {
         Reading {
             at_ns: crate::clock::monotonic_ns(),
             // A server that is gone shows in the audit.
-            server: self.server.and_then(|clock| clock.read().ok()).unwrap_or_default(),
+            server: self.servers.iter().filter_map(|clock| clock.read().ok()).sum(),
             own: CpuClock::own().read().unwrap_or_default().saturating_sub(spun),
         }
     }

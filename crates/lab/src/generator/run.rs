@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 use stentor_driver::{Driver, EpollDriver, Options, UringDriver};
 
 use super::fleet::{Fleet, Load};
-use super::{DriverKind, LoadSpec, Outcome, Publisher, Spec, ask, budget, chat, echo, fanout, idle, storm};
+use super::{
+    DriverKind, LoadSpec, Outcome, Publisher, Spec, ask, budget, chat, churn, echo, fanout, idle, misbehave,
+    reconnect,
+};
 use crate::Error;
 use crate::measure::pin_current;
 
@@ -16,8 +19,8 @@ const CONNECT_SLACK: Duration = Duration::from_secs(30);
 const EVENTS_PER_TURN: usize = 128;
 
 /// Runs `spec` on the calling thread. `connected` is called when all connections are open, and the load
-/// begins when it returns.
-pub fn run(spec: &Spec, connected: impl FnOnce(&Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
+/// begins when it returns; it is called once more whenever all generators have to come as far before any goes on.
+pub fn run(spec: &Spec, connected: impl FnMut(&Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
     let mut outcome = None;
     run_and_hold(spec, connected, |found| {
         outcome = Some(found);
@@ -29,7 +32,7 @@ pub fn run(spec: &Spec, connected: impl FnOnce(&Outcome) -> Result<(), Error>) -
 /// As [`run`]; the connections are held until `done` returns.
 pub(super) fn run_and_hold(
     spec: &Spec,
-    connected: impl FnOnce(&Outcome) -> Result<(), Error>,
+    connected: impl FnMut(&Outcome) -> Result<(), Error>,
     done: impl FnOnce(Outcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let _pinned = spec.core.map(pin_current).transpose().map_err(Error::io("pinning the generator"))?;
@@ -49,7 +52,7 @@ pub(super) fn run_and_hold(
 fn run_on<D: Driver>(
     driver: D,
     spec: &Spec,
-    connected: impl FnOnce(&Outcome) -> Result<(), Error>,
+    mut connected: impl FnMut(&Outcome) -> Result<(), Error>,
     done: impl FnOnce(Outcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut fleet = Fleet::new(driver, spec)?;
@@ -60,14 +63,15 @@ fn run_on<D: Driver>(
             | LoadSpec::Receive { .. }
             | LoadSpec::Ask
             | LoadSpec::Idle { .. }
-            | LoadSpec::Storm { .. }
+            | LoadSpec::Churn { .. }
+            | LoadSpec::Misbehave { .. }
     );
     if sends && !spec.protocol.sends() {
         return Err(Error::Usage(format!("clients of {} can't send", spec.protocol.name())));
     }
-    if let LoadSpec::Storm { total } = spec.load {
+    if let LoadSpec::Churn { total } = spec.load {
         connected(&outcome)?;
-        storm::run(&mut fleet, total, &mut outcome)?;
+        churn::run(&mut fleet, total, &mut outcome)?;
         outcome.audit = std::mem::take(&mut fleet.audit);
         return done(outcome);
     }
@@ -77,8 +81,13 @@ fn run_on<D: Driver>(
         outcome.audit = std::mem::take(&mut fleet.audit);
         return done(outcome);
     }
+    if let LoadSpec::Misbehave { how, lasts } = spec.load {
+        misbehave::run(&mut fleet, how, lasts, &mut connected, &mut outcome)?;
+        outcome.audit = std::mem::take(&mut fleet.audit);
+        return done(outcome);
+    }
     let begin = fleet.read_clocks();
-    open_all(&mut fleet)?;
+    open_all(&mut fleet, &mut Ignore)?;
     outcome.connect = begin.until(&fleet.read_clocks());
     outcome.connections = fleet.open() as u64;
     connected(&outcome)?;
@@ -104,7 +113,10 @@ fn run_on<D: Driver>(
         LoadSpec::Chat(plan) => chat::run(&mut fleet, &plan, &mut outcome)?,
         LoadSpec::Ask => ask::run(&mut fleet, &mut outcome)?,
         LoadSpec::Idle { hold } => idle::run(&mut fleet, hold, &mut outcome)?,
-        LoadSpec::Storm { .. } | LoadSpec::Budget { .. } => {}
+        LoadSpec::Reconnect { cut, bytes, publisher } => {
+            reconnect::run(&mut fleet, cut, bytes, publisher, &mut connected, &mut outcome)?;
+        }
+        LoadSpec::Churn { .. } | LoadSpec::Budget { .. } | LoadSpec::Misbehave { .. } => {}
     }
     outcome.verified = fleet.verify();
     outcome.audit = std::mem::take(&mut fleet.audit);
@@ -112,7 +124,7 @@ fn run_on<D: Driver>(
 }
 
 /// Opens all connections at the rate of the spec.
-fn open_all<D: Driver>(fleet: &mut Fleet<D>) -> Result<(), Error> {
+pub(super) fn open_all<D: Driver>(fleet: &mut Fleet<D>, load: &mut impl Load<D>) -> Result<(), Error> {
     let total = fleet.spec.connections;
     let every = Duration::from_secs_f64(1.0 / fleet.spec.connect_rate_hz.max(1.0));
     let begin = Instant::now();
@@ -142,7 +154,7 @@ fn open_all<D: Driver>(fleet: &mut Fleet<D>) -> Result<(), Error> {
         next = next.max(now - Duration::from_millis(5));
         let due = if fleet.begun() < total { next } else { deadline };
         // Coarse waits are good enough here, and leave the core to the server's half of TCP.
-        fleet.turn(Some(due.max(now + Duration::from_micros(2_300))), &mut Ignore)?;
+        fleet.turn(Some(due.max(now + Duration::from_micros(2_300))), load)?;
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChatPlan, Protocol};
+use super::{ChatPlan, Misbehaviour, Protocol};
 use crate::document::Shape;
 
 /// Connections that one source address opens to one destination: beyond about this many the kernel searches
@@ -20,15 +20,15 @@ pub const CONNECTIONS_PER_PROCESS_MAX: usize = 15_000;
 pub struct Spec {
     /// Where the server listens.
     pub target: SocketAddr,
+    /// Where more of its processes do, which share the connections out among them.
+    pub targets_also: Vec<SocketAddr>,
     /// What is spoken.
     pub protocol: Protocol,
-    /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` and `transport`, of SockJS the
-    /// prefix of the service.
+    /// Path and query of the WebSocket; of Engine.IO and what is upon it without `EIO` (unless that isn't the usual one) and
+    /// `transport`, of SockJS and of older Socket.IO the prefix of the service.
     pub path: String,
-    /// How many connections, the publisher's and the paused ones included.
+    /// How many connections, the publisher's included.
     pub connections: usize,
-    /// How many of them, the first ones, stop reading once they are open.
-    pub paused: usize,
     /// Offset into the source addresses, so that several processes don't share one.
     pub first_source: u8,
     /// Connections begun per second.
@@ -47,10 +47,12 @@ pub struct Spec {
     pub document: Option<Shape>,
     /// The load.
     pub load: LoadSpec,
-    /// The server's process, whose CPU clock is read at the ends of each span.
-    pub server_pid: Option<u32>,
+    /// The server's processes, whose CPU clocks are read at the ends of each span.
+    pub server_pids: Vec<u32>,
     /// The core to be pinned to.
     pub core: Option<usize>,
+    /// Whether others on that core go first (nice(1)).
+    pub stands_back: bool,
     /// The driver to stand on.
     pub driver: DriverKind,
 }
@@ -60,10 +62,10 @@ impl Spec {
     pub fn new(target: SocketAddr, path: &str, connections: usize, load: LoadSpec) -> Self {
         Self {
             target,
+            targets_also: Vec::new(),
             protocol: Protocol::WebSocket,
             path: path.to_owned(),
             connections,
-            paused: 0,
             first_source: 0,
             connect_rate_hz: 4000.0,
             connecting_max: 256,
@@ -72,19 +74,21 @@ impl Spec {
             idle: Duration::from_secs(1),
             document: None,
             load,
-            server_pid: None,
+            server_pids: Vec::new(),
             core: None,
+            stands_back: false,
             driver: DriverKind::Epoll,
         }
     }
 
-    /// The address that connection `number` comes from: spread over 127.0.0.0/8 where the target is there.
-    pub(crate) fn source(&self, number: usize) -> Option<IpAddr> {
+    /// The address that connection `number` comes from: spread over 127.0.0.0/8 where the target is there. Those that come
+    /// back in `round` have another one than before, so that none meets what is left of its last connection.
+    pub(crate) fn source(&self, number: usize, round: u8) -> Option<IpAddr> {
         let loopback = matches!(self.target.ip(), IpAddr::V4(address) if address.is_loopback());
         let nth = number / CONNECTIONS_PER_SOURCE_MAX;
         // Always a chosen address, also for few: with one the port is searched per pair of addresses.
         let last = (2 + usize::from(self.first_source) + nth) % 250;
-        loopback.then(|| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last as u8)))
+        loopback.then(|| IpAddr::V4(Ipv4Addr::new(127, 0, round, last as u8)))
     }
 
     /// How many source addresses its connections take.
@@ -156,10 +160,60 @@ pub enum LoadSpec {
         cpu: Duration,
     },
     /// Connections that are opened, shaken hands with, and closed.
-    Storm {
+    Churn {
         /// How many.
         total: usize,
     },
+    /// Everybody's connection is cut at once, and everybody comes back at once; then one publishes to all.
+    Reconnect {
+        /// How they are cut.
+        cut: Cut,
+        /// Payload of the publications.
+        bytes: usize,
+        /// Who publishes.
+        publisher: Publisher,
+    },
+    /// Clients as no server wants them, beside others that a server owes everything nevertheless.
+    Misbehave {
+        /// What they do.
+        how: Misbehaviour,
+        /// How long.
+        lasts: Duration,
+    },
+}
+
+impl LoadSpec {
+    /// How long it takes at least, from its begin; zero where that isn't known.
+    pub(crate) fn lasts(&self) -> Duration {
+        match self {
+            Self::EchoOpen { warm_up, measure, .. } | Self::EchoClosed { warm_up, measure, .. } => {
+                *warm_up + *measure
+            }
+            Self::Fanout { rate_hz, warm_up, count, .. } => {
+                Duration::from_secs_f64((warm_up + count) as f64 / rate_hz)
+            }
+            Self::Receive { measure, .. } => *measure,
+            Self::Idle { hold } => *hold,
+            Self::Misbehave { lasts, .. } => *lasts,
+            Self::Chat(_) | Self::Ask | Self::Budget { .. } | Self::Churn { .. } | Self::Reconnect { .. } => {
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// How often all generators wait for each other in the middle of it.
+    pub(super) fn meetings(&self) -> usize {
+        usize::from(matches!(self, Self::Reconnect { .. }))
+    }
+}
+
+/// How connections are cut that come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Cut {
+    /// By FIN, with no word of the protocol.
+    Finish,
+    /// By RST: they are sent something, don't read it, and are closed.
+    Reset,
 }
 
 /// Who publishes in a fan-out.

@@ -1,12 +1,13 @@
 //! Generators in processes of their own.
 //!
-//! A worker reads its [`Spec`] as one line of JSON, connects, says so, waits for a line, runs the load, says
-//! what it found, and holds its connections until its standard input ends, so that whoever watches the server can stop
+//! A worker reads its [`Spec`] as one line of JSON, connects, says so, waits for a line, runs the load (in which it may say once
+//! more that it has come so far, and wait for the others), says what it found, and holds its connections until its standard input ends, so that whoever watches the server can stop
 //! watching first. It ends as well when its standard input ends before, so it never outlives who started it by more than
 //! its own bounded load.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -16,8 +17,11 @@ use super::run::run_and_hold;
 use super::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Outcome, Publisher, Spec};
 use crate::Error;
 
-/// The word for "begin" on a worker's standard input.
+/// The word for "begin", and "go on", on a worker's standard input.
 const BEGIN: &str = "begin";
+
+/// What a generator adds to its priority that others go before.
+const LAST_IN_LINE: i32 = 19;
 
 /// How to run this program as a worker.
 #[derive(Clone, Debug)]
@@ -56,6 +60,10 @@ pub fn serve_worker(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(
     input.read_line(&mut line).map_err(Error::io("reading the task"))?;
     let spec: Spec =
         serde_json::from_str(&line).map_err(|error| Error::Usage(format!("the task: {error}")))?;
+    if spec.stands_back {
+        // Where that is forbidden it takes its share like all.
+        let _ = rustix::process::nice(LAST_IN_LINE);
+    }
     let input = RefCell::new(input);
     let hear = |what| {
         let mut line = String::new();
@@ -77,6 +85,8 @@ pub fn serve_worker(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(
 /// One generator in as many processes as its connections need. Dropping it ends them.
 pub struct Workers {
     workers: Vec<Worker>,
+    /// How often they wait for each other in the load.
+    meetings: usize,
 }
 
 struct Worker {
@@ -88,7 +98,7 @@ struct Worker {
 impl Workers {
     /// Starts them one after the other; returns when all connections are open.
     pub fn connect(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
-        let mut started = Self { workers: Vec::new() };
+        let mut started = Self { workers: Vec::new(), meetings: spec.load.meetings() };
         for part in parts(spec) {
             let mut worker = Worker::start(invocation, &part)?;
             match worker.hear()? {
@@ -102,9 +112,30 @@ impl Workers {
 
     /// Runs the load to its end. The connections are held until this is dropped.
     pub fn run(&mut self) -> Result<Outcome, Error> {
+        self.begin()?;
+        self.finish()
+    }
+
+    /// Begins the load.
+    pub fn begin(&mut self) -> Result<(), Error> {
         // The last one publishes, and the others must listen by then.
         for worker in &mut self.workers {
             writeln!(worker.input, "{BEGIN}").map_err(Error::io("beginning"))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the end of the load, which has begun.
+    pub fn finish(&mut self) -> Result<Outcome, Error> {
+        for _ in 0..self.meetings {
+            for worker in &mut self.workers {
+                match worker.hear()? {
+                    Report::Connected(_) => {}
+                    Report::Done(_) => return Err(Error::Generator("a worker was done too early".into())),
+                    Report::Failed(why) => return Err(Error::Generator(why)),
+                }
+            }
+            self.begin()?;
         }
         let mut whole: Option<Outcome> = None;
         for worker in self.workers.iter_mut().rev() {
@@ -154,31 +185,39 @@ impl Worker {
     }
 }
 
-/// `spec` cut into what one process may hold. The last part publishes.
+/// `spec` cut into what one process may hold, each part for one process of the server. The last part publishes.
 fn parts(spec: &Spec) -> Vec<Spec> {
-    let count = spec.connections.div_ceil(CONNECTIONS_PER_PROCESS_MAX).max(1);
+    let targets: Vec<SocketAddr> =
+        std::iter::once(spec.target).chain(spec.targets_also.iter().copied()).collect();
+    let each = spec.connections.div_ceil(targets.len()).div_ceil(CONNECTIONS_PER_PROCESS_MAX).max(1);
+    let count = (targets.len() * each).min(spec.connections.max(1));
     let mut first_source = spec.first_source;
-    let mut paused_left = spec.paused;
     (0..count)
         .map(|nth| {
             let mut part = spec.clone();
+            part.target = targets[nth % targets.len()];
+            part.targets_also = Vec::new();
             part.connections = spec.connections * (nth + 1) / count - spec.connections * nth / count;
-            part.paused = paused_left.min(part.connections);
-            paused_left -= part.paused;
             part.first_source = first_source;
-            first_source += part.sources() as u8;
+            first_source = first_source.wrapping_add(part.sources() as u8);
             let share = part.connections as f64 / spec.connections.max(1) as f64;
             match &mut part.load {
                 LoadSpec::EchoOpen { rate_hz, .. } => *rate_hz *= share,
-                LoadSpec::Fanout { publisher, .. } if nth + 1 < count => *publisher = Publisher::Elsewhere,
-                LoadSpec::Storm { total } => *total = (*total as f64 * share).round() as usize,
+                LoadSpec::Fanout { publisher, .. } | LoadSpec::Reconnect { publisher, .. }
+                    if nth + 1 < count =>
+                {
+                    *publisher = Publisher::Elsewhere;
+                }
+                LoadSpec::Churn { total } => *total = (*total as f64 * share).round() as usize,
                 LoadSpec::EchoClosed { .. }
                 | LoadSpec::Fanout { .. }
                 | LoadSpec::Receive { .. }
                 | LoadSpec::Budget { .. }
                 | LoadSpec::Chat(_)
                 | LoadSpec::Ask
-                | LoadSpec::Idle { .. } => {}
+                | LoadSpec::Idle { .. }
+                | LoadSpec::Reconnect { .. }
+                | LoadSpec::Misbehave { .. } => {}
             }
             part
         })
@@ -187,38 +226,39 @@ fn parts(spec: &Spec) -> Vec<Spec> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use super::*;
 
     #[test]
     fn a_task_is_cut_without_loss() {
-        let check = |connections: usize, paused: usize, expect: &[(usize, usize, u8, bool)]| {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let check = |connections: usize, servers: u16, expect: &[(usize, u16, u8, bool)]| {
             let publisher = Publisher::Own;
             let load = LoadSpec::Fanout { bytes: 1000, rate_hz: 1.0, warm_up: 1, count: 2, publisher };
-            let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), "/", connections, load);
-            spec.paused = paused;
+            let mut spec = Spec::new(address(1), "/", connections, load);
+            spec.targets_also = (2..=servers).map(address).collect();
             let got: Vec<_> = parts(&spec)
                 .iter()
                 .map(|part| {
                     let publishes = matches!(part.load, LoadSpec::Fanout { publisher: Publisher::Own, .. });
-                    (part.connections, part.paused, part.first_source, publishes)
+                    (part.connections, part.target.port(), part.first_source, publishes)
                 })
                 .collect();
             assert_eq!(got, expect);
         };
-        check(1, 0, &[(1, 0, 0, true)]);
-        check(15_000, 500, &[(15_000, 500, 0, true)]);
-        check(15_001, 0, &[(7500, 0, 0, false), (7501, 0, 1, true)]);
+        check(1, 1, &[(1, 1, 0, true)]);
+        check(1, 2, &[(1, 1, 0, true)]);
+        check(15_000, 1, &[(15_000, 1, 0, true)]);
+        check(15_001, 1, &[(7500, 1, 0, false), (7501, 1, 1, true)]);
+        check(25_000, 2, &[(12_500, 1, 0, false), (12_500, 2, 2, true)]);
         check(
             50_000,
-            13_000,
-            &[
-                (12_500, 12_500, 0, false),
-                (12_500, 500, 2, false),
-                (12_500, 0, 4, false),
-                (12_500, 0, 6, true),
-            ],
+            1,
+            &[(12_500, 1, 0, false), (12_500, 1, 2, false), (12_500, 1, 4, false), (12_500, 1, 6, true)],
+        );
+        check(
+            38_000,
+            2,
+            &[(9500, 1, 0, false), (9500, 2, 1, false), (9500, 1, 2, false), (9500, 2, 3, true)],
         );
     }
 

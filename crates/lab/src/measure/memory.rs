@@ -33,6 +33,13 @@ pub fn resident_bytes(pid: u32) -> io::Result<u64> {
     Ok(kib(&fs::read_to_string(format!("/proc/{pid}/status"))?, "VmRSS:"))
 }
 
+/// What the kernel holds for itself, bytes: its structures (slab) and the buffers of TCP sockets. Of the whole machine, so only
+/// a difference over many connections means something; both ends of those on loopback count.
+pub fn kernel_bytes() -> io::Result<u64> {
+    let slab = kib(&fs::read_to_string("/proc/meminfo")?, "Slab:");
+    Ok(slab + KernelSockets::now()?.memory_bytes)
+}
+
 /// What process `pid` holds in memfds, bytes, which its resident set doesn't show. It looks at every descriptor,
 /// about a microsecond each.
 pub fn memfd_bytes(pid: u32) -> io::Result<u64> {

@@ -12,7 +12,7 @@ mod server;
 
 pub use calls::CallCounter;
 pub use cpu::CpuClock;
-pub use memory::{KernelSockets, ProcessMemory, memfd_bytes, resident_bytes};
+pub use memory::{KernelSockets, ProcessMemory, kernel_bytes, memfd_bytes, resident_bytes};
 pub use namespace::{Namespace, congestion_control, enter_namespace, is_in_namespace};
 pub use pin::{Pinned, cores, pin_current, take_priority};
 pub use server::{Server, ServerCommand};

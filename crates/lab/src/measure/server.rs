@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ use crate::Error;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// How long it may take to end after SIGTERM, before SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(15);
+/// How long the last lines of one that ended may take to be read.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(1);
 /// Lines of standard error kept for the error message.
 const LINES_KEPT: usize = 20;
 
@@ -60,9 +62,7 @@ impl Server {
         drop(pinned);
 
         let said = Arc::new(Mutex::new(VecDeque::new()));
-        if let Some(stderr) = child.stderr.take() {
-            keep_lines(stderr, Arc::clone(&said));
-        }
+        let all_said = child.stderr.take().map(|stderr| keep_lines(stderr, Arc::clone(&said)));
         let (tell, told) = channel();
         if let Some(stdout) = child.stdout.take() {
             thread::spawn(move || {
@@ -89,6 +89,8 @@ impl Server {
                 }
                 Err(RecvTimeoutError::Timeout) => return Err(server.error("it isn't ready after 30 s")),
                 Err(RecvTimeoutError::Disconnected) => {
+                    // Why, it may have said in its last moment.
+                    let _ = all_said.map(|all_said| all_said.recv_timeout(LAST_WORDS_WITHIN));
                     return Err(server.error("it ended before it was ready"));
                 }
             }
@@ -171,8 +173,11 @@ fn dying_with_us(command: &ServerCommand) -> Command {
     wrapped
 }
 
-fn keep_lines(from: impl Read + Send + 'static, to: Arc<Mutex<VecDeque<String>>>) {
+/// Keeps the last lines that come `from` there. What it returns ends with them.
+fn keep_lines(from: impl Read + Send + 'static, to: Arc<Mutex<VecDeque<String>>>) -> Receiver<()> {
+    let (over, all_said) = channel();
     thread::spawn(move || {
+        let _over = over;
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             let Ok(mut lines) = to.lock() else { return };
             if lines.len() == LINES_KEPT {
@@ -181,6 +186,7 @@ fn keep_lines(from: impl Read + Send + 'static, to: Arc<Mutex<VecDeque<String>>>
             lines.push_back(line);
         }
     });
+    all_said
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! A WebSocket server in a thread, honest or at fault in one way, for the generator to find out.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ pub(crate) enum Fault {
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// Connections that came, and those that were reset.
+    pub(crate) accepted: Arc<AtomicU64>,
+    pub(crate) reset: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
     waker: Waker,
     thread: Option<JoinHandle<()>>,
@@ -36,13 +40,16 @@ impl Server {
     pub(crate) fn start(chat: bool, fault: Fault) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
+        let (accepted, reset) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let counts = (Arc::clone(&accepted), Arc::clone(&reset));
         let (tell, told) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut driver = EpollDriver::new(&Options::default()).unwrap();
             let address = driver.listen(SocketAddr::from(([127, 0, 0, 1], 0)), &ListenOptions::default());
             tell.send((address.unwrap(), driver.waker())).unwrap();
             let shared = ws::Shared::new(ws::Limits::default());
-            let mut serving = Serving { driver, clients: Vec::new(), shared, chat, fault, delivered: 0 };
+            let mut serving =
+                Serving { driver, clients: Vec::new(), shared, chat, fault, delivered: 0, counts };
             while !seen.load(Ordering::Relaxed) {
                 serving.driver.wait(Some(Duration::from_secs(60))).unwrap();
                 while let Some(event) = serving.driver.next_event() {
@@ -51,7 +58,7 @@ impl Server {
             }
         });
         let (address, waker) = told.recv().unwrap();
-        Self { address, over, waker, thread: Some(thread) }
+        Self { address, accepted, reset, over, waker, thread: Some(thread) }
     }
 }
 
@@ -80,18 +87,23 @@ struct Serving {
     chat: bool,
     fault: Fault,
     delivered: u64,
+    /// Connections that came, and those that were reset.
+    counts: (Arc<AtomicU64>, Arc<AtomicU64>),
 }
 
 impl Serving {
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::Accepted { conn, .. } => self.clients.push(Client {
-                conn,
-                head: Some((HeadScanner::default(), Vec::new())),
-                ws: ws::Connection::new(ws::Role::Server, None),
-                in_flight: false,
-                outbox: Vec::new(),
-            }),
+            Event::Accepted { conn, .. } => {
+                self.counts.0.fetch_add(1, Ordering::Relaxed);
+                self.clients.push(Client {
+                    conn,
+                    head: Some((HeadScanner::default(), Vec::new())),
+                    ws: ws::Connection::new(ws::Role::Server, None),
+                    in_flight: false,
+                    outbox: Vec::new(),
+                });
+            }
             Event::Received { conn, data, .. } => self.on_bytes(conn, data),
             Event::Sent(conn) => {
                 if let Some(index) = self.index(conn) {
@@ -103,7 +115,11 @@ impl Serving {
                 self.driver.close(conn);
                 self.clients.retain(|client| client.conn != conn);
             }
-            Event::Closed { conn, .. } => self.clients.retain(|client| client.conn != conn),
+            Event::Closed { conn, error } => {
+                let reset = error.is_some_and(|error| error.kind() == ErrorKind::ConnectionReset);
+                self.counts.1.fetch_add(u64::from(reset), Ordering::Relaxed);
+                self.clients.retain(|client| client.conn != conn);
+            }
             _ => {}
         }
     }

@@ -92,10 +92,8 @@ impl<D: Driver> Core<D> {
     ) -> bool {
         let options = talker.speech.service.place().and_then(|place| self.shared.options.sockjs.get(place));
         let limits = Limits { messages_max: options.map_or(1, |options| options.messages_max) };
-        let messages = match (kind, std::str::from_utf8(data)) {
-            (Kind::Text, Ok(text)) => sockjs::parse_websocket(text, &limits),
-            _ => Err(Error::NotText),
-        };
+        let text = kind.text(data).ok_or(Error::NotText);
+        let messages = text.and_then(|text| sockjs::parse_websocket(text, &limits));
         let Ok(mut messages) = messages else {
             self.metrics().protocol_errors.add(1);
             self.later.push(Later::Broken(conn));

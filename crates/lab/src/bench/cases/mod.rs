@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Metric;
 use crate::catalogue::Known;
 use crate::document::Shape;
-use crate::generator::{ChatPlan, Protocol};
+use crate::generator::{ChatPlan, Cut, LoadSpec, Misbehaviour, Protocol};
 
 /// Something to compare servers by.
 #[derive(Clone, Debug)]
@@ -199,21 +199,81 @@ pub enum CaseKind {
         /// What they say, and when.
         plan: ChatPlan,
     },
-    /// A fan-out of which some never read, and before it the same without them.
-    Slow {
-        /// How many read.
-        readers: usize,
-        /// How many don't.
-        paused: usize,
+    /// A load on clients that behave, once by themselves and once beside others that don't.
+    Beside {
+        /// How many behave.
+        connections: usize,
+        /// What they do: an open-loop echo, or a fan-out, which Stentor does by a feed.
+        load: LoadSpec,
+        /// What the others do.
+        how: Misbehaviour,
+        /// How many they are.
+        misbehaving: usize,
+        /// Publications of the fan-out without them at most.
+        alone_max: u64,
+    },
+    /// Everybody in a room is cut off at once, and comes back at once.
+    Storm {
+        /// How many.
+        connections: usize,
+        /// How they are cut off.
+        cut: Cut,
+    },
+    /// Many connections at rest, and then something for all of them.
+    Scale {
+        /// How many.
+        connections: usize,
+        /// Connections begun per second.
+        connect_rate_hz: f64,
         /// Payload.
         bytes: usize,
-        /// Publications per second.
-        rate_hz: f64,
-        /// Publications before the measurement.
-        warm_up: u64,
+        /// From one publication to the next.
+        every: Duration,
         /// Publications measured.
         count: u64,
     },
+    /// A document to more and more clients, to find the most that it can be kept up to date for.
+    Capacity {
+        /// What the document is like; a message of its length, where a server has no feeds.
+        shape: Shape,
+        /// Versions per second.
+        rate_hz: f64,
+        /// Versions before the measurement.
+        warm_up: u64,
+        /// Versions measured.
+        count: u64,
+        /// Clients to begin with.
+        first: usize,
+        /// The most to try.
+        most: usize,
+        /// The search ends when what holds and what doesn't are within this share.
+        within: f64,
+    },
+    /// The same with nginx between clients and server.
+    Proxied(Box<CaseKind>),
+}
+
+impl CaseKind {
+    /// Whether clients come through nginx.
+    pub(super) fn is_proxied(&self) -> bool {
+        matches!(self, Self::Proxied(_))
+    }
+
+    /// What happens, whatever is between.
+    pub(super) fn direct(&self) -> &Self {
+        match self {
+            Self::Proxied(kind) => kind.direct(),
+            kind => kind,
+        }
+    }
+
+    /// Connections that one process of a server has to hold, where they can't be shared out.
+    pub(super) fn held(&self) -> usize {
+        match self.direct() {
+            Self::Scale { connections, .. } | Self::Fanout { connections, .. } => *connections,
+            _ => 0,
+        }
+    }
 }
 
 /// A figure to be reached: the metric of the first server, divided by that of `against` where there is one,
@@ -232,7 +292,7 @@ const fn ratio(metric: Metric, against: &'static str, bound: f64) -> Target {
     Target { metric, against: Some(against), bound }
 }
 
-const fn bound(metric: Metric, bound: f64) -> Target {
+pub(crate) const fn bound(metric: Metric, bound: f64) -> Target {
     Target { metric, against: None, bound }
 }
 

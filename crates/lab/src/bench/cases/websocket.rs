@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Case, CaseKind, PAIRS, PAIRS_OF_LONG, PAIRS_OF_STEADY, Scale, TIMED, Target, bound, ratio};
 use crate::bench::Metric;
-use crate::generator::Protocol;
+use crate::generator::{LoadSpec, Misbehaviour, Protocol, Publisher};
 
 const ECHO: &[Target] = &[
     ratio(Metric::CpuPerMessage, "bare-epoll", 1.15),
@@ -142,13 +142,18 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
             title: format!(
                 "{paused} clients that never read beside {readers} that do, 165000 bytes {slow_hz} times a second each"
             ),
-            kind: CaseKind::Slow {
-                readers,
-                paused,
-                bytes: 165_000,
-                rate_hz: slow_hz,
-                warm_up: scale.of(6, 4, 5),
-                count: scale.of(14, 6, 5),
+            kind: CaseKind::Beside {
+                connections: readers,
+                load: LoadSpec::Fanout {
+                    bytes: 165_000,
+                    rate_hz: slow_hz,
+                    warm_up: scale.of(6, 4, 5),
+                    count: scale.of(14, 6, 5),
+                    publisher: Publisher::Own,
+                },
+                how: Misbehaviour::NeverReads,
+                misbehaving: paused,
+                alone_max: 10,
             },
             protocol: Protocol::WebSocket,
             metrics: &[

@@ -30,6 +30,8 @@ pub(super) struct Envelope {
     close: Box<[u8]>,
     /// Whether quotes are looked for.
     bare: bool,
+    /// Whether there are others of the same envelope, which don't begin with a digit.
+    around_others: bool,
     /// Of a payload's head, at most [`HEAD_BYTES`].
     head_bytes: usize,
 }
@@ -47,6 +49,7 @@ impl Envelope {
             between: Box::default(),
             close: Box::default(),
             bare: true,
+            around_others: false,
             head_bytes: HEAD_BYTES,
         }
     }
@@ -54,6 +57,11 @@ impl Envelope {
     /// The same around payloads whose heads are so long.
     pub(super) fn with_heads_of(self, head_bytes: usize) -> Self {
         Self { head_bytes: head_bytes.min(HEAD_BYTES), ..self }
+    }
+
+    /// The same, which may also be around messages that are others, and known by not beginning with a digit.
+    pub(super) fn around_others(self) -> Self {
+        Self { around_others: true, ..self }
     }
 
     /// What `write` appends around the text that it is given.
@@ -71,7 +79,7 @@ impl Envelope {
         for tail in [&between[..], rest] {
             assert!(tail.len() <= TAIL_BYTES_MAX && !tail.contains(&PADDING), "{tail:?}");
         }
-        Self { open, between, close: rest.into(), bare: false, head_bytes: HEAD_BYTES }
+        Self { open, between, close: rest.into(), bare: false, around_others: false, head_bytes: HEAD_BYTES }
     }
 
     /// Appends a message with this payload.
@@ -183,6 +191,10 @@ impl MessageReader {
                         self.stage = Stage::Other;
                     }
                 }
+                Stage::Head if envelope.around_others && self.begins_otherwise(bytes) => {
+                    self.other.extend_from_slice(&envelope.open);
+                    self.stage = Stage::Other;
+                }
                 Stage::Head => self.take_head(envelope, &mut bytes),
                 Stage::Padding => {
                     if self.tail_len == 0 {
@@ -239,6 +251,11 @@ impl MessageReader {
         self.stage = stage;
         (self.start_len, self.tail_len, self.payload_bytes) = (0, 0, 0);
         (self.quoted, self.clean) = (false, true);
+    }
+
+    /// Whether what comes behind the envelope's begin isn't a payload's head.
+    fn begins_otherwise(&self, bytes: &[u8]) -> bool {
+        self.start_len == 0 && bytes.first().is_some_and(|byte| !byte.is_ascii_digit())
     }
 
     fn payload(&self, complete: bool) -> Arrived<'static> {

@@ -5,37 +5,55 @@
 //! |---|---|---|
 //! | `websocket` | the handshake (RFC 6455) | a text message |
 //! | `engineio` | handshake, open packet | `4` and the payload |
+//! | `engineio3` | the same; from then on the client pings | the same |
 //! | `socketio` | handshake, open packet, CONNECT to `/` and its answer | event `message` with one string |
 //! | `socketio-polling` | the same in requests: GET, POST, GET | the same, in bodies |
+//! | `socketio2` | handshake, open packet, the server's CONNECT; the client pings | the same |
+//! | `socketio2-polling` | the same in requests: GET, GET | the same, in bodies |
+//! | `socketio09` | a session by GET, handshake, `1::` | `5:::` and an event `message` with one string, in JSON |
+//! | `socketio09-polling` | a session by GET, `1::` by GET | the same, in bodies |
+//! | `socketio07` | as `socketio09`, by the handshake of hixie-76 | the same, in frames of hixie-76 |
+//! | `socketio06` | the handshake of hixie-76, an id | `~m~`, its length, `~m~` and the payload |
 //! | `sockjs` | handshake, `o` | an array of one string |
 //! | `sockjs-streaming` | POST, prelude, `o` | the same, as a line; sent by POST |
+//! | `primus` | handshake | a JSON string |
+//! | `primus6` | the same; from then on the client pings | the same |
+//! | `bayeux` | handshake, three messages and their answers | the data of a message on `/room` |
 //! | `sse` | GET, the response's head | `data:` of an event, a JSON string; nothing can be sent |
 //! | `tcp` | none | a line |
 //! | `stentor-v1` | handshake, `welcome`, perhaps a snapshot | what makes a document into its next version |
 //!
 //! Clients of a feed whose document is known (`Spec::document`) are told of in `feed`.
 //!
-//! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. What a server says besides is
-//! passed over, if it is well-formed; where it ends the session, or isn't what the protocol allows, the connection counts
-//! as lost. To add a protocol: its [`Protocol`], its envelopes and paths here, what it hears in `session`, and a client
-//! of its own where it is on no WebSocket.
+//! Pings of WebSocket and of Engine.IO are answered; the `h` of SockJS needs no answer. Where it is the client who pings,
+//! it does so as often as the server asks for ([`Client::beats_every`]), and leaves it to the server to miss an answer.
+//! What a server says besides is passed over, if it is well-formed; where it ends the session, or isn't what the protocol
+//! allows, the connection counts as lost. To add a protocol: its [`Protocol`] in `spoken`, its envelopes and paths here,
+//! what it hears in `session`, and a client of its own where it is on no WebSocket.
 //!
 //! Deliberately absent: upgrades from one transport to another, binary messages, compression.
 
 mod answer;
+mod bayeux;
 mod envelope;
 mod feed;
 mod frames;
 mod handshake;
+mod hixie;
 mod lines;
 mod polling;
 mod session;
+mod socketio06;
+mod socketio09;
+mod spoken;
 mod streaming;
 mod websocket;
 
-use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
 use stentor_wire::engineio::{self, Packet, PacketKind, Version};
 use stentor_wire::http1;
+use stentor_wire::primus;
 use stentor_wire::socketio::{self, Head as EventHead, write_event};
 use stentor_wire::sockjs::{self, Frame, Wrapping};
 use stentor_wire::ws::handshake::ResponseError;
@@ -45,92 +63,11 @@ use self::feed::{Feed, FeedClient};
 use self::frames::Violation;
 use self::lines::LineClient;
 use self::polling::PollingClient;
+pub use self::spoken::Protocol;
 use self::streaming::StreamingClient;
 use self::websocket::WebSocketClient;
 use super::{LoadSpec, Spec};
 use crate::payload::{HEAD_BYTES, Head, SEQUENCE_DIGITS};
-
-/// What a generator speaks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Protocol {
-    /// Messages over WebSocket, nothing around them.
-    #[default]
-    #[value(name = "websocket")]
-    WebSocket,
-    /// Engine.IO 4 over WebSocket.
-    #[value(name = "engineio")]
-    EngineIo,
-    /// Socket.IO 5 over WebSocket.
-    #[value(name = "socketio")]
-    SocketIo,
-    /// Socket.IO 5 over long polling.
-    #[value(name = "socketio-polling")]
-    SocketIoPolling,
-    /// SockJS over WebSocket.
-    #[value(name = "sockjs")]
-    SockJs,
-    /// SockJS over `xhr_streaming`.
-    #[serde(rename = "sockjs-streaming")]
-    #[value(name = "sockjs-streaming")]
-    SockJsStreaming,
-    /// Server-Sent Events.
-    #[value(name = "sse")]
-    Sse,
-    /// Lines over TCP.
-    #[value(name = "tcp")]
-    Tcp,
-    /// `stentor.v1` over WebSocket, subscribed to a feed.
-    #[value(name = "stentor-v1")]
-    StentorV1,
-}
-
-impl Protocol {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::WebSocket,
-        Self::EngineIo,
-        Self::SocketIo,
-        Self::SocketIoPolling,
-        Self::SockJs,
-        Self::SockJsStreaming,
-        Self::Sse,
-        Self::Tcp,
-        Self::StentorV1,
-    ];
-
-    /// The name on command lines.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::WebSocket => "websocket",
-            Self::EngineIo => "engineio",
-            Self::SocketIo => "socketio",
-            Self::SocketIoPolling => "socketio-polling",
-            Self::SockJs => "sockjs",
-            Self::SockJsStreaming => "sockjs-streaming",
-            Self::Sse => "sse",
-            Self::Tcp => "tcp",
-            Self::StentorV1 => "stentor-v1",
-        }
-    }
-
-    /// Where it usually lives on a server.
-    pub fn usual_path(self) -> &'static str {
-        match self {
-            Self::WebSocket | Self::StentorV1 => "/ws",
-            Self::EngineIo => "/engine.io/",
-            Self::SocketIo | Self::SocketIoPolling => "/socket.io/",
-            Self::SockJs | Self::SockJsStreaming => "/sockjs",
-            Self::Sse => "/sse",
-            Self::Tcp => "",
-        }
-    }
-
-    /// Whether its clients can say what a load gives them.
-    pub fn sends(self) -> bool {
-        !matches!(self, Self::Sse | Self::StentorV1)
-    }
-}
 
 /// Why a connection can't go on. All are the server's doing.
 #[derive(Debug, thiserror::Error)]
@@ -225,10 +162,31 @@ impl Dialect {
             true => format!("{path}&{query}"),
             false => format!("{path}?{query}"),
         };
+        let engine_path = |transport| {
+            // A path may ask for another version, such as 2, that is like one of these.
+            let eio = match spec.protocol.engine() {
+                _ if path.contains("EIO=") => "",
+                Some(Version::V3) => "EIO=3&",
+                _ => "EIO=4&",
+            };
+            query(&format!("{eio}transport={transport}"))
+        };
         let path = match spec.protocol {
-            Protocol::WebSocket | Protocol::Sse | Protocol::Tcp | Protocol::StentorV1 => path.clone(),
-            Protocol::EngineIo | Protocol::SocketIo => query("EIO=4&transport=websocket"),
-            Protocol::SocketIoPolling => query("EIO=4&transport=polling"),
+            Protocol::WebSocket
+            | Protocol::Primus
+            | Protocol::Primus6
+            | Protocol::Bayeux
+            | Protocol::Sse
+            | Protocol::Tcp
+            | Protocol::StentorV1 => path.clone(),
+            Protocol::EngineIo | Protocol::EngineIo3 | Protocol::SocketIo | Protocol::SocketIo2 => {
+                engine_path("websocket")
+            }
+            Protocol::SocketIoPolling | Protocol::SocketIo2Polling => engine_path("polling"),
+            Protocol::SocketIo09 | Protocol::SocketIo09Polling | Protocol::SocketIo07 => {
+                format!("{}/1/", path.trim_end_matches('/'))
+            }
+            Protocol::SocketIo06 => format!("{}/websocket", path.trim_end_matches('/')),
             Protocol::SockJs | Protocol::SockJsStreaming => path.trim_end_matches('/').to_owned(),
         };
         let event = |out: &mut Vec<u8>, payload: &str| {
@@ -239,10 +197,27 @@ impl Dialect {
             engineio::encode_message(out, Version::V4, &packet, false);
         };
         let (outbound, inbound) = match spec.protocol {
-            Protocol::WebSocket | Protocol::Tcp | Protocol::StentorV1 => (Envelope::bare(), Envelope::bare()),
+            // What is around a payload in Socket.IO 0.6 says how long it is, so it isn't always the same.
+            Protocol::WebSocket | Protocol::Tcp | Protocol::StentorV1 | Protocol::SocketIo06 => {
+                (Envelope::bare(), Envelope::bare())
+            }
+            Protocol::SocketIo09 | Protocol::SocketIo09Polling | Protocol::SocketIo07 => {
+                let event = |out: &mut Vec<u8>, payload: &str| {
+                    let event = format!(r#"5:::{{"name":"message","args":["{payload}"]}}"#);
+                    out.extend_from_slice(event.as_bytes());
+                };
+                (Envelope::of(event), Envelope::of(event))
+            }
+            Protocol::Primus | Protocol::Primus6 => {
+                // Its own strings stand in the same quotes.
+                let text = Envelope::of(primus::write_text).around_others();
+                (text.clone(), text)
+            }
+            // What a client publishes bears its name, see `session`.
+            Protocol::Bayeux => (Envelope::bare(), Envelope::of(bayeux::write_delivery)),
             Protocol::Sse => (Envelope::bare(), Envelope::bare_after("data: ")),
-            Protocol::EngineIo => (Envelope::of(engine), Envelope::of(engine)),
-            Protocol::SocketIo => {
+            Protocol::EngineIo | Protocol::EngineIo3 => (Envelope::of(engine), Envelope::of(engine)),
+            Protocol::SocketIo | Protocol::SocketIo2 => {
                 let whole = |out: &mut Vec<u8>, payload: &str| {
                     let mut text = Vec::new();
                     event(&mut text, payload);
@@ -251,7 +226,9 @@ impl Dialect {
                 (Envelope::of(whole), Envelope::of(whole))
             }
             // Bodies are taken apart and put together packet by packet; what goes in is whole, what comes out is text.
-            Protocol::SocketIoPolling => (Envelope::of(event), Envelope::of(event)),
+            Protocol::SocketIoPolling | Protocol::SocketIo2Polling => {
+                (Envelope::of(event), Envelope::of(event))
+            }
             Protocol::SockJs | Protocol::SockJsStreaming => (
                 Envelope::of(|out, payload| sockjs::write_messages(out, &[payload])),
                 Envelope::of(|out, payload| {
@@ -281,7 +258,9 @@ impl Dialect {
             return Client::Feed(Box::new(FeedClient::new(self.protocol, feed)));
         }
         match self.protocol {
-            Protocol::SocketIoPolling => Client::Polling(Box::new(PollingClient::new(self.protocol))),
+            Protocol::SocketIoPolling | Protocol::SocketIo2Polling | Protocol::SocketIo09Polling => {
+                Client::Polling(Box::new(PollingClient::new(self.protocol)))
+            }
             Protocol::SockJsStreaming | Protocol::Sse => {
                 Client::Streaming(Box::new(StreamingClient::new(self.protocol)))
             }
@@ -306,7 +285,7 @@ impl Client {
         happened: &mut Vec<Happened>,
     ) {
         match self {
-            Self::WebSocket(client) => client.connected(dialect, key, &mut out.main),
+            Self::WebSocket(client) => client.connected(dialect, key, out),
             Self::Polling(client) => client.connected(dialect, &mut out.main),
             Self::Streaming(client) => client.connected(dialect, key, &mut out.main),
             Self::Lines(_) => happened.push(Happened::Opened),
@@ -324,7 +303,7 @@ impl Client {
         happened: &mut Vec<Happened>,
     ) -> Result<(), Fault> {
         match self {
-            Self::WebSocket(client) => client.receive(dialect, data, out, happened),
+            Self::WebSocket(client) => client.receive(dialect, lane, data, out, happened),
             Self::Polling(client) => client.receive(dialect, lane, data, out, happened),
             Self::Streaming(client) => client.receive(dialect, lane, data, out, happened),
             Self::Lines(client) => client.receive(dialect, data, happened).map_err(Fault::from),
@@ -346,10 +325,29 @@ impl Client {
         }
     }
 
+    /// How often [`Self::beat`] is to be called once the load may begin; `None` where clients needn't say that they live.
+    pub(super) fn beats_every(&self) -> Option<Duration> {
+        match self {
+            Self::WebSocket(client) => client.beats_every(),
+            Self::Polling(client) => client.beats_every(),
+            Self::Streaming(_) | Self::Lines(_) | Self::Feed(_) => None,
+        }
+    }
+
+    /// Says that the client lives.
+    pub(super) fn beat(&mut self, dialect: &Dialect, out: &mut Out) {
+        match self {
+            Self::WebSocket(client) => client.beat(dialect, &mut out.main),
+            Self::Polling(client) => client.beat(dialect, &mut out.side),
+            Self::Streaming(_) | Self::Lines(_) | Self::Feed(_) => {}
+        }
+    }
+
     /// Whether the side connection may end without loss.
     pub(super) fn side_is_idle(&self) -> bool {
         match self {
-            Self::WebSocket(_) | Self::Lines(_) | Self::Feed(_) => true,
+            Self::WebSocket(client) => client.side_is_idle(),
+            Self::Lines(_) | Self::Feed(_) => true,
             Self::Polling(client) => client.side_is_idle(),
             Self::Streaming(client) => client.side_is_idle(),
         }

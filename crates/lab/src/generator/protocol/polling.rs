@@ -4,6 +4,12 @@
 //! ```text
 //! Fresh -GET-> Asked -sid-> (POST 40) Entering -ok-> (GET) Polling -packets-> (GET) Polling …
 //! ```
+//!
+//! In protocol 4 of Socket.IO, over Engine.IO 3, servers grant the main namespace unasked: nobody is Entering. Packets are
+//! counted there; servers may also answer in octets. In Socket.IO 0.7 to 0.9 the first GET has nothing but an id for an
+//! answer, and the second one brings the packet that lets the client in.
+
+use std::time::Duration;
 
 use stentor_wire::engineio::{
     Data, Open, Packet, PacketKind, PayloadDecoder, PayloadEncoder, PayloadFormat, Version,
@@ -13,11 +19,10 @@ use stentor_wire::http1::write_request_head;
 use super::answer::Answer;
 use super::envelope::{Arrived, MessageReader};
 use super::session::{Heard, Session};
-use super::{Dialect, Fault, Happened, Lane, Out, Protocol};
+use super::{Dialect, Fault, Happened, Lane, Out, Protocol, socketio09};
 
 /// Packets of an answer's body.
 const PACKETS_MAX: usize = 100_000;
-const FORMAT: PayloadFormat = PayloadFormat::Separated;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
@@ -29,10 +34,18 @@ enum Stage {
     Polling,
 }
 
+/// What packets are put together by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bodies {
+    Engine(PayloadFormat),
+    SocketIo09,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(in super::super) struct PollingClient {
     stage: Stage,
+    bodies: Bodies,
     session: Session,
     /// Path and query with the session's id.
     target: String,
@@ -49,6 +62,11 @@ impl PollingClient {
     pub(super) fn new(protocol: Protocol) -> Self {
         Self {
             stage: Stage::Asked,
+            bodies: match protocol.engine() {
+                Some(Version::V4) => Bodies::Engine(PayloadFormat::Separated),
+                Some(Version::V3) => Bodies::Engine(PayloadFormat::Counted),
+                None => Bodies::SocketIo09,
+            },
             session: Session::new(protocol),
             target: String::new(),
             main: Answer::default(),
@@ -98,7 +116,9 @@ impl PollingClient {
             self.main.give_back(body);
             dealt?;
         }
-        if self.stage == Stage::Asked {
+        if self.stage == Stage::Asked && self.queue.is_empty() {
+            self.stage = Stage::Polling;
+        } else if self.stage == Stage::Asked {
             // Nothing waits on the main connection yet, so what is to be said goes there.
             self.stage = Stage::Entering;
             self.write_post(dialect, &mut out.main);
@@ -110,38 +130,61 @@ impl PollingClient {
     }
 
     fn packets(&mut self, dialect: &Dialect, body: &[u8], happened: &mut Vec<Happened>) -> Result<(), Fault> {
-        let mut decoder = PayloadDecoder::new(FORMAT, body, PACKETS_MAX)?;
+        let Bodies::Engine(format) = self.bodies else {
+            if self.target.is_empty() {
+                self.target = format!("{}xhr-polling/{}", dialect.path, socketio09::session_id(body)?);
+                return Ok(());
+            }
+            return socketio09::packets(body, |packet| {
+                if !self.take_payload(dialect, packet, happened)? {
+                    let heard = self.session.hear_message(packet.as_bytes())?;
+                    self.deal(heard, happened);
+                }
+                Ok(())
+            });
+        };
+        // Engine.IO 1.8 answers in octets whatever it has to say, others count: octets begin with a byte below any digit.
+        let octets = format == PayloadFormat::Counted && matches!(body.first(), Some(0 | 1));
+        let format = if octets { PayloadFormat::Octets } else { format };
+        let mut decoder = PayloadDecoder::new(format, body, PACKETS_MAX)?;
         while let Some(packet) = decoder.next_packet()? {
-            if self.stage == Stage::Asked {
+            if self.target.is_empty() {
                 self.take_sid(dialect, &packet)?;
             }
-            let Self { session, messages, queue, .. } = self;
-            let mut hear = |packet: Packet<'_>| {
-                match session.hear_packet(packet)? {
-                    Heard::Nothing => {}
-                    Heard::Opened => happened.push(Happened::Opened),
-                    Heard::Reply(reply) => queue.push(as_text(&reply)),
-                }
-                Ok::<(), Fault>(())
-            };
-            match packet {
-                Packet { kind: PacketKind::Message, data: Data::Text(text) } => {
-                    let mut payload = None;
-                    messages.take(&dialect.inbound, text.as_bytes(), true, |arrived| {
-                        if let Arrived::Payload { head, payload_bytes, clean } = arrived {
-                            payload = Some(Happened::Payload { head, payload_bytes, clean });
-                        }
-                        Ok::<(), Fault>(())
-                    })?;
-                    match payload {
-                        Some(payload) => happened.push(payload),
-                        None => hear(packet)?,
-                    }
-                }
-                packet => hear(packet)?,
+            if let Packet { kind: PacketKind::Message, data: Data::Text(text) } = packet
+                && self.take_payload(dialect, text, happened)?
+            {
+                continue;
             }
+            let heard = self.session.hear_packet(packet)?;
+            self.deal(heard, happened);
         }
         Ok(())
+    }
+
+    /// Whether a packet is one of the load's.
+    fn take_payload(
+        &mut self,
+        dialect: &Dialect,
+        packet: &str,
+        happened: &mut Vec<Happened>,
+    ) -> Result<bool, Fault> {
+        let mut is_payload = false;
+        self.messages.take(&dialect.inbound, packet.as_bytes(), true, |arrived| {
+            if let Arrived::Payload { head, payload_bytes, clean } = arrived {
+                happened.push(Happened::Payload { head, payload_bytes, clean });
+                is_payload = true;
+            }
+            Ok::<(), Fault>(())
+        })?;
+        Ok(is_payload)
+    }
+
+    fn deal(&mut self, heard: Heard, happened: &mut Vec<Happened>) {
+        if heard.opened {
+            happened.push(Happened::Opened);
+        }
+        self.queue.extend(heard.say);
     }
 
     /// Takes the session's id off its first packet.
@@ -162,8 +205,20 @@ impl PollingClient {
         out.scratch.clear();
         dialect.outbound.wrap(&mut out.scratch, payload);
         let text = String::from_utf8_lossy(&out.scratch);
-        self.queue.push(as_text(&Packet::text(PacketKind::Message, &text)));
+        self.queue.push(match self.bodies {
+            Bodies::Engine(_) => format!("4{text}"),
+            Bodies::SocketIo09 => text.into_owned(),
+        });
         self.post(dialect, &mut out.side);
+    }
+
+    pub(super) fn beats_every(&self) -> Option<Duration> {
+        self.session.beats_every()
+    }
+
+    pub(super) fn beat(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
+        self.queue.push(self.session.beat());
+        self.post(dialect, out);
     }
 
     /// Posts what waits, unless a POST is under way already.
@@ -176,14 +231,20 @@ impl PollingClient {
 
     fn write_post(&mut self, dialect: &Dialect, out: &mut Vec<u8>) {
         let mut body = Vec::new();
-        let mut encoder = PayloadEncoder::new(FORMAT, &mut body);
-        for packet in self.queue.drain(..) {
-            encoder.push_encoded(&packet);
+        match self.bodies {
+            Bodies::Engine(format) => {
+                let mut encoder = PayloadEncoder::new(format, &mut body);
+                for packet in &self.queue {
+                    encoder.push_encoded(packet);
+                }
+            }
+            Bodies::SocketIo09 => socketio09::write_packets(&mut body, &self.queue),
         }
+        self.queue.clear();
         let length = body.len().to_string();
         let headers = [
             ("Host", dialect.host.as_str()),
-            ("Content-Type", FORMAT.content_type()),
+            ("Content-Type", PayloadFormat::Counted.content_type()),
             ("Content-Length", &length),
         ];
         write_request_head(out, "POST", &self.target, &headers);
@@ -193,11 +254,4 @@ impl PollingClient {
 
 fn get(dialect: &Dialect, target: &str, out: &mut Vec<u8>) {
     write_request_head(out, "GET", target, &[("Host", &dialect.host)]);
-}
-
-/// A packet as it stands in a text message.
-fn as_text(packet: &Packet<'_>) -> String {
-    let mut text = Vec::new();
-    stentor_wire::engineio::encode_message(&mut text, Version::V4, packet, true);
-    String::from_utf8_lossy(&text).into_owned()
 }

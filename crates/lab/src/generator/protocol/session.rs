@@ -1,109 +1,195 @@
 //! What is said on a connection besides the load: openings and heartbeats.
 
+use std::time::Duration;
+
 use stentor_wire::engineio::{self, Data, Open, Packet, PacketKind};
+use stentor_wire::primus::{self, FromServer};
 use stentor_wire::socketio::{self, Body, Decoder, Role};
 use stentor_wire::sockjs::{self, ServerFrame};
 
-use super::{Fault, Protocol};
+use super::{Fault, Protocol, bayeux, socketio06, socketio09};
+
+/// Between two signs of life that a server asks for; it is held to what makes sense.
+const BEATS_EVERY_MIN: Duration = Duration::from_millis(10);
+const BEATS_EVERY_MAX: Duration = Duration::from_secs(3600);
 
 /// What a session makes of what it hears.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard<'a> {
-    /// Nothing is to be done.
-    Nothing,
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Heard {
     /// The load may begin.
-    Opened,
-    /// This packet is to be sent.
-    Reply(Packet<'a>),
+    pub(super) opened: bool,
+    /// This is to be sent, as a message of its own.
+    pub(super) say: Option<String>,
+}
+
+impl Heard {
+    /// Nothing is to be done.
+    pub(super) const NOTHING: Self = Self { opened: false, say: None };
+    pub(super) const OPENED: Self = Self { opened: true, say: None };
+
+    pub(super) fn say(text: String) -> Self {
+        Self { opened: false, say: Some(text) }
+    }
 }
 
 /// One client's session.
 #[derive(Debug)]
 pub(super) struct Session {
     protocol: Protocol,
+    /// How often the client says that it lives, where it has to.
+    beats_every: Option<Duration>,
+    /// Of Socket.IO 0.6, whose first message is known by nothing else.
+    is_open: bool,
+    /// Of Bayeux.
+    client_id: String,
 }
 
 impl Session {
     pub(super) fn new(protocol: Protocol) -> Self {
-        Self { protocol }
+        let beats_every = (protocol == Protocol::Primus6).then_some(PRIMUS_BEATS_EVERY);
+        Self { protocol, beats_every, is_open: false, client_id: String::new() }
     }
 
     /// Whether the load may begin as soon as there is a WebSocket.
     pub(super) fn opens_at_once(&self) -> bool {
-        self.protocol == Protocol::WebSocket
+        matches!(self.protocol, Protocol::WebSocket | Protocol::Primus | Protocol::Primus6)
+    }
+
+    /// What the client says as soon as there is a WebSocket.
+    pub(super) fn greeting(&self) -> Option<&'static str> {
+        (self.protocol == Protocol::Bayeux).then_some(bayeux::HANDSHAKE)
+    }
+
+    /// Who the client is to a server of Bayeux's.
+    pub(super) fn client_id(&self) -> &str {
+        &self.client_id
+    }
+
+    /// How often [`Self::beat`] is to be said, once the session is open.
+    pub(super) fn beats_every(&self) -> Option<Duration> {
+        self.beats_every
+    }
+
+    /// The client lives.
+    pub(super) fn beat(&self) -> String {
+        match self.protocol {
+            Protocol::Primus6 => PRIMUS_PING.to_owned(),
+            _ => PING.to_owned(),
+        }
     }
 
     /// A WebSocket message that isn't the load's.
-    pub(super) fn hear_message<'a>(
-        &self,
-        message: &'a [u8],
-        scratch: &'a mut Vec<u8>,
-    ) -> Result<Heard<'a>, Fault> {
+    pub(super) fn hear_message(&mut self, message: &[u8]) -> Result<Heard, Fault> {
         match self.protocol {
             // Without an envelope there is no such message.
-            Protocol::WebSocket | Protocol::Tcp | Protocol::Sse | Protocol::StentorV1 => Ok(Heard::Nothing),
+            Protocol::WebSocket | Protocol::Tcp | Protocol::Sse | Protocol::StentorV1 => Ok(Heard::NOTHING),
             Protocol::SockJs | Protocol::SockJsStreaming => hear_frame(message),
-            Protocol::EngineIo | Protocol::SocketIo | Protocol::SocketIoPolling => {
+            Protocol::SocketIo07 | Protocol::SocketIo09 | Protocol::SocketIo09Polling => {
+                socketio09::hear(message)
+            }
+            Protocol::SocketIo06 => {
+                let heard = socketio06::hear(message, self.is_open);
+                self.is_open |= heard.opened;
+                Ok(heard)
+            }
+            Protocol::Primus | Protocol::Primus6 => hear_primus(self.protocol, message),
+            Protocol::Bayeux => bayeux::hear(message, &mut self.client_id),
+            Protocol::EngineIo
+            | Protocol::EngineIo3
+            | Protocol::SocketIo
+            | Protocol::SocketIoPolling
+            | Protocol::SocketIo2
+            | Protocol::SocketIo2Polling => {
+                let version = self.protocol.engine().unwrap_or(engineio::Version::V4);
+                let mut scratch = Vec::new();
                 let kind = stentor_wire::ws::Kind::Text;
-                let packet = engineio::decode_message(engineio::Version::V4, kind, message, scratch)?;
-                self.hear_packet(packet)
+                self.hear_packet(engineio::decode_message(version, kind, message, &mut scratch)?)
             }
         }
     }
 
     /// A line of a streaming response that isn't the load's.
-    pub(super) fn hear_line(&self, line: &[u8]) -> Result<Heard<'static>, Fault> {
+    pub(super) fn hear_line(&self, line: &[u8]) -> Result<Heard, Fault> {
         match self.protocol {
             // The prelude of `xhr_streaming`, and the line that ends a frame.
-            Protocol::SockJsStreaming if line.iter().all(|byte| *byte == b'h') => Ok(Heard::Nothing),
+            Protocol::SockJsStreaming if line.iter().all(|byte| *byte == b'h') => Ok(Heard::NOTHING),
             Protocol::SockJsStreaming => hear_frame(line),
             // Comments, and the other fields of events.
-            _ => Ok(Heard::Nothing),
+            _ => Ok(Heard::NOTHING),
         }
     }
 
     /// An Engine.IO packet that isn't the load's.
-    pub(super) fn hear_packet<'a>(&self, packet: Packet<'a>) -> Result<Heard<'a>, Fault> {
+    pub(super) fn hear_packet(&mut self, packet: Packet<'_>) -> Result<Heard, Fault> {
+        let is_v3 = self.protocol.engine() == Some(engineio::Version::V3);
         match (packet.kind, packet.data) {
             (PacketKind::Open, Data::Text(text)) => {
-                Open::parse(text)?;
-                Ok(match self.protocol {
-                    Protocol::EngineIo => Heard::Opened,
-                    // CONNECT to the main namespace.
-                    _ => Heard::Reply(Packet::text(PacketKind::Message, CONNECT)),
+                let open = Open::parse(text)?;
+                let beats_every = open.ping_interval.clamp(BEATS_EVERY_MIN, BEATS_EVERY_MAX);
+                self.beats_every = is_v3.then_some(beats_every);
+                Ok(if self.protocol.is_bare_engine() {
+                    Heard::OPENED
+                } else if is_v3 {
+                    // The server grants the main namespace unasked.
+                    Heard::NOTHING
+                } else {
+                    Heard::say(CONNECT.to_owned())
                 })
             }
-            (PacketKind::Ping, data) => Ok(Heard::Reply(Packet { kind: PacketKind::Pong, data })),
+            (PacketKind::Ping, Data::Text(text)) => Ok(Heard::say(format!("3{text}"))),
             (PacketKind::Close, _) => Err(Fault::Ended("a close packet".to_owned())),
-            (PacketKind::Message, Data::Text(text)) if self.protocol != Protocol::EngineIo => {
-                hear_socketio(text)
+            (PacketKind::Message, Data::Text(text)) if !self.protocol.is_bare_engine() => {
+                let version = if is_v3 { socketio::Version::V4 } else { socketio::Version::V5 };
+                hear_socketio(version, text)
             }
-            _ => Ok(Heard::Nothing),
+            _ => Ok(Heard::NOTHING),
         }
     }
 }
 
-/// What `write_connect` makes of the main namespace, checked by a test.
-const CONNECT: &str = "0";
+/// Engine.IO's ping.
+const PING: &str = "2";
 
-fn hear_socketio(text: &str) -> Result<Heard<'_>, Fault> {
-    let mut decoder = Decoder::new(socketio::Version::V5, Role::Client);
+/// The ping of Primus up to 6. It tells a time, which the server repeats and doesn't read.
+const PRIMUS_PING: &str = "\"primus::ping::1388534400000\"";
+
+/// How often clients of Primus up to 6 ping by default.
+const PRIMUS_BEATS_EVERY: Duration = Duration::from_secs(25);
+
+/// What `write_connect` makes of the main namespace in a message of Engine.IO's, checked by a test.
+const CONNECT: &str = "40";
+
+fn hear_socketio(version: socketio::Version, text: &str) -> Result<Heard, Fault> {
+    let mut decoder = Decoder::new(version, Role::Client);
     let Some(packet) = decoder.text(text, &socketio::Limits::default())? else {
         return Err(Fault::Ended("an event with attachments".to_owned()));
     };
     match packet.body {
-        Body::Connect { .. } => Ok(Heard::Opened),
+        Body::Connect { .. } => Ok(Heard::OPENED),
         Body::ConnectError { .. } => Err(Fault::Ended(format!("it refused the namespace: {text}"))),
         Body::Disconnect => Err(Fault::Ended("it disconnected the namespace".to_owned())),
-        _ => Ok(Heard::Nothing),
+        _ => Ok(Heard::NOTHING),
     }
 }
 
-fn hear_frame(message: &[u8]) -> Result<Heard<'static>, Fault> {
+fn hear_primus(protocol: Protocol, message: &[u8]) -> Result<Heard, Fault> {
+    let text = str::from_utf8(message).map_err(|_| Fault::Answer("a message that isn't text"))?;
+    Ok(match primus::from_server(text) {
+        FromServer::Ping(time) if protocol == Protocol::Primus => {
+            let mut pong = Vec::new();
+            primus::write_pong(&mut pong, time);
+            Heard::say(String::from_utf8_lossy(&pong).into_owned())
+        }
+        FromServer::Close => return Err(Fault::Ended("the end".to_owned())),
+        _ => Heard::NOTHING,
+    })
+}
+
+fn hear_frame(message: &[u8]) -> Result<Heard, Fault> {
     let text = str::from_utf8(message).map_err(|_| Fault::SockJs(sockjs::Error::BadFrame))?;
     match ServerFrame::parse(text, &sockjs::Limits::default())? {
-        ServerFrame::Open => Ok(Heard::Opened),
+        ServerFrame::Open => Ok(Heard::OPENED),
         ServerFrame::Close { code, reason } => Err(Fault::Ended(format!("{code} {reason}"))),
-        ServerFrame::Heartbeat | ServerFrame::Messages(_) => Ok(Heard::Nothing),
+        ServerFrame::Heartbeat | ServerFrame::Messages(_) => Ok(Heard::NOTHING),
     }
 }

@@ -16,7 +16,7 @@ use stentor_wire::http1::{BodyDecoder, HeadScanner, Limits, parse_response, writ
 use super::answer::Answer;
 use super::envelope::{Arrived, MessageReader};
 use super::lines::take_lines;
-use super::session::{Heard, Session};
+use super::session::Session;
 use super::{Dialect, Fault, Happened, Lane, Out, Protocol};
 
 /// See the module's documentation.
@@ -111,7 +111,7 @@ impl StreamingClient {
                         happened.push(Happened::Payload { head, payload_bytes, clean });
                     }
                     Arrived::Other(line) => {
-                        if session.hear_line(line)? == Heard::Opened {
+                        if session.hear_line(line)?.opened {
                             happened.push(Happened::Opened);
                         }
                     }

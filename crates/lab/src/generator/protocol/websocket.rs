@@ -1,62 +1,137 @@
-//! What is spoken over WebSocket: one connection, and messages on it.
+//! What is spoken over WebSocket: one connection, and messages on it. Socket.IO 0.7 to 0.9 asks for its session before
+//! that, on the side connection.
+//!
+//! ```text
+//! connected (-GET-> Asking -id->) -request-> Upgrading -101-> messages …
+//! ```
 
-use stentor_wire::engineio::{Version, encode_message};
+use std::time::Duration;
+
+use stentor_wire::http1::write_request_head;
 use stentor_wire::ws::{Opcode, encode};
 
+use super::answer::Answer;
 use super::envelope::{Arrived, MessageReader};
 use super::frames::{FrameReader, Piece};
 use super::handshake::Handshake;
+use super::hixie::{self, HixieHandshake, HixieReader};
 use super::session::{Heard, Session};
-use super::{Dialect, Fault, Happened, Out, Protocol};
+use super::socketio06::{self, Inner, InnerReader};
+use super::{Dialect, Fault, Happened, Lane, Out, Protocol, bayeux, socketio09};
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(in super::super) struct WebSocketClient {
     /// Until the server has agreed to the WebSocket.
-    handshake: Option<Box<Handshake>>,
-    frames: FrameReader,
+    opening: Option<Box<Opening>>,
+    frames: Frames,
     messages: MessageReader,
     session: Session,
+}
+
+#[derive(Debug)]
+enum Opening {
+    /// A GET on the side connection asks for a session. The key is the handshake's.
+    Asking(Answer, u128),
+    Upgrading(Handshake),
+    UpgradingHixie(HixieHandshake),
+}
+
+#[derive(Debug)]
+enum Frames {
+    /// Of RFC 6455.
+    Rfc(FrameReader),
+    Hixie(HixieReader),
+    /// With messages in them.
+    SocketIo06(HixieReader, Box<InnerReader>),
 }
 
 impl WebSocketClient {
     pub(super) fn new(protocol: Protocol) -> Self {
         Self {
-            handshake: None,
-            frames: FrameReader::default(),
+            opening: None,
+            frames: match protocol {
+                Protocol::SocketIo06 => Frames::SocketIo06(HixieReader::default(), Box::default()),
+                Protocol::SocketIo07 => Frames::Hixie(HixieReader::default()),
+                _ => Frames::Rfc(FrameReader::default()),
+            },
             messages: MessageReader::default(),
             session: Session::new(protocol),
         }
     }
 
-    pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Vec<u8>) {
-        let handshake = match dialect.protocol {
+    pub(super) fn side_is_idle(&self) -> bool {
+        !matches!(self.opening.as_deref(), Some(Opening::Asking(..)))
+    }
+
+    pub(super) fn connected(&mut self, dialect: &Dialect, key: u128, out: &mut Out) {
+        match dialect.protocol {
+            Protocol::SocketIo07 | Protocol::SocketIo09 => {
+                // Browsers don't upgrade the connection that they asked on, and this one has done its work.
+                let headers = [("Host", dialect.host.as_str()), ("Connection", "close")];
+                write_request_head(&mut out.side, "GET", &dialect.path, &headers);
+                self.opening = Some(Box::new(Opening::Asking(Answer::default(), key)));
+            }
             Protocol::SockJs => {
                 let path = format!("{}/websocket", dialect.sockjs_session(key));
-                Handshake::begin(dialect, key, &path, out)
+                self.upgrade(dialect, key, &path, &mut out.main);
             }
-            _ => Handshake::begin(dialect, key, &dialect.path, out),
-        };
-        self.handshake = Some(Box::new(handshake));
+            _ => self.upgrade(dialect, key, &dialect.path, &mut out.main),
+        }
+    }
+
+    fn upgrade(&mut self, dialect: &Dialect, key: u128, path: &str, out: &mut Vec<u8>) {
+        self.opening = Some(Box::new(match &self.frames {
+            Frames::Rfc(_) => Opening::Upgrading(Handshake::begin(dialect, key, path, out)),
+            Frames::Hixie(_) | Frames::SocketIo06(..) => {
+                Opening::UpgradingHixie(HixieHandshake::begin(dialect, key, path, out))
+            }
+        }));
     }
 
     pub(super) fn receive(
         &mut self,
         dialect: &Dialect,
+        lane: Lane,
         data: &[u8],
         out: &mut Out,
         happened: &mut Vec<Happened>,
     ) -> Result<(), Fault> {
-        let Some(handshake) = &mut self.handshake else { return self.frames(dialect, data, out, happened) };
-        let Some(rest) = handshake.take(data)? else { return Ok(()) };
-        self.handshake = None;
+        if lane == Lane::Side {
+            return self.take_session(dialect, data, out);
+        }
+        let upgraded = match self.opening.as_deref_mut() {
+            None => return self.take_frames(dialect, data, out, happened),
+            Some(Opening::Asking(..)) => return Err(Fault::Answer("an answer to no request")),
+            Some(Opening::Upgrading(handshake)) => handshake.take(data)?,
+            Some(Opening::UpgradingHixie(handshake)) => handshake.take(data)?,
+        };
+        let Some(rest) = upgraded else { return Ok(()) };
+        self.opening = None;
         if self.session.opens_at_once() {
             happened.push(Happened::Opened);
         }
-        self.frames(dialect, &rest, out, happened)
+        if let Some(greeting) = self.session.greeting() {
+            write_message(dialect, greeting.as_bytes(), &mut out.main);
+        }
+        self.take_frames(dialect, &rest, out, happened)
     }
 
-    fn frames(
+    /// Takes what came of the answer to the question for a session.
+    fn take_session(&mut self, dialect: &Dialect, data: &[u8], out: &mut Out) -> Result<(), Fault> {
+        let Some(Opening::Asking(answer, key)) = self.opening.as_deref_mut() else {
+            return Err(Fault::Answer("an answer to no request"));
+        };
+        if answer.feed(data)? {
+            answer.check()?;
+            let (key, body) = (*key, answer.take_body());
+            let path = format!("{}websocket/{}", dialect.path, socketio09::session_id(&body)?);
+            self.upgrade(dialect, key, &path, &mut out.main);
+        }
+        Ok(())
+    }
+
+    fn take_frames(
         &mut self,
         dialect: &Dialect,
         data: &[u8],
@@ -64,36 +139,104 @@ impl WebSocketClient {
         happened: &mut Vec<Happened>,
     ) -> Result<(), Fault> {
         let Self { frames, messages, session, .. } = self;
-        frames.feed(data, |piece| match piece {
-            Piece::Data { bytes, ends } => messages.take(&dialect.inbound, bytes, ends, |arrived| {
-                match arrived {
-                    Arrived::Payload { head, payload_bytes, clean } => {
-                        happened.push(Happened::Payload { head, payload_bytes, clean });
-                    }
-                    Arrived::Other(message) => match session.hear_message(message, &mut Vec::new())? {
-                        Heard::Nothing => {}
-                        Heard::Opened => happened.push(Happened::Opened),
-                        Heard::Reply(packet) => {
-                            out.scratch.clear();
-                            encode_message(&mut out.scratch, Version::V4, &packet, false);
-                            encode(&mut out.main, Opcode::Text, &out.scratch, false, Some(dialect.mask));
-                        }
-                    },
-                }
-                Ok(())
+        let mut ear = Ear { dialect, messages, session, happened, out: &mut out.main };
+        match frames {
+            Frames::Rfc(frames) => frames.feed(data, |piece| match piece {
+                Piece::Data { bytes, ends } => ear.take(bytes, ends),
+                Piece::Control { opcode, payload } => ear.control(opcode, payload),
             }),
-            Piece::Control { opcode: 8, .. } => Err(Fault::Ended("a close frame".to_owned())),
-            Piece::Control { opcode: 9, payload } => {
-                encode(&mut out.main, Opcode::Pong, payload, false, Some(dialect.mask));
-                Ok(())
-            }
-            Piece::Control { .. } => Ok(()),
-        })
+            Frames::Hixie(frames) => frames.feed(data, |piece| match piece {
+                Piece::Data { bytes, ends } => ear.take(bytes, ends),
+                Piece::Control { opcode, payload } => ear.control(opcode, payload),
+            }),
+            Frames::SocketIo06(frames, inner) => frames.feed(data, |piece| match piece {
+                Piece::Data { bytes, ends } => inner.take(bytes, ends, |inner| match inner {
+                    Inner::Load { bytes, ends } => ear.take(bytes, ends),
+                    Inner::Other(message) => ear.hear(message),
+                }),
+                Piece::Control { opcode, payload } => ear.control(opcode, payload),
+            }),
+        }
     }
 
     pub(super) fn send(&mut self, dialect: &Dialect, payload: &[u8], out: &mut Out) {
         out.scratch.clear();
-        dialect.outbound.wrap(&mut out.scratch, payload);
-        encode(&mut out.main, Opcode::Text, &out.scratch, false, Some(dialect.mask));
+        match dialect.protocol {
+            Protocol::Bayeux => {
+                bayeux::write_publication(&mut out.scratch, self.session.client_id(), payload);
+            }
+            _ => dialect.outbound.wrap(&mut out.scratch, payload),
+        }
+        write_message(dialect, &out.scratch, &mut out.main);
+    }
+
+    pub(super) fn beats_every(&self) -> Option<Duration> {
+        self.session.beats_every()
+    }
+
+    pub(super) fn beat(&self, dialect: &Dialect, out: &mut Vec<u8>) {
+        write_message(dialect, self.session.beat().as_bytes(), out);
+    }
+}
+
+/// What deals with messages, once they are cut out of what carries them.
+struct Ear<'a> {
+    dialect: &'a Dialect,
+    messages: &'a mut MessageReader,
+    session: &'a mut Session,
+    happened: &'a mut Vec<Happened>,
+    out: &'a mut Vec<u8>,
+}
+
+impl Ear<'_> {
+    /// The next bytes of a message.
+    fn take(&mut self, bytes: &[u8], ends: bool) -> Result<(), Fault> {
+        let Self { dialect, messages, session, happened, out } = self;
+        messages.take(&dialect.inbound, bytes, ends, |arrived| match arrived {
+            Arrived::Payload { head, payload_bytes, clean } => {
+                happened.push(Happened::Payload { head, payload_bytes, clean });
+                Ok(())
+            }
+            Arrived::Other(message) => {
+                deal(session.hear_message(message)?, dialect, happened, out);
+                Ok(())
+            }
+        })
+    }
+
+    /// A message that isn't the load's.
+    fn hear(&mut self, message: &[u8]) -> Result<(), Fault> {
+        deal(self.session.hear_message(message)?, self.dialect, self.happened, self.out);
+        Ok(())
+    }
+
+    fn control(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Fault> {
+        match opcode {
+            8 => return Err(Fault::Ended("a close frame".to_owned())),
+            9 => encode(self.out, Opcode::Pong, payload, false, Some(self.dialect.mask)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn deal(heard: Heard, dialect: &Dialect, happened: &mut Vec<Happened>, out: &mut Vec<u8>) {
+    if heard.opened {
+        happened.push(Happened::Opened);
+    }
+    if let Some(text) = heard.say {
+        write_message(dialect, text.as_bytes(), out);
+    }
+}
+
+fn write_message(dialect: &Dialect, text: &[u8], out: &mut Vec<u8>) {
+    match dialect.protocol {
+        Protocol::SocketIo06 => {
+            let mut message = Vec::with_capacity(text.len() + 16);
+            socketio06::write_message(&mut message, text);
+            hixie::write_text(out, &message);
+        }
+        Protocol::SocketIo07 => hixie::write_text(out, text),
+        _ => encode(out, Opcode::Text, text, false, Some(dialect.mask)),
     }
 }

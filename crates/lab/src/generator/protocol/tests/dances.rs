@@ -16,15 +16,15 @@ use crate::payload::{Head, blank};
 const OPEN: &str =
     r#"{"sid":"S-1","upgrades":[],"pingInterval":25000,"pingTimeout":20000,"maxPayload":1000000}"#;
 
-struct Pair {
-    dialect: Dialect,
-    client: Client,
-    out: Out,
-    happened: Vec<Happened>,
+pub(super) struct Pair {
+    pub(super) dialect: Dialect,
+    pub(super) client: Client,
+    pub(super) out: Out,
+    pub(super) happened: Vec<Happened>,
 }
 
 impl Pair {
-    fn new(protocol: Protocol) -> Self {
+    pub(super) fn new(protocol: Protocol) -> Self {
         let load = LoadSpec::Idle { hold: Duration::ZERO };
         let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), protocol.usual_path(), 1, load);
         spec.protocol = protocol;
@@ -36,7 +36,7 @@ impl Pair {
     }
 
     /// A WebSocket whose handshake is done; its request's target.
-    fn upgraded(protocol: Protocol) -> (Self, String) {
+    pub(super) fn upgraded(protocol: Protocol) -> (Self, String) {
         let mut pair = Self::new(protocol);
         let sent = pair.main();
         let request = parse_request(&sent, &http1::Limits::default()).unwrap();
@@ -47,27 +47,39 @@ impl Pair {
         (pair, target)
     }
 
-    fn main(&mut self) -> Vec<u8> {
+    pub(super) fn main(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out.main)
     }
 
-    fn hear(&mut self, lane: Lane, data: &[u8]) {
+    pub(super) fn hear(&mut self, lane: Lane, data: &[u8]) {
         self.client.receive(&self.dialect, lane, data, &mut self.out, &mut self.happened).unwrap();
     }
 
-    fn complains(&mut self, lane: Lane, data: &[u8]) -> String {
+    pub(super) fn complains(&mut self, lane: Lane, data: &[u8]) -> String {
         let received = self.client.receive(&self.dialect, lane, data, &mut self.out, &mut self.happened);
         received.unwrap_err().to_string()
     }
 
     /// The server sends `text`; what the client sends then, a mask of zero taken off.
-    fn exchange(&mut self, text: &str) -> String {
+    pub(super) fn exchange(&mut self, text: &str) -> String {
         self.hear(Lane::Main, &frame(Opcode::Text, text.as_bytes()));
         let sent = self.main();
         sent.get(6..).map(|payload| String::from_utf8(payload.to_vec()).unwrap()).unwrap_or_default()
     }
 
-    fn is_open(&self) -> bool {
+    /// What the client says to show that it lives, over WebSocket.
+    pub(super) fn beat(&mut self) -> String {
+        self.client.beat(&self.dialect, &mut self.out);
+        String::from_utf8(self.main()[6..].to_vec()).unwrap()
+    }
+
+    /// What the client makes of a payload, over WebSocket.
+    pub(super) fn send(&mut self, payload: &str) -> String {
+        self.client.send(&self.dialect, payload.as_bytes(), &mut self.out);
+        String::from_utf8(self.main()[6..].to_vec()).unwrap()
+    }
+
+    pub(super) fn is_open(&self) -> bool {
         self.happened.contains(&Happened::Opened)
     }
 }
@@ -87,6 +99,49 @@ fn engine_io_opens_and_answers_pings() {
     assert_eq!(pair.exchange("2"), "3");
     assert_eq!(pair.exchange("6"), "");
     assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"1")).contains("close packet"));
+}
+
+#[test]
+fn clients_of_engine_io_3_ping() {
+    let (mut pair, target) = Pair::upgraded(Protocol::EngineIo3);
+    assert_eq!(target, "/engine.io/?EIO=3&transport=websocket");
+    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
+    assert_eq!((pair.is_open(), pair.client.beats_every()), (true, Some(Duration::from_secs(25))));
+    assert_eq!(pair.beat(), "2");
+    assert_eq!(pair.exchange("3"), "");
+    // Those of version 4 don't, and what a server wants of them has bounds.
+    let (mut pair, _) = Pair::upgraded(Protocol::EngineIo);
+    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
+    assert_eq!(pair.client.beats_every(), None);
+    for (interval, expect_ms) in [("0", 10), ("18446744073709551615", 3_600_000)] {
+        let (mut pair, _) = Pair::upgraded(Protocol::EngineIo3);
+        assert_eq!(pair.exchange(&format!("0{}", OPEN.replace("25000", interval))), "");
+        assert_eq!(pair.client.beats_every(), Some(Duration::from_millis(expect_ms)));
+    }
+}
+
+#[test]
+fn a_path_may_ask_for_another_version() {
+    let load = LoadSpec::Idle { hold: Duration::ZERO };
+    let mut spec = Spec::new(SocketAddr::from(([127, 0, 0, 1], 1)), "/engine.io/?EIO=2", 1, load);
+    spec.protocol = Protocol::EngineIo3;
+    assert_eq!(Dialect::new(&spec).path, "/engine.io/?EIO=2&transport=websocket");
+}
+
+#[test]
+fn socket_io_2_is_let_in_unasked() {
+    let (mut pair, target) = Pair::upgraded(Protocol::SocketIo2);
+    assert_eq!(target, "/socket.io/?EIO=3&transport=websocket");
+    assert_eq!(pair.exchange(&format!("0{OPEN}")), "");
+    assert!(!pair.is_open());
+    assert_eq!(pair.exchange("40"), "");
+    assert_eq!((pair.is_open(), pair.beat().as_str()), (true, "2"));
+    let (text, arrives) = numbered(1);
+    let event = format!(r#"42["message","{text}"]"#);
+    assert_eq!(pair.send(&text), event);
+    assert_eq!(pair.exchange(&event), "");
+    assert_eq!(pair.happened.last(), Some(&arrives));
+    assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"44\"no\"")).contains("no"));
 }
 
 #[test]
@@ -136,7 +191,7 @@ fn sockjs_opens_with_its_frame() {
 }
 
 /// (method, target, packets of the body)
-fn request(bytes: &[u8]) -> (String, String, Vec<String>) {
+pub(super) fn request(bytes: &[u8]) -> (String, String, Vec<String>) {
     let limits = http1::Limits::default();
     let end = HeadScanner::default().find_end(bytes, &limits).unwrap().unwrap();
     let request = parse_request(&bytes[..end], &limits).unwrap();
@@ -150,10 +205,14 @@ fn request(bytes: &[u8]) -> (String, String, Vec<String>) {
     (request.method().to_owned(), request.target().to_owned(), packets)
 }
 
-fn answer(status: u16, body: &str) -> Vec<u8> {
+pub(super) fn answer(status: u16, body: &str) -> Vec<u8> {
+    answer_bytes(status, body.as_bytes())
+}
+
+pub(super) fn answer_bytes(status: u16, body: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     write_response_head(&mut out, status, &[("Content-Length", &body.len().to_string())]);
-    out.extend_from_slice(body.as_bytes());
+    out.extend_from_slice(body);
     out
 }
 
@@ -204,8 +263,40 @@ fn polling_asks_enters_polls_and_posts() {
     assert!(pair.complains(Lane::Main, &answer(400, "{\"code\":1}")).contains("400: {\"code\":1}"));
 }
 
+#[test]
+fn polling_of_socket_io_2_counts_and_posts_pings() {
+    let (text, arrives) = numbered(1);
+    let event = format!(r#"42["message","{text}"]"#);
+    let opened = format!("{}:0{OPEN}2:40{}:{event}", OPEN.len() + 1, event.len());
+    let base = "/socket.io/?EIO=3&transport=polling";
+    let opened = answer(200, &opened);
+    for cut in 0..opened.len() {
+        let mut pair = Pair::new(Protocol::SocketIo2Polling);
+        assert_eq!(request(&pair.main()), ("GET".to_owned(), base.to_owned(), vec![]));
+        pair.hear(Lane::Main, &opened[..cut]);
+        pair.hear(Lane::Main, &opened[cut..]);
+        assert_eq!(pair.happened, [Happened::Opened, arrives]);
+        // Nothing has to be said, so the next poll begins.
+        assert_eq!(request(&pair.main()), ("GET".to_owned(), format!("{base}&sid=S-1"), vec![]));
+        pair.client.beat(&pair.dialect, &mut pair.out);
+        pair.client.send(&pair.dialect, text.as_bytes(), &mut pair.out);
+        let posted = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+        assert!(posted.starts_with("POST ") && posted.ends_with("\r\n\r\n1:2"), "{posted}");
+        pair.hear(Lane::Side, &answer(200, "ok"));
+        let posted = String::from_utf8(std::mem::take(&mut pair.out.side)).unwrap();
+        assert!(posted.ends_with(&format!("\r\n\r\n{}:{event}", event.len())), "{posted}");
+        pair.hear(Lane::Main, &answer(200, "1:3"));
+        assert!(!pair.main().is_empty());
+        // The same in octets: 00 for text, the digits of the length, FF.
+        let digits = event.len().to_string().bytes().map(|digit| digit - b'0').collect::<Vec<u8>>();
+        let octets = [&[0][..], &digits, &[0xff], event.as_bytes(), &[0, 1, 0xff], b"3"].concat();
+        pair.hear(Lane::Main, &answer_bytes(200, &octets));
+        assert_eq!(pair.happened, [Happened::Opened, arrives, arrives]);
+    }
+}
+
 /// The payload of a JSON array of one string, of a document in quotes, or bare.
-fn numbered(sequence: u64) -> (String, Happened) {
+pub(super) fn numbered(sequence: u64) -> (String, Happened) {
     let mut payload = blank(60);
     let head = Head { sequence, intended_ns: 5 };
     head.write(&mut payload);

@@ -73,6 +73,15 @@ fn envelopes_are_what_the_protocols_say() {
     check(Protocol::EngineIo, "4hi", "4hi");
     check(Protocol::SocketIo, r#"42["message","hi"]"#, r#"42["message","hi"]"#);
     check(Protocol::SocketIoPolling, r#"2["message","hi"]"#, r#"2["message","hi"]"#);
+    check(Protocol::EngineIo3, "4hi", "4hi");
+    check(Protocol::SocketIo2, r#"42["message","hi"]"#, r#"42["message","hi"]"#);
+    check(Protocol::SocketIo2Polling, r#"2["message","hi"]"#, r#"2["message","hi"]"#);
+    let event = r#"5:::{"name":"message","args":["hi"]}"#;
+    for protocol in [Protocol::SocketIo09, Protocol::SocketIo09Polling, Protocol::SocketIo07] {
+        check(protocol, event, event);
+    }
+    check(Protocol::Primus, r#""hi""#, r#""hi""#);
+    check(Protocol::Bayeux, "hi", r#"[{"channel":"/room","data":"hi"}]"#);
     check(Protocol::SockJs, r#"["hi"]"#, r#"a["hi"]"#);
 }
 
@@ -83,7 +92,10 @@ fn payloads_come_out_as_they_went_in() {
         Protocol::EngineIo,
         Protocol::SocketIo,
         Protocol::SocketIoPolling,
+        Protocol::SocketIo09,
         Protocol::SockJs,
+        Protocol::Primus,
+        Protocol::Bayeux,
     ];
     for protocol in all {
         let dialect = dialect(protocol);

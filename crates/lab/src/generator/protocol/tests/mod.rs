@@ -1,4 +1,6 @@
 mod dances;
+mod elders;
 mod envelopes;
 mod feeds;
 mod frames;
+mod hixie;

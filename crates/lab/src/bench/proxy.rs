@@ -1,0 +1,89 @@
+//! nginx between clients and a server, as docs/deploy has it: upgrades passed on, nothing buffered. What it costs isn't counted
+//! as the server's; but it runs on the server's core, as it would on a small machine.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{self, Command};
+
+use crate::Error;
+use crate::measure::{Server, ServerCommand};
+
+/// Connections of nginx, both sides together; it needs a descriptor for each.
+const CONNECTIONS_MAX: usize = 18_000;
+
+/// A running nginx in front of one server. Dropping it ends it.
+pub(super) struct Proxy {
+    server: Server,
+    folder: PathBuf,
+}
+
+impl Proxy {
+    /// Whether there is one.
+    pub(super) fn is_installed() -> bool {
+        Command::new("nginx").arg("-v").output().is_ok_and(|output| output.status.success())
+    }
+
+    /// One in front of `upstream`, on its core.
+    pub(super) fn start(upstream: SocketAddr, core: usize) -> Result<Self, Error> {
+        // nginx can't be asked which port it took; another one that takes it in between shows as a server that ends.
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+        let address = free.map_err(Error::io("a port for nginx"))?;
+        let folder =
+            std::env::temp_dir().join(format!("stentor-lab-nginx-{}-{}", process::id(), address.port()));
+        fs::create_dir_all(&folder).map_err(Error::io("a folder for nginx"))?;
+        let config = folder.join("nginx.conf");
+        fs::write(&config, configuration(address, upstream))
+            .map_err(Error::io("a configuration for nginx"))?;
+        // Its file with the process id is there once it listens.
+        let script = format!(
+            "(for i in $(seq 500); do [ -s nginx.pid ] && echo ready http://{address} && break; sleep 0.02; done) & \
+             exec nginx -p . -e stderr -c nginx.conf"
+        );
+        let script = format!("cd '{}' || exit 1; {script}", folder.display());
+        let command = ServerCommand {
+            name: "nginx".into(),
+            program: "sh".into(),
+            args: vec!["-c".into(), script],
+            core: Some(core),
+        };
+        match Server::start(&command) {
+            Ok(server) => Ok(Self { server, folder }),
+            Err(error) => {
+                let _ = fs::remove_dir_all(&folder);
+                Err(error)
+            }
+        }
+    }
+
+    /// Where it listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // The server ends when it is dropped, after this, and needs none of its files for that.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn configuration(address: SocketAddr, upstream: SocketAddr) -> String {
+    format!(
+        "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr error;\n\
+         events {{ worker_connections {CONNECTIONS_MAX}; }}\n\
+         http {{\n\
+         access_log off;\n\
+         client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n\
+         map $http_upgrade $passed {{ default upgrade; '' ''; }}\n\
+         upstream server {{ server {upstream}; keepalive 64; }}\n\
+         server {{\n\
+         listen {address} backlog=4096;\n\
+         location / {{\n\
+         proxy_pass http://server;\nproxy_http_version 1.1;\n\
+         proxy_set_header Upgrade $http_upgrade;\nproxy_set_header Connection $passed;\nproxy_set_header Host $http_host;\n\
+         proxy_buffering off;\nproxy_read_timeout 75s;\n\
+         }}\n}}\n}}\n"
+    )
+}

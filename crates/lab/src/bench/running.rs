@@ -1,0 +1,249 @@
+//! One server put through one load: fresh processes, pinned, watched, and ended.
+//!
+//! Where a server's process can't hold the connections of a case, several of its processes share them out, and what they use
+//! is added up; the same machinery starts those who misbehave beside a load, in generators of their own, and the proxy between.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::Duration;
+
+use super::proxy::Proxy;
+use super::sampler::{Sample, Sampler};
+use super::source::Source;
+use super::{Application, Case, Contestant, Options};
+use crate::Error;
+use crate::document::Shape;
+use crate::generator::{LoadSpec, Misbehaviour, Outcome, Protocol, Spec, Workers};
+use crate::measure::{CallCounter, KernelSockets, ProcessMemory, Server, kernel_bytes, pin_current};
+use crate::upstream::Content;
+
+/// Payloads from which on memfds are counted.
+const LARGE_BYTES: usize = 10_000;
+/// How long idle connections are left alone before memory is read.
+const SETTLE: Duration = Duration::from_millis(1500);
+/// How much longer than the load those go on who misbehave beside it, and how much longer still where an HTTP API takes its time
+/// until the first version is due.
+const BESIDE_LONGER: Duration = Duration::from_millis(300);
+const FEED_LONGER: Duration = Duration::from_secs(1);
+/// Offset of their source addresses.
+const BESIDE_SOURCE: u8 = 180;
+
+/// What is left of one server's run.
+pub(super) struct Ran {
+    pub(super) load: LoadSpec,
+    pub(super) outcome: Outcome,
+    /// Of those who misbehaved beside it.
+    pub(super) beside: Option<Outcome>,
+    pub(super) before: ProcessMemory,
+    pub(super) connected: ProcessMemory,
+    /// Of the kernel's sockets before any connection.
+    pub(super) kernel_before: KernelSockets,
+    /// By how much the kernel's memory grew with the connections, bytes.
+    pub(super) kernel_grown_bytes: u64,
+    pub(super) samples: Vec<Sample>,
+    pub(super) peak_resident_bytes: u64,
+    /// Processes of the server.
+    pub(super) processes: usize,
+    /// Requests that the API behind a feed got, where there is one.
+    pub(super) upstream_requests: Option<u64>,
+    /// System calls under the load, by name, where they were counted.
+    pub(super) calls: Option<BTreeMap<String, u64>>,
+}
+
+/// What one server has to go through.
+pub(super) struct Task {
+    pub(super) application: Application,
+    /// What the case is about, and what is spoken else.
+    pub(super) protocols: Vec<Protocol>,
+    pub(super) connections: usize,
+    pub(super) load: LoadSpec,
+    /// Who misbehaves beside it, and on how many connections.
+    pub(super) beside: Option<(Misbehaviour, usize)>,
+    pub(super) connect_rate_hz: Option<f64>,
+    /// What the document of a feed is like; `None`: a string.
+    pub(super) document: Option<Shape>,
+    /// How long the API behind a feed takes for its first answer.
+    pub(super) hesitates: Duration,
+    pub(super) counts_calls: bool,
+    /// Whether memory is read when the connections have been left alone for a while.
+    pub(super) settles: bool,
+    /// Whether clients come through nginx.
+    pub(super) proxied: bool,
+}
+
+impl Task {
+    pub(super) fn new(case: &Case, application: Application, connections: usize, load: LoadSpec) -> Self {
+        let protocols = [&[case.protocol], case.or].concat();
+        let settles = matches!(load, LoadSpec::Idle { .. });
+        Self {
+            application,
+            protocols,
+            connections,
+            load,
+            beside: None,
+            connect_rate_hz: None,
+            document: None,
+            hesitates: Duration::ZERO,
+            counts_calls: false,
+            settles,
+            proxied: case.kind.is_proxied(),
+        }
+    }
+}
+
+/// The processes of one server.
+struct Servers(Vec<Server>);
+
+impl Servers {
+    /// As many as are needed for so many connections. What they say to each other is nothing, so only loads whose
+    /// connections have nothing to do with each other can be shared out.
+    fn start(
+        contestant: &Contestant,
+        task: &Task,
+        protocol: Protocol,
+        source: Option<&Source>,
+    ) -> Result<Self, Error> {
+        let shared_out = matches!(
+            task.load,
+            LoadSpec::EchoOpen { .. } | LoadSpec::EchoClosed { .. } | LoadSpec::Idle { .. }
+        );
+        let count = if shared_out { task.connections.div_ceil(contestant.holds()).max(1) } else { 1 };
+        let config = source.map(Source::config);
+        let contestant = contestant.holding(task.connections.div_ceil(count));
+        let command = contestant.command(task.application, protocol, config);
+        (0..count).map(|_| Server::start(&command)).collect::<Result<_, _>>().map(Self)
+    }
+
+    fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(Server::pid).collect()
+    }
+
+    fn memory(&self) -> Result<ProcessMemory, Error> {
+        let mut sum = ProcessMemory::default();
+        for server in &self.0 {
+            let one = ProcessMemory::of_process(server.pid()).map_err(Error::io("the server's memory"))?;
+            sum.pss_bytes += one.pss_bytes;
+            sum.private_bytes += one.private_bytes;
+            sum.peak_resident_bytes += one.peak_resident_bytes;
+        }
+        Ok(sum)
+    }
+
+    fn stop(self) -> Result<(), Error> {
+        self.0.into_iter().try_for_each(Server::stop)
+    }
+}
+
+/// The HTTP API that a task's server fetches from, where it does.
+fn source_of(task: &Task) -> Result<Option<Source>, Error> {
+    if task.application != Application::Feed {
+        return Ok(None);
+    }
+    match (&task.load, task.document) {
+        (LoadSpec::Fanout { rate_hz, .. }, Some(shape)) => Source::new(Content::Document(shape), *rate_hz),
+        (LoadSpec::Fanout { bytes, rate_hz, .. }, None) => {
+            Source::new(Content::Text { bytes: *bytes }, *rate_hz)
+        }
+        (LoadSpec::Ask, Some(shape)) => Source::cold(Content::Document(shape), task.hesitates),
+        // One that is never said to begin: its first answer is all there is.
+        _ => Source::new(Content::Text { bytes: 0 }, 1.0),
+    }
+    .map(Some)
+}
+
+/// Puts `contestant` through `task`.
+pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options) -> Result<Ran, Error> {
+    let protocol = contestant.protocol(&task.protocols);
+    // Whatever this process does itself must not run on the server's core.
+    let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
+    let source = source_of(&task)?;
+    let servers = Servers::start(contestant, &task, protocol, source.as_ref())?;
+    let [first, others @ ..] = &servers.0[..] else {
+        return Err(Error::Generator("a server without processes".into()));
+    };
+    let proxy = task.proxied.then(|| Proxy::start(first.address(), options.server_core)).transpose()?;
+    let load = task.load;
+    // Smaller ones aren't worth a memfd, nor the look at it.
+    let large = matches!(load, LoadSpec::Fanout { bytes, .. } if bytes >= LARGE_BYTES);
+    // Who asks later isn't subscribed by the path.
+    let path = match load {
+        LoadSpec::Ask => contestant.path(Application::Chat, protocol),
+        _ => contestant.path(task.application, protocol),
+    };
+    let target = proxy.as_ref().map_or(first.address(), Proxy::address);
+    let mut spec = Spec::new(target, path, task.connections, load.clone());
+    spec.targets_also = others.iter().map(Server::address).collect();
+    spec.protocol = protocol;
+    spec.document = task.document;
+    spec.server_pids = servers.pids();
+    spec.core = Some(options.generator_core);
+    spec.driver = options.generator_driver;
+    spec.connect_rate_hz = task.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
+    spec.idle = options.pace.idle();
+    let lost = |error: Error| match error {
+        Error::Generator(what) => first.error(&what),
+        other => other,
+    };
+    let kernel_before = KernelSockets::now().map_err(Error::io("the kernel's sockets"))?;
+    let mut beside = match task.beside {
+        Some((how, connections)) => {
+            let feed = if source.is_some() { FEED_LONGER } else { Duration::ZERO };
+            let lasts = spec.idle + load.lasts() + BESIDE_LONGER + feed;
+            let mut spec = Spec::new(target, path, connections, LoadSpec::Misbehave { how, lasts });
+            spec.protocol = protocol;
+            spec.core = Some(options.generator_core);
+            spec.driver = options.generator_driver;
+            spec.first_source = BESIDE_SOURCE;
+            // The measuring generator is on the same core, and has to be in time.
+            spec.stands_back = true;
+            Some(Workers::connect(&options.invocation, &spec).map_err(lost)?)
+        }
+        None => None,
+    };
+    let before = servers.memory()?;
+    let kernel_grown_from = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
+    let mut workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
+    if task.settles {
+        thread::sleep(SETTLE);
+    }
+    let connected = servers.memory()?;
+    let kernel_grown_to = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
+    let sampler = Sampler::start(servers.pids(), large);
+    if let (Some(source), LoadSpec::Fanout { .. }) = (&source, &load) {
+        source.begin_after(spec.idle);
+    }
+    if let Some(beside) = &mut beside {
+        beside.begin()?;
+    }
+    let counter = task.counts_calls.then(|| CallCounter::attach(first.pid()).ok()).flatten();
+    let result = workers.run();
+    let calls = counter.and_then(|counter| counter.stop().ok());
+    drop(workers);
+    let samples = sampler.stop();
+    let mut outcome = result.map_err(lost)?;
+    let peak_resident_bytes = servers.memory()?.peak_resident_bytes;
+    let beside = beside.map(|mut beside| beside.finish()).transpose().map_err(lost)?;
+    drop(proxy);
+    let processes = servers.0.len();
+    servers.stop()?;
+    let mut upstream_requests = None;
+    if let Some(source) = source {
+        let served = source.stop()?;
+        outcome.lag.merge(&served.lag);
+        upstream_requests = Some(served.requests);
+    }
+    Ok(Ran {
+        load,
+        outcome,
+        beside,
+        before,
+        connected,
+        kernel_before,
+        kernel_grown_bytes: kernel_grown_to.saturating_sub(kernel_grown_from),
+        samples,
+        peak_resident_bytes,
+        processes,
+        upstream_requests,
+        calls,
+    })
+}

@@ -1,0 +1,190 @@
+//! The search for the most clients that a server keeps up to date.
+//!
+//! Each level is a fresh process with so many clients, held for a while. It fails on any disconnect, when less than 99.9 % came,
+//! when the 99th percentile of the age exceeds the period, or when memory still grows by more than 1 % in 10 s. Levels double
+//! until one fails, and are halved in between from then on. What is reported is the run of the largest level that held; one
+//! that only the generator couldn't do ends the search with a lower bound.
+
+use std::collections::BTreeMap;
+
+use super::running::{Ran, Task, run_server};
+use super::sampler::growth_percent_per_10_s;
+use super::servers::Feeds;
+use super::trial::{Trial, judge, publisher_to};
+use super::{Application, Case, CaseKind, Contestant, Metric, Options};
+use crate::Error;
+use crate::generator::LoadSpec;
+
+/// What a level has to deliver at least.
+const DELIVERED_MIN: f64 = 0.999;
+/// By how much memory may grow, percent in 10 s.
+const GROWTH_MAX: f64 = 1.0;
+/// Connections begun per second.
+const CONNECT_RATE_HZ: f64 = 2000.0;
+/// The generator's share of its core above which a level says nothing about the server.
+const GENERATOR_SHARE_MAX: f64 = 0.95;
+/// Levels of one search at most.
+const LEVELS_MAX: usize = 24;
+
+/// Doubling, then halving in between.
+#[derive(Clone, Copy, Debug)]
+struct Search {
+    first: usize,
+    most: usize,
+    within: f64,
+    /// The largest that held.
+    held: usize,
+    /// The smallest that failed.
+    failed: Option<usize>,
+}
+
+impl Search {
+    /// The level to try next; `None`: it is over.
+    fn next(&self) -> Option<usize> {
+        let next = match self.failed {
+            None if self.held == 0 => self.first.min(self.most),
+            None => (self.held * 2).min(self.most),
+            Some(failed) if ((failed - self.held) as f64) <= failed as f64 * self.within => self.held,
+            Some(failed) => usize::midpoint(self.held, failed),
+        };
+        (next > self.held).then_some(next)
+    }
+
+    fn learn(&mut self, level: usize, holds: bool) {
+        if holds {
+            self.held = level;
+        } else {
+            self.failed = Some(level);
+        }
+    }
+}
+
+/// Why a level didn't hold.
+enum Failure {
+    /// The server's doing, in words.
+    Server(String),
+    /// The generator's.
+    Generator(String),
+}
+
+fn failure(ran: &Ran, rate_hz: f64) -> Option<Failure> {
+    let outcome = &ran.outcome;
+    let audit = &outcome.audit;
+    let share = audit.delivered as f64 / audit.expected.max(1) as f64;
+    let p99 = outcome.latency.percentile(99.0).as_secs_f64();
+    let growth = growth_percent_per_10_s(&ran.samples);
+    let wrong = audit.repeated + audit.wrong_length + audit.corrupt;
+    let what = if audit.lost_connections > 0 {
+        format!("{} disconnected", audit.lost_connections)
+    } else if wrong > 0 {
+        format!("{wrong} messages were wrong")
+    } else if share < DELIVERED_MIN {
+        format!("{:.1} % delivered", share * 100.0)
+    } else if p99 > 1.0 / rate_hz {
+        format!("p99 of the age {:.0} ms", p99 * 1e3)
+    } else if growth > GROWTH_MAX {
+        format!("memory grows by {growth:.1} % in 10 s")
+    } else {
+        return None;
+    };
+    let own = outcome.load.own_share();
+    Some(match own > GENERATOR_SHARE_MAX {
+        true => {
+            Failure::Generator(format!("{what}, but the generator used {:.0} % of its core", own * 100.0))
+        }
+        false => Failure::Server(what),
+    })
+}
+
+/// Searches, and gives what the best level gave.
+pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Result<Trial, Error> {
+    let CaseKind::Capacity { shape, rate_hz, count, warm_up, first, most, within } = *case.kind.direct()
+    else {
+        return Err(Error::Usage(format!("{} is no search", case.name)));
+    };
+    let feeds = contestant.feeds();
+    let application = if feeds == Feeds::Messages { Application::Chat } else { Application::Feed };
+    let publisher = publisher_to(application);
+    let document = (feeds != Feeds::Messages).then_some(shape);
+    let most = most.min(contestant.holds());
+    let mut search = Search { first, most, within, held: 0, failed: None };
+    let mut best: Option<Ran> = None;
+    let mut ended = None;
+    let mut levels = 0;
+    while let Some(level) = search.next()
+        && levels < LEVELS_MAX
+    {
+        levels += 1;
+        let load = LoadSpec::Fanout { bytes: shape.bytes, rate_hz, warm_up, count, publisher };
+        let task = Task::new(case, application, level, load);
+        let connect_rate_hz = Some(CONNECT_RATE_HZ);
+        match run_server(contestant, Task { document, connect_rate_hz, ..task }, options) {
+            Ok(ran) => match failure(&ran, rate_hz) {
+                None => {
+                    search.learn(level, true);
+                    best = Some(ran);
+                }
+                Some(Failure::Server(why)) => {
+                    search.learn(level, false);
+                    ended = Some(format!("{level}: {why}"));
+                }
+                Some(Failure::Generator(why)) => {
+                    search.learn(level, false);
+                    ended = Some(format!("a lower bound; {level}: {why}"));
+                }
+            },
+            // It ended, or so many couldn't connect.
+            Err(Error::Server { what, .. }) if search.held > 0 => {
+                search.learn(level, false);
+                let first = what.lines().next().unwrap_or_default().to_owned();
+                ended = Some(format!("{level}: {first}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    let Some(ran) = best else {
+        let why = ended.unwrap_or_else(|| "no level was tried".to_owned());
+        return Err(Error::Server { name: contestant.name().to_owned(), what: why });
+    };
+    let outcome = &ran.outcome;
+    let megabytes = outcome.received_bytes as f64 / 1e6;
+    let mut context = BTreeMap::from([
+        ("levels".to_owned(), levels as f64),
+        ("memory at first MB".to_owned(), ran.before.private_bytes as f64 / 1e6),
+        ("oldest ms".to_owned(), outcome.latency.max().as_secs_f64() * 1e3),
+    ]);
+    if megabytes > 0.0 {
+        context.insert("CPU ms/MB".to_owned(), outcome.load.server_cpu.as_secs_f64() * 1e3 / megabytes);
+    }
+    let figures = BTreeMap::from([(Metric::Clients, search.held as f64)]);
+    let reached = search.held == most;
+    let unmeasured = if reached { None } else { ended.map(|why| format!("it ended at {why}")) };
+    let mut trial = judge(case, ran, figures, context, Vec::new(), None);
+    // Times that the generator's lag spoils are those of the level; that it held is known by what was delivered.
+    trial.unmeasured = unmeasured;
+    Ok(trial)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_search_finds_what_holds() {
+        let check = |holds: usize, most: usize, expect: (usize, usize)| {
+            let mut search = Search { first: 100, most, within: 0.05, held: 0, failed: None };
+            let mut levels = 0;
+            while let Some(level) = search.next() {
+                assert!(level <= most, "{level}");
+                search.learn(level, level <= holds);
+                levels += 1;
+            }
+            assert_eq!((search.held, levels), expect, "{search:?}");
+        };
+        check(10_000, 10_000, (10_000, 8));
+        check(410, 10_000, (400, 9));
+        check(100, 100, (100, 1));
+        check(0, 10_000, (0, 7));
+        check(3, 10_000, (3, 7));
+    }
+}

@@ -1,0 +1,253 @@
+//! Clients as no server wants them, to run beside others, in a generator of their own: what they do is bounded in count and in
+//! time, and their CPU isn't the measuring generator's.
+//!
+//! Those whose connections are sound (they come and go, come back all at once, or send in pieces) are audited like others:
+//! losing one is the server's fault. With the others it may be its policy; how many it ends is counted (`cut_off`).
+//!
+//! Deliberately absent: peers whose kernel doesn't acknowledge any more (the cable is cut), which loopback can't show without
+//! filtering packets.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use stentor_driver::Driver;
+
+use super::Outcome;
+use super::fleet::{Fleet, Load, Manner, Message};
+use super::run::open_all;
+use crate::Error;
+use crate::payload;
+
+/// How long those that didn't read look whether they are still wanted, at most, and until nothing has come for a while.
+const LOOK: Duration = Duration::from_secs(2);
+const QUIET: Duration = Duration::from_millis(200);
+/// How long those that say nothing are given to be accepted.
+const ACCEPTED_WITHIN: Duration = Duration::from_millis(300);
+/// How long echoes may be late after the end.
+const LATE: Duration = Duration::from_secs(5);
+/// How long they all may take to come back.
+const BACK_WITHIN: Duration = Duration::from_secs(30);
+/// Payload of what is said in pieces.
+const PIECES_OF_BYTES: usize = 64;
+/// Connections begun between two looks at what has come.
+const BURST: usize = 64;
+
+/// What a misbehaving client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Misbehaviour {
+    /// Never reads.
+    NeverReads,
+    /// Reads at most one of the driver's receive buffers (64 KiB) in so long.
+    ReadsSlowly {
+        /// From one read to the next.
+        every: Duration,
+    },
+    /// Reads, but says nothing any more, no heartbeat either, and never ends.
+    Silent,
+    /// Connects, and never says anything.
+    Mute,
+    /// Comes, shakes hands, and goes, at the rate of the spec: on each of its connections over and over.
+    Churns,
+    /// All are cut off at once and come back at once, over and over.
+    Storms {
+        /// From one storm to the next.
+        every: Duration,
+    },
+    /// Sends in TCP segments of one to three bytes, 200 a second, its next message when the echo of the last has come.
+    Fragments,
+}
+
+impl Misbehaviour {
+    fn manner(self) -> Manner {
+        match self {
+            Self::NeverReads | Self::Churns | Self::Storms { .. } => Manner::Good,
+            Self::ReadsSlowly { .. } => Manner::Sips,
+            Self::Silent => Manner::Silent,
+            Self::Mute => Manner::Mute,
+            Self::Fragments => Manner::Pieces,
+        }
+    }
+
+    /// Whether a server has no reason to end its connections.
+    pub fn is_sound(self) -> bool {
+        matches!(self, Self::Churns | Self::Storms { .. } | Self::Fragments)
+    }
+}
+
+struct Misbehaving {
+    how: Misbehaviour,
+    /// Connections that have been open.
+    visits: u64,
+    /// Connections that have been left or cut, and may come back.
+    gone: Vec<usize>,
+    payload: Vec<u8>,
+    arrived: u64,
+    stopped: bool,
+}
+
+impl Misbehaving {
+    fn say<D: Driver>(&mut self, fleet: &mut Fleet<D>, number: usize) {
+        let now_ns = fleet.ns(Instant::now());
+        fleet.audit.expected += 1;
+        fleet.send_message(number, &mut self.payload, now_ns);
+    }
+}
+
+impl<D: Driver> Load<D> for Misbehaving {
+    fn opened(&mut self, fleet: &mut Fleet<D>, number: usize) {
+        self.visits += 1;
+        match self.how {
+            Misbehaviour::NeverReads | Misbehaviour::ReadsSlowly { .. } => fleet.pause(number),
+            Misbehaviour::Churns => {
+                fleet.leave(number, self);
+                self.gone.push(number);
+            }
+            Misbehaviour::Fragments => self.say(fleet, number),
+            Misbehaviour::Silent | Misbehaviour::Mute | Misbehaviour::Storms { .. } => {}
+        }
+    }
+
+    fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
+        if self.how != Misbehaviour::Fragments {
+            return;
+        }
+        let bytes = self.payload.len();
+        if fleet.check(&message, bytes, |_| true).is_some() {
+            self.arrived += 1;
+            if !self.stopped {
+                self.say(fleet, message.number);
+            }
+        }
+    }
+}
+
+/// Misbehaves for `lasts` after `connected` has returned.
+pub(super) fn run<D: Driver>(
+    fleet: &mut Fleet<D>,
+    how: Misbehaviour,
+    lasts: Duration,
+    connected: &mut impl FnMut(&Outcome) -> Result<(), Error>,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    if how == Misbehaviour::Fragments && !fleet.spec.protocol.sends() {
+        return Err(Error::Usage(format!("clients of {} can't send", fleet.spec.protocol.name())));
+    }
+    let payload = payload::blank(PIECES_OF_BYTES);
+    let mut load = Misbehaving { how, visits: 0, gone: Vec::new(), payload, arrived: 0, stopped: false };
+    fleet.manner = how.manner();
+    match how {
+        Misbehaviour::Churns => {}
+        Misbehaviour::Mute => {
+            for nth in 0..fleet.spec.connections {
+                fleet.begin()?;
+                if nth % BURST == 0 {
+                    fleet.turn(Some(Instant::now()), &mut load)?;
+                }
+            }
+            fleet.turn_for(ACCEPTED_WITHIN, &mut load)?;
+        }
+        _ => open_all(fleet, &mut load)?,
+    }
+    outcome.connections = fleet.begun() as u64 - fleet.audit.lost_connections;
+    connected(outcome)?;
+
+    let begin = fleet.read_clocks();
+    let end = Instant::now() + lasts;
+    match how {
+        Misbehaviour::Churns => churn(fleet, &mut load, end)?,
+        Misbehaviour::ReadsSlowly { every } => {
+            while Instant::now() < end {
+                (0..fleet.begun()).for_each(|number| fleet.resume(number));
+                fleet.turn_for(every.min(end.saturating_duration_since(Instant::now())), &mut load)?;
+            }
+        }
+        Misbehaviour::Storms { every } => {
+            while Instant::now() < end {
+                storm(fleet, &mut load)?;
+                fleet.turn_for(every.min(end.saturating_duration_since(Instant::now())), &mut load)?;
+            }
+        }
+        _ => fleet.turn_for(end.saturating_duration_since(Instant::now()), &mut load)?,
+    }
+    outcome.load = begin.until(&fleet.read_clocks());
+    load.stopped = true;
+    match how {
+        Misbehaviour::NeverReads | Misbehaviour::ReadsSlowly { .. } => {
+            fleet.manner = Manner::Good;
+            (0..fleet.begun()).for_each(|number| fleet.resume(number));
+            let until = Instant::now() + LOOK;
+            let mut seen = None;
+            while Instant::now() < until && seen != Some(fleet.received_bytes) {
+                seen = Some(fleet.received_bytes);
+                fleet.turn_for(QUIET, &mut load)?;
+            }
+        }
+        Misbehaviour::Fragments => {
+            let until = Instant::now() + LATE;
+            while load.arrived < fleet.audit.expected && Instant::now() < until {
+                fleet.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
+            }
+            fleet.audit.delivered = load.arrived;
+        }
+        _ => {}
+    }
+    outcome.messages = load.visits.max(load.arrived);
+    if !how.is_sound() {
+        outcome.cut_off = std::mem::take(&mut fleet.audit.lost_connections);
+    }
+    Ok(())
+}
+
+/// Connections come and go at the rate of the spec until `end`.
+fn churn<D: Driver>(fleet: &mut Fleet<D>, load: &mut Misbehaving, end: Instant) -> Result<(), Error> {
+    let every = Duration::from_secs_f64(1.0 / fleet.spec.connect_rate_hz.max(1.0));
+    let mut next = Instant::now();
+    loop {
+        let now = Instant::now();
+        if now >= end {
+            break;
+        }
+        while next <= now {
+            if fleet.begun() < fleet.spec.connections {
+                fleet.begin()?;
+            } else if let Some(number) = load.gone.pop() {
+                fleet.come_back(number)?;
+            }
+            // Where all are under way, this turn is passed over: a slow server isn't overrun.
+            next += every;
+        }
+        fleet.turn(Some(next.min(end).max(now + Duration::from_micros(2_300))), load)?;
+    }
+    // Those under way arrive still.
+    let until = Instant::now() + LATE;
+    while load.gone.len() as u64 + fleet.audit.lost_connections < fleet.begun() as u64
+        && Instant::now() < until
+    {
+        fleet.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
+    }
+    Ok(())
+}
+
+/// All are cut off, and come back.
+fn storm<D: Driver>(fleet: &mut Fleet<D>, load: &mut Misbehaving) -> Result<(), Error> {
+    let there: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    there.iter().for_each(|number| fleet.cut(*number));
+    fleet.next_round();
+    for some in there.chunks(BURST) {
+        for number in some {
+            fleet.come_back(*number)?;
+        }
+        fleet.turn(Some(Instant::now()), load)?;
+    }
+    let until = Instant::now() + BACK_WITHIN;
+    let lost = fleet.audit.lost_connections;
+    while fleet.open() + ((fleet.audit.lost_connections - lost) as usize) < there.len()
+        && Instant::now() < until
+    {
+        fleet.turn(Some(Instant::now() + Duration::from_millis(5)), load)?;
+    }
+    if fleet.open() + (fleet.audit.lost_connections - lost) as usize == there.len() {
+        return Ok(());
+    }
+    Err(Error::Generator(format!("{} of {} connections came back", fleet.open(), there.len())))
+}

@@ -1,0 +1,103 @@
+//! Socket.IO 0.7 to 0.9, protocol 1 of the document in LearnBoost/socket.io-spec: what is said besides the load.
+//!
+//! A client asks for a session by GET `/socket.io/1/`, whose answer is `ID:HEARTBEAT:CLOSE:TRANSPORTS` (seconds), and opens
+//! a transport at `/socket.io/1/TRANSPORT/ID`. A packet is text, `KIND:ID:ENDPOINT[:DATA]`; over WebSocket each is a
+//! message, in a body of polling one stands alone, and several are each preceded by U+FFFD, their length in UTF-16 units
+//! and U+FFFD.
+//!
+//! | kind | | |
+//! |---|---|---|
+//! | `0` | disconnect | the end |
+//! | `1` | connect | the load may begin |
+//! | `2` | heartbeat | answered with the same |
+//! | `3` to `6`, `8` | message, JSON, event, ack, noop | nothing to be done |
+//! | `7` | error | the end |
+//!
+//! Deliberately absent: endpoints other than the empty one, acks, the transports besides WebSocket and `xhr-polling`.
+
+use super::Fault;
+use super::session::Heard;
+
+/// Bytes of a session's id.
+const ID_BYTES_MAX: usize = 128;
+/// Before and behind a packet's length.
+const MARK: char = '\u{fffd}';
+const HEARTBEAT: &str = "2::";
+
+/// The id in the answer that grants a session. It goes into requests as it is.
+pub(super) fn session_id(answer: &[u8]) -> Result<&str, Fault> {
+    let answer = str::from_utf8(answer).map_err(|_| Fault::Answer("a session that isn't text"))?;
+    let mut parts = answer.split(':');
+    let (id, rest) = (parts.next().unwrap_or_default(), parts.count());
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if id.is_empty() || id.len() > ID_BYTES_MAX || !id.bytes().all(plain) || rest != 3 {
+        return Err(Fault::Answer("a session that isn't ID:HEARTBEAT:CLOSE:TRANSPORTS"));
+    }
+    Ok(id)
+}
+
+/// A packet that isn't the load's.
+pub(super) fn hear(packet: &[u8]) -> Result<Heard, Fault> {
+    let packet = str::from_utf8(packet).map_err(|_| Fault::Answer("a packet that isn't text"))?;
+    let mut parts = packet.splitn(4, ':');
+    let (kind, _, endpoint) = (parts.next(), parts.next(), parts.next());
+    let Some(endpoint) = endpoint else { return Err(Fault::Answer("a packet without its colons")) };
+    match kind {
+        Some("0") if endpoint.is_empty() => Err(Fault::Ended("a disconnect".to_owned())),
+        Some("1") if endpoint.is_empty() => Ok(Heard::OPENED),
+        Some("2") => Ok(Heard::say(HEARTBEAT.to_owned())),
+        Some("0" | "1" | "3" | "4" | "5" | "6" | "8") => Ok(Heard::NOTHING),
+        Some("7") => Err(Fault::Ended(format!("the error {}", parts.next().unwrap_or_default()))),
+        _ => Err(Fault::Answer("a packet of an unknown kind")),
+    }
+}
+
+/// Calls `each` for the packets of a body.
+pub(super) fn packets(body: &[u8], mut each: impl FnMut(&str) -> Result<(), Fault>) -> Result<(), Fault> {
+    let body = str::from_utf8(body).map_err(|_| Fault::Answer("a body that isn't text"))?;
+    if !body.starts_with(MARK) {
+        return each(body);
+    }
+    let wrong = Fault::Answer("a body whose lengths are wrong");
+    let mut rest = body;
+    while !rest.is_empty() {
+        let counted = rest.strip_prefix(MARK).and_then(|rest| rest.split_once(MARK));
+        let Some((Ok(units), packets)) = counted.map(|(units, packets)| (units.parse::<usize>(), packets))
+        else {
+            return Err(wrong);
+        };
+        let Some(end) = end_of(packets, units) else { return Err(wrong) };
+        let (packet, others) = packets.split_at(end);
+        each(packet)?;
+        rest = others;
+    }
+    Ok(())
+}
+
+/// Where in `text` so many UTF-16 units end.
+fn end_of(text: &str, units: usize) -> Option<usize> {
+    // Nearly all is ASCII.
+    if text.as_bytes().get(..units)?.is_ascii() {
+        return Some(units);
+    }
+    let mut left = units;
+    for (at, character) in text.char_indices() {
+        if left == 0 {
+            return Some(at);
+        }
+        left = left.checked_sub(character.len_utf16())?;
+    }
+    (left == 0).then_some(text.len())
+}
+
+/// Appends a body of these packets.
+pub(super) fn write_packets(out: &mut Vec<u8>, packets: &[String]) {
+    if let [packet] = packets {
+        out.extend_from_slice(packet.as_bytes());
+        return;
+    }
+    for packet in packets {
+        let units = packet.encode_utf16().count();
+        out.extend_from_slice(format!("{MARK}{units}{MARK}{packet}").as_bytes());
+    }
+}

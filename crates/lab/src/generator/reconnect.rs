@@ -1,0 +1,94 @@
+//! Everybody's connection is cut at once, and everybody comes back at once, as when a proxy is started again: nobody waits
+//! before trying, so it is the worst that can come. Then one publishes to all, so that it is seen that all are in the room again.
+//!
+//! Each connection is timed from its own begin until it is open (joined, where the protocol has that); the whole from the cut.
+//! A connection that fails on its way back isn't tried again, and counts as lost.
+
+use std::time::{Duration, Instant};
+
+use stentor_driver::Driver;
+
+use super::fanout::{self, Plan};
+use super::fleet::{Fleet, Load};
+use super::{Cut, Latencies, Outcome, Publisher};
+use crate::Error;
+use crate::payload;
+
+/// How long they may take.
+const WITHIN: Duration = Duration::from_secs(60);
+/// Connections cut or begun between two looks at what has come.
+const BURST: usize = 32;
+/// How long a message may take to everybody's kernel, before they are closed with it unread.
+const UNREAD_WITHIN: Duration = Duration::from_secs(1);
+/// The publications afterwards: a second, in all, and before those that are measured.
+const RATE_HZ: f64 = 2.0;
+const COUNT: u64 = 3;
+const WARM_UP: u64 = 1;
+
+struct ComingBack {
+    begun: Vec<Instant>,
+    latency: Latencies,
+    back: usize,
+}
+
+impl<D: Driver> Load<D> for ComingBack {
+    fn opened(&mut self, _fleet: &mut Fleet<D>, number: usize) {
+        self.back += 1;
+        self.latency.record_ns(self.begun[number].elapsed().as_nanos() as u64);
+    }
+}
+
+/// What it costs to come back is in `outcome.connect`, `back_in` and `back`, the publication in what a fan-out fills.
+/// `meet` returns when all generators' clients are back.
+pub(super) fn run<D: Driver>(
+    fleet: &mut Fleet<D>,
+    cut: Cut,
+    bytes: usize,
+    publisher: Publisher,
+    meet: &mut impl FnMut(&Outcome) -> Result<(), Error>,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
+    let there: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
+    let mut load =
+        ComingBack { begun: vec![Instant::now(); fleet.begun()], latency: Latencies::new(), back: 0 };
+    if cut == Cut::Reset {
+        there.iter().for_each(|number| fleet.pause(*number));
+        if let Some(last) = there.last() {
+            let now_ns = fleet.ns(Instant::now());
+            fleet.send_message(*last, &mut payload::blank(bytes), now_ns);
+        }
+        fleet.turn_for(UNREAD_WITHIN, &mut load)?;
+    }
+    let before = fleet.read_clocks();
+    let begin = Instant::now();
+    there.iter().for_each(|number| fleet.cut(*number));
+    fleet.next_round();
+    for some in there.chunks(BURST) {
+        for number in some {
+            load.begun[*number] = Instant::now();
+            fleet.come_back(*number)?;
+        }
+        fleet.turn(Some(Instant::now()), &mut load)?;
+    }
+    outcome.asking = begin.elapsed();
+    let settled = |load: &ComingBack, fleet: &Fleet<D>| load.back + fleet.audit.lost_connections as usize;
+    while settled(&load, fleet) < there.len() && begin.elapsed() < WITHIN {
+        fleet.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
+    }
+    outcome.back_in = begin.elapsed();
+    outcome.connect = before.until(&fleet.read_clocks());
+    outcome.connections = load.back as u64;
+    if settled(&load, fleet) < there.len() {
+        let (back, within) = (load.back, outcome.back_in);
+        return Err(Error::Generator(format!(
+            "{back} of {} connections came back in {within:.1?}",
+            there.len()
+        )));
+    }
+    outcome.back = std::mem::take(&mut load.latency);
+    meet(outcome)?;
+    // What the server has to put away belongs to the storm's aftermath, not to the publication.
+    fleet.turn_for(fleet.spec.idle, &mut load)?;
+    let plan = Plan { bytes, rate_hz: RATE_HZ, warm_up: WARM_UP, count: COUNT, publisher };
+    fanout::run(fleet, plan, outcome)
+}

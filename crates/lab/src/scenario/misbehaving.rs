@@ -1,0 +1,67 @@
+//! **Question:** what do well-behaved clients notice of others who come and go, fall silent, or send in crumbs?
+//!
+//! **Load:** an open-loop echo of 64 bytes on 500 connections; then the same beside clients that say nothing (with and without a
+//! handshake), that come and go, that are cut off and come back all at once, over and over, or that send in TCP segments of one to
+//! three bytes.
+//! **Metric:** p99 of the well-behaved as a multiple of the p99 without the others; the others that the server ended; peak memory.
+//!
+//! **Published:** nothing.
+
+use super::{Effort, Scenario};
+use crate::bench::{Case, CaseKind, Metric};
+use crate::generator::{LoadSpec, Misbehaviour, Protocol};
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "misbehaving",
+    question: "What do well-behaved clients notice of others who come and go, fall silent, or send in crumbs?",
+    load: "64 bytes are echoed on 500 connections, 2,000 a second in all, from the intended time of sending; then the same beside \
+           clients that are silent after the handshake, or before it, that come and go (200 a second), that are cut off and \
+           come back all at once each second, or that send in TCP segments of one to three bytes.",
+    metric: "p99 of the well-behaved, as a multiple of the p99 without the others; the others that the server ended; peak memory.",
+    source: "Our own.",
+    published: &[],
+    repaired: "Nothing. The rate is small, so that the core they all share isn't what is measured. Those whose connections are sound \
+               are audited as well.",
+    peers: &["stentor", "uws-cpp", "ws8"],
+    cases,
+};
+
+fn cases(effort: Effort) -> Vec<Case> {
+    let connections = effort.of(500, 500, 50);
+    let beside = |name, misbehaving: usize, what: &str, how| {
+        let case = Case::new(
+            name,
+            format!("{misbehaving} clients that {what} beside {connections} echoes"),
+            CaseKind::Beside {
+                connections,
+                load: LoadSpec::EchoOpen {
+                    bytes: 64,
+                    rate_hz: effort.of(2000.0, 2000.0, 500.0),
+                    warm_up: effort.span(2.0, 0.5, 0.1),
+                    measure: effort.span(10.0, 2.0, 0.3),
+                },
+                how,
+                misbehaving,
+                alone_max: 0,
+            },
+            Protocol::WebSocket,
+            &[Metric::LatencyShift, Metric::LatencyP99, Metric::CutOff, Metric::PeakMemory],
+        );
+        let or: &[Protocol] = &[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp];
+        effort.long_case(Case { or, ..case })
+    };
+    let many = effort.of(500, 200, 20);
+    let every = effort.span(1.0, 1.0, 0.3);
+    let fragments = beside("fragments", effort.of(50, 50, 5), "send in crumbs", Misbehaviour::Fragments);
+    let storms = beside("storms", many, "are cut off and come back", Misbehaviour::Storms { every });
+    if effort == Effort::Smoke {
+        return vec![fragments];
+    }
+    vec![
+        beside("silent", many, "fall silent", Misbehaviour::Silent),
+        beside("mute", many, "never say anything", Misbehaviour::Mute),
+        beside("churn", many, "come and go", Misbehaviour::Churns),
+        storms,
+        fragments,
+    ]
+}

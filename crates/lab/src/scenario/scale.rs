@@ -1,0 +1,95 @@
+//! **Question:** how many clients does one process hold, what does each cost, and how long until all have a notification?
+//!
+//! **Load:** 10,000, 25,000, 50,000, 100,000 … connections that are in a room and do nothing; then a message of 1,000 bytes goes
+//! to all of them, three times, far enough apart that each has the server to itself. `--full` goes on as far as the machine's
+//! memory reaches, to half a million; peers take part as far as the descriptors of a process do.
+//! **Metric:** the last receiver, ms; server CPU per delivery, µs; memory per connection, bytes: the server's own, and the kernel's
+//! (both ends of the connection, since both are on this machine).
+//!
+//! **Published** (half a million notifications, June 2017): the aim was to notify 500,000 clients within 1–2 s; see
+//! [`super::room_broadcast`].
+
+use std::fs;
+use std::time::Duration;
+
+use super::{Effort, Published, Scenario};
+use crate::bench::{Case, CaseKind, Metric};
+use crate::generator::Protocol;
+
+pub(super) const SCENARIO: Scenario = Scenario {
+    name: "scale",
+    question: "How many clients does one process hold, what does each cost, and how long until all have a notification?",
+    load: "10,000, 25,000, 50,000, 100,000 … connections that are in a room and do nothing; then a message of 1,000 bytes goes to \
+           all of them, three times. Full goes on as far as memory reaches, to 500,000; peers take part as far as one process \
+           has descriptors.",
+    metric: "The last receiver (of the median message), ms; server CPU per delivery, µs; memory per connection, bytes: the \
+             server's private pages, and the kernel's (slab and socket buffers, both ends of a connection).",
+    source: "Half a million notifications with Socket.IO, June 2017.",
+    published: &[Published { who: "the aim", figure: "500,000 clients notified within 1–2 s" }],
+    repaired: "Clients are on the same machine and share a core, so the last receiver is the generator's time as much as the \
+               server's: CPU per delivery tells what the server needs. One core of Stentor's holds 255,000 \
+               connections without descriptors of their own; beyond, it has two, on the same core of the machine.",
+    peers: &["stentor", "uws-cpp", "ws8"],
+    cases,
+};
+
+/// All levels, with the name of each.
+const LEVELS: [(&str, usize); 8] = [
+    ("scale-10k", 10_000),
+    ("scale-25k", 25_000),
+    ("scale-50k", 50_000),
+    ("scale-100k", 100_000),
+    ("scale-150k", 150_000),
+    ("scale-200k", 200_000),
+    ("scale-250k", 250_000),
+    ("scale-500k", 500_000),
+];
+/// What is left to the machine, and what a connection takes of the rest: about 8 kB of the kernel for both ends, a quarter of
+/// which once more while a message is on its way to all, and the generator's own.
+const MEMORY_KEPT_BYTES: usize = 4 << 30;
+const CONNECTION_BYTES: usize = 16 << 10;
+/// What a delivery takes at most, a slow server's and a slow machine's too: messages are so far apart that each has time.
+const DELIVERY_MAX: Duration = Duration::from_micros(80);
+
+/// Memory that could be had now, bytes; where the kernel doesn't tell, none.
+fn available_bytes() -> usize {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<usize>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+fn cases(effort: Effort) -> Vec<Case> {
+    let most = available_bytes().saturating_sub(MEMORY_KEPT_BYTES) / CONNECTION_BYTES;
+    let level = |(name, connections): (&'static str, usize)| {
+        effort.long_case(Case {
+            or: &[Protocol::SocketIo, Protocol::SockJs, Protocol::Tcp],
+            ..Case::new(
+                name,
+                format!("{connections} connections, and a message of 1000 bytes to all"),
+                CaseKind::Scale {
+                    connections,
+                    connect_rate_hz: 8000.0,
+                    bytes: 1000,
+                    every: DELIVERY_MAX.mul_f64(connections as f64).max(Duration::from_millis(500)),
+                    count: effort.of(3, 3, 2),
+                },
+                Protocol::WebSocket,
+                &[
+                    Metric::LastReceiver,
+                    Metric::CpuPerMessage,
+                    Metric::BytesPerConnection,
+                    Metric::KernelPerConnection,
+                    Metric::PeakMemory,
+                ],
+            )
+        })
+    };
+    let all = LEVELS.into_iter();
+    match effort {
+        Effort::Smoke => vec![level(("scale-1k", 1000))],
+        Effort::Quick => all.take(3).map(level).collect(),
+        // The first ones always, so that there is something to say where memory is short.
+        Effort::Full => all.filter(|(_, connections)| *connections <= most.max(10_000)).map(level).collect(),
+    }
+}

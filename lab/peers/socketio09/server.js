@@ -1,0 +1,28 @@
+// npm `socket.io` 0.9 as a peer, by the documented interface: the event `message` back to who sent it, or to everybody, or a
+// document to everybody, again and again.
+'use strict';
+var elder = require('../elder.js');
+var socketIo = require('socket.io');
+
+var options = elder.options(process.argv);
+var http = require('http').createServer();
+var polling = options.protocol === 'socketio09-polling';
+var io = socketIo.listen(http, {
+  transports: [polling ? 'xhr-polling' : 'websocket'],
+  'browser client': false,
+  'log level': -1,
+});
+
+io.sockets.on('connection', function (socket) {
+  socket.on('message', function (text) {
+    if (options.mode === 'echo') socket.emit('message', text);
+    else if (options.mode === 'chat') io.sockets.emit('message', text);
+  });
+});
+
+elder.listen('socketio09', http, options.port, function () {
+  if (options.mode !== 'fanout') return;
+  elder.fanout(options, function (document) {
+    io.sockets.emit('message', document);
+  });
+});
