@@ -1,4 +1,7 @@
-//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, `overload`, and `worker`, which is for itself.
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`,
+//! `overload`, those of [`judge`], and `worker`, which is for itself.
+
+mod judge;
 
 use std::ffi::OsString;
 use std::fs;
@@ -11,12 +14,15 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::catalogue::Catalogue;
+use crate::ceiling::serve_bare_client;
 use crate::generator::{
     Cut, DriverKind, Invocation, LoadSpec, MaskKey, Misbehaviour, Outcome, Protocol, Publisher, Spec,
     Workers, serve_worker,
 };
-use crate::measure::{Namespace, congestion_control, enter_namespace, is_in_namespace, take_priority};
-use crate::scenario::{self, Effort, SCENARIOS};
+use crate::measure::{
+    Namespace, congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, take_priority,
+};
+use crate::scenario::{self, Effort, Record, Resume, SCENARIOS, Scenario};
 use crate::{Error, bench, overload};
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
@@ -35,6 +41,12 @@ enum Command {
     Generate(GenerateArguments),
     /// Run a scenario, and write its results and a page.
     Run(RunArguments),
+    /// Compare two results of a scenario.
+    Compare(judge::CompareArguments),
+    /// What results say of one server over its versions.
+    History(judge::HistoryArguments),
+    /// Run a scenario and compare it with an earlier result; the exit code says what came of it.
+    Gate(judge::GateArguments),
     /// List the scenarios.
     Scenarios,
     /// Offer a server up to ten times what it can deliver, and draw what becomes of it.
@@ -43,9 +55,14 @@ enum Command {
     Peers(PeersArguments),
     /// Make peers ready to run.
     Install(InstallArguments),
+    /// What the generator costs itself, beside a bare client.
+    Ceiling(judge::CeilingArguments),
     /// One generator process of the others.
     #[command(hide = true)]
     Worker,
+    /// One bare client of `ceiling`.
+    #[command(hide = true)]
+    BareClient,
 }
 
 #[derive(Args)]
@@ -108,6 +125,13 @@ struct Placing {
 struct RunArguments {
     /// Which: `scenarios` lists them.
     scenario: String,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+/// How a scenario is run.
+#[derive(Args)]
+struct RunOptions {
     /// Whether it works: at most 10 seconds for two servers.
     #[arg(long, group = "effort")]
     smoke: bool,
@@ -129,8 +153,23 @@ struct RunArguments {
     /// Where results go.
     #[arg(long, default_value = "results")]
     results: PathBuf,
+    /// Go on with a run that was broken off: its file, or the newest one of the scenario.
+    #[arg(long, num_args = 0..=1)]
+    resume: Option<Option<PathBuf>>,
     #[command(flatten)]
     placing: Placing,
+}
+
+impl RunOptions {
+    /// What was asked for.
+    fn effort(&self) -> Option<Effort> {
+        match (self.smoke, self.quick, self.full) {
+            (true, _, _) => Some(Effort::Smoke),
+            (_, true, _) => Some(Effort::Quick),
+            (_, _, true) => Some(Effort::Full),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Args)]
@@ -284,32 +323,45 @@ pub fn main(
 ) -> ExitCode {
     let name = std::iter::once(OsString::from("lab"));
     let parsed = Arguments::try_parse_from(name.chain(args.into_iter().map(Into::into)));
+    let done = |result: Result<(), Error>| result.map(|()| ExitCode::SUCCESS);
     let result = match parsed {
-        Ok(Arguments { command: Command::Bench(arguments) }) => run_bench(arguments, prefix, out, progress),
-        Ok(Arguments { command: Command::Generate(arguments) }) => generate(arguments, prefix, out),
-        Ok(Arguments { command: Command::Run(arguments) }) => run_scenario(arguments, prefix, out, progress),
-        Ok(Arguments { command: Command::Scenarios }) => list_scenarios(out),
-        Ok(Arguments { command: Command::Overload(arguments) }) => {
-            run_overload(arguments, prefix, out, progress)
+        Ok(Arguments { command: Command::Bench(arguments) }) => {
+            done(run_bench(arguments, prefix, out, progress))
         }
-        Ok(Arguments { command: Command::Peers(arguments) }) => list_peers(&arguments, out),
-        Ok(Arguments { command: Command::Install(arguments) }) => install(&arguments, progress),
+        Ok(Arguments { command: Command::Generate(arguments) }) => done(generate(arguments, prefix, out)),
+        Ok(Arguments { command: Command::Run(arguments) }) => {
+            done(run_scenario(&arguments, prefix, out, progress))
+        }
+        Ok(Arguments { command: Command::Compare(arguments) }) => judge::run_compare(&arguments, out),
+        Ok(Arguments { command: Command::History(arguments) }) => judge::run_history(arguments, out),
+        Ok(Arguments { command: Command::Gate(arguments) }) => {
+            judge::run_gate(arguments, prefix, out, progress)
+        }
+        Ok(Arguments { command: Command::Scenarios }) => done(list_scenarios(out)),
+        Ok(Arguments { command: Command::Overload(arguments) }) => {
+            done(run_overload(arguments, prefix, out, progress))
+        }
+        Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out)),
+        Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),
+        Ok(Arguments { command: Command::Ceiling(arguments) }) => {
+            judge::run_ceiling(&arguments, prefix, out, progress)
+        }
+        Ok(Arguments { command: Command::BareClient }) => {
+            done(serve_bare_client(&mut BufReader::new(std::io::stdin()), out))
+        }
         Ok(Arguments { command: Command::Worker }) => {
             // Not locked: the generator reads from it within a callback.
-            serve_worker(&mut BufReader::new(std::io::stdin()), out)
+            done(serve_worker(&mut BufReader::new(std::io::stdin()), out))
         }
         Err(error) => {
             let _ = if error.use_stderr() { write!(progress, "{error}") } else { write!(out, "{error}") };
             return ExitCode::from(error.exit_code() as u8);
         }
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let _ = writeln!(progress, "lab: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    result.unwrap_or_else(|error| {
+        let _ = writeln!(progress, "lab: {error}");
+        ExitCode::FAILURE
+    })
 }
 
 fn run_bench(
@@ -318,6 +370,7 @@ fn run_bench(
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
+    end_children_on_signal(|| ());
     let placing = arguments.placing;
     let mut options = bench::Options {
         servers: arguments.servers,
@@ -400,44 +453,57 @@ fn list_scenarios(out: &mut dyn Write) -> Result<(), Error> {
 }
 
 fn run_scenario(
-    arguments: RunArguments,
+    arguments: &RunArguments,
     prefix: &[&str],
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
-    let scenario =
-        SCENARIOS.iter().find(|scenario| scenario.name == arguments.scenario).ok_or_else(|| {
-            let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
-            Error::Usage(format!(
-                "there is no scenario `{}`; there are {}",
-                arguments.scenario,
-                names.join(", ")
-            ))
-        })?;
-    let (effort, pace) = match (arguments.smoke, arguments.full) {
-        (true, _) => (Effort::Smoke, bench::Pace::Quick),
-        (_, true) => (Effort::Full, bench::Pace::Full),
-        _ => (Effort::Quick, bench::Pace::Fast),
-    };
-    let placing = arguments.placing;
-    let mut options = bench::Options {
-        servers: arguments.peers,
-        cases: arguments.cases,
-        pairs: arguments.pairs,
-        pace,
-        ..placing.options(prefix)?
-    };
-    if !is_in_namespace() {
-        scenario::install(scenario, effort, &options, progress)?;
-    }
-    options.congestion = placing.enter(progress)?;
-    let (record, page) = scenario::run(scenario, effort, &options, &arguments.results, progress)?;
+    let scenario = scenario_called(&arguments.scenario)?;
+    let effort = arguments.run.effort().unwrap_or(Effort::Quick);
+    let (record, page) = run_record(scenario, effort, &arguments.run, prefix, progress)?;
     write!(out, "{}", record.report).map_err(Error::io("printing the table"))?;
     writeln!(out, "\n{}", page.display()).map_err(Error::io("printing"))?;
     match record.is_complete() {
         true => Ok(()),
         false => Err(Error::Usage("not everybody could be measured".into())),
     }
+}
+
+/// The scenario of this name.
+fn scenario_called(name: &str) -> Result<&'static Scenario, Error> {
+    SCENARIOS.iter().find(|scenario| scenario.name == name).ok_or_else(|| {
+        let names: Vec<&str> = SCENARIOS.iter().map(|scenario| scenario.name).collect();
+        Error::Usage(format!("there is no scenario `{name}`; there are {}", names.join(", ")))
+    })
+}
+
+/// Runs a scenario; returns what was found, and where the page is.
+fn run_record(
+    scenario: &Scenario,
+    effort: Effort,
+    run: &RunOptions,
+    prefix: &[&str],
+    progress: &mut dyn Write,
+) -> Result<(Record, PathBuf), Error> {
+    let pace = match effort {
+        Effort::Smoke => bench::Pace::Quick,
+        Effort::Quick => bench::Pace::Fast,
+        Effort::Full => bench::Pace::Full,
+    };
+    let servers = run.peers.clone();
+    let cases = run.cases.clone();
+    let mut options =
+        bench::Options { servers, cases, pairs: run.pairs, pace, ..run.placing.options(prefix)? };
+    if !is_in_namespace() {
+        scenario::install(scenario, effort, &options, progress)?;
+    }
+    options.congestion = run.placing.enter(progress)?;
+    let resume = match &run.resume {
+        None => Resume::No,
+        Some(None) => Resume::Newest,
+        Some(Some(path)) => Resume::File(path.clone()),
+    };
+    scenario::run(scenario, effort, &options, &run.results, &resume, progress)
 }
 
 fn run_overload(
@@ -552,6 +618,7 @@ fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) 
     spec.server_pids = arguments.server_pid.into_iter().collect();
     spec.core = arguments.core;
     spec.driver = arguments.driver;
+    end_children_on_signal(|| ());
     let outcome = Workers::connect(&Invocation::current(prefix)?, &spec)?.run()?;
     let text = if arguments.json {
         serde_json::to_string(&outcome).map_err(|error| Error::Usage(error.to_string()))? + "\n"

@@ -9,12 +9,14 @@
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
 //! - [`overload`]: what becomes of a server that is given more than it can deliver;
 //! - [`bench`]: alternating runs of servers against each other, and the table that comes of them;
+//! - [`ceiling`]: what the generator costs itself, beside a bare client;
 //! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
 //!
 //! Deliberately absent: any judgement by throughput, and any reading of a server's internals.
 
 pub mod bench;
 pub mod catalogue;
+pub mod ceiling;
 pub mod cli;
 pub mod clock;
 pub mod document;

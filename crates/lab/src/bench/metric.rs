@@ -1,9 +1,9 @@
 //! The figures that runs give.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A figure that a run gives. Smaller is better for all but those that [`Metric::larger_is_better`] names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
     /// Server CPU per message, idle cost taken off; microseconds.
@@ -57,6 +57,78 @@ pub enum Metric {
 }
 
 impl Metric {
+    /// All of them.
+    pub const ALL: [Self; 23] = [
+        Self::CpuPerMessage,
+        Self::CpuPerConnection,
+        Self::LatencyP50,
+        Self::LatencyP99,
+        Self::PeakMemory,
+        Self::BytesPerConnection,
+        Self::LatencyShift,
+        Self::KernelPerSlow,
+        Self::MemoryGrowth,
+        Self::IdleCpu,
+        Self::CallsPerMessage,
+        Self::Undelivered,
+        Self::BytesPerMessage,
+        Self::LastReceiver,
+        Self::UpstreamRequests,
+        Self::Rate,
+        Self::Deliveries,
+        Self::Connections,
+        Self::KernelPerConnection,
+        Self::AllBack,
+        Self::ConnectP99,
+        Self::CutOff,
+        Self::Clients,
+    ];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CpuPerMessage => "cpu_per_message",
+            Self::CpuPerConnection => "cpu_per_connection",
+            Self::LatencyP50 => "latency_p50",
+            Self::LatencyP99 => "latency_p99",
+            Self::PeakMemory => "peak_memory",
+            Self::BytesPerConnection => "bytes_per_connection",
+            Self::LatencyShift => "latency_shift",
+            Self::KernelPerSlow => "kernel_per_slow",
+            Self::MemoryGrowth => "memory_growth",
+            Self::IdleCpu => "idle_cpu",
+            Self::CallsPerMessage => "calls_per_message",
+            Self::Undelivered => "undelivered",
+            Self::BytesPerMessage => "bytes_per_message",
+            Self::LastReceiver => "last_receiver",
+            Self::UpstreamRequests => "upstream_requests",
+            Self::Rate => "rate",
+            Self::Deliveries => "deliveries",
+            Self::Connections => "connections",
+            Self::KernelPerConnection => "kernel_per_connection",
+            Self::AllBack => "all_back",
+            Self::ConnectP99 => "connect_p99",
+            Self::CutOff => "cut_off",
+            Self::Clients => "clients",
+        }
+    }
+
+    /// The one of this name in results.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|metric| metric.name() == name)
+    }
+
+    /// Whether it says what went wrong, so that a run in doubt gives it nevertheless. System calls were counted in a run of
+    /// their own, which has been looked at.
+    pub fn is_its_own_doubt(self) -> bool {
+        matches!(self, Self::Undelivered | Self::CallsPerMessage)
+    }
+
+    /// Whether it is a time that the generator measures, so that its lag is in it.
+    pub fn has_lag(self) -> bool {
+        matches!(self, Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver)
+    }
+
     /// The heading of its column.
     pub fn label(self) -> &'static str {
         match self {
@@ -132,5 +204,19 @@ impl Metric {
                 | Self::AllBack
                 | Self::ConnectP99
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_called_as_results_call_it() {
+        for metric in Metric::ALL {
+            assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
+            assert_eq!(Metric::of_name(metric.name()), Some(metric));
+        }
+        assert_eq!(Metric::of_name("fog"), None);
     }
 }

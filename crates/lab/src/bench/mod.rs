@@ -26,6 +26,8 @@ pub use metric::Metric;
 pub use report::{CaseReport, Comparison, Report, ServerReport};
 pub use servers::{Application, Contestant};
 pub use stats::{Interval, median, ratio_interval};
+pub(crate) use stats::{is_beyond, unpaired_resolution};
+pub(crate) use trial::LAG;
 pub use trial::Trial;
 
 use std::collections::BTreeMap;
@@ -37,6 +39,7 @@ use self::proxy::Proxy;
 use crate::Error;
 use crate::catalogue::Catalogue;
 use crate::generator::{DriverKind, Invocation, Outcome};
+use crate::measure::is_over;
 
 /// What to run, and how.
 #[derive(Clone, Debug)]
@@ -79,7 +82,7 @@ const GENERATOR_SHARE: f64 = 0.65;
 
 /// Runs everything; progress goes to `progress`, line by line.
 pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error> {
-    run_cases(cases(options.pace), options, progress, &mut |_| Ok(()))
+    run_cases(cases(options.pace), options, &Before::new(), progress, &mut |_| Ok(()))
 }
 
 /// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything.
@@ -96,10 +99,24 @@ pub(crate) fn install_for(known: &[Case], options: &Options, progress: &mut dyn 
     gather(&choose(known, &options.cases)?, options, &mut say).map(drop)
 }
 
-/// Runs those of these cases that `options` name. `keep` is given what there is after each of them.
+/// What was measured before a run was broken off, by the case's name.
+pub(crate) type Before = BTreeMap<String, CaseBefore>;
+
+/// Of one case.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CaseBefore {
+    /// What an open loop offered.
+    pub(crate) rate_hz: Option<f64>,
+    /// The runs of each server, in order.
+    pub(crate) trials: BTreeMap<String, Vec<Trial>>,
+}
+
+/// Runs those of these cases that `options` name. What was measured `before` isn't measured again. `keep` is given
+/// what there is after each run.
 pub(crate) fn run_cases(
     known: Vec<Case>,
     options: &Options,
+    before: &Before,
     progress: &mut dyn Write,
     keep: &mut dyn FnMut(&Report) -> Result<(), Error>,
 ) -> Result<Report, Error> {
@@ -110,6 +127,7 @@ pub(crate) fn run_cases(
         // Nobody may be listening; the run goes on.
         let _ = writeln!(progress, "{:02}:{:02} {line}", at / 60, at % 60);
     };
+    let nothing = CaseBefore::default();
     let (contestants, missing) = gather(&chosen, options, &mut say)?;
     let congestion = options.congestion.clone();
     let mut report = Report { congestion, pace: options.pace, missing, cases: Vec::new() };
@@ -132,8 +150,9 @@ pub(crate) fn run_cases(
             say(format!("{}: none of the servers is there; it takes {}", case.name, takes.join(" or ")));
             continue;
         }
+        let before = before.get(case.name).unwrap_or(&nothing);
         if matches!(case.kind, CaseKind::Echo { .. }) {
-            let offered = match options.echo_rate_hz {
+            let offered = match options.echo_rate_hz.or(before.rate_hz) {
                 Some(rate_hz) => rate_hz,
                 None => offered_rate(&case, &fit, options, &mut say)?,
             };
@@ -141,8 +160,13 @@ pub(crate) fn run_cases(
                 *rate_hz = offered;
             }
         }
-        report.cases.push(run_case(&case, &fit, options, &mut say)?);
-        keep(&report)?;
+        let nth = report.cases.len();
+        run_case(&case, &fit, options, before, &mut say, &mut |found| {
+            report.cases.truncate(nth);
+            report.cases.push(found);
+            // Whoever is ending this process has the last word.
+            if is_over() { Ok(()) } else { keep(&report) }
+        })?;
     }
     Ok(report)
 }
@@ -247,12 +271,15 @@ fn offered_rate(
     Ok(offered)
 }
 
+/// Runs one case; `keep` is given what there is after each run.
 fn run_case(
     case: &Case,
     contestants: &[Contestant],
     options: &Options,
+    before: &CaseBefore,
     say: &mut impl FnMut(String),
-) -> Result<CaseReport, Error> {
+    keep: &mut dyn FnMut(CaseReport) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut names: Vec<String> = contestants.iter().map(|contestant| contestant.name().to_owned()).collect();
     let pairs = options.pairs.unwrap_or(case.pairs).max(1);
     let again = case.again || (pairs > 1 && contestants.len() > 1);
@@ -260,13 +287,26 @@ fn run_case(
         // The first one under another name: A against A.
         names.push(format!("{} again", names[0]));
     }
-    let mut trials: BTreeMap<usize, Vec<Trial>> = BTreeMap::new();
+    // Those that were measured before, and places for the others.
+    let mut trials: Vec<(String, Vec<Trial>)> = Vec::new();
+    for name in &names {
+        let known = before.trials.get(name).map_or(&[][..], Vec::as_slice);
+        trials.push((name.clone(), known.iter().take(pairs).cloned().collect()));
+    }
     let total = names.len() * pairs;
-    let mut done = 0;
+    let measured = trials.iter().flat_map(|(_, runs)| runs).filter(|trial| trial.is_measured()).count();
+    if measured > 0 {
+        say(format!("{}: {measured} of {total} runs were measured before", case.name));
+        keep(CaseReport::new(case, trials.clone(), again, options.seed))?;
+    }
+    let mut done = measured;
     for round in 0..pairs {
         let order: Vec<usize> =
             if round % 2 == 0 { (0..names.len()).collect() } else { (0..names.len()).rev().collect() };
         for index in order {
+            if trials[index].1.get(round).is_some_and(Trial::is_measured) {
+                continue;
+            }
             let contestant = &contestants[index % contestants.len()];
             let trial = match trial::run(case, contestant, round == 0, options) {
                 // One server's failure doesn't throw away what the others gave.
@@ -275,11 +315,14 @@ fn run_case(
             };
             done += 1;
             say(format!("{} {done}/{total} {}: {}", case.name, names[index], trial.summary()));
-            trials.entry(index).or_default().push(trial);
+            match trials[index].1.get_mut(round) {
+                Some(place) => *place = trial,
+                None => trials[index].1.push(trial),
+            }
+            keep(CaseReport::new(case, trials.clone(), again, options.seed))?;
             // The last server's sockets are being taken down still.
             std::thread::sleep(Duration::from_millis(200));
         }
     }
-    let trials = trials.into_iter().map(|(index, trials)| (names[index].clone(), trials)).collect();
-    Ok(CaseReport::new(case, trials, again, options.seed))
+    Ok(())
 }

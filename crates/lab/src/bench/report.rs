@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Case, Interval, Metric, Pace, Trial, median, ratio_interval};
+use super::stats::{is_difference, ratios, resolution};
+use super::{Case, Interval, LAG, Metric, Pace, Trial, median, ratio_interval};
 
 /// Everything.
 #[derive(Clone, Debug, Serialize)]
@@ -28,6 +29,8 @@ pub struct CaseReport {
     pub title: String,
     /// Its metrics, in order.
     pub metrics: Vec<Metric>,
+    /// What an open loop offered all of them, messages a second.
+    pub rate_hz: Option<f64>,
     /// Server by server, the judged one first, and last that one again.
     pub servers: Vec<ServerReport>,
     /// What was to be reached, and whether it was.
@@ -52,8 +55,11 @@ pub struct ServerReport {
 pub struct Comparison {
     /// The ratio.
     pub ratio: Interval,
-    /// Whether a difference may be claimed: the interval excludes 1, and the effect is larger than that of the
-    /// judged server against itself.
+    /// How far from 1 it would have to be for that: the least ratio above 1, whose inverse is the greatest below. `None`
+    /// where nothing can be claimed, because the judged server wasn't run twice.
+    pub resolution: Option<f64>,
+    /// Whether a difference may be claimed: the interval excludes 1, the effect is larger than that of the judged server
+    /// against itself, and of times larger than what the generator lagged.
     pub differs: bool,
 }
 
@@ -78,28 +84,32 @@ impl CaseReport {
         let figures = |trials: &[Trial], metric: Metric| -> Vec<Option<f64>> {
             trials.iter().map(|trial| trial.sound(metric)).collect()
         };
-        let compare = |theirs: &[Trial], metric: Metric| {
-            let ours = trials.first().map(|(_, trials)| figures(trials, metric)).unwrap_or_default();
-            ratio_interval(&ours, &figures(theirs, metric), seed)
-        };
         let last = trials.len().saturating_sub(1);
         let mut servers = Vec::new();
         for (index, (name, runs)) in trials.iter().enumerate() {
             let mut medians = BTreeMap::new();
             let mut comparisons = BTreeMap::new();
             for metric in case.metrics {
-                let sound: Vec<f64> = figures(runs, *metric).into_iter().flatten().collect();
+                let theirs = figures(runs, *metric);
+                let sound: Vec<f64> = theirs.iter().copied().flatten().collect();
                 medians.extend(median(&sound).map(|value| (*metric, value)));
                 if index == 0 {
                     continue;
                 }
-                let itself = trials.get(last).and_then(|(_, runs)| compare(runs, *metric));
-                let noise = itself.map_or(0.0, |itself| itself.median.ln().abs());
-                comparisons.extend(compare(runs, *metric).map(|ratio| {
-                    let differs =
-                        again && ratio.excludes_one() && (index == last || ratio.median.ln().abs() > noise);
-                    (*metric, Comparison { ratio, differs })
-                }));
+                let ours = figures(&trials[0].1, *metric);
+                let Some(ratio) = ratio_interval(&ours, &theirs, seed) else { continue };
+                let of_itself =
+                    if again { ratios(&ours, &figures(&trials[last].1, *metric)) } else { Vec::new() };
+                let others = ratios(&ours, &theirs);
+                let differs = is_difference(&others, &of_itself, index != last)
+                    && is_more_than_the_lag(*metric, &trials[0].1, runs);
+                let resolution = resolution(&others, &of_itself);
+                let ratio = resolution.map_or(ratio, |resolution| Interval {
+                    median: ratio.median,
+                    low: ratio.median / resolution,
+                    high: ratio.median * resolution,
+                });
+                comparisons.insert(*metric, Comparison { ratio, resolution, differs });
             }
             servers.push(ServerReport { name: name.clone(), medians, comparisons, trials: runs.clone() });
         }
@@ -129,15 +139,29 @@ impl CaseReport {
             .collect();
         Self {
             name: case.name,
-            title: match case.kind {
-                super::CaseKind::Echo { rate_hz, .. } => format!("{}, {rate_hz:.0} a second", case.title),
-                _ => case.title.clone(),
+            title: match case.offered_hz() {
+                Some(rate_hz) => format!("{}, {rate_hz:.0} a second", case.title),
+                None => case.title.clone(),
             },
             metrics: case.metrics.to_vec(),
+            rate_hz: case.offered_hz(),
             servers,
             verdicts,
         }
     }
+}
+
+/// Whether the medians of a time are farther apart than the generator's lag made them uncertain. Other figures are.
+fn is_more_than_the_lag(metric: Metric, ours: &[Trial], theirs: &[Trial]) -> bool {
+    let middle = |runs: &[Trial], of: &dyn Fn(&Trial) -> Option<f64>| {
+        median(&runs.iter().filter_map(of).collect::<Vec<f64>>())
+    };
+    if !metric.has_lag() {
+        return true;
+    }
+    let figure = |runs| middle(runs, &|trial| trial.sound(metric)).unwrap_or(0.0);
+    let lag_ms = |runs| middle(runs, &|trial| trial.context.get(LAG).copied()).unwrap_or(0.0);
+    (figure(ours) - figure(theirs)).abs() > lag_ms(ours).max(lag_ms(theirs))
 }
 
 #[cfg(test)]
@@ -182,6 +206,7 @@ mod tests {
             assert_eq!(verdict("bare-uring"), (false, false));
         };
         check(&[4.0, 4.0, 4.0], &[6.0, 6.1, 6.2], true, true);
+        check(&[4.0, 4.4, 3.6], &[4.2, 4.6, 4.3], false, false);
         check(&[4.0, 4.0, 4.0], &[4.0, 4.1, 4.0], false, false);
         check(&[2.0, 2.0, 2.0], &[6.0, 6.1, 6.2], false, true);
     }

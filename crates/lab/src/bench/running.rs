@@ -121,7 +121,8 @@ impl Servers {
     fn memory(&self) -> Result<ProcessMemory, Error> {
         let mut sum = ProcessMemory::default();
         for server in &self.0 {
-            let one = ProcessMemory::of_process(server.pid()).map_err(Error::io("the server's memory"))?;
+            let one =
+                ProcessMemory::of_process(server.pid()).map_err(|_| server.error("it ended by itself"))?;
             sum.pss_bytes += one.pss_bytes;
             sum.private_bytes += one.private_bytes;
             sum.peak_resident_bytes += one.peak_resident_bytes;

@@ -18,7 +18,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "ratio: the first server's figure divided by this one's, median of pairs [95 % interval]; * a difference \
+            "ratio: the first server's figure divided by this one's, median of pairs [interval]; * a difference \
              that may be claimed"
         )?;
         for case in &self.cases {

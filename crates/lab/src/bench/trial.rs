@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::curve::{self, Curve};
 use super::running::{Ran, Task, run_server};
@@ -25,8 +25,11 @@ const STORM_BYTES: usize = 1000;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
 
+/// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
+pub(crate) const LAG: &str = "p99 lag ms";
+
 /// What one run gave.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Trial {
     /// The figures, all that could be taken.
     pub figures: BTreeMap<Metric, f64>,
@@ -47,14 +50,18 @@ impl Trial {
         Self { doubts: vec![doubt], ..Self::default() }
     }
 
-    /// A figure, unless it is in doubt. That messages didn't come isn't: it is the doubt. And system calls were counted
-    /// in a run of their own, which has been looked at.
+    /// A figure, unless it is in doubt.
     pub fn sound(&self, metric: Metric) -> Option<f64> {
-        if matches!(metric, Metric::Undelivered | Metric::CallsPerMessage) {
+        if metric.is_its_own_doubt() {
             return self.figures.get(&metric).copied();
         }
         let doubted = self.doubts.iter().any(|doubt| !doubt.latency_only || metric.is_time());
         if doubted { None } else { self.figures.get(&metric).copied() }
+    }
+
+    /// Whether it gave anything: else it counts as not measured.
+    pub fn is_measured(&self) -> bool {
+        !self.figures.is_empty()
     }
 
     /// One line.
@@ -290,7 +297,7 @@ pub(super) fn judge(
         figures.insert(Metric::LatencyP99, millis(outcome.latency.percentile(99.0)));
         context.insert("server share".to_owned(), outcome.load.server_share());
         context.insert("generator share".to_owned(), outcome.load.own_share());
-        context.insert("p99 lag ms".to_owned(), millis(outcome.lag.percentile(99.0)));
+        context.insert(LAG.to_owned(), millis(outcome.lag.percentile(99.0)));
     }
     if !outcome.last.is_empty() {
         context.insert("slowest publication ms".to_owned(), millis(outcome.last.max()));

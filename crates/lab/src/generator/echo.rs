@@ -115,8 +115,8 @@ pub(super) fn run_open<D: Driver>(
             sent += 1;
             now = Instant::now();
         }
-        let over =
-            sent == total && load.0.delivered + fleet.audit.gaps >= measured && ends.readings.len() == 2;
+        let settled = load.0.delivered + fleet.audit.spoiled_or_missing();
+        let over = sent == total && settled >= measured && ends.readings.len() == 2;
         if over || now > deadline {
             break;
         }

@@ -148,6 +148,10 @@ pub(super) fn run<D: Driver>(
         if over || now > deadline {
             break;
         }
+        if fleet.open() == 0 {
+            let why = fleet.audit.first_loss.as_deref().unwrap_or("no reason known");
+            return Err(Error::Generator(format!("all connections were lost; {why}")));
+        }
         fleet.turn(Some(due.unwrap_or(deadline).min(now + Duration::from_millis(50))), &mut load)?;
     }
     match publishing {

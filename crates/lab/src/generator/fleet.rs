@@ -7,7 +7,7 @@
 //! ids agree; bytes wait in a lane's `outbox` only while it connects or a send is in flight, or to leave in pieces; a
 //! connection that is lost stays in the table as such, so that numbers never move, and may come back under its number.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use stentor_driver::{ConnId, Driver, Event, Sending};
@@ -24,6 +24,10 @@ use crate::payload::Head;
 const POLL_BELOW: Duration = Duration::from_micros(2_200);
 /// What a wait is shortened by, to be back in time.
 const WAKE_EARLY: Duration = Duration::from_micros(1_200);
+/// How many numbers a connection may skip at once: beyond that a number is no number.
+const AHEAD_MAX: u64 = 1 << 20;
+/// Skipped numbers that are remembered, to tell a late message from a repeated one.
+const SKIPPED_MAX: usize = 1 << 16;
 /// `PAUSE` instructions after a poll that found nothing, so that a sibling hyperthread has the core's units.
 const PAUSES: usize = 64;
 
@@ -151,6 +155,8 @@ pub(super) struct Fleet<D: Driver> {
     slots: Vec<u32>,
     pub(super) spec: Spec,
     pub(super) audit: Audit,
+    /// Connections and the numbers that were skipped on them: empty unless a server is at fault.
+    skipped: HashSet<(usize, u64)>,
     clock: Clock,
     probe: Probe,
     /// Bytes received so far.
@@ -186,6 +192,7 @@ impl<D: Driver> Fleet<D> {
             slots: Vec::new(),
             spec: spec.clone(),
             audit: Audit::default(),
+            skipped: HashSet::new(),
             clock: Clock::new(),
             probe,
             received_bytes: 0,
@@ -586,16 +593,32 @@ impl<D: Driver> Fleet<D> {
         bytes: usize,
         counts: impl Fn(u64) -> bool,
     ) -> Option<Head> {
-        let head = self.check_alone(message, bytes)?;
-        let expected = self.connections[message.number].expected.get_or_insert(head.sequence);
-        if head.sequence < *expected {
-            self.audit.repeated += 1;
-            return None;
+        let sound = self.check_alone(message, bytes);
+        // A spoiled message has come as well, if its number can be read: it isn't missing besides.
+        let sequence = message.head?.sequence;
+        let expected = self.connections[message.number].expected.get_or_insert(sequence);
+        if let Some(ahead) = sequence.checked_sub(*expected) {
+            if ahead > AHEAD_MAX {
+                // Nobody sent that: the number is what was changed.
+                self.audit.corrupt += u64::from(sound.is_some());
+                return None;
+            }
+            for missing in *expected..sequence {
+                self.audit.gaps += u64::from(counts(missing));
+                if self.skipped.len() < SKIPPED_MAX {
+                    self.skipped.insert((message.number, missing));
+                }
+            }
+            *expected = sequence + 1;
+            return sound;
         }
-        let gaps = (*expected..head.sequence).filter(|sequence| counts(*sequence)).count();
-        *expected = head.sequence + 1;
-        self.audit.gaps += gaps as u64;
-        Some(head)
+        if self.skipped.remove(&(message.number, sequence)) {
+            self.audit.gaps = self.audit.gaps.saturating_sub(u64::from(counts(sequence)));
+            self.audit.reordered += 1;
+            return sound;
+        }
+        self.audit.repeated += 1;
+        None
     }
 
     /// Audits one message without regard to others.

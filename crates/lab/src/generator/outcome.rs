@@ -11,6 +11,11 @@ use crate::measure::CpuClock;
 pub(super) const OWN_CPU_MAX: f64 = 0.8;
 /// The lag behind the schedule, as a share of the p99 reported.
 pub(crate) const LAG_SHARE_MAX: f64 = 0.1;
+/// What the schedule can resolve: a turn of the generator's loop with some sends in it, which is also what the kernel's
+/// timers are exact to (prctl(2), PR_SET_TIMERSLACK). A smaller lag is the instrument's, not a failure of this run.
+const LAG_RESOLUTION: Duration = Duration::from_micros(50);
+/// But of what is reported, at least half must be the server's.
+const LAG_SHARE_OF_RESOLUTION: f64 = 0.5;
 
 /// A stretch of time, and the CPU it took.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -61,8 +66,10 @@ pub struct Audit {
     pub delivered: u64,
     /// Sequence numbers skipped.
     pub gaps: u64,
-    /// Messages whose number had come before: duplicates, or out of order.
+    /// Messages whose number had come before.
     pub repeated: u64,
+    /// Messages that came after one that was sent later.
+    pub reordered: u64,
     /// Messages of another length than was sent.
     pub wrong_length: u64,
     /// Messages without the layout, or with a changed byte in the padding.
@@ -74,11 +81,22 @@ pub struct Audit {
 }
 
 impl Audit {
+    /// Messages whose fate is known: they came, sound or spoiled, or others came in their place.
+    pub(super) fn settled(&self) -> u64 {
+        self.delivered + self.spoiled_or_missing()
+    }
+
+    /// Of those, the ones that don't count as delivered.
+    pub(super) fn spoiled_or_missing(&self) -> u64 {
+        self.gaps + self.wrong_length + self.corrupt
+    }
+
     fn merge(&mut self, other: &Self) {
         self.expected += other.expected;
         self.delivered += other.delivered;
         self.gaps += other.gaps;
         self.repeated += other.repeated;
+        self.reordered += other.reordered;
         self.wrong_length += other.wrong_length;
         self.corrupt += other.corrupt;
         self.lost_connections += other.lost_connections;
@@ -190,7 +208,7 @@ impl Outcome {
             doubt(self.closed_loop, format!("the generator used {:.0} % of its core", own * 100.0));
         }
         let (lag, p99) = (self.lag.percentile(99.0), self.latency.percentile(99.0));
-        if !self.lag.is_empty() && lag.as_secs_f64() > p99.as_secs_f64() * LAG_SHARE_MAX {
+        if !self.lag.is_empty() && is_spoiled(lag, p99) {
             doubt(
                 true,
                 format!("the generator lagged {lag:.1?} behind its schedule (p99), of {p99:.1?} measured"),
@@ -199,13 +217,11 @@ impl Outcome {
         let audit = &self.audit;
         for (count, what) in [
             (audit.gaps, "missing"),
-            (audit.repeated, "repeated or out of order"),
+            (audit.repeated, "repeated"),
+            (audit.reordered, "out of order"),
             (audit.wrong_length, "of a wrong length"),
             (audit.corrupt, "corrupt"),
-            (
-                audit.expected.saturating_sub(audit.delivered).saturating_sub(audit.gaps),
-                "not delivered in time",
-            ),
+            (audit.expected.saturating_sub(audit.settled()), "not delivered in time"),
         ] {
             if count > 0 {
                 doubt(false, format!("{count} messages {what}"));
@@ -222,8 +238,17 @@ impl Outcome {
     }
 }
 
+/// Whether a generator that was late by `lag` says too little about a latency of `measured`, both at the same percentile.
+/// Latency counts from the intended time, so a lag makes it longer, never shorter, and by no more than itself. A lag within
+/// the schedule's resolution is let pass for that reason; the bench then claims no difference smaller than the lag.
+pub(crate) fn is_spoiled(lag: Duration, measured: Duration) -> bool {
+    let share = lag.as_secs_f64() / measured.as_secs_f64().max(1e-9);
+    let allowed = if lag <= LAG_RESOLUTION { LAG_SHARE_OF_RESOLUTION } else { LAG_SHARE_MAX };
+    share > allowed
+}
+
 /// A reason not to believe a result.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Doubt {
     /// Whether it concerns the times only, and CPU and memory stand.
     pub latency_only: bool,
@@ -304,6 +329,24 @@ mod tests {
     fn takes_the_idle_cost_off() {
         assert_eq!(sound().server_cpu_per_message(), Some(Duration::from_micros(10)));
         assert_eq!(Outcome::default().server_cpu_per_message(), None);
+    }
+
+    #[test]
+    fn a_lag_within_the_resolution_is_let_pass() {
+        let check = |lag_us, measured_us, spoiled: bool| {
+            let (lag, measured) = (Duration::from_micros(lag_us), Duration::from_micros(measured_us));
+            assert_eq!(is_spoiled(lag, measured), spoiled, "{lag:?} {measured:?}");
+        };
+        check(0, 0, false);
+        check(99, 1000, false);
+        check(101, 1000, true);
+        // A fast server, and a generator that is as good as it gets.
+        check(33, 160, false);
+        check(50, 100, false);
+        check(51, 100, true);
+        // More of the generator's than of the server's.
+        check(33, 60, true);
+        check(1, 0, true);
     }
 
     #[test]

@@ -90,6 +90,9 @@ fn run_on<D: Driver>(
     open_all(&mut fleet, &mut Ignore)?;
     outcome.connect = begin.until(&fleet.read_clocks());
     outcome.connections = fleet.open() as u64;
+    if let (0, Some(why), true) = (fleet.open(), &fleet.audit.first_loss, sends) {
+        return Err(Error::Generator(format!("none of its connections opened; {why}")));
+    }
     connected(&outcome)?;
 
     // What came while the others were waited for belongs to nobody.

@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::run::run_and_hold;
 use super::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Outcome, Publisher, Spec};
 use crate::Error;
+use crate::measure::Ward;
 
 /// The word for "begin", and "go on", on a worker's standard input.
 const BEGIN: &str = "begin";
@@ -93,6 +95,7 @@ struct Worker {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    _ward: Ward,
 }
 
 impl Workers {
@@ -166,12 +169,14 @@ impl Worker {
             .arg("worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .process_group(0)
             .spawn()
             .map_err(Error::io("starting a generator"))?;
+        let ward = Ward::of(&child);
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::Generator("a worker without pipes".into()));
         };
-        let mut worker = Self { child, input, output: BufReader::new(output) };
+        let mut worker = Self { child, input, output: BufReader::new(output), _ward: ward };
         let task = serde_json::to_string(spec).map_err(|error| Error::Generator(error.to_string()))?;
         writeln!(worker.input, "{task}").map_err(Error::io("giving a generator its task"))?;
         Ok(worker)

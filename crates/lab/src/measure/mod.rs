@@ -5,6 +5,7 @@
 
 mod calls;
 mod cpu;
+mod interrupt;
 mod memory;
 mod namespace;
 mod pin;
@@ -12,6 +13,7 @@ mod server;
 
 pub use calls::CallCounter;
 pub use cpu::CpuClock;
+pub use interrupt::{Ward, end_children_on_signal, is_over};
 pub use memory::{KernelSockets, ProcessMemory, kernel_bytes, memfd_bytes, resident_bytes};
 pub use namespace::{Namespace, congestion_control, enter_namespace, is_in_namespace};
 pub use pin::{Pinned, cores, pin_current, take_priority};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -10,9 +11,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::pin_current;
+use super::{Ward, pin_current};
 use crate::Error;
 
 /// How long a server may take to say `ready`.
@@ -44,6 +45,7 @@ pub struct Server {
     child: Child,
     address: SocketAddr,
     said: Arc<Mutex<VecDeque<String>>>,
+    _ward: Ward,
 }
 
 impl Server {
@@ -57,6 +59,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
+            .process_group(0)
             .spawn()
             .map_err(|error| failed(format!("{} can't be run: {error}", command.program.display())))?;
         drop(pinned);
@@ -72,8 +75,9 @@ impl Server {
                 }
             });
         }
-        let mut server =
-            Self { name: command.name.clone(), child, address: SocketAddr::from(([127, 0, 0, 1], 0)), said };
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let ward = Ward::of(&child);
+        let mut server = Self { name: command.name.clone(), child, address, said, _ward: ward };
         let deadline = Instant::now() + READY_WITHIN;
         loop {
             match told.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -137,7 +141,7 @@ impl Server {
             return;
         }
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
+            let _ = kill_process_group(pid, Signal::TERM);
         }
         let deadline = Instant::now() + END_WITHIN;
         while Instant::now() < deadline {

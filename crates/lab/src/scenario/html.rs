@@ -22,23 +22,32 @@ const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 45.0;
 const RIGHT: f64 = 150.0;
 const TOP: f64 = 12.0;
+/// Labels across.
+const TICKS_MAX: usize = 9;
+/// Points up to which each is drawn.
+const DOTS_MAX: usize = 30;
 
 /// See the module's documentation.
 pub(super) fn page(record: &Record) -> String {
-    let mut page = String::new();
+    write_page_of(record.scenario.question, |out| write_record(out, record))
+}
+
+/// A page with this title and heading.
+pub(super) fn write_page_of(title: &str, body: impl FnOnce(&mut String) -> std::fmt::Result) -> String {
+    let title = escaped(title);
+    let mut page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width\"><title>{title}</title><style>{STYLE}</style><h1>{title}</h1>"
+    );
     // Writing to a string doesn't fail.
-    let _ = write_page(&mut page, record);
+    let _ = body(&mut page);
+    page.push_str("</html>");
     page
 }
 
-fn write_page(out: &mut String, record: &Record) -> std::fmt::Result {
+fn write_record(out: &mut String, record: &Record) -> std::fmt::Result {
     let scenario = &record.scenario;
-    let (name, question) = (scenario.name, escaped(scenario.question));
-    write!(
-        out,
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{name}</title><style>{STYLE}</style><h1>{question}</h1><div class=\"say\">"
-    )?;
+    write!(out, "<div class=\"say\">")?;
     if record.effort == Effort::Smoke {
         write!(out, "<p>A look whether it works: one short run of each, from which nothing follows.</p>")?;
     }
@@ -87,7 +96,7 @@ fn write_page(out: &mut String, record: &Record) -> std::fmt::Result {
         out,
         "</table><p>{}, {} cores, {:.1} GB, Linux {}; congestion control {}. Began {}, took {:.0} s ({:?}). The server on one \
          core, the generator on another; a fresh process for each run, in alternating order. The format of the file beside \
-         this one has the number {}.</p></html>",
+         this one has the number {}.</p>",
         escaped(&machine.cpu),
         machine.cores,
         machine.memory_bytes as f64 / 1e9,
@@ -155,7 +164,7 @@ fn write_case(out: &mut String, case: &CaseReport) -> std::fmt::Result {
     }
     write!(
         out,
-        "</table><p><small>Ratio: the first server's figure divided by this one's, the median of pairs of runs with a 95 % \
+        "</table><p><small>Ratio: the first server's figure divided by this one's, the median of pairs of runs with its \
          interval; * a difference that may be claimed.</small></p>"
     )?;
     for curve in [Curve::Latency, Curve::LatencyOverDeliveries, Curve::CpuOverConnections] {
@@ -173,40 +182,58 @@ fn write_case(out: &mut String, case: &CaseReport) -> std::fmt::Result {
     Ok(())
 }
 
+/// What is drawn of one server.
+pub(super) struct Line {
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
+}
+
 /// One curve of every server: that of its sound run in the middle.
 fn write_plot(out: &mut String, curve: Curve, servers: &[ServerReport]) -> std::fmt::Result {
-    let mut lines: Vec<(&str, Vec<(f64, f64)>)> = Vec::new();
+    let mut lines: Vec<Line> = Vec::new();
     for server in servers {
         let sound = server.trials.iter().filter(|trial| curve.stands(&trial.doubts));
         let runs: Vec<&Vec<(f64, f64)>> = sound.filter_map(|trial| trial.curves.get(&curve)).collect();
         if let Some(points) = runs.get(runs.len() / 2) {
-            lines.push((&server.name, (*points).clone()));
+            lines.push(Line { name: server.name.clone(), points: (*points).clone() });
         }
     }
-    if lines.is_empty() {
-        return Ok(());
-    }
     // Percentiles stand side by side: between them there is no scale.
-    let ticks: Vec<(f64, String)> = if curve == Curve::Latency {
-        let percents: Vec<f64> = lines[0].1.iter().map(|(percent, _)| *percent).collect();
-        for (_, points) in &mut lines {
-            for (nth, point) in points.iter_mut().enumerate() {
+    let mut ticks: Vec<(f64, String)> = Vec::new();
+    if curve == Curve::Latency
+        && let Some(first) = lines.first()
+    {
+        let percents = first.points.iter().enumerate();
+        ticks = percents.map(|(nth, (percent, _))| (nth as f64, format!("{percent}"))).collect();
+        for line in &mut lines {
+            for (nth, point) in line.points.iter_mut().enumerate() {
                 point.0 = nth as f64;
             }
         }
-        percents.iter().enumerate().map(|(nth, percent)| (nth as f64, format!("{percent}"))).collect()
-    } else {
-        Vec::new()
-    };
+    }
+    write_plot_of(out, curve.axes(), &lines, &ticks, curve.limit())
+}
+
+/// Lines over each other, with `ticks` across, or even ones where there are none, and a line across at `limit`.
+pub(super) fn write_plot_of(
+    out: &mut String,
+    axes: (&str, &str),
+    lines: &[Line],
+    ticks: &[(f64, String)],
+    limit: Option<f64>,
+) -> std::fmt::Result {
+    if lines.iter().all(|line| line.points.is_empty()) {
+        return Ok(());
+    }
     let greatest = |of: fn(&(f64, f64)) -> f64| {
-        lines.iter().flat_map(|(_, points)| points.iter().map(of)).fold(0.0, f64::max).max(1e-9)
+        lines.iter().flat_map(|line| line.points.iter().map(of)).fold(0.0, f64::max).max(1e-9)
     };
     let across_max = greatest(|point| point.0);
     // Beyond the line that decides, it doesn't matter how far.
-    let up_max = curve.limit().map_or(greatest(|point| point.1), |limit| limit * 2.5);
+    let up_max = limit.map_or(greatest(|point| point.1), |limit| limit * 2.5);
     let x = |across: f64| LEFT + across / across_max * (WIDTH - LEFT - RIGHT);
     let y = |up: f64| HEIGHT - BOTTOM - (up / up_max).min(1.0) * (HEIGHT - BOTTOM - TOP);
-    let (across, up) = curve.axes();
+    let (across, up) = axes;
     write!(
         out,
         "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{up} over {across}\" font-size=\"12\" \
@@ -225,12 +252,16 @@ fn write_plot(out: &mut String, curve: Curve, servers: &[ServerReport]) -> std::
             short(value)
         )?;
     }
-    let even =
-        (0..=4).map(|nth| (across_max * f64::from(nth) / 4.0, short(across_max * f64::from(nth) / 4.0)));
-    let ticks = if ticks.is_empty() { even.collect() } else { ticks };
-    for (at, label) in ticks {
-        let (at, down) = (x(at), HEIGHT - BOTTOM + 16.0);
-        write!(out, "<text x=\"{at:.1}\" y=\"{down:.1}\" text-anchor=\"middle\">{label}</text>")?;
+    let even = (0..=4).map(|nth| {
+        let value = across_max * f64::from(nth) / 4.0;
+        (value, short(value))
+    });
+    let even: Vec<(f64, String)> = if ticks.is_empty() { even.collect() } else { Vec::new() };
+    // As many labels as there is room for.
+    let every = ticks.len().div_ceil(TICKS_MAX).max(1);
+    for (at, label) in ticks.iter().step_by(every).chain(&even) {
+        let (at, down) = (x(*at), HEIGHT - BOTTOM + 16.0);
+        write!(out, "<text x=\"{at:.1}\" y=\"{down:.1}\" text-anchor=\"middle\">{}</text>", escaped(label))?;
     }
     write!(
         out,
@@ -241,18 +272,22 @@ fn write_plot(out: &mut String, curve: Curve, servers: &[ServerReport]) -> std::
         HEIGHT / 2.0,
         HEIGHT / 2.0
     )?;
-    if let Some(limit) = curve.limit() {
+    if let Some(limit) = limit {
         let at = y(limit);
         let end = WIDTH - RIGHT;
         write!(
             out,
-            "<line x1=\"{LEFT}\" x2=\"{end}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#c00\" stroke-dasharray=\"5 4\"/>"
+            "<line x1=\"{LEFT}\" x2=\"{end}\" y1=\"{at:.1}\" y2=\"{at:.1}\" stroke=\"#c00\" stroke-dasharray=\"5 4\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#c00\">{}</text>",
+            end - 4.0,
+            at - 4.0,
+            short(limit)
         )?;
     }
-    for (nth, (name, points)) in lines.iter().enumerate() {
+    for (nth, line) in lines.iter().enumerate() {
         let colour = COLOURS[nth % COLOURS.len()];
-        let drawn: Vec<String> =
-            points.iter().map(|(across, up)| format!("{:.1},{:.1}", x(*across), y(*up))).collect();
+        let at = |(across, up): &(f64, f64)| (x(*across), y(*up));
+        let drawn: Vec<String> = line.points.iter().map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
         let label = TOP + 14.0 + 18.0 * nth as f64;
         write!(
             out,
@@ -260,8 +295,14 @@ fn write_plot(out: &mut String, curve: Curve, servers: &[ServerReport]) -> std::
              y=\"{label:.1}\" fill=\"{colour}\">{}</text>",
             drawn.join(" "),
             WIDTH - RIGHT + 10.0,
-            escaped(name)
+            escaped(&line.name)
         )?;
+        // Few points are seen as such; so is one alone, which is no line.
+        if line.points.len() <= DOTS_MAX {
+            for (x, y) in line.points.iter().map(at) {
+                write!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>")?;
+            }
+        }
     }
     write!(out, "</svg>")
 }
@@ -275,6 +316,6 @@ fn short(value: f64) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -2,12 +2,13 @@
 
 use std::fs;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::measure::cores;
 
 /// A machine's fingerprint.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Machine {
     /// The processor, as it calls itself.
     pub cpu: String,
@@ -17,6 +18,10 @@ pub struct Machine {
     pub memory_bytes: u64,
     /// The kernel's release.
     pub kernel: String,
+    /// Whether it is a virtual one, whose cores others may use at times.
+    pub is_virtual: bool,
+    /// What the kernel reads the time from.
+    pub clock_source: String,
 }
 
 impl Machine {
@@ -34,6 +39,25 @@ impl Machine {
             cores: cores(),
             memory_bytes: kilobytes * 1024,
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            is_virtual: after(&read("/proc/cpuinfo"), "flags").split(' ').any(|flag| flag == "hypervisor"),
+            clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+                .trim()
+                .to_owned(),
         }
+    }
+
+    /// In what the two differ, in words. What one of them doesn't say doesn't count.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+        let pairs = [
+            ("processor", self.cpu.clone(), other.cpu.clone()),
+            ("cores", self.cores.to_string(), other.cores.to_string()),
+            ("memory", gigabytes(self.memory_bytes), gigabytes(other.memory_bytes)),
+            ("kernel", self.kernel.clone(), other.kernel.clone()),
+            ("clock", self.clock_source.clone(), other.clock_source.clone()),
+        ];
+        let differing =
+            pairs.into_iter().filter(|(_, one, two)| one != two && !one.is_empty() && !two.is_empty());
+        differing.map(|(what, one, two)| format!("{what}: {one} / {two}")).collect()
     }
 }

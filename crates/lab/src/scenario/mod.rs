@@ -6,31 +6,37 @@
 //! [`SCENARIOS`].
 
 mod chat_rtt;
+pub mod compare;
 mod cpu_budget;
 mod echo_25k;
 mod fanout;
 mod feed_capacity;
+pub mod gate;
+pub mod history;
 mod html;
 mod idle;
+mod kept;
 mod machine;
 mod misbehaving;
 mod record;
+mod resume;
 mod room_broadcast;
 mod scale;
 mod slow_readers;
 mod storm;
 
+pub use kept::Kept;
 pub use machine::Machine;
-pub use record::{Record, Server, install, run};
+pub use record::{Record, Resume, Server, install, run};
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::Case;
 
 /// How much time a scenario may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
     /// At most 10 seconds for Stentor and a peer: whether it works.

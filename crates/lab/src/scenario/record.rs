@@ -5,17 +5,19 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::{Effort, Machine, Scenario, html};
+use super::{Effort, Machine, Scenario, html, resume};
 use crate::Error;
-use crate::bench::{Contestant, Options, Report, install_for, run_cases};
+use crate::bench::{Before, Contestant, Options, Report, install_for, run_cases};
 use crate::catalogue::Catalogue;
+use crate::measure::end_children_on_signal;
 
 /// The number of the schema; it grows when something changes its meaning or goes.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 /// One run of a scenario.
 #[derive(Clone, Debug, Serialize)]
@@ -60,13 +62,30 @@ impl Record {
     }
 }
 
-/// Runs `scenario`, with `options.servers` or else its usual ones, and writes what was found to `results` after each case, so
-/// that nothing is lost if it is broken off. Returns the record, and the page's path.
+/// Whether a run goes on with one that was broken off.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// It is a new one.
+    No,
+    /// With the newest result of that scenario.
+    Newest,
+    /// With this one.
+    File(PathBuf),
+}
+
+/// Runs `scenario`, with `options.servers` or else its usual ones, and writes what was found to `results` after each run, so
+/// that nothing is lost if it is broken off: a signal ends the servers and generators with this process. Returns the record,
+/// and the page's path.
+///
+/// # Errors
+/// If a server is unknown, the kernel refuses something, or what is to be resumed is of something else. A server's failure is
+/// none, but stands in the record.
 pub fn run(
     scenario: &Scenario,
     effort: Effort,
     options: &Options,
     results: &Path,
+    resume: &Resume,
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
     let options = with_servers(scenario, options);
@@ -76,7 +95,7 @@ pub fn run(
         let contestant = Contestant::find(name, &catalogue, &options)?;
         let known = contestant.known();
         let manifest = known.peer.as_ref().map(|peer| &peer.manifest);
-        let own = BTreeMap::from([("stentor".to_owned(), env!("CARGO_PKG_VERSION").to_owned())]);
+        let own = own_versions(options.stentor.as_deref());
         servers.push(Server {
             name: name.clone(),
             about: known.about().to_owned(),
@@ -84,30 +103,75 @@ pub fn run(
             settings: manifest.map(|manifest| manifest.settings.clone()).unwrap_or_default(),
         });
     }
-    let began = SystemTime::now();
-    let since_1970 = began.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let time = iso_8601(since_1970);
+    let (clock, time) = (Instant::now(), now());
     fs::create_dir_all(results).map_err(Error::io("making the folder for results"))?;
-    let stem = format!("{}-{}", scenario.name, time.replace([':', '-'], ""));
-    let (json, page) = (results.join(format!("{stem}.json")), results.join(format!("{stem}.html")));
-    let record = |report: &Report| Record {
+    let nothing = Report {
+        congestion: options.congestion.clone(),
+        pace: options.pace,
+        missing: Vec::new(),
+        cases: Vec::new(),
+    };
+    let mut record = Record {
         schema: SCHEMA,
         scenario: *scenario,
         effort,
         began: time.clone(),
-        took_s: began.elapsed().unwrap_or_default().as_secs_f64(),
+        took_s: 0.0,
         machine: Machine::here(),
-        servers: servers.clone(),
-        report: report.clone(),
+        servers,
+        report: nothing,
     };
+    let resumed = match resume {
+        Resume::No => None,
+        Resume::Newest => Some(resume::newest(results, scenario.name)?),
+        Resume::File(path) => Some(path.clone()),
+    };
+    let stem = format!("{}-{}", scenario.name, time.replace([':', '-'], ""));
+    let json = resumed.clone().unwrap_or_else(|| results.join(format!("{stem}.json")));
+    let page = json.with_extension("html");
+    let mut before = Before::new();
+    if let Some(path) = resumed {
+        let broken_off = resume::read(&path, &record)?;
+        let left_out = |name: &&String| !options.cases.is_empty() && !options.cases.contains(name);
+        if let Some(name) = broken_off.before.keys().find(left_out) {
+            let what = format!("{} can't be resumed: it has {name}, which is left out", path.display());
+            return Err(Error::Usage(what));
+        }
+        (record.began, record.took_s, before) = (broken_off.began, broken_off.took_s, broken_off.before);
+    }
+    let _ = writeln!(progress, "results: {}", json.display());
+    let told = json.display().to_string();
+    end_children_on_signal(move || {
+        tell(&format!("interrupted; {told} has what was measured (--resume goes on)"))
+    });
+    let took_s = record.took_s;
     let mut keep = |report: &Report| {
-        let record = record(report);
+        record.report.clone_from(report);
+        record.took_s = took_s + clock.elapsed().as_secs_f64();
         let text = serde_json::to_string_pretty(&record).map_err(|error| Error::Usage(error.to_string()))?;
-        fs::write(&json, text + "\n").map_err(Error::io("writing results"))?;
-        fs::write(&page, html::page(&record)).map_err(Error::io("writing results"))
+        write_whole(&json, &(text + "\n"))?;
+        write_whole(&page, &html::page(&record))
     };
-    let report = run_cases((scenario.cases)(effort), &options, progress, &mut keep)?;
-    Ok((record(&report), page))
+    let report = run_cases((scenario.cases)(effort), &options, &before, progress, &mut keep)?;
+    keep(&report)?;
+    Ok((record, page))
+}
+
+/// Writes a file such that there is a whole one at any time, whatever ends this process.
+fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, text).and_then(|()| fs::rename(&draft, path)).map_err(Error::io("writing results"))
+}
+
+/// Says something when the rest of this process can't any more.
+fn tell(what: &str) {
+    let _ = writeln!(std::io::stderr(), "lab: {what}");
+}
+
+/// Now, as ISO 8601 has it.
+fn now() -> String {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    iso_8601(since_1970.as_secs())
 }
 
 /// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything.
@@ -131,6 +195,24 @@ fn with_servers(scenario: &Scenario, options: &Options) -> Options {
     }
     options.servers.sort_by_key(|name| !name.starts_with("stentor"));
     options
+}
+
+/// Which Stentor this is: what it says of itself, and what tells two builds of one version apart.
+fn own_versions(program: Option<&Path>) -> BTreeMap<String, String> {
+    let mut versions = BTreeMap::new();
+    let Some(program) = program else { return versions };
+    if let Ok(output) = Command::new(program).arg("--version").output() {
+        let said = String::from_utf8_lossy(&output.stdout);
+        versions
+            .extend(said.split_whitespace().last().map(|version| ("stentor".to_owned(), version.to_owned())));
+    }
+    if let Ok(bytes) = fs::read(program) {
+        // FNV-1a (Fowler, Noll, Vo): nobody has a reason to forge it.
+        let fold = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, fold);
+        versions.insert("build".to_owned(), format!("{hash:016x}")[..8].to_owned());
+    }
+    versions
 }
 
 /// So many seconds after 1970 began, as `2026-11-21T19:12:14Z`.

@@ -1,11 +1,17 @@
 //! A WebSocket server in a thread, honest or at fault in one way, for the generator to find out.
 
+#![allow(
+    dead_code,
+    clippy::print_stderr,
+    reason = "no test uses all of it; a server complains when it crashes"
+)]
+
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stentor_driver::{
     ConnId, Driver, EpollDriver, Event, ListenOptions, Options, ReceiveBuffer, Sending, Waker,
@@ -13,21 +19,44 @@ use stentor_driver::{
 use stentor_wire::http1::{self, HeadScanner, parse_request};
 use stentor_wire::ws::{self, Opcode, handshake};
 
-/// What the server does wrong. Every seventh delivery is hit where deliveries are.
+/// What the server does wrong. Every seventh delivery is hit where deliveries are, unless another number is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
     Drops,
     Repeats,
+    /// Sends one after the next one to the same client.
+    Swaps,
     Corrupts,
+    /// Changes the first digit of the number.
+    Renumbers,
     Shortens,
+    /// Does nothing for 200 ms of each second.
+    Stalls,
     Closes,
     Masks,
     Refuses,
+    /// Ends the process.
+    Crashes,
+    /// Answers in another protocol.
+    Babbles,
 }
+
+impl Fault {
+    /// The one of this name.
+    pub(crate) fn named(name: &str) -> Self {
+        let all = [Self::None, Self::Corrupts, Self::Closes, Self::Stalls, Self::Crashes, Self::Babbles];
+        all.into_iter().find(|fault| format!("{fault:?}").eq_ignore_ascii_case(name)).unwrap()
+    }
+}
+
+const EVERY: u64 = 7;
+const STALL: Duration = Duration::from_millis(200);
 
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    /// How often it was at fault.
+    faults: Arc<AtomicU64>,
     /// Connections that came, and those that were reset.
     pub(crate) accepted: Arc<AtomicU64>,
     pub(crate) reset: Arc<AtomicU64>,
@@ -38,6 +67,13 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(chat: bool, fault: Fault) -> Self {
+        Self::start_with(chat, fault, EVERY)
+    }
+
+    /// At fault in every `every`th delivery.
+    pub(crate) fn start_with(chat: bool, fault: Fault, every: u64) -> Self {
+        let faults = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&faults);
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
         let (accepted, reset) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
@@ -48,17 +84,37 @@ impl Server {
             let address = driver.listen(SocketAddr::from(([127, 0, 0, 1], 0)), &ListenOptions::default());
             tell.send((address.unwrap(), driver.waker())).unwrap();
             let shared = ws::Shared::new(ws::Limits::default());
-            let mut serving =
-                Serving { driver, clients: Vec::new(), shared, chat, fault, delivered: 0, counts };
+            let begun = Instant::now();
+            let mut serving = Serving {
+                driver,
+                clients: Vec::new(),
+                shared,
+                chat,
+                fault,
+                every,
+                faults: count,
+                delivered: 0,
+                counts,
+            };
+            let mut stalls = 0;
             while !seen.load(Ordering::Relaxed) {
                 serving.driver.wait(Some(Duration::from_secs(60))).unwrap();
+                if fault == Fault::Stalls && begun.elapsed().as_secs() >= stalls {
+                    stalls = begun.elapsed().as_secs() + 1;
+                    std::thread::sleep(STALL);
+                }
                 while let Some(event) = serving.driver.next_event() {
                     serving.on_event(event);
                 }
             }
         });
         let (address, waker) = told.recv().unwrap();
-        Self { address, accepted, reset, over, waker, thread: Some(thread) }
+        Self { address, faults, accepted, reset, over, waker, thread: Some(thread) }
+    }
+
+    /// How often it was at fault so far.
+    pub(crate) fn faults(&self) -> u64 {
+        self.faults.load(Ordering::Relaxed)
     }
 }
 
@@ -78,6 +134,8 @@ struct Client {
     ws: ws::Connection,
     in_flight: bool,
     outbox: Vec<u8>,
+    /// What goes out after the next message.
+    held: Vec<u8>,
 }
 
 struct Serving {
@@ -86,6 +144,8 @@ struct Serving {
     shared: ws::Shared,
     chat: bool,
     fault: Fault,
+    every: u64,
+    faults: Arc<AtomicU64>,
     delivered: u64,
     /// Connections that came, and those that were reset.
     counts: (Arc<AtomicU64>, Arc<AtomicU64>),
@@ -102,6 +162,7 @@ impl Serving {
                     ws: ws::Connection::new(ws::Role::Server, None),
                     in_flight: false,
                     outbox: Vec::new(),
+                    held: Vec::new(),
                 });
             }
             Event::Received { conn, data, .. } => self.on_bytes(conn, data),
@@ -136,7 +197,9 @@ impl Serving {
             if let Some(end) = scanner.find_end(head, &limits).unwrap() {
                 let request = parse_request(&head[..end], &limits).unwrap();
                 let mut answer = Vec::new();
-                if self.fault == Fault::Refuses {
+                if self.fault == Fault::Babbles {
+                    answer.extend_from_slice(b"220 mail.example ESMTP\r\n\r\n");
+                } else if self.fault == Fault::Refuses {
                     http1::write_response_head(&mut answer, 403, &[("Content-Length", "0")]);
                 } else {
                     handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
@@ -170,9 +233,19 @@ impl Serving {
         let mut message = message.to_vec();
         let mut times = 1;
         let mut mask = None;
-        if self.delivered.is_multiple_of(7) {
+        let mut held = false;
+        // In the middle, so that more follow the last one.
+        if self.delivered % self.every == self.every / 2 {
+            self.faults.fetch_add(1, Ordering::Relaxed);
             match self.fault {
-                Fault::None | Fault::Refuses => {}
+                Fault::None | Fault::Stalls | Fault::Refuses => {}
+                Fault::Babbles => {}
+                Fault::Crashes => {
+                    eprintln!("out of luck");
+                    std::process::exit(3)
+                }
+                Fault::Swaps => held = true,
+                Fault::Renumbers => message[0] = b'5',
                 Fault::Drops => times = 0,
                 Fault::Repeats => times = 2,
                 Fault::Corrupts => *message.last_mut().unwrap() ^= 1,
@@ -192,6 +265,12 @@ impl Serving {
         for _ in 0..times {
             ws::encode(&mut frame, Opcode::Text, &message, false, mask);
         }
+        let held_before = std::mem::take(&mut self.clients[index].held);
+        if held {
+            self.clients[index].held = frame;
+            return;
+        }
+        frame.extend_from_slice(&held_before);
         self.write(index, &frame);
     }
 

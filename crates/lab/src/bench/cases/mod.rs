@@ -77,6 +77,14 @@ impl Case {
         fits && (server.admits(self.protocol) || self.or.iter().any(|protocol| server.admits(*protocol)))
     }
 
+    /// What an open loop offers, messages a second.
+    pub(super) fn offered_hz(&self) -> Option<f64> {
+        match self.kind {
+            CaseKind::Echo { rate_hz, .. } => Some(rate_hz),
+            _ => None,
+        }
+    }
+
     /// Leaves out what no target is about.
     fn hurry(&mut self) {
         // What takes time to be seen, and was given none.

@@ -1,0 +1,169 @@
+//! The least that a client can do: receive, count bytes, answer. It is to the generator what the bare servers (`lab/peers/bare`)
+//! are to the servers: what the kernel costs, and hardly anything else.
+//!
+//! Deliberately absent: audit, times, fragments (a server that sends other frames than the expected ones ends it), backpressure.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use serde::{Deserialize, Serialize};
+
+use super::Load;
+use crate::Error;
+use crate::measure::{CpuClock, pin_current};
+use crate::payload;
+
+/// Events taken at once, and bytes received at once.
+const EVENTS: usize = 128;
+const RECEIVE_BYTES: usize = 64 << 10;
+
+/// What it is told, in one line of JSON.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    pub target: SocketAddr,
+    pub connections: usize,
+    pub load: Load,
+    pub warm_up: Duration,
+    pub measure: Duration,
+    pub core: usize,
+}
+
+/// What it found.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Found {
+    pub messages: u64,
+    pub own_cpu: Duration,
+    pub wall: Duration,
+}
+
+impl Load {
+    /// A frame of the client's (RFC 6455 section 5.2), masked with zero, as the generator's are.
+    fn frame(self) -> Vec<u8> {
+        let bytes = self.bytes();
+        let mut frame = vec![0x81];
+        match u8::try_from(bytes) {
+            Ok(short @ ..126) => frame.push(0x80 | short),
+            _ => {
+                frame.push(0x80 | 126);
+                frame.extend((bytes as u16).to_be_bytes());
+            }
+        }
+        frame.extend([0; 4]);
+        frame.extend(payload::blank(bytes));
+        frame
+    }
+
+    /// The length of a server's frame.
+    fn received_bytes(self) -> u64 {
+        (self.frame().len() - 4) as u64
+    }
+}
+
+pub(super) fn run(task: &Task) -> Result<Found, Error> {
+    let _pinned = pin_current(task.core).map_err(Error::io("pinning (--generator-core)"))?;
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io("epoll"))?;
+    let mut streams = Vec::with_capacity(task.connections);
+    for nth in 0..task.connections {
+        let stream = open(task.target).map_err(Error::io("connecting"))?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&poll, &stream, epoll::EventData::new_u64(nth as u64), flags).map_err(io("epoll"))?;
+        streams.push(stream);
+    }
+    let frame = task.load.frame();
+    let each = task.load.received_bytes();
+    let mut received = vec![0u64; streams.len()];
+    let mut buffer = vec![0; RECEIVE_BYTES];
+    let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
+    let send = |stream: &mut TcpStream| stream.write_all(&frame).map_err(Error::io("sending"));
+    let period = match task.load {
+        Load::Echo { .. } => None,
+        Load::Fanout { rate_hz, .. } => Some(Duration::from_secs_f64(1.0 / rate_hz)),
+    };
+    if period.is_none() {
+        streams.iter_mut().try_for_each(send)?;
+    }
+    let begin = Instant::now();
+    let (from, until) = (begin + task.warm_up, begin + task.warm_up + task.measure);
+    let mut next = begin;
+    let mut messages = 0;
+    let mut first = None;
+    loop {
+        let now = Instant::now();
+        if now >= from && first.is_none() {
+            first = Some((now, messages, clock()?));
+        }
+        if let (true, Some((at, before, cpu))) = (now >= until, first) {
+            let own_cpu = clock()?.saturating_sub(cpu);
+            return Ok(Found { messages: messages - before, own_cpu, wall: now.duration_since(at) });
+        }
+        let mut due = until;
+        if let Some(period) = period {
+            if now >= next {
+                send(&mut streams[0])?;
+                next += period;
+            }
+            due = next.min(until);
+        }
+        let wait = due.saturating_duration_since(now);
+        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: i64::from(wait.subsec_nanos()) };
+        events.clear();
+        epoll::wait(&poll, spare_capacity(&mut events), Some(&wait)).map_err(io("epoll"))?;
+        for event in &events {
+            let nth = event.data.u64() as usize;
+            loop {
+                let count = match streams[nth].read(&mut buffer) {
+                    Ok(0) => return Err(Error::Generator("the server closed a connection".into())),
+                    Ok(count) => count,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(Error::io("receiving")(error)),
+                };
+                let whole = received[nth] / each;
+                received[nth] += count as u64;
+                let came = received[nth] / each - whole;
+                messages += came;
+                if period.is_none() {
+                    for _ in 0..came {
+                        send(&mut streams[nth])?;
+                    }
+                }
+                // Less than asked for: the queue was empty, and the next edge will say when it isn't.
+                if count < RECEIVE_BYTES {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn clock() -> Result<Duration, Error> {
+    CpuClock::own().read().map_err(Error::io("the CPU clock"))
+}
+
+fn io(what: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+    move |error| Error::io(what)(error.into())
+}
+
+/// Connects and shakes hands (RFC 6455 section 4.1; the key is the section 1.2 example's).
+fn open(target: SocketAddr) -> std::io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(target)?;
+    stream.set_nodelay(true)?;
+    let request = format!(
+        "GET /ws HTTP/1.1\r\nHost: {target}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    let mut byte = [0];
+    while !answer.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte)?;
+        answer.push(byte[0]);
+    }
+    if !answer.starts_with(b"HTTP/1.1 101") {
+        return Err(std::io::Error::other("the server didn't switch to WebSocket"));
+    }
+    stream.set_nonblocking(true)?;
+    Ok(stream)
+}

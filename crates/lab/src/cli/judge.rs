@@ -1,0 +1,177 @@
+//! The commands that judge: `compare`, `history` and `gate` look at results again, `ceiling` at the generator itself.
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::{Placing, RunOptions};
+use crate::Error;
+use crate::bench::Metric;
+use crate::ceiling::{self, Plan};
+use crate::measure::end_children_on_signal;
+use crate::scenario::compare::compare;
+use crate::scenario::gate::judge;
+use crate::scenario::history::{History, Question};
+use crate::scenario::{Effort, Kept};
+
+/// Runs of each server that a gate makes where nobody says how many: fewer tell too little from noise.
+const PAIRS_OF_GATE: usize = 3;
+
+#[derive(Args)]
+pub(super) struct CompareArguments {
+    /// The older result, a JSON file.
+    old: PathBuf,
+    /// The newer one.
+    new: PathBuf,
+}
+
+#[derive(Args)]
+pub(super) struct HistoryArguments {
+    /// The server, as results call it.
+    #[arg(default_value = "stentor")]
+    server: String,
+    /// The folder of the results.
+    #[arg(long, default_value = "results")]
+    results: PathBuf,
+    /// Of this scenario only.
+    #[arg(long)]
+    scenario: Option<String>,
+    /// This figure, as results call it (such as latency_p99) [default: the decisive one of each case].
+    #[arg(long)]
+    metric: Option<String>,
+    /// Divided by the same figure of this server, which takes out what the machine was like.
+    #[arg(long)]
+    against: Option<String>,
+    /// Also write a page with plots to this file.
+    #[arg(long)]
+    page: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(
+    after_help = "Exit codes: 0 held, 1 something failed or couldn't be measured, 2 wrong arguments, 3 slower than the \
+                        baseline, 4 invalid (no sound runs, or too few, so nothing follows)."
+)]
+pub(super) struct GateArguments {
+    /// A result of an earlier run, a JSON file.
+    baseline: PathBuf,
+    /// The scenario [default: the baseline's].
+    #[arg(long)]
+    scenario: Option<String>,
+    /// By how many percent a figure may be worse.
+    #[arg(long, default_value_t = 5.0)]
+    tolerance: f64,
+    #[command(flatten)]
+    run: RunOptions,
+}
+
+#[derive(Args)]
+pub(super) struct CeilingArguments {
+    /// The server that both talk to.
+    #[arg(long, default_value = "bare-epoll")]
+    against: String,
+    /// How many connections.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    connections: u16,
+    /// Runs of each.
+    #[arg(long, default_value_t = 3)]
+    pairs: usize,
+    /// Seconds that are measured.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// Also write what was found to this file, as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    placing: Placing,
+}
+
+pub(super) fn run_ceiling(
+    arguments: &CeilingArguments,
+    prefix: &[&str],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<ExitCode, Error> {
+    let measure =
+        Duration::try_from_secs_f64(arguments.seconds).map_err(|error| Error::Usage(error.to_string()))?;
+    let mut options = arguments.placing.options(prefix)?;
+    options.congestion = arguments.placing.enter(progress)?;
+    end_children_on_signal(|| ());
+    let plan = Plan {
+        against: arguments.against.clone(),
+        connections: usize::from(arguments.connections),
+        pairs: arguments.pairs,
+        measure,
+    };
+    let ceiling = ceiling::run(&plan, &options, progress)?;
+    write!(out, "{ceiling}").map_err(Error::io("printing"))?;
+    if let Some(path) = &arguments.json {
+        let text = serde_json::to_string(&ceiling).map_err(|error| Error::Usage(error.to_string()))?;
+        fs::write(path, text + "\n").map_err(Error::io("writing --json"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
+    let compared = compare(&Kept::read(&arguments.old)?, &Kept::read(&arguments.new)?)?;
+    write!(out, "{compared}").map_err(Error::io("printing"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn run_history(arguments: HistoryArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
+    let metric = arguments.metric.map(|name| {
+        Metric::of_name(&name).ok_or_else(|| {
+            let names = Metric::ALL.map(Metric::name);
+            Error::Usage(format!("there is no figure `{name}`; there are {}", names.join(", ")))
+        })
+    });
+    let question = Question {
+        server: arguments.server,
+        scenario: arguments.scenario,
+        metric: metric.transpose()?,
+        against: arguments.against,
+    };
+    let history = History::read(&arguments.results, &question)?;
+    write!(out, "{history}").map_err(Error::io("printing"))?;
+    if let Some(page) = arguments.page {
+        fs::write(&page, history.page()).map_err(Error::io("writing --page"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn run_gate(
+    mut arguments: GateArguments,
+    prefix: &[&str],
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<ExitCode, Error> {
+    if arguments.tolerance.is_nan() || arguments.tolerance < 0.0 {
+        return Err(Error::Usage("--tolerance is a percentage from 0".into()));
+    }
+    let baseline = Kept::read(&arguments.baseline)?;
+    let scenario = arguments.scenario.as_deref().unwrap_or(baseline.scenario_name());
+    let scenario = super::scenario_called(scenario)?;
+    if scenario.name != baseline.scenario_name() {
+        let (wanted, path) = (scenario.name, arguments.baseline.display());
+        return Err(Error::Usage(format!("{path} is of {}, not of {wanted}", baseline.scenario_name())));
+    }
+    let run = &mut arguments.run;
+    if run.peers.is_empty() {
+        run.peers = baseline.server_names();
+    }
+    if run.cases.is_empty() {
+        run.cases = baseline.case_names();
+    }
+    let effort = run.effort().or(baseline.effort()).unwrap_or(Effort::Quick);
+    if effort != Effort::Full {
+        run.pairs = run.pairs.or(Some(PAIRS_OF_GATE));
+    }
+    let (record, page) = super::run_record(scenario, effort, run, prefix, progress)?;
+    let judgement = judge(&baseline, &Kept::of(&record)?, arguments.tolerance / 100.0)?;
+    write!(out, "{}\n{judgement}", page.display()).map_err(Error::io("printing"))?;
+    Ok(ExitCode::from(judgement.gate.exit_code()))
+}

@@ -1,0 +1,92 @@
+//! What becomes of the children when somebody presses Ctrl-C, or ends the lab by SIGTERM or SIGHUP.
+//!
+//! A thread hears of the signal, ends the children and then the process. (Blocking signals and waiting for them wouldn't do:
+//! children inherit what is blocked, and servers have to be ended by SIGTERM.) Children are in process groups of their own: a
+//! terminal's Ctrl-C reaches the lab alone, which so never takes their end for a server's failure; and what they started
+//! goes with them.
+//!
+//! Invariant: between the signal and the end of the process nothing is written to results: [`is_over`] is true by then.
+
+use std::collections::BTreeSet;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// How long children may take to end after SIGTERM, before SIGKILL.
+const END_WITHIN: Duration = Duration::from_secs(2);
+
+static CHILDREN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// From now on ends the children with the process, saying `last_words` of what is left. A second call does nothing.
+pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
+    static SET_UP: AtomicBool = AtomicBool::new(false);
+    if SET_UP.swap(true, Ordering::SeqCst) {
+        return;
+    }
+    // Without, a signal ends this process as usual, and setpriv(1) the servers.
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
+    thread::spawn(move || {
+        let Some(signal) = signals.forever().next() else { return };
+        OVER.store(true, Ordering::SeqCst);
+        end_children();
+        last_words();
+        // As shells tell a death by signal.
+        std::process::exit(128 + signal);
+    });
+}
+
+/// Whether the process is about to end.
+pub fn is_over() -> bool {
+    OVER.load(Ordering::SeqCst)
+}
+
+/// A child that is ended with the process, as long as this isn't dropped. It leads a process group of its own.
+#[derive(Debug)]
+pub struct Ward(u32);
+
+impl Ward {
+    /// Takes care of `child`.
+    pub fn of(child: &Child) -> Self {
+        CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).insert(child.id());
+        Self(child.id())
+    }
+}
+
+impl Drop for Ward {
+    fn drop(&mut self) {
+        CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+fn end_children() {
+    let children = CHILDREN.lock().unwrap_or_else(PoisonError::into_inner);
+    let pid = |id: &u32| i32::try_from(*id).ok().and_then(Pid::from_raw);
+    let groups: Vec<Pid> = children.iter().filter_map(pid).collect();
+    // Nobody starts another one meanwhile: the lock is held to the end.
+    for group in &groups {
+        let _ = kill_process_group(*group, Signal::TERM);
+    }
+    let deadline = Instant::now() + END_WITHIN;
+    let is_there = |group: &Pid| test_kill_process_group(*group).is_ok() && !is_zombie(*group);
+    while groups.iter().any(is_there) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(5));
+    }
+    for group in groups {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    std::mem::forget(children);
+}
+
+/// Whether its leader has ended, and only waits to be waited for.
+fn is_zombie(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    // After the name, which may hold anything but is in parentheses.
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
+}

@@ -1,0 +1,190 @@
+//! Whether a change made the judged server worse: a fresh result beside a baseline, for programs that decide by exit codes.
+//!
+//! Of the result, only the judged server's figures count; the others say what the machine did ([`super::compare`]). A figure
+//! that is worse by more than noise, but by less than the tolerance, is let pass.
+
+use std::fmt;
+
+use super::compare::{Change, ComparedResults, Row, compare};
+use super::kept::Kept;
+use crate::Error;
+
+/// What a gate says, the worst of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Gate {
+    /// Nothing is worse.
+    Held,
+    /// Something is worse.
+    Slower,
+    /// The judged server has no sound run of a decisive figure, in the baseline or now, or too few runs to tell a
+    /// difference: nothing follows, also not that nothing is worse.
+    Invalid,
+    /// Somebody who was to take part gave nothing.
+    Failed,
+}
+
+impl Gate {
+    /// For the shell. 2 is the command line's own.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Held => 0,
+            Self::Failed => 1,
+            Self::Slower => 3,
+            Self::Invalid => 4,
+        }
+    }
+}
+
+/// What was found, and why.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// In one word.
+    pub gate: Gate,
+    /// One line for each reason.
+    pub reasons: Vec<String>,
+    /// What it follows from.
+    pub compared: ComparedResults,
+}
+
+/// Judges `new` by `old`. `tolerance` is the share by which a figure may be worse.
+///
+/// # Errors
+/// If they aren't comparable: of different scenarios, or without a case and server in common.
+pub fn judge(old: &Kept, new: &Kept, tolerance: f64) -> Result<Judgement, Error> {
+    let compared = compare(old, new)?;
+    let judged = new.report.cases.iter().find_map(|case| case.servers.first());
+    let judged = judged.map(|server| server.name.clone()).unwrap_or_default();
+    let mut gate = Gate::Held;
+    let mut reasons = Vec::new();
+    let mut say = |found: Gate, reason: String| {
+        gate = gate.max(found);
+        reasons.push(reason);
+    };
+    for missing in &new.report.missing {
+        say(Gate::Failed, format!("{missing} couldn't be installed"));
+    }
+    for case in &new.report.cases {
+        for server in &case.servers {
+            let nothing = server.trials.iter().find(|trial| trial.figures.is_empty());
+            if let Some(trial) = nothing {
+                let why = trial.doubts.first().map_or("no reason known", |doubt| doubt.what.as_str());
+                say(Gate::Failed, format!("{}: {} gave nothing: {why}", case.name, server.name));
+            }
+        }
+    }
+    let of_judged = |row: &&Row| row.server == judged;
+    for row in compared.rows.iter().filter(of_judged) {
+        let name = format!("{}: {}: {}", row.case, row.server, row.metric.label());
+        match row.change {
+            Change::Worse if is_within(row, tolerance) => {}
+            Change::Worse => {
+                let figure =
+                    |value: Option<f64>| value.map_or("–".to_owned(), |value| row.metric.format(value));
+                say(Gate::Slower, format!("{name}: {} → {}", figure(row.old), figure(row.new)));
+            }
+            Change::Unsound if row.is_decisive => {
+                say(Gate::Invalid, format!("{name}: {}", why_unsound(new, row)))
+            }
+            Change::TooFew if row.is_decisive => {
+                say(Gate::Invalid, format!("{name}: one run says nothing (--pairs)"));
+            }
+            Change::Better | Change::NotShown(_) | Change::TooFew | Change::Unsound => {}
+        }
+    }
+    let was_judged = |case: &str| compared.rows.iter().any(|row| row.case == case && row.server == judged);
+    for case in old.report.cases.iter().filter(|case| !was_judged(&case.name)) {
+        say(Gate::Invalid, format!("{}: {judged} isn't in both results", case.name));
+    }
+    Ok(Judgement { gate, reasons, compared })
+}
+
+fn is_within(row: &Row, tolerance: f64) -> bool {
+    row.ratio().is_some_and(|ratio| ratio.ln().abs() <= (1.0 + tolerance).ln())
+}
+
+/// What the first doubt about the runs now is, if it is theirs.
+fn why_unsound(new: &Kept, row: &Row) -> String {
+    let case = new.report.cases.iter().find(|case| case.name == row.case);
+    let runs = case.and_then(|case| case.runs(&row.server));
+    match runs {
+        Some(runs) if row.new.is_none() => {
+            let doubt = runs.trials.iter().flat_map(|trial| &trial.doubts).next();
+            format!("no sound run: {}", doubt.map_or("no reason known", |doubt| doubt.what.as_str()))
+        }
+        _ => "no sound run in the baseline".to_owned(),
+    }
+}
+
+impl fmt::Display for Judgement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.compared.fmt(f)?;
+        for reason in &self.reasons {
+            writeln!(f, "{reason}")?;
+        }
+        let code = self.gate.exit_code();
+        match self.gate {
+            Gate::Held => writeln!(f, "gate: held (exit code {code})"),
+            Gate::Slower => writeln!(f, "gate: SLOWER than the baseline (exit code {code})"),
+            Gate::Invalid => writeln!(f, "gate: INVALID, nothing follows (exit code {code})"),
+            Gate::Failed => writeln!(f, "gate: FAILED, not everybody could be measured (exit code {code})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::scenario::compare::tests::{kept, raw};
+
+    #[test]
+    fn each_fault_has_its_code() {
+        let old = kept("0.1.0", &[4.0, 4.1, 3.9], &[9.0, 9.1, 8.9]);
+        let check = |stentor: &[f64], change: &dyn Fn(&mut Value), gate: Gate, code: u8, expect: &str| {
+            let mut new = raw("0.2.0", stentor, &[9.0, 9.1, 8.9]);
+            change(&mut new["report"]["cases"][0]["servers"]);
+            let judgement = judge(&old, &serde_json::from_value(new).unwrap(), 0.05).unwrap();
+            let text = judgement.to_string();
+            assert_eq!((judgement.gate, gate.exit_code()), (gate, code), "{text}");
+            assert!(text.contains(expect), "{expect}: {text}");
+        };
+        let as_it_is = |_: &mut Value| {};
+        check(&[4.0, 4.1, 3.9], &as_it_is, Gate::Held, 0, "gate: held");
+        check(&[2.0, 2.1, 1.9], &as_it_is, Gate::Held, 0, "better");
+        check(&[6.0, 6.1, 5.9], &as_it_is, Gate::Slower, 3, "1kB: stentor: CPU/message: 4.00 µs → 6.00 µs");
+        check(&[4.0], &as_it_is, Gate::Invalid, 4, "one run says nothing");
+        let corrupt = |servers: &mut Value| {
+            for trial in servers[0]["trials"].as_array_mut().unwrap() {
+                trial["doubts"] =
+                    serde_json::json!([{ "latency_only": false, "what": "5 messages corrupt" }]);
+            }
+        };
+        check(&[4.0, 4.1, 3.9], &corrupt, Gate::Invalid, 4, "5 messages corrupt");
+        // What a peer does is no reason to fail the judged one, as long as it gives something.
+        check(
+            &[4.0, 4.1, 3.9],
+            &|servers| {
+                servers[1]["trials"][0]["doubts"] =
+                    serde_json::json!([{ "latency_only": false, "what": "lost" }])
+            },
+            Gate::Held,
+            0,
+            "held",
+        );
+        let nothing = |servers: &mut Value| {
+            servers[1]["trials"][0]["figures"] = serde_json::json!({});
+            servers[1]["trials"][0]["doubts"] =
+                serde_json::json!([{ "latency_only": false, "what": "it crashed" }]);
+        };
+        check(&[6.0, 6.1, 5.9], &nothing, Gate::Failed, 1, "ws8 gave nothing: it crashed");
+    }
+
+    #[test]
+    fn a_little_is_tolerated() {
+        let old = kept("0.1.0", &[4.0, 4.0, 4.0], &[9.0, 9.0, 9.0]);
+        let new = kept("0.2.0", &[4.1, 4.1, 4.1], &[9.0, 9.0, 9.0]);
+        assert_eq!(judge(&old, &new, 0.05).unwrap().gate, Gate::Held);
+        assert_eq!(judge(&old, &new, 0.01).unwrap().gate, Gate::Slower);
+    }
+}

@@ -1,0 +1,167 @@
+//! Peers that fail in every way they can, Ctrl-C, and going on afterwards.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may fail loudly, and a fake peer says where it listens"
+)]
+
+mod fakes;
+mod server;
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fakes::{Folder, read};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use server::Fault;
+
+fn trials(result: &Value, server: usize) -> &Vec<Value> {
+    result["report"]["cases"][0]["servers"][server]["trials"].as_array().unwrap()
+}
+
+#[test]
+fn each_failing_peer_is_told_and_the_others_go_on() {
+    let folder = Folder::new("failing");
+    folder
+        .peer("honest", Fault::None, 7)
+        .peer("crashing", Fault::Crashes, 3000)
+        .peer("babbling", Fault::Babbles, 7)
+        .script("uninstallable", "echo no compiler here >&2; exit 1", "exit 0")
+        .script("unstartable", "exit 0", "echo the port is taken >&2; exit 1")
+        .script("nameless", "exit 0", "echo ready http://somewhere; exec sleep 60")
+        // It listens nowhere: every connection is refused.
+        .script("deaf", "exit 0", "echo ready http://127.0.0.1:9; exec sleep 60");
+    let names = "crashing,babbling,uninstallable,unstartable,nameless,deaf,honest";
+    let (code, said) = folder.run(&["run", "fanout", "--smoke", "--peers", names]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("no compiler here"), "{said}");
+    let result = read(&folder.results()[0]);
+    let servers = result["report"]["cases"][0]["servers"].as_array().unwrap();
+    let trial_of = |name: &str| &servers.iter().find(|server| server["name"] == name).unwrap()["trials"][0];
+    for (server, told) in [
+        ("crashing", "out of luck"),
+        ("babbling", "in the handshake"),
+        ("unstartable", "the port is taken"),
+        ("nameless", "names no address"),
+        ("deaf", "refused"),
+    ] {
+        let trial = trial_of(server);
+        assert!(trial["figures"].as_object().unwrap().is_empty(), "{server}: {trial}");
+        let doubt = trial["doubts"][0]["what"].as_str().unwrap();
+        assert!(doubt.contains(server) && doubt.contains(told), "{server}: {doubt}");
+        // What isn't shown is found nowhere.
+        assert!(said.contains(doubt.lines().next().unwrap()), "{doubt} / {said}");
+    }
+    assert!(said.contains("not everybody could be measured"), "{said}");
+    assert!(!trial_of("honest")["figures"].as_object().unwrap().is_empty(), "{said}");
+    assert_eq!(result["report"]["missing"][0], "uninstallable", "{said}");
+}
+
+#[test]
+fn misspelt_names_are_answered_with_those_there_are() {
+    let folder = Folder::new("misspelt");
+    folder.peer("honest", Fault::None, 7);
+    let check = |arguments: &[&str], code: i32, told: &str| {
+        let (found, said) = folder.run(arguments);
+        assert!(found == code && said.contains(told), "{found}: {said}");
+    };
+    check(&["run", "fan-out", "--smoke", "--peers", "honest"], 1, "there are echo-25k");
+    check(&["run", "fanout", "--smoke", "--peers", "honset"], 1, "no server `honset`; there are");
+    check(&["run", "fanout", "--smoke", "--peers", "honest:fog"], 1, "doesn't speak `fog`");
+    check(&["run", "fanout", "--smoke", "--peers", "honest", "--resume"], 1, "no result of fanout");
+    check(&["run", "fanout", "--smoke", "--quick", "--peers", "honest"], 2, "cannot be used with");
+}
+
+/// Processes that have this in their environment, and their names.
+fn marked(mark: &str) -> Vec<String> {
+    let is_marked = |folder: &Path| {
+        let environment = fs::read(folder.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+    };
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
+    let marked = processes.filter(|folder| is_marked(folder));
+    marked.map(|folder| fs::read_to_string(folder.join("comm")).unwrap_or_default()).collect()
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured_and_leaves_nobody_behind() {
+    let folder = Folder::new("interrupted");
+    folder.peer("honest", Fault::None, 7);
+    let variable = "STENTOR_LAB_TEST";
+    let mark = format!("{variable}={}", std::process::id());
+    let run = ["run", "fanout", "--smoke", "--peers", "honest", "--pairs", "500"];
+    let lab = folder
+        .command(&run)
+        .env(variable, std::process::id().to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(120);
+    // When one run is in the file, and another one is under way.
+    while folder.results().is_empty() || marked(&mark).len() < 3 {
+        assert!(Instant::now() < deadline, "nothing was measured");
+        thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&lab), Signal::INT).unwrap();
+    let (code, said) = fakes::said(lab.wait_with_output().unwrap());
+    assert_eq!(code, 130, "{said}");
+    assert!(said.contains("interrupted") && said.contains("--resume"), "{said}");
+    assert_eq!(marked(&mark), Vec::<String>::new(), "{said}");
+    let path = folder.results()[0].clone();
+    let measured = trials(&read(&path), 0).clone();
+    assert!(!measured.is_empty() && measured.len() < 500, "{said}");
+    assert!(measured.iter().all(|trial| !trial["figures"].as_object().unwrap().is_empty()), "{measured:?}");
+    assert!(fs::read_to_string(path.with_extension("html")).unwrap().ends_with("</html>"));
+
+    // Two more, with the same file.
+    let pairs = (measured.len() + 2).to_string();
+    let (code, said) =
+        folder.run(&["run", "fanout", "--smoke", "--peers", "honest", "--pairs", &pairs, "--resume"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains(&format!("{} of {pairs} runs were measured before", measured.len())), "{said}");
+    assert_eq!(folder.results(), std::slice::from_ref(&path));
+    let result = read(&path);
+    let resumed = trials(&result, 0);
+    assert_eq!(resumed.len(), measured.len() + 2);
+    assert_eq!(resumed[..measured.len()], measured[..]);
+
+    // But not as something else.
+    let check = |change: &dyn Fn(&mut Value), told: &str| {
+        let mut other = result.clone();
+        change(&mut other);
+        fs::write(&path, other.to_string()).unwrap();
+        let file = path.to_str().unwrap();
+        let (code, said) = folder.run(&["run", "fanout", "--smoke", "--peers", "honest", "--resume", file]);
+        assert!(code == 1 && said.contains("can't be resumed") && said.contains(told), "{said}");
+    };
+    check(&|result| result["servers"][0]["versions"]["honest"] = "2".into(), "honest 2 / honest 1");
+    check(&|result| result["effort"] = "full".into(), "effort: full / smoke");
+    check(&|result| result["machine"]["kernel"] = "2.4".into(), "kernel: 2.4");
+}
+
+/// A run that gave nothing is made again, in its place.
+#[test]
+fn what_failed_is_measured_when_resumed() {
+    let folder = Folder::new("failed-once");
+    folder.peer("honest", Fault::None, 7);
+    let run = ["run", "fanout", "--smoke", "--peers", "honest", "--pairs", "2"];
+    let (code, said) = folder.run(&run);
+    assert_eq!(code, 0, "{said}");
+    let path = folder.results()[0].clone();
+    let mut result = read(&path);
+    let before = trials(&result, 0).clone();
+    result["report"]["cases"][0]["servers"][0]["trials"][0]["figures"] = serde_json::json!({});
+    fs::write(&path, result.to_string()).unwrap();
+    let (code, said) = folder.run(&[&run[..], &["--resume"]].concat());
+    assert!(code == 0 && said.contains("1 of 2 runs were measured before"), "{said}");
+    let result = read(&path);
+    let after = trials(&result, 0);
+    assert!(after.len() == 2 && after[1] == before[1] && after[0] != before[0], "{after:?}");
+    assert!(!after[0]["figures"].as_object().unwrap().is_empty(), "{after:?}");
+}

@@ -1,0 +1,48 @@
+//! `ceiling` from the command line, on a fake server: that it prints both figures. What they are depends on the build and on how
+//! busy this machine is.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test may fail loudly, and a fake peer says where it listens"
+)]
+
+mod fakes;
+mod server;
+
+use std::process::Command;
+
+use fakes::Folder;
+use server::Fault;
+
+#[test]
+fn generator_and_bare_client_stand_side_by_side() {
+    let folder = Folder::new("ceiling");
+    folder.peer("honest", Fault::None, 7).peer("babbling", Fault::Babbles, 7);
+    let core = usize::from(stentor_lab::measure::cores() > 1).to_string();
+    let run = |against: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
+            .args([
+                "ceiling",
+                "--against",
+                against,
+                "--pairs",
+                "1",
+                "--seconds",
+                "0.2",
+                "--connections",
+                "20",
+            ])
+            .args(["--congestion", "system", "--generator-core", &core, "--peers-dir"])
+            .arg(folder.path("peers"))
+            .output();
+        fakes::said(output.unwrap())
+    };
+    let (code, said) = run("honest");
+    assert_eq!(code, 0, "{said}");
+    for told in ["echo of 64 bytes", "fan-out of 1000 bytes", "bare client ", "≤ 1.2"] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    let (code, said) = run("babbling");
+    assert_eq!(code, 1, "{said}");
+}

@@ -1,0 +1,207 @@
+//! A gate on counts, which a busy machine doesn't change: what the server does for a scripted trace, beside what it did when
+//! `counts.toml` was written. No time is measured.
+//!
+//! - **instructions** per connection and per delivery, counted by valgrind's cachegrind (virtual machines often have no
+//!   hardware counters). Each is the difference of two runs of which one does more of it, so that start and end fall out. They repeat
+//!   to less than a percent, also in an unoptimised build, which is what `cargo test` has at hand: it counts what the code
+//!   does, not what the optimiser leaves of it, so a figure here says nothing about how fast a release is, but a loop too many shows.
+//! - **system calls** per delivery, counted by strace.
+//! - **private bytes** per idle connection, user space.
+//!
+//! A trace is lock-step: the next message when everybody has the last one, so nothing gathers. What can't be counted here is
+//! skipped with a message. `STENTOR_COUNTS=update` writes the baseline anew; what it is then is to be explained in the commit.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test may fail loudly, and says what it skips"
+)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::{Deserialize, Serialize};
+use stentor_lab::measure::{CallCounter, ProcessMemory, Server, ServerCommand};
+
+const CLIENTS: usize = 20;
+const PAYLOAD: [u8; 100] = [b'x'; 100];
+/// Connections whose memory is counted: a page is shared by a dozen of them, so that pages don't matter.
+const IDLE: usize = 3000;
+
+/// A figure as it was, and the share by which it may be more. Less is no fault, but the baseline should follow.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Count {
+    count: f64,
+    tolerance: f64,
+}
+
+fn baseline() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counts.toml")
+}
+
+/// Compares a figure with the baseline, or writes it there.
+fn judge(name: &str, count: f64, tolerance: f64) {
+    static WRITING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one_at_a_time = WRITING.lock().unwrap();
+    let text = fs::read_to_string(baseline()).unwrap_or_default();
+    let mut known: BTreeMap<String, Count> = toml::from_str(&text).unwrap();
+    if std::env::var("STENTOR_COUNTS").is_ok_and(|what| what == "update") {
+        let comments = text.lines().take_while(|line| line.starts_with('#') || line.is_empty());
+        let comments: String = comments.map(|line| format!("{line}\n")).collect();
+        known.insert(name.to_owned(), Count { count: (count * 100.0).round() / 100.0, tolerance });
+        fs::write(baseline(), comments + &toml::to_string(&known).unwrap()).unwrap();
+        return;
+    }
+    let was = known.get(name).copied().unwrap_or_else(|| panic!("{name} isn't in {}", baseline().display()));
+    let change = (count / was.count - 1.0) * 100.0;
+    eprintln!("{name}: {count:.2}, {change:+.1} % of {:.2}", was.count);
+    assert!(
+        count <= was.count * (1.0 + was.tolerance),
+        "{name}: {count:.2} instead of {:.2}: {change:+.1} %, of which {:.0} % are let pass",
+        was.count,
+        was.tolerance * 100.0
+    );
+}
+
+/// The server that was built beside this test, if it was (`cargo test -p stentor-lab` alone doesn't).
+fn stentor() -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_BIN_EXE_stentor-lab")).with_file_name("stentor");
+    if !path.exists() {
+        eprintln!("skipped: no stentor was built; `cargo build -p stentor` does it");
+    }
+    path.exists().then_some(path)
+}
+
+fn is_installed(tool: &str) -> bool {
+    let there = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !there {
+        eprintln!("skipped: {tool} isn't installed, or doesn't run");
+    }
+    there
+}
+
+/// A server that sends each message to everybody, run by these words.
+fn start(words: &[&str]) -> Server {
+    let serve =
+        ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "1", "--app", "chat"];
+    let words: Vec<&str> = words.iter().copied().chain(serve).chain(["--driver", "epoll"]).collect();
+    Server::start(&ServerCommand {
+        name: "stentor".into(),
+        program: words[0].into(),
+        args: words[1..].iter().map(|word| (*word).to_owned()).collect(),
+        core: None,
+    })
+    .unwrap()
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let request = "GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&answer));
+    stream
+}
+
+/// So many messages from each in turn, each of which everybody receives before the next.
+fn publish(clients: &mut [TcpStream], messages: usize) {
+    let head = [0x81, 0x80 | PAYLOAD.len() as u8, 0, 0, 0, 0];
+    let frame = [&head[..], &PAYLOAD].concat();
+    for nth in 0..messages {
+        let sender = nth % clients.len();
+        clients[sender].write_all(&frame).unwrap();
+        for client in &mut *clients {
+            let mut received = [0; PAYLOAD.len() + 2];
+            client.read_exact(&mut received).unwrap();
+            assert_eq!(received[2..], PAYLOAD);
+        }
+    }
+}
+
+/// Instructions of a server's life in which so many come and go, and so many messages are published to the others.
+fn instructions(stentor: &Path, passers_by: usize, messages: usize) -> f64 {
+    let log =
+        std::env::temp_dir().join(format!("stentor-counts-{}-{passers_by}-{messages}", std::process::id()));
+    let log_file = format!("--log-file={}", log.display());
+    let counted = ["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"];
+    let words = [&["valgrind"], &counted[..], &[&log_file, stentor.to_str().unwrap()]].concat();
+    let server = start(&words);
+    for _ in 0..passers_by {
+        drop(connect(server.address()));
+    }
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(server.address())).collect();
+    publish(&mut clients, messages);
+    drop(clients);
+    server.stop().unwrap();
+    let text = fs::read_to_string(&log).unwrap();
+    let _ = fs::remove_file(&log);
+    let line = text.lines().find(|line| line.contains("I   refs:")).unwrap_or_else(|| panic!("{text}"));
+    line.rsplit(' ').next().unwrap().replace(',', "").parse().unwrap()
+}
+
+#[test]
+fn instructions_per_connection_and_delivery() {
+    if !cfg!(target_arch = "x86_64") {
+        eprintln!("skipped: the baseline is of x86-64");
+        return;
+    }
+    let Some(stentor) = stentor() else { return };
+    if !is_installed("valgrind") {
+        return;
+    }
+    let run = |passers_by, messages| {
+        let stentor = stentor.clone();
+        thread::spawn(move || instructions(&stentor, passers_by, messages))
+    };
+    let (less, more_messages, more_connections) = (run(10, 20), run(10, 120), run(60, 20));
+    let less = less.join().unwrap();
+    let deliveries = (100 * CLIENTS) as f64;
+    judge("instructions_per_delivery", (more_messages.join().unwrap() - less) / deliveries, 0.05);
+    judge("instructions_per_connection", (more_connections.join().unwrap() - less) / 50.0, 0.10);
+}
+
+#[test]
+fn calls_per_delivery() {
+    let Some(stentor) = stentor() else { return };
+    let server = start(&[stentor.to_str().unwrap()]);
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(server.address())).collect();
+    publish(&mut clients, CLIENTS);
+    let Ok(counter) = CallCounter::attach(server.pid()) else {
+        eprintln!("skipped: strace isn't installed, or may not trace");
+        return;
+    };
+    let messages = 50;
+    publish(&mut clients, messages);
+    let calls: u64 = counter.stop().unwrap().values().sum();
+    judge("calls_per_delivery", calls as f64 / (messages * CLIENTS) as f64, 0.05);
+}
+
+#[test]
+fn bytes_per_idle_connection() {
+    let Some(stentor) = stentor() else { return };
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    if getrlimit(Resource::Nofile).current.is_some_and(|most| most < 2 * IDLE as u64) {
+        eprintln!("skipped: too few descriptors are allowed");
+        return;
+    }
+    let server = start(&[stentor.to_str().unwrap()]);
+    let private = || ProcessMemory::of_process(server.pid()).unwrap().private_bytes as f64;
+    // What the first ones have made once for all.
+    let mut clients: Vec<TcpStream> = (0..IDLE / 10).map(|_| connect(server.address())).collect();
+    let before = private();
+    clients.extend((0..IDLE).map(|_| connect(server.address())));
+    judge("bytes_per_connection", (private() - before) / IDLE as f64, 0.25);
+}
