@@ -114,6 +114,7 @@ pub(super) fn generate(
         |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()));
     let (warm_up, measure) = (seconds(arguments.warm_up)?, seconds(arguments.seconds)?);
     let count = |span: Duration| (span.as_secs_f64() * rate_hz).ceil() as u64;
+    let visit = seconds(1.0 / arguments.connect_rate)?;
     let misbehave = |how| LoadSpec::Misbehave { how, lasts: measure };
     let load = match arguments.mode {
         Mode::Echo => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
@@ -134,7 +135,7 @@ pub(super) fn generate(
         Mode::ReadSlowly => misbehave(Misbehaviour::ReadsSlowly { every: Duration::from_secs(1) }),
         Mode::Silent => misbehave(Misbehaviour::Silent),
         Mode::Mute => misbehave(Misbehaviour::Mute),
-        Mode::ComeAndGo => misbehave(Misbehaviour::Churns),
+        Mode::ComeAndGo => misbehave(Misbehaviour::Churns { every: visit }),
         Mode::Storms => misbehave(Misbehaviour::Storms { every: Duration::from_secs(1) }),
         Mode::Fragment => misbehave(Misbehaviour::Fragments),
     };
