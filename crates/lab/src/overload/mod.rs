@@ -58,12 +58,14 @@ const RECEIVE_BUFFER_BYTES: usize = 128 * 1024;
 const CONNECT_HZ: f64 = 1000.0;
 /// What each phase offers, as a multiple of the capacity.
 const OFFERED: [f64; 5] = [0.5, 2.0, 5.0, 10.0, 0.5];
+/// From this multiple of the capacity on there is no way but to skip.
+const FAR: f64 = 5.0;
 /// Of a phase, the share at its beginning in which the one before still shows.
 const SETTLING_SHARE: f64 = 0.4;
 /// Memory counts as flat up to this growth over the first phase, beside what an allocator may keep.
 const GROWTH_SHARE_MAX: f64 = 0.1;
 const GROWTH_BYTES: f64 = 16e6;
-/// The age has recovered if its median is at most this multiple of what it was in the first phase.
+/// The age has recovered if its median is at most this multiple of what it was in the first phase, and a version's time.
 const RECOVERED: f64 = 1.5;
 
 /// What to run, and how.
@@ -325,7 +327,8 @@ fn find_capacity_hz(crowd: &mut Crowd<'_>, api: &Api, options: &Options) -> Resu
     let mut rate_hz = (delivered_hz / options.clients as f64).max(LEAST_HZ);
     let mut good = None;
     for _ in 0..STEPS_MAX {
-        let is_good = keeps_up(crowd, api, rate_hz)?;
+        // A machine that was busy for a moment gets another chance.
+        let is_good = keeps_up(crowd, api, rate_hz)? || keeps_up(crowd, api, rate_hz)?;
         match (is_good, good) {
             (true, _) => good = Some(rate_hz),
             (false, Some(good)) => return Ok(good),
@@ -448,10 +451,14 @@ impl Report {
                 phase.multiple
             ));
         }
-        for phase in between.iter().filter(|phase| phase.skipped_share <= 0.0) {
+        // At twice the capacity a machine that was busy when that was looked for may keep up.
+        let far = between.iter().filter(|phase| phase.multiple >= FAR);
+        for phase in far.filter(|phase| phase.skipped_share <= 0.0) {
             faults.push(format!("no version was skipped at {} ×", phase.multiple));
         }
-        if last.age_p50_ms > first.age_p50_ms * RECOVERED {
+        // Between two versions it grows by the time between them, and where in it a look falls is chance.
+        let most_ms = first.age_p50_ms * RECOVERED + 1e3 / last.offered_hz;
+        if last.age_p50_ms > most_ms {
             faults.push(format!(
                 "the age is {:.0} ms in the end, and was {:.0}",
                 last.age_p50_ms, first.age_p50_ms

@@ -37,7 +37,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
                documents; peers, which have no feeds, send a message of the same length from one client to all. Clients connect \
                at 2,000 a second instead of one every 500 ms, each level on a fresh process; a level that is over the \
                generator's head gives a lower bound.",
-    peers: &["stentor", "stentor-epoll-documents", "ws8"],
+    peers: &["stentor", "stentor-epoll-documents", "ws8", "ws04", "engineio07", "socketio09", "primus15"],
     cases,
 };
 
