@@ -1,25 +1,22 @@
-//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`,
-//! `overload`, those of [`judge`], and `worker`, which is for itself.
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, `overload`, those of [`judge`], and
+//! `worker` and `bare-client`, which are for itself.
 
+mod generate;
 mod judge;
 mod overload;
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufReader, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use crate::catalogue::Catalogue;
 use crate::ceiling::serve_bare_client;
-use crate::generator::{
-    Cut, DriverKind, Invocation, LoadSpec, MaskKey, Misbehaviour, Outcome, Protocol, Publisher, Spec,
-    Workers, serve_worker,
-};
+use crate::generator::{DriverKind, Invocation, Protocol, serve_worker};
 use crate::measure::{
     Namespace, congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, take_priority,
 };
@@ -39,7 +36,7 @@ enum Command {
     /// Compare servers, alternating, and print a table.
     Bench(BenchArguments),
     /// Put a load on one server and print what was found.
-    Generate(GenerateArguments),
+    Generate(generate::GenerateArguments),
     /// Run a scenario, and write its results and a page.
     Run(RunArguments),
     /// Compare two results of a scenario.
@@ -193,97 +190,6 @@ struct InstallArguments {
     peers_dir: PathBuf,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Mode {
-    /// Open-loop echo.
-    Echo,
-    /// Closed-loop echo.
-    EchoClosed,
-    /// One connection publishes, all receive.
-    Fanout,
-    /// Receive what the server publishes.
-    Receive,
-    /// Hold connections.
-    Idle,
-    /// Connect and leave.
-    Churn,
-    /// Cut all connections and come back at once; then one publishes.
-    Reconnect,
-    /// Never read.
-    NeverRead,
-    /// Read 64 KiB a second at most.
-    ReadSlowly,
-    /// Say nothing any more once connected, no heartbeat either.
-    Silent,
-    /// Connect, and never say anything.
-    Mute,
-    /// Come and go on each connection, `--connect-rate` in all.
-    ComeAndGo,
-    /// All are cut off and come back at once, every second.
-    Storms,
-    /// Send in TCP segments of one to three bytes; to an echo.
-    Fragment,
-    /// Connect, and echo 17 bytes a second on each connection, until `--server-pid` has used `--seconds` of CPU.
-    Budget,
-}
-
-#[derive(Args)]
-struct GenerateArguments {
-    /// Where the server listens.
-    #[arg(long)]
-    target: SocketAddr,
-    /// What to speak.
-    #[arg(long, value_enum, default_value = "websocket")]
-    protocol: Protocol,
-    /// The path that the protocol is served at [default: /ws, /engine.io/, /socket.io/ or /sockjs; sse needs one].
-    #[arg(long)]
-    path: Option<String>,
-    /// The load.
-    #[arg(long, value_enum)]
-    mode: Mode,
-    /// How many connections.
-    #[arg(long, default_value_t = 100)]
-    connections: usize,
-    /// Payload in bytes, at least 36.
-    #[arg(long, default_value_t = 64)]
-    bytes: usize,
-    /// Messages, publications or connections a second.
-    #[arg(long, default_value_t = 1000.0)]
-    rate: f64,
-    /// Seconds before the measurement.
-    #[arg(long, default_value_t = 1.0)]
-    warm_up: f64,
-    /// Seconds of the measurement.
-    #[arg(long, default_value_t = 5.0)]
-    seconds: f64,
-    /// Connections begun per second.
-    #[arg(long, default_value_t = 4000.0)]
-    connect_rate: f64,
-    /// A text message sent on each connection once it is open.
-    #[arg(long)]
-    hello: Option<String>,
-    /// Mask with this key, 8 hexadecimal digits, instead of zero.
-    #[arg(long, value_parser = mask_key)]
-    mask: Option<MaskKey>,
-    /// The server's process, to read its CPU clock.
-    #[arg(long)]
-    server_pid: Option<u32>,
-    /// The core to be pinned to.
-    #[arg(long)]
-    core: Option<usize>,
-    /// The driver.
-    #[arg(long, value_enum, default_value = "epoll")]
-    driver: DriverKind,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-fn mask_key(text: &str) -> Result<MaskKey, String> {
-    let key = u32::from_str_radix(text, 16).map_err(|error| error.to_string())?;
-    Ok(MaskKey::Fixed(key.to_be_bytes()))
-}
-
 /// Runs the lab. `args` are the arguments after the lab's own name; `prefix` is what leads from the program to
 /// the lab (`["lab"]` where it is a subcommand), because the lab starts itself as its generators.
 pub fn main(
@@ -299,7 +205,9 @@ pub fn main(
         Ok(Arguments { command: Command::Bench(arguments) }) => {
             done(run_bench(arguments, prefix, out, progress))
         }
-        Ok(Arguments { command: Command::Generate(arguments) }) => done(generate(arguments, prefix, out)),
+        Ok(Arguments { command: Command::Generate(arguments) }) => {
+            done(generate::generate(arguments, prefix, out))
+        }
         Ok(Arguments { command: Command::Run(arguments) }) => {
             done(run_scenario(&arguments, prefix, out, progress))
         }
@@ -511,90 +419,4 @@ fn install(arguments: &InstallArguments, progress: &mut dyn Write) -> Result<(),
         true => Ok(()),
         false => Err(Error::Usage(format!("not installed: {}", failed.join(", ")))),
     }
-}
-
-fn generate(arguments: GenerateArguments, prefix: &[&str], out: &mut dyn Write) -> Result<(), Error> {
-    let bytes = arguments.bytes;
-    let rate_hz = arguments.rate;
-    let seconds =
-        |seconds: f64| Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()));
-    let (warm_up, measure) = (seconds(arguments.warm_up)?, seconds(arguments.seconds)?);
-    let count = |span: Duration| (span.as_secs_f64() * rate_hz).ceil() as u64;
-    let misbehave = |how| LoadSpec::Misbehave { how, lasts: measure };
-    let load = match arguments.mode {
-        Mode::Echo => LoadSpec::EchoOpen { bytes, rate_hz, warm_up, measure },
-        Mode::EchoClosed => LoadSpec::EchoClosed { bytes, warm_up, measure },
-        Mode::Fanout => LoadSpec::Fanout {
-            bytes,
-            rate_hz,
-            warm_up: count(warm_up),
-            count: count(measure).max(1),
-            publisher: Publisher::Own,
-        },
-        Mode::Receive => LoadSpec::Receive { bytes, measure },
-        Mode::Idle => LoadSpec::Idle { hold: measure },
-        Mode::Budget => LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure },
-        Mode::Churn => LoadSpec::Churn { total: arguments.connections },
-        Mode::Reconnect => LoadSpec::Reconnect { cut: Cut::Finish, bytes, publisher: Publisher::Own },
-        Mode::NeverRead => misbehave(Misbehaviour::NeverReads),
-        Mode::ReadSlowly => misbehave(Misbehaviour::ReadsSlowly { every: Duration::from_secs(1) }),
-        Mode::Silent => misbehave(Misbehaviour::Silent),
-        Mode::Mute => misbehave(Misbehaviour::Mute),
-        Mode::ComeAndGo => misbehave(Misbehaviour::Churns),
-        Mode::Storms => misbehave(Misbehaviour::Storms { every: Duration::from_secs(1) }),
-        Mode::Fragment => misbehave(Misbehaviour::Fragments),
-    };
-    let path = arguments.path.as_deref().unwrap_or(arguments.protocol.usual_path());
-    let mut spec = Spec::new(arguments.target, path, arguments.connections, load);
-    spec.protocol = arguments.protocol;
-    spec.connect_rate_hz = arguments.connect_rate;
-    spec.hello = arguments.hello;
-    spec.mask = arguments.mask.unwrap_or(MaskKey::Zero);
-    spec.server_pids = arguments.server_pid.into_iter().collect();
-    spec.core = arguments.core;
-    spec.driver = arguments.driver;
-    end_children_on_signal(|| ());
-    let outcome = Workers::connect(&Invocation::current(prefix)?, &spec)?.run()?;
-    let text = if arguments.json {
-        serde_json::to_string(&outcome).map_err(|error| Error::Usage(error.to_string()))? + "\n"
-    } else {
-        describe(&outcome)
-    };
-    out.write_all(text.as_bytes()).map_err(Error::io("printing"))
-}
-
-fn describe(outcome: &Outcome) -> String {
-    let mut lines =
-        vec![format!("{} connections opened in {:.2?}", outcome.connections, outcome.connect.wall)];
-    if let Some(cpu) = outcome.server_cpu_per_connection() {
-        lines.push(format!("server CPU per connection: {cpu:.2?}"));
-    }
-    if outcome.messages > 0 {
-        let rate = outcome.messages as f64 / outcome.load.wall.as_secs_f64().max(1e-9);
-        lines.push(format!("{} messages in {:.2?}: {rate:.0}/s", outcome.messages, outcome.load.wall));
-    }
-    if let Some(cpu) = outcome.server_cpu_per_message() {
-        let share = outcome.load.server_share() * 100.0;
-        lines.push(format!("server CPU per message: {cpu:.2?} ({share:.0} % of a core)"));
-    }
-    lines.push(format!("generator: {:.0} % of a core", outcome.load.own_share() * 100.0));
-    for (what, times) in
-        [("latency", &outcome.latency), ("last receiver", &outcome.last), ("lag", &outcome.lag)]
-    {
-        if !times.is_empty() {
-            let [p50, p99, max] = [50.0, 99.0, 100.0].map(|percent| times.percentile(percent));
-            lines.push(format!("{what}: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}"));
-        }
-    }
-    if !outcome.back_in.is_zero() {
-        let [p50, p99] = [50.0, 99.0].map(|percent| outcome.back.percentile(percent));
-        lines.push(format!("all were back in {:.1?}; each: p50 {p50:.1?}, p99 {p99:.1?}", outcome.back_in));
-    }
-    if outcome.cut_off > 0 {
-        lines.push(format!("{} connections were ended by the server", outcome.cut_off));
-    }
-    let audit = &outcome.audit;
-    lines.push(format!("audit: {} of {} delivered", audit.delivered, audit.expected));
-    lines.extend(outcome.doubts().into_iter().map(|doubt| format!("INVALID: {}", doubt.what)));
-    lines.join("\n") + "\n"
 }

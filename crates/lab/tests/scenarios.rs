@@ -16,7 +16,7 @@ use serde_json::Value;
 use stentor_lab::catalogue::Catalogue;
 
 /// Scenarios that run at once.
-const AT_A_TIME: usize = 4;
+const AT_A_TIME: usize = 6;
 
 /// The lab's own binary, run in the repository.
 fn lab() -> (PathBuf, PathBuf) {

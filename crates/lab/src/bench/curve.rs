@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::sampler::{SAMPLE_EVERY, Sample};
 use crate::generator::{ChatStep, Doubt, LAG_SHARE_MAX, Outcome, Progress};
 
 /// The mean latency up to which a chat isn't saturated, in seconds.
 const SATURATED_S: f64 = 0.2;
+/// Looks at memory that are drawn at most.
+const SAMPLES_DRAWN: usize = 200;
 /// Percentiles that are drawn.
 const PERCENTILES: [f64; 9] = [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0];
 
@@ -21,21 +24,29 @@ pub enum Curve {
     LatencyOverDeliveries,
     /// CPU time of the server in milliseconds over connections.
     CpuOverConnections,
+    /// The server's resident memory and its memfds in megabytes over seconds of the load.
+    MemoryOverTime,
 }
 
 impl Curve {
+    /// All of them, in the order of a page.
+    pub const ALL: [Self; 4] =
+        [Self::Latency, Self::LatencyOverDeliveries, Self::CpuOverConnections, Self::MemoryOverTime];
+
     /// What is to be read at its axes: across, up.
     pub fn axes(self) -> (&'static str, &'static str) {
         match self {
             Self::Latency => ("percentile", "latency, ms"),
             Self::LatencyOverDeliveries => ("deliveries a second", "mean latency, ms"),
             Self::CpuOverConnections => ("connections", "server CPU, ms"),
+            Self::MemoryOverTime => ("seconds", "server's memory, MB"),
         }
     }
 
     /// Whether it stands in spite of these doubts.
     pub fn stands(self, doubts: &[Doubt]) -> bool {
-        doubts.iter().all(|doubt| doubt.latency_only && self == Self::CpuOverConnections)
+        let is_time = matches!(self, Self::Latency | Self::LatencyOverDeliveries);
+        doubts.iter().all(|doubt| doubt.latency_only && !is_time)
     }
 
     /// A line to be drawn across, where something is decided by it.
@@ -44,9 +55,18 @@ impl Curve {
     }
 }
 
-/// All curves of an outcome.
-pub(super) fn curves(outcome: &Outcome) -> BTreeMap<Curve, Vec<(f64, f64)>> {
+/// All curves of an outcome, and of looks at memory while it came about.
+pub(super) fn curves(outcome: &Outcome, samples: &[Sample]) -> BTreeMap<Curve, Vec<(f64, f64)>> {
     let mut curves = BTreeMap::new();
+    // One or two say nothing about how it went.
+    if samples.len() > 2 {
+        let every = samples.len().div_ceil(SAMPLES_DRAWN).max(1);
+        let points = samples.iter().enumerate().step_by(every).map(|(nth, sample)| {
+            let bytes = sample.resident_bytes + sample.memfd_bytes;
+            (SAMPLE_EVERY.as_secs_f64() * nth as f64, bytes as f64 / 1e6)
+        });
+        curves.insert(Curve::MemoryOverTime, points.collect());
+    }
     if !outcome.latency.is_empty() && outcome.steps.is_empty() {
         let at = |percent| (percent, outcome.latency.percentile(percent).as_secs_f64() * 1e3);
         curves.insert(Curve::Latency, PERCENTILES.map(at).to_vec());

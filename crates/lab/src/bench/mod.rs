@@ -8,6 +8,7 @@
 mod cases;
 mod curve;
 mod metric;
+mod progress;
 mod proxy;
 mod report;
 mod running;
@@ -36,6 +37,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use self::proxy::Proxy;
+use progress::Progress;
+
 use crate::Error;
 use crate::catalogue::Catalogue;
 use crate::generator::{DriverKind, Invocation, Outcome};
@@ -70,6 +73,13 @@ pub struct Options {
     pub echo_rate_hz: Option<f64>,
     /// Seed of the bootstrap.
     pub seed: u64,
+}
+
+impl Options {
+    /// Runs of each server in this case.
+    fn pairs_of(&self, case: &Case) -> usize {
+        self.pairs.unwrap_or(case.pairs).max(1)
+    }
 }
 
 /// The server whose saturation sets the rate of the open-loop echo, where it takes part.
@@ -121,19 +131,22 @@ pub(crate) fn run_cases(
     keep: &mut dyn FnMut(&Report) -> Result<(), Error>,
 ) -> Result<Report, Error> {
     let chosen = choose(&known, &options.cases)?;
-    let begin = Instant::now();
-    let mut say = |line: String| {
-        let at = begin.elapsed().as_secs();
-        // Nobody may be listening; the run goes on.
-        let _ = writeln!(progress, "{:02}:{:02} {line}", at / 60, at % 60);
-    };
+    let mut progress = Progress::new(progress, 0);
     let nothing = CaseBefore::default();
-    let (contestants, missing) = gather(&chosen, options, &mut say)?;
+    let (contestants, missing) = gather(&chosen, options, &mut |line: String| progress.say(&line))?;
+    let servers = contestants.len();
+    let runs_of = |case: &Case| {
+        let again = case.again || (options.pairs_of(case) > 1 && servers > 1);
+        options.pairs_of(case) * (servers + usize::from(again))
+    };
+    // Where each case has servers of its own, that isn't known before.
+    progress.expect(if options.servers.is_empty() { 0 } else { chosen.iter().map(runs_of).sum() });
     let congestion = options.congestion.clone();
     let mut report = Report { congestion, pace: options.pace, missing, cases: Vec::new() };
     for mut case in chosen {
         if case.kind.is_proxied() && !Proxy::is_installed() {
-            say(format!("{}: skipped, nginx isn't installed", case.name));
+            progress.say(&format!("{}: skipped, nginx isn't installed", case.name));
+            progress.skip(runs_of(&case));
             continue;
         }
         let fits = |server: &Contestant| match options.servers.is_empty() {
@@ -147,21 +160,27 @@ pub(crate) fn run_cases(
         }
         if fit.is_empty() {
             let takes = if case.only.is_empty() { &case.usual[..] } else { case.only };
-            say(format!("{}: none of the servers is there; it takes {}", case.name, takes.join(" or ")));
+            progress.say(&format!(
+                "{}: none of the servers is there; it takes {}",
+                case.name,
+                takes.join(" or ")
+            ));
+            progress.skip(runs_of(&case));
             continue;
         }
         let before = before.get(case.name).unwrap_or(&nothing);
         if matches!(case.kind, CaseKind::Echo { .. }) {
             let offered = match options.echo_rate_hz.or(before.rate_hz) {
                 Some(rate_hz) => rate_hz,
-                None => offered_rate(&case, &fit, options, &mut say)?,
+                None => offered_rate(&case, &fit, options, &mut |line: String| progress.say(&line))?,
             };
             if let CaseKind::Echo { rate_hz, .. } = &mut case.kind {
                 *rate_hz = offered;
             }
         }
         let nth = report.cases.len();
-        run_case(&case, &fit, options, before, &mut say, &mut |found| {
+        progress.skip((servers - fit.len()) * options.pairs_of(&case));
+        run_case(&case, &fit, options, before, &mut progress, &mut |found| {
             report.cases.truncate(nth);
             report.cases.push(found);
             // Whoever is ending this process has the last word.
@@ -271,17 +290,24 @@ fn offered_rate(
     Ok(offered)
 }
 
+/// The ratio of the decisive figure as far as it is known.
+fn so_far(case: &Case, ours: &[Trial], theirs: &[Trial]) -> Option<f64> {
+    let metric = *case.metrics.first()?;
+    let figures = |runs: &[Trial]| runs.iter().map(|run| run.sound(metric)).collect::<Vec<_>>();
+    median(&stats::ratios(&figures(ours), &figures(theirs)))
+}
+
 /// Runs one case; `keep` is given what there is after each run.
 fn run_case(
     case: &Case,
     contestants: &[Contestant],
     options: &Options,
     before: &CaseBefore,
-    say: &mut impl FnMut(String),
+    progress: &mut Progress<'_>,
     keep: &mut dyn FnMut(CaseReport) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut names: Vec<String> = contestants.iter().map(|contestant| contestant.name().to_owned()).collect();
-    let pairs = options.pairs.unwrap_or(case.pairs).max(1);
+    let pairs = options.pairs_of(case);
     let again = case.again || (pairs > 1 && contestants.len() > 1);
     if again {
         // The first one under another name: A against A.
@@ -296,7 +322,8 @@ fn run_case(
     let total = names.len() * pairs;
     let measured = trials.iter().flat_map(|(_, runs)| runs).filter(|trial| trial.is_measured()).count();
     if measured > 0 {
-        say(format!("{}: {measured} of {total} runs were measured before", case.name));
+        progress.say(&format!("{}: {measured} of {total} runs were measured before", case.name));
+        progress.skip(measured);
         keep(CaseReport::new(case, trials.clone(), again, options.seed))?;
     }
     let mut done = measured;
@@ -308,17 +335,27 @@ fn run_case(
                 continue;
             }
             let contestant = &contestants[index % contestants.len()];
+            let begin = Instant::now();
             let trial = match trial::run(case, contestant, round == 0, options) {
                 // One server's failure doesn't throw away what the others gave.
                 Err(error @ Error::Server { .. }) => Trial::failed(&error),
                 other => other?,
             };
             done += 1;
-            say(format!("{} {done}/{total} {}: {}", case.name, names[index], trial.summary()));
+            let summary = trial.summary();
             match trials[index].1.get_mut(round) {
                 Some(place) => *place = trial,
                 None => trials[index].1.push(trial),
             }
+            let so_far = so_far(case, &trials[0].1, &trials[index].1).filter(|_| index > 0);
+            let so_far = so_far.map(|ratio| format!("; {} has {ratio:.2} of it so far", names[0]));
+            let line = format!(
+                "{} {done}/{total} {}: {summary}{}",
+                case.name,
+                names[index],
+                so_far.unwrap_or_default()
+            );
+            progress.made(&line, begin.elapsed());
             keep(CaseReport::new(case, trials.clone(), again, options.seed))?;
             // The last server's sockets are being taken down still.
             std::thread::sleep(Duration::from_millis(200));

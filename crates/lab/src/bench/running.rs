@@ -67,6 +67,8 @@ pub(super) struct Task {
     pub(super) counts_calls: bool,
     /// Whether memory is read when the connections have been left alone for a while.
     pub(super) settles: bool,
+    /// How long connections are looked at doing nothing; `None`: as the pace says.
+    pub(super) idle: Option<Duration>,
     /// Whether clients come through nginx.
     pub(super) proxied: bool,
 }
@@ -86,6 +88,7 @@ impl Task {
             hesitates: Duration::ZERO,
             counts_calls: false,
             settles,
+            idle: None,
             proxied: case.kind.is_proxied(),
         }
     }
@@ -180,7 +183,7 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     spec.core = Some(options.generator_core);
     spec.driver = options.generator_driver;
     spec.connect_rate_hz = task.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
-    spec.idle = options.pace.idle();
+    spec.idle = task.idle.unwrap_or(options.pace.idle());
     let lost = |error: Error| match error {
         Error::Generator(what) => first.error(&what),
         other => other,

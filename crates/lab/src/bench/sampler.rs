@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::measure::{KernelSockets, memfd_bytes, resident_bytes};
 
 /// How often memory is looked at during a load.
-const SAMPLE_EVERY: Duration = Duration::from_millis(250);
+pub(super) const SAMPLE_EVERY: Duration = Duration::from_millis(250);
 /// Of how many looks one counts the memfds as well.
 const SAMPLES_PER_MEMFDS: usize = 4;
 

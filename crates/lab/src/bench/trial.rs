@@ -11,7 +11,7 @@ use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::servers::Feeds;
 use super::{Application, Case, CaseKind, Contestant, Metric, Options, search};
 use crate::Error;
-use crate::generator::{Doubt, LAG_SHARE_MAX, LoadSpec, Misbehaviour, Outcome, Publisher};
+use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, is_spoiled};
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
 /// one before the next is due.
@@ -20,6 +20,8 @@ const COUNTED_RATE_HZ: f64 = 1.0;
 /// Of the calls, those that make up this share of a call per message are told by name.
 const CALLS_TOLD: f64 = 0.01;
 
+/// The share of the time until all are back after which the last of them may have begun, so that the rest is the server's.
+const ASKING_SHARE_MAX: f64 = 0.5;
 /// Payload of what is published when all are back from a storm.
 const STORM_BYTES: usize = 1000;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
@@ -198,12 +200,19 @@ pub(super) fn run(
             let load = LoadSpec::Reconnect { cut, bytes: STORM_BYTES, publisher: Publisher::Own };
             run_server(contestant, Task::new(case, Application::Chat, connections, load), options)?
         }
-        CaseKind::Scale { connections, connect_rate_hz, bytes, every, count } => {
+        CaseKind::Scale { connections, connect_rate_hz, rest, bytes, every, count } => {
             let rate_hz = 1.0 / every.as_secs_f64();
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up: 1, count, publisher: Publisher::Own };
             let task = Task::new(case, Application::Chat, connections, load);
             let connect_rate_hz = Some(connect_rate_hz);
-            run_server(contestant, Task { connect_rate_hz, settles: true, ..task }, options)?
+            let ran = run_server(
+                contestant,
+                Task { connect_rate_hz, settles: true, idle: Some(rest), ..task },
+                options,
+            )?;
+            let idle = ran.outcome.idle.server_share() / connections as f64;
+            figures.insert(Metric::IdleCpu, idle * 1e6);
+            ran
         }
         CaseKind::Capacity { .. } => return search::run(case, contestant, options),
         // `direct` has taken off what is around it.
@@ -252,11 +261,12 @@ fn beside(
         let outcome = &ran.outcome;
         let fanout = !outcome.each_p99.is_empty();
         let p99 = if fanout { outcome.each_p99.percentile(50.0) } else { outcome.latency.percentile(99.0) };
-        (p99.as_secs_f64(), outcome.lag.percentile(if fanout { 50.0 } else { 99.0 }).as_secs_f64())
+        (p99, outcome.lag.percentile(if fanout { 50.0 } else { 99.0 }))
     };
-    let timely = |ran: &Ran| p99(ran).1 <= p99(ran).0 * LAG_SHARE_MAX;
+    let timely = |ran: &Ran| !is_spoiled(p99(ran).1, p99(ran).0);
     if timely(&alone) && timely(ran) {
-        found.figures.insert(Metric::LatencyShift, p99(ran).0 / p99(&alone).0.max(1e-9));
+        let seconds = |ran: &Ran| p99(ran).0.as_secs_f64();
+        found.figures.insert(Metric::LatencyShift, seconds(ran) / seconds(&alone).max(1e-9));
     }
     found.doubts.extend(alone.outcome.doubts().into_iter().filter(|doubt| !doubt.latency_only));
     let held = held_kernel_bytes(&ran.samples).saturating_sub(ran.kernel_before.memory_bytes);
@@ -334,10 +344,12 @@ pub(super) fn judge(
         context.insert("generator share coming back".to_owned(), share);
         // The generator's half of a handshake costs about as much as the server's, and both happen at once: a fast server waits
         // for it, and is never flattered by it.
-        if share > CONNECTING_SHARE_MAX {
-            let share = share * 100.0;
+        let asking = outcome.asking.as_secs_f64() / outcome.back_in.as_secs_f64();
+        if asking > ASKING_SHARE_MAX || share > CONNECTING_SHARE_MAX {
+            let (asking, share) = (asking * 100.0, share * 100.0);
             unmeasured = Some(format!(
-                "times of coming back are upper bounds: the generator used {share:.0} % of its core"
+                "times of coming back are upper bounds: the last client began after {asking:.0} % of the time, and the generator \
+                 used {share:.0} % of its core"
             ));
         }
     }
@@ -382,7 +394,7 @@ pub(super) fn judge(
         }
     }
     figures.retain(|metric, _| case.metrics.contains(metric));
-    let curves = curve::curves(outcome);
+    let curves = curve::curves(outcome, &ran.samples);
     Trial { figures, context, curves, doubts, unmeasured }
 }
 

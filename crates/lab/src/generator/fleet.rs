@@ -10,9 +10,10 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use stentor_driver::{ConnId, Driver, Event, Sending};
+use stentor_driver::{ConnId, Driver, Event};
 
 use super::Spec;
+use super::line::{Line, Manner};
 use super::outcome::{Audit, Probe, Reading};
 use super::protocol::{Client, Dialect, Happened, Lane, Out};
 use crate::Error;
@@ -31,8 +32,7 @@ const SKIPPED_MAX: usize = 1 << 16;
 /// `PAUSE` instructions after a poll that found nothing, so that a sibling hyperthread has the core's units.
 const PAUSES: usize = 64;
 
-/// The longest piece of what is said in pieces, and from one piece of a connection to its next.
-const PIECE_BYTES_MAX: usize = 3;
+/// From one piece of what a connection says in pieces to its next.
 const PIECE_EVERY: Duration = Duration::from_millis(5);
 
 /// A message that arrived, ready to be audited.
@@ -67,63 +67,6 @@ enum Stage {
     Opening,
     Open,
     Lost,
-}
-
-/// One of the driver's connections.
-struct Line {
-    conn: ConnId,
-    /// Whether the kernel has connected it.
-    up: bool,
-    in_flight: bool,
-    /// Whether what is written waits until it is sent piece by piece.
-    in_pieces: bool,
-    outbox: Vec<u8>,
-}
-
-impl Line {
-    fn new(conn: ConnId, manner: Manner) -> Self {
-        Self { conn, up: false, in_flight: false, in_pieces: manner == Manner::Pieces, outbox: Vec::new() }
-    }
-
-    fn write(&mut self, driver: &mut impl Driver, bytes: &[u8]) {
-        if self.in_flight || !self.up || self.in_pieces {
-            self.outbox.extend_from_slice(bytes);
-        } else {
-            self.in_flight = driver.send_bytes(self.conn, bytes) == Sending::InFlight;
-        }
-    }
-
-    fn flush(&mut self, driver: &mut impl Driver) {
-        if self.up && !self.in_flight && !self.in_pieces && !self.outbox.is_empty() {
-            let outbox = std::mem::take(&mut self.outbox);
-            self.in_flight = driver.send_bytes(self.conn, &outbox) == Sending::InFlight;
-        }
-    }
-
-    /// Sends the next piece, one to three bytes; TCP_NODELAY makes a segment of it.
-    fn drip(&mut self, driver: &mut impl Driver) {
-        if self.up && !self.in_flight && !self.outbox.is_empty() {
-            let end = (1 + self.outbox.len() % PIECE_BYTES_MAX).min(self.outbox.len());
-            self.in_flight = driver.send_bytes(self.conn, &self.outbox[..end]) == Sending::InFlight;
-            self.outbox.drain(..end);
-        }
-    }
-}
-
-/// How clients of a fleet behave, other than well.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Manner {
-    /// Well.
-    #[default]
-    Good,
-    /// What they say leaves in segments of one to three bytes.
-    Pieces,
-    /// They read once each time that their reading is resumed.
-    Sips,
-    /// They say nothing any more once they are open, no heartbeat either.
-    Silent,
-    /// They connect, and say nothing at all.
-    Mute,
 }
 
 struct Connection {
@@ -167,7 +110,7 @@ pub(super) struct Fleet<D: Driver> {
     idle_since: Option<Duration>,
     open: usize,
     /// When clients are to say that they live, the earliest first.
-    beats: VecDeque<(Instant, u32)>,
+    beats: VecDeque<(Instant, u32, ConnId)>,
     dialect: Dialect,
     happened: Vec<Happened>,
     out: Out,
@@ -269,7 +212,7 @@ impl<D: Driver> Fleet<D> {
     /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if
     /// something did.
     pub(super) fn turn(&mut self, due: Option<Instant>, load: &mut impl Load<D>) -> Result<bool, Error> {
-        let beat = self.beats.front().map(|(at, _)| *at);
+        let beat = self.beats.front().map(|(at, ..)| *at);
         let pieces = matches!(self.manner, Manner::Pieces).then_some(self.next_pieces);
         let due = due.into_iter().chain(beat).chain(pieces).min();
         let timeout = due.map(|due| match due.saturating_duration_since(Instant::now()) {
@@ -316,16 +259,18 @@ impl<D: Driver> Fleet<D> {
     /// of a server's clients, so those who come first are in front.
     fn beat(&mut self) {
         let now = Instant::now();
-        while self.beats.front().is_some_and(|(at, _)| *at <= now)
-            && let Some((_, number)) = self.beats.pop_front()
+        while self.beats.front().is_some_and(|(at, ..)| *at <= now)
+            && let Some((_, number, conn)) = self.beats.pop_front()
         {
             let connection = &mut self.connections[number as usize];
+            // One that has come back since has a beat of its own.
             if connection.stage == Stage::Open
+                && connection.main.conn == conn
                 && let Some(interval) = connection.client.beats_every()
             {
                 connection.client.beat(&self.dialect, &mut self.out);
                 self.write_out(number as usize);
-                self.beats.push_back((now + interval, number));
+                self.beats.push_back((now + interval, number, conn));
             }
         }
     }
@@ -444,8 +389,9 @@ impl<D: Driver> Fleet<D> {
         }
         self.connections[number].stage = Stage::Open;
         self.open += 1;
-        if let Some(interval) = self.connections[number].client.beats_every() {
-            self.beats.push_back((Instant::now() + interval, number as u32));
+        let connection = &self.connections[number];
+        if let Some(interval) = connection.client.beats_every() {
+            self.beats.push_back((Instant::now() + interval, number as u32, connection.main.conn));
         }
         if let Some(hello) = self.spec.hello.take() {
             self.send(number, hello.as_bytes());

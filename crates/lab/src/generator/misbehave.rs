@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use stentor_driver::Driver;
 
 use super::Outcome;
-use super::fleet::{Fleet, Load, Manner, Message};
+use super::fleet::{Fleet, Load, Message};
+use super::line::Manner;
 use super::run::open_all;
 use crate::Error;
 use crate::payload;
@@ -46,8 +47,11 @@ pub enum Misbehaviour {
     Silent,
     /// Connects, and never says anything.
     Mute,
-    /// Comes, shakes hands, and goes, at the rate of the spec: on each of its connections over and over.
-    Churns,
+    /// Comes, shakes hands, and goes, over and over; as many at once as there are connections.
+    Churns {
+        /// From the begin of one visit to that of the next.
+        every: Duration,
+    },
     /// All are cut off at once and come back at once, over and over.
     Storms {
         /// From one storm to the next.
@@ -60,7 +64,7 @@ pub enum Misbehaviour {
 impl Misbehaviour {
     fn manner(self) -> Manner {
         match self {
-            Self::NeverReads | Self::Churns | Self::Storms { .. } => Manner::Good,
+            Self::NeverReads | Self::Churns { .. } | Self::Storms { .. } => Manner::Good,
             Self::ReadsSlowly { .. } => Manner::Sips,
             Self::Silent => Manner::Silent,
             Self::Mute => Manner::Mute,
@@ -70,7 +74,7 @@ impl Misbehaviour {
 
     /// Whether a server has no reason to end its connections.
     pub fn is_sound(self) -> bool {
-        matches!(self, Self::Churns | Self::Storms { .. } | Self::Fragments)
+        matches!(self, Self::Churns { .. } | Self::Storms { .. } | Self::Fragments)
     }
 }
 
@@ -98,7 +102,7 @@ impl<D: Driver> Load<D> for Misbehaving {
         self.visits += 1;
         match self.how {
             Misbehaviour::NeverReads | Misbehaviour::ReadsSlowly { .. } => fleet.pause(number),
-            Misbehaviour::Churns => {
+            Misbehaviour::Churns { .. } => {
                 fleet.leave(number, self);
                 self.gone.push(number);
             }
@@ -136,7 +140,7 @@ pub(super) fn run<D: Driver>(
     let mut load = Misbehaving { how, visits: 0, gone: Vec::new(), payload, arrived: 0, stopped: false };
     fleet.manner = how.manner();
     match how {
-        Misbehaviour::Churns => {}
+        Misbehaviour::Churns { .. } => {}
         Misbehaviour::Mute => {
             for nth in 0..fleet.spec.connections {
                 fleet.begin()?;
@@ -154,7 +158,7 @@ pub(super) fn run<D: Driver>(
     let begin = fleet.read_clocks();
     let end = Instant::now() + lasts;
     match how {
-        Misbehaviour::Churns => churn(fleet, &mut load, end)?,
+        Misbehaviour::Churns { every } => churn(fleet, &mut load, every, end)?,
         Misbehaviour::ReadsSlowly { every } => {
             while Instant::now() < end {
                 (0..fleet.begun()).for_each(|number| fleet.resume(number));
@@ -184,7 +188,8 @@ pub(super) fn run<D: Driver>(
         }
         Misbehaviour::Fragments => {
             let until = Instant::now() + LATE;
-            while load.arrived < fleet.audit.expected && Instant::now() < until {
+            let whole = |fleet: &Fleet<D>| fleet.audit.lost_connections == 0;
+            while load.arrived < fleet.audit.expected && whole(fleet) && Instant::now() < until {
                 fleet.turn(Some(Instant::now() + Duration::from_millis(5)), &mut load)?;
             }
             fleet.audit.delivered = load.arrived;
@@ -198,9 +203,13 @@ pub(super) fn run<D: Driver>(
     Ok(())
 }
 
-/// Connections come and go at the rate of the spec until `end`.
-fn churn<D: Driver>(fleet: &mut Fleet<D>, load: &mut Misbehaving, end: Instant) -> Result<(), Error> {
-    let every = Duration::from_secs_f64(1.0 / fleet.spec.connect_rate_hz.max(1.0));
+/// Connections come and go until `end`.
+fn churn<D: Driver>(
+    fleet: &mut Fleet<D>,
+    load: &mut Misbehaving,
+    every: Duration,
+    end: Instant,
+) -> Result<(), Error> {
     let mut next = Instant::now();
     loop {
         let now = Instant::now();

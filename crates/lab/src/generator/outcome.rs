@@ -127,6 +127,8 @@ pub struct Outcome {
     pub lag: Latencies,
     /// Of each publication, the latency of its last receiver.
     pub last: Latencies,
+    /// The same in the order of the publications, nanoseconds: several processes have several last receivers.
+    pub last_of_each_ns: Vec<u64>,
     /// Of each publication, the 99th percentile of its receivers (of each process's, where there are several).
     pub each_p99: Latencies,
     /// Publications whose deliveries weren't over when the next one was due.
@@ -166,7 +168,7 @@ impl Outcome {
         self.audit.merge(&other.audit);
         self.latency.merge(&other.latency);
         self.lag.merge(&other.lag);
-        self.last.merge(&other.last);
+        self.merge_last(other);
         self.each_p99.merge(&other.each_p99);
         self.received_bytes += other.received_bytes;
         self.asking = self.asking.max(other.asking);
@@ -178,6 +180,19 @@ impl Outcome {
         self.closed_loop |= other.closed_loop;
         self.steps.extend_from_slice(&other.steps);
         self.progress.extend_from_slice(&other.progress);
+    }
+
+    /// A publication's last receiver is the last one of all processes.
+    fn merge_last(&mut self, other: &Self) {
+        if self.last_of_each_ns.len() != other.last_of_each_ns.len() || self.last_of_each_ns.is_empty() {
+            self.last.merge(&other.last);
+            return;
+        }
+        self.last = Latencies::new();
+        for (ns, theirs) in self.last_of_each_ns.iter_mut().zip(&other.last_of_each_ns) {
+            *ns = (*ns).max(*theirs);
+            self.last.record_ns(*ns);
+        }
     }
 
     /// Server CPU per message of the measured span, the idle cost taken off.
@@ -329,6 +344,20 @@ mod tests {
     fn takes_the_idle_cost_off() {
         assert_eq!(sound().server_cpu_per_message(), Some(Duration::from_micros(10)));
         assert_eq!(Outcome::default().server_cpu_per_message(), None);
+    }
+
+    #[test]
+    fn the_last_of_all_processes_is_the_last() {
+        let of = |each: [u64; 2]| {
+            let mut outcome = Outcome { last_of_each_ns: each.to_vec(), ..Outcome::default() };
+            each.iter().for_each(|ns| outcome.last.record_ns(*ns));
+            outcome
+        };
+        let mut whole = of([1000, 900]);
+        whole.merge(&of([10, 20]));
+        whole.merge(&of([500, 950]));
+        assert_eq!((whole.last_of_each_ns.as_slice(), whole.last.len()), (&[1000, 950][..], 2));
+        assert_eq!(whole.last.percentile(0.0).as_nanos() / 10, 95);
     }
 
     #[test]

@@ -31,7 +31,15 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ],
     repaired: "Every copy is counted, not the senders' alone, and what was delivered is drawn, not what was offered. Steps \
                grow by a factor instead of a constant, so that fast servers end too.",
-    peers: &["stentor:sockjs", "sockjs-node", "sockjs-tornado-pypy45", "socketio4"],
+    peers: &[
+        "stentor:sockjs",
+        "stentor:socketio",
+        "sockjs-node",
+        "sockjs-tornado-pypy45",
+        "sockjs-tornado",
+        "socketio4",
+        "socketio08",
+    ],
     cases,
 };
 

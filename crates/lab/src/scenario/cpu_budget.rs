@@ -28,7 +28,16 @@ pub(super) const SCENARIO: Scenario = Scenario {
         Published { who: "Socket.IO, xhr-polling", figure: "550 and 450" },
     ],
     repaired: "At a fixed rate of connecting a slow handshake isn't charged with more echoes. Every echo is audited and timed.",
-    peers: &["stentor:socketio", "tcp", "socketio4"],
+    peers: &[
+        "stentor:socketio",
+        "tcp",
+        "socketio4",
+        "tcp-node08",
+        "socketio06",
+        "socketio07",
+        "socketio08",
+        "socketio08:socketio09-polling",
+    ],
     cases,
 };
 

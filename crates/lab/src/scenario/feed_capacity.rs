@@ -37,7 +37,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
                documents; peers, which have no feeds, send a message of the same length from one client to all. Clients connect \
                at 2,000 a second instead of one every 500 ms, each level on a fresh process; a level that is over the \
                generator's head gives a lower bound.",
-    peers: &["stentor", "stentor-epoll-documents", "ws8"],
+    peers: &["stentor", "stentor-epoll-documents", "ws8", "ws04", "engineio07", "socketio09", "primus15"],
     cases,
 };
 
@@ -84,7 +84,7 @@ fn cases(effort: Effort) -> Vec<Case> {
                 rate_hz: effort.of(1.0, 1.0, 4.0),
                 count: effort.of(30, 3, 2),
                 warm_up: effort.of(5, 1, 1),
-                first: effort.of(625, 2500, 40),
+                first: effort.of(625, 5000, 40),
                 most: effort.of(10_000, 10_000, 80),
                 within: effort.of(0.03, 0.3, 0.5),
             },

@@ -193,7 +193,7 @@ impl History {
                     .map(|(nth, point)| (nth as f64, point.began.get(..10).unwrap_or_default().to_owned()))
                     .collect();
                 let line = Line { name: self.server.clone(), points };
-                write_plot_of(out, ("result", &heading), &[line], &ticks, None)?;
+                write_plot_of(out, ("result", &heading), &[line], &ticks, None, &[])?;
             }
             Ok(())
         })

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use super::marks::{Mark, marks};
 use super::{Effort, Record};
 use crate::bench::{CaseReport, Curve, ServerReport};
 
@@ -16,12 +17,14 @@ td{font-variant-numeric:tabular-nums}.say{background:#f2f6fb;border-left:4px sol
 const COLOURS: [&str; 8] =
     ["#1f6fb4", "#c8501e", "#2b8a3e", "#8a3ea8", "#b08a00", "#007c85", "#b3305f", "#5b6670"];
 
-const WIDTH: f64 = 640.0;
+const WIDTH: f64 = 680.0;
 const HEIGHT: f64 = 300.0;
 const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 45.0;
-const RIGHT: f64 = 150.0;
+const RIGHT: f64 = 170.0;
 const TOP: f64 = 12.0;
+/// Of published figures in turn.
+const MARKS: [&str; 4] = ["◆", "▲", "■", "●"];
 /// Labels across.
 const TICKS_MAX: usize = 9;
 /// Points up to which each is drawn.
@@ -61,7 +64,7 @@ fn write_record(out: &mut String, record: &Record) -> std::fmt::Result {
     }
     write!(out, "</div>")?;
     for case in &record.report.cases {
-        write_case(out, case)?;
+        write_case(out, scenario.name, case)?;
     }
     write!(out, "<h2>What was published</h2><p>{}</p>", escaped(scenario.source))?;
     if !scenario.published.is_empty() {
@@ -132,13 +135,20 @@ fn said(case: &CaseReport) -> Vec<String> {
                 let name_of_first = &first.name;
                 format!("{name}: {figure}; {name_of_first} has {ratio:.2} of that, which is {word}.")
             }
-            _ => format!("{name}: {figure}; no difference shown."),
+            Some(comparison) => match comparison.resolution {
+                Some(least) if least < 10.0 => {
+                    let percent = ((least - 1.0) * 100.0).ceil();
+                    format!("{name}: {figure}; no difference shown. One of {percent:.0} % would have been.")
+                }
+                _ => format!("{name}: {figure}; no difference shown, with so few runs."),
+            },
+            None => format!("{name}: {figure}; no pair of sound runs to compare."),
         });
     }
     lines
 }
 
-fn write_case(out: &mut String, case: &CaseReport) -> std::fmt::Result {
+fn write_case(out: &mut String, scenario: &str, case: &CaseReport) -> std::fmt::Result {
     write!(out, "<h2>{}</h2><table><tr><th>server", escaped(&case.title))?;
     for metric in &case.metrics {
         write!(out, "<th>{}<th><small>ratio</small>", metric.label())?;
@@ -167,8 +177,8 @@ fn write_case(out: &mut String, case: &CaseReport) -> std::fmt::Result {
         "</table><p><small>Ratio: the first server's figure divided by this one's, the median of pairs of runs with its \
          interval; * a difference that may be claimed.</small></p>"
     )?;
-    for curve in [Curve::Latency, Curve::LatencyOverDeliveries, Curve::CpuOverConnections] {
-        write_plot(out, curve, &case.servers)?;
+    for curve in Curve::ALL {
+        write_plot(out, curve, &case.servers, &marks(scenario, case.name, curve))?;
     }
     for server in &case.servers {
         for (nth, trial) in server.trials.iter().enumerate() {
@@ -189,7 +199,7 @@ pub(super) struct Line {
 }
 
 /// One curve of every server: that of its sound run in the middle.
-fn write_plot(out: &mut String, curve: Curve, servers: &[ServerReport]) -> std::fmt::Result {
+fn write_plot(out: &mut String, curve: Curve, servers: &[ServerReport], marks: &[Mark]) -> std::fmt::Result {
     let mut lines: Vec<Line> = Vec::new();
     for server in servers {
         let sound = server.trials.iter().filter(|trial| curve.stands(&trial.doubts));
@@ -211,7 +221,7 @@ fn write_plot(out: &mut String, curve: Curve, servers: &[ServerReport]) -> std::
             }
         }
     }
-    write_plot_of(out, curve.axes(), &lines, &ticks, curve.limit())
+    write_plot_of(out, curve.axes(), &lines, &ticks, curve.limit(), marks)
 }
 
 /// Lines over each other, with `ticks` across, or even ones where there are none, and a line across at `limit`.
@@ -221,16 +231,23 @@ pub(super) fn write_plot_of(
     lines: &[Line],
     ticks: &[(f64, String)],
     limit: Option<f64>,
+    marks: &[Mark],
 ) -> std::fmt::Result {
     if lines.iter().all(|line| line.points.is_empty()) {
         return Ok(());
     }
+    let highest = lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max);
+    // What is far above all that was measured (with a smaller budget than was published) would leave nothing to be seen of it.
+    let marks: Vec<Mark> =
+        marks.iter().filter(|mark| limit.is_some() || mark.at.1 <= highest * 1.5).copied().collect();
     let greatest = |of: fn(&(f64, f64)) -> f64| {
-        lines.iter().flat_map(|line| line.points.iter().map(of)).fold(0.0, f64::max).max(1e-9)
+        let measured = lines.iter().flat_map(|line| line.points.iter().map(of));
+        measured.chain(marks.iter().map(|mark| of(&mark.at))).fold(0.0, f64::max).max(1e-9)
     };
     let across_max = greatest(|point| point.0);
+    let across_max = if ticks.is_empty() { rounded_up(across_max) } else { across_max };
     // Beyond the line that decides, it doesn't matter how far.
-    let up_max = limit.map_or(greatest(|point| point.1), |limit| limit * 2.5);
+    let up_max = limit.map_or(rounded_up(greatest(|point| point.1)), |limit| limit * 2.0);
     let x = |across: f64| LEFT + across / across_max * (WIDTH - LEFT - RIGHT);
     let y = |up: f64| HEIGHT - BOTTOM - (up / up_max).min(1.0) * (HEIGHT - BOTTOM - TOP);
     let (across, up) = axes;
@@ -304,18 +321,71 @@ pub(super) fn write_plot_of(
             }
         }
     }
+    for (nth, Mark { who, at: (across, up) }) in marks.iter().enumerate() {
+        let (x, y) = (x(*across), y(*up));
+        let label = TOP + 14.0 + 18.0 * (lines.len() + nth) as f64;
+        let sign = MARKS[nth % MARKS.len()];
+        write!(
+            out,
+            "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#111\">{sign}</text><text x=\"{:.1}\" \
+             y=\"{label:.1}\" fill=\"#111\">{sign} {}</text>",
+            y + 4.0,
+            WIDTH - RIGHT + 10.0,
+            escaped(who)
+        )?;
+    }
     write!(out, "</svg>")
+}
+
+/// The end of an axis whose quarters are easily read.
+fn rounded_up(value: f64) -> f64 {
+    let ten = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 4.0, 6.0, 8.0]
+        .into_iter()
+        .map(|digit| digit * ten)
+        .find(|end| *end >= value)
+        .unwrap_or(10.0 * ten)
 }
 
 /// A figure at an axis.
 fn short(value: f64) -> String {
     match value {
         value if value >= 10_000.0 => format!("{:.0}k", value / 1000.0),
-        value if value >= 10.0 || value == 0.0 => format!("{value:.0}"),
+        value if value >= 10.0 || value.fract() == 0.0 => format!("{value:.0}"),
         value => format!("{value:.2}"),
     }
 }
 
 pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_end_at_round_figures() {
+        let check =
+            |value: f64, expect: f64| assert!((rounded_up(value) / expect - 1.0).abs() < 1e-9, "{value}");
+        check(171_000.0, 200_000.0);
+        check(41.0, 60.0);
+        check(0.75, 0.8);
+        check(9.0, 10.0);
+        check(1000.0, 1000.0);
+    }
+
+    #[test]
+    fn published_points_are_drawn_where_they_belong() {
+        let draw = |highest: f64| {
+            let line = Line { name: "<one>".into(), points: vec![(0.0, 0.0), (10.0, highest)] };
+            let mark = Mark { who: "then", at: (5.0, 100.0) };
+            let mut out = String::new();
+            write_plot_of(&mut out, ("across", "up"), &[line], &[], None, &[mark]).unwrap();
+            assert!(out.contains("&lt;one&gt;") && !out.contains("<one>"), "{out}");
+            out.contains("then")
+        };
+        assert!(draw(90.0));
+        assert!(!draw(1.0));
+    }
 }

@@ -7,6 +7,8 @@
 //!
 //! **Published:** nothing.
 
+use std::time::Duration;
+
 use super::{Effort, Scenario};
 use crate::bench::{Case, CaseKind, Metric};
 use crate::generator::{LoadSpec, Misbehaviour, Protocol};
@@ -60,7 +62,7 @@ fn cases(effort: Effort) -> Vec<Case> {
     vec![
         beside("silent", many, "fall silent", Misbehaviour::Silent),
         beside("mute", many, "never say anything", Misbehaviour::Mute),
-        beside("churn", many, "come and go", Misbehaviour::Churns),
+        beside("churn", many, "come and go", Misbehaviour::Churns { every: Duration::from_millis(5) }),
         storms,
         fragments,
     ]

@@ -17,6 +17,7 @@ mod html;
 mod idle;
 mod kept;
 mod machine;
+mod marks;
 mod misbehaving;
 mod record;
 mod resume;

@@ -233,6 +233,8 @@ pub enum CaseKind {
         connections: usize,
         /// Connections begun per second.
         connect_rate_hz: f64,
+        /// How long they rest, and what that costs is looked at: it is taken off the cost of what follows.
+        rest: Duration,
         /// Payload.
         bytes: usize,
         /// From one publication to the next.

@@ -1,0 +1,121 @@
+//! What is said while a bench runs: a line for each event, with the time since the begin. On a terminal a bar stands below them,
+//! with what is left of the runs and about how long that takes; elsewhere the same stands at the end of a run's line.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// The bar's length in characters.
+const BAR: usize = 24;
+
+/// See the module's documentation.
+pub(super) struct Progress<'a> {
+    out: &'a mut dyn Write,
+    /// Whether `out` is a terminal that takes control sequences.
+    is_terminal: bool,
+    begin: Instant,
+    /// Runs that were made, how long they took in all, and how many there will be.
+    made: usize,
+    took: Duration,
+    total: usize,
+}
+
+impl<'a> Progress<'a> {
+    /// Of so many runs. `out` is taken for standard error, which is where progress goes.
+    pub(super) fn new(out: &'a mut dyn Write, total: usize) -> Self {
+        let is_terminal =
+            std::io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
+        Self { out, is_terminal, begin: Instant::now(), made: 0, took: Duration::ZERO, total }
+    }
+
+    /// Says a line.
+    pub(super) fn say(&mut self, line: &str) {
+        let at = self.begin.elapsed().as_secs();
+        let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
+        // Nobody may be listening; the run goes on.
+        let _ = writeln!(self.out, "{clear}{:02}:{:02} {line}", at / 60, at % 60);
+        self.draw();
+    }
+
+    /// How many runs there will be, now that it is known.
+    pub(super) fn expect(&mut self, total: usize) {
+        self.total = total;
+    }
+
+    /// A run that is said to be made needn't be.
+    pub(super) fn skip(&mut self, runs: usize) {
+        self.total = self.total.saturating_sub(runs);
+    }
+
+    /// Says what a run gave.
+    pub(super) fn made(&mut self, line: &str, took: Duration) {
+        self.made += 1;
+        self.took += took;
+        match (self.is_terminal, self.left()) {
+            (false, Some(left)) => self.say(&format!("{line} ({left})")),
+            _ => self.say(line),
+        }
+    }
+
+    /// In words, what is left: those to come are taken to be like those before.
+    fn left(&self) -> Option<String> {
+        let left = self.total.saturating_sub(self.made);
+        if self.made == 0 || left == 0 {
+            return None;
+        }
+        let seconds = self.took.div_f64(self.made as f64).mul_f64(left as f64).as_secs();
+        let runs = if left == 1 { "run" } else { "runs" };
+        Some(match seconds {
+            0..60 => format!("{left} {runs} left, about {seconds} s"),
+            _ => format!("{left} {runs} left, about {} min", seconds.div_ceil(60)),
+        })
+    }
+
+    fn draw(&mut self) {
+        if !self.is_terminal {
+            return;
+        }
+        if let Some(left) = self.left() {
+            let done = BAR * self.made / self.total.max(1);
+            let bar = "█".repeat(done) + &"░".repeat(BAR - done);
+            let _ = write!(self.out, "{bar} {}/{}, {left}", self.made, self.total);
+            let _ = self.out.flush();
+        }
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if self.is_terminal {
+            let _ = write!(self.out, "\r\x1b[K");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_told_where_there_is_no_bar() {
+        let check = |is_terminal: bool, expect: &[&str]| {
+            let mut out = Vec::new();
+            let mut progress = Progress::new(&mut out, 0);
+            progress.is_terminal = is_terminal;
+            progress.expect(6);
+            progress.skip(2);
+            progress.say("begins");
+            progress.made("one", Duration::from_secs(60));
+            for _ in 0..3 {
+                progress.made("more", Duration::from_secs(60));
+            }
+            drop(progress);
+            let text = String::from_utf8(out).unwrap();
+            for expect in expect {
+                assert!(text.contains(expect), "{expect}: {text:?}");
+            }
+            assert_eq!(text.contains('\r'), is_terminal, "{text:?}");
+        };
+        check(false, &["00:00 begins\n", "one (3 runs left, about 3 min)\n", "00:00 more\n"]);
+        check(true, &["one\n██████░", " 1/4, 3 runs left, about 3 min", "\r\x1b[K00:00 more\n"]);
+    }
+}
