@@ -10,7 +10,6 @@ use std::fs;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
