@@ -3,13 +3,13 @@
 
 mod generate;
 mod judge;
+mod overload;
 
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufReader, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -20,7 +20,7 @@ use crate::measure::{
     Namespace, congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, take_priority,
 };
 use crate::scenario::{self, Effort, Record, Resume, SCENARIOS, Scenario};
-use crate::{Error, bench, overload};
+use crate::{Error, bench};
 
 /// Measures realtime servers: a load generator, and alternating comparisons.
 #[derive(Parser)]
@@ -47,7 +47,7 @@ enum Command {
     /// List the scenarios.
     Scenarios,
     /// Offer a server up to ten times what it can deliver, and draw what becomes of it.
-    Overload(OverloadArguments),
+    Overload(overload::Arguments),
     /// List the servers that can be measured.
     Peers(PeersArguments),
     /// Make peers ready to run.
@@ -170,36 +170,6 @@ impl RunOptions {
 }
 
 #[derive(Args)]
-struct OverloadArguments {
-    /// How many clients.
-    #[arg(long, default_value_t = 10_000)]
-    clients: usize,
-    /// Length of the document.
-    #[arg(long, default_value_t = 165_000)]
-    bytes: usize,
-    /// Seconds of each phase; the last one takes twice as long.
-    #[arg(long, default_value_t = 20.0)]
-    phase: f64,
-    /// Versions a second that everybody can be sent [default: looked for].
-    #[arg(long)]
-    capacity: Option<f64>,
-    /// Milliseconds from one look to the next.
-    #[arg(long, default_value_t = 250)]
-    every_ms: u64,
-    /// Draw it here.
-    #[arg(long)]
-    svg: Option<PathBuf>,
-    /// Write everything here, as JSON.
-    #[arg(long)]
-    json: Option<PathBuf>,
-    #[command(flatten)]
-    placing: Placing,
-    /// Further arguments of `stentor serve`.
-    #[arg(last = true)]
-    serve: Vec<String>,
-}
-
-#[derive(Args)]
 struct PeersArguments {
     /// The folder of the peers.
     #[arg(long, default_value = "lab/peers")]
@@ -247,7 +217,7 @@ pub fn main(
         }
         Ok(Arguments { command: Command::Scenarios }) => done(list_scenarios(out)),
         Ok(Arguments { command: Command::Overload(arguments) }) => {
-            done(run_overload(arguments, prefix, out, progress))
+            done(overload::run(arguments, prefix, out, progress))
         }
         Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out)),
         Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),
@@ -412,42 +382,6 @@ fn run_record(
         Some(Some(path)) => Resume::File(path.clone()),
     };
     scenario::run(scenario, effort, &options, &run.results, &resume, progress)
-}
-
-fn run_overload(
-    arguments: OverloadArguments,
-    prefix: &[&str],
-    out: &mut dyn Write,
-    progress: &mut dyn Write,
-) -> Result<(), Error> {
-    let placing = arguments.placing;
-    let stentor = placing.options(prefix)?.stentor;
-    let phase =
-        Duration::try_from_secs_f64(arguments.phase).map_err(|error| Error::Usage(error.to_string()))?;
-    placing.enter(progress)?;
-    let options = overload::Options {
-        stentor: stentor.ok_or_else(|| Error::Usage("it needs --stentor PATH".into()))?,
-        serve: arguments.serve,
-        clients: arguments.clients,
-        bytes: arguments.bytes,
-        phase,
-        every: Duration::from_millis(arguments.every_ms.max(1)),
-        capacity_hz: arguments.capacity,
-        cores: (placing.server_core, placing.generator_core),
-    };
-    let report = overload::run(&options, progress)?;
-    write!(out, "{report}").map_err(Error::io("printing the table"))?;
-    if let Some(path) = arguments.svg {
-        fs::write(&path, overload::plot(&report)).map_err(Error::io("writing --svg"))?;
-    }
-    if let Some(path) = arguments.json {
-        let text = serde_json::to_string(&report).map_err(|error| Error::Usage(error.to_string()))?;
-        fs::write(&path, text + "\n").map_err(Error::io("writing --json"))?;
-    }
-    match report.faults().is_empty() {
-        true => Ok(()),
-        false => Err(Error::Usage("the server didn't do what it should".into())),
-    }
 }
 
 fn list_peers(arguments: &PeersArguments, out: &mut dyn Write) -> Result<(), Error> {
