@@ -22,11 +22,15 @@ impl Drop for Server {
 
 /// Starts the binary and waits for its ready line.
 fn start(args: &[&str]) -> Server {
+    start_with(args, Stdio::null())
+}
+
+fn start_with(args: &[&str], stderr: Stdio) -> Server {
     let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
         .args(args)
         .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "1"])
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(stderr)
         .spawn()
         .unwrap();
     let mut line = String::new();
@@ -54,6 +58,14 @@ fn each_signal_drains_and_exits_with_0() {
         server.signal(signal);
         assert_eq!(server.end(), Some(0), "{signal:?}");
     }
+}
+
+#[test]
+fn a_server_whose_log_nobody_reads_any_more_goes_on() {
+    let mut server = start_with(&["serve"], Stdio::piped());
+    drop(server.child.stderr.take());
+    server.signal(Signal::TERM); // which is logged
+    assert_eq!(server.end(), Some(0));
 }
 
 #[test]
