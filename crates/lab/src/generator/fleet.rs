@@ -128,7 +128,8 @@ pub(super) struct Fleet<D: Driver> {
 
 impl<D: Driver> Fleet<D> {
     pub(super) fn new(driver: D, spec: &Spec) -> Result<Self, Error> {
-        let probe = Probe::new(&spec.server_pids).map_err(Error::io("the CPU clock of the server"))?;
+        let probe = Probe::new(&spec.server_pids, &spec.started_pids)
+            .map_err(Error::io("the CPU clock of the server"))?;
         Ok(Self {
             driver,
             connections: Vec::with_capacity(spec.connections),
