@@ -70,7 +70,7 @@ const peers = {
     client: sockJs('xhr-streaming'),
     shows: messages,
   },
-  tcp: { run: ['tcp'], client: lines, shows: messages },
+  tcp: { run: ['tcp'], client: lines },
   'tcp-node08': { run: ['tcp-old', '--node', '0.8'], client: lines },
   'tcp-node010': { run: ['tcp-old', '--node', '0.10'], client: lines },
 };

@@ -123,6 +123,11 @@ fn socketio4() {
 }
 
 #[test]
+fn socketio4_redis() {
+    check("socketio4-redis", &[Protocol::SocketIo, Protocol::SocketIoPolling]);
+}
+
+#[test]
 fn socketio2() {
     check("socketio2", &[Protocol::SocketIo2, Protocol::SocketIo2Polling, Protocol::EngineIo3]);
 }
