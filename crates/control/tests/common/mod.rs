@@ -26,7 +26,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// No test waits longer for what must come.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, work).await {

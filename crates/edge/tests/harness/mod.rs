@@ -29,7 +29,7 @@ use stentor_hub::delta::{self, Delta, Differ, Seed};
 use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which driver the node has: epoll, or with `STENTOR_DRIVER=io_uring` that one where it works.
 fn driver() -> DriverChoice {
