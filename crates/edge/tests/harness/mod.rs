@@ -4,6 +4,7 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
+#![allow(clippy::print_stderr)] // Said of a test that fails.
 
 pub(crate) mod http;
 pub(crate) mod io;
@@ -271,6 +272,19 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs a test in which the client has to act before the server's `time` is over, with more of it where a busy machine was
+/// slower than that: what is broken fails however much time there is.
+pub(crate) fn with_more_time(first: Duration, test: impl Fn(Duration)) {
+    let mut time = first;
+    while let Err(cause) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(time))) {
+        time *= 5;
+        if time > PATIENCE {
+            std::panic::resume_unwind(cause);
+        }
+        eprintln!("once more, with {time:?}");
     }
 }
 
