@@ -14,11 +14,11 @@ use stentor_driver::{ConnId, Driver, Event};
 
 use super::Spec;
 use super::line::{Line, Manner};
-use super::outcome::{Audit, Probe, Reading};
+use super::outcome::{Audit, Probe, Progress, Reading};
 use super::protocol::{Client, Dialect, Happened, Lane, Out};
 use crate::Error;
 use crate::clock::Clock;
-use crate::measure::CpuClock;
+use crate::measure::{CpuClock, kernel_bytes, resident_bytes};
 use crate::payload::Head;
 
 /// Below this the driver's wait is too coarse (a millisecond on epoll), and the loop polls instead.
@@ -170,6 +170,21 @@ impl<D: Driver> Fleet<D> {
 
     pub(super) fn read_clocks(&self) -> Reading {
         self.probe.read(self.spun)
+    }
+
+    /// How far it has come since `begun`, with `messages` answered.
+    pub(super) fn progress(&self, begun: &Reading, messages: u64) -> Progress {
+        let used = begun.until(&self.read_clocks());
+        let pids = self.spec.server_pids.iter();
+        Progress {
+            at: used.wall,
+            connections: self.open as u64,
+            messages,
+            server_cpu: used.server_cpu,
+            // A server that is gone shows in the audit.
+            server_bytes: pids.filter_map(|pid| resident_bytes(*pid).ok()).sum(),
+            kernel_bytes: kernel_bytes().unwrap_or(0),
+        }
     }
 
     pub(super) fn ns(&self, at: Instant) -> u64 {
