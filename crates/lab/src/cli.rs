@@ -298,6 +298,7 @@ impl Placing {
             congestion: self.congestion.clone(),
             echo_rate_hz: None,
             seed: 1,
+            live: None,
         })
     }
 

@@ -177,7 +177,9 @@ impl Plot {
     }
 
     fn full_height(&self) -> u32 {
-        let entries = self.lines.len() + self.marks.len() + usize::from(!self.marks.is_empty());
+        let mut who: Vec<&str> = self.marks.iter().map(|mark| mark.who.as_str()).collect();
+        who.dedup();
+        let entries = self.lines.len() + who.len() + usize::from(!who.is_empty());
         let legend = (entries as u32 + 1) * ENTRY as u32;
         let title = if self.title.is_empty() { 0 } else { TITLE };
         title + (self.height + LABELS_ACROSS).max(legend)
@@ -233,8 +235,9 @@ fn draw_all(root: &Area<'_>, heading: &str, height: u32, plots: &[&Plot]) -> Res
     Ok(())
 }
 
+/// So many pixels high; the library's SVG divides by the share of a line that it takes letters to be.
 fn font(size: u32) -> FontDesc<'static> {
-    ("sans-serif", size).into_font()
+    ("sans-serif", f64::from(size) * 1.24).into_font()
 }
 
 /// Along an axis: where it begins and ends, and its labels, all in places.
@@ -441,7 +444,14 @@ fn draw(
         entries.says("published:", TEXT)?;
     }
     let mut letters = ('a'..='z').cycle();
-    for (nth, mark) in plot.marks.iter().enumerate() {
+    let mut known: Vec<&str> = Vec::new();
+    for mark in &plot.marks {
+        // One sign, and one entry, for all figures of one.
+        let before = known.iter().position(|who| *who == mark.who);
+        let nth = before.unwrap_or(known.len());
+        if before.is_none() {
+            known.push(&mark.who);
+        }
         let holds = mark.place.across().is_none_or(|across| x.holds(across))
             && mark.place.up().is_none_or(|(low, _)| y.holds(low));
         if !holds {
@@ -454,7 +464,9 @@ fn draw(
                 let at = (x.place(across), y.place(up));
                 let shape = Polygon::new(sign(nth, 5.0), BLACK.mix(0.85).filled());
                 chart.draw_series([EmptyElement::at(at) + shape])?;
-                entries.sign(&mark.who, nth)?;
+                if before.is_none() {
+                    entries.sign(&mark.who, nth)?;
+                }
                 continue;
             }
             Place::Span(across, (low, high)) => {
@@ -462,7 +474,9 @@ fn draw(
                 chart.draw_series(LineSeries::new([(at, low), (at, high)], BLACK.stroke_width(3)))?;
                 let shape = |up| EmptyElement::at((at, up)) + Polygon::new(sign(nth, 4.0), BLACK.filled());
                 chart.draw_series([shape(low), shape(high)])?;
-                entries.sign(&mark.who, nth)?;
+                if before.is_none() {
+                    entries.sign(&mark.who, nth)?;
+                }
                 continue;
             }
             Place::Band(low, high) => {

@@ -14,6 +14,7 @@ use stentor_driver::{ConnId, Driver, Event};
 
 use super::Spec;
 use super::line::{Line, Manner};
+use super::live::Teller;
 use super::outcome::{Audit, Probe, Progress, Reading};
 use super::protocol::{Client, Dialect, Happened, Lane, Out};
 use crate::Error;
@@ -124,6 +125,8 @@ pub(super) struct Fleet<D: Driver> {
     keys: u64,
     /// What the kernel refused where nobody could be told.
     refused: Option<Error>,
+    /// Who tells how it goes.
+    teller: Option<Teller>,
 }
 
 impl<D: Driver> Fleet<D> {
@@ -151,6 +154,7 @@ impl<D: Driver> Fleet<D> {
             round: 0,
             keys: crate::clock::monotonic_ns(),
             refused: None,
+            teller: spec.live.map(Teller::new).transpose().map_err(Error::io("the standard output"))?,
         })
     }
 
@@ -242,6 +246,10 @@ impl<D: Driver> Fleet<D> {
         }
         if beat.is_some() {
             self.beat();
+        }
+        if self.teller.as_ref().is_some_and(Teller::is_due) {
+            let now = self.read_clocks();
+            self.teller.iter_mut().for_each(|teller| teller.tell(now));
         }
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -388,6 +396,9 @@ impl<D: Driver> Fleet<D> {
             match happening {
                 Happened::Opened => self.on_open(number, load),
                 Happened::Payload { head, payload_bytes, clean } => {
+                    if let Some(teller) = &mut self.teller {
+                        teller.hear(head.map(|head| head.intended_ns), at_ns);
+                    }
                     load.message(self, Message { number, head, payload_bytes, clean, at_ns });
                 }
             }

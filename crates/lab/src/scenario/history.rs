@@ -254,7 +254,7 @@ mod tests {
         let page = history.page();
         assert!(
             page.contains("<svg")
-                && page.contains(">2026-11-22<")
+                && page.contains("2026-11-22\n</text>")
                 && page.contains("3.00 µs")
                 && page.ends_with("</html>"),
             "{page}"

@@ -92,7 +92,7 @@ pub(super) fn marks_of_curve(scenario: &str, case: &str, curve: Curve) -> Vec<Ma
             };
             ECHO.iter().map(of).collect()
         }
-        ("feed-capacity", Curve::AgeOverClients) => FEED
+        ("feed-capacity", Curve::AgeOverClients) if case == "search" => FEED
             .iter()
             .map(|(who, clients)| mark(format!("{who}, {clients} at most"), Place::Across(*clients)))
             .collect(),
