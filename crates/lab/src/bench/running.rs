@@ -13,7 +13,7 @@ use super::source::Source;
 use super::{Application, Case, Contestant, Options};
 use crate::Error;
 use crate::document::Shape;
-use crate::generator::{LoadSpec, Misbehaviour, Outcome, Protocol, Spec, Workers};
+use crate::generator::{Live, LoadSpec, Misbehaviour, Outcome, Protocol, Spec, Workers};
 use crate::measure::{CallCounter, KernelSockets, ProcessMemory, Server, kernel_bytes, pin_current};
 use crate::upstream::Content;
 
@@ -225,7 +225,9 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     };
     let before = servers.memory()?;
     let kernel_grown_from = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
-    let mut workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
+    let watch =
+        options.live.clone().map(|bar| Box::new(move |live: &Live| bar.tell(live)) as Box<dyn Fn(&Live)>);
+    let mut workers = Workers::connect_watched(&options.invocation, &spec, watch).map_err(lost)?;
     if task.settles {
         thread::sleep(SETTLE);
     }

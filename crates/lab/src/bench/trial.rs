@@ -399,7 +399,7 @@ pub(super) fn judge(
         }
     }
     figures.retain(|metric, _| case.metrics.contains(metric));
-    let curves = curve::curves(outcome, &ran.samples);
+    let curves = curve::curves(&ran.load, outcome, &ran.samples);
     Trial { figures, context, curves, doubts, unmeasured }
 }
 

@@ -14,11 +14,12 @@ use stentor_driver::{ConnId, Driver, Event};
 
 use super::Spec;
 use super::line::{Line, Manner};
-use super::outcome::{Audit, Probe, Reading};
+use super::live::Teller;
+use super::outcome::{Audit, Probe, Progress, Reading};
 use super::protocol::{Client, Dialect, Happened, Lane, Out};
 use crate::Error;
 use crate::clock::Clock;
-use crate::measure::CpuClock;
+use crate::measure::{CpuClock, kernel_bytes, resident_bytes};
 use crate::payload::Head;
 
 /// Below this the driver's wait is too coarse (a millisecond on epoll), and the loop polls instead.
@@ -124,6 +125,8 @@ pub(super) struct Fleet<D: Driver> {
     keys: u64,
     /// What the kernel refused where nobody could be told.
     refused: Option<Error>,
+    /// Who tells how it goes.
+    teller: Option<Teller>,
 }
 
 impl<D: Driver> Fleet<D> {
@@ -152,6 +155,7 @@ impl<D: Driver> Fleet<D> {
             round: 0,
             keys: crate::clock::monotonic_ns(),
             refused: None,
+            teller: spec.live.map(Teller::new).transpose().map_err(Error::io("the standard output"))?,
         })
     }
 
@@ -171,6 +175,21 @@ impl<D: Driver> Fleet<D> {
 
     pub(super) fn read_clocks(&self) -> Reading {
         self.probe.read(self.spun)
+    }
+
+    /// How far it has come since `begun`, with `messages` answered.
+    pub(super) fn progress(&self, begun: &Reading, messages: u64) -> Progress {
+        let used = begun.until(&self.read_clocks());
+        let pids = self.spec.server_pids.iter();
+        Progress {
+            at: used.wall,
+            connections: self.open as u64,
+            messages,
+            server_cpu: used.server_cpu,
+            // A server that is gone shows in the audit.
+            server_bytes: pids.filter_map(|pid| resident_bytes(*pid).ok()).sum(),
+            kernel_bytes: kernel_bytes().unwrap_or(0),
+        }
     }
 
     pub(super) fn ns(&self, at: Instant) -> u64 {
@@ -228,6 +247,10 @@ impl<D: Driver> Fleet<D> {
         }
         if beat.is_some() {
             self.beat();
+        }
+        if self.teller.as_ref().is_some_and(Teller::is_due) {
+            let now = self.read_clocks();
+            self.teller.iter_mut().for_each(|teller| teller.tell(now));
         }
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -374,6 +397,9 @@ impl<D: Driver> Fleet<D> {
             match happening {
                 Happened::Opened => self.on_open(number, load),
                 Happened::Payload { head, payload_bytes, clean } => {
+                    if let Some(teller) = &mut self.teller {
+                        teller.hear(head.map(|head| head.intended_ns), at_ns);
+                    }
                     load.message(self, Message { number, head, payload_bytes, clean, at_ns });
                 }
             }

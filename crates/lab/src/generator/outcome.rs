@@ -57,6 +57,10 @@ pub struct Progress {
     pub messages: u64,
     /// CPU time of the server.
     pub server_cpu: Duration,
+    /// Resident memory of the server's processes; 0 where it isn't known.
+    pub server_bytes: u64,
+    /// What the kernel holds for itself, of the whole machine: only differences mean something.
+    pub kernel_bytes: u64,
 }
 
 /// The audit of every message received.
@@ -134,6 +138,8 @@ pub struct Outcome {
     pub last_of_each_ns: Vec<u64>,
     /// Of each publication, the 99th percentile of its receivers (of each process's, where there are several).
     pub each_p99: Latencies,
+    /// The same in the order of the publications, nanoseconds.
+    pub p99_of_each_ns: Vec<u64>,
     /// Publications whose deliveries weren't over when the next one was due.
     pub overlapping: u64,
     /// Each message was sent when the last one had come back. A busy generator then makes a server wait, which shows in
@@ -155,10 +161,12 @@ pub struct Outcome {
     pub steps: Vec<ChatStep>,
     /// Of a load that goes on until the server has used its budget: how it went, ten times a second.
     pub progress: Vec<Progress>,
+    /// Of others: how opening the connections went, from none to all.
+    pub opening: Vec<Progress>,
 }
 
 impl Outcome {
-    /// Adds what another process found: it connected after this one, and did the rest at the same time. So
+    /// Adds what another process found: it connected before this one, and did the rest at the same time. So
     /// the costs of connecting add up, and what the server used under the load is counted once, by this one.
     pub fn merge(&mut self, other: &Self) {
         self.connections += other.connections;
@@ -174,6 +182,13 @@ impl Outcome {
         self.lag.merge(&other.lag);
         self.merge_last(other);
         self.each_p99.merge(&other.each_p99);
+        if self.p99_of_each_ns.len() == other.p99_of_each_ns.len() {
+            // What all of them don't exceed.
+            for (ns, theirs) in self.p99_of_each_ns.iter_mut().zip(&other.p99_of_each_ns) {
+                *ns = (*ns).max(*theirs);
+            }
+        }
+        self.merge_opening(other);
         self.received_bytes += other.received_bytes;
         self.asking = self.asking.max(other.asking);
         self.back_in = self.back_in.max(other.back_in);
@@ -184,6 +199,17 @@ impl Outcome {
         self.closed_loop |= other.closed_loop;
         self.steps.extend_from_slice(&other.steps);
         self.progress.extend_from_slice(&other.progress);
+    }
+
+    /// Their connections were there before those of this one.
+    fn merge_opening(&mut self, other: &Self) {
+        if let Some(before) = other.opening.last() {
+            for point in &mut self.opening {
+                point.connections += before.connections;
+                point.server_cpu += before.server_cpu;
+            }
+        }
+        self.opening.splice(..0, other.opening.iter().copied());
     }
 
     /// A publication's last receiver is the last one of all processes.
@@ -386,6 +412,25 @@ mod tests {
         whole.merge(&of([500, 950]));
         assert_eq!((whole.last_of_each_ns.as_slice(), whole.last.len()), (&[1000, 950][..], 2));
         assert_eq!(whole.last.percentile(0.0).as_nanos() / 10, 95);
+    }
+
+    #[test]
+    fn connections_of_processes_stand_on_each_other() {
+        let point = |connections, cpu_ms, server_bytes| Progress {
+            at: Duration::ZERO,
+            connections,
+            messages: 0,
+            server_cpu: Duration::from_millis(cpu_ms),
+            server_bytes,
+            kernel_bytes: 0,
+        };
+        let of = |opening: &[Progress]| Outcome { opening: opening.to_vec(), ..Outcome::default() };
+        let mut whole = of(&[point(0, 0, 30), point(5, 50, 40)]);
+        whole.merge(&of(&[point(0, 0, 20), point(7, 70, 30)]));
+        whole.merge(&of(&[point(0, 0, 10), point(9, 90, 20)]));
+        let expect: [(u64, u64, u64); 6] =
+            [(0, 0, 10), (9, 90, 20), (9, 90, 20), (16, 160, 30), (16, 160, 30), (21, 210, 40)];
+        assert_eq!(whole.opening, expect.map(|(connections, cpu, bytes)| point(connections, cpu, bytes)));
     }
 
     #[test]

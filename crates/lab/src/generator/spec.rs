@@ -57,6 +57,8 @@ pub struct Spec {
     pub stands_back: bool,
     /// The driver to stand on.
     pub driver: DriverKind,
+    /// Whether the process tells how it goes while it goes, and by what it multiplies what it hears, for all processes.
+    pub live: Option<f64>,
 }
 
 impl Spec {
@@ -81,6 +83,7 @@ impl Spec {
             core: None,
             stands_back: false,
             driver: DriverKind::Epoll,
+            live: None,
         }
     }
 
