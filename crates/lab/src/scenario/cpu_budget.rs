@@ -50,8 +50,8 @@ fn cases(effort: Effort) -> Vec<Case> {
                 connections_max: 15_000,
                 bytes: 17,
                 // A smoke's budget lasts for some tenths of a second, and echoes are to be among what it is used for.
-                every: effort.span(1.0, 1.0, 0.05),
-                rate_hz: effort.of(1000.0, 1000.0, 300.0),
+                every: effort.span(1.0, 1.0, 0.2),
+                rate_hz: effort.of(1000.0, 1000.0, 100.0),
                 cpu,
             },
             Protocol::SocketIo,
