@@ -137,6 +137,8 @@ pub(crate) struct Plot {
     pub(crate) limit: Option<f64>,
     /// Its background.
     pub(crate) shades: Vec<Shade>,
+    /// What the lines of the shades' labels are.
+    pub(crate) shades_are: [&'static str; 2],
     /// How high what is drawn is, pixels.
     pub(crate) height: u32,
 }
@@ -152,6 +154,7 @@ impl Plot {
             marks: Vec::new(),
             limit: None,
             shades: Vec::new(),
+            shades_are: [""; 2],
             height: 270,
         }
     }
@@ -243,6 +246,7 @@ fn draw(
     let mut chart = ChartBuilder::on(area)
         .margin_top(8)
         .margin_right(12)
+        .margin_left(4)
         .x_label_area_size(LABELS_ACROSS)
         .y_label_area_size(LABELS_UP)
         .build_cartesian_2d(x.coordinate(), y.coordinate())?;
@@ -253,11 +257,15 @@ fn draw(
         if is_first {
             let middle = f64::midpoint(x.within(shade.from), x.within(shade.to));
             let (px, py) = chart.backend_coord(&(middle, y.range.end));
+            // Above the plot's title.
+            let py = |line: usize| py - TITLE as i32 - 10 - 16 * (1 - line as i32);
             for (line, says) in shade.says.iter().enumerate() {
                 let style = font(12).color(&TEXT).pos(Pos::new(HPos::Center, VPos::Bottom));
-                // Above the plot's title.
-                let at = (px, py - TITLE as i32 - 10 - 16 * (1 - line as i32));
-                root.draw_text(says, &style, at)?;
+                root.draw_text(says, &style, (px, py(line)))?;
+            }
+            for (line, says) in plot.shades_are.iter().enumerate().filter(|_| nth == 0) {
+                let style = font(12).color(&TEXT).pos(Pos::new(HPos::Left, VPos::Bottom));
+                root.draw_text(says, &style, ((WIDTH - LEGEND) as i32 + 8, py(line)))?;
             }
         }
     }
