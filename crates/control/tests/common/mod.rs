@@ -26,12 +26,33 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// No test waits longer for what must come.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(done) => done,
         Err(_) => panic!("waited in vain for {what}"),
+    }
+}
+
+/// Runs a test in which somebody has to act before the server's `time` is over, with more of it where a busy machine was slower
+/// than that: what is broken fails however much time there is.
+pub async fn with_more_time(first: Duration, test: impl AsyncFn(Duration)) {
+    let mut time = first;
+    loop {
+        let mut attempt = std::pin::pin!(test(time));
+        let step = std::future::poll_fn(|context| {
+            let poll = || attempt.as_mut().poll(context);
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)) {
+                Ok(poll) => poll.map(Ok),
+                Err(cause) => std::task::Poll::Ready(Err(cause)),
+            }
+        });
+        let Err(cause) = step.await else { return };
+        time *= 5;
+        if time > PATIENCE {
+            std::panic::resume_unwind(cause);
+        }
     }
 }
 
@@ -47,6 +68,9 @@ pub struct FakePlane {
     pub busy: AtomicUsize,
     pub refusals: AtomicUsize,
     pub ready: AtomicBool,
+    /// From now on each look at its wishes, at its metrics panics.
+    pub broken_wishes: AtomicBool,
+    pub broken_metrics: AtomicBool,
     changed: Notify,
 }
 
@@ -61,6 +85,8 @@ impl FakePlane {
             busy: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
+            broken_wishes: AtomicBool::new(false),
+            broken_metrics: AtomicBool::new(false),
             changed: Notify::new(),
         })
     }
@@ -140,10 +166,12 @@ impl DataPlane for FakePlane {
     }
 
     fn take_wanted(&self) -> Vec<Wanted> {
+        assert!(!self.broken_wishes.load(Ordering::SeqCst), "broken on purpose");
         std::mem::take(&mut *self.wanted.lock().unwrap())
     }
 
     fn metrics(&self) -> Vec<Metric> {
+        assert!(!self.broken_metrics.load(Ordering::SeqCst), "broken on purpose");
         vec![
             Metric {
                 name: "connections",

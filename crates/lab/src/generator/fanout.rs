@@ -244,7 +244,7 @@ pub(super) fn receive<D: Driver>(
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let bytes = payload::blank(bytes).len();
+    let bytes = bytes.max(payload::TIMED_BYTES);
     let mut load = Listening { bytes, latency: Latencies::new(), delivered: 0 };
     let begin = fleet.read_clocks();
     fleet.turn_for(measure, &mut load)?;

@@ -45,7 +45,7 @@ pub(super) struct Message {
     pub head: Option<Head>,
     /// Its length.
     pub payload_bytes: u64,
-    /// Whether the padding is intact.
+    /// Whether checksum, padding and envelope are intact.
     pub clean: bool,
     /// When the read returned, nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
@@ -131,7 +131,8 @@ pub(super) struct Fleet<D: Driver> {
 
 impl<D: Driver> Fleet<D> {
     pub(super) fn new(driver: D, spec: &Spec) -> Result<Self, Error> {
-        let probe = Probe::new(&spec.server_pids).map_err(Error::io("the CPU clock of the server"))?;
+        let probe = Probe::new(&spec.server_pids, &spec.started_pids)
+            .map_err(Error::io("the CPU clock of the server"))?;
         Ok(Self {
             driver,
             connections: Vec::with_capacity(spec.connections),
@@ -566,13 +567,18 @@ impl<D: Driver> Fleet<D> {
         counts: impl Fn(u64) -> bool,
     ) -> Option<Head> {
         let sound = self.check_alone(message, bytes);
-        // A spoiled message has come as well, if its number can be read: it isn't missing besides.
         let sequence = message.head?.sequence;
-        let expected = self.connections[message.number].expected.get_or_insert(sequence);
+        let expected = &mut self.connections[message.number].expected;
+        // A spoiled message has come as well, if its number is the one that had to come: it isn't missing besides. Any other
+        // number may be what was spoiled.
+        if sound.is_none() && *expected != Some(sequence) {
+            return None;
+        }
+        let expected = expected.get_or_insert(sequence);
         if let Some(ahead) = sequence.checked_sub(*expected) {
             if ahead > AHEAD_MAX {
-                // Nobody sent that: the number is what was changed.
-                self.audit.corrupt += u64::from(sound.is_some());
+                // Nobody sent that: the number is what was changed, in a payload too short for a checksum.
+                self.audit.corrupt += 1;
                 return None;
             }
             for missing in *expected..sequence {

@@ -24,6 +24,8 @@ pub struct Span {
     pub wall: Duration,
     /// CPU time of the server, where its clock was known.
     pub server_cpu: Duration,
+    /// Of that, CPU time of what the server's first process, or processes, have started.
+    pub started_cpu: Duration,
     /// CPU time of the generator, without what it spent on waiting actively.
     pub own_cpu: Duration,
 }
@@ -76,7 +78,8 @@ pub struct Audit {
     pub reordered: u64,
     /// Messages of another length than was sent.
     pub wrong_length: u64,
-    /// Messages without the layout, or with a changed byte in the padding.
+    /// Messages without the layout, or with a byte changed anywhere (a payload too short for a checksum: anywhere but in its
+    /// number).
     pub corrupt: u64,
     /// Connections that ended, or never opened.
     pub lost_connections: u64,
@@ -169,6 +172,7 @@ impl Outcome {
         self.connections += other.connections;
         self.connect.wall += other.connect.wall;
         self.connect.server_cpu += other.connect.server_cpu;
+        self.connect.started_cpu += other.connect.started_cpu;
         self.connect.own_cpu += other.connect.own_cpu;
         self.idle.own_cpu += other.idle.own_cpu;
         self.load.own_cpu += other.load.own_cpu;
@@ -223,11 +227,20 @@ impl Outcome {
 
     /// Server CPU per message of the measured span, the idle cost taken off.
     pub fn server_cpu_per_message(&self) -> Option<Duration> {
-        if self.messages == 0 || self.load.server_cpu.is_zero() {
+        self.cpu_per_message(|span| span.server_cpu)
+    }
+
+    /// The same of what the server has started.
+    pub fn started_cpu_per_message(&self) -> Option<Duration> {
+        self.cpu_per_message(|span| span.started_cpu)
+    }
+
+    fn cpu_per_message(&self, of: impl Fn(&Span) -> Duration) -> Option<Duration> {
+        if self.messages == 0 || of(&self.load).is_zero() {
             return None;
         }
-        let idle = self.load.wall.mul_f64(self.idle.server_share());
-        Some(self.load.server_cpu.saturating_sub(idle).div_f64(self.messages as f64))
+        let idle = self.load.wall.mul_f64(share(of(&self.idle), self.idle.wall));
+        Some(of(&self.load).saturating_sub(idle).div_f64(self.messages as f64))
     }
 
     /// Server CPU per connection opened, the idle cost taken off.
@@ -301,28 +314,40 @@ pub struct Doubt {
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
     servers: Vec<CpuClock>,
+    started: Vec<CpuClock>,
 }
 
 /// The clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     at_ns: u64,
+    /// What it has started, included.
     server: Duration,
+    started: Duration,
     own: Duration,
 }
 
 impl Probe {
-    pub(super) fn new(server_pids: &[u32]) -> std::io::Result<Self> {
-        let servers = server_pids.iter().map(|pid| CpuClock::of_process(*pid));
-        Ok(Self { servers: servers.collect::<Result<_, _>>()? })
+    /// Of those that servers have `started`, the ones that are over already are left out.
+    pub(super) fn new(server_pids: &[u32], started_pids: &[u32]) -> std::io::Result<Self> {
+        let clocks = |pids: &[u32]| pids.iter().map(|pid| CpuClock::of_process(*pid)).collect::<Vec<_>>();
+        Ok(Self {
+            servers: clocks(server_pids).into_iter().collect::<Result<_, _>>()?,
+            started: clocks(started_pids).into_iter().flatten().collect(),
+        })
     }
 
     /// Now; `spun` is the time spent on active waiting so far.
     pub(super) fn read(&self, spun: Duration) -> Reading {
+        let used =
+            |clocks: &[CpuClock]| clocks.iter().filter_map(|clock| clock.read().ok()).sum::<Duration>();
+        let at_ns = crate::clock::monotonic_ns();
+        let started = used(&self.started);
         Reading {
-            at_ns: crate::clock::monotonic_ns(),
+            at_ns,
             // A server that is gone shows in the audit.
-            server: self.servers.iter().filter_map(|clock| clock.read().ok()).sum(),
+            server: used(&self.servers) + started,
+            started,
             own: CpuClock::own().read().unwrap_or_default().saturating_sub(spun),
         }
     }
@@ -334,6 +359,7 @@ impl Reading {
         Span {
             wall: Duration::from_nanos(end.at_ns.saturating_sub(self.at_ns)),
             server_cpu: end.server.saturating_sub(self.server),
+            started_cpu: end.started.saturating_sub(self.started),
             own_cpu: end.own.saturating_sub(self.own),
         }
     }
@@ -355,6 +381,7 @@ mod tests {
             load: Span {
                 wall: Duration::from_secs(4),
                 server_cpu: Duration::from_millis(14),
+                started_cpu: Duration::from_millis(3),
                 own_cpu: Duration::from_secs(1),
             },
             ..Outcome::default()
@@ -369,6 +396,7 @@ mod tests {
     #[test]
     fn takes_the_idle_cost_off() {
         assert_eq!(sound().server_cpu_per_message(), Some(Duration::from_micros(10)));
+        assert_eq!(sound().started_cpu_per_message(), Some(Duration::from_micros(3)));
         assert_eq!(Outcome::default().server_cpu_per_message(), None);
     }
 

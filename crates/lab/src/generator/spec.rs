@@ -49,6 +49,8 @@ pub struct Spec {
     pub load: LoadSpec,
     /// The server's processes, whose CPU clocks are read at the ends of each span.
     pub server_pids: Vec<u32>,
+    /// What these have started, and use CPU as the server, too; told apart as well.
+    pub started_pids: Vec<u32>,
     /// The core to be pinned to.
     pub core: Option<usize>,
     /// Whether others on that core go first (nice(1)).
@@ -77,6 +79,7 @@ impl Spec {
             document: None,
             load,
             server_pids: Vec::new(),
+            started_pids: Vec::new(),
             core: None,
             stands_back: false,
             driver: DriverKind::Epoll,

@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::{Effort, Published, Scenario};
 use crate::bench::{Case, CaseKind, Metric};
 use crate::generator::{ChatPlan, Protocol};
+use crate::payload::HEAD_BYTES;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "chat-rtt",
@@ -58,7 +59,7 @@ fn cases(effort: Effort) -> Vec<Case> {
         let rates = std::iter::successors(Some(first), |rate: &f64| Some(rate * growth));
         let rates_hz = rates.take_while(|rate| *rate <= last).map(|rate| rate / connections as f64).collect();
         let plan = ChatPlan {
-            bytes: 40,
+            bytes: HEAD_BYTES,
             rates_hz,
             step: effort.span(3.0, 0.8, 0.3),
             late: Duration::from_secs(5),
