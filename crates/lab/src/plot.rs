@@ -7,13 +7,14 @@
 //!
 //! Deliberately absent: scripts, and dark colours (the background is white, so it can be read on any page).
 
-use std::ops::Range;
+mod ruler;
 
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, ValueFormatter};
-use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+pub(crate) use self::ruler::Scale;
+use self::ruler::{Places, Ruler, short};
 
 /// A picture's width, pixels, and that of its legend.
 const WIDTH: u32 = 760;
@@ -25,12 +26,8 @@ const ENTRY: i32 = 19;
 /// Room for the labels of an axis.
 const LABELS_ACROSS: u32 = 42;
 const LABELS_UP: u32 = 62;
-/// Labels of an axis at most.
-const TICKS_MAX: usize = 7;
 /// Signs on a line that has more points than that, and up to how many each has one.
 const SIGNS: usize = 9;
-/// What a published figure may exceed all that was measured by to be drawn.
-const BEYOND: f64 = 4.0;
 /// Characters of a name in the legend.
 const NAME_MAX: usize = 30;
 
@@ -49,19 +46,6 @@ const TEXT: RGBColor = RGBColor(60, 66, 74);
 const GRID: RGBColor = RGBColor(224, 228, 232);
 const LIMIT: RGBColor = RGBColor(204, 0, 0);
 const SHADES: [RGBColor; 2] = [RGBColor(243, 246, 249), RGBColor(230, 237, 244)];
-
-/// How values lie along an axis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Scale {
-    /// Evenly, from 0.
-    Linear,
-    /// By their logarithms; what isn't above 0 isn't drawn.
-    Log,
-    /// Percentiles by how few are beyond them, so that 99 and 99.9 are as far apart as 90 and 99; 100 is one further.
-    Percentile,
-    /// These, at 0, 1, 2 …
-    Named(Vec<String>),
-}
 
 /// An axis.
 #[derive(Clone, Debug)]
@@ -153,6 +137,8 @@ pub(crate) struct Plot {
     pub(crate) limit: Option<f64>,
     /// Its background.
     pub(crate) shades: Vec<Shade>,
+    /// What the lines of the shades' labels are.
+    pub(crate) shades_are: [&'static str; 2],
     /// How high what is drawn is, pixels.
     pub(crate) height: u32,
 }
@@ -168,6 +154,7 @@ impl Plot {
             marks: Vec::new(),
             limit: None,
             shades: Vec::new(),
+            shades_are: [""; 2],
             height: 270,
         }
     }
@@ -188,6 +175,7 @@ impl Plot {
 
 type Refused = DrawingAreaErrorKind<std::io::Error>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Places, Places>>;
 
 /// Plots one below the other, with a heading. Empty where there is nothing to draw.
 pub(crate) fn svg(heading: &str, plots: &[Plot]) -> String {
@@ -240,134 +228,6 @@ fn font(size: u32) -> FontDesc<'static> {
     ("sans-serif", f64::from(size) * 1.24).into_font()
 }
 
-/// Along an axis: where it begins and ends, and its labels, all in places.
-struct Ruler {
-    range: Range<f64>,
-    ticks: Vec<(f64, String)>,
-    /// Where the percentile 100 is.
-    top: f64,
-    scale: Scale,
-}
-
-impl Ruler {
-    /// For these measured values, and as many of those that were published as don't lie too far beyond.
-    fn new(scale: &Scale, measured: &[f64], published: &[f64], end: Option<f64>) -> Self {
-        let greatest = measured.iter().copied().fold(0.0, f64::max);
-        let drawn = |value: &&f64| **value <= greatest * BEYOND || *scale == Scale::Log;
-        let values: Vec<f64> = measured.iter().chain(published.iter().filter(drawn)).copied().collect();
-        let most = end.unwrap_or(values.iter().copied().fold(0.0, f64::max));
-        let mut ruler = Self { range: 0.0..1.0, ticks: Vec::new(), top: 1.0, scale: scale.clone() };
-        match scale {
-            Scale::Linear => {
-                ruler.range =
-                    0.0..if most > 0.0 { most * if end.is_some() { 1.0 } else { 1.04 } } else { 1.0 };
-                let places = RangedCoordf64::from(ruler.range.clone()).key_points(TICKS_MAX);
-                ruler.ticks = places.into_iter().map(|place| (place, short(place))).collect();
-            }
-            Scale::Log => {
-                let least =
-                    values.iter().copied().filter(|value| *value > 0.0).fold(f64::MAX, f64::min).min(most);
-                if least > 0.0 {
-                    ruler.range = (least * 0.8).log10()..(most * 1.25).log10();
-                }
-                ruler.ticks = decades(&ruler.range);
-            }
-            Scale::Percentile => {
-                let finite = values.iter().copied().filter(|value| *value < 100.0).fold(0.0, f64::max);
-                ruler.top = ruler.place(finite) + 1.0;
-                let known = [0.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
-                let there = known.into_iter().filter(|known| values.contains(known));
-                ruler.ticks = there
-                    .map(|percent| {
-                        (
-                            ruler.place(percent),
-                            if percent >= 100.0 { "max".into() } else { percent.to_string() },
-                        )
-                    })
-                    .collect();
-                ruler.range = 0.0..ruler.place(most) + 0.05;
-            }
-            Scale::Named(names) => {
-                let last = names.len().saturating_sub(1).max(1) as f64;
-                ruler.range = -0.1..last + 0.1;
-                let every = names.len().div_ceil(TICKS_MAX).max(1);
-                let named = names.iter().enumerate().step_by(every);
-                ruler.ticks = named.map(|(nth, name)| (nth as f64, name.clone())).collect();
-            }
-        }
-        ruler
-    }
-
-    /// Where a value is.
-    fn place(&self, value: f64) -> f64 {
-        match self.scale {
-            Scale::Linear | Scale::Named(_) => value,
-            Scale::Log => value.max(f64::MIN_POSITIVE).log10(),
-            Scale::Percentile if value >= 100.0 => self.top,
-            Scale::Percentile => -(1.0 - value.max(0.0) / 100.0).log10(),
-        }
-    }
-
-    /// The same, no further than the end.
-    fn within(&self, value: f64) -> f64 {
-        self.place(value).clamp(self.range.start, self.range.end)
-    }
-
-    fn holds(&self, value: f64) -> bool {
-        self.range.start <= self.place(value) && self.place(value) <= self.range.end
-    }
-
-    fn coordinate(&self) -> Places {
-        Places { along: self.range.clone().into(), ticks: self.ticks.clone() }
-    }
-}
-
-/// A ruler's places as the library's coordinate.
-struct Places {
-    along: RangedCoordf64,
-    ticks: Vec<(f64, String)>,
-}
-
-impl Ranged for Places {
-    type FormatOption = NoDefaultFormatting;
-    type ValueType = f64;
-
-    fn map(&self, place: &f64, limit: (i32, i32)) -> i32 {
-        self.along.map(place, limit)
-    }
-
-    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
-        self.ticks.iter().map(|(place, _)| *place).collect()
-    }
-
-    fn range(&self) -> Range<f64> {
-        self.along.range()
-    }
-}
-
-impl ValueFormatter<f64> for Places {
-    fn format(place: &f64) -> String {
-        short(*place)
-    }
-
-    fn format_ext(&self, place: &f64) -> String {
-        let near = |(at, _): &&(f64, String)| (at - place).abs() < 1e-9;
-        self.ticks.iter().find(near).map(|(_, says)| says.clone()).unwrap_or_default()
-    }
-}
-
-/// Labels of a logarithmic axis: the powers of ten, and 2 and 5 of each where there are few of those.
-fn decades(range: &Range<f64>) -> Vec<(f64, String)> {
-    let (first, last) = (range.start.floor() as i32, range.end.ceil() as i32);
-    let digits: &[f64] = match last - first {
-        ..=2 => &[1.0, 2.0, 5.0],
-        3 => &[1.0, 3.0],
-        _ => &[1.0],
-    };
-    let values = (first..=last).flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
-    values.map(|value| (value.log10(), short(value))).filter(|(place, _)| range.contains(place)).collect()
-}
-
 fn draw(
     root: &Area<'_>,
     area: &Area<'_>,
@@ -386,6 +246,7 @@ fn draw(
     let mut chart = ChartBuilder::on(area)
         .margin_top(8)
         .margin_right(12)
+        .margin_left(4)
         .x_label_area_size(LABELS_ACROSS)
         .y_label_area_size(LABELS_UP)
         .build_cartesian_2d(x.coordinate(), y.coordinate())?;
@@ -396,11 +257,15 @@ fn draw(
         if is_first {
             let middle = f64::midpoint(x.within(shade.from), x.within(shade.to));
             let (px, py) = chart.backend_coord(&(middle, y.range.end));
+            // Above the plot's title.
+            let py = |line: usize| py - TITLE as i32 - 10 - 16 * (1 - line as i32);
             for (line, says) in shade.says.iter().enumerate() {
                 let style = font(12).color(&TEXT).pos(Pos::new(HPos::Center, VPos::Bottom));
-                // Above the plot's title.
-                let at = (px, py - TITLE as i32 - 10 - 16 * (1 - line as i32));
-                root.draw_text(says, &style, at)?;
+                root.draw_text(says, &style, (px, py(line)))?;
+            }
+            for (line, says) in plot.shades_are.iter().enumerate().filter(|_| nth == 0) {
+                let style = font(12).color(&TEXT).pos(Pos::new(HPos::Left, VPos::Bottom));
+                root.draw_text(says, &style, ((WIDTH - LEGEND) as i32 + 8, py(line)))?;
             }
         }
     }
@@ -415,14 +280,22 @@ fn draw(
         .y_desc(plot.up.name.as_str())
         .draw()?;
     let mut entries = Entries { area: legend, nth: 0 };
-    let (left, right) = (x.range.start, x.range.end);
-    let (bottom, top) = (y.range.start, y.range.end);
     if let Some(limit) = plot.limit.filter(|limit| y.holds(*limit)) {
-        let at = y.place(limit);
+        let (left, right, at) = (x.range.start, x.range.end, y.place(limit));
         chart.draw_series(DashedLineSeries::new([(left, at), (right, at)], 6, 4, LIMIT.stroke_width(1)))?;
         let style = font(12).color(&LIMIT).pos(Pos::new(HPos::Right, VPos::Bottom));
         chart.draw_series([Text::new(short(limit), (right, at), style)])?;
     }
+    draw_lines(&mut chart, (&x, &y), plot, &mut entries)?;
+    draw_marks(&mut chart, (&x, &y), plot, &mut entries)
+}
+
+fn draw_lines(
+    chart: &mut Chart<'_, '_>,
+    (x, y): (&Ruler, &Ruler),
+    plot: &Plot,
+    entries: &mut Entries<'_, '_>,
+) -> Result<(), Refused> {
     for line in plot.lines.iter().filter(|line| !line.points.is_empty()) {
         let colour = COLOURS[line.number % COLOURS.len()];
         let is_drawn = |point: &&(f64, f64)| y.scale != Scale::Log || point.1 > 0.0;
@@ -440,6 +313,17 @@ fn draw(
         )?;
         entries.line(&line.name, colour, line.number)?;
     }
+    Ok(())
+}
+
+fn draw_marks(
+    chart: &mut Chart<'_, '_>,
+    (x, y): (&Ruler, &Ruler),
+    plot: &Plot,
+    entries: &mut Entries<'_, '_>,
+) -> Result<(), Refused> {
+    let (left, right) = (x.range.start, x.range.end);
+    let (bottom, top) = (y.range.start, y.range.end);
     if !plot.marks.is_empty() {
         entries.says("published:", TEXT)?;
     }
@@ -573,36 +457,9 @@ fn sign(number: usize, radius: f64) -> Vec<(i32, i32)> {
     points.into_iter().map(|(x, y)| (x.round() as i32, y.round() as i32)).collect()
 }
 
-/// A figure at an axis.
-fn short(value: f64) -> String {
-    let plain = |value: f64| {
-        let digits = if value.abs() < 0.01 { 4 } else { 2 };
-        let text = format!("{value:.digits$}");
-        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-        text.to_owned()
-    };
-    match value.abs() {
-        1e6.. => plain(value / 1e6) + "M",
-        1e4.. => plain(value / 1e3) + "k",
-        _ => plain(value),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn figures_at_axes_are_short() {
-        let check = |value, expect: &str| assert_eq!(short(value), expect);
-        check(0.0, "0");
-        check(0.5, "0.5");
-        check(0.005, "0.005");
-        check(150.0, "150");
-        check(2500.0, "2500");
-        check(25_000.0, "25k");
-        check(1_500_000.0, "1.5M");
-    }
 
     fn plot_of(scale: Scale, points: &[(f64, f64)], place: Place) -> String {
         let line = Line { name: "<one>".into(), number: 0, points: points.to_vec() };
@@ -627,21 +484,6 @@ mod tests {
         check(Scale::Log, 2.0, Place::Band(100.0, 200.0), true);
         check(Scale::Linear, 90.0, Place::Across(5.0), true);
         check(Scale::Linear, 90.0, Place::Span(5.0, (50.0, 60.0)), true);
-    }
-
-    #[test]
-    fn percentiles_lie_by_how_few_are_beyond() {
-        let ruler = Ruler::new(&Scale::Percentile, &[0.0, 50.0, 90.0, 99.0, 99.9, 100.0], &[], None);
-        let check = |percent, expect: f64| {
-            assert!((ruler.place(percent) - expect).abs() < 1e-6, "{percent}: {}", ruler.place(percent));
-        };
-        check(0.0, 0.0);
-        check(90.0, 1.0);
-        check(99.0, 2.0);
-        check(99.9, 3.0);
-        check(100.0, 4.0);
-        let places = ruler.coordinate();
-        assert_eq!((places.format_ext(&2.0), places.format_ext(&4.0)), ("99".to_owned(), "max".to_owned()));
     }
 
     #[test]

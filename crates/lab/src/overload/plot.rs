@@ -31,7 +31,7 @@ pub fn plot(report: &Report) -> String {
     let shades = report.phases.iter().map(|phase| Shade {
         from: phase.from_s,
         to: phase.to_s,
-        says: [format!("{} × capacity", phase.multiple), format!("{:.1} versions/s", phase.offered_hz)],
+        says: [format!("{} ×", phase.multiple), format!("{:.1}/s", phase.offered_hz)],
     });
     let shades: Vec<Shade> = shades.collect();
     let plots = PLOTS.map(|(title, unit, lines)| {
@@ -43,6 +43,7 @@ pub fn plot(report: &Report) -> String {
         let (across, up) = (Axis::new("seconds", Scale::Linear), Axis::new(unit, Scale::Linear));
         let mut plot = Plot::new(title, across, up, lines.collect());
         (plot.height, plot.shades) = (HEIGHT, shades.clone());
+        plot.shades_are = ["offered, × capacity", "versions a second"];
         plot
     });
     let told = if report.lost == 0 { "nobody was".to_owned() } else { format!("{} were", report.lost) };

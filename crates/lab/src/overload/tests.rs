@@ -79,7 +79,7 @@ fn it_is_drawn_within_its_frame() {
     let svg = plot(&sound());
     // The lines, and their signs in the legend.
     assert_eq!(svg.matches(r#"stroke-width="2" points"#).count(), 2 * 6, "{svg}");
-    assert_eq!(svg.matches("× capacity").count(), OFFERED.len());
+    assert_eq!(svg.matches(" ×\n").count(), OFFERED.len());
     assert!(svg.contains("100 clients, a document of 165 kB; nobody was disconnected"));
     let number = |text: &str| text.split('"').next().unwrap().parse::<f64>().unwrap();
     let (width, height) =
