@@ -180,7 +180,7 @@ impl<D: Driver> Fleet<D> {
     /// How far it has come since `begun`, with `messages` answered.
     pub(super) fn progress(&self, begun: &Reading, messages: u64) -> Progress {
         let used = begun.until(&self.read_clocks());
-        let pids = self.spec.server_pids.iter();
+        let pids = self.spec.server_pids.iter().chain(&self.spec.started_pids);
         Progress {
             at: used.wall,
             connections: self.open as u64,
