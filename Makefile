@@ -9,7 +9,9 @@ DEMO_LIBRARIES = $(if $(wildcard tests/clients/node_modules/sockjs-client),--lib
 run:
 	cargo run --release --quiet --package stentor -- demo $(DEMO_LIBRARIES)
 
-test: setup lint rust-test uring-test delta-test sanitize fuzz-build client-test
+# The clients mostly wait, and the others mostly compile: they go side by side, each one's output when it has ended.
+test: setup lint rust-test uring-test
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target client-test delta-test sanitize fuzz-build
 
 # What the tests need and this machine lacks.
 setup:
@@ -25,7 +27,7 @@ rust-test:
 
 # The data plane's tests over real sockets once more, on io_uring where it works. (Without the variable: epoll.)
 uring-test:
-	STENTOR_DRIVER=io_uring cargo test --quiet --package stentor-edge --tests
+	cargo test --quiet --workspace --tests --config 'target."cfg(all())".runner = "scripts/on-io-uring"'
 
 # Other implementations of JSON Patch apply ours.
 delta-test:
@@ -45,7 +47,7 @@ fuzz-build:
 # Real clients against the binary that was tested above.
 client-test:
 	cargo build --quiet --package stentor
-	cargo build --quiet --package stentor-edge --example conformance
+	cargo build --quiet --workspace --example conformance
 	cd tests/clients && npm test --silent
 
 # Our figures beside the bare loops' and the peers', in the same run: see docs/benchmarks.md.
