@@ -15,13 +15,13 @@ use stentor_edge::DataPlane;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 /// The running control plane. Dropping it stops it as well, without waiting.
 pub struct Control {
     admin_addr: SocketAddr,
     stop: watch::Sender<bool>,
-    tasks: Vec<JoinHandle<()>>,
+    tasks: JoinSet<()>,
 }
 
 impl Control {
@@ -64,10 +64,9 @@ impl Control {
             begun: Instant::now(),
         };
         let (stop, stopped) = watch::channel(false);
-        let tasks = vec![
-            runtime.spawn(feeds.run(stopped.clone())),
-            runtime.spawn(admin::serve(listener, Arc::new(state), stopped)),
-        ];
+        let mut tasks = JoinSet::new();
+        tasks.spawn(feeds.run(stopped.clone()));
+        tasks.spawn(admin::serve(listener, Arc::new(state), stopped));
         Ok(Self { admin_addr, stop, tasks })
     }
 
@@ -76,11 +75,21 @@ impl Control {
         self.admin_addr
     }
 
+    /// Completes when a part of it has ended without having been told to, which only a panic makes it do: no feed is
+    /// fetched any more, or nobody listens at the admin port. A panic in one fetch, push or request ends that one only.
+    ///
+    /// Nothing is lost if the future is dropped before it completes.
+    pub async fn failed(&mut self) {
+        if let Some(Err(error)) = self.tasks.join_next().await {
+            tracing::error!(%error, "a part of the control plane has died");
+        }
+    }
+
     /// Stops: fetches in flight are given up, requests to the admin port may end within `shutdown_timeout`.
-    pub async fn shutdown(self) {
+    pub async fn shutdown(mut self) {
         let _ = self.stop.send(true);
-        for task in self.tasks {
-            if let Err(error) = task.await {
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
                 tracing::error!(%error, "a part of the control plane had died");
             }
         }

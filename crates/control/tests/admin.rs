@@ -49,6 +49,18 @@ fn published(rig: &Rig) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_panic_in_a_request_ends_the_request_and_one_in_the_feeds_is_told() {
+    let mut rig = rig(|_| {});
+    rig.plane.broken_metrics.store(true, Ordering::SeqCst);
+    assert_ne!(rig.admin("/metrics").await.0, 200);
+    assert_eq!(rig.admin("/healthz").await.0, 200);
+    assert!(tokio::time::timeout(Duration::ZERO, rig.control.failed()).await.is_err());
+    rig.plane.broken_wishes.store(true, Ordering::SeqCst);
+    rig.plane.signals.wanted();
+    patiently("the end of the feeds' task", rig.control.failed()).await;
+}
+
+#[tokio::test]
 async fn messages_are_published() {
     let rig = rig(|_| {});
     let addr = rig.control.admin_addr();

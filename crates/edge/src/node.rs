@@ -68,6 +68,9 @@ pub struct Started {
     pub fallback_reason: Option<String>,
 }
 
+/// What the process exits with where a core can't go on: as after a panic of the main thread.
+const BROKEN: i32 = 101;
+
 /// A core that panics takes the process with it: its part of the connections would hang for ever, and only
 /// of it.
 struct Whole {
@@ -78,7 +81,7 @@ impl Drop for Whole {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(core = self.core, "a core of the data plane has panicked; the process ends");
-            std::process::exit(70);
+            std::process::exit(BROKEN);
         }
     }
 }
@@ -219,6 +222,7 @@ impl Node {
             go.push(mail);
             let (shared, apps, make, ready) = (shared.clone(), apps.clone(), make.clone(), ready.clone());
             let thread = std::thread::Builder::new().name(format!("core-{core}")).spawn(move || {
+                let _whole = Whole { core };
                 let opened = make().map_err(StartError::Io).and_then(|mut driver| {
                     let bound = driver
                         .listen(addr, &ListenOptions::default())
@@ -241,11 +245,10 @@ impl Node {
                 };
                 drop(ready);
                 let Ok(mailboxes) = mails.recv() else { return };
-                let _whole = Whole { core };
                 let mut core_loop = Core::new(driver, core, shared, mailboxes, apps(core));
                 if let Err(error) = core_loop.run() {
                     tracing::error!(core, %error, "a core of the data plane has failed; the process ends");
-                    std::process::exit(70);
+                    std::process::exit(BROKEN);
                 }
             });
             threads.push(thread.map_err(StartError::Io)?);

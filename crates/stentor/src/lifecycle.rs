@@ -5,7 +5,7 @@
 //!  serving ─────────▶ draining ─────────────────────────────────────────────▶ exit 0
 //!     │                  │ second signal
 //!     │                  └──────────────▶ exit 1, at once
-//!     └─ the data plane ended by itself ─▶ exit 1
+//!     └─ the data plane ended by itself, or a part of the control plane has died ─▶ exit 1
 //! ```
 //!
 //! Signals come in by a channel and the data plane by its trait, so that this is tested without either.
@@ -29,7 +29,8 @@ pub(crate) enum Outcome {
     TimedOut,
     /// A second signal came.
     Forced,
-    /// The data plane ended without having been told to.
+    /// A plane ended without having been told to. What is left of the server is worth nothing: its clients would hang,
+    /// or get no news, and believe that all is well; a supervisor can do something about a process that has ended.
     Failed,
 }
 
@@ -59,10 +60,12 @@ pub(crate) fn signals() -> std::io::Result<mpsc::Receiver<&'static str>> {
     Ok(receiver)
 }
 
-/// Waits for a signal, then drains. `ended` completes when the data plane has ended.
+/// Waits for a signal, then drains. `ended` completes when the data plane has ended, `failed` when a part of the control
+/// plane has died.
 pub(crate) async fn run(
     plane: Arc<dyn DataPlane>,
     ended: impl Future<Output = ()>,
+    failed: impl Future<Output = ()>,
     mut signals: mpsc::Receiver<&'static str>,
     drain_time_max: Duration,
 ) -> Outcome {
@@ -73,7 +76,11 @@ pub(crate) async fn run(
             tracing::info!(signal, drain_time_max = ?drain_time_max, "draining; a second signal ends at once");
         }
         () = &mut ended => {
-            tracing::error!("the data plane has ended by itself");
+            tracing::error!("the data plane has ended by itself; the process ends");
+            return Outcome::Failed;
+        }
+        () = failed => {
+            tracing::error!("without all of the control plane the server is worth nothing; the process ends");
             return Outcome::Failed;
         }
     }
@@ -132,8 +139,8 @@ mod tests {
 
     const TEN: Duration = Duration::from_secs(10);
 
-    /// Runs with these signals; the plane ends as `ends` says.
-    async fn check(signals: &[&'static str], ends: Ends, expect: Outcome, drains: usize) {
+    /// Runs with these signals; the plane ends as `ends` says. The control plane dies if it `fails`.
+    async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcome, drains: usize) {
         let plane = Arc::new(Fake::default());
         let (sender, receiver) = mpsc::channel(2);
         for name in signals {
@@ -149,7 +156,12 @@ mod tests {
                 }
             }
         };
-        let outcome = run(plane.clone(), ended, receiver, TEN).await;
+        let failed = async move {
+            if !fails {
+                std::future::pending().await
+            }
+        };
+        let outcome = run(plane.clone(), ended, failed, receiver, TEN).await;
         assert_eq!(outcome, expect);
         assert_eq!(*plane.drained.lock().unwrap(), vec![TEN; drains]);
         drop(sender);
@@ -164,9 +176,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn every_end() {
-        check(&["SIGTERM"], Ends::WhenTold, Outcome::Drained, 1).await;
-        check(&["SIGINT"], Ends::Never, Outcome::TimedOut, 1).await;
-        check(&["SIGINT", "SIGINT"], Ends::Never, Outcome::Forced, 1).await;
-        check(&[], Ends::ByItself, Outcome::Failed, 0).await;
+        check(&["SIGTERM"], Ends::WhenTold, false, Outcome::Drained, 1).await;
+        check(&["SIGINT"], Ends::Never, false, Outcome::TimedOut, 1).await;
+        check(&["SIGINT", "SIGINT"], Ends::Never, false, Outcome::Forced, 1).await;
+        check(&[], Ends::ByItself, false, Outcome::Failed, 0).await;
+        check(&[], Ends::Never, true, Outcome::Failed, 0).await;
     }
 }

@@ -10,6 +10,7 @@ use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use stentor_edge::StaticRoute;
 
@@ -44,9 +45,10 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
         .enable_all()
         .build()
         .context("the control plane's threads can't be started")?;
-    let outcome = runtime.block_on(work);
+    let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
+    // After a panic, too: the runtime's own drop would wait for the thread that joins the data plane.
     runtime.shutdown_background();
-    outcome
+    outcome.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// Starts the server, says so, and returns when it has ended.
@@ -55,7 +57,7 @@ pub(crate) async fn serve(config: &Config, mut routes: Vec<StaticRoute>) -> anyh
     let descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
     let signals = lifecycle::signals().context("signals can't be received")?;
-    let Launched { started, plane, control, ended } = wiring::launch(config, routes)?;
+    let Launched { started, plane, mut control, ended } = wiring::launch(config, routes)?;
     tracing::info!(
         listen = %started.addr,
         admin = %control.admin_addr(),
@@ -76,7 +78,7 @@ pub(crate) async fn serve(config: &Config, mut routes: Vec<StaticRoute>) -> anyh
     if let Err(error) = say_ready(&mut std::io::stdout().lock(), started.addr) {
         tracing::warn!(%error, "standard output is closed; nobody hears that the server is ready");
     }
-    let outcome = lifecycle::run(plane, ended, signals, config.server.drain_time_max).await;
+    let outcome = lifecycle::run(plane, ended, control.failed(), signals, config.server.drain_time_max).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
         control.shutdown().await;
     }
@@ -108,6 +110,25 @@ fn raise_descriptor_limit() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    /// A thread that doesn't end, as the one that joins the data plane, keeps nobody from leaving.
+    #[test]
+    fn a_panic_is_not_waited_with() {
+        let (_running, until) = mpsc::channel::<()>();
+        let (left, leaves) = mpsc::channel();
+        std::thread::spawn(move || {
+            let outcome = catch_unwind(|| {
+                block_on(async {
+                    tokio::task::spawn_blocking(move || until.recv());
+                    panic!("on purpose")
+                })
+            });
+            let _ = left.send(outcome.is_err());
+        });
+        assert_eq!(leaves.recv_timeout(Duration::from_secs(60)), Ok(true));
+    }
 
     #[test]
     fn ready_is_one_line() {

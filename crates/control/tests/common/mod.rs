@@ -68,6 +68,9 @@ pub struct FakePlane {
     pub busy: AtomicUsize,
     pub refusals: AtomicUsize,
     pub ready: AtomicBool,
+    /// From now on each look at its wishes, at its metrics panics.
+    pub broken_wishes: AtomicBool,
+    pub broken_metrics: AtomicBool,
     changed: Notify,
 }
 
@@ -82,6 +85,8 @@ impl FakePlane {
             busy: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
+            broken_wishes: AtomicBool::new(false),
+            broken_metrics: AtomicBool::new(false),
             changed: Notify::new(),
         })
     }
@@ -161,10 +166,12 @@ impl DataPlane for FakePlane {
     }
 
     fn take_wanted(&self) -> Vec<Wanted> {
+        assert!(!self.broken_wishes.load(Ordering::SeqCst), "broken on purpose");
         std::mem::take(&mut *self.wanted.lock().unwrap())
     }
 
     fn metrics(&self) -> Vec<Metric> {
+        assert!(!self.broken_metrics.load(Ordering::SeqCst), "broken on purpose");
         vec![
             Metric {
                 name: "connections",

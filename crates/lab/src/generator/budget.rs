@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use stentor_driver::Driver;
 
 use super::fleet::{Fleet, Load, Message};
-use super::{Latencies, Outcome, Progress};
+use super::{Latencies, Outcome};
 use crate::Error;
 use crate::payload;
 
@@ -120,12 +120,7 @@ pub(super) fn run<D: Driver>(fleet: &mut Fleet<D>, plan: &Plan, outcome: &mut Ou
         if now >= next_look {
             next_look = now + LOOK_EVERY;
             let used = begun_at.until(&fleet.read_clocks());
-            let point = || Progress {
-                at: used.wall,
-                connections: fleet.open() as u64,
-                messages: load.arrived,
-                server_cpu: used.server_cpu,
-            };
+            let point = || fleet.progress(&begun_at, load.arrived);
             if now >= next_point {
                 next_point += TRACE_EVERY;
                 outcome.progress.push(point());
