@@ -54,6 +54,7 @@ const peers = {
   'socketio4-bun': { run: ['socketio4-bun'], client: socketIo('websocket'), shows: messages },
   'socketio4-bun, polling': { run: ['socketio4-bun'], client: socketIo('polling'), shows: messages },
   'java-nettysio': { run: ['java-nettysio'], client: socketIo('websocket'), shows: messages },
+  'socketio4-redis': { run: ['socketio4-redis'], client: socketIo('websocket'), shows: messages },
   socketioxide: { run: ['socketioxide', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
   'socketioxide, polling': { run: ['socketioxide', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
   'sockjs-node': { run: ['sockjs-node'], client: sockJs('websocket'), shows: messages },
@@ -69,7 +70,7 @@ const peers = {
     client: sockJs('xhr-streaming'),
     shows: messages,
   },
-  tcp: { run: ['tcp'], client: lines, shows: messages },
+  tcp: { run: ['tcp'], client: lines },
   'tcp-node08': { run: ['tcp-old', '--node', '0.8'], client: lines },
   'tcp-node010': { run: ['tcp-old', '--node', '0.10'], client: lines },
 };

@@ -8,7 +8,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
-import { binary, serve, upstream } from './harness.mjs';
+import { binary, PATIENCE_MS, serve, upstream } from './harness.mjs';
 
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 
@@ -85,7 +85,7 @@ async function demo(t, args, viewport) {
   /** Waits until so many more updates of the match have arrived and are shown. */
   const more = async (n) => {
     const least = (await updates()) + n;
-    await page.waitForFunction((least) => parseInt(document.querySelector('#count').textContent, 10) >= least, least, { timeout: 20_000 });
+    await page.waitForFunction((least) => parseInt(document.querySelector('#count').textContent, 10) >= least, least, { timeout: PATIENCE_MS });
   };
   return { page, errors, more };
 }
@@ -110,7 +110,7 @@ test("the demo's page shows live matches, by every transport, and what is replay
     await more(2);
   }
   // What changed last comes first: without a change seen, it would be the last of the 30.
-  await page.waitForFunction(() => /^Home 7\d+ : 1Away 7/.test(document.querySelector('#results li')?.textContent), null, { timeout: 20_000 });
+  await page.waitForFunction(() => /^Home 7\d+ : 1Away 7/.test(document.querySelector('#results li')?.textContent), null, { timeout: PATIENCE_MS });
   assert.equal(await page.locator('#replay').isVisible(), true);
   assert.deepEqual(errors, []);
 });

@@ -6,7 +6,7 @@ import path from 'node:path';
 import test, { after, before, describe } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
-import { feedsFrom, serve, upstream } from './harness.mjs';
+import { feedsFrom, PATIENCE_MS, serve, upstream } from './harness.mjs';
 import { proxy, random } from './proxy.mjs';
 
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
@@ -57,12 +57,12 @@ async function open(t, address, url, transport) {
   }, [url, transport]);
   const has = async (n) => {
     const isThere = (n) => window.feed.document?.n === n && window.feed.state === 'live';
-    await page.waitForFunction(isThere, n, { timeout: 20_000, polling: 20 }).catch(async () => {
+    await page.waitForFunction(isThere, n, { timeout: PATIENCE_MS, polling: 20 }).catch(async () => {
       const what = await page.evaluate(() => `${window.stentor.state} by ${window.stentor.transport}, ${window.feed.state}: ${window.feed.reason}; ${JSON.stringify(window.seen)}`);
       assert.fail(`version ${n} did not come: ${what}`);
     });
   };
-  const was = (state) => page.waitForFunction((state) => window.seen.states.includes(state), state, { timeout: 20_000, polling: 20 });
+  const was = (state) => page.waitForFunction((state) => window.seen.states.includes(state), state, { timeout: PATIENCE_MS, polling: 20 });
   const seen = async () => {
     const { seen, document, transport } = await page.evaluate(() => ({ seen: window.seen, document: window.feed.document, transport: window.stentor.transport }));
     assert.deepEqual(errors, []);

@@ -12,7 +12,7 @@ const library = path.resolve(here, '../../clients/js');
 const skip = !existsSync(path.join(library, 'node_modules')) && 'run scripts/setup-tests';
 
 const node = (cwd, ...args) => new Promise((resolve) => {
-  execFile(process.execPath, args, { cwd, timeout: 20_000 }, (error, stdout, stderr) => resolve({ status: error ? error.code ?? error.signal : 0, output: stdout + stderr }));
+  execFile(process.execPath, args, { cwd, timeout: 60_000 }, (error, stdout, stderr) => resolve({ status: error ? error.code ?? error.signal : 0, output: stdout + stderr }));
 });
 
 /** A folder in which `@stentor/client` and what the tests use can be imported. */

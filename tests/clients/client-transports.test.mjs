@@ -11,7 +11,7 @@ import SockJS from 'sockjs-client';
 import { io } from 'socket.io-client';
 import WebSocket from 'ws';
 import { connect } from '../../clients/js/src/index.js';
-import { feedsFrom, serve, upstream, within } from './harness.mjs';
+import { feedsFrom, PATIENCE_MS, serve, upstream, within } from './harness.mjs';
 import { proxy, random } from './proxy.mjs';
 
 const TRANSPORTS = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
@@ -70,7 +70,7 @@ function follow(feed) {
   return it;
 }
 
-async function until(holds, what, time_ms = 20_000) {
+async function until(holds, what, time_ms = PATIENCE_MS) {
   const end = Date.now() + time_ms;
   while (!holds()) {
     assert.ok(Date.now() < end, what());

@@ -33,7 +33,7 @@ async function serves(t, server, api) {
     const socket = new WebSocket(`${server.ws}/ws?feed=large`, { perMessageDeflate });
     t.after(() => socket.terminate());
     const messages = inbox(socket);
-    await event(socket, 'open', 5_000, 'error');
+    await event(socket, 'open', undefined, 'error');
     const { data } = await messages.until((message) => message.type === 'snapshot');
     assert.deepEqual(data, api.documents.get('large'));
     socket.send('{"id":1,"type":"ping"}');

@@ -12,6 +12,23 @@ export const binary = process.env.STENTOR_BIN ?? path.join(root, 'target/debug/s
 // The conformance example: what the public suites expect of a server. STENTOR_FIXTURE names another program for it.
 const fixtureCommand = process.env.STENTOR_FIXTURE?.split(' ') ?? [path.join(path.dirname(binary), 'examples/conformance')];
 
+/** How long anything may take. Far more than it does, so that a slow machine fails no test. */
+export const PATIENCE_MS = 60_000;
+
+/**
+ * What an attempt gives, of which one in five has to succeed: for what a client has to do before the fixture's short heartbeats
+ * end its session, where a busy machine may be slower than they are. What is broken fails each time.
+ */
+export async function oneInFive(attempt) {
+  for (let left = 4; ; left--) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (left === 0) throw error;
+    }
+  }
+}
+
 /** Runs `stentor` to its end: { code, stdout, stderr }. */
 export async function run(...args) {
   const child = spawn(binary, args, { stdio: ['ignore', 'pipe', 'pipe'] });
@@ -68,7 +85,7 @@ async function start(t, command, args) {
     if (child.pid === undefined) return;
     if (child.exitCode !== null || child.signalCode !== null) return;
     child.kill('SIGTERM');
-    const impatience = setTimeout(() => child.kill('SIGKILL'), 15_000);
+    const impatience = setTimeout(() => child.kill('SIGKILL'), PATIENCE_MS);
     await closed;
     clearTimeout(impatience);
   });
@@ -87,7 +104,7 @@ async function start(t, command, args) {
 }
 
 /** The promise's value, or a failure that says what was waited for. */
-export function within(promise, what, time_ms = 5_000) {
+export function within(promise, what, time_ms = PATIENCE_MS) {
   let timer;
   const late = new Promise((_, reject) => { timer = setTimeout(() => reject(new Error(`${what}: not within ${time_ms} ms`)), time_ms); });
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
@@ -131,7 +148,7 @@ export function queue() {
   const received = [];
   return {
     put: (item) => (waiting.length ? waiting.shift()(item) : received.push(item)),
-    next: (what = 'more') => (received.length ? Promise.resolve(received.shift()) : within(new Promise((resolve) => waiting.push(resolve)), what, 10_000)),
+    next: (what = 'more') => (received.length ? Promise.resolve(received.shift()) : within(new Promise((resolve) => waiting.push(resolve)), what)),
   };
 }
 

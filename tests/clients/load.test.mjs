@@ -44,7 +44,7 @@ test(`${CLIENTS} clients, ${BROADCASTS} broadcasts of ${CHARACTERS} characters`,
       if (!--owed) finish();
     });
     socket.on('connect', () => socket.emit('join_room', 'everybody', (answer) => (answer.ok ? resolve() : reject(new Error(answer.message)))));
-  }), `client ${n}`, 15_000);
+  }), `client ${n}`);
   for (let n = 0; n < CLIENTS; n += 100) await Promise.all(Array.from({ length: 100 }, (_, more) => join(n + more)));
   t.diagnostic(`${CLIENTS} clients had joined after ${Math.round(now() - begun)} ms`);
 
@@ -58,7 +58,7 @@ test(`${CLIENTS} clients, ${BROADCASTS} broadcasts of ${CHARACTERS} characters`,
     assert.deepEqual(await answer.json(), { published: 1 });
     await passed(PACE_MS);
   }
-  await within(all, `all messages, of which are missing ${owed}`, 10_000);
+  await within(all, `all messages, of which are missing ${owed}`);
 
   const expected = Array.from({ length: BROADCASTS }, (_, number) => number);
   for (const numbers of heard) assert.deepEqual(numbers, expected);

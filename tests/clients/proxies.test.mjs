@@ -26,7 +26,7 @@ const PUBLISHED = 120;
 const OWN = 30;
 // A feed's versions.
 const VERSIONS = 30;
-const TIME_MS = 20_000;
+const TIME_MS = 60_000;
 
 const config = (url) => `${feedsFrom(url, '20ms')}
 [rooms]
@@ -390,7 +390,7 @@ const builds = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_mod
 /** Runs in a page: what its clients get, by each transport, and by which version of HTTP. */
 async function useAll({ room, key }) {
   const url = location.origin;
-  const patience = (promise, what) => Promise.race([promise, new Promise((_, reject) => setTimeout(() => reject(new Error(`no ${what}`)), 10_000))]);
+  const patience = (promise, what) => Promise.race([promise, new Promise((_, reject) => setTimeout(() => reject(new Error(`no ${what}`)), 60_000))]);
   const result = {};
   for (const transport of ['websocket', 'xhr-streaming', 'eventsource', 'htmlfile', 'xhr-polling', 'jsonp-polling']) {
     const socket = new window.SockJS(`${url}/echo`, null, { transports: [transport], timeout: 5_000 });

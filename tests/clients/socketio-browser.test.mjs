@@ -51,7 +51,7 @@ async function useSocketIo({ url, options }) {
   const socket = window.io(url, { forceNew: true, ...options });
   const event = (emitter, name) => new Promise((resolve, reject) => {
     emitter.once(name, (...args) => resolve(args));
-    setTimeout(() => reject(new Error(`no ${name}`)), 5_000);
+    setTimeout(() => reject(new Error(`no ${name}`)), 60_000);
   });
   const ask = (...args) => new Promise((resolve) => socket.emit(...args, resolve));
   await event(socket, 'connect');
@@ -112,7 +112,7 @@ async function useEngineIo({ url, options, heartbeats = 2 }) {
   socket.on('message', (data) => { received.push(data); wake(); });
   const event = (name) => new Promise((resolve, reject) => {
     socket.once(name, (...args) => resolve(args));
-    setTimeout(() => reject(new Error(`no ${name}`)), 5_000);
+    setTimeout(() => reject(new Error(`no ${name}`)), 60_000);
   });
   await event('open');
   if (options.transports.length === 2) await event('upgrade');

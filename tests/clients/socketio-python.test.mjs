@@ -17,7 +17,7 @@ const server = skip || await fixture({ after }, 'socketio-client');
 for (const client of ['sync', 'async']) {
   for (const way of ['polling', 'websocket', 'upgrade']) {
     test(`python-socketio, ${client}, by ${way}`, { skip }, async () => {
-      const child = spawn(python, [path.join(here, 'socketio_client.py'), client, way, server.http], { stdio: ['ignore', 'pipe', 'pipe'], timeout: 20_000 });
+      const child = spawn(python, [path.join(here, 'socketio_client.py'), client, way, server.http], { stdio: ['ignore', 'pipe', 'pipe'], timeout: 60_000 });
       let stdout = '';
       let stderr = '';
       child.stdout.on('data', (chunk) => (stdout += chunk));

@@ -174,7 +174,7 @@ for (const way of Object.keys(ways)) {
   test(`4.8 by ${way}: answers that don't come, and those that do, within a time`, async (t) => {
     const socket = await connect(t, '4.8', way);
     await assert.rejects(socket.timeout(50).emitWithAck('unknown'), /timed out/);
-    assert.equal(await socket.timeout(2_000).emitWithAck('echo', 42), 42);
+    assert.equal(await socket.timeout(60_000).emitWithAck('echo', 42), 42);
   });
 
   test(`4.8 by ${way}: a lost connection is recovered, without an event before it as well, and twice in a row`, async (t) => {

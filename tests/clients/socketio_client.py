@@ -10,7 +10,7 @@ import threading
 import socketio
 
 TRANSPORTS = {"polling": ["polling"], "websocket": ["websocket"], "upgrade": None}
-TIME_S = 5
+TIME_S = 50
 
 
 def sync_client(way, url):

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import test from 'node:test';
 import { EventSource } from 'eventsource';
 import { chromium } from 'playwright-core';
-import { feedsFrom, queue, serve, upstream } from './harness.mjs';
+import { feedsFrom, PATIENCE_MS, queue, serve, upstream } from './harness.mjs';
 import { proxy } from './proxy.mjs';
 
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
@@ -90,7 +90,7 @@ test('in Chromium, which comes back by itself; from another origin only where it
   assert.equal(await page.evaluate(begin, `${way.url}/sse/a`), 'open');
   way.cut();
   api.documents.set('a', { n: 2 });
-  await page.waitForFunction(() => window.heard.length === 2, null, { timeout: 10_000 });
+  await page.waitForFunction(() => window.heard.length === 2, null, { timeout: PATIENCE_MS });
   assert.deepEqual(await page.evaluate(() => window.heard), [1, 2]);
 
   await page.goto(`${api.url}/page`);

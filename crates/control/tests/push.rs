@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Rig, exchange, feeds, upstream};
+use common::{Rig, exchange, feeds, upstream, with_more_time};
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,11 +13,18 @@ use tokio::io::AsyncWriteExt;
 
 const JSON: &str = "application/json";
 
+/// How long a push waits until it is told that the server is busy.
+const BUSY: Duration = Duration::from_millis(50);
+
 fn rig(change: impl Fn(&mut FeedsOptions)) -> Rig {
+    rig_with(BUSY, change)
+}
+
+fn rig_with(busy_timeout: Duration, change: impl Fn(&mut FeedsOptions)) -> Rig {
     let addr = "127.0.0.1:9".parse().unwrap();
     let mut options = feeds(vec![upstream("api", addr)]);
     change(&mut options);
-    let admin = AdminOptions { busy_timeout: Duration::from_millis(50), ..AdminOptions::default() };
+    let admin = AdminOptions { busy_timeout, ..AdminOptions::default() };
     Rig::new(options, admin)
 }
 
@@ -287,7 +294,8 @@ async fn a_push_whose_sender_is_gone_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn bodies_on_their_way_have_as_much_room_as_all_documents() {
-    let rig = rig(|options| {
+    with_more_time(BUSY, async |time| {
+    let rig = rig_with(time, |options| {
         options.pushed_document_bytes_max = 64 << 10;
         options.pushed_documents_bytes_max = 64 << 10;
     });
@@ -326,27 +334,34 @@ async fn bodies_on_their_way_have_as_much_room_as_all_documents() {
     taken(60 << 10).await;
     drop(gone);
     taken(0).await;
+    })
+    .await;
 }
 
 /// Who asks for a key whose first push is under way gets its document, or is told that there is none.
 #[tokio::test]
 async fn who_waits_for_a_first_push_that_fails_is_told() {
-    let rig = rig(|_| {});
-    rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
-    let pushed = async { put(&rig, "k", "1").await };
-    let wanted = async {
-        rig.plane.until("a refusal", |plane| (plane.refusals.load(Ordering::SeqCst) > 0).then_some(())).await;
-        rig.plane.want("k", true);
-    };
-    let ((status, body), ()) = tokio::join!(pushed, wanted);
-    assert!(status == 503 && body.contains("busy"), "{body}");
-    rig.plane.busy.store(0, Ordering::SeqCst);
-    let lost = rig.plane.next().await;
-    assert!(lost.starts_with("k:lost:no "), "{lost}");
-    assert_eq!(rig.plane.next().await, "k:forget");
-    assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(0.0));
-    assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
-    assert_eq!(rig.plane.next().await, "k=1");
+    with_more_time(BUSY, async |time| {
+        let rig = rig_with(time, |_| {});
+        rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
+        let pushed = async { put(&rig, "k", "1").await };
+        let wanted = async {
+            rig.plane
+                .until("a refusal", |plane| (plane.refusals.load(Ordering::SeqCst) > 0).then_some(()))
+                .await;
+            rig.plane.want("k", true);
+        };
+        let ((status, body), ()) = tokio::join!(pushed, wanted);
+        assert!(status == 503 && body.contains("busy"), "{body}");
+        rig.plane.busy.store(0, Ordering::SeqCst);
+        let lost = rig.plane.next().await;
+        assert!(lost.starts_with("k:lost:no "), "{lost}");
+        assert_eq!(rig.plane.next().await, "k:forget");
+        assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(0.0));
+        assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
+        assert_eq!(rig.plane.next().await, "k=1");
+    })
+    .await;
 }
 
 /// A key that the configuration says will be pushed may be waited for.

@@ -11,7 +11,7 @@ use stentor_driver::{
 };
 
 /// After this, a test that waits for the kernel has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// None, and a word about it, where there is no io_uring.
 #[allow(clippy::print_stderr)] // It is how a test tells.

@@ -8,6 +8,7 @@ mod harness;
 use harness::io::{packets, post};
 use harness::{
     Dice, Http, Io, PATIENCE, Packet, Response, Seen, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three,
+    with_more_time,
 };
 use serde_json::json;
 use std::sync::Arc;
@@ -273,27 +274,29 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
 #[test]
 fn an_upgrade_that_comes_to_nothing_leaves_the_session_polled() {
     on_one_and_three(|cores| {
-        let server = with(cores, App::Echo, |options| {
-            options.engine.upgrade_time_max = Duration::from_millis(50);
+        with_more_time(Duration::from_millis(50), |time| {
+            let server = with(cores, App::Echo, |options| {
+                options.engine.upgrade_time_max = time;
+            });
+            let mut io = Io::engine(&server, Way::Polling);
+            // Silence, another message than the probe, and the end of the connection.
+            assert_eq!(io.begin_upgrade().expect_close().0, 1000);
+            let mut ws = io.begin_upgrade();
+            ws.send_text("4hello");
+            assert_eq!(ws.expect_close().0, 1000);
+            let mut ws = io.begin_upgrade();
+            ws.send_text("5");
+            assert_eq!(ws.expect_close().0, 1000);
+            let mut ws = io.begin_upgrade();
+            ws.send_text("2probe");
+            assert_eq!(ws.next_text(), "3probe");
+            // Two at once: the first one counts.
+            assert_eq!(io.begin_upgrade().expect_close().0, 1000);
+            drop(ws);
+            io.send("4polled");
+            io.expect("4polled");
+            io.cut();
         });
-        let mut io = Io::engine(&server, Way::Polling);
-        // Silence, another message than the probe, and the end of the connection.
-        assert_eq!(io.begin_upgrade().expect_close().0, 1000);
-        let mut ws = io.begin_upgrade();
-        ws.send_text("4hello");
-        assert_eq!(ws.expect_close().0, 1000);
-        let mut ws = io.begin_upgrade();
-        ws.send_text("5");
-        assert_eq!(ws.expect_close().0, 1000);
-        let mut ws = io.begin_upgrade();
-        ws.send_text("2probe");
-        assert_eq!(ws.next_text(), "3probe");
-        // Two at once: the first one counts.
-        assert_eq!(io.begin_upgrade().expect_close().0, 1000);
-        drop(ws);
-        io.send("4polled");
-        io.expect("4polled");
-        io.cut();
     });
 }
 
@@ -919,21 +922,21 @@ fn admission_that_never_comes_has_its_time() {
 
 // ---- heartbeats ----
 
-fn heartbeats(interval: u64, timeout: u64) -> impl Fn(&mut Options) {
+fn heartbeats(interval: Duration, timeout: Duration) -> impl Fn(&mut Options) {
     move |options| {
         options.app = App::Echo;
-        options.heartbeat.interval = Duration::from_millis(interval);
-        options.heartbeat.timeout = Duration::from_millis(timeout);
+        options.heartbeat.interval = interval;
+        options.heartbeat.timeout = timeout;
     }
 }
 
 #[test]
 fn the_server_pings_clients_of_version_4_and_ends_those_that_dont_answer() {
     on_one_and_three(|cores| {
-        let server = Server::start(cores, heartbeats(20, 10_000));
+        let server = Server::start(cores, heartbeats(Duration::from_millis(20), HOUR));
         for way in WAYS {
             let mut io = Io::engine(&server, way);
-            assert_eq!((&io.open["pingInterval"], &io.open["pingTimeout"]), (&json!(20), &json!(10_000)));
+            assert_eq!((&io.open["pingInterval"], &io.open["pingTimeout"]), (&json!(20), &json!(3_600_000)));
             for _ in 0..3 {
                 io.expect_ping();
                 io.send("3");
@@ -943,30 +946,32 @@ fn the_server_pings_clients_of_version_4_and_ends_those_that_dont_answer() {
             io.send("1");
         }
         check_empty(&server);
-        let server = Server::start(cores, heartbeats(20, 30));
-        for way in WAYS {
-            let mut io = Io::engine(&server, way);
-            io.ignore_pings();
-            let before = server.disconnects("heartbeat_timeout");
-            io.expect_ping();
-            if way == Way::Polling {
-                harness::until("the end of a silent client", || {
-                    server.disconnects("heartbeat_timeout") > before
-                });
-                check_gone(&server, &io.target("polling"));
-            } else {
-                assert_eq!(io.expect_end(), stentor_hub::Disconnect::HeartbeatTimeout.code());
+        with_more_time(Duration::from_millis(25), |time| {
+            let server = Server::start(cores, heartbeats(time, time));
+            for way in WAYS {
+                let mut io = Io::engine(&server, way);
+                io.ignore_pings();
+                let before = server.disconnects("heartbeat_timeout");
+                io.expect_ping();
+                if way == Way::Polling {
+                    harness::until("the end of a silent client", || {
+                        server.disconnects("heartbeat_timeout") > before
+                    });
+                    check_gone(&server, &io.target("polling"));
+                } else {
+                    assert_eq!(io.expect_end(), stentor_hub::Disconnect::HeartbeatTimeout.code());
+                }
+                assert_eq!(server.disconnects("heartbeat_timeout"), before + 1);
             }
-            assert_eq!(server.disconnects("heartbeat_timeout"), before + 1);
-        }
-        check_empty(&server);
+            check_empty(&server);
+        });
     });
 }
 
 #[test]
 fn clients_of_version_3_ping_and_who_doesnt_is_ended() {
     on_one_and_three(|cores| {
-        let server = Server::start(cores, heartbeats(10_000, 10_000));
+        let server = Server::start(cores, heartbeats(HOUR, HOUR));
         for way in WAYS {
             let mut io = Io::open(server.addr, "/engine.io/", Version::V3, way, "");
             io.send("2");
@@ -978,20 +983,22 @@ fn clients_of_version_3_ping_and_who_doesnt_is_ended() {
             let code = io.expect_end();
             assert!(code == 1002 || code == 400, "{code}");
         }
-        let server = Server::start(cores, heartbeats(20, 30));
-        for way in WAYS {
-            let before = server.disconnects("heartbeat_timeout");
-            let mut io = Io::open(server.addr, "/engine.io/", Version::V3, way, "");
-            if way == Way::Polling {
-                harness::until("the end of a silent client", || {
-                    server.disconnects("heartbeat_timeout") > before
-                });
-                check_gone(&server, &io.target("polling"));
-            } else {
-                assert_eq!(io.expect_end(), stentor_hub::Disconnect::HeartbeatTimeout.code());
+        with_more_time(Duration::from_millis(25), |time| {
+            let server = Server::start(cores, heartbeats(time, time));
+            for way in WAYS {
+                let before = server.disconnects("heartbeat_timeout");
+                let mut io = Io::open(server.addr, "/engine.io/", Version::V3, way, "");
+                if way == Way::Polling {
+                    harness::until("the end of a silent client", || {
+                        server.disconnects("heartbeat_timeout") > before
+                    });
+                    check_gone(&server, &io.target("polling"));
+                } else {
+                    assert_eq!(io.expect_end(), stentor_hub::Disconnect::HeartbeatTimeout.code());
+                }
             }
-        }
-        check_empty(&server);
+            check_empty(&server);
+        });
     });
 }
 

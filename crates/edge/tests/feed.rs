@@ -4,7 +4,7 @@
 
 mod harness;
 
-use harness::{Http, Server, on_one_and_three};
+use harness::{Http, Server, on_one_and_three, with_more_time};
 use std::time::Duration;
 use stentor_edge::{FeedUpdate, Origins};
 use stentor_hub::{Document, FeedState};
@@ -93,17 +93,19 @@ fn a_key_that_is_lost_is_answered_404() {
 
 #[test]
 fn an_upstream_that_does_not_answer_in_time_is_told_504() {
-    let server = Server::start(3, |options| options.limits.wait_time_max = Duration::from_millis(50));
-    let mut http = server.http();
-    for key in ["a", "b", "c", "d"] {
-        let answer = http.get(&format!("/feed/{key}"));
-        assert_eq!((answer.status, answer.header("connection")), (504, "keep-alive"));
-        assert_eq!(answer.header("cache-control"), "no-store");
-        server.wait_wanted(key, false);
-    }
-    assert_eq!(http.get("/healthz").status, 200);
-    server.document("a", "1");
-    assert_eq!(http.get("/feed/a").text(), "1");
+    with_more_time(Duration::from_millis(50), |time| {
+        let server = Server::start(3, |options| options.limits.wait_time_max = time);
+        let mut http = server.http();
+        for key in ["a", "b", "c", "d"] {
+            let answer = http.get(&format!("/feed/{key}"));
+            assert_eq!((answer.status, answer.header("connection")), (504, "keep-alive"));
+            assert_eq!(answer.header("cache-control"), "no-store");
+            server.wait_wanted(key, false);
+        }
+        assert_eq!(http.get("/healthz").status, 200);
+        server.document("a", "1");
+        assert_eq!(http.get("/feed/a").text(), "1");
+    });
 }
 
 #[test]
@@ -137,17 +139,18 @@ fn entity_tags_and_head() {
 #[test]
 fn wait_holds_the_answer_until_there_is_another_version() {
     on_one_and_three(|cores| {
-        let server =
-            Server::start(cores, |options| options.limits.wait_time_max = Duration::from_millis(200));
-        let mut http = server.http();
-        server.document("k", "1");
-        let tag = http.get("/feed/k").header("etag").to_owned();
-        // Nothing new: as soon as the time is over, and the client asks again.
-        let answer = http.get(&format!("/feed/k?wait={}", tag.replace('"', "%22")));
-        assert_eq!((answer.status, answer.header("etag")), (304, &*tag));
-        let bare = tag.trim_matches('"');
-        assert_eq!(http.get(&format!("/feed/k?wait={bare}")).status, 304);
-        assert_eq!(http.get("/feed/k?wait=other").text(), "1");
+        with_more_time(Duration::from_millis(100), |time| {
+            let server = Server::start(cores, |options| options.limits.wait_time_max = time);
+            let mut http = server.http();
+            server.document("k", "1");
+            let tag = http.get("/feed/k").header("etag").to_owned();
+            // Nothing new: as soon as the time is over, and the client asks again.
+            let answer = http.get(&format!("/feed/k?wait={}", tag.replace('"', "%22")));
+            assert_eq!((answer.status, answer.header("etag")), (304, &*tag));
+            let bare = tag.trim_matches('"');
+            assert_eq!(http.get(&format!("/feed/k?wait={bare}")).status, 304);
+            assert_eq!(http.get("/feed/k?wait=other").text(), "1");
+        });
     });
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});

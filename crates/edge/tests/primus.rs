@@ -4,7 +4,7 @@
 
 mod harness;
 
-use harness::{Seen, Server, Ws, on_one_and_three};
+use harness::{Seen, Server, Ws, on_one_and_three, with_more_time};
 use serde_json::{Value, json};
 use std::time::Duration;
 use stentor_edge::{App, Heartbeat};
@@ -129,36 +129,38 @@ fn feeds_by_resource_id() {
 
 #[test]
 fn pings_both_ways_round() {
-    let server = Server::start(1, |options| {
-        options.app = App::Echo;
-        options.primus.ping_interval = Duration::from_millis(50);
-        options.heartbeat =
-            Heartbeat { interval: Duration::from_millis(60), timeout: Duration::from_millis(60) };
+    with_more_time(Duration::from_millis(50), |time| {
+        let server = Server::start(1, |options| {
+            options.app = App::Echo;
+            options.primus.ping_interval = time;
+            options.heartbeat = Heartbeat { interval: time * 6 / 5, timeout: time * 6 / 5 };
+        });
+        let ping = |seen: &Value| {
+            seen.as_str().unwrap().strip_prefix("primus::ping::").unwrap().parse::<u64>().unwrap()
+        };
+        // Version 7 and 8: pinged at a fixed pace, and ended when it doesn't answer.
+        let mut ws = connect(&server, "");
+        let mut last = 0;
+        for _ in 0..5 {
+            let time = ping(&ws.next_json());
+            assert!(time >= last);
+            last = time;
+            say(&mut ws, &json!(format!("primus::pong::{time}")));
+        }
+        ping(&ws.next_json());
+        // 4503: it may come back, and isn't told not to.
+        assert_eq!(ws.expect_close().0, 4503);
+        // Up to version 6: it pings, and is never pinged.
+        let mut old = connect(&server, "");
+        for n in 0..20 {
+            say(&mut old, &json!(format!("primus::ping::{n}")));
+            old.expect_json(json!(format!("primus::pong::{n}")));
+            harness::pace(time * 2 / 5);
+        }
+        assert_eq!(old.expect_close().0, 4503);
+        // A WebSocket's own ping is no part of it.
+        assert_eq!(connect(&server, "").fence(), Vec::<Seen>::new());
     });
-    let ping =
-        |seen: &Value| seen.as_str().unwrap().strip_prefix("primus::ping::").unwrap().parse::<u64>().unwrap();
-    // Version 7 and 8: pinged at a fixed pace, and ended when it doesn't answer.
-    let mut ws = connect(&server, "");
-    let mut last = 0;
-    for _ in 0..5 {
-        let time = ping(&ws.next_json());
-        assert!(time >= last);
-        last = time;
-        say(&mut ws, &json!(format!("primus::pong::{time}")));
-    }
-    ping(&ws.next_json());
-    // 4503: it may come back, and isn't told not to.
-    assert_eq!(ws.expect_close().0, 4503);
-    // Up to version 6: it pings, and is never pinged.
-    let mut old = connect(&server, "");
-    for n in 0..20 {
-        say(&mut old, &json!(format!("primus::ping::{n}")));
-        old.expect_json(json!(format!("primus::pong::{n}")));
-        harness::pace(Duration::from_millis(20));
-    }
-    assert_eq!(old.expect_close().0, 4503);
-    // A WebSocket's own ping is no part of it.
-    assert_eq!(connect(&server, "").fence(), Vec::<Seen>::new());
 }
 
 #[test]

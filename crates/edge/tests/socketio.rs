@@ -5,7 +5,7 @@
 
 mod harness;
 
-use harness::{Io, Packet, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three};
+use harness::{Io, Packet, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three, with_more_time};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -401,22 +401,24 @@ fn who_breaks_the_protocol_is_disconnected() {
 #[test]
 fn who_connects_to_nothing_is_disconnected() {
     on_one_and_three(|cores| {
-        let server = puppet(cores, |options| {
-            options.engine.connect_time_max = Duration::from_millis(30);
-            options.limits.close_time_max = HOUR;
+        with_more_time(Duration::from_millis(30), |time| {
+            let server = puppet(cores, |options| {
+                options.engine.connect_time_max = time;
+                options.limits.close_time_max = HOUR;
+            });
+            for way in WAYS {
+                let mut io = open(&server, Version::V4, way);
+                let code = io.expect_end();
+                let expect = if way == Way::Polling { 0 } else { Disconnect::NotConnected.code() };
+                assert_eq!(code, expect);
+                let mut io = open(&server, Version::V4, way);
+                io.connect("", json!(null));
+                io.send("41");
+                assert_eq!(io.expect_end(), expect, "nor who leaves all");
+            }
+            assert_eq!(server.disconnects("not_connected"), 6);
+            check_empty(&server);
         });
-        for way in WAYS {
-            let mut io = open(&server, Version::V4, way);
-            let code = io.expect_end();
-            let expect = if way == Way::Polling { 0 } else { Disconnect::NotConnected.code() };
-            assert_eq!(code, expect);
-            let mut io = open(&server, Version::V4, way);
-            io.connect("", json!(null));
-            io.send("41");
-            assert_eq!(io.expect_end(), expect, "nor who leaves all");
-        }
-        assert_eq!(server.disconnects("not_connected"), 6);
-        check_empty(&server);
     });
 }
 

@@ -5,7 +5,7 @@
 
 mod harness;
 
-use harness::{Http, Response, Seen, Server, on_one_and_three, until};
+use harness::{Http, Response, Seen, Server, on_one_and_three, until, with_more_time};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
@@ -73,8 +73,11 @@ fn check_empty(server: &Server) {
     server.check_empty();
 }
 
+const BRIEF: Duration = Duration::from_millis(20);
+
+/// Where nobody has to come back.
 fn brief(options: &mut Options) {
-    options.sockjs[0].disconnect_delay = Duration::from_millis(20);
+    options.sockjs[0].disconnect_delay = BRIEF;
 }
 
 #[test]
@@ -211,38 +214,40 @@ fn long_bodies_are_taken_in_turns() {
 #[test]
 fn feeds_by_their_key() {
     on_one_and_three(|cores| {
-        let server = Server::start(cores, brief);
-        server.document("a/b", r#"{"n":1}"#);
-        let mut down = stream(&server, "/sockjs/feed/a/b/0/s", "xhr_streaming");
-        assert_eq!(down.next_chunk(), "o\n");
-        assert_eq!(down.next_chunk(), "a[\"{\\\"n\\\":1}\"]\n");
-        let mut ws = server.ws("/sockjs/feed/a/b/0/s/websocket");
-        assert_eq!((ws.next_text(), ws.next_text()), ("o".into(), r#"a["{\"n\":1}"]"#.into()));
-        let mut http = server.http();
-        assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "o\n");
-        assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "a[\"{\\\"n\\\":1}\"]\n");
-        server.document("a/b", "2");
-        assert_eq!(down.next_chunk(), "a[\"2\"]\n");
-        assert_eq!(ws.next_text(), r#"a["2"]"#);
-        // The same id under another key, or under none, is another session; and nothing is accepted.
-        assert_eq!(poll(&mut http, "/sockjs/feed/a/c/0/s"), "o\n");
-        assert_eq!(poll(&mut http, "/sockjs/0/s"), "o\n");
-        assert_eq!(send(&mut http, "/sockjs/feed/a/b/0/s", r#"["x"]"#), 204);
-        assert_eq!(down.next_chunk(), "c[4400,\"nothing is accepted from clients here\"]\n");
-        assert_eq!(down.chunk(), None);
-        ws.send_text(r#"["x"]"#);
-        assert_eq!(ws.next_text(), r#"c[4400,"nothing is accepted from clients here"]"#);
-        assert_eq!(ws.expect_close().0, 4400);
-        let mut lost = stream(&server, "/sockjs/feed/gone/0/l", "xhr_streaming");
-        assert_eq!(lost.next_chunk(), "o\n");
-        server.wait_wanted("gone", true);
-        server.state("gone", FeedState::Lost, "404");
-        assert_eq!(lost.next_chunk(), "c[4404,\"there is no such feed\"]\n");
-        assert_eq!(http.get("/sockjs/feed/a%2fb/0/s/eventsource").status, 400);
-        drop((down, ws, http, lost));
-        server.until_metric("sockjs_sessions", |sessions| sessions == 0);
-        server.until_metric("sessions", |sessions| sessions == 0);
-        server.check_balance();
+        with_more_time(BRIEF, |time| {
+            let server = Server::start(cores, |options| options.sockjs[0].disconnect_delay = time);
+            server.document("a/b", r#"{"n":1}"#);
+            let mut down = stream(&server, "/sockjs/feed/a/b/0/s", "xhr_streaming");
+            assert_eq!(down.next_chunk(), "o\n");
+            assert_eq!(down.next_chunk(), "a[\"{\\\"n\\\":1}\"]\n");
+            let mut ws = server.ws("/sockjs/feed/a/b/0/s/websocket");
+            assert_eq!((ws.next_text(), ws.next_text()), ("o".into(), r#"a["{\"n\":1}"]"#.into()));
+            let mut http = server.http();
+            assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "o\n");
+            assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "a[\"{\\\"n\\\":1}\"]\n");
+            server.document("a/b", "2");
+            assert_eq!(down.next_chunk(), "a[\"2\"]\n");
+            assert_eq!(ws.next_text(), r#"a["2"]"#);
+            // The same id under another key, or under none, is another session; and nothing is accepted.
+            assert_eq!(poll(&mut http, "/sockjs/feed/a/c/0/s"), "o\n");
+            assert_eq!(poll(&mut http, "/sockjs/0/s"), "o\n");
+            assert_eq!(send(&mut http, "/sockjs/feed/a/b/0/s", r#"["x"]"#), 204);
+            assert_eq!(down.next_chunk(), "c[4400,\"nothing is accepted from clients here\"]\n");
+            assert_eq!(down.chunk(), None);
+            ws.send_text(r#"["x"]"#);
+            assert_eq!(ws.next_text(), r#"c[4400,"nothing is accepted from clients here"]"#);
+            assert_eq!(ws.expect_close().0, 4400);
+            let mut lost = stream(&server, "/sockjs/feed/gone/0/l", "xhr_streaming");
+            assert_eq!(lost.next_chunk(), "o\n");
+            server.wait_wanted("gone", true);
+            server.state("gone", FeedState::Lost, "404");
+            assert_eq!(lost.next_chunk(), "c[4404,\"there is no such feed\"]\n");
+            assert_eq!(http.get("/sockjs/feed/a%2fb/0/s/eventsource").status, 400);
+            drop((down, ws, http, lost));
+            server.until_metric("sockjs_sessions", |sessions| sessions == 0);
+            server.until_metric("sessions", |sessions| sessions == 0);
+            server.check_balance();
+        });
     });
 }
 
@@ -575,97 +580,106 @@ fn survives(server: &Server) {
     check_empty(server);
 }
 
-fn attacked() -> Server {
-    Server::start(1, |options| {
-        options.app = App::Echo;
-        brief(options);
-    })
+fn attacked(attack: impl Fn(&Server)) {
+    with_more_time(BRIEF, |time| {
+        let server = Server::start(1, |options| {
+            options.app = App::Echo;
+            options.sockjs[0].disconnect_delay = time;
+        });
+        attack(&server);
+        survives(&server);
+    });
 }
 
 #[test]
 fn cve_2020_7693_upgrades_of_other_paths() {
-    let server = attacked();
-    for path in [
-        "/sockjs",
-        "/sockjs/",
-        "/sockjs/info",
-        "/sockjs/iframe.html",
-        "/sockjs/a/b/xhr",
-        "/sockjs/a/b/xhr_send",
-    ] {
-        for method in ["GET", "POST", "OPTIONS"] {
-            let mut http = server.http();
-            http.send(format!(
-                "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+    attacked(|server| {
+        for path in [
+            "/sockjs",
+            "/sockjs/",
+            "/sockjs/info",
+            "/sockjs/iframe.html",
+            "/sockjs/a/b/xhr",
+            "/sockjs/a/b/xhr_send",
+        ] {
+            for method in ["GET", "POST", "OPTIONS"] {
+                let mut http = server.http();
+                http.send(format!(
+                    "{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                  Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-            ));
-            assert_eq!(http.response().status, 400, "{method} {path}");
-            http.expect_end();
+                ));
+                assert_eq!(http.response().status, 400, "{method} {path}");
+                http.expect_end();
+            }
         }
-    }
-    survives(&server);
+    });
 }
 
 #[test]
 fn cve_2020_8823_callbacks_with_code() {
-    let server = attacked();
-    for transport in ["htmlfile", "jsonp"] {
-        for callback in
-            ["%3Cscript%3Ealert(1)%3C/script%3E", "a;alert(1)//", "a%0d%0aX:%20y", "", &"a".repeat(33)]
-        {
-            let answer = server.http().get(&format!("/sockjs/a/b/{transport}?c={callback}"));
-            assert_eq!((answer.status, answer.header("x")), (500, ""));
-            assert_eq!(answer.text(), "invalid \"callback\" parameter\n");
+    attacked(|server| {
+        for transport in ["htmlfile", "jsonp"] {
+            for callback in
+                ["%3Cscript%3Ealert(1)%3C/script%3E", "a;alert(1)//", "a%0d%0aX:%20y", "", &"a".repeat(33)]
+            {
+                let answer = server.http().get(&format!("/sockjs/a/b/{transport}?c={callback}"));
+                assert_eq!((answer.status, answer.header("x")), (500, ""));
+                assert_eq!(answer.text(), "invalid \"callback\" parameter\n");
+            }
         }
-    }
-    survives(&server);
+    });
 }
 
 #[test]
 fn hostile_bodies_and_messages() {
-    let server = attacked();
-    let mut http = server.http();
-    assert_eq!(poll(&mut http, "/sockjs/0/x"), "o\n");
-    // Before it is buffered.
-    let too_large = "POST /sockjs/0/x/xhr_send HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
-    assert_eq!(asked(&mut server.http(), too_large).status, 413);
-    for body in
-        ["[".repeat(500_000), "[\"\\ud800".repeat(10), "{\"a\":1}".into(), "[1]".into(), "[[\"a\"]]".into()]
-    {
-        assert_eq!(send(&mut http, "/sockjs/0/x", &body), 500);
-    }
-    assert_eq!(send(&mut http, "/sockjs/0/x", &format!("[{}\"\"]", "\"\",".repeat(100_000))), 413);
-    for message in [&b"[\"a"[..], b"{}", b"[1]", b"\xff"] {
-        let mut ws = server.ws("/sockjs/0/x/websocket");
-        assert_eq!(ws.next_text(), "o");
-        match std::str::from_utf8(message) {
-            Ok(text) => ws.send_text(text),
-            Err(_) => ws.send_binary(message),
+    attacked(|server| {
+        let mut http = server.http();
+        assert_eq!(poll(&mut http, "/sockjs/0/x"), "o\n");
+        // Before it is buffered.
+        let too_large = "POST /sockjs/0/x/xhr_send HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
+        assert_eq!(asked(&mut server.http(), too_large).status, 413);
+        for body in [
+            "[".repeat(500_000),
+            "[\"\\ud800".repeat(10),
+            "{\"a\":1}".into(),
+            "[1]".into(),
+            "[[\"a\"]]".into(),
+        ] {
+            assert_eq!(send(&mut http, "/sockjs/0/x", &body), 500);
         }
-        assert_eq!(ws.expect_close(), (3000, "Broken framing.".into()));
-    }
-    drop(http);
-    survives(&server);
+        assert_eq!(send(&mut http, "/sockjs/0/x", &format!("[{}\"\"]", "\"\",".repeat(100_000))), 413);
+        for message in [&b"[\"a"[..], b"{}", b"[1]", b"\xff"] {
+            let mut ws = server.ws("/sockjs/0/x/websocket");
+            assert_eq!(ws.next_text(), "o");
+            match std::str::from_utf8(message) {
+                Ok(text) => ws.send_text(text),
+                Err(_) => ws.send_binary(message),
+            }
+            assert_eq!(ws.expect_close(), (3000, "Broken framing.".into()));
+        }
+        drop(http);
+    });
 }
 
 #[test]
 fn hostile_session_ids() {
-    let server = attacked();
-    let mut http = server.http();
-    let ids = ["__proto__", "constructor", "%00", "%2e%2e", "%0d%0aX:%20y", "é", "'\"<>", &"x".repeat(256)];
-    for id in ids {
-        if id.is_ascii() {
-            assert_eq!(poll(&mut http, &format!("/sockjs/0/{id}")), "o\n", "{id}");
-            assert_eq!(send(&mut http, &format!("/sockjs/0/{id}"), "[]"), 204, "{id}");
+    attacked(|server| {
+        let mut http = server.http();
+        let ids =
+            ["__proto__", "constructor", "%00", "%2e%2e", "%0d%0aX:%20y", "é", "'\"<>", &"x".repeat(256)];
+        for id in ids {
+            if id.is_ascii() {
+                assert_eq!(poll(&mut http, &format!("/sockjs/0/{id}")), "o\n", "{id}");
+                assert_eq!(send(&mut http, &format!("/sockjs/0/{id}"), "[]"), 204, "{id}");
+            }
         }
-    }
-    assert_eq!(asked(&mut http, &post(&format!("/sockjs/0/{}/xhr", "x".repeat(257)), "")).status, 404);
-    // Many that differ little; each costs the same, and all go.
-    for n in 0..3_000 {
-        assert_eq!(poll(&mut http, &format!("/sockjs/0/{n:0200}")), "o\n");
-    }
-    drop(http);
-    survives(&server);
+        assert_eq!(asked(&mut http, &post(&format!("/sockjs/0/{}/xhr", "x".repeat(257)), "")).status, 404);
+        // Many that differ little; each costs the same, and all go.
+        for n in 0..3_000 {
+            assert_eq!(poll(&mut http, &format!("/sockjs/0/{n:0200}")), "o\n");
+        }
+        drop(http);
+    });
 }
 
 #[test]

@@ -187,7 +187,10 @@ impl Known {
         match &self.peer {
             Some(peer) => &peer.manifest.about,
             None if self.documents => "this program; clients of a feed get whole documents",
-            None if self.always.is_some() => "this program, with clients on plain WebSocket",
+            None if self.always == Some(Protocol::WebSocket) => {
+                "this program, with clients on plain WebSocket"
+            }
+            None if self.always.is_some() => "this program, with clients of the protocol in its name",
             None => "this program",
         }
     }

@@ -38,6 +38,8 @@ enum Command {
     Generate(generate::GenerateArguments),
     /// Run a scenario, and write its results and a page.
     Run(RunArguments),
+    /// Make the page of results again, or one page of several.
+    Report(judge::ReportArguments),
     /// Compare two results of a scenario.
     Compare(judge::CompareArguments),
     /// What results say of one server over its versions.
@@ -210,6 +212,7 @@ pub fn main(
         Ok(Arguments { command: Command::Run(arguments) }) => {
             done(run_scenario(&arguments, prefix, out, progress))
         }
+        Ok(Arguments { command: Command::Report(arguments) }) => judge::run_report(&arguments, out),
         Ok(Arguments { command: Command::Compare(arguments) }) => judge::run_compare(&arguments, out),
         Ok(Arguments { command: Command::History(arguments) }) => judge::run_history(arguments, out),
         Ok(Arguments { command: Command::Gate(arguments) }) => {
@@ -295,6 +298,7 @@ impl Placing {
             congestion: self.congestion.clone(),
             echo_rate_hz: None,
             seed: 1,
+            live: None,
         })
     }
 

@@ -2,10 +2,11 @@
 //! answers with it, and the generator, which knows what a server must have sent.
 //!
 //! ```json
-//! {"head":"NNNNNNNNNNNNNNNNTTTTTTTTTTTTTTTTTTTT","rows":[{"id":0,"name":"row 0","price":527110,"low":…},…]}
+//! {"head":"NNNNNNNNNNNNNNNNTTTTTTTTTTTTTTTTTTTTCCCCCCCC","rows":[{"id":0,"name":"row 0","price":527110,"low":…},…]}
 //! ```
 //!
-//! `head` is that of [`crate::payload`], so a version is numbered and timed. All values have six digits, so all versions
+//! `head` is that of [`crate::payload`], so a version is numbered and timed; its checksum is of the number and the time, since all
+//! the rest follows from the number. All values have six digits, so all versions
 //! of a document have one length, and the text is minified, so a server that passes documents on sends it as it is.
 //!
 //! Invariant: every offset in `values` is that of six digits of `text`.
@@ -66,7 +67,9 @@ impl Document {
             row += 1;
         }
         text.extend_from_slice(CLOSE);
-        Self { shape, text, values, version: 0 }
+        let mut document = Self { shape, text, values, version: 0 };
+        document.set_head(Head { sequence: 0, intended_ns: 0 });
+        document
     }
 
     /// How often it has changed.
@@ -116,6 +119,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::payload::is_intact;
 
     /// The values of all rows, and the head.
     fn parsed(document: &Document) -> (Vec<u64>, String) {
@@ -142,6 +146,7 @@ mod tests {
                 assert_eq!((one.version(), one.text().len()), (version, length));
                 let (after, digits) = parsed(&one);
                 assert_eq!(Head::read(digits.as_bytes()), Some(head));
+                assert!(is_intact(digits.as_bytes()));
                 let changed = before.iter().zip(&after).filter(|(before, after)| before != after);
                 assert_eq!(changed.count(), shape.changes, "version {version}");
                 before = after;

@@ -24,6 +24,7 @@ pub mod generator;
 pub mod measure;
 pub mod overload;
 pub mod payload;
+mod plot;
 pub mod scenario;
 pub mod upstream;
 

@@ -182,7 +182,8 @@ impl Versions {
     fn next(&mut self, head: Head) -> Vec<u8> {
         match self {
             Self::Text(text) => {
-                head.write(&mut text[1..]);
+                let end = text.len() - 1;
+                head.write(&mut text[1..end]);
                 text.clone()
             }
             Self::Document(document) => {

@@ -352,7 +352,7 @@ fn clients_of_events_cannot_send() {
 
 fn chat_plan() -> ChatPlan {
     ChatPlan {
-        bytes: 40,
+        bytes: 44,
         rates_hz: vec![100.0, 200.0],
         step: Duration::from_millis(200),
         late: Duration::from_millis(500),

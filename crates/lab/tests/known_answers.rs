@@ -114,6 +114,21 @@ fn one_that_changes_a_number() {
     assert_eq!((audit.corrupt, audit.gaps, audit.delivered), (5, 5, 4995), "{audit:?}");
 }
 
+/// Each byte of a payload, twice: digits that stay digits, of the number, the time and the checksum, and what is behind them. A
+/// number that isn't the one that had to come is nobody's, so that one is missing, too.
+#[test]
+fn one_that_flips_a_bit_anywhere() {
+    for (chat, load) in [(false, echo()), (true, fanout())] {
+        let server = Server::start_with(chat, Fault::Flips, 25);
+        let outcome = measure(&server, load);
+        assert_eq!(server.faults(), 200);
+        let expect =
+            Audit { expected: 5000, delivered: 4800, corrupt: 200, gaps: 2 * 16, ..Audit::default() };
+        assert_eq!(outcome.audit, expect, "chat: {chat}");
+        assert!(outcome.latency.max() < Duration::from_secs(60), "{:?}", outcome.latency.max());
+    }
+}
+
 /// 200 ms of each second hit a fifth of the messages: their 95th percentile is what the p99 of all shows. A loop in which
 /// the generator waits for the server would show next to nothing of it.
 #[test]

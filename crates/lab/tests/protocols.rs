@@ -35,6 +35,7 @@ fn options() -> Options {
         congestion: "whatever".to_owned(),
         echo_rate_hz: None,
         seed: 1,
+        live: None,
     }
 }
 
@@ -120,6 +121,11 @@ fn stentor() {
 #[test]
 fn socketio4() {
     check("socketio4", &[Protocol::EngineIo, Protocol::SocketIo, Protocol::SocketIoPolling]);
+}
+
+#[test]
+fn socketio4_redis() {
+    check("socketio4-redis", &[Protocol::SocketIo, Protocol::SocketIoPolling]);
 }
 
 #[test]

@@ -26,12 +26,33 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 /// No test waits longer for what must come.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(done) => done,
         Err(_) => panic!("waited in vain for {what}"),
+    }
+}
+
+/// Runs a test in which somebody has to act before the server's `time` is over, with more of it where a busy machine was slower
+/// than that: what is broken fails however much time there is.
+pub async fn with_more_time(first: Duration, test: impl AsyncFn(Duration)) {
+    let mut time = first;
+    loop {
+        let mut attempt = std::pin::pin!(test(time));
+        let step = std::future::poll_fn(|context| {
+            let poll = || attempt.as_mut().poll(context);
+            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)) {
+                Ok(poll) => poll.map(Ok),
+                Err(cause) => std::task::Poll::Ready(Err(cause)),
+            }
+        });
+        let Err(cause) = step.await else { return };
+        time *= 5;
+        if time > PATIENCE {
+            std::panic::resume_unwind(cause);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
+#![allow(clippy::print_stderr)] // Said of a test that fails.
 
 pub(crate) mod http;
 pub(crate) mod io;
@@ -29,7 +30,7 @@ use stentor_hub::delta::{self, Delta, Differ, Seed};
 use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which driver the node has: epoll, or with `STENTOR_DRIVER=io_uring` that one where it works.
 fn driver() -> DriverChoice {
@@ -271,6 +272,19 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs a test in which the client has to act before the server's `time` is over, with more of it where a busy machine was
+/// slower than that: what is broken fails however much time there is.
+pub(crate) fn with_more_time(first: Duration, test: impl Fn(Duration)) {
+    let mut time = first;
+    while let Err(cause) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(time))) {
+        time *= 5;
+        if time > PATIENCE {
+            std::panic::resume_unwind(cause);
+        }
+        eprintln!("once more, with {time:?}");
     }
 }
 

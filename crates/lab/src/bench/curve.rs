@@ -1,18 +1,19 @@
 //! What a run gives beside its figures: curves to be drawn, and the figures that are read off them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::sampler::{SAMPLE_EVERY, Sample};
-use crate::generator::{ChatStep, Doubt, LAG_SHARE_MAX, Outcome, Progress};
+use crate::generator::{ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, Outcome, Progress};
 
 /// The mean latency up to which a chat isn't saturated, in seconds.
 const SATURATED_S: f64 = 0.2;
-/// Looks at memory that are drawn at most.
-const SAMPLES_DRAWN: usize = 200;
+/// Points of a curve at most.
+const POINTS_MAX: usize = 200;
 /// Percentiles that are drawn.
-const PERCENTILES: [f64; 9] = [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0];
+const PERCENTILES: [f64; 10] = [0.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
 /// What is drawn over what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -22,30 +23,67 @@ pub enum Curve {
     Latency,
     /// Mean latency of a chat in milliseconds over deliveries a second.
     LatencyOverDeliveries,
-    /// CPU time of the server in milliseconds over connections.
+    /// Of each publication, the 99th percentile of the age at which it was had, in milliseconds, over seconds.
+    AgeOverTime,
+    /// The 99th percentile of the same at each level of a search, in milliseconds, over clients.
+    AgeOverClients,
+    /// CPU time of the server in milliseconds over connections, since the first was begun.
     CpuOverConnections,
+    /// The server's resident memory in megabytes over connections; of a search, the peak at each level, with memfds.
+    MemoryOverConnections,
+    /// By how much the kernel's memory grew with the connections, both ends, in megabytes.
+    KernelOverConnections,
     /// The server's resident memory and its memfds in megabytes over seconds of the load.
     MemoryOverTime,
 }
 
 impl Curve {
     /// All of them, in the order of a page.
-    pub const ALL: [Self; 4] =
-        [Self::Latency, Self::LatencyOverDeliveries, Self::CpuOverConnections, Self::MemoryOverTime];
+    pub const ALL: [Self; 8] = [
+        Self::Latency,
+        Self::LatencyOverDeliveries,
+        Self::AgeOverTime,
+        Self::AgeOverClients,
+        Self::CpuOverConnections,
+        Self::MemoryOverConnections,
+        Self::KernelOverConnections,
+        Self::MemoryOverTime,
+    ];
+
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::LatencyOverDeliveries => "latency_over_deliveries",
+            Self::AgeOverTime => "age_over_time",
+            Self::AgeOverClients => "age_over_clients",
+            Self::CpuOverConnections => "cpu_over_connections",
+            Self::MemoryOverConnections => "memory_over_connections",
+            Self::KernelOverConnections => "kernel_over_connections",
+            Self::MemoryOverTime => "memory_over_time",
+        }
+    }
 
     /// What is to be read at its axes: across, up.
     pub fn axes(self) -> (&'static str, &'static str) {
         match self {
             Self::Latency => ("percentile", "latency, ms"),
             Self::LatencyOverDeliveries => ("deliveries a second", "mean latency, ms"),
+            Self::AgeOverTime => ("seconds", "age of data, p99, ms"),
+            Self::AgeOverClients => ("clients", "age of data, p99, ms"),
             Self::CpuOverConnections => ("connections", "server CPU, ms"),
+            Self::MemoryOverConnections => ("connections", "server's memory, MB"),
+            Self::KernelOverConnections => ("connections", "kernel memory, both ends, MB"),
             Self::MemoryOverTime => ("seconds", "server's memory, MB"),
         }
     }
 
     /// Whether it stands in spite of these doubts.
     pub fn stands(self, doubts: &[Doubt]) -> bool {
-        let is_time = matches!(self, Self::Latency | Self::LatencyOverDeliveries);
+        let is_time = matches!(
+            self,
+            Self::Latency | Self::LatencyOverDeliveries | Self::AgeOverTime | Self::AgeOverClients
+        );
         doubts.iter().all(|doubt| doubt.latency_only && !is_time)
     }
 
@@ -55,33 +93,67 @@ impl Curve {
     }
 }
 
-/// All curves of an outcome, and of looks at memory while it came about.
-pub(super) fn curves(outcome: &Outcome, samples: &[Sample]) -> BTreeMap<Curve, Vec<(f64, f64)>> {
+/// All curves of what was run, and of looks at memory while it came about.
+pub(super) fn curves(
+    load: &LoadSpec,
+    outcome: &Outcome,
+    samples: &[Sample],
+) -> BTreeMap<Curve, Vec<(f64, f64)>> {
     let mut curves = BTreeMap::new();
+    let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
     // One or two say nothing about how it went.
     if samples.len() > 2 {
-        let every = samples.len().div_ceil(SAMPLES_DRAWN).max(1);
-        let points = samples.iter().enumerate().step_by(every).map(|(nth, sample)| {
+        let points = samples.iter().enumerate().map(|(nth, sample)| {
             let bytes = sample.resident_bytes + sample.memfd_bytes;
             (SAMPLE_EVERY.as_secs_f64() * nth as f64, bytes as f64 / 1e6)
         });
         curves.insert(Curve::MemoryOverTime, points.collect());
     }
     if !outcome.latency.is_empty() && outcome.steps.is_empty() {
-        let at = |percent| (percent, outcome.latency.percentile(percent).as_secs_f64() * 1e3);
+        let at = |percent| (percent, millis(outcome.latency.percentile(percent)));
         curves.insert(Curve::Latency, PERCENTILES.map(at).to_vec());
     }
+    if let LoadSpec::Fanout { rate_hz, .. } = load
+        && outcome.p99_of_each_ns.len() > 2
+    {
+        let points = outcome.p99_of_each_ns.iter().enumerate();
+        let points = points.map(|(nth, ns)| (nth as f64 / rate_hz, *ns as f64 / 1e6));
+        curves.insert(Curve::AgeOverTime, points.collect());
+    }
     if !outcome.steps.is_empty() {
-        let steps =
-            outcome.steps.iter().map(|step| (step.delivered_hz, step.latency.mean().as_secs_f64() * 1e3));
+        let steps = outcome.steps.iter().map(|step| (step.delivered_hz, millis(step.latency.mean())));
         curves.insert(Curve::LatencyOverDeliveries, steps.collect());
     }
-    if !outcome.progress.is_empty() {
-        let points = outcome.progress.iter();
-        let points = points.map(|point| (point.connections as f64, point.server_cpu.as_secs_f64() * 1e3));
-        curves.insert(Curve::CpuOverConnections, points.collect());
+    let way = if outcome.progress.is_empty() { &outcome.opening } else { &outcome.progress };
+    if let [first, _, ..] = &way[..] {
+        let over = |of: &dyn Fn(&Progress) -> f64| {
+            way.iter().map(|point| (point.connections as f64, of(point))).collect::<Vec<_>>()
+        };
+        curves.insert(Curve::CpuOverConnections, over(&|point| millis(point.server_cpu)));
+        if way.iter().all(|point| point.server_bytes > 0) {
+            curves.insert(Curve::MemoryOverConnections, over(&|point| point.server_bytes as f64 / 1e6));
+        }
+        let grown = |point: &Progress| point.kernel_bytes.saturating_sub(first.kernel_bytes) as f64 / 1e6;
+        curves.insert(Curve::KernelOverConnections, over(&grown));
+    }
+    for points in curves.values_mut() {
+        thin_out(points);
     }
     curves
+}
+
+/// Leaves no more points than are drawn, the last one among them.
+fn thin_out(points: &mut Vec<(f64, f64)>) {
+    let every = points.len().div_ceil(POINTS_MAX);
+    if every > 1 {
+        let last = points.len() - 1;
+        let mut nth = 0;
+        points.retain(|_| {
+            let stays = nth == last || (last - nth).is_multiple_of(every);
+            nth += 1;
+            stays
+        });
+    }
 }
 
 /// Why the figure of a chat isn't to be believed: the generator was late in a step that counts.
@@ -160,8 +232,6 @@ pub(super) fn fitted(progress: &[Progress]) -> Option<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::generator::{Latencies, Span};
 
@@ -171,13 +241,54 @@ mod tests {
             let (connections, messages) = (seconds * 1000, seconds * seconds * 500);
             let cpu = 0.01 + 80e-6 * connections as f64 + 11e-6 * messages as f64;
             let at = Duration::from_secs(seconds);
-            Progress { at, connections, messages, server_cpu: Duration::from_secs_f64(cpu) }
+            let server_cpu = Duration::from_secs_f64(cpu);
+            Progress { at, connections, messages, server_cpu, server_bytes: 0, kernel_bytes: 0 }
         };
         let points: Vec<Progress> = (1..20).map(point).collect();
         let (connect, echo) = fitted(&points).unwrap();
         assert!((connect - 80e-6).abs() < 1e-9 && (echo - 11e-6).abs() < 1e-9, "{connect} {echo}");
         assert_eq!(fitted(&points[..3]), None);
         assert_eq!(fitted(&[points[0]; 9]), None);
+    }
+
+    #[test]
+    fn what_was_seen_becomes_curves() {
+        let point = |connections: u64, server_bytes, kernel_bytes| Progress {
+            at: Duration::ZERO,
+            connections,
+            messages: 0,
+            server_cpu: Duration::from_millis(connections),
+            server_bytes,
+            kernel_bytes,
+        };
+        let outcome = Outcome {
+            opening: vec![point(0, 20_000_000, 7_000_000), point(100, 21_000_000, 9_000_000)],
+            p99_of_each_ns: vec![1_000_000, 2_000_000, 5_000_000],
+            ..Outcome::default()
+        };
+        let publisher = crate::generator::Publisher::Own;
+        let load = LoadSpec::Fanout { bytes: 1, rate_hz: 2.0, warm_up: 0, count: 3, publisher };
+        let curves = curves(&load, &outcome, &[]);
+        let check = |curve, expect: &[(f64, f64)]| assert_eq!(curves[&curve], expect, "{curve:?}");
+        check(Curve::AgeOverTime, &[(0.0, 1.0), (0.5, 2.0), (1.0, 5.0)]);
+        check(Curve::CpuOverConnections, &[(0.0, 0.0), (100.0, 100.0)]);
+        check(Curve::MemoryOverConnections, &[(0.0, 20.0), (100.0, 21.0)]);
+        check(Curve::KernelOverConnections, &[(0.0, 0.0), (100.0, 2.0)]);
+        assert_eq!(curves.len(), 4);
+        for curve in Curve::ALL {
+            assert_eq!(serde_json::to_value(curve).unwrap(), curve.name());
+        }
+    }
+
+    #[test]
+    fn curves_are_bounded() {
+        for length in [0, 1, 199, 200, 201, 999, 100_000] {
+            let mut points: Vec<(f64, f64)> = (0..length).map(|nth| (f64::from(nth), 0.0)).collect();
+            let last = points.last().copied();
+            thin_out(&mut points);
+            assert!(points.len() <= POINTS_MAX && points.last().copied() == last, "{length}");
+            assert!(length > 200 || points.len() == length as usize, "{length}");
+        }
     }
 
     #[test]

@@ -158,6 +158,30 @@ impl Metric {
         }
     }
 
+    /// As [`Self::label`], with the unit of the plain figure.
+    pub fn label_with_unit(self) -> String {
+        let unit = match self {
+            Self::CpuPerMessage | Self::CpuPerConnection | Self::IdleCpu => ", µs",
+            Self::LatencyP50 | Self::LatencyP99 | Self::LastReceiver | Self::AllBack | Self::ConnectP99 => {
+                ", ms"
+            }
+            Self::PeakMemory | Self::BytesPerConnection | Self::KernelPerSlow | Self::KernelPerConnection => {
+                ", bytes"
+            }
+            Self::MemoryGrowth | Self::Undelivered => ", %",
+            Self::LatencyShift
+            | Self::CallsPerMessage
+            | Self::BytesPerMessage
+            | Self::UpstreamRequests
+            | Self::Rate
+            | Self::Deliveries
+            | Self::Connections
+            | Self::CutOff
+            | Self::Clients => "",
+        };
+        format!("{}{unit}", self.label())
+    }
+
     /// `value` with its unit.
     pub fn format(self, value: f64) -> String {
         match self {

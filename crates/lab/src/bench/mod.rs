@@ -37,6 +37,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use self::proxy::Proxy;
+pub use progress::Bar;
 use progress::Progress;
 
 use crate::Error;
@@ -73,6 +74,8 @@ pub struct Options {
     pub echo_rate_hz: Option<f64>,
     /// Seed of the bootstrap.
     pub seed: u64,
+    /// Where it is told how a run goes while it goes: on a terminal.
+    pub live: Option<Bar>,
 }
 
 impl Options {
@@ -132,6 +135,7 @@ pub(crate) fn run_cases(
 ) -> Result<Report, Error> {
     let chosen = choose(&known, &options.cases)?;
     let mut progress = Progress::new(progress, 0);
+    let options = &Options { live: progress.live(), ..options.clone() };
     let nothing = CaseBefore::default();
     let (contestants, missing) = gather(&chosen, options, &mut |line: String| progress.say(&line))?;
     let servers = contestants.len();

@@ -1,11 +1,45 @@
 //! What is said while a bench runs: a line for each event, with the time since the begin. On a terminal a bar stands below them,
-//! with what is left of the runs and about how long that takes; elsewhere the same stands at the end of a run's line.
+//! with what is left of the runs and about how long that takes, and how the present one goes; elsewhere what is left stands at
+//! the end of a run's line.
 
 use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::generator::Live;
 
 /// The bar's length in characters.
 const BAR: usize = 24;
+/// Around a line that takes the place of the one before: what is longer than the terminal is wide is cut off (DECAWM), since
+/// nothing clears the lines that it would go on in.
+const BEGIN: &str = "\r\x1b[K\x1b[?7l";
+const END: &str = "\x1b[?7h";
+
+/// The bar on the terminal, for whoever knows how a run goes.
+#[derive(Clone, Debug, Default)]
+pub struct Bar(Arc<Mutex<String>>);
+
+impl Bar {
+    /// Says how it goes, beside the bar.
+    pub(super) fn tell(&self, live: &Live) {
+        // Nobody may be looking; the run goes on.
+        let mut terminal = std::io::stderr().lock();
+        let _ = write!(terminal, "{}", self.line(Some(live))).and_then(|()| terminal.flush());
+    }
+
+    /// The line, in the place of the one before.
+    fn line(&self, live: Option<&Live>) -> String {
+        let bar = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match live {
+            Some(live) => format!("{BEGIN}{bar}  {live}{END}"),
+            None => format!("{BEGIN}{bar}{END}"),
+        }
+    }
+
+    fn set(&self, bar: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+    }
+}
 
 /// See the module's documentation.
 pub(super) struct Progress<'a> {
@@ -17,6 +51,7 @@ pub(super) struct Progress<'a> {
     made: usize,
     took: Duration,
     total: usize,
+    bar: Bar,
 }
 
 impl<'a> Progress<'a> {
@@ -24,7 +59,15 @@ impl<'a> Progress<'a> {
     pub(super) fn new(out: &'a mut dyn Write, total: usize) -> Self {
         let is_terminal =
             std::io::stderr().is_terminal() && std::env::var("TERM").is_ok_and(|term| term != "dumb");
-        Self { out, is_terminal, begin: Instant::now(), made: 0, took: Duration::ZERO, total }
+        Self {
+            out,
+            is_terminal,
+            begin: Instant::now(),
+            made: 0,
+            took: Duration::ZERO,
+            total,
+            bar: Bar::default(),
+        }
     }
 
     /// Says a line.
@@ -36,9 +79,15 @@ impl<'a> Progress<'a> {
         self.draw();
     }
 
+    /// Where to tell how a run goes; `None` where there is no terminal.
+    pub(super) fn live(&self) -> Option<Bar> {
+        self.is_terminal.then(|| self.bar.clone())
+    }
+
     /// How many runs there will be, now that it is known.
     pub(super) fn expect(&mut self, total: usize) {
         self.total = total;
+        self.draw();
     }
 
     /// A run that is said to be made needn't be.
@@ -74,12 +123,15 @@ impl<'a> Progress<'a> {
         if !self.is_terminal {
             return;
         }
-        if let Some(left) = self.left() {
-            let done = BAR * self.made / self.total.max(1);
-            let bar = "█".repeat(done) + &"░".repeat(BAR - done);
-            let _ = write!(self.out, "{bar} {}/{}, {left}", self.made, self.total);
-            let _ = self.out.flush();
+        if self.made >= self.total {
+            return self.bar.set(String::new());
         }
+        let done = BAR * self.made / self.total;
+        let bar = "█".repeat(done) + &"░".repeat(BAR - done);
+        let left = self.left().map(|left| format!(", {left}")).unwrap_or_default();
+        self.bar.set(format!("{bar} {}/{}{left}", self.made, self.total));
+        let _ = write!(self.out, "{}", self.bar.line(None));
+        let _ = self.out.flush();
     }
 }
 
@@ -116,6 +168,20 @@ mod tests {
             assert_eq!(text.contains('\r'), is_terminal, "{text:?}");
         };
         check(false, &["00:00 begins\n", "one (3 runs left, about 3 min)\n", "00:00 more\n"]);
-        check(true, &["one\n██████░", " 1/4, 3 runs left, about 3 min", "\r\x1b[K00:00 more\n"]);
+        let bar = "one\n\r\x1b[K\x1b[?7l██████░";
+        check(true, &["0/4", bar, " 1/4, 3 runs left, about 3 min", "\x1b[?7h\r\x1b[K00:00 more\n"]);
+    }
+
+    #[test]
+    fn how_it_goes_stands_beside_the_bar() {
+        let mut out = Vec::new();
+        let mut progress = Progress::new(&mut out, 2);
+        progress.is_terminal = false;
+        assert!(progress.live().is_none());
+        progress.is_terminal = true;
+        progress.say("begins");
+        let live = Live { delivered_hz: 100.0, latency: None, server_share: 0.5 };
+        let line = progress.live().unwrap().line(Some(&live));
+        assert!(line.contains("░ 0/2  100/s, server 50 %"), "{line:?}");
     }
 }

@@ -31,6 +31,8 @@ pub struct CaseReport {
     pub metrics: Vec<Metric>,
     /// What an open loop offered all of them, messages a second.
     pub rate_hz: Option<f64>,
+    /// On how many connections, where that is fixed.
+    pub connections: Option<usize>,
     /// Server by server, the judged one first, and last that one again.
     pub servers: Vec<ServerReport>,
     /// What was to be reached, and whether it was.
@@ -145,6 +147,7 @@ impl CaseReport {
             },
             metrics: case.metrics.to_vec(),
             rate_hz: case.offered_hz(),
+            connections: case.kind.connections(),
             servers,
             verdicts,
         }

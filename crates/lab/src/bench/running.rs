@@ -13,7 +13,7 @@ use super::source::Source;
 use super::{Application, Case, Contestant, Options};
 use crate::Error;
 use crate::document::Shape;
-use crate::generator::{LoadSpec, Misbehaviour, Outcome, Protocol, Spec, Workers};
+use crate::generator::{Live, LoadSpec, Misbehaviour, Outcome, Protocol, Spec, Workers};
 use crate::measure::{CallCounter, KernelSockets, ProcessMemory, Server, kernel_bytes, pin_current};
 use crate::upstream::Content;
 
@@ -44,6 +44,8 @@ pub(super) struct Ran {
     pub(super) peak_resident_bytes: u64,
     /// Processes of the server.
     pub(super) processes: usize,
+    /// The names of what these have started.
+    pub(super) started: Vec<String>,
     /// Requests that the API behind a feed got, where there is one.
     pub(super) upstream_requests: Option<u64>,
     /// System calls under the load, by name, where they were counted.
@@ -95,7 +97,12 @@ impl Task {
 }
 
 /// The processes of one server.
-struct Servers(Vec<Server>);
+struct Servers {
+    /// Those that connections come to.
+    first: Vec<Server>,
+    /// What those have started and is still there, a store between processes of a service: its CPU and memory are the server's.
+    started: Vec<u32>,
+}
 
 impl Servers {
     /// As many as are needed for so many connections. What they say to each other is nothing, so only loads whose
@@ -114,18 +121,29 @@ impl Servers {
         let config = source.map(Source::config);
         let contestant = contestant.holding(task.connections.div_ceil(count));
         let command = contestant.command(task.application, protocol, config);
-        (0..count).map(|_| Server::start(&command)).collect::<Result<_, _>>().map(Self)
+        let first: Vec<Server> = (0..count).map(|_| Server::start(&command)).collect::<Result<_, _>>()?;
+        let started = first.iter().flat_map(Server::started).collect();
+        Ok(Self { first, started })
     }
 
     fn pids(&self) -> Vec<u32> {
-        self.0.iter().map(Server::pid).collect()
+        self.first.iter().map(Server::pid).collect()
+    }
+
+    /// What they have started.
+    fn names_of_started(&self) -> Vec<String> {
+        let read = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+        self.started.iter().filter_map(read).map(|name| name.trim().to_owned()).collect()
     }
 
     fn memory(&self) -> Result<ProcessMemory, Error> {
         let mut sum = ProcessMemory::default();
-        for server in &self.0 {
-            let one =
-                ProcessMemory::of_process(server.pid()).map_err(|_| server.error("it ended by itself"))?;
+        let first = self.first.iter().map(|server| {
+            ProcessMemory::of_process(server.pid()).map_err(|_| server.error("it ended by itself"))
+        });
+        let started = self.started.iter().filter_map(|pid| ProcessMemory::of_process(*pid).ok()).map(Ok);
+        for one in first.chain(started) {
+            let one = one?;
             sum.pss_bytes += one.pss_bytes;
             sum.private_bytes += one.private_bytes;
             sum.peak_resident_bytes += one.peak_resident_bytes;
@@ -134,7 +152,7 @@ impl Servers {
     }
 
     fn stop(self) -> Result<(), Error> {
-        self.0.into_iter().try_for_each(Server::stop)
+        self.first.into_iter().try_for_each(Server::stop)
     }
 }
 
@@ -162,7 +180,7 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     let _pinned = pin_current(options.generator_core).map_err(Error::io("pinning (--generator-core)"))?;
     let source = source_of(&task)?;
     let servers = Servers::start(contestant, &task, protocol, source.as_ref())?;
-    let [first, others @ ..] = &servers.0[..] else {
+    let [first, others @ ..] = &servers.first[..] else {
         return Err(Error::Generator("a server without processes".into()));
     };
     let proxy = task.proxied.then(|| Proxy::start(first.address(), options.server_core)).transpose()?;
@@ -180,6 +198,7 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     spec.protocol = protocol;
     spec.document = task.document;
     spec.server_pids = servers.pids();
+    spec.started_pids = servers.started.clone();
     spec.core = Some(options.generator_core);
     spec.driver = options.generator_driver;
     spec.connect_rate_hz = task.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
@@ -206,7 +225,9 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     };
     let before = servers.memory()?;
     let kernel_grown_from = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
-    let mut workers = Workers::connect(&options.invocation, &spec).map_err(lost)?;
+    let watch =
+        options.live.clone().map(|bar| Box::new(move |live: &Live| bar.tell(live)) as Box<dyn Fn(&Live)>);
+    let mut workers = Workers::connect_watched(&options.invocation, &spec, watch).map_err(lost)?;
     if task.settles {
         thread::sleep(SETTLE);
     }
@@ -228,7 +249,8 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     let peak_resident_bytes = servers.memory()?.peak_resident_bytes;
     let beside = beside.map(|mut beside| beside.finish()).transpose().map_err(lost)?;
     drop(proxy);
-    let processes = servers.0.len();
+    let processes = servers.first.len();
+    let started = servers.names_of_started();
     servers.stop()?;
     let mut upstream_requests = None;
     if let Some(source) = source {
@@ -247,6 +269,7 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
         samples,
         peak_resident_bytes,
         processes,
+        started,
         upstream_requests,
         calls,
     })

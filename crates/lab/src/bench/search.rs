@@ -11,7 +11,7 @@ use super::running::{Ran, Task, run_server};
 use super::sampler::growth_percent_per_10_s;
 use super::servers::Feeds;
 use super::trial::{Trial, judge, publisher_to};
-use super::{Application, Case, CaseKind, Contestant, Metric, Options};
+use super::{Application, Case, CaseKind, Contestant, Curve, Metric, Options};
 use crate::Error;
 use crate::generator::LoadSpec;
 
@@ -111,6 +111,7 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
     let mut best: Option<Ran> = None;
     let mut ended = None;
     let mut levels = 0;
+    let (mut ages, mut memory) = (Vec::new(), Vec::new());
     while let Some(level) = search.next()
         && levels < LEVELS_MAX
     {
@@ -119,20 +120,25 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
         let task = Task::new(case, application, level, load);
         let connect_rate_hz = Some(CONNECT_RATE_HZ);
         match run_server(contestant, Task { document, connect_rate_hz, ..task }, options) {
-            Ok(ran) => match failure(&ran, rate_hz) {
-                None => {
-                    search.learn(level, true);
-                    best = Some(ran);
+            Ok(ran) => {
+                let peak = ran.samples.iter().map(|sample| sample.resident_bytes + sample.memfd_bytes).max();
+                ages.push((level as f64, ran.outcome.latency.percentile(99.0).as_secs_f64() * 1e3));
+                memory.push((level as f64, peak.unwrap_or(0) as f64 / 1e6));
+                match failure(&ran, rate_hz) {
+                    None => {
+                        search.learn(level, true);
+                        best = Some(ran);
+                    }
+                    Some(Failure::Server(why)) => {
+                        search.learn(level, false);
+                        ended = Some(format!("{level}: {why}"));
+                    }
+                    Some(Failure::Generator(why)) => {
+                        search.learn(level, false);
+                        ended = Some(format!("a lower bound; {level}: {why}"));
+                    }
                 }
-                Some(Failure::Server(why)) => {
-                    search.learn(level, false);
-                    ended = Some(format!("{level}: {why}"));
-                }
-                Some(Failure::Generator(why)) => {
-                    search.learn(level, false);
-                    ended = Some(format!("a lower bound; {level}: {why}"));
-                }
-            },
+            }
             // It ended, or so many couldn't connect.
             Err(Error::Server { what, .. }) if search.held > 0 => {
                 search.learn(level, false);
@@ -162,6 +168,10 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
     let mut trial = judge(case, ran, figures, context, Vec::new(), None);
     // Times that the generator's lag spoils are those of the level; that it held is known by what was delivered.
     trial.unmeasured = unmeasured;
+    for (curve, mut points) in [(Curve::AgeOverClients, ages), (Curve::MemoryOverConnections, memory)] {
+        points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+        trial.curves.insert(curve, points);
+    }
     Ok(trial)
 }
 

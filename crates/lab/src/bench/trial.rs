@@ -353,6 +353,11 @@ pub(super) fn judge(
             ));
         }
     }
+    if let (Some(all), Some(started)) = (outcome.server_cpu_per_message(), outcome.started_cpu_per_message())
+    {
+        context.insert(format!("{} us/message", ran.started.join(" ")), micros(started));
+        context.insert("without us/message".to_owned(), micros(all.saturating_sub(started)));
+    }
     if ran.processes > 1 {
         context.insert("server processes".to_owned(), ran.processes as f64);
     }
@@ -394,7 +399,7 @@ pub(super) fn judge(
         }
     }
     figures.retain(|metric, _| case.metrics.contains(metric));
-    let curves = curve::curves(outcome, &ran.samples);
+    let curves = curve::curves(&ran.load, outcome, &ran.samples);
     Trial { figures, context, curves, doubts, unmeasured }
 }
 

@@ -63,7 +63,7 @@ pub(super) struct GenerateArguments {
     /// How many connections.
     #[arg(long, default_value_t = 100)]
     connections: usize,
-    /// Payload in bytes, at least 36.
+    /// Payload in bytes, at least 44; with `receive`, what the server was told.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
     /// Messages, publications or connections a second.

@@ -1,4 +1,4 @@
-//! The commands that judge: `compare`, `history` and `gate` look at results again, `ceiling` at the generator itself.
+//! The commands that judge: `report`, `compare`, `history` and `gate` look at results again, `ceiling` at the generator itself.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::measure::end_children_on_signal;
 use crate::scenario::compare::compare;
 use crate::scenario::gate::judge;
 use crate::scenario::history::{History, Question};
-use crate::scenario::{Effort, Kept};
+use crate::scenario::{Effort, Kept, page};
 
 /// Runs of each server that a gate makes where nobody says how many: fewer tell too little from noise.
 const PAIRS_OF_GATE: usize = 3;
@@ -27,6 +27,16 @@ pub(super) struct CompareArguments {
     old: PathBuf,
     /// The newer one.
     new: PathBuf,
+}
+
+#[derive(Args)]
+pub(super) struct ReportArguments {
+    /// The results, JSON files; several, of one scenario or of different ones, come on one page.
+    #[arg(required = true)]
+    results: Vec<PathBuf>,
+    /// Where the page goes [default: beside the result, if it is one; several: report.html].
+    #[arg(long)]
+    page: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -119,6 +129,19 @@ pub(super) fn run_ceiling(
 pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
     let compared = compare(&Kept::read(&arguments.old)?, &Kept::read(&arguments.new)?)?;
     write!(out, "{compared}").map_err(Error::io("printing"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
+    let kept = arguments.results.iter().map(|path| Kept::read(path));
+    let kept: Vec<Kept> = kept.collect::<Result<_, _>>()?;
+    let path = match (&arguments.page, &arguments.results[..]) {
+        (Some(page), _) => page.clone(),
+        (None, [one]) => one.with_extension("html"),
+        (None, _) => PathBuf::from("report.html"),
+    };
+    fs::write(&path, page(&kept)).map_err(Error::io("writing the page (--page)"))?;
+    writeln!(out, "{}", path.display()).map_err(Error::io("printing"))?;
     Ok(ExitCode::SUCCESS)
 }
 

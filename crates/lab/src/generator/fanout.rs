@@ -170,7 +170,9 @@ pub(super) fn run<D: Driver>(
     for mut ns in load.each_ns {
         ns.sort_unstable();
         let last_ns = ns.last().copied().unwrap_or(0);
-        outcome.each_p99.record_ns(ns.get(ns.len() * 99 / 100).copied().unwrap_or(0));
+        let p99_ns = ns.get(ns.len() * 99 / 100).copied().unwrap_or(0);
+        outcome.each_p99.record_ns(p99_ns);
+        outcome.p99_of_each_ns.push(p99_ns);
         outcome.last.record_ns(last_ns);
         outcome.last_of_each_ns.push(last_ns);
         outcome.overlapping += u64::from(u128::from(last_ns) > period.as_nanos());
@@ -242,7 +244,7 @@ pub(super) fn receive<D: Driver>(
     measure: Duration,
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
-    let bytes = payload::blank(bytes).len();
+    let bytes = bytes.max(payload::TIMED_BYTES);
     let mut load = Listening { bytes, latency: Latencies::new(), delivered: 0 };
     let begin = fleet.read_clocks();
     fleet.turn_for(measure, &mut load)?;

@@ -14,11 +14,12 @@ use stentor_driver::{ConnId, Driver, Event};
 
 use super::Spec;
 use super::line::{Line, Manner};
-use super::outcome::{Audit, Probe, Reading};
+use super::live::Teller;
+use super::outcome::{Audit, Probe, Progress, Reading};
 use super::protocol::{Client, Dialect, Happened, Lane, Out};
 use crate::Error;
 use crate::clock::Clock;
-use crate::measure::CpuClock;
+use crate::measure::{CpuClock, kernel_bytes, resident_bytes};
 use crate::payload::Head;
 
 /// Below this the driver's wait is too coarse (a millisecond on epoll), and the loop polls instead.
@@ -44,7 +45,7 @@ pub(super) struct Message {
     pub head: Option<Head>,
     /// Its length.
     pub payload_bytes: u64,
-    /// Whether the padding is intact.
+    /// Whether checksum, padding and envelope are intact.
     pub clean: bool,
     /// When the read returned, nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
@@ -124,11 +125,14 @@ pub(super) struct Fleet<D: Driver> {
     keys: u64,
     /// What the kernel refused where nobody could be told.
     refused: Option<Error>,
+    /// Who tells how it goes.
+    teller: Option<Teller>,
 }
 
 impl<D: Driver> Fleet<D> {
     pub(super) fn new(driver: D, spec: &Spec) -> Result<Self, Error> {
-        let probe = Probe::new(&spec.server_pids).map_err(Error::io("the CPU clock of the server"))?;
+        let probe = Probe::new(&spec.server_pids, &spec.started_pids)
+            .map_err(Error::io("the CPU clock of the server"))?;
         Ok(Self {
             driver,
             connections: Vec::with_capacity(spec.connections),
@@ -151,6 +155,7 @@ impl<D: Driver> Fleet<D> {
             round: 0,
             keys: crate::clock::monotonic_ns(),
             refused: None,
+            teller: spec.live.map(Teller::new).transpose().map_err(Error::io("the standard output"))?,
         })
     }
 
@@ -170,6 +175,21 @@ impl<D: Driver> Fleet<D> {
 
     pub(super) fn read_clocks(&self) -> Reading {
         self.probe.read(self.spun)
+    }
+
+    /// How far it has come since `begun`, with `messages` answered.
+    pub(super) fn progress(&self, begun: &Reading, messages: u64) -> Progress {
+        let used = begun.until(&self.read_clocks());
+        let pids = self.spec.server_pids.iter();
+        Progress {
+            at: used.wall,
+            connections: self.open as u64,
+            messages,
+            server_cpu: used.server_cpu,
+            // A server that is gone shows in the audit.
+            server_bytes: pids.filter_map(|pid| resident_bytes(*pid).ok()).sum(),
+            kernel_bytes: kernel_bytes().unwrap_or(0),
+        }
     }
 
     pub(super) fn ns(&self, at: Instant) -> u64 {
@@ -227,6 +247,10 @@ impl<D: Driver> Fleet<D> {
         }
         if beat.is_some() {
             self.beat();
+        }
+        if self.teller.as_ref().is_some_and(Teller::is_due) {
+            let now = self.read_clocks();
+            self.teller.iter_mut().for_each(|teller| teller.tell(now));
         }
         if let Some(error) = self.refused.take() {
             return Err(error);
@@ -373,6 +397,9 @@ impl<D: Driver> Fleet<D> {
             match happening {
                 Happened::Opened => self.on_open(number, load),
                 Happened::Payload { head, payload_bytes, clean } => {
+                    if let Some(teller) = &mut self.teller {
+                        teller.hear(head.map(|head| head.intended_ns), at_ns);
+                    }
                     load.message(self, Message { number, head, payload_bytes, clean, at_ns });
                 }
             }
@@ -540,13 +567,18 @@ impl<D: Driver> Fleet<D> {
         counts: impl Fn(u64) -> bool,
     ) -> Option<Head> {
         let sound = self.check_alone(message, bytes);
-        // A spoiled message has come as well, if its number can be read: it isn't missing besides.
         let sequence = message.head?.sequence;
-        let expected = self.connections[message.number].expected.get_or_insert(sequence);
+        let expected = &mut self.connections[message.number].expected;
+        // A spoiled message has come as well, if its number is the one that had to come: it isn't missing besides. Any other
+        // number may be what was spoiled.
+        if sound.is_none() && *expected != Some(sequence) {
+            return None;
+        }
+        let expected = expected.get_or_insert(sequence);
         if let Some(ahead) = sequence.checked_sub(*expected) {
             if ahead > AHEAD_MAX {
-                // Nobody sent that: the number is what was changed.
-                self.audit.corrupt += u64::from(sound.is_some());
+                // Nobody sent that: the number is what was changed, in a payload too short for a checksum.
+                self.audit.corrupt += 1;
                 return None;
             }
             for missing in *expected..sequence {

@@ -20,6 +20,7 @@ mod fleet;
 mod idle;
 mod latency;
 mod line;
+mod live;
 mod misbehave;
 mod outcome;
 mod protocol;
@@ -30,6 +31,7 @@ mod worker;
 
 pub use chat::{ChatPlan, ChatStep};
 pub use latency::Latencies;
+pub use live::Live;
 pub use misbehave::Misbehaviour;
 pub use outcome::{Audit, Doubt, Outcome, Progress, Span};
 pub(crate) use outcome::{LAG_SHARE_MAX, is_spoiled};

@@ -24,6 +24,8 @@ pub struct Span {
     pub wall: Duration,
     /// CPU time of the server, where its clock was known.
     pub server_cpu: Duration,
+    /// Of that, CPU time of what the server's first process, or processes, have started.
+    pub started_cpu: Duration,
     /// CPU time of the generator, without what it spent on waiting actively.
     pub own_cpu: Duration,
 }
@@ -55,6 +57,10 @@ pub struct Progress {
     pub messages: u64,
     /// CPU time of the server.
     pub server_cpu: Duration,
+    /// Resident memory of the server's processes; 0 where it isn't known.
+    pub server_bytes: u64,
+    /// What the kernel holds for itself, of the whole machine: only differences mean something.
+    pub kernel_bytes: u64,
 }
 
 /// The audit of every message received.
@@ -72,7 +78,8 @@ pub struct Audit {
     pub reordered: u64,
     /// Messages of another length than was sent.
     pub wrong_length: u64,
-    /// Messages without the layout, or with a changed byte in the padding.
+    /// Messages without the layout, or with a byte changed anywhere (a payload too short for a checksum: anywhere but in its
+    /// number).
     pub corrupt: u64,
     /// Connections that ended, or never opened.
     pub lost_connections: u64,
@@ -131,6 +138,8 @@ pub struct Outcome {
     pub last_of_each_ns: Vec<u64>,
     /// Of each publication, the 99th percentile of its receivers (of each process's, where there are several).
     pub each_p99: Latencies,
+    /// The same in the order of the publications, nanoseconds.
+    pub p99_of_each_ns: Vec<u64>,
     /// Publications whose deliveries weren't over when the next one was due.
     pub overlapping: u64,
     /// Each message was sent when the last one had come back. A busy generator then makes a server wait, which shows in
@@ -152,15 +161,18 @@ pub struct Outcome {
     pub steps: Vec<ChatStep>,
     /// Of a load that goes on until the server has used its budget: how it went, ten times a second.
     pub progress: Vec<Progress>,
+    /// Of others: how opening the connections went, from none to all.
+    pub opening: Vec<Progress>,
 }
 
 impl Outcome {
-    /// Adds what another process found: it connected after this one, and did the rest at the same time. So
+    /// Adds what another process found: it connected before this one, and did the rest at the same time. So
     /// the costs of connecting add up, and what the server used under the load is counted once, by this one.
     pub fn merge(&mut self, other: &Self) {
         self.connections += other.connections;
         self.connect.wall += other.connect.wall;
         self.connect.server_cpu += other.connect.server_cpu;
+        self.connect.started_cpu += other.connect.started_cpu;
         self.connect.own_cpu += other.connect.own_cpu;
         self.idle.own_cpu += other.idle.own_cpu;
         self.load.own_cpu += other.load.own_cpu;
@@ -170,6 +182,13 @@ impl Outcome {
         self.lag.merge(&other.lag);
         self.merge_last(other);
         self.each_p99.merge(&other.each_p99);
+        if self.p99_of_each_ns.len() == other.p99_of_each_ns.len() {
+            // What all of them don't exceed.
+            for (ns, theirs) in self.p99_of_each_ns.iter_mut().zip(&other.p99_of_each_ns) {
+                *ns = (*ns).max(*theirs);
+            }
+        }
+        self.merge_opening(other);
         self.received_bytes += other.received_bytes;
         self.asking = self.asking.max(other.asking);
         self.back_in = self.back_in.max(other.back_in);
@@ -180,6 +199,17 @@ impl Outcome {
         self.closed_loop |= other.closed_loop;
         self.steps.extend_from_slice(&other.steps);
         self.progress.extend_from_slice(&other.progress);
+    }
+
+    /// Their connections were there before those of this one.
+    fn merge_opening(&mut self, other: &Self) {
+        if let Some(before) = other.opening.last() {
+            for point in &mut self.opening {
+                point.connections += before.connections;
+                point.server_cpu += before.server_cpu;
+            }
+        }
+        self.opening.splice(..0, other.opening.iter().copied());
     }
 
     /// A publication's last receiver is the last one of all processes.
@@ -197,11 +227,20 @@ impl Outcome {
 
     /// Server CPU per message of the measured span, the idle cost taken off.
     pub fn server_cpu_per_message(&self) -> Option<Duration> {
-        if self.messages == 0 || self.load.server_cpu.is_zero() {
+        self.cpu_per_message(|span| span.server_cpu)
+    }
+
+    /// The same of what the server has started.
+    pub fn started_cpu_per_message(&self) -> Option<Duration> {
+        self.cpu_per_message(|span| span.started_cpu)
+    }
+
+    fn cpu_per_message(&self, of: impl Fn(&Span) -> Duration) -> Option<Duration> {
+        if self.messages == 0 || of(&self.load).is_zero() {
             return None;
         }
-        let idle = self.load.wall.mul_f64(self.idle.server_share());
-        Some(self.load.server_cpu.saturating_sub(idle).div_f64(self.messages as f64))
+        let idle = self.load.wall.mul_f64(share(of(&self.idle), self.idle.wall));
+        Some(of(&self.load).saturating_sub(idle).div_f64(self.messages as f64))
     }
 
     /// Server CPU per connection opened, the idle cost taken off.
@@ -275,28 +314,40 @@ pub struct Doubt {
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
     servers: Vec<CpuClock>,
+    started: Vec<CpuClock>,
 }
 
 /// The clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     at_ns: u64,
+    /// What it has started, included.
     server: Duration,
+    started: Duration,
     own: Duration,
 }
 
 impl Probe {
-    pub(super) fn new(server_pids: &[u32]) -> std::io::Result<Self> {
-        let servers = server_pids.iter().map(|pid| CpuClock::of_process(*pid));
-        Ok(Self { servers: servers.collect::<Result<_, _>>()? })
+    /// Of those that servers have `started`, the ones that are over already are left out.
+    pub(super) fn new(server_pids: &[u32], started_pids: &[u32]) -> std::io::Result<Self> {
+        let clocks = |pids: &[u32]| pids.iter().map(|pid| CpuClock::of_process(*pid)).collect::<Vec<_>>();
+        Ok(Self {
+            servers: clocks(server_pids).into_iter().collect::<Result<_, _>>()?,
+            started: clocks(started_pids).into_iter().flatten().collect(),
+        })
     }
 
     /// Now; `spun` is the time spent on active waiting so far.
     pub(super) fn read(&self, spun: Duration) -> Reading {
+        let used =
+            |clocks: &[CpuClock]| clocks.iter().filter_map(|clock| clock.read().ok()).sum::<Duration>();
+        let at_ns = crate::clock::monotonic_ns();
+        let started = used(&self.started);
         Reading {
-            at_ns: crate::clock::monotonic_ns(),
+            at_ns,
             // A server that is gone shows in the audit.
-            server: self.servers.iter().filter_map(|clock| clock.read().ok()).sum(),
+            server: used(&self.servers) + started,
+            started,
             own: CpuClock::own().read().unwrap_or_default().saturating_sub(spun),
         }
     }
@@ -308,6 +359,7 @@ impl Reading {
         Span {
             wall: Duration::from_nanos(end.at_ns.saturating_sub(self.at_ns)),
             server_cpu: end.server.saturating_sub(self.server),
+            started_cpu: end.started.saturating_sub(self.started),
             own_cpu: end.own.saturating_sub(self.own),
         }
     }
@@ -329,6 +381,7 @@ mod tests {
             load: Span {
                 wall: Duration::from_secs(4),
                 server_cpu: Duration::from_millis(14),
+                started_cpu: Duration::from_millis(3),
                 own_cpu: Duration::from_secs(1),
             },
             ..Outcome::default()
@@ -343,6 +396,7 @@ mod tests {
     #[test]
     fn takes_the_idle_cost_off() {
         assert_eq!(sound().server_cpu_per_message(), Some(Duration::from_micros(10)));
+        assert_eq!(sound().started_cpu_per_message(), Some(Duration::from_micros(3)));
         assert_eq!(Outcome::default().server_cpu_per_message(), None);
     }
 
@@ -358,6 +412,25 @@ mod tests {
         whole.merge(&of([500, 950]));
         assert_eq!((whole.last_of_each_ns.as_slice(), whole.last.len()), (&[1000, 950][..], 2));
         assert_eq!(whole.last.percentile(0.0).as_nanos() / 10, 95);
+    }
+
+    #[test]
+    fn connections_of_processes_stand_on_each_other() {
+        let point = |connections, cpu_ms, server_bytes| Progress {
+            at: Duration::ZERO,
+            connections,
+            messages: 0,
+            server_cpu: Duration::from_millis(cpu_ms),
+            server_bytes,
+            kernel_bytes: 0,
+        };
+        let of = |opening: &[Progress]| Outcome { opening: opening.to_vec(), ..Outcome::default() };
+        let mut whole = of(&[point(0, 0, 30), point(5, 50, 40)]);
+        whole.merge(&of(&[point(0, 0, 20), point(7, 70, 30)]));
+        whole.merge(&of(&[point(0, 0, 10), point(9, 90, 20)]));
+        let expect: [(u64, u64, u64); 6] =
+            [(0, 0, 10), (9, 90, 20), (9, 90, 20), (16, 160, 30), (16, 160, 30), (21, 210, 40)];
+        assert_eq!(whole.opening, expect.map(|(connections, cpu, bytes)| point(connections, cpu, bytes)));
     }
 
     #[test]

@@ -6,14 +6,17 @@ use stentor_driver::{Driver, EpollDriver, Options, UringDriver};
 
 use super::fleet::{Fleet, Load};
 use super::{
-    DriverKind, LoadSpec, Outcome, Publisher, Spec, ask, budget, chat, churn, echo, fanout, idle, misbehave,
-    reconnect,
+    DriverKind, LoadSpec, Outcome, Progress, Publisher, Spec, ask, budget, chat, churn, echo, fanout, idle,
+    misbehave, reconnect,
 };
 use crate::Error;
 use crate::measure::pin_current;
 
 /// How long connections may take beyond what their rate needs.
 const CONNECT_SLACK: Duration = Duration::from_secs(30);
+
+/// Looks at what the server takes while connections are opened.
+const OPENING_POINTS: usize = 20;
 
 /// Events of one turn: few enough that a load's schedule is looked at often.
 const EVENTS_PER_TURN: usize = 128;
@@ -87,7 +90,7 @@ fn run_on<D: Driver>(
         return done(outcome);
     }
     let begin = fleet.read_clocks();
-    open_all(&mut fleet, &mut Ignore)?;
+    outcome.opening = open_all(&mut fleet, &mut Ignore)?;
     outcome.connect = begin.until(&fleet.read_clocks());
     outcome.connections = fleet.open() as u64;
     if let (0, Some(why), true) = (fleet.open(), &fleet.audit.first_loss, sends) {
@@ -126,18 +129,27 @@ fn run_on<D: Driver>(
     done(outcome)
 }
 
-/// Opens all connections at the rate of the spec.
-pub(super) fn open_all<D: Driver>(fleet: &mut Fleet<D>, load: &mut impl Load<D>) -> Result<(), Error> {
+/// Opens all connections at the rate of the spec. Returns how it went.
+pub(super) fn open_all<D: Driver>(
+    fleet: &mut Fleet<D>,
+    load: &mut impl Load<D>,
+) -> Result<Vec<Progress>, Error> {
     let total = fleet.spec.connections;
     let every = Duration::from_secs_f64(1.0 / fleet.spec.connect_rate_hz.max(1.0));
     let begin = Instant::now();
     let deadline = begin + every.mul_f64(total as f64) + CONNECT_SLACK;
     let mut next = begin;
+    let begun = fleet.read_clocks();
+    let mut opening = vec![fleet.progress(&begun, 0)];
+    let step = total.div_ceil(OPENING_POINTS).max(1);
     loop {
         let now = Instant::now();
         let settled = fleet.open() + fleet.audit.lost_connections as usize;
+        if settled == total || fleet.open() >= opening.len() * step {
+            opening.push(fleet.progress(&begun, 0));
+        }
         if settled == total {
-            return Ok(());
+            return Ok(opening);
         }
         if now > deadline {
             let why = fleet.audit.first_loss.as_deref().unwrap_or("they are still under way");

@@ -49,12 +49,16 @@ pub struct Spec {
     pub load: LoadSpec,
     /// The server's processes, whose CPU clocks are read at the ends of each span.
     pub server_pids: Vec<u32>,
+    /// What these have started, and use CPU as the server, too; told apart as well.
+    pub started_pids: Vec<u32>,
     /// The core to be pinned to.
     pub core: Option<usize>,
     /// Whether others on that core go first (nice(1)).
     pub stands_back: bool,
     /// The driver to stand on.
     pub driver: DriverKind,
+    /// Whether the process tells how it goes while it goes, and by what it multiplies what it hears, for all processes.
+    pub live: Option<f64>,
 }
 
 impl Spec {
@@ -75,9 +79,11 @@ impl Spec {
             document: None,
             load,
             server_pids: Vec::new(),
+            started_pids: Vec::new(),
             core: None,
             stands_back: false,
             driver: DriverKind::Epoll,
+            live: None,
         }
     }
 

@@ -15,7 +15,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::run::run_and_hold;
-use super::{CONNECTIONS_PER_PROCESS_MAX, LoadSpec, Outcome, Publisher, Spec};
+use super::{CONNECTIONS_PER_PROCESS_MAX, Live, LoadSpec, Outcome, Publisher, Spec};
 use crate::Error;
 use crate::measure::Ward;
 
@@ -43,8 +43,9 @@ impl Invocation {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Report {
+pub(super) enum Report {
     Connected(Box<Outcome>),
+    Live(Live),
     Done(Box<Outcome>),
     Failed(String),
 }
@@ -89,7 +90,12 @@ pub struct Workers {
     workers: Vec<Worker>,
     /// How often they wait for each other in the load.
     meetings: usize,
+    /// Who is told how it goes.
+    watch: Watch,
 }
+
+/// Who is told how a load goes.
+pub(crate) type Watch = Option<Box<dyn Fn(&Live)>>;
 
 struct Worker {
     child: Child,
@@ -101,12 +107,21 @@ struct Worker {
 impl Workers {
     /// Starts them one after the other; returns when all connections are open.
     pub fn connect(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
-        let mut started = Self { workers: Vec::new(), meetings: spec.load.meetings() };
-        for part in parts(spec) {
+        Self::connect_watched(invocation, spec, None)
+    }
+
+    /// The same; `watch` is told once a second how the load goes.
+    pub(crate) fn connect_watched(invocation: &Invocation, spec: &Spec, watch: Watch) -> Result<Self, Error> {
+        let mut started = Self { workers: Vec::new(), meetings: spec.load.meetings(), watch };
+        let mut spec = spec.clone();
+        spec.live = started.watch.is_some().then_some(1.0);
+        for part in parts(&spec) {
             let mut worker = Worker::start(invocation, &part)?;
-            match worker.hear()? {
+            match worker.hear(&started.watch)? {
                 Report::Connected(_) => started.workers.push(worker),
-                Report::Done(_) => return Err(Error::Generator("a worker was done before it began".into())),
+                Report::Done(_) | Report::Live(_) => {
+                    return Err(Error::Generator("a worker was done before it began".into()));
+                }
                 Report::Failed(why) => return Err(Error::Generator(why)),
             }
         }
@@ -132,9 +147,11 @@ impl Workers {
     pub fn finish(&mut self) -> Result<Outcome, Error> {
         for _ in 0..self.meetings {
             for worker in &mut self.workers {
-                match worker.hear()? {
+                match worker.hear(&self.watch)? {
                     Report::Connected(_) => {}
-                    Report::Done(_) => return Err(Error::Generator("a worker was done too early".into())),
+                    Report::Done(_) | Report::Live(_) => {
+                        return Err(Error::Generator("a worker was done too early".into()));
+                    }
                     Report::Failed(why) => return Err(Error::Generator(why)),
                 }
             }
@@ -142,11 +159,13 @@ impl Workers {
         }
         let mut whole: Option<Outcome> = None;
         for worker in self.workers.iter_mut().rev() {
-            match (worker.hear()?, &mut whole) {
+            match (worker.hear(&self.watch)?, &mut whole) {
                 (Report::Done(outcome), None) => whole = Some(*outcome),
                 (Report::Done(outcome), Some(whole)) => whole.merge(&outcome),
                 (Report::Failed(why), _) => return Err(Error::Generator(why)),
-                (Report::Connected(_), _) => return Err(Error::Generator("a worker connected twice".into())),
+                (Report::Connected(_) | Report::Live(_), _) => {
+                    return Err(Error::Generator("a worker connected twice".into()));
+                }
             }
         }
         whole.ok_or_else(|| Error::Generator("there was no worker".into()))
@@ -182,11 +201,18 @@ impl Worker {
         Ok(worker)
     }
 
-    fn hear(&mut self) -> Result<Report, Error> {
-        let mut line = String::new();
-        self.output.read_line(&mut line).map_err(Error::io("hearing from a generator"))?;
-        serde_json::from_str(&line)
-            .map_err(|_| Error::Generator(format!("a worker ended, saying `{}`", line.trim())))
+    /// What it says next, but for how it goes, which `watch` is told.
+    fn hear(&mut self, watch: &Watch) -> Result<Report, Error> {
+        loop {
+            let mut line = String::new();
+            self.output.read_line(&mut line).map_err(Error::io("hearing from a generator"))?;
+            let report = serde_json::from_str(&line)
+                .map_err(|_| Error::Generator(format!("a worker ended, saying `{}`", line.trim())))?;
+            match (report, watch) {
+                (Report::Live(live), Some(watch)) => watch(&live),
+                (report, _) => return Ok(report),
+            }
+        }
     }
 }
 
@@ -206,6 +232,8 @@ fn parts(spec: &Spec) -> Vec<Spec> {
             part.first_source = first_source;
             first_source = first_source.wrapping_add(part.sources() as u8);
             let share = part.connections as f64 / spec.connections.max(1) as f64;
+            // The one that is heard first in the end: what another one said would wait until then.
+            part.live = spec.live.filter(|_| nth + 1 == count).map(|_| 1.0 / share.max(1e-9));
             match &mut part.load {
                 LoadSpec::EchoOpen { rate_hz, .. } => *rate_hz *= share,
                 LoadSpec::Fanout { publisher, .. } | LoadSpec::Reconnect { publisher, .. }

@@ -111,6 +111,14 @@ impl Server {
         self.child.id()
     }
 
+    /// The ids of the processes that it has started, as far as they are of its group: a store beside it, say. One may be over
+    /// before this returns.
+    pub fn started(&self) -> Vec<u32> {
+        let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| *pid != self.pid() && group_of(*pid) == Some(self.pid())).collect()
+    }
+
     /// `what` with the server's name and its last lines on standard error.
     pub fn error(&self, what: &str) -> Error {
         let lines: Vec<String> = match self.said.lock() {
@@ -159,6 +167,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// The process group of `pid`, the fifth field of proc_pid_stat(5); `None` where there is no such process, or it is over. Its name
+/// may have blanks and parentheses in it.
+fn group_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let (state, _parent) = (fields.next()?, fields.next()?);
+    fields.next().filter(|_| state != "Z")?.parse().ok()
 }
 
 /// The command, such that the kernel ends it should this process end without doing so (setpriv(1), of
@@ -213,6 +230,18 @@ mod tests {
         let pid = server.pid();
         server.stop().unwrap();
         assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn knows_what_a_server_has_started() {
+        let server = start("sleep 60 & echo ready http://127.0.0.1:4711; wait").unwrap();
+        let started = server.started();
+        let names = started.iter().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap());
+        // The one that is about to become it has the name of the shell.
+        assert_eq!(names.filter(|name| ["sleep\n", "sh\n"].contains(&name.as_str())).count(), 1);
+        server.stop().unwrap();
+        let alone = start("echo ready http://127.0.0.1:4711; exec sleep 60").unwrap();
+        assert!(alone.started().is_empty());
     }
 
     #[test]

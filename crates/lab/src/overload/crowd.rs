@@ -16,7 +16,7 @@ use super::api::Api;
 use crate::Error;
 use crate::clock::{Clock, monotonic_ns};
 use crate::document::{BODY_AT, HEAD_AT};
-use crate::payload::Head;
+use crate::payload::{Head, is_intact};
 
 /// Clients that keep what comes, to compare it.
 const COMPARING: usize = 8;
@@ -311,7 +311,8 @@ impl<'a> Crowd<'a> {
     fn on_document(&mut self, number: usize) {
         let client = &mut self.clients[number];
         let frame = &client.frame;
-        let head = frame.start.get(HEAD_AT..BODY_AT).and_then(Head::read);
+        let digits = frame.start.get(HEAD_AT..BODY_AT);
+        let head = digits.filter(|digits| is_intact(digits)).and_then(Head::read);
         let whole = frame.len == self.document_bytes as u64 && frame.end == *b"]}";
         let Some(head) = head.filter(|_| whole) else {
             return self.complain(number, "not the document");

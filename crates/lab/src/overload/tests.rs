@@ -77,22 +77,23 @@ fn what_should_not_be_is_told() {
 #[test]
 fn it_is_drawn_within_its_frame() {
     let svg = plot(&sound());
-    assert_eq!(svg.matches("<polyline").count(), 6);
-    assert_eq!(svg.matches("× capacity").count(), OFFERED.len());
+    // The lines, and their signs in the legend.
+    assert_eq!(svg.matches(r#"stroke-width="2" points"#).count(), 2 * 6, "{svg}");
+    assert_eq!(svg.matches(" ×\n").count(), OFFERED.len());
     assert!(svg.contains("100 clients, a document of 165 kB; nobody was disconnected"));
-    let inside = |attribute: &str, most: f64| {
-        for value in svg.split(attribute).skip(1) {
-            let value: f64 = value.split('"').next().unwrap().parse().unwrap();
+    let number = |text: &str| text.split('"').next().unwrap().parse::<f64>().unwrap();
+    let (width, height) =
+        (number(svg.split(" width=\"").nth(1).unwrap()), number(svg.split(" height=\"").nth(1).unwrap()));
+    for (attribute, most) in [(" x=\"", width), (" y=\"", height)] {
+        for value in svg.split(attribute).skip(1).map(number) {
             assert!((0.0..=most).contains(&value), "{attribute}{value}");
         }
-    };
-    inside(" x=\"", 860.0);
-    inside(" y=\"", 760.0);
+    }
     for points in svg.split("points=\"").skip(1) {
-        for point in points.split('"').next().unwrap().split(' ') {
+        for point in points.split('"').next().unwrap().split_whitespace() {
             let (across, up) = point.split_once(',').unwrap();
-            assert!((60.0..=840.0).contains(&across.parse::<f64>().unwrap()), "{point}");
-            assert!((60.0..=760.0).contains(&up.parse::<f64>().unwrap()), "{point}");
+            assert!((0.0..=width).contains(&across.parse::<f64>().unwrap()), "{point}");
+            assert!((0.0..=height).contains(&up.parse::<f64>().unwrap()), "{point}");
         }
     }
 }

@@ -7,8 +7,6 @@
 //! **Published** (siobench, November 2011; 5,000 ms of CPU): TCP in Node 0.4 8,000; Socket.IO 0.6.17 2,300, 0.7.11 1,800, 0.8.6
 //! 1,900; over xhr-polling 550 and 450.
 
-use std::time::Duration;
-
 use super::{Effort, Published, Scenario};
 use crate::bench::{Case, CaseKind, Metric};
 use crate::generator::Protocol;
@@ -51,8 +49,9 @@ fn cases(effort: Effort) -> Vec<Case> {
             CaseKind::Budget {
                 connections_max: 15_000,
                 bytes: 17,
-                every: Duration::from_secs(1),
-                rate_hz: effort.of(1000.0, 1000.0, 300.0),
+                // A smoke's budget lasts for some tenths of a second, and echoes are to be among what it is used for.
+                every: effort.span(1.0, 1.0, 0.2),
+                rate_hz: effort.of(1000.0, 1000.0, 100.0),
                 cpu,
             },
             Protocol::SocketIo,

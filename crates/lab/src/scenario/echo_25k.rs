@@ -27,7 +27,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
     ],
     repaired: "In a closed loop latency is nothing but connections divided by throughput, so it is measured in an open \
                loop, from the intended time of sending. Where a process may hold only 20,000 descriptors, a server that needs \
-               one for each connection has the 25,000 in two processes on the same core (`server processes` says so).",
+               one for each connection has the 25,000 in two processes on the same core (`server processes` says so). A message is \
+               64 bytes with a number, a time and a checksum instead of `{\"timestamp\":<ms>}`.",
     peers: &["stentor", "ws8", "uws-cpp"],
     cases,
 };

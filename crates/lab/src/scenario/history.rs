@@ -8,10 +8,11 @@ use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::Path;
 
-use super::html::{Line, escaped, write_page_of, write_plot_of};
+use super::html::{escaped, write_page_of, write_plots};
 use super::kept::{Case, Kept};
 use crate::Error;
 use crate::bench::{Metric, median};
+use crate::plot::{Axis, Line, Plot, Scale};
 
 /// What to look for.
 #[derive(Clone, Debug)]
@@ -189,11 +190,11 @@ impl History {
                 let points: Vec<(f64, f64)> = (series.points.iter().enumerate())
                     .filter_map(|(nth, point)| Some((nth as f64, point.figure?)))
                     .collect();
-                let ticks: Vec<(f64, String)> = (series.points.iter().enumerate())
-                    .map(|(nth, point)| (nth as f64, point.began.get(..10).unwrap_or_default().to_owned()))
-                    .collect();
-                let line = Line { name: self.server.clone(), points };
-                write_plot_of(out, ("result", &heading), &[line], &ticks, None, &[])?;
+                let begun = series.points.iter().map(|point| point.began.get(..10).unwrap_or_default());
+                let across = Axis::new("result", Scale::Named(begun.map(str::to_owned).collect()));
+                let up = Axis::new(self.heading(series.metric), Scale::Linear);
+                let line = Line { name: self.server.clone(), number: 0, points };
+                write_plots(out, vec![Plot::new("", across, up, vec![line])])?;
             }
             Ok(())
         })
@@ -252,7 +253,10 @@ mod tests {
         assert!(first < second && text.contains("4.00 µs") && text.contains("other.json"), "{text}");
         let page = history.page();
         assert!(
-            page.contains("<polyline") && page.contains("3.00 µs") && page.ends_with("</html>"),
+            page.contains("<svg")
+                && page.contains("2026-11-22\n</text>")
+                && page.contains("3.00 µs")
+                && page.ends_with("</html>"),
             "{page}"
         );
         let ratios = History::read(&folder, &question("stentor", None, Some("ws8"))).unwrap().to_string();

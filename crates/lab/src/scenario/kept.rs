@@ -1,6 +1,6 @@
-//! Results read back from their files, as far as they are looked at again: by [`super::compare`], [`super::history`] and
-//! [`super::gate`]. A metric that this version doesn't know is passed over, and so is a field; a file with a greater number of
-//! its format is refused.
+//! Results read back from their files: by [`super::compare`], [`super::history`], [`super::gate`] and for the pages. A metric or
+//! a curve that this version doesn't know is passed over, and so is a field; what an older file doesn't have is empty; a file
+//! with a greater number of its format is refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,8 @@ use serde::Deserialize;
 use super::record::SCHEMA;
 use super::{Effort, Machine, Record};
 use crate::Error;
-use crate::bench::{Metric, median};
+use crate::bench::{Curve, Metric, median};
+use crate::generator::Doubt;
 
 /// A record that was kept.
 #[derive(Clone, Debug, Deserialize)]
@@ -20,22 +21,42 @@ pub struct Kept {
     pub(super) scenario: About,
     pub(super) effort: String,
     pub(super) began: String,
+    #[serde(default)]
+    pub(super) took_s: f64,
     pub(super) machine: Machine,
     pub(super) servers: Vec<Server>,
     pub(super) report: Report,
 }
 
 /// Of a scenario.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct About {
     pub(super) name: String,
+    pub(super) question: String,
+    pub(super) load: String,
+    pub(super) metric: String,
+    pub(super) source: String,
+    pub(super) published: Vec<Published>,
+    pub(super) repaired: String,
+}
+
+/// A figure that was published.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Published {
+    pub(super) who: String,
+    pub(super) figure: String,
 }
 
 /// Who took part.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Server {
     pub(super) name: String,
+    #[serde(default)]
+    pub(super) about: String,
     pub(super) versions: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) settings: BTreeMap<String, String>,
 }
 
 /// What was found.
@@ -53,13 +74,45 @@ pub(super) struct Case {
     pub(super) name: String,
     pub(super) title: String,
     pub(super) metrics: Vec<String>,
+    #[serde(default)]
+    pub(super) connections: Option<usize>,
     pub(super) servers: Vec<Runs>,
+    #[serde(default)]
+    pub(super) verdicts: Vec<Verdict>,
+}
+
+/// What was to be reached.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Verdict {
+    pub(super) metric: String,
+    pub(super) bound: f64,
+    pub(super) measured: Option<f64>,
+    pub(super) reached: bool,
+}
+
+/// The judged server against another one. JSON has no number for what was divided by nothing.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Comparison {
+    pub(super) ratio: Ratio,
+    pub(super) resolution: Option<f64>,
+    pub(super) differs: bool,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Ratio {
+    pub(super) median: Option<f64>,
+    pub(super) low: Option<f64>,
+    pub(super) high: Option<f64>,
 }
 
 /// The runs of one server.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Runs {
     pub(super) name: String,
+    #[serde(default)]
+    medians: BTreeMap<String, f64>,
+    #[serde(default)]
+    comparisons: BTreeMap<String, Comparison>,
     pub(super) trials: Vec<Trial>,
 }
 
@@ -69,14 +122,11 @@ pub(super) struct Trial {
     pub(super) figures: BTreeMap<String, f64>,
     #[serde(default)]
     pub(super) context: BTreeMap<String, f64>,
+    #[serde(default)]
+    curves: BTreeMap<String, Vec<(f64, f64)>>,
     pub(super) doubts: Vec<Doubt>,
-}
-
-/// Why it isn't to be believed.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Doubt {
-    pub(super) latency_only: bool,
-    pub(super) what: String,
+    #[serde(default)]
+    pub(super) unmeasured: Option<String>,
 }
 
 impl Kept {
@@ -160,6 +210,23 @@ impl Runs {
             .filter(is_sound)
             .filter_map(|trial| trial.figures.get(metric.name()).copied())
             .collect()
+    }
+
+    /// The median of its sound runs.
+    pub(super) fn median(&self, metric: Metric) -> Option<f64> {
+        self.medians.get(metric.name()).copied()
+    }
+
+    /// The judged server's figure to this one's.
+    pub(super) fn comparison(&self, metric: Metric) -> Option<&Comparison> {
+        self.comparisons.get(metric.name())
+    }
+
+    /// A curve of the sound run in the middle.
+    pub(super) fn curve(&self, curve: Curve) -> Option<&[(f64, f64)]> {
+        let sound = self.trials.iter().filter(|trial| curve.stands(&trial.doubts));
+        let runs: Vec<_> = sound.filter_map(|trial| trial.curves.get(curve.name())).collect();
+        runs.get(runs.len() / 2).map(|points| points.as_slice())
     }
 
     /// How late the generator was, of the median run; milliseconds.

@@ -8,6 +8,7 @@
 mod chat_rtt;
 pub mod compare;
 mod cpu_budget;
+mod drawn;
 mod echo_25k;
 mod fanout;
 mod feed_capacity;
@@ -26,6 +27,7 @@ mod scale;
 mod slow_readers;
 mod storm;
 
+pub use html::page;
 pub use kept::Kept;
 pub use machine::Machine;
 pub use record::{Record, Resume, Server, install, run};

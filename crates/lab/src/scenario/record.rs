@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::{Effort, Machine, Scenario, html, resume};
+use super::{Effort, Kept, Machine, Scenario, html, resume};
 use crate::Error;
 use crate::bench::{Before, Contestant, Options, Report, install_for, run_cases};
 use crate::catalogue::Catalogue;
@@ -149,8 +149,9 @@ pub fn run(
         record.report.clone_from(report);
         record.took_s = took_s + clock.elapsed().as_secs_f64();
         let text = serde_json::to_string_pretty(&record).map_err(|error| Error::Usage(error.to_string()))?;
+        let kept = Kept::parse(&text).map_err(Error::Usage)?;
         write_whole(&json, &(text + "\n"))?;
-        write_whole(&page, &html::page(&record))
+        write_whole(&page, &html::page(&[kept]))
     };
     let report = run_cases((scenario.cases)(effort), &options, &before, progress, &mut keep)?;
     keep(&report)?;

@@ -28,6 +28,8 @@ pub(crate) enum Fault {
     /// Sends one after the next one to the same client.
     Swaps,
     Corrupts,
+    /// Changes a bit, of another byte each time: the first, the second, and so on.
+    Flips,
     /// Changes the first digit of the number.
     Renumbers,
     Shortens,
@@ -236,7 +238,7 @@ impl Serving {
         let mut held = false;
         // In the middle, so that more follow the last one.
         if self.delivered % self.every == self.every / 2 {
-            self.faults.fetch_add(1, Ordering::Relaxed);
+            let fault = self.faults.fetch_add(1, Ordering::Relaxed);
             match self.fault {
                 Fault::None | Fault::Stalls | Fault::Refuses => {}
                 Fault::Babbles => {}
@@ -249,6 +251,10 @@ impl Serving {
                 Fault::Drops => times = 0,
                 Fault::Repeats => times = 2,
                 Fault::Corrupts => *message.last_mut().unwrap() ^= 1,
+                Fault::Flips => {
+                    let len = message.len();
+                    message[fault as usize % len] ^= 1;
+                }
                 Fault::Shortens => {
                     message.pop();
                 }

@@ -277,6 +277,24 @@ impl CaseKind {
         }
     }
 
+    /// On how many connections it happens, but for those that misbehave; `None` where that is what is looked for.
+    pub(super) fn connections(&self) -> Option<usize> {
+        match self.direct() {
+            Self::Echo { connections, .. }
+            | Self::EchoClosed { connections, .. }
+            | Self::Fanout { connections, .. }
+            | Self::Idle { connections, .. }
+            | Self::Connect { connections, .. }
+            | Self::Feed { connections, .. }
+            | Self::Cold { connections, .. }
+            | Self::Chat { connections, .. }
+            | Self::Beside { connections, .. }
+            | Self::Storm { connections, .. }
+            | Self::Scale { connections, .. } => Some(*connections),
+            Self::Budget { .. } | Self::Capacity { .. } | Self::Proxied(_) => None,
+        }
+    }
+
     /// Connections that one process of a server has to hold, where they can't be shared out.
     pub(super) fn held(&self) -> usize {
         match self.direct() {

@@ -2,13 +2,14 @@
 //!
 //! An [`Envelope`] is what `stentor-wire` writes around a payload, cut where the payload stands: `42["message","` before
 //! and `"]` behind it, say. Payloads are what [`crate::payload`] says, so nothing in them is ever escaped, and a message
-//! is compared where it lies: the envelope byte by byte, the padding at the speed of memory. What doesn't begin as the
-//! envelope does is gathered and handed out as it is, for those who know the protocol.
+//! is compared where it lies: the envelope byte by byte, the payload by its checksum, or, where it comes in several pieces, by
+//! that and by what its padding has to be. What doesn't begin as the envelope does is gathered and handed out as it is, for those
+//! who know the protocol.
 //!
 //! Without an envelope a message that begins with `"` is a JSON string around the payload, as documents of feeds are: the
 //! quotes are checked, and count as its bytes.
 
-use crate::payload::{HEAD_BYTES, Head, PADDING, is_padding};
+use crate::payload::{self, HEAD_BYTES, Head, PADDING, TIMED_BYTES, is_padding};
 
 /// Bytes of a message without a payload: handshakes, heartbeats, events of other names.
 pub(super) const OTHER_BYTES_MAX: usize = 64 * 1024;
@@ -93,7 +94,12 @@ impl Envelope {
     fn intact_payload<'a>(&self, message: &'a [u8]) -> Option<(&'a [u8], u64)> {
         let payload = message.strip_prefix(&*self.open)?.strip_suffix(&*self.close)?;
         let (head, padding) = payload.split_at_checked(self.head_bytes)?;
-        is_padding(padding).then_some((head, payload.len() as u64))
+        let intact = if self.has_checksums() { payload::is_intact(payload) } else { is_padding(padding) };
+        intact.then_some((head, payload.len() as u64))
+    }
+
+    fn has_checksums(&self) -> bool {
+        self.head_bytes == HEAD_BYTES
     }
 }
 
@@ -106,7 +112,7 @@ pub(super) enum Arrived<'a> {
         head: Option<Head>,
         /// Its length, without the envelope.
         payload_bytes: u64,
-        /// Whether padding and envelope are intact.
+        /// Whether checksum, padding and envelope are intact.
         clean: bool,
     },
     /// One in no envelope.
@@ -141,6 +147,8 @@ pub(super) struct MessageReader {
     quoted: bool,
     clean: bool,
     payload_bytes: u64,
+    /// Of the bytes that came of a payload which is clean so far.
+    checksum: u32,
     other: Vec<u8>,
 }
 
@@ -155,6 +163,7 @@ impl Default for MessageReader {
             quoted: false,
             clean: true,
             payload_bytes: 0,
+            checksum: 0,
             other: Vec::new(),
         }
     }
@@ -205,13 +214,16 @@ impl MessageReader {
                         } else {
                             bytes.iter().take_while(|byte| **byte == PADDING).count()
                         };
+                        if self.clean && envelope.has_checksums() {
+                            self.checksum = payload::append(self.checksum, &bytes[..run]);
+                        }
                         self.payload_bytes += run as u64;
                         bytes = &bytes[run..];
                     }
                     if let Some((byte, rest)) = bytes.split_first() {
                         bytes = rest;
                         if self.take_tail(envelope, *byte) {
-                            each(self.payload(true))?;
+                            each(self.payload(envelope, true))?;
                             self.begin(Stage::Head);
                         }
                     }
@@ -240,7 +252,7 @@ impl MessageReader {
                 if self.quoted || !complete {
                     self.payload_bytes += u64::from(self.tail_len);
                 }
-                each(self.payload(complete))
+                each(self.payload(envelope, complete))
             }
         };
         self.begin(Stage::Open(0));
@@ -249,7 +261,7 @@ impl MessageReader {
 
     fn begin(&mut self, stage: Stage) {
         self.stage = stage;
-        (self.start_len, self.tail_len, self.payload_bytes) = (0, 0, 0);
+        (self.start_len, self.tail_len, self.payload_bytes, self.checksum) = (0, 0, 0, 0);
         (self.quoted, self.clean) = (false, true);
     }
 
@@ -258,11 +270,13 @@ impl MessageReader {
         self.start_len == 0 && bytes.first().is_some_and(|byte| !byte.is_ascii_digit())
     }
 
-    fn payload(&self, complete: bool) -> Arrived<'static> {
+    fn payload(&self, envelope: &Envelope, complete: bool) -> Arrived<'static> {
+        let start = &self.start[..usize::from(self.start_len)];
+        let intact = !envelope.has_checksums() || payload::has_checksum(start, self.checksum);
         Arrived::Payload {
-            head: Head::read(&self.start[..usize::from(self.start_len)]),
+            head: Head::read(start),
             payload_bytes: self.payload_bytes,
-            clean: self.clean && complete,
+            clean: self.clean && complete && intact,
         }
     }
 
@@ -279,6 +293,9 @@ impl MessageReader {
         self.payload_bytes += take as u64;
         *bytes = &bytes[take..];
         if had + take == envelope.head_bytes {
+            if envelope.has_checksums() {
+                self.checksum = payload::append(0, &self.start[..TIMED_BYTES]);
+            }
             self.stage = Stage::Padding;
         }
     }

@@ -25,7 +25,7 @@ use super::frames::{FrameReader, Piece};
 use super::handshake::Handshake;
 use super::{Dialect, Fault, Happened, Out, Protocol};
 use crate::document::{BODY_AT, Document, HEAD_AT, Shape};
-use crate::payload::Head;
+use crate::payload::{self, Head};
 
 /// Clients of a generator that carry out what comes.
 pub(super) const VERIFYING: usize = 40;
@@ -247,7 +247,7 @@ impl FeedClient {
                     happened.push(Happened::Payload {
                         head,
                         payload_bytes: *len as u64,
-                        clean: *same && framed,
+                        clean: *same && framed && payload::is_intact(&start[HEAD_AT..]),
                     });
                     if !std::mem::replace(&mut self.opened, true) {
                         happened.push(Happened::Opened);

@@ -67,7 +67,7 @@ pub use self::spoken::Protocol;
 use self::streaming::StreamingClient;
 use self::websocket::WebSocketClient;
 use super::{LoadSpec, Spec};
-use crate::payload::{HEAD_BYTES, Head, SEQUENCE_DIGITS};
+use crate::payload::{HEAD_BYTES, Head, SEQUENCE_DIGITS, TIMED_BYTES};
 
 /// Why a connection can't go on. All are the server's doing.
 #[derive(Debug, thiserror::Error)]
@@ -236,9 +236,13 @@ impl Dialect {
                 }),
             ),
         };
-        // Messages without a time have a short head.
-        let head_bytes =
-            if matches!(spec.load, LoadSpec::Budget { .. }) { SEQUENCE_DIGITS } else { HEAD_BYTES };
+        let head_bytes = match spec.load {
+            // Too short for a time.
+            LoadSpec::Budget { .. } => SEQUENCE_DIGITS,
+            // Not written here.
+            LoadSpec::Receive { .. } => TIMED_BYTES,
+            _ => HEAD_BYTES,
+        };
         let inbound = inbound.with_heads_of(head_bytes);
         let host = spec.target.to_string();
         Self {

@@ -156,7 +156,7 @@ fn socket_io_asks_for_the_namespace() {
     assert!(pair.is_open());
     assert_eq!(pair.exchange("2"), "3");
     assert_eq!(pair.exchange(r#"42["welcome",1]"#), "");
-    let mut payload = blank(40);
+    let mut payload = blank(44);
     Head { sequence: 1, intended_ns: 2 }.write(&mut payload);
     pair.client.send(&pair.dialect, &payload, &mut pair.out);
     let sent = pair.main();
@@ -164,7 +164,7 @@ fn socket_io_asks_for_the_namespace() {
     assert_eq!(text, format!(r#"42["message","{}"]"#, str::from_utf8(&payload).unwrap()));
     pair.exchange(&text);
     let head = Some(Head { sequence: 1, intended_ns: 2 });
-    assert_eq!(pair.happened.last(), Some(&Happened::Payload { head, payload_bytes: 40, clean: true }));
+    assert_eq!(pair.happened.last(), Some(&Happened::Payload { head, payload_bytes: 44, clean: true }));
     assert!(pair.complains(Lane::Main, &frame(Opcode::Text, b"41")).contains("namespace"));
 }
 
@@ -239,7 +239,7 @@ fn polling_asks_enters_polls_and_posts() {
     assert!(pair.client.side_is_idle());
 
     // A ping and two messages in one body: the pong goes by POST, and the next poll at once.
-    let mut payload = blank(36);
+    let mut payload = blank(44);
     Head { sequence: 9, intended_ns: 0 }.write(&mut payload);
     let event = format!("42[\"message\",\"{}\"]", str::from_utf8(&payload).unwrap());
     pair.happened.clear();

@@ -101,7 +101,7 @@ fn payloads_come_out_as_they_went_in() {
         let dialect = dialect(protocol);
         let mut messages = Vec::new();
         let mut expect = Vec::new();
-        for (sequence, bytes) in [(0, 36), (1, 37), (2, 100)] {
+        for (sequence, bytes) in [(0, 44), (1, 45), (2, 100)] {
             let mut message = Vec::new();
             dialect.inbound.wrap(&mut message, &payload(sequence, bytes));
             messages.push(message);
@@ -125,32 +125,73 @@ fn a_large_payload_is_read_in_large_pieces() {
     }
 }
 
+/// Whatever is around it, and wherever it comes apart.
+#[test]
+fn a_bit_that_is_changed_is_seen_anywhere_in_a_payload() {
+    for protocol in
+        [Protocol::WebSocket, Protocol::SocketIo, Protocol::SocketIo09, Protocol::SockJs, Protocol::Bayeux]
+    {
+        let envelope = dialect(protocol).inbound;
+        let payload = payload(7, 60);
+        for at in 0..payload.len() {
+            let mut changed = payload.clone();
+            changed[at] ^= 1;
+            let mut message = Vec::new();
+            envelope.wrap(&mut message, &changed);
+            for piece in [1, 40, 80, message.len()] {
+                let seen = read(&envelope, &[&message], piece);
+                assert!(
+                    matches!(seen[..], [Seen::Payload(_, 60, false)]),
+                    "{protocol:?}, {at}, {piece}: {seen:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Documents of `fanout`, and what is shorter.
+#[test]
+fn heads_without_a_checksum_are_taken_where_there_is_none() {
+    let mut long = payload(7, 60);
+    long[36..44].fill(b'x');
+    for (head_bytes, message) in [(36, &long[..]), (36, &long[..36]), (16, b"0000000000000007x")] {
+        let bytes = message.len() as u64;
+        check(&Envelope::bare().with_heads_of(head_bytes), &[message], &[whole(7, bytes)]);
+        let mut reader = MessageReader::default();
+        let taken = reader.take(&Envelope::bare(), message, true, |arrived| {
+            assert!(matches!(arrived, Arrived::Payload { clean: false, .. }), "{arrived:?}");
+            Ok::<(), TooLong>(())
+        });
+        taken.unwrap();
+    }
+}
+
 #[test]
 fn several_payloads_come_in_one_frame() {
     let text = |sequence, bytes| String::from_utf8(payload(sequence, bytes)).unwrap();
-    let frame = format!(r#"a["{}","{}","{}"]"#, text(0, 40), text(1, 36), text(2, 50));
+    let frame = format!(r#"a["{}","{}","{}"]"#, text(0, 48), text(1, 44), text(2, 50));
     check(
         &dialect(Protocol::SockJs).inbound,
         &[frame.as_bytes()],
-        &[whole(0, 40), whole(1, 36), whole(2, 50)],
+        &[whole(0, 48), whole(1, 44), whole(2, 50)],
     );
 }
 
 #[test]
 fn what_is_changed_is_seen() {
     let event = |payload: &str, end: &str| format!(r#"42["message","{payload}{end}"#);
-    let intact = String::from_utf8(payload(7, 40)).unwrap();
+    let intact = String::from_utf8(payload(7, 48)).unwrap();
     let unclean = |bytes| Seen::Payload(Some(7), bytes, false);
     for (message, expect) in [
-        (event(&intact, r#"y"]"#), unclean(41)),
-        (event(&intact, r#"""]"#), unclean(41)),
-        (event(&intact, r#"","]"#), unclean(42)),
-        (event(&intact, r#"""#), unclean(41)),
-        (event(&intact, ""), unclean(40)),
-        (event(&intact, r#""],"#), unclean(43)),
-        (event(&intact, r#"\"xx"]"#), unclean(44)),
+        (event(&intact, r#"y"]"#), unclean(49)),
+        (event(&intact, r#"""]"#), unclean(49)),
+        (event(&intact, r#"","]"#), unclean(50)),
+        (event(&intact, r#"""#), unclean(49)),
+        (event(&intact, ""), unclean(48)),
+        (event(&intact, r#""],"#), unclean(51)),
+        (event(&intact, r#"\"xx"]"#), unclean(52)),
         (event("short", r#""]"#), Seen::Payload(None, 7, false)),
-        (event(&intact.replace('7', "-"), r#""]"#), Seen::Payload(None, 40, true)),
+        (event(&intact.replacen('7', "-", 1), r#""]"#), Seen::Payload(None, 48, false)),
     ] {
         check(&dialect(Protocol::SocketIo).inbound, &[message.as_bytes()], &[expect]);
     }
@@ -158,14 +199,14 @@ fn what_is_changed_is_seen() {
 
 #[test]
 fn the_quotes_of_a_bare_string_count() {
-    let string = |padding: &[u8], end: &[u8]| [b"\"", &payload(7, 36)[..], padding, end].concat();
+    let string = |padding: &[u8], end: &[u8]| [b"\"", &payload(7, 49)[..44], padding, end].concat();
     let seen = |bytes, clean| Seen::Payload(Some(7), bytes, clean);
     for (message, expect) in [
-        (string(b"xxxxx", b"\""), seen(43, true)),
-        (string(b"", b"\""), seen(38, true)),
-        (string(b"xxxyx", b"\""), seen(43, false)),
-        (string(b"xxx", b"x"), seen(41, false)),
-        (string(b"xx\"", b"\""), seen(41, false)),
+        (string(b"xxxxx", b"\""), seen(51, true)),
+        (string(b"xxxx", b"\""), seen(50, false)),
+        (string(b"xxxyx", b"\""), seen(51, false)),
+        (string(b"xxxxx", b"x"), seen(51, false)),
+        (string(b"xxxx\"", b"\""), seen(51, false)),
     ] {
         check(&Envelope::bare(), &[&message], &[expect]);
     }
@@ -175,7 +216,7 @@ fn the_quotes_of_a_bare_string_count() {
 fn other_messages_come_out_as_they_are() {
     let other = |text: &str| Seen::Other(text.to_owned());
     let envelope = dialect(Protocol::SocketIo).inbound;
-    let event = payload(1, 36);
+    let event = payload(1, 44);
     let mut message = Vec::new();
     envelope.wrap(&mut message, &event);
     check(
@@ -184,7 +225,7 @@ fn other_messages_come_out_as_they_are() {
         &[
             other("2"),
             other(r#"40{"sid":"a"}"#),
-            whole(1, 36),
+            whole(1, 44),
             other(r#"42["messages"]"#),
             other(""),
             other("42[\"mess"),

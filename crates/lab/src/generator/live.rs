@@ -1,0 +1,106 @@
+//! What a generator tells while its load runs, once a second, for whoever watches. Nobody is told where nobody watches: then it
+//! costs nothing, and where somebody does, a look at the clock in each turn and a line a second.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::Latencies;
+use super::outcome::Reading;
+use super::worker::Report;
+
+/// From one word to the next.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How it goes: of the last second, and the times since the begin, warming up included.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Live {
+    /// Messages a second that came, of all generators as far as this one knows.
+    pub delivered_hz: f64,
+    /// Of those that tell when they were to be sent, the median and the 99th percentile.
+    pub latency: Option<(Duration, Duration)>,
+    /// The server's share of a core.
+    pub server_share: f64,
+}
+
+impl fmt::Display for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0}/s", self.delivered_hz)?;
+        if let Some((p50, p99)) = self.latency {
+            let [p50, p99] = [p50, p99].map(|time| time.as_secs_f64() * 1e3);
+            write!(f, ", p50 {p50:.2} ms, p99 {p99:.2} ms")?;
+        }
+        write!(f, ", server {:.0} %", self.server_share * 100.0)
+    }
+}
+
+/// Who tells.
+pub(super) struct Teller {
+    out: File,
+    /// What this generator's messages are multiplied by, so that the others' count as well.
+    scale: f64,
+    next: Instant,
+    since: Option<Reading>,
+    heard: u64,
+    latency: Latencies,
+}
+
+impl Teller {
+    /// On the standard output of this process, where [`super::worker`] says the rest. Its lines are whole, and so are these.
+    pub(super) fn new(scale: f64) -> std::io::Result<Self> {
+        let out = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+        let latency = Latencies::new();
+        Ok(Self { out, scale, next: Instant::now() + EVERY, since: None, heard: 0, latency })
+    }
+
+    /// A message came.
+    pub(super) fn hear(&mut self, intended_ns: Option<u64>, at_ns: u64) {
+        self.heard += 1;
+        if let Some(intended_ns) = intended_ns.filter(|intended_ns| *intended_ns > 0) {
+            self.latency.record_ns(at_ns.saturating_sub(intended_ns));
+        }
+    }
+
+    pub(super) fn is_due(&self) -> bool {
+        Instant::now() >= self.next
+    }
+
+    /// Says how it went since the last time. Whoever listens no more doesn't keep the load from going on.
+    pub(super) fn tell(&mut self, now: Reading) {
+        self.next = Instant::now() + EVERY;
+        let heard = std::mem::take(&mut self.heard);
+        let Some(since) = self.since.replace(now) else { return };
+        let span = since.until(&now);
+        let latency = (!self.latency.is_empty())
+            .then(|| (self.latency.percentile(50.0), self.latency.percentile(99.0)));
+        let live = Live {
+            delivered_hz: heard as f64 * self.scale / span.wall.as_secs_f64().max(1e-9),
+            latency,
+            server_share: span.server_share(),
+        };
+        if let Ok(mut line) = serde_json::to_vec(&Report::Live(live)) {
+            line.push(b'\n');
+            let _ = self.out.write_all(&line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_told_in_a_few_words() {
+        let check = |latency, expect: &str| {
+            let live = Live { delivered_hz: 4000.4, latency, server_share: 0.426 };
+            assert_eq!(live.to_string(), expect);
+        };
+        check(None, "4000/s, server 43 %");
+        let times = (Duration::from_micros(520), Duration::from_micros(1200));
+        check(Some(times), "4000/s, p50 0.52 ms, p99 1.20 ms, server 43 %");
+    }
+}

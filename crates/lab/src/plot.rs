@@ -1,0 +1,495 @@
+//! Plots as SVG, by the library `plotters`: what the pages of results and the picture of an overload have in common. Here it is
+//! decided what a plot looks like; what is drawn, and what it means, is the callers'.
+//!
+//! Lines are told apart by colour and by the signs on them, so also without colours; whoever has a number keeps both in all plots
+//! of a page. Published figures are black: points, or dashed lines and bands with a letter. One so far beyond what was measured
+//! that nothing would be seen of that is only named in the legend, behind an arrow.
+//!
+//! Deliberately absent: scripts, and dark colours (the background is white, so it can be read on any page).
+
+mod ruler;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+pub(crate) use self::ruler::Scale;
+use self::ruler::{Places, Ruler, short};
+
+/// A picture's width, pixels, and that of its legend.
+const WIDTH: u32 = 760;
+const LEGEND: u32 = 210;
+/// Height of a picture's heading, of a plot's title, and of a line of the legend.
+const HEADING: u32 = 30;
+const TITLE: u32 = 24;
+const ENTRY: i32 = 19;
+/// Room for the labels of an axis.
+const LABELS_ACROSS: u32 = 42;
+const LABELS_UP: u32 = 62;
+/// Signs on a line that has more points than that, and up to how many each has one.
+const SIGNS: usize = 9;
+/// Characters of a name in the legend.
+const NAME_MAX: usize = 30;
+
+/// Of lines in turn.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(31, 111, 180),
+    RGBColor(200, 80, 30),
+    RGBColor(43, 138, 62),
+    RGBColor(138, 62, 168),
+    RGBColor(176, 138, 0),
+    RGBColor(0, 140, 150),
+    RGBColor(190, 40, 90),
+    RGBColor(91, 102, 112),
+];
+const TEXT: RGBColor = RGBColor(60, 66, 74);
+const GRID: RGBColor = RGBColor(224, 228, 232);
+const LIMIT: RGBColor = RGBColor(204, 0, 0);
+const SHADES: [RGBColor; 2] = [RGBColor(243, 246, 249), RGBColor(230, 237, 244)];
+
+/// An axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Axis {
+    /// What is to be read at it, with the unit.
+    pub(crate) name: String,
+    /// How values lie on it.
+    pub(crate) scale: Scale,
+}
+
+impl Axis {
+    pub(crate) fn new(name: impl Into<String>, scale: Scale) -> Self {
+        Self { name: name.into(), scale }
+    }
+}
+
+/// What is drawn of one server.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Its name in the legend.
+    pub(crate) name: String,
+    /// Its number, which chooses colour and sign.
+    pub(crate) number: usize,
+    /// What is drawn, in order.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// A published figure.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Mark {
+    /// Of whom, when, and what where the place alone doesn't tell.
+    pub(crate) who: String,
+    /// Where it is.
+    pub(crate) place: Place,
+}
+
+/// Where a published figure is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Place {
+    /// At a point.
+    Point(f64, f64),
+    /// Above a value across, from one value up to another.
+    Span(f64, (f64, f64)),
+    /// From one value up to another, wherever across. Both may be the same.
+    Band(f64, f64),
+    /// At a value across.
+    Across(f64),
+}
+
+impl Place {
+    fn across(self) -> Option<f64> {
+        match self {
+            Self::Point(across, _) | Self::Span(across, _) | Self::Across(across) => Some(across),
+            Self::Band(..) => None,
+        }
+    }
+
+    fn up(self) -> Option<(f64, f64)> {
+        match self {
+            Self::Point(_, up) => Some((up, up)),
+            Self::Span(_, range) => Some(range),
+            Self::Band(low, high) => Some((low, high)),
+            Self::Across(_) => None,
+        }
+    }
+}
+
+/// A part of the background, with what stands above it in the first plot.
+#[derive(Clone, Debug)]
+pub(crate) struct Shade {
+    pub(crate) from: f64,
+    pub(crate) to: f64,
+    pub(crate) says: [String; 2],
+}
+
+/// One plot.
+#[derive(Clone, Debug)]
+pub(crate) struct Plot {
+    /// What stands above it; it may be empty.
+    pub(crate) title: String,
+    /// Its axes.
+    pub(crate) across: Axis,
+    pub(crate) up: Axis,
+    /// What was measured.
+    pub(crate) lines: Vec<Line>,
+    /// What was published.
+    pub(crate) marks: Vec<Mark>,
+    /// Where something is decided. What is beyond twice that isn't told apart.
+    pub(crate) limit: Option<f64>,
+    /// Its background.
+    pub(crate) shades: Vec<Shade>,
+    /// What the lines of the shades' labels are.
+    pub(crate) shades_are: [&'static str; 2],
+    /// How high what is drawn is, pixels.
+    pub(crate) height: u32,
+}
+
+impl Plot {
+    /// One of what was measured.
+    pub(crate) fn new(title: impl Into<String>, across: Axis, up: Axis, lines: Vec<Line>) -> Self {
+        Self {
+            title: title.into(),
+            across,
+            up,
+            lines,
+            marks: Vec::new(),
+            limit: None,
+            shades: Vec::new(),
+            shades_are: [""; 2],
+            height: 270,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lines.iter().all(|line| line.points.is_empty())
+    }
+
+    fn full_height(&self) -> u32 {
+        let mut who: Vec<&str> = self.marks.iter().map(|mark| mark.who.as_str()).collect();
+        who.dedup();
+        let entries = self.lines.len() + who.len() + usize::from(!who.is_empty());
+        let legend = (entries as u32 + 1) * ENTRY as u32;
+        let title = if self.title.is_empty() { 0 } else { TITLE };
+        title + (self.height + LABELS_ACROSS).max(legend)
+    }
+}
+
+type Refused = DrawingAreaErrorKind<std::io::Error>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<Places, Places>>;
+
+/// Plots one below the other, with a heading. Empty where there is nothing to draw.
+pub(crate) fn svg(heading: &str, plots: &[Plot]) -> String {
+    let plots: Vec<&Plot> = plots.iter().filter(|plot| !plot.is_empty()).collect();
+    if plots.is_empty() {
+        return String::new();
+    }
+    let said = plots[0].shades.iter().any(|shade| !shade.says[0].is_empty());
+    let heading_height = if heading.is_empty() { 6 } else { HEADING } + if said { HEADING + 6 } else { 0 };
+    let height = heading_height + plots.iter().map(|plot| plot.full_height()).sum::<u32>();
+    let mut text = String::new();
+    {
+        let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+        // Writing to a string doesn't fail.
+        let _ = draw_all(&root, heading, heading_height, &plots).and_then(|()| root.present());
+    }
+    let seen: Vec<String> =
+        plots.iter().map(|plot| format!("{} over {}", plot.up.name, plot.across.name)).collect();
+    let label = seen.join("; ").replace('&', "&amp;").replace('<', "&lt;").replace('"', "&quot;");
+    text.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{label}\" "), 1)
+}
+
+fn draw_all(root: &Area<'_>, heading: &str, height: u32, plots: &[&Plot]) -> Result<(), Refused> {
+    root.fill(&WHITE)?;
+    if !heading.is_empty() {
+        root.draw_text(heading, &font(16).color(&TEXT), (LABELS_UP as i32, 8))?;
+    }
+    let (_, mut rest) = root.split_vertically(height);
+    for (nth, plot) in plots.iter().enumerate() {
+        let (area, below) = rest.split_vertically(plot.full_height());
+        let title = if plot.title.is_empty() { 0 } else { TITLE };
+        let (above, area) = area.split_vertically(title);
+        if title > 0 {
+            above.draw_text(
+                &plot.title,
+                &font(14).style(FontStyle::Bold).color(&TEXT),
+                (LABELS_UP as i32, 6),
+            )?;
+        }
+        let (area, legend) = area.split_horizontally(WIDTH - LEGEND);
+        let (area, _) = area.split_vertically(plot.height + LABELS_ACROSS);
+        draw(root, &area, &legend, plot, nth == 0)?;
+        rest = below;
+    }
+    Ok(())
+}
+
+/// So many pixels high; the library's SVG divides by the share of a line that it takes letters to be.
+fn font(size: u32) -> FontDesc<'static> {
+    ("sans-serif", f64::from(size) * 1.24).into_font()
+}
+
+fn draw(
+    root: &Area<'_>,
+    area: &Area<'_>,
+    legend: &Area<'_>,
+    plot: &Plot,
+    is_first: bool,
+) -> Result<(), Refused> {
+    let measured = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
+        plot.lines.iter().flat_map(|line| line.points.iter().map(of)).collect()
+    };
+    let across: Vec<f64> = plot.marks.iter().filter_map(|mark| mark.place.across()).collect();
+    let up: Vec<f64> =
+        plot.marks.iter().filter_map(|mark| mark.place.up()).flat_map(|(low, high)| [low, high]).collect();
+    let x = Ruler::new(&plot.across.scale, &measured(|point| point.0), &across, None);
+    let y = Ruler::new(&plot.up.scale, &measured(|point| point.1), &up, plot.limit.map(|limit| limit * 2.0));
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(8)
+        .margin_right(12)
+        .margin_left(4)
+        .x_label_area_size(LABELS_ACROSS)
+        .y_label_area_size(LABELS_UP)
+        .build_cartesian_2d(x.coordinate(), y.coordinate())?;
+    for (nth, shade) in plot.shades.iter().enumerate() {
+        let colour = SHADES[nth % SHADES.len()].filled();
+        let corners = [(x.within(shade.from), y.range.start), (x.within(shade.to), y.range.end)];
+        chart.draw_series([Rectangle::new(corners, colour)])?;
+        if is_first {
+            let middle = f64::midpoint(x.within(shade.from), x.within(shade.to));
+            let (px, py) = chart.backend_coord(&(middle, y.range.end));
+            // Above the plot's title.
+            let py = |line: usize| py - TITLE as i32 - 10 - 16 * (1 - line as i32);
+            for (line, says) in shade.says.iter().enumerate() {
+                let style = font(12).color(&TEXT).pos(Pos::new(HPos::Center, VPos::Bottom));
+                root.draw_text(says, &style, (px, py(line)))?;
+            }
+            for (line, says) in plot.shades_are.iter().enumerate().filter(|_| nth == 0) {
+                let style = font(12).color(&TEXT).pos(Pos::new(HPos::Left, VPos::Bottom));
+                root.draw_text(says, &style, ((WIDTH - LEGEND) as i32 + 8, py(line)))?;
+            }
+        }
+    }
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(RGBColor(160, 168, 176))
+        .label_style(font(12).color(&TEXT))
+        .axis_desc_style(font(13).color(&TEXT))
+        .x_desc(plot.across.name.as_str())
+        .y_desc(plot.up.name.as_str())
+        .draw()?;
+    let mut entries = Entries { area: legend, nth: 0 };
+    if let Some(limit) = plot.limit.filter(|limit| y.holds(*limit)) {
+        let (left, right, at) = (x.range.start, x.range.end, y.place(limit));
+        chart.draw_series(DashedLineSeries::new([(left, at), (right, at)], 6, 4, LIMIT.stroke_width(1)))?;
+        let style = font(12).color(&LIMIT).pos(Pos::new(HPos::Right, VPos::Bottom));
+        chart.draw_series([Text::new(short(limit), (right, at), style)])?;
+    }
+    draw_lines(&mut chart, (&x, &y), plot, &mut entries)?;
+    draw_marks(&mut chart, (&x, &y), plot, &mut entries)
+}
+
+fn draw_lines(
+    chart: &mut Chart<'_, '_>,
+    (x, y): (&Ruler, &Ruler),
+    plot: &Plot,
+    entries: &mut Entries<'_, '_>,
+) -> Result<(), Refused> {
+    for line in plot.lines.iter().filter(|line| !line.points.is_empty()) {
+        let colour = COLOURS[line.number % COLOURS.len()];
+        let is_drawn = |point: &&(f64, f64)| y.scale != Scale::Log || point.1 > 0.0;
+        let is_there = |point: &&(f64, f64)| x.scale != Scale::Log || point.0 > 0.0;
+        let points: Vec<(f64, f64)> = (line.points.iter().filter(is_drawn).filter(is_there))
+            .map(|point| (x.within(point.0), y.within(point.1)))
+            .collect();
+        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
+        let every = if points.len() <= 2 * SIGNS { 1 } else { points.len() / SIGNS };
+        // Not all at the same places, where all have points.
+        let offset = if every > 1 { line.number * every / COLOURS.len() } else { 0 };
+        let signed = points.iter().skip(offset).step_by(every);
+        chart.draw_series(
+            signed.map(|at| EmptyElement::at(*at) + Polygon::new(sign(line.number, 4.0), colour.filled())),
+        )?;
+        entries.line(&line.name, colour, line.number)?;
+    }
+    Ok(())
+}
+
+fn draw_marks(
+    chart: &mut Chart<'_, '_>,
+    (x, y): (&Ruler, &Ruler),
+    plot: &Plot,
+    entries: &mut Entries<'_, '_>,
+) -> Result<(), Refused> {
+    let (left, right) = (x.range.start, x.range.end);
+    let (bottom, top) = (y.range.start, y.range.end);
+    if !plot.marks.is_empty() {
+        entries.says("published:", TEXT)?;
+    }
+    let mut letters = ('a'..='z').cycle();
+    let mut known: Vec<&str> = Vec::new();
+    for mark in &plot.marks {
+        // One sign, and one entry, for all figures of one.
+        let before = known.iter().position(|who| *who == mark.who);
+        let nth = before.unwrap_or(known.len());
+        if before.is_none() {
+            known.push(&mark.who);
+        }
+        let holds = mark.place.across().is_none_or(|across| x.holds(across))
+            && mark.place.up().is_none_or(|(low, _)| y.holds(low));
+        if !holds {
+            entries.says(&format!("→ {}", mark.who), BLACK)?;
+            continue;
+        }
+        let thin = BLACK.stroke_width(1);
+        match mark.place {
+            Place::Point(across, up) => {
+                let at = (x.place(across), y.place(up));
+                let shape = Polygon::new(sign(nth, 5.0), BLACK.mix(0.85).filled());
+                chart.draw_series([EmptyElement::at(at) + shape])?;
+                if before.is_none() {
+                    entries.sign(&mark.who, nth)?;
+                }
+                continue;
+            }
+            Place::Span(across, (low, high)) => {
+                let (at, low, high) = (x.place(across), y.place(low), y.within(high));
+                chart.draw_series(LineSeries::new([(at, low), (at, high)], BLACK.stroke_width(3)))?;
+                let shape = |up| EmptyElement::at((at, up)) + Polygon::new(sign(nth, 4.0), BLACK.filled());
+                chart.draw_series([shape(low), shape(high)])?;
+                if before.is_none() {
+                    entries.sign(&mark.who, nth)?;
+                }
+                continue;
+            }
+            Place::Band(low, high) => {
+                let (low, high) = (y.place(low), y.within(high));
+                chart
+                    .draw_series([Rectangle::new([(left, low), (right, high)], BLACK.mix(0.08).filled())])?;
+                for up in [low, high] {
+                    chart.draw_series(DashedLineSeries::new([(left, up), (right, up)], 5, 4, thin))?;
+                }
+                let letter = letters.next().unwrap_or('a');
+                let style = font(12).color(&BLACK).pos(Pos::new(HPos::Left, VPos::Bottom));
+                chart.draw_series([
+                    EmptyElement::at((left, high)) + Text::new(letter.to_string(), (4, -1), style)
+                ])?;
+                entries.says(&format!("{letter}  {}", mark.who), BLACK)?;
+            }
+            Place::Across(across) => {
+                let at = x.place(across);
+                chart.draw_series(DashedLineSeries::new([(at, bottom), (at, top)], 5, 4, thin))?;
+                let letter = letters.next().unwrap_or('a');
+                let style = font(12).color(&BLACK).pos(Pos::new(HPos::Left, VPos::Top));
+                chart.draw_series([
+                    EmptyElement::at((at, top)) + Text::new(letter.to_string(), (3, 1), style)
+                ])?;
+                entries.says(&format!("{letter}  {}", mark.who), BLACK)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The legend, entry by entry.
+struct Entries<'a, 'b> {
+    area: &'a Area<'b>,
+    nth: i32,
+}
+
+impl Entries<'_, '_> {
+    fn line(&mut self, name: &str, colour: RGBColor, number: usize) -> Result<(), Refused> {
+        let middle = 16 + ENTRY * self.nth;
+        self.area.draw(&PathElement::new([(8, middle), (32, middle)], colour.stroke_width(2)))?;
+        let shape = Polygon::new(sign(number, 4.0), colour.filled());
+        self.area.draw(&(EmptyElement::at((20, middle)) + shape))?;
+        self.text(name, 38, colour)
+    }
+
+    fn sign(&mut self, who: &str, nth: usize) -> Result<(), Refused> {
+        let shape = Polygon::new(sign(nth, 5.0), BLACK.mix(0.85).filled());
+        self.area.draw(&(EmptyElement::at((20, 16 + ENTRY * self.nth)) + shape))?;
+        self.text(who, 38, BLACK)
+    }
+
+    fn says(&mut self, what: &str, colour: RGBColor) -> Result<(), Refused> {
+        self.text(what, 8, colour)
+    }
+
+    fn text(&mut self, text: &str, left: i32, colour: RGBColor) -> Result<(), Refused> {
+        let mut text = text.to_owned();
+        if text.chars().count() > NAME_MAX {
+            text = text.chars().take(NAME_MAX - 1).chain(['…']).collect();
+        }
+        let style = font(12).color(&colour).pos(Pos::new(HPos::Left, VPos::Center));
+        self.area.draw_text(&text, &style, (left, 16 + ENTRY * self.nth))?;
+        self.nth += 1;
+        Ok(())
+    }
+}
+
+/// One of eight signs, around its place, in pixels.
+fn sign(number: usize, radius: f64) -> Vec<(i32, i32)> {
+    let round = |corners: usize, turn: f64, radius: f64| -> Vec<(f64, f64)> {
+        let angle = |nth: usize| (nth as f64 / corners as f64 + turn) * std::f64::consts::TAU;
+        (0..corners).map(|nth| (angle(nth).sin() * radius, -angle(nth).cos() * radius)).collect()
+    };
+    let points = match number % 8 {
+        0 => round(12, 0.0, radius),
+        1 => round(4, 0.125, radius * 1.3),
+        2 => round(3, 0.0, radius * 1.4),
+        3 => round(4, 0.0, radius * 1.4),
+        4 => round(3, 0.5, radius * 1.4),
+        5 => vec![(-1.6, -0.5), (1.6, -0.5), (1.6, 0.5), (-1.6, 0.5)]
+            .into_iter()
+            .map(|(x, y): (f64, f64)| (x * radius, y * radius))
+            .collect(),
+        6 => vec![(-0.5, -1.6), (0.5, -1.6), (0.5, 1.6), (-0.5, 1.6)]
+            .into_iter()
+            .map(|(x, y): (f64, f64)| (x * radius, y * radius))
+            .collect(),
+        _ => {
+            let (out, within) = (round(5, 0.0, radius * 1.6), round(5, 0.1, radius * 0.7));
+            out.into_iter().zip(within).flat_map(|(out, within)| [out, within]).collect()
+        }
+    };
+    points.into_iter().map(|(x, y)| (x.round() as i32, y.round() as i32)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot_of(scale: Scale, points: &[(f64, f64)], place: Place) -> String {
+        let line = Line { name: "<one>".into(), number: 0, points: points.to_vec() };
+        let axis = |name: &str, scale| Axis::new(name, scale);
+        let mut plot = Plot::new("", axis("across", Scale::Linear), axis("up", scale), vec![line]);
+        plot.marks = vec![Mark { who: "then".into(), place }];
+        svg("", &[plot])
+    }
+
+    #[test]
+    fn published_figures_are_drawn_or_named() {
+        let check = |scale, highest: f64, place, is_drawn: bool| {
+            let text = plot_of(scale, &[(1.0, 1.0), (10.0, highest)], place);
+            assert!(text.contains("&lt;one&gt;") && !text.contains("<one>"), "{text}");
+            assert!(text.contains("then"), "{text}");
+            assert_eq!(!text.contains('→'), is_drawn, "{place:?}: {text}");
+        };
+        check(Scale::Linear, 90.0, Place::Point(5.0, 100.0), true);
+        check(Scale::Linear, 20.0, Place::Point(5.0, 100.0), false);
+        check(Scale::Linear, 90.0, Place::Point(500.0, 100.0), false);
+        check(Scale::Log, 2.0, Place::Point(5.0, 100.0), true);
+        check(Scale::Log, 2.0, Place::Band(100.0, 200.0), true);
+        check(Scale::Linear, 90.0, Place::Across(5.0), true);
+        check(Scale::Linear, 90.0, Place::Span(5.0, (50.0, 60.0)), true);
+    }
+
+    #[test]
+    fn nothing_is_no_picture() {
+        let line = Line { name: "one".into(), number: 0, points: Vec::new() };
+        let axis = Axis::new("any", Scale::Linear);
+        assert_eq!(svg("", &[Plot::new("", axis.clone(), axis, vec![line])]), "");
+    }
+}

@@ -1,0 +1,199 @@
+//! Where values lie along an axis, and what stands beside it.
+
+use std::ops::Range;
+
+use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
+
+/// Labels of an axis at most.
+const TICKS_MAX: usize = 7;
+/// What a published figure may exceed all that was measured by to be drawn.
+const BEYOND: f64 = 4.0;
+
+/// How values lie along an axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Evenly, from 0.
+    Linear,
+    /// By their logarithms; what isn't above 0 isn't drawn.
+    Log,
+    /// Percentiles by how few are beyond them, so that 99 and 99.9 are as far apart as 90 and 99; 100 is one further.
+    Percentile,
+    /// These, at 0, 1, 2 …
+    Named(Vec<String>),
+}
+
+/// Along an axis: where it begins and ends, and its labels, all in places.
+pub(super) struct Ruler {
+    pub(super) range: Range<f64>,
+    ticks: Vec<(f64, String)>,
+    /// Where the percentile 100 is.
+    top: f64,
+    pub(super) scale: Scale,
+}
+
+impl Ruler {
+    /// For these measured values, and as many of those that were published as don't lie too far beyond.
+    pub(super) fn new(scale: &Scale, measured: &[f64], published: &[f64], end: Option<f64>) -> Self {
+        let greatest = measured.iter().copied().fold(0.0, f64::max);
+        let drawn = |value: &&f64| **value <= greatest * BEYOND || *scale == Scale::Log;
+        let values: Vec<f64> = measured.iter().chain(published.iter().filter(drawn)).copied().collect();
+        let most = end.unwrap_or(values.iter().copied().fold(0.0, f64::max));
+        let mut ruler = Self { range: 0.0..1.0, ticks: Vec::new(), top: 1.0, scale: scale.clone() };
+        match scale {
+            Scale::Linear => {
+                ruler.range =
+                    0.0..if most > 0.0 { most * if end.is_some() { 1.0 } else { 1.04 } } else { 1.0 };
+                let places = RangedCoordf64::from(ruler.range.clone()).key_points(TICKS_MAX);
+                ruler.ticks = places.into_iter().map(|place| (place, short(place))).collect();
+            }
+            Scale::Log => {
+                let least =
+                    values.iter().copied().filter(|value| *value > 0.0).fold(f64::MAX, f64::min).min(most);
+                if least > 0.0 {
+                    ruler.range = (least * 0.8).log10()..(most * 1.25).log10();
+                }
+                ruler.ticks = decades(&ruler.range);
+            }
+            Scale::Percentile => {
+                let finite = values.iter().copied().filter(|value| *value < 100.0).fold(0.0, f64::max);
+                ruler.top = ruler.place(finite) + 1.0;
+                let known = [0.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
+                let there = known.into_iter().filter(|known| values.contains(known));
+                ruler.ticks = there
+                    .map(|percent| {
+                        (
+                            ruler.place(percent),
+                            if percent >= 100.0 { "max".into() } else { percent.to_string() },
+                        )
+                    })
+                    .collect();
+                ruler.range = 0.0..ruler.place(most) + 0.05;
+            }
+            Scale::Named(names) => {
+                let last = names.len().saturating_sub(1).max(1) as f64;
+                ruler.range = -0.1..last + 0.1;
+                let every = names.len().div_ceil(TICKS_MAX).max(1);
+                let named = names.iter().enumerate().step_by(every);
+                ruler.ticks = named.map(|(nth, name)| (nth as f64, name.clone())).collect();
+            }
+        }
+        ruler
+    }
+
+    /// Where a value is.
+    pub(super) fn place(&self, value: f64) -> f64 {
+        match self.scale {
+            Scale::Linear | Scale::Named(_) => value,
+            Scale::Log => value.max(f64::MIN_POSITIVE).log10(),
+            Scale::Percentile if value >= 100.0 => self.top,
+            Scale::Percentile => -(1.0 - value.max(0.0) / 100.0).log10(),
+        }
+    }
+
+    /// The same, no further than the end.
+    pub(super) fn within(&self, value: f64) -> f64 {
+        self.place(value).clamp(self.range.start, self.range.end)
+    }
+
+    pub(super) fn holds(&self, value: f64) -> bool {
+        self.range.start <= self.place(value) && self.place(value) <= self.range.end
+    }
+
+    pub(super) fn coordinate(&self) -> Places {
+        Places { along: self.range.clone().into(), ticks: self.ticks.clone() }
+    }
+}
+
+/// A ruler's places as the library's coordinate.
+pub(super) struct Places {
+    along: RangedCoordf64,
+    ticks: Vec<(f64, String)>,
+}
+
+impl Ranged for Places {
+    type FormatOption = NoDefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, place: &f64, limit: (i32, i32)) -> i32 {
+        self.along.map(place, limit)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, _hint: Hint) -> Vec<f64> {
+        self.ticks.iter().map(|(place, _)| *place).collect()
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.along.range()
+    }
+}
+
+impl ValueFormatter<f64> for Places {
+    fn format(place: &f64) -> String {
+        short(*place)
+    }
+
+    fn format_ext(&self, place: &f64) -> String {
+        let near = |(at, _): &&(f64, String)| (at - place).abs() < 1e-9;
+        self.ticks.iter().find(near).map(|(_, says)| says.clone()).unwrap_or_default()
+    }
+}
+
+/// Labels of a logarithmic axis: the powers of ten, and 2 and 5 of each where there are few of those.
+fn decades(range: &Range<f64>) -> Vec<(f64, String)> {
+    let (first, last) = (range.start.floor() as i32, range.end.ceil() as i32);
+    let digits: &[f64] = match last - first {
+        ..=2 => &[1.0, 2.0, 5.0],
+        3 => &[1.0, 3.0],
+        _ => &[1.0],
+    };
+    let values = (first..=last).flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
+    values.map(|value| (value.log10(), short(value))).filter(|(place, _)| range.contains(place)).collect()
+}
+
+/// A figure at an axis.
+pub(super) fn short(value: f64) -> String {
+    let plain = |value: f64| {
+        let digits = if value.abs() < 0.01 { 4 } else { 2 };
+        let text = format!("{value:.digits$}");
+        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+        text.to_owned()
+    };
+    match value.abs() {
+        1e6.. => plain(value / 1e6) + "M",
+        1e4.. => plain(value / 1e3) + "k",
+        _ => plain(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_at_axes_are_short() {
+        let check = |value, expect: &str| assert_eq!(short(value), expect);
+        check(0.0, "0");
+        check(0.5, "0.5");
+        check(0.005, "0.005");
+        check(150.0, "150");
+        check(2500.0, "2500");
+        check(25_000.0, "25k");
+        check(1_500_000.0, "1.5M");
+    }
+
+    #[test]
+    fn percentiles_lie_by_how_few_are_beyond() {
+        let ruler = Ruler::new(&Scale::Percentile, &[0.0, 50.0, 90.0, 99.0, 99.9, 100.0], &[], None);
+        let check = |percent, expect: f64| {
+            assert!((ruler.place(percent) - expect).abs() < 1e-6, "{percent}: {}", ruler.place(percent));
+        };
+        check(0.0, 0.0);
+        check(90.0, 1.0);
+        check(99.0, 2.0);
+        check(99.9, 3.0);
+        check(100.0, 4.0);
+        let places = ruler.coordinate();
+        assert_eq!((places.format_ext(&2.0), places.format_ext(&4.0)), ("99".to_owned(), "max".to_owned()));
+    }
+}

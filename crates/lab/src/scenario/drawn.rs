@@ -1,0 +1,108 @@
+//! What of a result is drawn: the curves of each case, and the figures of cases that differ in the number of connections only,
+//! over that number; with what was published ([`super::marks`]) wherever the axes are the same.
+
+use super::kept::{Case, Kept, Runs};
+use super::marks::{marks_of_curve, marks_of_metric};
+use crate::bench::Curve;
+use crate::plot::{Axis, Line, Plot, Scale};
+
+/// Figures over connections that are drawn of a family of cases at most, the decisive one first.
+const OVERVIEWS_MAX: usize = 6;
+
+/// The plots of one case.
+pub(super) fn plots(scenario: &str, case: &Case) -> Vec<Plot> {
+    let plot_of = |curve: Curve| {
+        let (across, up) = curve.axes();
+        let (of_across, of_up) = scales(curve);
+        let lines = lines(&case.servers, |runs| runs.curve(curve).map(<[_]>::to_vec).unwrap_or_default());
+        let mut plot = Plot::new("", Axis::new(across, of_across), Axis::new(up, of_up), lines);
+        plot.marks = marks_of_curve(scenario, &case.name, curve);
+        plot.limit = curve.limit();
+        plot
+    };
+    Curve::ALL.map(plot_of).into()
+}
+
+/// How the values of a curve lie along its axes.
+fn scales(curve: Curve) -> (Scale, Scale) {
+    match curve {
+        Curve::Latency => (Scale::Percentile, Scale::Log),
+        Curve::AgeOverTime => (Scale::Linear, Scale::Log),
+        Curve::AgeOverClients => (Scale::Log, Scale::Log),
+        Curve::LatencyOverDeliveries
+        | Curve::CpuOverConnections
+        | Curve::MemoryOverConnections
+        | Curve::KernelOverConnections
+        | Curve::MemoryOverTime => (Scale::Linear, Scale::Linear),
+    }
+}
+
+/// The figures of families of cases over their connections.
+pub(super) fn overviews(kept: &Kept) -> Vec<Plot> {
+    let mut families: Vec<(String, Vec<&Case>)> = Vec::new();
+    for case in kept.report.cases.iter().filter(|case| case.connections.is_some()) {
+        let name = family(&case.name);
+        match families.iter_mut().find(|(known, first)| *known == name && first[0].metrics == case.metrics) {
+            Some((_, cases)) => cases.push(case),
+            None => families.push((name, vec![case])),
+        }
+    }
+    let mut plots = Vec::new();
+    for (name, cases) in families.iter().filter(|(_, cases)| cases.len() > 1) {
+        for metric in cases[0].known_metrics().take(OVERVIEWS_MAX) {
+            let lines = lines(&cases[0].servers, |runs| {
+                let figure =
+                    |case: &&Case| Some((case.connections? as f64, case.runs(&runs.name)?.median(metric)?));
+                cases.iter().filter_map(figure).collect()
+            });
+            let across = Axis::new("connections", Scale::Linear);
+            let up = Axis::new(metric.label_with_unit(), Scale::Linear);
+            let mut plot = Plot::new(name.clone(), across, up, lines);
+            plot.marks = marks_of_metric(&kept.scenario.name, name, metric);
+            plots.push(plot);
+        }
+    }
+    plots
+}
+
+/// What cases are called but for their sizes: `room-1300-nginx` is of `room-nginx`.
+fn family(case: &str) -> String {
+    let is_size = |part: &&str| !part.starts_with(|first: char| first.is_ascii_digit());
+    case.split('-').filter(is_size).collect::<Vec<&str>>().join("-")
+}
+
+/// A line of each server; that of A against A is left out, as it is the same server's.
+fn lines(servers: &[Runs], points: impl Fn(&Runs) -> Vec<(f64, f64)>) -> Vec<Line> {
+    let first = servers.first().map(|first| format!("{} again", first.name));
+    let drawn = servers.iter().enumerate().filter(|(_, runs)| Some(&runs.name) != first.as_ref());
+    drawn.map(|(number, runs)| Line { name: runs.name.clone(), number, points: points(runs) }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::compare::tests::raw;
+
+    #[test]
+    fn cases_that_differ_in_size_are_one_plot() {
+        let check = |case, expect: &str| assert_eq!(family(case), expect);
+        check("room-1300-nginx", "room-nginx");
+        check("closed-25k", "closed");
+        check("t1", "t1");
+        let mut result = raw("0.1.0", &[4.0], &[8.0]);
+        let cases = result["report"]["cases"].as_array_mut().unwrap();
+        cases.push(cases[0].clone());
+        for (nth, case) in cases.iter_mut().enumerate() {
+            case["name"] = format!("room-{nth}k").into();
+            case["connections"] = (1000 * (nth + 1)).into();
+            case["servers"][0]["medians"]["latency_p99"] = nth.into();
+        }
+        let plots = overviews(&Kept::parse(&result.to_string()).unwrap());
+        assert_eq!(plots.len(), 2);
+        let points: Vec<_> =
+            plots[1].lines.iter().map(|line| (line.name.as_str(), line.points.clone())).collect();
+        assert_eq!(points, [("stentor", vec![(1000.0, 0.0), (2000.0, 1.0)]), ("ws8", Vec::new())]);
+        // An older file doesn't say on how many connections.
+        assert!(overviews(&Kept::parse(&raw("0.1.0", &[4.0], &[8.0]).to_string()).unwrap()).is_empty());
+    }
+}

@@ -1,0 +1,55 @@
+//! Pages made again from results: of one that was written before there were ages, connections and the marks of a virtual machine
+//! in them (November 2026), and of several at once.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Makes a page of so many times the old result; returns whether it was made, what was said, and the page.
+fn report(times: usize, arguments: &[&str]) -> (bool, String, String) {
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results/chat-rtt.json");
+    let page = std::env::temp_dir().join(format!("stentor-lab-report-{}-{times}.html", std::process::id()));
+    let output = Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
+        .arg("report")
+        .args(std::iter::repeat_n(old, times))
+        .args(arguments)
+        .arg("--page")
+        .arg(&page)
+        .output()
+        .unwrap();
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    let text = fs::read_to_string(&page).unwrap_or_default();
+    let _ = fs::remove_file(&page);
+    (output.status.success(), said, text)
+}
+
+#[test]
+fn an_old_result_still_has_a_page() {
+    let (success, said, page) = report(1, &[]);
+    assert!(success && said.contains(".html"), "{said}");
+    let position = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));
+    // In this order: the verdict, the table, the plot with what was published, and the machine.
+    let order = ["class=\"say\"", "<table>", "<svg ", "published:", "sockjs-node, 50k", "Intel(R) Xeon(R)"];
+    let found = order.map(position);
+    assert!(found.is_sorted(), "{found:?}");
+    assert_eq!(page.matches("<svg ").count(), 1);
+    for loads in ["http", "src=", "<link", "<script", "url("] {
+        assert!(!page.contains(loads), "{loads}");
+    }
+}
+
+#[test]
+fn several_results_are_one_page() {
+    let (success, said, page) = report(2, &[]);
+    assert!(success, "{said}");
+    assert!(page.contains("<h1>2 results</h1>") && page.contains("id=\"r1\""), "{page}");
+    assert_eq!(page.matches("<svg ").count(), 2);
+}
+
+#[test]
+fn what_is_no_result_is_told() {
+    let (success, said, page) = report(1, &[concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    assert!(!success && said.contains("Cargo.toml: no result of a scenario") && page.is_empty(), "{said}");
+}
