@@ -221,11 +221,11 @@ impl Collector for FeedsCollector {
         let bodies = gauge(pushed.bodies_bytes);
         write_one(encoder, "feed_pushed_bodies_bytes", "Pushed documents that are being received", bodies)?;
         for (name, help, count) in [
-            ("feed_refused_keys", "Keys refused because of feeds.keys_max", stats.refused_keys),
+            ("feed_refused_keys", "Keys refused because of feeds_limits.keys_max", stats.refused_keys),
             ("feed_unknown_keys", "Keys refused because no feed is configured for them", stats.unknown_keys),
             (
                 "feed_refused_documents",
-                "Versions refused because of feeds.documents_bytes_max",
+                "Versions refused because of feeds_limits.documents_bytes_max",
                 stats.refused_documents,
             ),
             ("feed_evicted_keys", "Keys that lingered and made room for others", stats.evicted_keys),

@@ -36,16 +36,16 @@ pub(crate) enum PushError {
     #[error("the key belongs to {0:?}, from where its documents are fetched")]
     Fetched(String),
     #[error(
-        "there are as many pushed keys as there may be, and all are subscribed to (feeds.pushed_keys_max)"
+        "there are as many pushed keys as there may be, and all are subscribed to (feeds_limits.pushed_keys_max)"
     )]
     TooManyKeys,
-    #[error("there is no room for the document (feeds.pushed_documents_bytes_max)")]
+    #[error("there is no room for the document (feeds_limits.pushed_documents_bytes_max)")]
     NoRoom,
     #[error("sequence {given} comes too late: {last} was there before")]
     Sequence { given: u64, last: u64 },
     #[error("{0}")]
     Document(#[from] Failure),
-    #[error("the server is too busy to take documents (admin.busy_timeout); try later")]
+    #[error("the server is too busy to take documents (admin_limits.busy_time_max); try later")]
     Busy,
     #[error("no document was pushed to this key")]
     Unknown,
@@ -350,7 +350,8 @@ impl Pushes {
         } else {
             let (pushes, key) = (self.clone(), key.clone());
             tokio::spawn(async move {
-                let reason = "as many keys are waited for as may be (feeds.pushed_keys_max); try later";
+                let reason =
+                    "as many keys are waited for as may be (feeds_limits.pushed_keys_max); try later";
                 pushes.refuse(&key, reason).await;
             });
         }

@@ -145,7 +145,7 @@ async fn what_is_too_long_is_refused_without_being_held() {
     assert_eq!(exchange(addr, &post("application/json", &message(1000))).await.0, 200);
     let (status, text) = exchange(addr, &post("application/json", &message(1001))).await;
     assert_eq!(status, 413);
-    assert!(text.contains("admin.message_bytes_max"), "{text}");
+    assert!(text.contains("limits.message_bytes_max"), "{text}");
     published(&rig);
     // The answer arrives although megabytes follow that nobody wants.
     let lines = format!("{}\n{}\n{}", message(1000), message(1001), "x".repeat(5_000_000));
@@ -363,7 +363,7 @@ async fn connections_are_bounded() {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     let (status, text) = answer(&mut stream).await;
     assert_eq!(status, 503);
-    assert!(text.contains("admin.connections_max"), "{text}");
+    assert!(text.contains("admin_limits.connections_max"), "{text}");
     held.pop();
     patiently("a free place", async {
         while exchange(addr, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.0

@@ -496,7 +496,7 @@ async fn documents_that_do_not_fit_together_are_refused() {
     rig.plane.want("s/1", true);
     assert!(rig.plane.next().await.starts_with("s/1="));
     rig.plane.want("s/2", true);
-    let refused = "s/2:stale:there is no room for the new version (feeds.documents_bytes_max)";
+    let refused = "s/2:stale:there is no room for the new version (feeds_limits.documents_bytes_max)";
     assert_eq!(rig.plane.next().await, refused);
     assert_eq!(rig.metric("stentor_feed_documents_bytes").await, Some(100.0));
 }

@@ -258,7 +258,7 @@ async fn compressed_documents_are_taken_within_bounds() {
     };
     check("gzip", &gzip(b" [1, 2] "), 200, "true").await;
     assert_eq!(rig.plane.next().await, "k=[1,2]");
-    check("gzip", &gzip(&vec![b' '; 200_000]), 413, "feeds.pushed_document_bytes_max").await;
+    check("gzip", &gzip(&vec![b' '; 200_000]), 413, "feeds_limits.pushed_document_bytes_max").await;
     check("gzip", b"[1]", 400, "the compressed body is broken").await;
     check("br", &[0x11, 0xff], 400, "large window").await;
     check("zstd", b"[1]", 415, "it may be gzip or br").await;

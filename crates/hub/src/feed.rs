@@ -101,7 +101,8 @@ impl<E: Encoder> Hub<E> {
         self.settle(index);
     }
 
-    /// The next key for which it changed whether anybody wants it.
+    /// The next key for which it changed whether anybody wants it. A key that control has forgotten meanwhile is told
+    /// again: who wants it now isn't who was told what became of it.
     pub fn poll_wanted(&mut self) -> Option<(Key, bool)> {
         while let Some(key) = self.wanted_dirty.pop_front() {
             let index = self.topics.find(&Topic::Feed(key.clone()));
@@ -109,14 +110,14 @@ impl<E: Encoder> Hub<E> {
             if let Some(topic) = index.and_then(|index| self.topics.at_mut(index)) {
                 wanted = !topic.members.is_empty() || !topic.interested.is_empty();
                 topic.reporting = false;
-                if wanted && !self.wanted_reported.contains(&key) {
+                if wanted && self.wanted_reported.get(&key) != Some(&false) {
                     topic.forgotten = false;
                 }
             }
             let changed = if wanted {
-                self.wanted_reported.insert(key.clone())
+                self.wanted_reported.insert(key.clone(), false) != Some(false)
             } else {
-                self.wanted_reported.remove(&key)
+                self.wanted_reported.remove(&key).is_some()
             };
             if changed {
                 return Some((key, wanted));

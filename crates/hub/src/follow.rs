@@ -126,6 +126,11 @@ impl<E: Encoder> Hub<E> {
             Some(_) => {
                 if state.forgotten && state.interested.is_empty() {
                     state.current = Current::default();
+                    if let Topic::Feed(key) = &state.topic
+                        && let Some(forgotten) = self.wanted_reported.get_mut(key)
+                    {
+                        *forgotten = true;
+                    }
                     self.topics.account(index);
                 }
                 self.wanted_changed(index);

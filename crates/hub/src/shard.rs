@@ -17,7 +17,7 @@ use crate::session::{Encoder, SessionId, Sessions};
 use crate::subscription::{Flags, Member, Policy, Terms, UNKNOWN};
 use crate::topic::{Key, Room, Rooms, Topic};
 use crate::topics::{Seeded, Topics};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -128,7 +128,8 @@ pub struct Hub<E: Encoder> {
     pub(crate) topics: Topics<E::Frame>,
     pub(crate) outgoing: Vec<VecDeque<Dispatch<E::Frame>>>,
     pub(crate) wanted_dirty: VecDeque<Key>,
-    pub(crate) wanted_reported: HashSet<Key, Seeded>,
+    /// The keys that control was told are wanted; true: it has forgotten the key since, and so did this core.
+    pub(crate) wanted_reported: HashMap<Key, bool, Seeded>,
     pub(crate) notices: VecDeque<Notice>,
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
     pub(crate) crowd: Crowd,
@@ -166,7 +167,7 @@ impl<E: Encoder> Hub<E> {
             topics: Topics::new(core, cores, seed, topics_max, room_history, patches),
             outgoing: (0..cores).map(|_| VecDeque::new()).collect(),
             wanted_dirty: VecDeque::new(),
-            wanted_reported: HashSet::with_hasher(Seeded(seed)),
+            wanted_reported: HashMap::with_hasher(Seeded(seed)),
             notices: VecDeque::new(),
             suspended: HashMap::with_hasher(Seeded(seed)),
             crowd: Crowd::default(),

@@ -328,6 +328,22 @@ fn nothing_is_left_of_a_feed_that_is_forgotten() {
     assert_eq!(rig.node.hubs[0].feed_figures().patches, 0);
 }
 
+/// Who comes right after the control plane has forgotten a key, as others leave it, would otherwise wait for ever: their wish
+/// and the new one look like one that never changed.
+#[test]
+fn a_key_that_was_forgotten_is_wanted_anew() {
+    let mut rig = rig(1, |_| {});
+    let first = rig.join(0, Policy::Latest);
+    let key = rig.key.clone();
+    assert_eq!(rig.node.hubs[0].poll_wanted(), Some((key.clone(), true)));
+    rig.node.hubs[0].handle_state(&key, FeedState::Lost, "no feed is configured for this key".into());
+    rig.node.hubs[0].handle_forget(&key);
+    rig.node.hubs[0].handle_close(first);
+    rig.join(0, Policy::Latest);
+    assert_eq!(rig.node.hubs[0].poll_wanted(), Some((key, true)));
+    assert_eq!(rig.node.hubs[0].poll_wanted(), None);
+}
+
 // ---- rates ----
 
 /// Lets time pass on the first core.

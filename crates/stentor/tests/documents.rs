@@ -60,3 +60,44 @@ fn the_example_of_five_minutes_is_the_one_in_its_page() {
     assert!(said.contains("matches: matches/{id}/live from http://127.0.0.1:3000/match/{id}\n"), "{said}");
     assert!(said.contains("headers = { authorization = (secret with ${MATCH_API_TOKEN}) }"), "{said}");
 }
+
+/// Settings in brackets after a word of what is said to people, as in `too long (limits.body_bytes_max)`.
+fn settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let named = text.split(" (").skip(1).filter_map(|rest| rest.split(')').next()?.split_once('.'));
+    named.filter(|(section, key)| {
+        let is_name =
+            |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        is_name(section) && is_name(key) && key.ends_with("_max")
+    })
+}
+
+/// Who is told that a limit was reached looks for it in the configuration.
+#[test]
+fn messages_name_settings_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let reference = fs::read_to_string(root.join("docs/configuration.md")).unwrap();
+    let exists = |section: &str, key: &str| {
+        let table = reference.split("\n## ").find(|table| table.starts_with(&format!("`[{section}]`")));
+        table.is_some_and(|table| table.contains(&format!("\n| `{key}` |")))
+    };
+    let (mut named, mut missing) = (0, Vec::new());
+    let mut folders = vec![root.join("crates/control/src"), root.join("crates/edge/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            for (section, key) in settings(&text) {
+                named += 1;
+                if !exists(section, key) {
+                    missing.push(format!("{}: {section}.{key}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    assert!(named > 10, "only {named} settings were found: the messages are not read right");
+}

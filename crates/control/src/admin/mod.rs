@@ -131,7 +131,7 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: wa
 fn turn_away(stream: &TcpStream, state: &State) {
     state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason: "connections_max" }).inc();
     let answer = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
-                  {\"code\":\"busy\",\"message\":\"too many connections (admin.connections_max)\"}\n";
+                  {\"code\":\"busy\",\"message\":\"too many connections (admin_limits.connections_max)\"}\n";
     let _ = stream.try_write(answer.as_bytes());
 }
 

@@ -174,7 +174,7 @@ async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>,
     loop {
         match timeout_at(deadline, body.frame()).await {
             Err(_) => {
-                let message = "the body took too long to arrive (admin.body_timeout)";
+                let message = "the body took too long to arrive (admin_limits.body_time_max)";
                 return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", message));
             }
             Ok(None) => return Ok(None),
@@ -193,7 +193,7 @@ async fn send(state: &State, message: Publish) -> Result<(), Refusal> {
     let sent =
         signals::publish(&*state.data_plane, &state.signals, state.options.busy_timeout, message, on_wait);
     sent.await.map_err(|_| {
-        let message = "the server is too busy to take messages (admin.busy_timeout); try later";
+        let message = "the server is too busy to take messages (admin_limits.busy_time_max); try later";
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
     })?;
     state.metrics.publications.inc();
@@ -221,7 +221,7 @@ fn bad(message: String) -> Refusal {
 }
 
 fn too_long(bytes_max: usize) -> Refusal {
-    let message = format!("the message has more than {bytes_max} bytes (admin.message_bytes_max)");
+    let message = format!("the message has more than {bytes_max} bytes (limits.message_bytes_max)");
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
 }
 

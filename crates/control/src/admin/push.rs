@@ -81,7 +81,8 @@ async fn delete(state: &State, uri: &Uri) -> Result<bool, Refusal> {
 }
 
 fn too_long(bytes_max: usize) -> Refusal {
-    let message = format!("the document has more than {bytes_max} bytes (feeds.pushed_document_bytes_max)");
+    let message =
+        format!("the document has more than {bytes_max} bytes (feeds_limits.pushed_document_bytes_max)");
     Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
 }
 

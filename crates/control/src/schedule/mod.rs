@@ -263,7 +263,10 @@ impl Scheduler {
         if self.entries.len() >= self.options.keys_max {
             let Some(oldest) = self.queues.first_lingering(None) else {
                 self.refused_keys += 1;
-                self.refuse(key, "the server keeps as many keys as it may (feeds.keys_max); try later");
+                self.refuse(
+                    key,
+                    "the server keeps as many keys as it may (feeds_limits.keys_max); try later",
+                );
                 return;
             };
             self.evicted_keys += 1;
@@ -415,7 +418,7 @@ impl Scheduler {
                 }
                 self.refused_documents += 1;
                 Outcome::Failed {
-                    reason: "there is no room for the new version (feeds.documents_bytes_max)".into(),
+                    reason: "there is no room for the new version (feeds_limits.documents_bytes_max)".into(),
                     retry_after: None,
                     pause: false,
                 }

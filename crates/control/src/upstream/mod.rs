@@ -204,7 +204,7 @@ pub(crate) fn tls(options: Option<&FeedsOptions>) -> Result<rustls::ClientConfig
         None => {}
         Some(Some(file)) => {
             let wrong = |why: &dyn std::fmt::Display| {
-                Error::setting("feeds.ca_file", format!("{}: {why}", file.display()))
+                Error::setting("feeds_limits.ca_file", format!("{}: {why}", file.display()))
             };
             for certificate in CertificateDer::pem_file_iter(file).map_err(|error| wrong(&error))? {
                 let certificate = certificate.map_err(|error| wrong(&error))?;
@@ -218,7 +218,7 @@ pub(crate) fn tls(options: Option<&FeedsOptions>) -> Result<rustls::ClientConfig
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             if roots.is_empty() {
                 return Err(Error::setting(
-                    "feeds.ca_file",
+                    "feeds_limits.ca_file",
                     "an upstream uses https, and this system has no certificates to trust; install the package \
                      ca-certificates, or name a file of PEM certificates",
                 ));
@@ -272,6 +272,6 @@ mod tests {
         assert_eq!(error, "feeds.upstreams.other.prefix: another upstream serves exactly the same keys");
         let missing =
             FeedsOptions { ca_file: Some("/nonexistent.pem".into()), ..feeds(vec![options("https://h")]) };
-        assert!(Upstreams::new(&missing).err().unwrap().to_string().starts_with("feeds.ca_file: "));
+        assert!(Upstreams::new(&missing).err().unwrap().to_string().starts_with("feeds_limits.ca_file: "));
     }
 }

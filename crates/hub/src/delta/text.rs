@@ -3,6 +3,9 @@
 //! A string's meaning is a sequence of UTF-16 units that may hold surrogates without a partner; it is kept as
 //! WTF-8, in which those take three bytes each. The functions that read a *raw* string take what stands between
 //! its quotes, and rely on [`string_end`] having passed it.
+//!
+//! `wire` has a scanner of its own, as neither crate may use the other: that one cuts text of clients, which is passed on
+//! as it is, and this one reads documents of upstreams for their value, and tells where they are wrong.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;

@@ -466,6 +466,7 @@ impl World {
         }
         for topic in (0..self.shadow.topics.len()).filter(|t| self.shadow.topics[*t].is_feed()) {
             assert_eq!(self.shadow.topics[topic].reported, self.shadow.wanted(topic), "topic {topic}");
+            assert!(!self.shadow.topics[topic].again, "topic {topic}: who wants it waits in vain");
         }
     }
 
@@ -898,6 +899,7 @@ fn the_hub_does_what_its_shadow_says() {
         "too many topics",
         "volatile left out",
         "wanted",
+        "wanted again after it was forgotten",
     ] {
         assert!(seen.get(what).is_some_and(|times| *times > 0), "never: {what}");
     }

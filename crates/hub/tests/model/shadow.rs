@@ -132,6 +132,8 @@ pub(crate) struct ShadowTopic {
     past: VecDeque<(Instant, Rc<Thing>)>,
     forgotten: bool,
     pub(crate) reported: bool,
+    /// What was known has been forgotten since then.
+    pub(crate) again: bool,
     /// Epochs seen on publications, by life.
     epochs: BTreeMap<u64, Epoch>,
     /// All documents that there were.
@@ -156,6 +158,7 @@ impl ShadowTopic {
             past: VecDeque::new(),
             forgotten: false,
             reported: false,
+            again: false,
             epochs: BTreeMap::new(),
             versions: BTreeMap::new(),
         }
@@ -482,6 +485,7 @@ impl Shadow {
                     let t = &mut self.topics[topic];
                     if t.forgotten && nobody && t.at[core].interested.is_empty() {
                         t.view = View::default();
+                        t.again = t.reported;
                         self.account(topic);
                     }
                     if !self.exists(topic, core) {
@@ -1219,7 +1223,11 @@ impl Shadow {
 
     /// The control plane was told about a key.
     pub(crate) fn reported(&mut self, topic: usize, wanted: bool) {
-        assert_ne!(self.topics[topic].reported, wanted, "reported without a change");
+        let again = std::mem::take(&mut self.topics[topic].again);
+        assert!(self.topics[topic].reported != wanted || again, "reported without a change");
+        if wanted && again {
+            self.saw("wanted again after it was forgotten");
+        }
         assert_eq!(self.wanted(topic), wanted, "reported what isn't so");
         self.topics[topic].reported = wanted;
         if wanted {
