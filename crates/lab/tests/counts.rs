@@ -31,8 +31,11 @@ use stentor_lab::measure::{CallCounter, ProcessMemory, Server, ServerCommand};
 
 const CLIENTS: usize = 20;
 const PAYLOAD: [u8; 100] = [b'x'; 100];
-/// Connections whose memory is counted: a page is shared by a dozen of them, so that pages don't matter.
-const IDLE: usize = 3000;
+/// Connections whose memory is counted: so many that neither pages matter nor what an allocator keeps in reserve, which may be
+/// a megabyte more or less.
+const IDLE: usize = 12_000;
+/// Whatever else happens on a machine only adds to a count, so the least of so many is the truest; they are taken as needed.
+const TRIES: usize = 3;
 
 /// A figure as it was, and the share by which it may be more. Less is no fault, but the baseline should follow.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -46,23 +49,36 @@ fn baseline() -> PathBuf {
 }
 
 /// Compares a figure with the baseline, or writes it there.
-fn judge(name: &str, count: f64, tolerance: f64) {
+fn judge(name: &str, tolerance: f64, count: impl Fn() -> f64) {
     static WRITING: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one_at_a_time = WRITING.lock().unwrap();
-    let text = fs::read_to_string(baseline()).unwrap_or_default();
-    let mut known: BTreeMap<String, Count> = toml::from_str(&text).unwrap();
+    let known = || {
+        let text = fs::read_to_string(baseline()).unwrap_or_default();
+        let known: BTreeMap<String, Count> = toml::from_str(&text).unwrap();
+        (text, known)
+    };
     if std::env::var("STENTOR_COUNTS").is_ok_and(|what| what == "update") {
+        let count = count();
+        let _one_at_a_time = WRITING.lock().unwrap();
+        let (text, mut known) = known();
         let comments = text.lines().take_while(|line| line.starts_with('#') || line.is_empty());
         let comments: String = comments.map(|line| format!("{line}\n")).collect();
         known.insert(name.to_owned(), Count { count: (count * 100.0).round() / 100.0, tolerance });
         fs::write(baseline(), comments + &toml::to_string(&known).unwrap()).unwrap();
         return;
     }
-    let was = known.get(name).copied().unwrap_or_else(|| panic!("{name} isn't in {}", baseline().display()));
-    let change = (count / was.count - 1.0) * 100.0;
+    let was = known().1.get(name).copied().unwrap_or_else(|| panic!("{name} isn't in {}", baseline().display()));
+    let most = was.count * (1.0 + was.tolerance);
+    let mut least = f64::INFINITY;
+    for _ in 0..TRIES {
+        least = least.min(count());
+        if least <= most {
+            break;
+        }
+    }
+    let (count, change) = (least, (least / was.count - 1.0) * 100.0);
     eprintln!("{name}: {count:.2}, {change:+.1} % of {:.2}", was.count);
     assert!(
-        count <= was.count * (1.0 + was.tolerance),
+        count <= most,
         "{name}: {count:.2} instead of {:.2}: {change:+.1} %, of which {:.0} % are let pass",
         was.count,
         was.tolerance * 100.0
@@ -161,31 +177,36 @@ fn instructions_per_connection_and_delivery() {
     if !is_installed("valgrind") {
         return;
     }
-    let run = |passers_by, messages| {
-        let stentor = stentor.clone();
-        thread::spawn(move || instructions(&stentor, passers_by, messages))
+    let between = |less: (usize, usize), more: (usize, usize)| {
+        let run = |(passers_by, messages)| {
+            let stentor = stentor.clone();
+            thread::spawn(move || instructions(&stentor, passers_by, messages))
+        };
+        let (less, more) = (run(less), run(more));
+        more.join().unwrap() - less.join().unwrap()
     };
-    let (less, more_messages, more_connections) = (run(10, 20), run(10, 120), run(60, 20));
-    let less = less.join().unwrap();
     let deliveries = (100 * CLIENTS) as f64;
-    judge("instructions_per_delivery", (more_messages.join().unwrap() - less) / deliveries, 0.05);
-    judge("instructions_per_connection", (more_connections.join().unwrap() - less) / 50.0, 0.10);
+    judge("instructions_per_delivery", 0.05, || between((10, 20), (10, 120)) / deliveries);
+    judge("instructions_per_connection", 0.10, || between((10, 20), (60, 20)) / 50.0);
 }
 
 #[test]
 fn calls_per_delivery() {
     let Some(stentor) = stentor() else { return };
-    let server = start(&[stentor.to_str().unwrap()]);
-    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(server.address())).collect();
-    publish(&mut clients, CLIENTS);
-    let Ok(counter) = CallCounter::attach(server.pid()) else {
+    if CallCounter::attach(start(&[stentor.to_str().unwrap()]).pid()).is_err() {
         eprintln!("skipped: strace isn't installed, or may not trace");
         return;
-    };
+    }
     let messages = 50;
-    publish(&mut clients, messages);
-    let calls: u64 = counter.stop().unwrap().values().sum();
-    judge("calls_per_delivery", calls as f64 / (messages * CLIENTS) as f64, 0.05);
+    judge("calls_per_delivery", 0.05, || {
+        let server = start(&[stentor.to_str().unwrap()]);
+        let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(server.address())).collect();
+        publish(&mut clients, CLIENTS);
+        let counter = CallCounter::attach(server.pid()).unwrap();
+        publish(&mut clients, messages);
+        let calls: u64 = counter.stop().unwrap().values().sum();
+        calls as f64 / (messages * CLIENTS) as f64
+    });
 }
 
 #[test]
@@ -193,15 +214,17 @@ fn bytes_per_idle_connection() {
     let Some(stentor) = stentor() else { return };
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
-    if getrlimit(Resource::Nofile).current.is_some_and(|most| most < 2 * IDLE as u64) {
+    if getrlimit(Resource::Nofile).current.is_some_and(|most| most < 3 * IDLE as u64 / 2) {
         eprintln!("skipped: too few descriptors are allowed");
         return;
     }
-    let server = start(&[stentor.to_str().unwrap()]);
-    let private = || ProcessMemory::of_process(server.pid()).unwrap().private_bytes as f64;
-    // What the first ones have made once for all.
-    let mut clients: Vec<TcpStream> = (0..IDLE / 10).map(|_| connect(server.address())).collect();
-    let before = private();
-    clients.extend((0..IDLE).map(|_| connect(server.address())));
-    judge("bytes_per_connection", (private() - before) / IDLE as f64, 0.25);
+    judge("bytes_per_connection", 0.25, || {
+        let server = start(&[stentor.to_str().unwrap()]);
+        let private = || ProcessMemory::of_process(server.pid()).unwrap().private_bytes as f64;
+        // What the first ones have made once for all.
+        let mut clients: Vec<TcpStream> = (0..IDLE / 10).map(|_| connect(server.address())).collect();
+        let before = private();
+        clients.extend((0..IDLE).map(|_| connect(server.address())));
+        (private() - before) / IDLE as f64
+    });
 }
