@@ -66,7 +66,8 @@ fn judge(name: &str, tolerance: f64, count: impl Fn() -> f64) {
         fs::write(baseline(), comments + &toml::to_string(&known).unwrap()).unwrap();
         return;
     }
-    let was = known().1.get(name).copied().unwrap_or_else(|| panic!("{name} isn't in {}", baseline().display()));
+    let was =
+        known().1.get(name).copied().unwrap_or_else(|| panic!("{name} isn't in {}", baseline().display()));
     let most = was.count * (1.0 + was.tolerance);
     let mut least = f64::INFINITY;
     for _ in 0..TRIES {
