@@ -12,9 +12,13 @@ run:
 # Cargo takes the cores that it finds, not one of make's jobs.
 CARGO = env -u MAKEFLAGS -u MFLAGS cargo
 
-# The clients mostly wait, and the others mostly compile: they go side by side, each one's output when it has ended.
+# What is tested first is what others need, so it goes in this order, also with `make --jobs`. The clients mostly wait, and the
+# others mostly compile: they go side by side, each one's output when it has ended.
+ifndef SIDE_BY_SIDE
+.NOTPARALLEL:
+endif
 test: setup lint rust-test uring-test
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target client-test delta-test sanitize fuzz-build
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target SIDE_BY_SIDE=yes client-test delta-test sanitize fuzz-build
 
 # What the tests need and this machine lacks.
 setup:
