@@ -17,7 +17,8 @@ export const PATIENCE_MS = 60_000;
 
 /**
  * What an attempt gives, of which one in five has to succeed: for what a client has to do before the fixture's short heartbeats
- * end its session, where a busy machine may be slower than they are. What is broken fails each time.
+ * end its session, where a busy machine may be slower than they are. What is broken fails each time; of what fails now and then
+ * the log tells.
  */
 export async function oneInFive(attempt) {
   for (let left = 4; ; left--) {
@@ -25,6 +26,7 @@ export async function oneInFive(attempt) {
       return await attempt();
     } catch (error) {
       if (left === 0) throw error;
+      console.error(`once more: ${error.message}`);
     }
   }
 }
