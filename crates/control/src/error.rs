@@ -8,7 +8,8 @@ pub enum Error {
     /// A setting has a value that can't be.
     #[error("{name}: {message}")]
     Setting {
-        /// The setting's path, e.g. `feeds.upstreams.scores.url`.
+        /// The field's path in [`Options`](crate::Options), e.g. `feeds.upstreams.scores.url`; a configuration has its own
+        /// names, and checks by these first. What only this crate can find wrong is named as the configuration has it.
         name: String,
         /// What is wrong with it.
         message: String,

@@ -48,10 +48,10 @@ pub(crate) struct LabArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CommonArgs {
     /// Where clients connect [default: 127.0.0.1:8000]. Port 0 picks a free one.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
     /// Where the admin API is served [default: 127.0.0.1:8001].
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
     /// Threads of the data plane [default: 0, one for each core].
     #[arg(long, value_name = "N")]
@@ -126,8 +126,21 @@ pub(crate) struct CheckArgs {
 #[derive(Args, Debug)]
 pub(crate) struct HealthArgs {
     /// Where clients connect. An address that means all of the machine's will do.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000", env = "STENTOR_SERVER_LISTEN")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8000",
+        env = "STENTOR_SERVER_LISTEN",
+        value_parser = address
+    )]
     pub(crate) listen: SocketAddr,
+}
+
+/// A name may stand for several addresses, of which a server could only listen on one.
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    let expected =
+        "expected an address such as 127.0.0.1:8000, 0.0.0.0:8000 or [::1]:8000; names aren't looked up";
+    text.parse().map_err(|_| expected)
 }
 
 #[derive(Args, Debug)]
@@ -202,7 +215,13 @@ mod tests {
         check("stentor demo --replay d --speed NaN", Err("expected versions a second"));
         check("stentor serve --lisen 127.0.0.1:1", Err("a similar argument exists: '--listen'"));
         check("stentor serve --driver uring", Err("[possible values: auto, io_uring, epoll]"));
-        check("stentor serve --admin 8001", Err("invalid socket address syntax"));
+        let address =
+            "expected an address such as 127.0.0.1:8000, 0.0.0.0:8000 or [::1]:8000; names aren't looked up";
+        for wrong in ["8001", "localhost", "localhost:8000", "127.0.0.1", "::1:", ":8000"] {
+            for flag in ["serve --listen", "demo --admin", "health --listen"] {
+                check(&format!("stentor {flag} {wrong}"), Err(address));
+            }
+        }
         check("stentor publish hello", Err("--room <ROOM>"));
     }
 }

@@ -14,6 +14,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use stentor_edge::StaticRoute;
 
+/// With fewer descriptors than that nobody means to serve, so a word about it is due: many a service manager and shell
+/// allows for 1,024 where nothing is said.
+const DESCRIPTORS_FEW: u64 = 4096;
+
 /// Threads of the control plane's runtime. Its work is small beside the data plane's; blocking work has a
 /// pool of its own.
 const CONTROL_THREADS: usize = 2;
@@ -70,6 +74,14 @@ pub(crate) async fn serve(config: &Config, mut routes: Vec<StaticRoute>) -> anyh
     if let Some(reason) = &started.fallback_reason {
         tracing::info!(reason, "io_uring isn't used");
     }
+    if descriptors_max < DESCRIPTORS_FEW {
+        tracing::warn!(
+            descriptors_max,
+            left_for_connections = descriptors_max.saturating_sub(descriptors_open()),
+            "few descriptors are allowed, and each connection takes one, unless io_uring has it in a table of its own; raise the \
+             hard limit: `ulimit -n 1048576` before the start, LimitNOFILE= in a unit, --ulimit nofile= for a container"
+        );
+    }
     tracing::info!(allowed = origins(config), "origins");
     // Those that are configured are told of by the control plane.
     if config.feeds.is_empty() {
@@ -107,6 +119,11 @@ fn raise_descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// How many this process has.
+fn descriptors_open() -> u64 {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,14 +134,20 @@ mod tests {
     #[test]
     fn a_panic_is_not_waited_with() {
         let (_running, until) = mpsc::channel::<()>();
+        let (begun, begins) = mpsc::channel();
         let (left, leaves) = mpsc::channel();
         std::thread::spawn(move || {
-            let outcome = catch_unwind(|| {
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
                 block_on(async {
-                    tokio::task::spawn_blocking(move || until.recv());
+                    tokio::task::spawn_blocking(move || {
+                        let _ = begun.send(());
+                        until.recv()
+                    });
+                    // Nobody waits for one that hasn't begun.
+                    begins.recv()?;
                     panic!("on purpose")
                 })
-            });
+            }));
             let _ = left.send(outcome.is_err());
         });
         assert_eq!(leaves.recv_timeout(Duration::from_secs(60)), Ok(true));

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -66,6 +66,45 @@ fn a_server_whose_log_nobody_reads_any_more_goes_on() {
     drop(server.child.stderr.take());
     server.signal(Signal::TERM); // which is logged
     assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn few_descriptors_are_told_of_with_what_to_do() {
+    let check = |limit: u64, is_told: bool| {
+        let mut child = Command::new("sh")
+            .args([
+                "-c",
+                &format!("ulimit -n {limit} && exec \"$0\" \"$@\""),
+                env!("CARGO_BIN_EXE_stentor"),
+                "serve",
+            ])
+            .args(["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "1"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // What is told is told before it is ready.
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let _ = child.kill();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        child.wait().unwrap();
+        assert!(line.starts_with("ready "), "{said}");
+        let told = said.lines().find(|line| line.contains("LimitNOFILE=") && line.contains("`ulimit -n"));
+        assert_eq!(told.is_some(), is_told, "{limit}: {said}");
+        if let Some(told) = told {
+            let field = |name: &str| {
+                told.split(name).nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
+            };
+            let connections = field("left_for_connections=");
+            assert!(field("descriptors_max=") == limit && (1..limit - 3).contains(&connections), "{told}");
+        }
+    };
+    check(64, true);
+    if getrlimit(Resource::Nofile).maximum.is_none_or(|most| most >= 4096) {
+        check(4096, false);
+    }
 }
 
 #[test]

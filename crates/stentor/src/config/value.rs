@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
+use stentor_control::TOKEN_BYTES_MIN;
 use toml::de::DeValue;
 
 /// A setting as it was written.
@@ -292,9 +293,6 @@ impl Setting for Secret {
 /// The token of the admin port, where it has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Token(pub(crate) Option<Secret>);
-
-/// Shortest admin token, in bytes: 128 bits of base64 have 22.
-pub(crate) const TOKEN_BYTES_MIN: usize = 16;
 
 impl Setting for Token {
     fn unit() -> String {
