@@ -54,6 +54,14 @@ async fn a_panic_in_a_request_ends_the_request_and_one_in_the_feeds_is_told() {
     rig.plane.broken_metrics.store(true, Ordering::SeqCst);
     assert_ne!(rig.admin("/metrics").await.0, 200);
     assert_eq!(rig.admin("/healthz").await.0, 200);
+    rig.plane.broken_metrics.store(false, Ordering::SeqCst);
+    patiently("its connection to be counted no longer", async {
+        // The one that asks is.
+        while rig.metric("stentor_admin_connections").await != Some(1.0) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     assert!(tokio::time::timeout(Duration::ZERO, rig.control.failed()).await.is_err());
     rig.plane.broken_wishes.store(true, Ordering::SeqCst);
     rig.plane.signals.wanted();

@@ -295,45 +295,46 @@ async fn a_push_whose_sender_is_gone_leaves_nothing_behind() {
 #[tokio::test]
 async fn bodies_on_their_way_have_as_much_room_as_all_documents() {
     with_more_time(BUSY, async |time| {
-    let rig = rig_with(time, |options| {
-        options.pushed_document_bytes_max = 64 << 10;
-        options.pushed_documents_bytes_max = 64 << 10;
-    });
-    let begin = |length: usize| {
-        let addr = rig.control.admin_addr();
-        let head = format!(
-            "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {JSON}\r\ncontent-length: {length}\r\n\r\n"
-        );
-        async move {
-            let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
-            stream.write_all(head.as_bytes()).await.unwrap();
-            stream
-        }
-    };
-    let taken = async |bytes: usize| {
-        let taken = async {
-            while rig.metric("stentor_feed_pushed_bodies_bytes").await != Some(bytes as f64) {
-                tokio::task::yield_now().await;
+        let rig = rig_with(time, |options| {
+            options.pushed_document_bytes_max = 64 << 10;
+            options.pushed_documents_bytes_max = 64 << 10;
+        });
+        let begin = |length: usize| {
+            let addr = rig.control.admin_addr();
+            let head = format!(
+                "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {JSON}\r\n\
+                 content-length: {length}\r\n\r\n"
+            );
+            async move {
+                let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+                stream.write_all(head.as_bytes()).await.unwrap();
+                stream
             }
         };
-        common::patiently("the room to be taken", taken).await;
-    };
-    let mut slow = begin(60 << 10).await;
-    taken(60 << 10).await;
-    // Another one waits for its room, and not for ever.
-    let (status, body) = put(&rig, "j", &list(100)).await;
-    assert_eq!((status, body.as_str()), (200, CHANGED));
-    heard(&rig, "j").await;
-    let (status, body) = put(&rig, "j", &format!("\"{}\"", "x".repeat(8 << 10))).await;
-    assert!(status == 503 && body.contains("busy"), "{status} {body}");
-    slow.write_all(format!("\"{}\"", "x".repeat((60 << 10) - 2)).as_bytes()).await.unwrap();
-    assert_eq!(common::answer(&mut slow).await, (200, CHANGED.into()));
-    taken(0).await;
-    // One who goes away gives it back.
-    let gone = begin(60 << 10).await;
-    taken(60 << 10).await;
-    drop(gone);
-    taken(0).await;
+        let taken = async |bytes: usize| {
+            let taken = async {
+                while rig.metric("stentor_feed_pushed_bodies_bytes").await != Some(bytes as f64) {
+                    tokio::task::yield_now().await;
+                }
+            };
+            common::patiently("the room to be taken", taken).await;
+        };
+        let mut slow = begin(60 << 10).await;
+        taken(60 << 10).await;
+        // Another one waits for its room, and not for ever.
+        let (status, body) = put(&rig, "j", &list(100)).await;
+        assert_eq!((status, body.as_str()), (200, CHANGED));
+        heard(&rig, "j").await;
+        let (status, body) = put(&rig, "j", &format!("\"{}\"", "x".repeat(8 << 10))).await;
+        assert!(status == 503 && body.contains("busy"), "{status} {body}");
+        slow.write_all(format!("\"{}\"", "x".repeat((60 << 10) - 2)).as_bytes()).await.unwrap();
+        assert_eq!(common::answer(&mut slow).await, (200, CHANGED.into()));
+        taken(0).await;
+        // One who goes away gives it back.
+        let gone = begin(60 << 10).await;
+        taken(60 << 10).await;
+        drop(gone);
+        taken(0).await;
     })
     .await;
 }

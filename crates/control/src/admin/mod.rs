@@ -30,6 +30,7 @@ use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 use std::convert::Infallible;
@@ -111,9 +112,8 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: wa
                     Ok(place) => {
                         let (state, router, stop) = (state.clone(), router.clone(), stop.clone());
                         connections.spawn(async move {
-                            state.metrics.admin_connections.inc();
+                            let _counted = Counted::new(state.metrics.admin_connections.clone());
                             connection(stream, &state, router, stop).await;
-                            state.metrics.admin_connections.dec();
                             drop(place);
                         });
                     }
@@ -125,6 +125,22 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: wa
     let all = async { while connections.join_next().await.is_some() {} };
     // Whoever isn't done by then is cut off with the set.
     let _ = tokio::time::timeout(state.options.shutdown_timeout, all).await;
+}
+
+/// One of what a gauge shows, until it is dropped: at the end of a connection, also by a panic.
+struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// Says why, if that fits into the socket, and closes.

@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -36,7 +37,8 @@ pub async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 /// Runs a test in which somebody has to act before the server's `time` is over, with more of it where a busy machine was slower
-/// than that: what is broken fails however much time there is.
+/// than that: what is broken fails however much time there is. What only fails now and then might be either, so whoever reads what
+/// the tests say is told of every attempt that failed.
 pub async fn with_more_time(first: Duration, test: impl AsyncFn(Duration)) {
     let mut time = first;
     loop {
@@ -49,10 +51,18 @@ pub async fn with_more_time(first: Duration, test: impl AsyncFn(Duration)) {
             }
         });
         let Err(cause) = step.await else { return };
-        time *= 5;
-        if time > PATIENCE {
+        let longer = time * 5;
+        if longer > PATIENCE {
             std::panic::resume_unwind(cause);
         }
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default();
+        let texts =
+            (cause.downcast_ref::<String>().map(String::as_str), cause.downcast_ref::<&str>().copied());
+        let why = texts.0.or(texts.1).unwrap_or_default();
+        // Not by a macro, whose text is kept back unless the test fails in the end.
+        let _ = writeln!(std::io::stderr(), "{name} failed with {time:?}, once more with {longer:?}: {why}");
+        time = longer;
     }
 }
 
