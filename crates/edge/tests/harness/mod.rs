@@ -4,7 +4,6 @@
 
 #![allow(dead_code)] // Each test file uses its part.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
-#![allow(clippy::print_stderr)] // Said of a test that fails.
 
 pub(crate) mod http;
 pub(crate) mod io;
@@ -19,7 +18,7 @@ pub(crate) use ws::{Seen, Ws};
 
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{Read, Write as _};
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -276,15 +275,23 @@ pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Runs a test in which the client has to act before the server's `time` is over, with more of it where a busy machine was
-/// slower than that: what is broken fails however much time there is.
+/// slower than that: what is broken fails however much time there is. What only fails now and then might be either, so
+/// whoever reads what the tests say is told of every attempt that failed.
 pub(crate) fn with_more_time(first: Duration, test: impl Fn(Duration)) {
     let mut time = first;
     while let Err(cause) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(time))) {
-        time *= 5;
-        if time > PATIENCE {
+        let longer = time * 5;
+        if longer > PATIENCE {
             std::panic::resume_unwind(cause);
         }
-        eprintln!("once more, with {time:?}");
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default();
+        let texts =
+            (cause.downcast_ref::<String>().map(String::as_str), cause.downcast_ref::<&str>().copied());
+        let why = texts.0.or(texts.1).unwrap_or_default();
+        // Not by a macro, whose text is kept back unless the test fails in the end.
+        let _ = writeln!(std::io::stderr(), "{name} failed with {time:?}, once more with {longer:?}: {why}");
+        time = longer;
     }
 }
 
