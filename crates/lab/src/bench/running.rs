@@ -233,7 +233,7 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     }
     let connected = servers.memory()?;
     let kernel_grown_to = kernel_bytes().map_err(Error::io("the kernel's memory"))?;
-    let sampler = Sampler::start(servers.pids(), large);
+    let sampler = Sampler::start(servers.pids(), servers.started.clone(), large);
     if let (Some(source), LoadSpec::Fanout { .. }) = (&source, &load) {
         source.begin_after(spec.idle);
     }

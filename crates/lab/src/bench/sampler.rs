@@ -28,12 +28,15 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// `with_memfds`: whether memory in memfds is wanted, which takes time for each descriptor.
-    pub(super) fn start(pids: Vec<u32>, with_memfds: bool) -> Self {
+    /// Of the server's processes `pids` and of those that they have `started`, as long as these are there. `with_memfds`: whether
+    /// memory in memfds is wanted, which takes time for each descriptor.
+    pub(super) fn start(pids: Vec<u32>, started: Vec<u32>, with_memfds: bool) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&over);
-        let sum =
-            move |of: fn(u32) -> io::Result<u64>| pids.iter().map(|pid| of(*pid)).sum::<io::Result<u64>>();
+        let sum = move |of: fn(u32) -> io::Result<u64>| -> io::Result<u64> {
+            let first = pids.iter().map(|pid| of(*pid)).sum::<io::Result<u64>>()?;
+            Ok(first + started.iter().filter_map(|pid| of(*pid).ok()).sum::<u64>())
+        };
         let thread = thread::spawn(move || {
             let mut samples: Vec<Sample> = Vec::new();
             while !seen.load(Ordering::Relaxed) {

@@ -355,8 +355,9 @@ pub(super) fn judge(
     }
     if let (Some(all), Some(started)) = (outcome.server_cpu_per_message(), outcome.started_cpu_per_message())
     {
-        context.insert(format!("{} us/message", ran.started.join(" ")), micros(started));
-        context.insert("without us/message".to_owned(), micros(all.saturating_sub(started)));
+        let names = ran.started.join(" ");
+        context.insert(format!("{names} us/message"), micros(started));
+        context.insert(format!("without {names} us/message"), micros(all.saturating_sub(started)));
     }
     if ran.processes > 1 {
         context.insert("server processes".to_owned(), ran.processes as f64);
