@@ -15,7 +15,7 @@
 //! head: everything else in it is known, and compared.
 //!
 //! What it costs, on the machine of docs/benchmarks.md: 21 ns a message of 64 bytes, 74 ns of 1,000, 190 ns of 5,000, 3.7 µs of
-//! 165,000, which is less than comparing the padding took, in whose place it is computed where a message comes in one piece.
+//! 165,000, about what comparing the padding takes, in whose place it is computed where a message comes in one piece.
 
 /// Bytes before the padding.
 pub const HEAD_BYTES: usize = 44;

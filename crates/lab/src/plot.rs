@@ -3,7 +3,7 @@
 //!
 //! Lines are told apart by colour and by the signs on them, so also without colours; whoever has a number keeps both in all plots
 //! of a page. Published figures are black: points, or dashed lines and bands with a letter. One so far beyond what was measured
-//! that nothing would be seen of that is only named in the legend, behind an arrow.
+//! that on an even axis nothing would be seen of that is only named in the legend, behind an arrow.
 //!
 //! Deliberately absent: scripts, and dark colours (the background is white, so it can be read on any page).
 

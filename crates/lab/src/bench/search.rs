@@ -123,7 +123,7 @@ pub(super) fn run(case: &Case, contestant: &Contestant, options: &Options) -> Re
             Ok(ran) => {
                 let peak = ran.samples.iter().map(|sample| sample.resident_bytes + sample.memfd_bytes).max();
                 ages.push((level as f64, ran.outcome.latency.percentile(99.0).as_secs_f64() * 1e3));
-                memory.push((level as f64, peak.unwrap_or(0) as f64 / 1e6));
+                memory.extend(peak.map(|bytes| (level as f64, bytes as f64 / 1e6)));
                 match failure(&ran, rate_hz) {
                     None => {
                         search.learn(level, true);

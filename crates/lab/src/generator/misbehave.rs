@@ -150,7 +150,9 @@ pub(super) fn run<D: Driver>(
             }
             fleet.turn_for(ACCEPTED_WITHIN, &mut load)?;
         }
-        _ => drop(open_all(fleet, &mut load)?),
+        _ => {
+            open_all(fleet, &mut load)?;
+        }
     }
     outcome.connections = fleet.begun() as u64 - fleet.audit.lost_connections;
     connected(outcome)?;

@@ -222,7 +222,7 @@ impl Runs {
         self.comparisons.get(metric.name())
     }
 
-    /// A curve of the sound run in the middle.
+    /// A curve of one of its sound runs, in the order they were made that in the middle.
     pub(super) fn curve(&self, curve: Curve) -> Option<&[(f64, f64)]> {
         let sound = self.trials.iter().filter(|trial| curve.stands(&trial.doubts));
         let runs: Vec<_> = sound.filter_map(|trial| trial.curves.get(curve.name())).collect();
