@@ -196,7 +196,7 @@ struct InstallArguments {
 pub fn main(
     args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
     prefix: &[&str],
-    out: &mut dyn Write,
+    out: &mut (dyn Write + Send),
     progress: &mut dyn Write,
 ) -> ExitCode {
     let name = std::iter::once(OsString::from("lab"));
@@ -231,7 +231,7 @@ pub fn main(
             done(serve_bare_client(&mut BufReader::new(std::io::stdin()), out))
         }
         Ok(Arguments { command: Command::Worker }) => {
-            // Not locked: the generator reads from it within a callback.
+            // Not locked: the generator reads from it, and writes, on another thread.
             done(serve_worker(&mut BufReader::new(std::io::stdin()), out))
         }
         Err(error) => {

@@ -5,9 +5,10 @@
 mod server;
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use server::{Fault, Server};
@@ -219,22 +220,54 @@ fn several_servers_share_the_connections_out() {
     assert_eq!((outcome.connections, accepted), (CONNECTIONS as u64, [CONNECTIONS as u64 / 2; 2]));
 }
 
+/// A connection that asks for WebSocket, and the answer that it waits for.
+fn upgrade(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    let mut answer = Vec::new();
+    let request = http1::parse_request(&head, &http1::Limits::default()).unwrap();
+    handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
+    (stream, answer)
+}
+
+#[test]
+fn answers_pings_while_it_waits_for_other_generators() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (it_waits, waiting) = mpsc::channel();
+    let (answered, answer) = mpsc::channel();
+    let serving = std::thread::spawn(move || {
+        let (mut stream, upgraded) = upgrade(&listener);
+        stream.write_all(&upgraded).unwrap();
+        waiting.recv().unwrap();
+        stream.write_all(&[0x89, 0]).unwrap();
+        let mut pong = [0; 6];
+        stream.read_exact(&mut pong).unwrap();
+        answered.send(pong[0]).unwrap();
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let spec = Spec::new(address, "/ws", 1, LoadSpec::Idle { hold: Duration::ZERO });
+    let outcome = run(&spec, move |_| {
+        it_waits.send(()).unwrap();
+        assert_eq!(answer.recv_timeout(Duration::from_secs(60)), Ok(0x8a));
+        Ok(())
+    });
+    assert_eq!(outcome.unwrap().audit, Audit::default());
+    serving.join().unwrap();
+}
+
 #[test]
 fn clients_that_have_to_say_that_they_live_do() {
     // A server of Engine.IO 3, which wants to be pinged every 20 ms.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let serving = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            stream.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        let mut answer = Vec::new();
-        let request = http1::parse_request(&head, &http1::Limits::default()).unwrap();
-        handshake::check_request(&request, None).unwrap().write_response(&mut answer, &[], None);
+        let (mut stream, mut answer) = upgrade(&listener);
         let open = br#"0{"sid":"1","upgrades":[],"pingInterval":20,"pingTimeout":20}"#;
         ws::encode(&mut answer, ws::Opcode::Text, open, false, None);
         stream.write_all(&answer).unwrap();

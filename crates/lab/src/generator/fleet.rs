@@ -12,7 +12,7 @@ mod audit;
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use stentor_driver::{ConnId, Driver, Event};
+use stentor_driver::{ConnId, Driver, Event, Waker};
 
 use super::Spec;
 use super::line::{Line, Manner};
@@ -225,6 +225,19 @@ impl<D: Driver> Fleet<D> {
         }
         self.slots[conn.index()] = number as u32;
         Ok(conn)
+    }
+
+    /// Ends a [`Fleet::turn`] from another thread.
+    pub(super) fn waker(&self) -> Waker {
+        self.driver.waker()
+    }
+
+    /// Has nobody told how it goes while `quiet` runs: it isn't the load, and somebody else may be writing.
+    pub(super) fn untold<T>(&mut self, quiet: impl FnOnce(&mut Self) -> T) -> T {
+        let teller = self.teller.take();
+        let result = quiet(self);
+        self.teller = teller;
+        result
     }
 
     /// Waits until `due` (`None`: until something happens) and hands what happened to `load`. True if

@@ -1,8 +1,11 @@
 //! One generator from its first connection to its outcome.
 
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use stentor_driver::{Driver, EpollDriver, Options, UringDriver};
+use stentor_driver::{Driver, EpollDriver, Options, UringDriver, Waker};
 
 use super::fleet::{Fleet, Load};
 use super::{
@@ -21,9 +24,13 @@ const OPENING_POINTS: usize = 20;
 /// Events of one turn: few enough that a load's schedule is looked at often.
 const EVENTS_PER_TURN: usize = 128;
 
-/// Runs `spec` on the calling thread. `connected` is called when all connections are open, and the load
-/// begins when it returns; it is called once more whenever all generators have to come as far before any goes on.
-pub fn run(spec: &Spec, connected: impl FnMut(&Outcome) -> Result<(), Error>) -> Result<Outcome, Error> {
+/// Runs `spec` on the calling thread. `connected` is called, on a thread of its own, when all connections are open, and the
+/// load begins when it returns; until then they are kept alive. It is called once more whenever all generators have to
+/// come as far before any goes on.
+pub fn run(
+    spec: &Spec,
+    connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
+) -> Result<Outcome, Error> {
     let mut outcome = None;
     run_and_hold(spec, connected, |found| {
         outcome = Some(found);
@@ -35,7 +42,7 @@ pub fn run(spec: &Spec, connected: impl FnMut(&Outcome) -> Result<(), Error>) ->
 /// As [`run`]; the connections are held until `done` returns.
 pub(super) fn run_and_hold(
     spec: &Spec,
-    connected: impl FnMut(&Outcome) -> Result<(), Error>,
+    connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
     done: impl FnOnce(Outcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let _pinned = spec.core.map(pin_current).transpose().map_err(Error::io("pinning the generator"))?;
@@ -55,7 +62,7 @@ pub(super) fn run_and_hold(
 fn run_on<D: Driver>(
     driver: D,
     spec: &Spec,
-    mut connected: impl FnMut(&Outcome) -> Result<(), Error>,
+    mut connected: impl FnMut(&Outcome) -> Result<(), Error> + Send,
     done: impl FnOnce(Outcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut fleet = Fleet::new(driver, spec)?;
@@ -96,7 +103,7 @@ fn run_on<D: Driver>(
     if let (0, Some(why), true) = (fleet.open(), &fleet.audit.first_loss, sends) {
         return Err(Error::Generator(format!("none of its connections opened; {why}")));
     }
-    connected(&outcome)?;
+    meet(&mut fleet, &mut connected, &outcome)?;
 
     // What came while the others were waited for belongs to nobody.
     fleet.turn_for(Duration::from_millis(20), &mut Ignore)?;
@@ -127,6 +134,31 @@ fn run_on<D: Driver>(
     outcome.verified = fleet.verify();
     outcome.audit = std::mem::take(&mut fleet.audit);
     done(outcome)
+}
+
+/// Waits until `connected` returns, and has clients answer meanwhile: whoever opens half a million connections waits for
+/// longer than a server's patience.
+fn meet<D: Driver>(
+    fleet: &mut Fleet<D>,
+    connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
+    outcome: &Outcome,
+) -> Result<(), Error> {
+    let waker = fleet.waker();
+    let is_back = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            // Also when a test's panics.
+            let _woken = Woken { is_back: &is_back, waker };
+            connected(outcome)
+        });
+        fleet.untold(|fleet| {
+            while !is_back.load(Ordering::Acquire) {
+                fleet.turn(None, &mut Ignore)?;
+            }
+            Ok(())
+        })?;
+        waiting.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }
 
 /// Opens all connections at the rate of the spec. Returns how it went.
@@ -170,6 +202,19 @@ pub(super) fn open_all<D: Driver>(
         let due = if fleet.begun() < total { next } else { deadline };
         // Coarse waits are good enough here, and leave the core to the server's half of TCP.
         fleet.turn(Some(due.max(now + Duration::from_micros(2_300))), load)?;
+    }
+}
+
+/// Tells a fleet, when it is dropped, that it need not turn any more.
+struct Woken<'a> {
+    is_back: &'a AtomicBool,
+    waker: Waker,
+}
+
+impl Drop for Woken<'_> {
+    fn drop(&mut self) {
+        self.is_back.store(true, Ordering::Release);
+        self.waker.wake();
     }
 }
 

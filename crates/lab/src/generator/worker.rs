@@ -5,12 +5,12 @@
 //! watching first. It ends as well when its standard input ends before, so it never outlives who started it by more than
 //! its own bounded load.
 
-use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -51,10 +51,10 @@ pub(super) enum Report {
 }
 
 /// The worker's side, on its standard input and output.
-pub fn serve_worker(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(), Error> {
-    let output = RefCell::new(output);
+pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + Send)) -> Result<(), Error> {
+    let output = Mutex::new(output);
     let say = |report: &Report| -> Result<(), Error> {
-        let mut output = output.borrow_mut();
+        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         let mut line = serde_json::to_vec(report).map_err(|error| Error::Generator(error.to_string()))?;
         line.push(b'\n');
         output.write_all(&line).and_then(|()| output.flush()).map_err(Error::io("reporting"))
@@ -67,10 +67,11 @@ pub fn serve_worker(input: &mut dyn BufRead, output: &mut dyn Write) -> Result<(
         // Where that is forbidden it takes its share like all.
         let _ = rustix::process::nice(LAST_IN_LINE);
     }
-    let input = RefCell::new(input);
+    let input = Mutex::new(input);
     let hear = |what| {
         let mut line = String::new();
-        input.borrow_mut().read_line(&mut line).map_err(Error::io(what))?;
+        let mut input = input.lock().unwrap_or_else(PoisonError::into_inner);
+        input.read_line(&mut line).map_err(Error::io(what))?;
         Ok::<String, Error>(line)
     };
     let connected = |connected: &Outcome| {
