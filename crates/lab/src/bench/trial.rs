@@ -165,9 +165,10 @@ pub(super) fn run(
             run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
         }
         CaseKind::Budget { connections_max, bytes, every, rate_hz, cpu } => {
-            let load = LoadSpec::Budget { bytes, every, cpu };
+            let one_by_one = rate_hz.is_none();
+            let load = LoadSpec::Budget { bytes, every, cpu, one_by_one };
             let task = Task::new(case, Application::Echo, connections_max, load);
-            run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
+            run_server(contestant, Task { connect_rate_hz: rate_hz, ..task }, options)?
         }
         CaseKind::Feed { connections, shape, message_bytes, connect_rate_hz, rate_hz, warm_up, count } => {
             let feeds = contestant.feeds();
@@ -212,6 +213,8 @@ pub(super) fn run(
             )?;
             let idle = ran.outcome.idle.server_share() / connections as f64;
             figures.insert(Metric::IdleCpu, idle * 1e6);
+            context.insert("server share connecting".to_owned(), ran.outcome.connect.server_share());
+            context.insert("server share at rest".to_owned(), ran.outcome.idle.server_share());
             ran
         }
         CaseKind::Capacity { .. } => return search::run(case, contestant, options),
@@ -364,13 +367,20 @@ pub(super) fn judge(
     }
     let connections = outcome.connections.max(1) as f64;
     figures.insert(Metric::KernelPerConnection, ran.kernel_grown_bytes as f64 / connections);
-    if matches!(case.kind.direct(), CaseKind::Budget { .. }) {
+    if let CaseKind::Budget { connections_max, .. } = *case.kind.direct() {
+        if outcome.connections == connections_max as u64 {
+            unmeasured = Some(format!(
+                "connections are a lower bound: a generator has no more than {connections_max}, and the rest of the budget went \
+                 into their echoes"
+            ));
+        }
         figures.insert(Metric::Connections, outcome.connections as f64);
         if let Some((connect, echo)) = curve::fitted(&outcome.progress) {
             figures.insert(Metric::CpuPerConnection, connect * 1e6);
             figures.insert(Metric::CpuPerMessage, echo * 1e6);
         }
         context.insert("echoes".to_owned(), outcome.messages as f64);
+        context.insert("took s".to_owned(), outcome.load.wall.as_secs_f64());
     }
     figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
     let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
@@ -395,8 +405,14 @@ pub(super) fn judge(
         // What ends it is what is looked for, and the figure is that of the steps before.
         doubts = curve::doubts(&outcome.steps);
         if curve::is_lower_bound(&outcome.steps) {
-            unmeasured =
-                Some("it wasn't saturated when the steps, or the generator's core, were at their end".into());
+            unmeasured = Some(
+                "a lower bound: the steps, or the generator's core, were at their end before the server"
+                    .into(),
+            );
+        }
+        if let Some(step) = curve::deciding(&outcome.steps) {
+            context.insert("generator share at the end".to_owned(), step.span.own_share());
+            context.insert("server share at the end".to_owned(), step.span.server_share());
         }
     }
     figures.retain(|metric, _| case.metrics.contains(metric));

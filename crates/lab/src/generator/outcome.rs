@@ -8,7 +8,7 @@ use super::{ChatStep, Latencies};
 use crate::measure::CpuClock;
 
 /// The generator's share of its core above which it can't be trusted.
-pub(super) const OWN_CPU_MAX: f64 = 0.8;
+pub(crate) const OWN_CPU_MAX: f64 = 0.8;
 /// The lag behind the schedule, as a share of the p99 reported.
 pub(crate) const LAG_SHARE_MAX: f64 = 0.1;
 /// What the schedule can resolve: a turn of the generator's loop with some sends in it, which is also what the kernel's

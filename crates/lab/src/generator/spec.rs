@@ -155,8 +155,8 @@ pub enum LoadSpec {
         /// How long.
         hold: Duration,
     },
-    /// Connections that are opened one after the other, at the rate of the spec, and send and are answered from then on,
-    /// until the server has used so much CPU.
+    /// Connections that are opened one after the other, and send and are answered from then on, until the server has used
+    /// so much CPU.
     Budget {
         /// Payload, which may be too short for a time.
         bytes: usize,
@@ -164,6 +164,8 @@ pub enum LoadSpec {
         every: Duration,
         /// The server's CPU time.
         cpu: Duration,
+        /// The next one is begun when the last one is up, instead of at the rate of the spec.
+        one_by_one: bool,
     },
     /// Connections that are opened, shaken hands with, and closed.
     Churn {
