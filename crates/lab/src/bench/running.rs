@@ -71,6 +71,8 @@ pub(super) struct Task {
     pub(super) settles: bool,
     /// How long connections are looked at doing nothing; `None`: as the pace says.
     pub(super) idle: Option<Duration>,
+    /// Into how many slices the time between two publications is cut; 0: it isn't.
+    pub(super) slices: u32,
     /// Whether clients come through nginx.
     pub(super) proxied: bool,
 }
@@ -91,6 +93,7 @@ impl Task {
             counts_calls: false,
             settles,
             idle: None,
+            slices: 0,
             proxied: case.kind.is_proxied(),
         }
     }
@@ -202,6 +205,7 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     spec.core = Some(options.generator_core);
     spec.driver = options.generator_driver;
     spec.connect_rate_hz = task.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
+    spec.slices = task.slices;
     spec.idle = task.idle.unwrap_or(options.pace.idle());
     let lost = |error: Error| match error {
         Error::Generator(what) => first.error(&what),

@@ -9,9 +9,9 @@ use super::curve::{self, Curve};
 use super::running::{Ran, Task, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::servers::Feeds;
-use super::{Application, Case, CaseKind, Contestant, Metric, Options, search};
+use super::{Application, Case, CaseKind, Contestant, Metric, Options, delivery, search};
 use crate::Error;
-use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, is_spoiled};
+use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, Span, is_spoiled};
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
 /// one before the next is due.
@@ -207,7 +207,7 @@ pub(super) fn run(
             let connect_rate_hz = Some(connect_rate_hz);
             let ran = run_server(
                 contestant,
-                Task { connect_rate_hz, settles: true, idle: Some(rest), ..task },
+                Task { connect_rate_hz, settles: true, idle: Some(rest), slices: delivery::SLICES, ..task },
                 options,
             )?;
             let idle = ran.outcome.idle.server_share() / connections as f64;
@@ -298,9 +298,17 @@ pub(super) fn judge(
     let outcome = &ran.outcome;
     let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let per_message = outcome.server_cpu_per_message().map(micros);
+    let per_message = match case.kind.direct() {
+        // So few that heartbeats outweigh them.
+        CaseKind::Scale { .. } => {
+            let cost = |of: fn(&Span) -> Duration| delivery::cost(outcome, of);
+            let all = cost(|span| span.server_cpu).map_err(|why| unmeasured = Some(why)).ok();
+            all.map(|all| (all, cost(|span| span.started_cpu).ok()))
+        }
+        _ => outcome.server_cpu_per_message().map(|all| (all, outcome.started_cpu_per_message())),
+    };
     let per_connection = outcome.server_cpu_per_connection().map(micros);
-    figures.extend(per_message.map(|value| (Metric::CpuPerMessage, value)));
+    figures.extend(per_message.map(|(all, _)| (Metric::CpuPerMessage, micros(all))));
     figures.extend(per_connection.map(|value| (Metric::CpuPerConnection, value)));
     if !outcome.latency.is_empty() {
         figures.insert(Metric::LatencyP50, millis(outcome.latency.percentile(50.0)));
@@ -353,8 +361,7 @@ pub(super) fn judge(
             ));
         }
     }
-    if let (Some(all), Some(started)) = (outcome.server_cpu_per_message(), outcome.started_cpu_per_message())
-    {
+    if let Some((all, Some(started))) = per_message {
         let names = ran.started.join(" ");
         context.insert(format!("{names} us/message"), micros(started));
         context.insert(format!("without {names} us/message"), micros(all.saturating_sub(started)));
@@ -436,6 +443,66 @@ fn count_calls(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generator::Protocol;
+    use crate::measure::{KernelSockets, ProcessMemory};
+
+    #[test]
+    fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
+        let check = |used_ms: [u32; 5], is_measured: bool| {
+            let span = |ms| Span {
+                wall: Duration::from_millis(100),
+                server_cpu: Duration::from_millis(ms),
+                started_cpu: Duration::from_millis(ms / 2),
+                ..Span::default()
+            };
+            let each = used_ms.map(|ms| span(u64::from(ms)));
+            let outcome = Outcome {
+                messages: 3000,
+                // What a case of another kind would go by.
+                load: span(300),
+                slices: [each, each, each].concat(),
+                last_of_each_ns: vec![90_000_000; 3],
+                ..Outcome::default()
+            };
+            let ran = Ran {
+                load: LoadSpec::Ask,
+                outcome,
+                beside: None,
+                before: ProcessMemory::default(),
+                connected: ProcessMemory::default(),
+                kernel_before: KernelSockets::default(),
+                kernel_grown_bytes: 0,
+                samples: Vec::new(),
+                peak_resident_bytes: 0,
+                processes: 1,
+                started: vec!["redis".to_owned()],
+                upstream_requests: None,
+                calls: None,
+            };
+            let kind = CaseKind::Scale {
+                connections: 1000,
+                connect_rate_hz: 1.0,
+                rest: Duration::ZERO,
+                bytes: 1000,
+                every: Duration::from_secs(1),
+                count: 3,
+            };
+            let case = Case::new("scale", String::new(), kind, Protocol::WebSocket, &[Metric::CpuPerMessage]);
+            let trial = judge(&case, ran, BTreeMap::new(), BTreeMap::new(), Vec::new(), None);
+            let (cost, why) = (trial.figures.get(&Metric::CpuPerMessage), trial.unmeasured.as_deref());
+            let parts = trial.context.get("redis us/message");
+            if is_measured {
+                assert!(why.is_none() && (cost.unwrap() - 8.0).abs() < 0.01, "{cost:?} {why:?}");
+                assert!((parts.unwrap() - 4.0).abs() < 0.01, "{parts:?}");
+            } else {
+                assert!(cost.is_none() && parts.is_none(), "{cost:?} {parts:?}");
+                assert!(why.unwrap().contains("heartbeats scatter"), "{why:?}");
+            }
+        };
+        check([8, 0, 0, 0, 0], true);
+        check([8, 2, 2, 0, 2], true);
+        check([8, 0, 8, 0, 0], false);
+    }
 
     #[test]
     fn a_doubt_about_times_leaves_the_rest() {
