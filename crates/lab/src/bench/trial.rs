@@ -12,6 +12,7 @@ use super::servers::Feeds;
 use super::{Application, Case, CaseKind, Contestant, Metric, Options, delivery, search};
 use crate::Error;
 use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, Span, is_spoiled};
+use crate::measure::Calls;
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
 /// one before the next is due.
@@ -143,7 +144,10 @@ pub(super) fn run(
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
             if counts && case.metrics.contains(&Metric::CallsPerMessage) {
                 match count_calls(case, contestant, connections, bytes, options)? {
-                    Ok(calls) => {
+                    Ok((calls, processes)) => {
+                        if processes > 1 {
+                            context.insert("processes whose calls are counted".to_owned(), processes as f64);
+                        }
                         figures.insert(Metric::CallsPerMessage, calls.values().sum());
                         let told = calls.into_iter().filter(|(_, count)| *count >= CALLS_TOLD);
                         context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
@@ -416,14 +420,17 @@ pub(super) fn publisher_to(application: Application) -> Publisher {
     if application == Application::Feed { Publisher::Server } else { Publisher::Own }
 }
 
-/// A fan-out to `connections` with the server's system calls counted: calls per message, by name; or why not.
+/// Calls per message, by name, and of how many processes; or why they weren't counted.
+type Counted = Result<(BTreeMap<String, f64>, usize), String>;
+
+/// A fan-out to `connections` with the system calls of all of the server's processes counted.
 fn count_calls(
     case: &Case,
     contestant: &Contestant,
     connections: usize,
     bytes: usize,
     options: &Options,
-) -> Result<Result<BTreeMap<String, f64>, String>, Error> {
+) -> Result<Counted, Error> {
     let publisher = Publisher::Own;
     let load = LoadSpec::Fanout { bytes, rate_hz: COUNTED_RATE_HZ, warm_up: 0, count: COUNTED, publisher };
     let task = Task::new(case, Application::Chat, connections, load);
@@ -435,7 +442,10 @@ fn count_calls(
             Err(format!("{} of {} messages came", audit.delivered, audit.expected))
         }
         _ if ran.outcome.overlapping > 0 => Err("the traced server didn't keep up".to_owned()),
-        Some(calls) => Ok(calls.into_iter().map(|(name, calls)| (name, calls as f64 / delivered)).collect()),
+        Some(Calls { by_name, processes }) => Ok((
+            by_name.into_iter().map(|(name, calls)| (name, calls as f64 / delivered)).collect(),
+            processes,
+        )),
         None => Err("strace isn't installed, or may not trace".to_owned()),
     })
 }
