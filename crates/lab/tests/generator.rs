@@ -93,6 +93,15 @@ fn a_fan_out_reaches_all() {
 }
 
 #[test]
+fn the_time_between_publications_is_cut_into_slices() {
+    let outcome = check_honest(true, |spec| spec.slices = 4, fanout(1000), Some(20 * CONNECTIONS as u64));
+    assert_eq!(outcome.slices.len(), 4 * 20);
+    assert!(outcome.slices.iter().any(|slice| !slice.server_cpu.is_zero()));
+    let uncut = check_honest(true, |_| {}, fanout(1000), Some(20 * CONNECTIONS as u64));
+    assert!(uncut.slices.is_empty());
+}
+
+#[test]
 fn holds_idle_connections_and_greets() {
     let load = LoadSpec::Idle { hold: Duration::from_millis(20) };
     let server = Server::start(false, Fault::None);

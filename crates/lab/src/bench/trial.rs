@@ -9,9 +9,10 @@ use super::curve::{self, Curve};
 use super::running::{Ran, Task, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::servers::Feeds;
-use super::{Application, Case, CaseKind, Contestant, Metric, Options, search};
+use super::{Application, Case, CaseKind, Contestant, Metric, Options, delivery, search};
 use crate::Error;
-use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, is_spoiled};
+use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, Span, is_spoiled};
+use crate::measure::Calls;
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
 /// one before the next is due.
@@ -143,7 +144,10 @@ pub(super) fn run(
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
             if counts && case.metrics.contains(&Metric::CallsPerMessage) {
                 match count_calls(case, contestant, connections, bytes, options)? {
-                    Ok(calls) => {
+                    Ok((calls, processes)) => {
+                        if processes > 1 {
+                            context.insert("processes whose calls are counted".to_owned(), processes as f64);
+                        }
                         figures.insert(Metric::CallsPerMessage, calls.values().sum());
                         let told = calls.into_iter().filter(|(_, count)| *count >= CALLS_TOLD);
                         context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
@@ -208,7 +212,7 @@ pub(super) fn run(
             let connect_rate_hz = Some(connect_rate_hz);
             let ran = run_server(
                 contestant,
-                Task { connect_rate_hz, settles: true, idle: Some(rest), ..task },
+                Task { connect_rate_hz, settles: true, idle: Some(rest), slices: delivery::SLICES, ..task },
                 options,
             )?;
             let idle = ran.outcome.idle.server_share() / connections as f64;
@@ -301,9 +305,17 @@ pub(super) fn judge(
     let outcome = &ran.outcome;
     let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let per_message = outcome.server_cpu_per_message().map(micros);
+    let per_message = match case.kind.direct() {
+        // So few that heartbeats outweigh them.
+        CaseKind::Scale { .. } => {
+            let cost = |of: fn(&Span) -> Duration| delivery::cost(outcome, of);
+            let all = cost(|span| span.server_cpu).map_err(|why| unmeasured = Some(why)).ok();
+            all.map(|all| (all, cost(|span| span.started_cpu).ok()))
+        }
+        _ => outcome.server_cpu_per_message().map(|all| (all, outcome.started_cpu_per_message())),
+    };
     let per_connection = outcome.server_cpu_per_connection().map(micros);
-    figures.extend(per_message.map(|value| (Metric::CpuPerMessage, value)));
+    figures.extend(per_message.map(|(all, _)| (Metric::CpuPerMessage, micros(all))));
     figures.extend(per_connection.map(|value| (Metric::CpuPerConnection, value)));
     if !outcome.latency.is_empty() {
         figures.insert(Metric::LatencyP50, millis(outcome.latency.percentile(50.0)));
@@ -356,8 +368,7 @@ pub(super) fn judge(
             ));
         }
     }
-    if let (Some(all), Some(started)) = (outcome.server_cpu_per_message(), outcome.started_cpu_per_message())
-    {
+    if let Some((all, Some(started))) = per_message {
         let names = ran.started.join(" ");
         context.insert(format!("{names} us/message"), micros(started));
         context.insert(format!("without {names} us/message"), micros(all.saturating_sub(started)));
@@ -425,14 +436,17 @@ pub(super) fn publisher_to(application: Application) -> Publisher {
     if application == Application::Feed { Publisher::Server } else { Publisher::Own }
 }
 
-/// A fan-out to `connections` with the server's system calls counted: calls per message, by name; or why not.
+/// Calls per message, by name, and of how many processes; or why they weren't counted.
+type Counted = Result<(BTreeMap<String, f64>, usize), String>;
+
+/// A fan-out to `connections` with the system calls of all of the server's processes counted.
 fn count_calls(
     case: &Case,
     contestant: &Contestant,
     connections: usize,
     bytes: usize,
     options: &Options,
-) -> Result<Result<BTreeMap<String, f64>, String>, Error> {
+) -> Result<Counted, Error> {
     let publisher = Publisher::Own;
     let load = LoadSpec::Fanout { bytes, rate_hz: COUNTED_RATE_HZ, warm_up: 0, count: COUNTED, publisher };
     let task = Task::new(case, Application::Chat, connections, load);
@@ -444,7 +458,10 @@ fn count_calls(
             Err(format!("{} of {} messages came", audit.delivered, audit.expected))
         }
         _ if ran.outcome.overlapping > 0 => Err("the traced server didn't keep up".to_owned()),
-        Some(calls) => Ok(calls.into_iter().map(|(name, calls)| (name, calls as f64 / delivered)).collect()),
+        Some(Calls { by_name, processes }) => Ok((
+            by_name.into_iter().map(|(name, calls)| (name, calls as f64 / delivered)).collect(),
+            processes,
+        )),
         None => Err("strace isn't installed, or may not trace".to_owned()),
     })
 }
@@ -452,6 +469,66 @@ fn count_calls(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generator::Protocol;
+    use crate::measure::{KernelSockets, ProcessMemory};
+
+    #[test]
+    fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
+        let check = |used_ms: [u32; 5], is_measured: bool| {
+            let span = |ms| Span {
+                wall: Duration::from_millis(100),
+                server_cpu: Duration::from_millis(ms),
+                started_cpu: Duration::from_millis(ms / 2),
+                ..Span::default()
+            };
+            let each = used_ms.map(|ms| span(u64::from(ms)));
+            let outcome = Outcome {
+                messages: 3000,
+                // What a case of another kind would go by.
+                load: span(300),
+                slices: [each, each, each].concat(),
+                last_of_each_ns: vec![90_000_000; 3],
+                ..Outcome::default()
+            };
+            let ran = Ran {
+                load: LoadSpec::Ask,
+                outcome,
+                beside: None,
+                before: ProcessMemory::default(),
+                connected: ProcessMemory::default(),
+                kernel_before: KernelSockets::default(),
+                kernel_grown_bytes: 0,
+                samples: Vec::new(),
+                peak_resident_bytes: 0,
+                processes: 1,
+                started: vec!["redis".to_owned()],
+                upstream_requests: None,
+                calls: None,
+            };
+            let kind = CaseKind::Scale {
+                connections: 1000,
+                connect_rate_hz: 1.0,
+                rest: Duration::ZERO,
+                bytes: 1000,
+                every: Duration::from_secs(1),
+                count: 3,
+            };
+            let case = Case::new("scale", String::new(), kind, Protocol::WebSocket, &[Metric::CpuPerMessage]);
+            let trial = judge(&case, ran, BTreeMap::new(), BTreeMap::new(), Vec::new(), None);
+            let (cost, why) = (trial.figures.get(&Metric::CpuPerMessage), trial.unmeasured.as_deref());
+            let parts = trial.context.get("redis us/message");
+            if is_measured {
+                assert!(why.is_none() && (cost.unwrap() - 8.0).abs() < 0.01, "{cost:?} {why:?}");
+                assert!((parts.unwrap() - 4.0).abs() < 0.01, "{parts:?}");
+            } else {
+                assert!(cost.is_none() && parts.is_none(), "{cost:?} {parts:?}");
+                assert!(why.unwrap().contains("heartbeats scatter"), "{why:?}");
+            }
+        };
+        check([8, 0, 0, 0, 0], true);
+        check([8, 2, 2, 0, 2], true);
+        check([8, 0, 8, 0, 0], false);
+    }
 
     #[test]
     fn a_doubt_about_times_leaves_the_rest() {
