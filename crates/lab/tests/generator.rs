@@ -244,13 +244,20 @@ fn upgrade(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
     (stream, answer)
 }
 
-#[test]
-fn answers_pings_while_it_waits_for_other_generators() {
+/// Runs `load` on one connection, which the server pings as soon as the generator waits for others for the last of so many times,
+/// and which has to answer before the others are there. It has a new connection each time.
+fn check_pings(load: LoadSpec, waits: usize) -> Result<Outcome, stentor_lab::Error> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (it_waits, waiting) = mpsc::channel();
     let (answered, answer) = mpsc::channel();
+    let stays = matches!(load, LoadSpec::Idle { .. });
     let serving = std::thread::spawn(move || {
+        for _ in 1..waits {
+            let (mut stream, upgraded) = upgrade(&listener);
+            stream.write_all(&upgraded).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
         let (mut stream, upgraded) = upgrade(&listener);
         stream.write_all(&upgraded).unwrap();
         waiting.recv().unwrap();
@@ -258,16 +265,34 @@ fn answers_pings_while_it_waits_for_other_generators() {
         let mut pong = [0; 6];
         stream.read_exact(&mut pong).unwrap();
         answered.send(pong[0]).unwrap();
-        let _ = stream.read_to_end(&mut Vec::new());
+        if stays {
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
     });
-    let spec = Spec::new(address, "/ws", 1, LoadSpec::Idle { hold: Duration::ZERO });
-    let outcome = run(&spec, move |_| {
-        it_waits.send(()).unwrap();
-        assert_eq!(answer.recv_timeout(Duration::from_secs(60)), Ok(0x8a));
+    let mut times = 0;
+    let outcome = run(&Spec::new(address, "/ws", 1, load), move |_| {
+        times += 1;
+        if times == waits {
+            it_waits.send(()).unwrap();
+            assert_eq!(answer.recv_timeout(Duration::from_secs(60)), Ok(0x8a));
+        }
         Ok(())
     });
-    assert_eq!(outcome.unwrap().audit, Audit::default());
     serving.join().unwrap();
+    outcome
+}
+
+#[test]
+fn answers_pings_while_it_waits_for_other_generators() {
+    let outcome = check_pings(LoadSpec::Idle { hold: Duration::ZERO }, 1);
+    assert_eq!(outcome.unwrap().audit, Audit::default());
+}
+
+#[test]
+fn answers_pings_while_others_are_on_their_way_back() {
+    let storm = LoadSpec::Reconnect { cut: Cut::Finish, bytes: 100, publisher: Publisher::Own };
+    // What follows isn't looked at: the server is gone.
+    assert!(check_pings(storm, 2).is_err());
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn run_on<D: Driver>(
 
 /// Waits until `connected` returns, and has clients answer meanwhile: whoever opens half a million connections waits for
 /// longer than a server's patience.
-fn meet<D: Driver>(
+pub(super) fn meet<D: Driver>(
     fleet: &mut Fleet<D>,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
     outcome: &Outcome,
