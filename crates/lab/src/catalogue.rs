@@ -11,6 +11,8 @@
 //! warm_up_s = 10                                   # needs so long to be as fast as it gets
 //! [versions]                                       # of what matters, as the lock files have them
 //! ws = "8.23.0"
+//! nginx = { command = ["nginx", "-v"] }            # of one that the machine has: the first line of what that says, when the
+//!                                                  # peer is described in a result
 //! [protocols]                                      # what it speaks, by the generator's names, and at which path
 //! websocket = "/"
 //! [settings]                                       # what was chosen, for reports
@@ -22,17 +24,22 @@
 //!
 //! A field that isn't named here is an error, so that a misspelt one isn't passed over.
 
+mod version;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use self::version::Version;
 use crate::Error;
 use crate::generator::Protocol;
+
+pub(crate) use self::version::UNKNOWN;
 
 /// The name of a peer's description.
 const MANIFEST: &str = "peer.toml";
@@ -45,9 +52,8 @@ pub struct Manifest {
     pub about: String,
     /// What it can do.
     pub modes: Vec<String>,
-    /// Of what matters.
     #[serde(default)]
-    pub versions: BTreeMap<String, String>,
+    versions: BTreeMap<String, Version>,
     /// What was chosen.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
@@ -86,6 +92,7 @@ pub struct Peer {
     folder: PathBuf,
     /// What it says of itself.
     pub manifest: Manifest,
+    versions: OnceLock<BTreeMap<String, String>>,
 }
 
 impl Peer {
@@ -97,7 +104,19 @@ impl Peer {
         for name in manifest.protocols.keys().chain(&manifest.always) {
             protocol(name).ok_or_else(|| wrong(format!("there is no protocol `{name}`")))?;
         }
-        Ok(Self { folder: folder.to_owned(), manifest })
+        if let Some((name, _)) = manifest.versions.iter().find(|(_, version)| !version.is_sound()) {
+            return Err(wrong(format!("the command of the version of `{name}` is empty")));
+        }
+        Ok(Self { folder: folder.to_owned(), manifest, versions: OnceLock::new() })
+    }
+
+    /// The versions of what matters. Commands that tell them are run the first time, so it has to be installed by then; of one that
+    /// can't be found out it says why.
+    pub fn versions(&self) -> &BTreeMap<String, String> {
+        self.versions.get_or_init(|| {
+            let read = |(name, version): (&String, &Version)| (name.clone(), version.read(&self.folder));
+            self.manifest.versions.iter().map(read).collect()
+        })
     }
 
     /// Whether it is ready to run.
@@ -318,6 +337,10 @@ mod tests {
         for known in &catalogue.servers {
             assert!(known.speaks().count() > 0 && !known.about().is_empty(), "{known:?}");
             if let Some(peer) = &known.peer {
+                // One is there, or it says of what kind it would be.
+                let versions = peer.versions().iter();
+                let blank = |(_, version): &(&String, &String)| version.trim().is_empty();
+                assert_eq!(versions.filter(blank).count(), 0, "{}", known.name);
                 for script in [&peer.manifest.install, &peer.manifest.run] {
                     assert!(peer.folder.join(script).exists(), "{}", peer.folder.join(script).display());
                 }
@@ -336,6 +359,28 @@ mod tests {
     }
 
     #[test]
+    fn a_command_tells_a_version_once() {
+        let folder = std::env::temp_dir().join(format!("stentor-lab-versions-{}", std::process::id()));
+        fs::create_dir_all(folder.join("one")).unwrap();
+        let text = "about = \"x\"\nmodes = []\n[protocols]\n[versions]\nfixed = \"8\"\n\
+                    asked = { command = [\"sh\", \"-c\", \"echo . >>asked; wc -l <asked\"] }\n\
+                    missing = { command = [\"stentor-nobody\", \"--version\"] }";
+        fs::write(folder.join("one/peer.toml"), text).unwrap();
+        let catalogue = Catalogue::read(&folder).unwrap();
+        // Nobody is asked before it is to be known.
+        assert!(!folder.join("one/asked").exists());
+        let peer = catalogue.find("one").unwrap().peer.as_ref().unwrap();
+        for _ in 0..2 {
+            let expect =
+                [("asked", "1"), ("fixed", "8"), ("missing", "unknown: stentor-nobody can't be run")];
+            let found: Vec<(&str, &str)> =
+                peer.versions().iter().map(|(name, version)| (name.as_str(), version.as_str())).collect();
+            assert_eq!(found, expect);
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn a_bad_description_is_told() {
         let folder = std::env::temp_dir().join(format!("stentor-lab-peers-{}", std::process::id()));
         let check = |text: &str, expect: &str| {
@@ -348,6 +393,9 @@ mod tests {
         check("about = 1", "about");
         check(&format!("{sound}[protocols]\nsmoke = \"/\""), "no protocol `smoke`");
         check(&format!("{sound}always = \"fog\"\n[protocols]"), "no protocol `fog`");
+        check(&format!("{sound}[protocols]\n[versions]\nx = 1"), "a version, or { command");
+        check(&format!("{sound}[protocols]\n[versions]\nx = {{ comand = [] }}"), "a version, or { command");
+        check(&format!("{sound}[protocols]\n[versions]\nx = {{ command = [] }}"), "version of `x` is empty");
         check(&format!("{sound}instal = \"x\"\n[protocols]"), "instal");
         check(&format!("{sound}[protocols]\n[[variants]]\nname = \"stentor-epoll\""), "another");
         fs::remove_dir_all(&folder).unwrap();

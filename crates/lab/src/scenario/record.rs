@@ -94,13 +94,13 @@ pub fn run(
     for name in &options.servers {
         let contestant = Contestant::find(name, &catalogue, &options)?;
         let known = contestant.known();
-        let manifest = known.peer.as_ref().map(|peer| &peer.manifest);
+        let peer = known.peer.as_ref();
         let own = own_versions(options.stentor.as_deref());
         servers.push(Server {
             name: name.clone(),
             about: known.about().to_owned(),
-            versions: manifest.map_or(own, |manifest| manifest.versions.clone()),
-            settings: manifest.map(|manifest| manifest.settings.clone()).unwrap_or_default(),
+            versions: peer.map_or(own, |peer| peer.versions().clone()),
+            settings: peer.map(|peer| peer.manifest.settings.clone()).unwrap_or_default(),
         });
     }
     let (clock, time) = (Instant::now(), now());
