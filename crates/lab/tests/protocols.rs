@@ -134,6 +134,11 @@ fn socketio2() {
 }
 
 #[test]
+fn socketio2_redis() {
+    check("socketio2-redis", &[Protocol::SocketIo2, Protocol::SocketIo2Polling]);
+}
+
+#[test]
 fn socketio1() {
     check("socketio1", &[Protocol::SocketIo2, Protocol::SocketIo2Polling]);
 }
