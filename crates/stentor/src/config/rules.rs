@@ -17,8 +17,7 @@ pub(super) fn check(sources: &mut Sources) {
     sockjs(sources);
 }
 
-/// The admin port can publish and read everything, so beyond loopback it needs a token (DESIGN.md,
-/// "Public routes").
+/// The admin port can publish and read everything, so beyond loopback it needs a token.
 fn admin_beyond_loopback(sources: &mut Sources) {
     let server = &sources.config.server;
     let addr = server.admin;

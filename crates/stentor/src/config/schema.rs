@@ -1,8 +1,7 @@
 //! Every key of the configuration, once: its name, type, default, range and meaning.
 //!
 //! `docs/configuration.md` is generated from this file and checked against it by a test; what the keys
-//! do is in `wiring`, which maps them to the options of the planes. Defaults come from DESIGN.md's
-//! budgets; where a number has another source, it is said beside it.
+//! do is in `wiring`, which maps them to the options of the planes. Where a default has a source, it is said beside it.
 
 use super::section::section;
 use super::value::{Bytes, Headers, Origin, Token, choice};
