@@ -13,7 +13,9 @@ use super::{Application, Case, Contestant, Options};
 use crate::Error;
 use crate::document::Shape;
 use crate::generator::{Live, LoadSpec, Misbehaviour, Outcome, Protocol, Spec, Workers};
-use crate::measure::{CallCounter, Calls, KernelSockets, ProcessMemory, Server, kernel_bytes, pin_current};
+use crate::measure::{
+    CallCounter, Calls, KernelSockets, MachineTime, ProcessMemory, Server, kernel_bytes, pin_current,
+};
 use crate::upstream::Content;
 
 /// Payloads from which on memfds are counted.
@@ -49,6 +51,8 @@ pub(super) struct Ran {
     pub(super) upstream_requests: Option<u64>,
     /// System calls under the load, where they were counted.
     pub(super) calls: Option<Calls>,
+    /// Of the time that the machine's cores wanted during the load, what a hypervisor gave to others, 0 to 1.
+    pub(super) stolen_share: f64,
 }
 
 /// What one server has to go through.
@@ -249,7 +253,10 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
         beside.begin()?;
     }
     let counter = task.counts_calls.then(|| CallCounter::attach(&servers.all_pids()).ok()).flatten();
+    let machine = MachineTime::now().ok();
     let result = workers.run();
+    let stolen_share =
+        machine.zip(MachineTime::now().ok()).map_or(0.0, |(before, after)| after.stolen_since(&before));
     let calls = counter.and_then(|counter| counter.stop().ok());
     drop(workers);
     let samples = sampler.stop();
@@ -280,5 +287,6 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
         started,
         upstream_requests,
         calls,
+        stolen_share,
     })
 }

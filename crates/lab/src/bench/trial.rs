@@ -27,6 +27,8 @@ const ASKING_SHARE_MAX: f64 = 0.5;
 const STORM_BYTES: usize = 1000;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
+/// The share of the time that cores wanted which a hypervisor may keep without voiding times.
+const STOLEN_SHARE_MAX: f64 = 0.1;
 
 /// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
 pub(crate) const LAG: &str = "p99 lag ms";
@@ -426,9 +428,20 @@ pub(super) fn judge(
             context.insert("server share at the end".to_owned(), step.span.server_share());
         }
     }
+    doubts.extend(robbed(ran.stolen_share));
+    if ran.stolen_share > 0.0 {
+        context.insert("stolen share".to_owned(), ran.stolen_share);
+    }
     figures.retain(|metric, _| case.metrics.contains(metric));
     let curves = curve::curves(&ran.load, outcome, &ran.samples);
     Trial { figures, context, curves, doubts, unmeasured }
+}
+
+/// Why times aren't to be believed where a hypervisor took `share` of what the cores wanted.
+pub(super) fn robbed(share: f64) -> Option<Doubt> {
+    let what =
+        || format!("the hypervisor kept {:.0} % of the time that cores wanted to itself", share * 100.0);
+    (share > STOLEN_SHARE_MAX).then(|| Doubt { latency_only: true, what: what() })
 }
 
 /// Who publishes to the clients of `application`.
@@ -504,6 +517,7 @@ mod tests {
                 started: vec!["redis".to_owned()],
                 upstream_requests: None,
                 calls: None,
+                stolen_share: 0.0,
             };
             let kind = CaseKind::Scale {
                 connections: 1000,
@@ -528,6 +542,13 @@ mod tests {
         check([8, 0, 0, 0, 0], true);
         check([8, 2, 2, 0, 2], true);
         check([8, 0, 8, 0, 0], false);
+    }
+
+    #[test]
+    fn a_machine_that_is_taken_away_voids_times() {
+        assert!(robbed(0.0).is_none() && robbed(STOLEN_SHARE_MAX).is_none());
+        let doubt = robbed(0.31).unwrap();
+        assert!(doubt.latency_only && doubt.what.contains("31 %"), "{doubt:?}");
     }
 
     #[test]

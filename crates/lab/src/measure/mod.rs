@@ -10,6 +10,7 @@ mod memory;
 mod namespace;
 mod pin;
 mod server;
+mod stolen;
 
 pub use calls::{CallCounter, Calls};
 pub use cpu::CpuClock;
@@ -18,3 +19,4 @@ pub use memory::{KernelSockets, ProcessMemory, kernel_bytes, memfd_bytes, reside
 pub use namespace::{Namespace, congestion_control, enter_namespace, is_in_namespace};
 pub use pin::{Pinned, cores, pin_current, take_priority};
 pub use server::{Server, ServerCommand};
+pub use stolen::MachineTime;
