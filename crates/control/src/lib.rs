@@ -39,3 +39,4 @@ pub use options::{
 pub use route::{Route, RouteError};
 pub use signals::Signals;
 pub use stentor_hub::delta::DEPTH_MAX;
+pub use upstream::RESERVED_HEADERS;

@@ -93,6 +93,15 @@ fn a_fan_out_reaches_all() {
 }
 
 #[test]
+fn the_time_between_publications_is_cut_into_slices() {
+    let outcome = check_honest(true, |spec| spec.slices = 4, fanout(1000), Some(20 * CONNECTIONS as u64));
+    assert_eq!(outcome.slices.len(), 4 * 20);
+    assert!(outcome.slices.iter().any(|slice| !slice.server_cpu.is_zero()));
+    let uncut = check_honest(true, |_| {}, fanout(1000), Some(20 * CONNECTIONS as u64));
+    assert!(uncut.slices.is_empty());
+}
+
+#[test]
 fn holds_idle_connections_and_greets() {
     let load = LoadSpec::Idle { hold: Duration::from_millis(20) };
     let server = Server::start(false, Fault::None);
@@ -355,7 +364,9 @@ fn works_from_a_process_of_its_own() {
 fn a_budget_ends_when_the_server_has_used_it() {
     let server = Server::start(false, Fault::None);
     let cpu = Duration::from_millis(400);
-    let mut spec = spec(&server, LoadSpec::Budget { bytes: 17, every: Duration::from_millis(20), cpu });
+    let budget =
+        |cpu, one_by_one| LoadSpec::Budget { bytes: 17, every: Duration::from_millis(20), cpu, one_by_one };
+    let mut spec = spec(&server, budget(cpu, false));
     (spec.connections, spec.connect_rate_hz) = (5000, 200.0);
     let outcome = run(&spec, |_| Ok(())).unwrap();
     // The generator is in the same process here, so the budget is soon gone.
@@ -369,10 +380,17 @@ fn a_budget_ends_when_the_server_has_used_it() {
     assert!(outcome.latency.max() < outcome.load.wall, "{:?}", outcome.latency.max());
     let grows = outcome.progress.windows(2).all(|two| two[0].connections <= two[1].connections);
     assert!(grows && !outcome.progress.is_empty(), "{:?}", outcome.progress);
-    // Too few connections for the budget.
+    // One begun when the last one is up: no rate holds it back.
+    spec.load = budget(Duration::from_millis(100), true);
+    spec.connect_rate_hz = 1.0;
+    let outcome = run(&spec, |_| Ok(())).unwrap();
+    assert!(outcome.connections > 20, "{outcome:?}");
+    assert_eq!(outcome.audit.delivered, outcome.audit.expected);
+    // Too few connections for the budget: they go on.
     spec.connections = 3;
-    let error = run(&spec, |_| Ok(())).unwrap_err().to_string();
-    assert!(error.contains("3 connections used"), "{error}");
+    let outcome = run(&spec, |_| Ok(())).unwrap();
+    assert_eq!(outcome.connections, 3);
+    assert!(outcome.audit.expected > 3 && outcome.audit.delivered == outcome.audit.expected, "{outcome:?}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 
 mod cases;
 mod curve;
+mod delivery;
 mod metric;
 mod progress;
 mod proxy;

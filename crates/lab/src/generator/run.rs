@@ -85,9 +85,9 @@ fn run_on<D: Driver>(
         outcome.audit = std::mem::take(&mut fleet.audit);
         return done(outcome);
     }
-    if let LoadSpec::Budget { bytes, every, cpu } = spec.load {
+    if let LoadSpec::Budget { bytes, every, cpu, one_by_one } = spec.load {
         connected(&outcome)?;
-        budget::run(&mut fleet, &budget::Plan { bytes, every, cpu }, &mut outcome)?;
+        budget::run(&mut fleet, &budget::Plan { bytes, every, cpu, one_by_one }, &mut outcome)?;
         outcome.audit = std::mem::take(&mut fleet.audit);
         return done(outcome);
     }

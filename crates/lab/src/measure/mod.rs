@@ -11,7 +11,7 @@ mod namespace;
 mod pin;
 mod server;
 
-pub use calls::CallCounter;
+pub use calls::{CallCounter, Calls};
 pub use cpu::CpuClock;
 pub use interrupt::{Ward, end_children_on_signal, is_over};
 pub use memory::{KernelSockets, ProcessMemory, kernel_bytes, memfd_bytes, resident_bytes};
