@@ -35,6 +35,7 @@ fn options() -> Options {
         congestion: "whatever".to_owned(),
         echo_rate_hz: None,
         seed: 1,
+        left_out: None,
         live: None,
     }
 }

@@ -227,7 +227,23 @@ pub(super) fn run(
         // `direct` has taken off what is around it.
         CaseKind::Proxied(_) => return Err(Error::Usage(format!("{} goes through two proxies", case.name))),
     };
+    // Beside those that misbehave, what doesn't arrive is what is measured.
+    if let (Some(what), false) =
+        (unanswered(&ran.outcome), matches!(case.kind.direct(), CaseKind::Beside { .. }))
+    {
+        return Err(Error::Server { name: contestant.name().to_owned(), what });
+    }
     Ok(judge(case, ran, figures, context, doubts, unmeasured))
+}
+
+/// Whether nothing at all came of what was sent, in words: that is no slow server, but one that does something else.
+fn unanswered(outcome: &Outcome) -> Option<String> {
+    let audit = &outcome.audit;
+    if audit.expected == 0 || audit.delivered > 0 {
+        return None;
+    }
+    let lost = audit.first_loss.as_ref().map(|why| format!("; connections were lost ({why})"));
+    Some(format!("none of {} messages arrived{}", audit.expected, lost.unwrap_or_default()))
 }
 
 /// What a load beside misbehaving clients gave.
@@ -563,5 +579,19 @@ mod tests {
         trial.figures.insert(Metric::Undelivered, 1.0);
         assert_eq!(trial.sound(Metric::Undelivered), Some(1.0));
         assert_eq!(trial.sound(Metric::CpuPerMessage), None);
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_is_told_from_a_slow_one() {
+        let check = |expected, delivered, lost: Option<&str>, expect: Option<&str>| {
+            let mut outcome = Outcome::default();
+            (outcome.audit.expected, outcome.audit.delivered) = (expected, delivered);
+            outcome.audit.first_loss = lost.map(str::to_owned);
+            assert_eq!(unanswered(&outcome).as_deref(), expect);
+        };
+        check(0, 0, None, None);
+        check(200, 1, None, None);
+        check(200, 0, None, Some("none of 200 messages arrived"));
+        check(9, 0, Some("reset"), Some("none of 9 messages arrived; connections were lost (reset)"));
     }
 }

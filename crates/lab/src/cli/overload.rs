@@ -51,7 +51,7 @@ pub(super) fn run(
     let stentor = placing.options(prefix)?.stentor;
     let phase =
         Duration::try_from_secs_f64(arguments.phase).map_err(|error| Error::Usage(error.to_string()))?;
-    placing.enter(progress)?;
+    placing.enter(None, progress)?;
     let options = overload::Options {
         stentor: stentor.ok_or_else(|| Error::Usage("it needs --stentor PATH".into()))?,
         serve: arguments.serve,

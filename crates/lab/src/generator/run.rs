@@ -184,8 +184,11 @@ pub(super) fn open_all<D: Driver>(
             return Ok(opening);
         }
         if now > deadline {
-            let why = fleet.audit.first_loss.as_deref().unwrap_or("they are still under way");
-            return Err(Error::Generator(format!("{} of {total} connections opened; {why}", fleet.open())));
+            let why = fleet.audit.first_loss.as_deref().unwrap_or_else(|| fleet.awaited());
+            let (open, within) = (fleet.open(), begin.elapsed());
+            return Err(Error::Generator(format!(
+                "{open} of {total} connections opened within {within:.0?}; {why}"
+            )));
         }
         let mut burst = 0;
         while next <= now
