@@ -197,6 +197,13 @@ struct InstallArguments {
     peers_dir: PathBuf,
 }
 
+/// How people called it, for the lines that say how it is used.
+fn called(prefix: &[&str]) -> impl Iterator<Item = OsString> {
+    let name =
+        if prefix.is_empty() { "stentor-lab".to_owned() } else { format!("stentor {}", prefix.join(" ")) };
+    std::iter::once(name.into())
+}
+
 /// Runs the lab. `args` are the arguments after the lab's own name; `prefix` is what leads from the program to
 /// the lab (`["lab"]` where it is a subcommand), because the lab starts itself as its generators.
 pub fn main(
@@ -205,8 +212,7 @@ pub fn main(
     out: &mut (dyn Write + Send),
     progress: &mut dyn Write,
 ) -> ExitCode {
-    let name = std::iter::once(OsString::from("lab"));
-    let parsed = Arguments::try_parse_from(name.chain(args.into_iter().map(Into::into)));
+    let parsed = Arguments::try_parse_from(called(prefix).chain(args.into_iter().map(Into::into)));
     let done = |result: Result<(), Error>| result.map(|()| ExitCode::SUCCESS);
     let result = match parsed {
         Ok(Arguments { command: Command::Bench(arguments) }) => {

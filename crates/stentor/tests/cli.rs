@@ -52,6 +52,20 @@ fn flags_that_do_not_exist() {
     assert!(said.err.contains("'--listen'"), "{}", said.err);
 }
 
+/// What it says can be typed as it is.
+#[test]
+fn the_lab_says_how_it_is_called() {
+    fn check(args: &[&str], code: i32, usage: &str) {
+        let Said { code: got, out, err } = run(stentor().args(args));
+        assert_eq!(got, Some(code), "{args:?}: {out}{err}");
+        let text = if code == 0 { out } else { err };
+        assert!(text.contains(&format!("Usage: {usage}\n")), "{args:?}: {text}");
+    }
+    check(&["lab", "--help"], 0, "stentor lab <COMMAND>");
+    check(&["lab", "peers", "--help"], 0, "stentor lab peers [OPTIONS]");
+    check(&["lab", "run", "--smoke"], 2, "stentor lab run --smoke <SCENARIO>");
+}
+
 #[test]
 fn check_of_a_valid_file() {
     let said = check_file("");
