@@ -4,7 +4,7 @@ use crate::core::Clients;
 use crate::format::Formats;
 use crate::plane::{Metric, MetricKind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use stentor_hub::{Disconnect, Hub};
+use stentor_hub::{Disconnect, Hub, LogFigures};
 
 /// A figure written by one thread.
 #[derive(Debug, Default)]
@@ -78,6 +78,13 @@ figures! {
     recovered: Counter = "socketio_recoveries",
     /// Socket.IO sockets whose clients came back too late, or for what wasn't kept.
     recoveries_failed: Counter = "socketio_recoveries_failed",
+    /// Publications kept for Socket.IO clients that are away.
+    recovery_publications: Gauge = "socketio_recovery_publications",
+    /// Their bytes, as socketio.recovery_bytes_max counts them.
+    recovery_bytes: Gauge = "socketio_recovery_bytes",
+    /// Publications given up before their time for want of room (socketio.recovery_bytes_max,
+    /// limits.memory_bytes_max).
+    recovery_evicted: Counter = "socketio_recovery_evicted",
     /// Topics that the core knows.
     topics: Gauge = "topics",
     /// Connections accepted.
@@ -165,5 +172,12 @@ impl CoreMetrics {
         self.deltas.set(feeds.deltas);
         self.joined.set(feeds.joined);
         self.held.set(held as u64);
+    }
+
+    /// What is in the recovery log. To be called now and then, not in every turn.
+    pub(crate) fn record_log(&self, log: LogFigures) {
+        self.recovery_publications.set(log.publications as u64);
+        self.recovery_bytes.set(log.bytes as u64);
+        self.recovery_evicted.set(log.evicted);
     }
 }

@@ -95,6 +95,11 @@ impl Inbox {
         Some(std::mem::take(&mut queue.orders))
     }
 
+    /// Bytes that wait.
+    fn bytes(&self) -> usize {
+        locked(&self.queue).bytes
+    }
+
     pub(crate) fn wake(&self) {
         if let Some(waker) = self.waker.get() {
             waker.wake();
@@ -284,6 +289,8 @@ impl DataPlane for Shared {
         ));
         let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
         all.push(gauge("inbox_messages", "Messages of the control plane that wait for a core.", waiting));
+        let waiting = self.inboxes.iter().map(Inbox::bytes).sum();
+        all.push(gauge("inbox_bytes", "Bytes of these messages.", waiting));
         all
     }
 

@@ -212,10 +212,12 @@ fn inbox_messages_max_and_inbox_bytes_max() {
         let taken = (0..1000).take_while(|n| server.plane().update_feed(&key, document(*n)).is_ok()).count();
         assert_eq!(taken, expect);
         assert_eq!(server.metric("inbox_messages"), expect as u64);
+        assert_eq!(server.metric("inbox_bytes"), (expect * len) as u64);
         assert_eq!(server.spaces(), spaces);
         barrier.wait();
         assert_eq!(ws.next_text(), "block");
         server.wait_space(spaces);
+        assert_eq!(server.metric("inbox_bytes"), 0);
         assert_eq!(server.http().get("/feed/k").text().trim(), (expect - 1).to_string());
         server.update("k", document(1000));
     };

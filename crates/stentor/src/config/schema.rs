@@ -124,7 +124,8 @@ section! {
     /// What a client, a session or the whole process may use. docs/protocol.md says under "Limits" what happens beyond.
     /// It is counted: refused requests in `stentor_http_request_errors_total`, connections in
     /// `stentor_connections_refused_total`, what breaks a protocol or is too large in `stentor_protocol_errors_total`, and
-    /// sessions that the server ends in `stentor_disconnects_total`, by reason.
+    /// sessions that the server ends in `stentor_disconnects_total`, by reason. What waits or is kept under a limit is a
+    /// gauge, such as `stentor_connections`.
     [limits] Limits {
         /// Size of one message from a client, both before and after inflating, and of one that is published.
         message_bytes_max: Bytes = Bytes::mb(1), in Bytes(1)..=Bytes::mib(1024);
@@ -169,9 +170,9 @@ section! {
         /// Memory for what is to be sent or kept: frames, history, documents, each counted once, however many
         /// get it. Beyond it history is forgotten, then the slowest sessions end.
         memory_bytes_max: Bytes = Bytes::mib(1024), in Bytes::mib(1)..=Bytes(1 << 42);
-        /// Messages of the control plane that wait for a core.
+        /// Messages of the control plane that wait for a core (`stentor_inbox_messages`).
         inbox_messages_max: usize = 16_384, in 64..=1_048_576;
-        /// Size of the messages of the control plane that wait for a core.
+        /// Size of the messages of the control plane that wait for a core (`stentor_inbox_bytes`).
         inbox_bytes_max: Bytes = Bytes::mib(64), in Bytes::mib(1)..=Bytes(1 << 42);
         /// Messages from one core that wait for another one. What is beyond stays with the sender.
         mailbox_messages_max: usize = 4096, in 64..=1_048_576;
@@ -238,9 +239,10 @@ section! {
         connect_time_max: Duration = s(45), in ms(100)..=HOUR;
         /// How long a client may be away and still get what it missed (connection state recovery). 0: not at all.
         recovery_time_max: Duration = s(0), in s(0)..=HOUR;
-        /// Memory of one core for what is kept for clients that are away.
+        /// Memory of one core for what is kept for clients that are away (`stentor_socketio_recovery_bytes`). Beyond it the
+        /// oldest goes (`stentor_socketio_recovery_evicted_total`), and who comes back for that starts afresh.
         recovery_bytes_max: Bytes = Bytes::mib(16), in Bytes(0)..=Bytes::mib(65_536);
-        /// Sockets of clients that are away, of one core.
+        /// Sockets of clients that are away, of one core (`stentor_socketio_suspended`).
         recovery_sockets_max: usize = 100_000, in 0..=100_000_000;
         /// The event by which clients get what their feeds say.
         feed_event: String = "feed".to_owned();

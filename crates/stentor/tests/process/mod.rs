@@ -1,0 +1,150 @@
+//! The binary as a process, and clients of it over real sockets.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// No part of the test takes longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server that is killed when the test ends.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) addr: String,
+    pub(crate) admin: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server with this configuration.
+pub(crate) fn start(configuration: &str) -> Server {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("stentor.toml");
+    std::fs::write(&config, configuration).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "2", "--config"])
+        .arg(&config)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(" listening ") {
+        line.clear();
+        assert_ne!(log.read_line(&mut line).unwrap(), 0, "it doesn't start");
+    }
+    // What it says further mustn't fill the pipe.
+    std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+    let field = |name: &str| line.split(name).nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    Server { child, addr: field(" listen="), admin: field(" admin=") }
+}
+
+fn connect(addr: &str) -> TcpStream {
+    let stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Sends a request that ends its connection, which then holds the answer.
+pub(crate) fn ask(addr: &str, method: &str, path: &str, body: &str) -> TcpStream {
+    let mut stream = connect(addr);
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+/// Status and body.
+pub(crate) fn answer(mut stream: TcpStream) -> (u16, String) {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text:?}"));
+    (head[9..12].parse().unwrap(), body.trim_end().to_owned())
+}
+
+/// A WebSocket, or a stream of events, from which pieces are read.
+pub(crate) struct Subscriber {
+    stream: BufReader<TcpStream>,
+}
+
+impl Subscriber {
+    pub(crate) fn open(addr: &str, path: &str) -> Self {
+        let mut stream = connect(addr);
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        Self::after_head(stream, "HTTP/1.1 101 ")
+    }
+
+    pub(crate) fn events(addr: &str, path: &str) -> Self {
+        let mut stream = connect(addr);
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes()).unwrap();
+        Self::after_head(stream, "HTTP/1.1 200 ")
+    }
+
+    fn after_head(stream: TcpStream, expect: &str) -> Self {
+        let mut stream = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(stream.read_line(&mut head).unwrap(), 0, "{head}");
+        }
+        assert!(head.starts_with(expect), "{head}");
+        Self { stream }
+    }
+
+    /// A short text, with a mask of zeros (RFC 6455, section 5.3).
+    pub(crate) fn say(&mut self, text: &str) {
+        let length = u8::try_from(text.len()).unwrap();
+        assert!(length < 126);
+        let frame = [&[0x81, 0x80 | length, 0, 0, 0, 0], text.as_bytes()].concat();
+        self.stream.get_mut().write_all(&frame).unwrap();
+    }
+
+    /// The next text message, or `close CODE`. Pings are passed over.
+    pub(crate) fn hear(&mut self) -> String {
+        loop {
+            let mut head = [0; 2];
+            self.stream.read_exact(&mut head).unwrap();
+            let mut length = usize::from(head[1]);
+            assert!(length <= 126, "longer than this test's");
+            if length == 126 {
+                let mut long = [0; 2];
+                self.stream.read_exact(&mut long).unwrap();
+                length = usize::from(u16::from_be_bytes(long));
+            }
+            let mut payload = vec![0; length];
+            self.stream.read_exact(&mut payload).unwrap();
+            match head[0] {
+                0x81 => return String::from_utf8(payload).unwrap(),
+                0x88 => return format!("close {}", u16::from_be_bytes([payload[0], payload[1]])),
+                other => assert_eq!(other, 0x89, "a frame that nobody asked for"),
+            }
+        }
+    }
+
+    /// The data of the next event. In chunks of HTTP, whose lengths are passed over with all other lines.
+    pub(crate) fn data(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            assert_ne!(self.stream.read_line(&mut line).unwrap(), 0, "the stream has ended");
+            if let Some(data) = line.strip_prefix("data:") {
+                return data.trim().to_owned();
+            }
+        }
+    }
+}
