@@ -379,7 +379,7 @@ impl Application for RoomsApp {
         };
         let (session, refusal) = match notice {
             // Told with `state`.
-            Notice::Lost { .. } => return,
+            Notice::Lost { .. } | Notice::Ended { .. } => return,
             Notice::Gap { session, topic } => {
                 let name = name(topic);
                 let message = format!(
