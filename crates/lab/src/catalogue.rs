@@ -110,7 +110,7 @@ impl Peer {
             protocol(name).ok_or_else(|| wrong(&format!("there is no protocol `{name}`")))?;
         }
         if let Some((name, _)) = manifest.versions.iter().find(|(_, version)| !version.is_sound()) {
-            return Err(wrong(format!("the command of the version of `{name}` is empty")));
+            return Err(wrong(&format!("the command of the version of `{name}` is empty")));
         }
         Ok(Self { folder: folder.to_owned(), manifest, versions: OnceLock::new() })
     }
