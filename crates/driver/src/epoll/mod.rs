@@ -317,7 +317,15 @@ impl Driver for EpollDriver {
                 self.current = Some(conn);
             }
         }
-        if let Some(event) = self.step_accept().or_else(|| self.step_linger()) {
+        // The rare ones are not inlined: what they need of the stack, each call would set up.
+        if self.listeners.iter().any(|listener| listener.ready)
+            && let Some(event) = self.step_accept()
+        {
+            return Some(event);
+        }
+        if self.lingers.has_due()
+            && let Some(event) = self.step_linger()
+        {
             return Some(event);
         }
         self.timers.pop_due().map(Event::Timer)

@@ -62,6 +62,7 @@ impl EpollDriver {
         Some(Event::Received { conn, data: Buffers::lend(storage, read), at })
     }
 
+    #[inline(never)]
     fn step_connecting(&mut self, conn: ConnId) -> Option<Event> {
         let connection = self.connections.get_mut(conn.into())?;
         if !connection.writable && !connection.broken {
@@ -76,6 +77,7 @@ impl EpollDriver {
         }
     }
 
+    #[inline(never)]
     fn step_finishing(&mut self, conn: ConnId) -> Option<Event> {
         let connection = self.connections.get_mut(conn.into())?;
         connection.writable = false;
@@ -117,6 +119,7 @@ impl EpollDriver {
     }
 
     /// Ends a connection by an error: the given one, else the one that sending met, else the socket's.
+    #[inline(never)]
     fn closed(&mut self, conn: ConnId, error: Option<Errno>) -> Option<Event> {
         let connection = self.remove(conn)?;
         let pending = || socket_error(&connection.fd).ok().and_then(Result::err);
@@ -124,11 +127,9 @@ impl EpollDriver {
         Some(Event::Closed { conn, error: Some(error.into()) })
     }
 
+    #[inline(never)]
     pub(super) fn step_accept(&mut self) -> Option<Event> {
-        while self.accepts_left > 0
-            && self.listeners.iter().any(|listener| listener.ready)
-            && self.accept_again_at.is_none()
-        {
+        while self.accepts_left > 0 && self.accept_again_at.is_none() {
             // In turns, so that one busy listener doesn't use up the batch of all.
             let count = self.listeners.len();
             let mut order = (0..count).map(|nth| (self.listener_first + nth) % count);
@@ -158,6 +159,7 @@ impl EpollDriver {
     }
 
     /// The end of a `finish` whose peer took too long.
+    #[inline(never)]
     pub(super) fn step_linger(&mut self) -> Option<Event> {
         let conn = ConnId::from_bits(self.lingers.pop_due()?);
         let connection = self.remove(conn)?;

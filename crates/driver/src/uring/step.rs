@@ -100,14 +100,16 @@ impl UringDriver {
     }
 
     fn step_open(&mut self, conn: ConnId) -> Option<Event> {
-        if self.connections.get(conn.into())?.flight.is_some() {
-            match self.progress(conn) {
+        let mut connection = self.connections.get_mut(conn.into())?;
+        if connection.flight.is_some() {
+            let progress = self.progress(conn);
+            connection = self.connections.get_mut(conn.into())?;
+            match progress {
                 Progress::Done => return Some(Event::Sent(conn)),
                 Progress::Stalled => {}
-                Progress::Failed(_) => self.connections.get_mut(conn.into())?.fail(),
+                Progress::Failed(_) => connection.fail(),
             }
         }
-        let connection = self.connections.get_mut(conn.into())?;
         if connection.paused || connection.ended {
             if connection.broken {
                 return self.closed(conn, None);
@@ -200,6 +202,7 @@ impl UringDriver {
         connection.readable &= connection.receive.is_none();
     }
 
+    #[inline(never)]
     fn step_finishing(&mut self, conn: ConnId) -> Option<Event> {
         if !self.connections.get(conn.into())?.shut {
             match self.progress(conn) {
@@ -241,6 +244,7 @@ impl UringDriver {
         None
     }
 
+    #[inline(never)]
     pub(super) fn step_accept(&mut self) -> Option<Event> {
         if self.accepts_left == 0 {
             return None;
@@ -260,6 +264,7 @@ impl UringDriver {
     }
 
     /// The end of a `finish` whose peer took too long.
+    #[inline(never)]
     pub(super) fn step_linger(&mut self) -> Option<Event> {
         let conn = ConnId::from_bits(self.lingers.pop_due()?);
         let connection = self.connections.get(conn.into())?;

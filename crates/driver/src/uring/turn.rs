@@ -105,7 +105,9 @@ impl UringDriver {
                         Err(Errno::CANCELED) => {}
                         Err(_) => connection.fail(),
                     }
-                    self.enqueue(conn);
+                    if !std::mem::replace(&mut connection.queued, true) {
+                        self.queue.push_back(conn);
+                    }
                 }
                 Token::Room(name) => {
                     let Some(conn) = name.find(&self.connections) else { continue };

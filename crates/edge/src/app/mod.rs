@@ -382,6 +382,10 @@ impl<'a> Context<'a> {
     /// Sends a message to one session of this core, before what it is owed of its topics. Socket.IO clients get it as
     /// the event `message`, as by [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
+        // The session of a WebSocket without more is none that can be recovered.
+        if self.current == Some(session) && matches!(self.writer, Writer::WebSocket) {
+            return self.writer.message(self.out, message);
+        }
         if self.recoverable(session).is_some() {
             let text;
             let bytes;
