@@ -55,6 +55,16 @@ const peers = {
   'socketio4-bun, polling': { run: ['socketio4-bun'], client: socketIo('polling'), shows: messages },
   'java-nettysio': { run: ['java-nettysio'], client: socketIo('websocket'), shows: messages },
   'socketio4-redis': { run: ['socketio4-redis'], client: socketIo('websocket'), shows: messages },
+  'socketio2-redis, websocket': {
+    run: ['socketio2-redis', '--protocol', 'socketio2'],
+    client: socketIo('websocket', 'socketio2-redis'),
+    shows: messages,
+  },
+  'socketio2-redis, polling': {
+    run: ['socketio2-redis', '--protocol', 'socketio2-polling'],
+    client: socketIo('polling', 'socketio2-redis'),
+    shows: messages,
+  },
   socketioxide: { run: ['socketioxide', '--protocol', 'socketio'], client: socketIo('websocket'), shows: messages },
   'socketioxide, polling': { run: ['socketioxide', '--protocol', 'socketio-polling'], client: socketIo('polling'), shows: messages },
   'sockjs-node': { run: ['sockjs-node'], client: sockJs('websocket'), shows: messages },

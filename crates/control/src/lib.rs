@@ -1,4 +1,4 @@
-//! The control plane: feeds, admin API, metrics (DESIGN.md, "Two planes").
+//! The control plane: feeds, admin API, metrics (ARCHITECTURE.md).
 //!
 //! One tokio runtime of ordinary crates. It sees the data plane only as a [`stentor_edge::DataPlane`], and is seen
 //! by it only as a [`stentor_edge::ControlPlane`]: the [`Signals`], which are made before either, so that
@@ -39,3 +39,4 @@ pub use options::{
 pub use route::{Route, RouteError};
 pub use signals::Signals;
 pub use stentor_hub::delta::DEPTH_MAX;
+pub use upstream::RESERVED_HEADERS;

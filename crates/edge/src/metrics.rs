@@ -98,7 +98,7 @@ figures! {
     messages: Counter = "messages_received",
     /// Bytes received from clients.
     received_bytes: Counter = "received_bytes",
-    /// WebSocket connections closed because the client broke the protocol or a limit.
+    /// Sessions and WebSocket connections ended because the client broke the protocol or a limit.
     protocol_errors: Counter = "protocol_errors",
     /// Publications times sessions that they were for.
     due: Counter = "deliveries_due",

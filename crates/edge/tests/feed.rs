@@ -92,6 +92,29 @@ fn a_key_that_is_lost_is_answered_404() {
 }
 
 #[test]
+fn a_key_that_ended_without_a_document_is_answered_404() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut http = server.http();
+        http.send(request("/feed/never", ""));
+        server.wait_wanted("never", true);
+        server.state("never", FeedState::Ended, "the upstream says 410");
+        let answer = http.response();
+        assert_eq!((answer.status, answer.text()), (404, "the upstream says 410\n"));
+        // Who comes later isn't kept waiting either.
+        assert_eq!(http.get("/feed/never").status, 404);
+        // With a document, that is the answer.
+        server.document("once", "1");
+        let tag = http.get("/feed/once").header("etag").to_owned();
+        server.state("once", FeedState::Ended, "the upstream says 410");
+        assert_eq!(http.get("/feed/once").text(), "1");
+        assert_eq!(server.http().get("/feed/once").text(), "1");
+        http.send(request("/feed/once", &format!("If-None-Match: {tag}\r\n")));
+        assert_eq!(http.response().status, 304);
+    });
+}
+
+#[test]
 fn an_upstream_that_does_not_answer_in_time_is_told_504() {
     with_more_time(Duration::from_millis(50), |time| {
         let server = Server::start(3, |options| options.limits.wait_time_max = time);

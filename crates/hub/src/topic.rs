@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest key, in bytes (DESIGN.md, "Topics").
+/// Longest key, in bytes (docs/protocol.md, "Connecting").
 pub const KEY_BYTES_MAX: usize = 256;
 /// Longest name of a room or namespace, in bytes.
 pub const ROOM_BYTES_MAX: usize = 256;

@@ -11,6 +11,8 @@
 //! warm_up_s = 10                                   # needs so long to be as fast as it gets
 //! [versions]                                       # of what matters, as the lock files have them
 //! ws = "8.23.0"
+//! nginx = { command = ["nginx", "-v"] }            # of one that the machine has: the first line of what that says, when the
+//!                                                  # peer is described in a result
 //! [protocols]                                      # what it speaks, by the generator's names, and at which path
 //! websocket = "/"
 //! [settings]                                       # what was chosen, for reports
@@ -20,22 +22,32 @@
 //! args = ["--io", "epoll"]
 //! ```
 //!
-//! A field that isn't named here is an error, so that a misspelt one isn't passed over.
+//! A field that isn't named here is an error, so that a misspelt one isn't passed over. A peer whose description isn't what it has
+//! to be can't take part, and doesn't keep the others from it.
+
+mod version;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::Deserialize;
 
+use self::version::Version;
 use crate::Error;
 use crate::generator::Protocol;
+use crate::measure::Ward;
+
+pub(crate) use self::version::UNKNOWN;
 
 /// The name of a peer's description.
 const MANIFEST: &str = "peer.toml";
+/// Beside the peers' folders, what tells people about them.
+const README: &str = "README.md";
 
 /// See the module's documentation.
 #[derive(Clone, Debug, Deserialize)]
@@ -45,9 +57,8 @@ pub struct Manifest {
     pub about: String,
     /// What it can do.
     pub modes: Vec<String>,
-    /// Of what matters.
     #[serde(default)]
-    pub versions: BTreeMap<String, String>,
+    versions: BTreeMap<String, Version>,
     /// What was chosen.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
@@ -86,18 +97,31 @@ pub struct Peer {
     folder: PathBuf,
     /// What it says of itself.
     pub manifest: Manifest,
+    versions: OnceLock<BTreeMap<String, String>>,
 }
 
 impl Peer {
-    fn read(folder: &Path) -> Result<Self, Error> {
+    fn read(folder: &Path) -> Result<Self, String> {
         let file = folder.join(MANIFEST);
-        let wrong = |what: String| Error::Usage(format!("{}: {what}", file.display()));
-        let text = fs::read_to_string(&file).map_err(|error| wrong(error.to_string()))?;
-        let manifest: Manifest = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let wrong = |what: &str| format!("{}: {}", file.display(), what.trim_end());
+        let text = fs::read_to_string(&file).map_err(|error| wrong(&error.to_string()))?;
+        let manifest: Manifest = toml::from_str(&text).map_err(|error| wrong(&error.to_string()))?;
         for name in manifest.protocols.keys().chain(&manifest.always) {
-            protocol(name).ok_or_else(|| wrong(format!("there is no protocol `{name}`")))?;
+            protocol(name).ok_or_else(|| wrong(&format!("there is no protocol `{name}`")))?;
         }
-        Ok(Self { folder: folder.to_owned(), manifest })
+        if let Some((name, _)) = manifest.versions.iter().find(|(_, version)| !version.is_sound()) {
+            return Err(wrong(&format!("the command of the version of `{name}` is empty")));
+        }
+        Ok(Self { folder: folder.to_owned(), manifest, versions: OnceLock::new() })
+    }
+
+    /// The versions of what matters. Commands that tell them are run the first time, so it has to be installed by then; of one that
+    /// can't be found out it says why.
+    pub fn versions(&self) -> &BTreeMap<String, String> {
+        self.versions.get_or_init(|| {
+            let read = |(name, version): (&String, &Version)| (name.clone(), version.read(&self.folder));
+            self.manifest.versions.iter().map(read).collect()
+        })
     }
 
     /// Whether it is ready to run.
@@ -105,18 +129,39 @@ impl Peer {
         self.manifest.installed.as_ref().is_none_or(|path| self.folder.join(path).exists())
     }
 
-    /// Makes it ready to run; does nothing where it is.
+    /// Makes it ready to run; does nothing where it is. What it starts ends with this process.
+    ///
+    /// # Errors
+    /// If its script can't be run, or fails: with what it said.
     pub fn install(&self) -> Result<(), Error> {
-        let name = self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let output = Command::new(self.folder.join(&self.manifest.install))
+        let failed = |what: String| Error::Server { name: self.name(), what };
+        let script = self.folder.join(&self.manifest.install);
+        let unusable = |error: std::io::Error| failed(format!("{} can't be run: {error}", script.display()));
+        let child = Command::new(&script)
             .stdin(Stdio::null())
-            .output()
-            .map_err(Error::io("installing a peer"))?;
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .map_err(unusable)?;
+        let _ward = Ward::of(&child);
+        let output = child.wait_with_output().map_err(unusable)?;
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(Error::Server { name, what: format!("its install script failed:\n{said}") })
+        let readme = self.folder.with_file_name(README);
+        let needs = match readme.exists() {
+            true => format!(" ({} has what such scripts need)", readme.display()),
+            false => String::new(),
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        let status = output.status;
+        Err(failed(format!("{} failed, {status}{needs}:\n{}", script.display(), said.trim_end())))
+    }
+
+    /// Its folder's name.
+    fn name(&self) -> String {
+        name_of(&self.folder)
     }
 
     /// What serves.
@@ -167,7 +212,9 @@ impl Known {
     /// The same server, with clients that speak this and nothing else.
     pub(crate) fn speaking(&self, name: &str) -> Result<Self, Error> {
         let always = protocol(name).filter(|protocol| self.speaks().any(|spoken| spoken == *protocol));
-        let always = always.ok_or_else(|| Error::Usage(format!("{} doesn't speak `{name}`", self.name)))?;
+        let speaks: Vec<&str> = self.speaks().map(Protocol::name).collect();
+        let refused = || format!("{} doesn't speak `{name}`, but {}", self.name, speaks.join(", "));
+        let always = always.ok_or_else(|| Error::Usage(refused()))?;
         Ok(Self { name: format!("{}:{name}", self.name), always: Some(always), ..self.clone() })
     }
 
@@ -191,6 +238,8 @@ impl Known {
                 "this program, with clients on plain WebSocket"
             }
             None if self.always.is_some() => "this program, with clients of the protocol in its name",
+            None if self.args.iter().any(|arg| arg == "epoll") => "this program, on epoll",
+            None if self.args.iter().any(|arg| arg == "io_uring") => "this program, on io_uring",
             None => "this program",
         }
     }
@@ -217,17 +266,30 @@ const STENTOR_SPEAKS: [Protocol; 13] = [
 pub struct Catalogue {
     /// Stentor's first, then the peers by name.
     pub servers: Vec<Known>,
+    /// Folders whose description isn't what it has to be.
+    pub unusable: Vec<Unusable>,
+    /// Where peers were looked for.
+    peers: PathBuf,
+}
+
+/// A peer that can't take part.
+#[derive(Clone, Debug)]
+pub struct Unusable {
+    /// Its folder's name.
+    pub name: String,
+    /// The file, and what is wrong with it.
+    pub why: String,
 }
 
 impl Catalogue {
     /// Stentor, and the peers of this folder.
     ///
     /// # Errors
-    /// If one of the peers' descriptions isn't what this module says. A folder that isn't there has no peers.
+    /// If the folder can't be read. One that isn't there has no peers.
     pub fn read(peers: &Path) -> Result<Self, Error> {
         let plain =
             |name, driver| Known { always: Some(Protocol::WebSocket), ..Known::stentor(name, driver) };
-        let mut servers = vec![
+        let servers = vec![
             Known { args: Vec::new(), ..Known::stentor("stentor", "") },
             Known::stentor("stentor-epoll", "epoll"),
             Known::stentor("stentor-uring", "io_uring"),
@@ -235,6 +297,7 @@ impl Catalogue {
             plain("stentor-uring-ws", "io_uring"),
             Known { documents: true, ..plain("stentor-epoll-documents", "epoll") },
         ];
+        let mut catalogue = Self { servers, unusable: Vec::new(), peers: peers.to_owned() };
         let unreadable =
             |error: std::io::Error| Error::Usage(format!("{}: {error} (--peers-dir)", peers.display()));
         let mut folders = Vec::new();
@@ -248,58 +311,113 @@ impl Catalogue {
         }
         folders.sort();
         for folder in folders {
-            let peer = Arc::new(Peer::read(&folder)?);
-            let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let manifest = &peer.manifest;
-            let speaks: Vec<(Protocol, String)> = manifest
-                .protocols
-                .iter()
-                .filter_map(|(name, path)| Some((protocol(name)?, path.clone())))
-                .collect();
-            let variants = match manifest.variants.is_empty() {
-                true => vec![Variant { name, args: Vec::new() }],
-                false => manifest.variants.clone(),
-            };
-            for Variant { name, args } in variants {
-                if servers.iter().any(|known| known.name == name) {
-                    let file = folder.join(MANIFEST);
-                    return Err(Error::Usage(format!("{}: there is another `{name}`", file.display())));
-                }
-                let (peer, speaks) = (Some(Arc::clone(&peer)), speaks.clone());
-                let always = manifest.always.as_deref().and_then(protocol);
-                servers.push(Known { name, peer, args, speaks, always, documents: false });
+            if let Err(why) = catalogue.add(&folder) {
+                catalogue.unusable.push(Unusable { name: name_of(&folder), why });
             }
         }
-        Ok(Self { servers })
+        Ok(catalogue)
     }
 
-    /// The folders of these peers, each once; all, where none is named.
-    pub fn peers(&self, names: &[String]) -> Result<Vec<(&str, Arc<Peer>)>, Error> {
-        let chosen: Vec<&Known> = match names.is_empty() {
-            true => self.servers.iter().collect(),
-            false => names.iter().map(|name| self.find(name)).collect::<Result<_, _>>()?,
+    /// Adds the servers of a folder, all or none.
+    fn add(&mut self, folder: &Path) -> Result<(), String> {
+        let peer = Arc::new(Peer::read(folder)?);
+        let manifest = &peer.manifest;
+        let speaks: Vec<(Protocol, String)> = manifest
+            .protocols
+            .iter()
+            .filter_map(|(name, path)| Some((protocol(name)?, path.clone())))
+            .collect();
+        let always = manifest.always.as_deref().and_then(protocol);
+        let variants = match manifest.variants.is_empty() {
+            true => vec![Variant { name: peer.name(), args: Vec::new() }],
+            false => manifest.variants.clone(),
         };
-        let mut peers: Vec<(&str, Arc<Peer>)> = Vec::new();
-        for known in chosen {
-            if let Some(peer) = &known.peer
-                && !peers.iter().any(|(_, there)| Arc::ptr_eq(there, peer))
-            {
-                peers.push((&known.name, Arc::clone(peer)));
+        let is_there = |name: &str| self.servers.iter().any(|known| known.name == name);
+        if let Some(Variant { name, .. }) = variants.iter().find(|variant| is_there(&variant.name)) {
+            return Err(format!("{}: there is another `{name}`", folder.join(MANIFEST).display()));
+        }
+        for Variant { name, args } in variants {
+            let (peer, speaks) = (Some(Arc::clone(&peer)), speaks.clone());
+            self.servers.push(Known { name, peer, args, speaks, always, documents: false });
+        }
+        Ok(())
+    }
+
+    /// The peers of these names, which may be those of folders, each once; all, where none is named. One of several servers in a
+    /// folder stands for the folder.
+    ///
+    /// # Errors
+    /// As [`Self::find`], for each.
+    pub fn peers<'a>(&'a self, names: &'a [String]) -> Vec<(&'a str, Result<Arc<Peer>, Error>)> {
+        if names.is_empty() {
+            let unusable =
+                self.unusable.iter().map(|unusable| (unusable.name.as_str(), Err(unusable.error())));
+            return self.first_of_each().map(|(name, peer)| (name, Ok(peer))).chain(unusable).collect();
+        }
+        let mut peers: Vec<(&str, Result<Arc<Peer>, Error>)> = Vec::new();
+        for name in names {
+            let folder = || self.first_of_each().find(|(_, peer)| peer.name() == *name).map(|(_, peer)| peer);
+            let found = match self.find(name) {
+                Ok(known) => known.peer.clone().map(Ok),
+                Err(error) => Some(folder().ok_or(error)),
+            };
+            let is_twice = |found: &Result<Arc<Peer>, Error>| {
+                let same = |other: &Arc<Peer>| found.as_ref().is_ok_and(|peer| Arc::ptr_eq(other, peer));
+                peers.iter().any(|(_, there)| there.as_ref().is_ok_and(same))
+            };
+            if let Some(found) = found.filter(|found| !is_twice(found)) {
+                peers.push((name, found));
             }
         }
-        Ok(peers)
+        peers
+    }
+
+    /// All peers, each with the name of its first server.
+    fn first_of_each(&self) -> impl Iterator<Item = (&str, Arc<Peer>)> {
+        let mut last: Option<&Arc<Peer>> = None;
+        self.servers.iter().filter_map(move |known| {
+            let peer = known.peer.as_ref()?;
+            let is_next = last.replace(peer).is_none_or(|last| !Arc::ptr_eq(last, peer));
+            is_next.then(|| (known.name.as_str(), Arc::clone(peer)))
+        })
+    }
+
+    /// Where there is no peer, a line that says so.
+    pub fn lacks(&self) -> Option<String> {
+        let lacks = self.unusable.is_empty() && self.servers.iter().all(|known| known.peer.is_none());
+        lacks.then(|| format!("there are no peers in {} (--peers-dir)", self.peers.display()))
     }
 
     /// The server of this name.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if it isn't described as it has to be, [`Error::Usage`] if there is none.
     pub fn find(&self, name: &str) -> Result<&Known, Error> {
-        self.servers.iter().find(|known| known.name == name).ok_or_else(|| {
-            let names: Vec<&str> = self.servers.iter().map(|known| known.name.as_str()).collect();
-            Error::Usage(format!(
-                "there is no server `{name}`; there are {} (--peers-dir names their folder)",
-                names.join(", ")
-            ))
-        })
+        if let Some(known) = self.servers.iter().find(|known| known.name == name) {
+            return Ok(known);
+        }
+        if let Some(unusable) = self.unusable.iter().find(|unusable| unusable.name == name) {
+            return Err(unusable.error());
+        }
+        let names: Vec<&str> = self.servers.iter().map(|known| known.name.as_str()).collect();
+        let lacks = self.lacks().unwrap_or_else(|| "--peers-dir names their folder".to_owned());
+        let mut what = format!("there is no server `{name}`; there are {}; {lacks}", names.join(", "));
+        for unusable in &self.unusable {
+            what += &format!("\nnot usable: {}", unusable.why);
+        }
+        Err(Error::Usage(what))
     }
+}
+
+impl Unusable {
+    fn error(&self) -> Error {
+        Error::Server { name: self.name.clone(), what: self.why.clone() }
+    }
+}
+
+/// The last part of a folder's path.
+fn name_of(folder: &Path) -> String {
+    folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The protocol of this name.
@@ -315,9 +433,14 @@ mod tests {
     fn our_peers_are_described() {
         let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers");
         let catalogue = Catalogue::read(&peers).unwrap();
+        assert!(catalogue.unusable.is_empty() && catalogue.lacks().is_none(), "{:?}", catalogue.unusable);
         for known in &catalogue.servers {
             assert!(known.speaks().count() > 0 && !known.about().is_empty(), "{known:?}");
             if let Some(peer) = &known.peer {
+                // One is there, or it says of what kind it would be.
+                let versions = peer.versions().iter();
+                let blank = |(_, version): &(&String, &String)| version.trim().is_empty();
+                assert_eq!(versions.filter(blank).count(), 0, "{}", known.name);
                 for script in [&peer.manifest.install, &peer.manifest.run] {
                     assert!(peer.folder.join(script).exists(), "{}", peer.folder.join(script).display());
                 }
@@ -336,23 +459,84 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_description_is_told() {
+    fn a_command_tells_a_version_once() {
+        let folder = std::env::temp_dir().join(format!("stentor-lab-versions-{}", std::process::id()));
+        fs::create_dir_all(folder.join("one")).unwrap();
+        let text = "about = \"x\"\nmodes = []\n[protocols]\n[versions]\nfixed = \"8\"\n\
+                    asked = { command = [\"sh\", \"-c\", \"echo . >>asked; wc -l <asked\"] }\n\
+                    missing = { command = [\"stentor-nobody\", \"--version\"] }";
+        fs::write(folder.join("one/peer.toml"), text).unwrap();
+        let catalogue = Catalogue::read(&folder).unwrap();
+        // Nobody is asked before it is to be known.
+        assert!(!folder.join("one/asked").exists());
+        let peer = catalogue.find("one").unwrap().peer.as_ref().unwrap();
+        for _ in 0..2 {
+            let expect =
+                [("asked", "1"), ("fixed", "8"), ("missing", "unknown: stentor-nobody can't be run")];
+            let found: Vec<(&str, &str)> =
+                peer.versions().iter().map(|(name, version)| (name.as_str(), version.as_str())).collect();
+            assert_eq!(found, expect);
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_bad_description_is_told_and_the_others_are_there() {
         let folder = std::env::temp_dir().join(format!("stentor-lab-peers-{}", std::process::id()));
-        let check = |text: &str, expect: &str| {
-            fs::create_dir_all(folder.join("one")).unwrap();
-            fs::write(folder.join("one/peer.toml"), text).unwrap();
-            let error = Catalogue::read(&folder).unwrap_err().to_string();
-            assert!(error.contains("one/peer.toml") && error.contains(expect), "{error}");
-        };
         let sound = "about = \"x\"\nmodes = []\n";
+        for (name, text) in
+            [("one", ""), ("two", "about = \"x\"\nmodes = []\n[protocols]\nwebsocket = \"/\"\n")]
+        {
+            fs::create_dir_all(folder.join(name)).unwrap();
+            fs::write(folder.join(name).join(MANIFEST), text).unwrap();
+        }
+        let check = |text: &str, expect: &str| {
+            fs::write(folder.join("one/peer.toml"), text).unwrap();
+            let catalogue = Catalogue::read(&folder).unwrap();
+            let error = catalogue.find("one").unwrap_err();
+            assert!(matches!(error, Error::Server { .. }), "{error}");
+            let error = error.to_string();
+            assert!(error.contains("one/peer.toml") && error.contains(expect), "{error}");
+            assert!(catalogue.find("two").is_ok() && catalogue.lacks().is_none());
+            assert_eq!(
+                catalogue.peers(&[]).iter().map(|(_, found)| found.is_ok()).collect::<Vec<_>>(),
+                [true, false]
+            );
+            // Whoever asks for one of its servers has to be told why it isn't there.
+            let error = catalogue.find("one-of-one").unwrap_err().to_string();
+            assert!(error.contains("no server `one-of-one`") && error.contains(expect), "{error}");
+        };
         check("about = 1", "about");
         check(&format!("{sound}[protocols]\nsmoke = \"/\""), "no protocol `smoke`");
         check(&format!("{sound}always = \"fog\"\n[protocols]"), "no protocol `fog`");
+        check(&format!("{sound}[protocols]\n[versions]\nx = 1"), "a version, or { command");
+        check(&format!("{sound}[protocols]\n[versions]\nx = {{ comand = [] }}"), "a version, or { command");
+        check(&format!("{sound}[protocols]\n[versions]\nx = {{ command = [] }}"), "version of `x` is empty");
         check(&format!("{sound}instal = \"x\"\n[protocols]"), "instal");
         check(&format!("{sound}[protocols]\n[[variants]]\nname = \"stentor-epoll\""), "another");
         fs::remove_dir_all(&folder).unwrap();
         let alone = Catalogue::read(&folder).unwrap();
         assert!(alone.servers.iter().all(|known| known.peer.is_none()));
-        assert!(alone.find("ws8").unwrap_err().to_string().contains("--peers-dir"));
+        let error = alone.find("ws8").unwrap_err().to_string();
+        assert!(error.contains("no peers in") && error.contains("--peers-dir"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_stands_for_its_servers() {
+        let catalogue =
+            Catalogue::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/peers")).unwrap();
+        let check = |names: &[&str], expect: &[Option<&str>]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let found = catalogue.peers(&names);
+            let folders = found.iter().map(|(_, found)| found.as_ref().ok().map(|peer| peer.name()));
+            assert_eq!(
+                folders.collect::<Vec<_>>(),
+                expect.iter().map(|name| name.map(str::to_owned)).collect::<Vec<_>>()
+            );
+        };
+        check(&["bare-uring", "bare-epoll"], &[Some("bare")]);
+        check(&["bare", "bare-epoll", "ws8"], &[Some("bare"), Some("ws8")]);
+        check(&["tcp-old", "nobody", "tcp"], &[Some("tcp-old"), None, Some("tcp")]);
+        check(&["stentor"], &[]);
     }
 }

@@ -17,7 +17,8 @@ use crate::catalogue::Catalogue;
 use crate::ceiling::serve_bare_client;
 use crate::generator::{DriverKind, Invocation, Protocol, serve_worker};
 use crate::measure::{
-    Namespace, congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, take_priority,
+    Namespace, congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, left_out,
+    take_priority,
 };
 use crate::scenario::{self, Effort, Record, Resume, SCENARIOS, Scenario};
 use crate::{Error, bench};
@@ -73,7 +74,7 @@ struct BenchArguments {
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
     /// Runs of each server in each case [default: 6, of long cases 2; of fast tables 3].
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one)]
     pairs: Option<usize>,
     /// A sound table in less than half the time: three pairs, shorter spans, only what targets are about.
     #[arg(long)]
@@ -147,7 +148,7 @@ struct RunOptions {
     #[arg(long, value_delimiter = ',')]
     cases: Vec<String>,
     /// Runs of each server [default: smoke 1, quick 2, full 6].
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one)]
     pairs: Option<usize>,
     /// Where results go.
     #[arg(long, default_value = "results")]
@@ -157,6 +158,11 @@ struct RunOptions {
     resume: Option<Option<PathBuf>>,
     #[command(flatten)]
     placing: Placing,
+}
+
+/// A count, for clap.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "it has to be a number from 1".to_owned())
 }
 
 impl RunOptions {
@@ -222,7 +228,7 @@ pub fn main(
         Ok(Arguments { command: Command::Overload(arguments) }) => {
             done(overload::run(arguments, prefix, out, progress))
         }
-        Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out)),
+        Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out, progress)),
         Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),
         Ok(Arguments { command: Command::Ceiling(arguments) }) => {
             judge::run_ceiling(&arguments, prefix, out, progress)
@@ -267,9 +273,9 @@ fn run_bench(
         ..placing.options(prefix)?
     };
     if !is_in_namespace() {
-        bench::install(&options, progress)?;
+        options.left_out = Some(bench::install(&options, progress)?);
     }
-    options.congestion = placing.enter(progress)?;
+    options.congestion = placing.enter(options.left_out.as_deref(), progress)?;
     let report = bench::run(&options, progress)?;
     write!(out, "{report}").map_err(Error::io("printing the table"))?;
     if let Some(path) = arguments.json {
@@ -296,18 +302,20 @@ impl Placing {
             generator_core: self.generator_core,
             generator_driver: self.generator_driver,
             congestion: self.congestion.clone(),
+            left_out: left_out(),
             echo_rate_hz: None,
             seed: 1,
             live: None,
         })
     }
 
-    /// Takes this process where servers and generators are to be, and says which congestion control there is.
-    fn enter(&self, progress: &mut dyn Write) -> Result<String, Error> {
+    /// Takes this process where servers and generators are to be, and says which congestion control there is. Who was `left_out`
+    /// is known there, too.
+    fn enter(&self, left_out: Option<&[String]>, progress: &mut dyn Write) -> Result<String, Error> {
         let congestion = if self.congestion == "system" {
             congestion_control()
         } else {
-            match enter_namespace(&self.congestion) {
+            match enter_namespace(&self.congestion, left_out.unwrap_or_default()) {
                 Namespace::Inside(name) => name,
                 Namespace::Refused(why) => {
                     let system = congestion_control();
@@ -376,10 +384,11 @@ fn run_record(
     let cases = run.cases.clone();
     let mut options =
         bench::Options { servers, cases, pairs: run.pairs, pace, ..run.placing.options(prefix)? };
+    end_children_on_signal(|| tell_interrupted("nothing was measured yet"));
     if !is_in_namespace() {
-        scenario::install(scenario, effort, &options, progress)?;
+        options.left_out = Some(scenario::install(scenario, effort, &options, progress)?);
     }
-    options.congestion = run.placing.enter(progress)?;
+    options.congestion = run.placing.enter(options.left_out.as_deref(), progress)?;
     let resume = match &run.resume {
         None => Resume::No,
         Some(None) => Resume::Newest,
@@ -388,7 +397,11 @@ fn run_record(
     scenario::run(scenario, effort, &options, &run.results, &resume, progress)
 }
 
-fn list_peers(arguments: &PeersArguments, out: &mut dyn Write) -> Result<(), Error> {
+fn list_peers(
+    arguments: &PeersArguments,
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> Result<(), Error> {
     let catalogue = Catalogue::read(&arguments.peers_dir)?;
     let width = catalogue.servers.iter().map(|known| known.name.len()).max().unwrap_or(0);
     for known in &catalogue.servers {
@@ -401,25 +414,48 @@ fn list_peers(arguments: &PeersArguments, out: &mut dyn Write) -> Result<(), Err
         writeln!(out, "{name:width$}  {state}{about} [{}]", speaks.join(" "))
             .map_err(Error::io("printing"))?;
     }
-    Ok(())
+    if let Some(lacks) = catalogue.lacks() {
+        let _ = writeln!(progress, "lab: {lacks}");
+    }
+    let whys: Vec<&str> = catalogue.unusable.iter().map(|unusable| unusable.why.as_str()).collect();
+    if whys.is_empty() { Ok(()) } else { Err(Error::Usage(format!("not usable: {}", whys.join("\n")))) }
 }
 
-/// Installs what was named; one that can't be doesn't keep the others from it.
+/// Installs what was named; one that can't be doesn't keep the others from it, but a name that nobody has does.
 fn install(arguments: &InstallArguments, progress: &mut dyn Write) -> Result<(), Error> {
     let catalogue = Catalogue::read(&arguments.peers_dir)?;
+    if let Some(lacks) = catalogue.lacks() {
+        return Err(Error::Usage(lacks));
+    }
+    let mut peers = catalogue.peers(&arguments.names);
+    if let Some(unknown) = peers.iter().position(|(_, found)| matches!(found, Err(Error::Usage(_)))) {
+        return peers.swap_remove(unknown).1.map(drop);
+    }
+    end_children_on_signal(|| tell_interrupted("what was under way isn't installed"));
     let mut failed = Vec::new();
-    for (name, peer) in catalogue.peers(&arguments.names)? {
-        let told = match peer.install() {
-            Ok(()) => "ready".to_owned(),
+    for (name, peer) in peers {
+        let installed = peer.and_then(|peer| {
+            if !peer.is_installed() {
+                let _ = writeln!(progress, "installing {name}");
+            }
+            peer.install()
+        });
+        let told = match installed {
+            Ok(()) => format!("{name}: ready"),
             Err(error) => {
                 failed.push(name);
                 error.to_string()
             }
         };
-        let _ = writeln!(progress, "{name}: {told}");
+        let _ = writeln!(progress, "{told}");
     }
     match failed.is_empty() {
         true => Ok(()),
         false => Err(Error::Usage(format!("not installed: {}", failed.join(", ")))),
     }
+}
+
+/// What the signal's thread says at the end, which has nobody's `progress`.
+fn tell_interrupted(what: &str) {
+    let _ = writeln!(std::io::stderr(), "lab: interrupted; {what}");
 }

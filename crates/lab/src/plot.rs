@@ -1,13 +1,14 @@
 //! Plots as SVG, by the library `plotters`: what the pages of results and the picture of an overload have in common. Here it is
 //! decided what a plot looks like; what is drawn, and what it means, is the callers'.
 //!
-//! Lines are told apart by colour and by the signs on them, so also without colours; whoever has a number keeps both in all plots
-//! of a page. Published figures are black: points, or dashed lines and bands with a letter. One so far beyond what was measured
+//! Lines are told apart by colour and dashes, and by the signs on them, so also without colours ([`style`]); whoever has a number
+//! keeps these in all plots of a page. The judged server, number 0, is the broadest and on top. Published figures are black: points, or dashed lines and bands with a letter. One so far beyond what was measured
 //! that on an even axis nothing would be seen of that is only named in the legend, behind an arrow.
 //!
 //! Deliberately absent: scripts, and dark colours (the background is white, so it can be read on any page).
 
 mod ruler;
+mod style;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -15,10 +16,11 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 pub(crate) use self::ruler::Scale;
 use self::ruler::{Places, Ruler, short};
+use self::style::{SIGNS, Style, sign};
 
 /// A picture's width, pixels, and that of its legend.
-const WIDTH: u32 = 760;
-const LEGEND: u32 = 210;
+const WIDTH: u32 = 790;
+const LEGEND: u32 = 240;
 /// Height of a picture's heading, of a plot's title, and of a line of the legend.
 const HEADING: u32 = 30;
 const TITLE: u32 = 24;
@@ -26,22 +28,14 @@ const ENTRY: i32 = 19;
 /// Room for the labels of an axis.
 const LABELS_ACROSS: u32 = 42;
 const LABELS_UP: u32 = 62;
-/// Signs on a line that has more points than that, and up to how many each has one.
-const SIGNS: usize = 9;
+/// Signs on a line that has more than twice as many points; else each has one.
+const SIGNS_OF_LINE: usize = 9;
 /// Characters of a name in the legend.
 const NAME_MAX: usize = 30;
+/// Where a line in the legend begins and ends, and where its name begins.
+const SAMPLE: (i32, i32) = (8, 48);
+const NAME: i32 = 56;
 
-/// Of lines in turn.
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(31, 111, 180),
-    RGBColor(200, 80, 30),
-    RGBColor(43, 138, 62),
-    RGBColor(138, 62, 168),
-    RGBColor(176, 138, 0),
-    RGBColor(0, 140, 150),
-    RGBColor(190, 40, 90),
-    RGBColor(91, 102, 112),
-];
 const TEXT: RGBColor = RGBColor(60, 66, 74);
 const GRID: RGBColor = RGBColor(224, 228, 232);
 const LIMIT: RGBColor = RGBColor(204, 0, 0);
@@ -67,7 +61,7 @@ impl Axis {
 pub(crate) struct Line {
     /// Its name in the legend.
     pub(crate) name: String,
-    /// Its number, which chooses colour and sign.
+    /// Its number, which chooses colour, dashes and sign; the judged server's is 0.
     pub(crate) number: usize,
     /// What is drawn, in order.
     pub(crate) points: Vec<(f64, f64)>,
@@ -286,34 +280,40 @@ fn draw(
         let style = font(12).color(&LIMIT).pos(Pos::new(HPos::Right, VPos::Bottom));
         chart.draw_series([Text::new(short(limit), (right, at), style)])?;
     }
-    draw_lines(&mut chart, (&x, &y), plot, &mut entries)?;
+    draw_lines(root, &chart, (&x, &y), plot, &mut entries)?;
     draw_marks(&mut chart, (&x, &y), plot, &mut entries)
 }
 
 fn draw_lines(
-    chart: &mut Chart<'_, '_>,
+    root: &Area<'_>,
+    chart: &Chart<'_, '_>,
     (x, y): (&Ruler, &Ruler),
     plot: &Plot,
     entries: &mut Entries<'_, '_>,
 ) -> Result<(), Refused> {
-    for line in plot.lines.iter().filter(|line| !line.points.is_empty()) {
-        let colour = COLOURS[line.number % COLOURS.len()];
+    let drawn = || plot.lines.iter().filter(|line| !line.points.is_empty());
+    // The judged server's, the first, over all others.
+    for line in drawn().rev() {
+        let style = Style::of(line.number);
         let is_drawn = |point: &&(f64, f64)| y.scale != Scale::Log || point.1 > 0.0;
         let is_there = |point: &&(f64, f64)| x.scale != Scale::Log || point.0 > 0.0;
-        let points: Vec<(f64, f64)> = (line.points.iter().filter(is_drawn).filter(is_there))
-            .map(|point| (x.within(point.0), y.within(point.1)))
+        let points: Vec<(i32, i32)> = (line.points.iter().filter(is_drawn).filter(is_there))
+            .map(|point| chart.backend_coord(&(x.within(point.0), y.within(point.1))))
             .collect();
-        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))?;
-        let every = if points.len() <= 2 * SIGNS { 1 } else { points.len() / SIGNS };
+        stroke(root, &points, style)?;
+        let every = if points.len() <= 2 * SIGNS_OF_LINE { 1 } else { points.len() / SIGNS_OF_LINE };
         // Not all at the same places, where all have points.
-        let offset = if every > 1 { line.number * every / COLOURS.len() } else { 0 };
-        let signed = points.iter().skip(offset).step_by(every);
-        chart.draw_series(
-            signed.map(|at| EmptyElement::at(*at) + Polygon::new(sign(line.number, 4.0), colour.filled())),
-        )?;
-        entries.line(&line.name, colour, line.number)?;
+        let offset = if every > 1 { line.number % SIGNS * every / SIGNS } else { 0 };
+        for at in points.iter().skip(offset).step_by(every) {
+            root.draw(&(EmptyElement::at(*at) + Polygon::new(style.sign(), style.colour.filled())))?;
+        }
     }
-    Ok(())
+    drawn().try_for_each(|line| entries.line(&line.name, Style::of(line.number)))
+}
+
+/// Draws a line through these places of `area`, pixels.
+fn stroke(area: &Area<'_>, points: &[(i32, i32)], style: Style) -> Result<(), Refused> {
+    style.pieces(points).into_iter().try_for_each(|piece| area.draw(&PathElement::new(piece, style.stroke())))
 }
 
 fn draw_marks(
@@ -399,62 +399,36 @@ struct Entries<'a, 'b> {
 }
 
 impl Entries<'_, '_> {
-    fn line(&mut self, name: &str, colour: RGBColor, number: usize) -> Result<(), Refused> {
+    fn line(&mut self, name: &str, style: Style) -> Result<(), Refused> {
         let middle = 16 + ENTRY * self.nth;
-        self.area.draw(&PathElement::new([(8, middle), (32, middle)], colour.stroke_width(2)))?;
-        let shape = Polygon::new(sign(number, 4.0), colour.filled());
-        self.area.draw(&(EmptyElement::at((20, middle)) + shape))?;
-        self.text(name, 38, colour)
+        stroke(self.area, &[(SAMPLE.0, middle), (SAMPLE.1, middle)], style)?;
+        let shape = Polygon::new(style.sign(), style.colour.filled());
+        self.area.draw(&(EmptyElement::at((i32::midpoint(SAMPLE.0, SAMPLE.1), middle)) + shape))?;
+        // In a dark colour all of them: some of the lines' are too light to be read.
+        self.text(name, NAME, TEXT, if style.is_judged() { FontStyle::Bold } else { FontStyle::Normal })
     }
 
     fn sign(&mut self, who: &str, nth: usize) -> Result<(), Refused> {
         let shape = Polygon::new(sign(nth, 5.0), BLACK.mix(0.85).filled());
-        self.area.draw(&(EmptyElement::at((20, 16 + ENTRY * self.nth)) + shape))?;
-        self.text(who, 38, BLACK)
+        let middle = (i32::midpoint(SAMPLE.0, SAMPLE.1), 16 + ENTRY * self.nth);
+        self.area.draw(&(EmptyElement::at(middle) + shape))?;
+        self.text(who, NAME, BLACK, FontStyle::Normal)
     }
 
     fn says(&mut self, what: &str, colour: RGBColor) -> Result<(), Refused> {
-        self.text(what, 8, colour)
+        self.text(what, SAMPLE.0, colour, FontStyle::Normal)
     }
 
-    fn text(&mut self, text: &str, left: i32, colour: RGBColor) -> Result<(), Refused> {
+    fn text(&mut self, text: &str, left: i32, colour: RGBColor, weight: FontStyle) -> Result<(), Refused> {
         let mut text = text.to_owned();
         if text.chars().count() > NAME_MAX {
             text = text.chars().take(NAME_MAX - 1).chain(['…']).collect();
         }
-        let style = font(12).color(&colour).pos(Pos::new(HPos::Left, VPos::Center));
+        let style = font(12).style(weight).color(&colour).pos(Pos::new(HPos::Left, VPos::Center));
         self.area.draw_text(&text, &style, (left, 16 + ENTRY * self.nth))?;
         self.nth += 1;
         Ok(())
     }
-}
-
-/// One of eight signs, around its place, in pixels.
-fn sign(number: usize, radius: f64) -> Vec<(i32, i32)> {
-    let round = |corners: usize, turn: f64, radius: f64| -> Vec<(f64, f64)> {
-        let angle = |nth: usize| (nth as f64 / corners as f64 + turn) * std::f64::consts::TAU;
-        (0..corners).map(|nth| (angle(nth).sin() * radius, -angle(nth).cos() * radius)).collect()
-    };
-    let points = match number % 8 {
-        0 => round(12, 0.0, radius),
-        1 => round(4, 0.125, radius * 1.3),
-        2 => round(3, 0.0, radius * 1.4),
-        3 => round(4, 0.0, radius * 1.4),
-        4 => round(3, 0.5, radius * 1.4),
-        5 => vec![(-1.6, -0.5), (1.6, -0.5), (1.6, 0.5), (-1.6, 0.5)]
-            .into_iter()
-            .map(|(x, y): (f64, f64)| (x * radius, y * radius))
-            .collect(),
-        6 => vec![(-0.5, -1.6), (0.5, -1.6), (0.5, 1.6), (-0.5, 1.6)]
-            .into_iter()
-            .map(|(x, y): (f64, f64)| (x * radius, y * radius))
-            .collect(),
-        _ => {
-            let (out, within) = (round(5, 0.0, radius * 1.6), round(5, 0.1, radius * 0.7));
-            out.into_iter().zip(within).flat_map(|(out, within)| [out, within]).collect()
-        }
-    };
-    points.into_iter().map(|(x, y)| (x.round() as i32, y.round() as i32)).collect()
 }
 
 #[cfg(test)]
@@ -484,6 +458,29 @@ mod tests {
         check(Scale::Log, 2.0, Place::Band(100.0, 200.0), true);
         check(Scale::Linear, 90.0, Place::Across(5.0), true);
         check(Scale::Linear, 90.0, Place::Span(5.0, (50.0, 60.0)), true);
+    }
+
+    #[test]
+    fn the_judged_line_is_broadest_and_on_top_and_first_in_the_legend() {
+        let lines = (0..17).map(|number| Line {
+            name: format!("server-{number:02}"),
+            number,
+            points: vec![(1.0, 1.0), (10.0, 5.0)],
+        });
+        let axis = Axis::new("any", Scale::Linear);
+        let text = svg("", &[Plot::new("", axis.clone(), axis, lines.collect())]);
+        let strokes: Vec<&str> = (text.split("<polyline ").skip(1))
+            .filter(|line| line.contains("stroke-width=\"2\"") || line.contains("stroke-width=\"4\""))
+            .collect();
+        let broad: Vec<usize> =
+            (0..strokes.len()).filter(|nth| strokes[*nth].contains("stroke-width=\"4\"")).collect();
+        // One in the plot, after all others there, and one in the legend, before all others there.
+        assert!(broad.len() == 2 && broad[1] == broad[0] + 1, "{broad:?}: {text}");
+        // Those with gaps have several pieces.
+        assert!(strokes.len() > 2 * 17 && broad[0] > 17, "{broad:?} of {}", strokes.len());
+        let named: Vec<usize> =
+            (0..17).map(|number| text.find(&format!("server-{number:02}\n")).unwrap()).collect();
+        assert!(named.is_sorted(), "{named:?}");
     }
 
     #[test]

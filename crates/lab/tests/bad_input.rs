@@ -10,6 +10,7 @@ mod fakes;
 mod server;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::thread;
@@ -35,11 +36,19 @@ fn each_failing_peer_is_told_and_the_others_go_on() {
         .script("unstartable", "exit 0", "echo the port is taken >&2; exit 1")
         .script("nameless", "exit 0", "echo ready http://somewhere; exec sleep 60")
         // It listens nowhere: every connection is refused.
-        .script("deaf", "exit 0", "echo ready http://127.0.0.1:9; exec sleep 60");
-    let names = "crashing,babbling,uninstallable,unstartable,nameless,deaf,honest";
+        .script("deaf", "exit 0", "echo ready http://127.0.0.1:9; exec sleep 60")
+        .script("misdescribed", "exit 0", "exit 0");
+    fs::write(folder.path("peers/misdescribed/peer.toml"), "abuot = \"a fake\"\n").unwrap();
+    let names = "crashing,babbling,uninstallable,misdescribed,unstartable,nameless,deaf,honest";
     let (code, said) = folder.run(&["run", "fanout", "--smoke", "--peers", names]);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("no compiler here"), "{said}");
+    // Once, though it is looked for twice.
+    assert_eq!(said.matches("no compiler here").count(), 1, "{said}");
+    assert!(
+        said.contains("without uninstallable: ") && said.contains("peers/uninstallable/install failed"),
+        "{said}"
+    );
+    assert!(said.contains("without misdescribed: ") && said.contains("unknown field `abuot`"), "{said}");
     let result = read(&folder.results()[0]);
     let servers = result["report"]["cases"][0]["servers"].as_array().unwrap();
     let trial_of = |name: &str| &servers.iter().find(|server| server["name"] == name).unwrap()["trials"][0];
@@ -59,7 +68,43 @@ fn each_failing_peer_is_told_and_the_others_go_on() {
     }
     assert!(said.contains("not everybody could be measured"), "{said}");
     assert!(!trial_of("honest")["figures"].as_object().unwrap().is_empty(), "{said}");
-    assert_eq!(result["report"]["missing"][0], "uninstallable", "{said}");
+    assert_eq!(result["report"]["missing"], serde_json::json!(["uninstallable", "misdescribed"]), "{said}");
+}
+
+#[test]
+fn installing_tells_of_each_and_goes_on() {
+    let folder = Folder::new("installing");
+    let touch = format!("touch {}", folder.path("installed").display());
+    folder
+        .script("honest", &touch, "exit 0")
+        .script("uninstallable", "echo no compiler here >&2; exit 1", "exit 0")
+        .script("unusable", "exit 0", "exit 0");
+    fs::set_permissions(folder.path("peers/unusable/install"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(folder.path("peers/README.md"), "npm\n").unwrap();
+    let check = |arguments: &[&str], code: i32, told: &[&str]| {
+        let (found, said) = fakes::said(folder.tell(arguments).output().unwrap());
+        assert!(found == code && told.iter().all(|told| said.contains(told)), "{found}: {said}");
+    };
+    // A name that nobody has is a mistake, and nothing is done then.
+    check(&["install", "honest", "nobody"], 1, &["no server `nobody`; there are", "honest"]);
+    assert!(!folder.path("installed").exists());
+    let why = [
+        "peers/uninstallable/install failed",
+        "peers/README.md has what",
+        "no compiler here",
+        "honest: ready",
+    ];
+    check(&["install", "uninstallable", "honest"], 1, &why);
+    assert!(folder.path("installed").exists());
+    check(&["install", "unusable"], 1, &["server unusable: ", "peers/unusable/install can't be run"]);
+    check(&["install", "honest"], 0, &["honest: ready"]);
+    check(&["peers"], 0, &["honest"]);
+    fs::write(folder.path("peers/unusable/peer.toml"), "about = 1\n").unwrap();
+    check(&["peers"], 1, &["honest", "peers/unusable/peer.toml: "]);
+    check(&["install", "--all"], 1, &["honest: ready", "peers/unusable/peer.toml: ", "not installed: "]);
+    fs::remove_dir_all(folder.path("peers")).unwrap();
+    check(&["peers"], 0, &["stentor", "there are no peers in"]);
+    check(&["install", "--all"], 1, &["there are no peers in"]);
 }
 
 #[test]
@@ -72,9 +117,19 @@ fn misspelt_names_are_answered_with_those_there_are() {
     };
     check(&["run", "fan-out", "--smoke", "--peers", "honest"], 1, "there are echo-25k");
     check(&["run", "fanout", "--smoke", "--peers", "honset"], 1, "no server `honset`; there are");
-    check(&["run", "fanout", "--smoke", "--peers", "honest:fog"], 1, "doesn't speak `fog`");
+    check(&["run", "fanout", "--smoke", "--peers", "honest:fog"], 1, "doesn't speak `fog`, but websocket");
+    check(&["run", "fanout", "--smoke", "--peers", "honest,honest"], 1, "honest is named twice");
+    check(
+        &["run", "fanout", "--smoke", "--peers", "honest", "--cases", "fog"],
+        1,
+        "no case `fog`; there are",
+    );
+    check(&["run", "fanout", "--smoke", "--peers", "honest", "--pairs", "0"], 2, "a number from 1");
     check(&["run", "fanout", "--smoke", "--peers", "honest", "--resume"], 1, "no result of fanout");
     check(&["run", "fanout", "--smoke", "--quick", "--peers", "honest"], 2, "cannot be used with");
+    fs::remove_dir_all(folder.path("results")).unwrap();
+    fs::write(folder.path("results"), "no folder").unwrap();
+    check(&["run", "fanout", "--smoke", "--peers", "honest"], 1, "/results: ");
 }
 
 /// Processes that have this in their environment, and their names.
@@ -143,6 +198,38 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nobody_behind() {
     check(&|result| result["servers"][0]["versions"]["honest"] = "2".into(), "honest 2 / honest 1");
     check(&|result| result["effort"] = "full".into(), "effort: full / smoke");
     check(&|result| result["machine"]["kernel"] = "2.4".into(), "kernel: 2.4");
+}
+
+#[test]
+fn an_interrupt_ends_what_installs() {
+    let folder = Folder::new("installs");
+    folder.script("endless", "sleep 100 & echo > \"$(dirname \"$0\")/begun\"; wait", "exit 0");
+    let variable = "STENTOR_LAB_TEST_INSTALL";
+    let mark = format!("{variable}={}", std::process::id());
+    let run = ["run", "fanout", "--smoke", "--peers", "endless", "--congestion", "system"];
+    for (arguments, told) in
+        [(&["install", "endless"][..], "isn't installed"), (&run[..], "nothing was measured yet")]
+    {
+        let begun = folder.path("peers/endless/begun");
+        let _ = fs::remove_file(&begun);
+        let mut command = folder.tell(arguments);
+        let command = command.env(variable, std::process::id().to_string()).current_dir(folder.path(""));
+        let lab = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !begun.exists() {
+            assert!(Instant::now() < deadline, "it isn't being installed");
+            thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&lab), Signal::TERM).unwrap();
+        let (code, said) = fakes::said(lab.wait_with_output().unwrap());
+        assert!(code == 143 && said.contains("interrupted; ") && said.contains(told), "{code}: {said}");
+        // The script's own child may take a moment to die of it; by itself it would take much longer.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !marked(&mark).is_empty() {
+            assert!(Instant::now() < deadline, "{:?} {said}", marked(&mark));
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 /// A run that gave nothing is made again, in its place.

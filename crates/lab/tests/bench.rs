@@ -51,6 +51,7 @@ fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
         congestion: "whatever".to_owned(),
         echo_rate_hz: None,
         seed: 1,
+        left_out: None,
         live: None,
     };
     let report = run(&options, &mut Vec::new()).unwrap();

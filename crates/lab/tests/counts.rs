@@ -203,7 +203,7 @@ fn instructions_per_connection_and_delivery() {
 #[test]
 fn calls_per_delivery() {
     let Some(stentor) = stentor() else { return };
-    if CallCounter::attach(start(&[stentor.to_str().unwrap()]).pid()).is_err() {
+    if CallCounter::attach(&[start(&[stentor.to_str().unwrap()]).pid()]).is_err() {
         eprintln!("skipped: strace isn't installed, or may not trace");
         return;
     }
@@ -212,9 +212,9 @@ fn calls_per_delivery() {
         let server = start(&[stentor.to_str().unwrap()]);
         let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(server.address())).collect();
         publish(&mut clients, CLIENTS);
-        let counter = CallCounter::attach(server.pid()).unwrap();
+        let counter = CallCounter::attach(&[server.pid()]).unwrap();
         publish(&mut clients, messages);
-        let calls: u64 = counter.stop().unwrap().values().sum();
+        let calls: u64 = counter.stop().unwrap().by_name.values().sum();
         (0.0, calls as f64)
     });
 }

@@ -93,6 +93,15 @@ fn a_fan_out_reaches_all() {
 }
 
 #[test]
+fn the_time_between_publications_is_cut_into_slices() {
+    let outcome = check_honest(true, |spec| spec.slices = 4, fanout(1000), Some(20 * CONNECTIONS as u64));
+    assert_eq!(outcome.slices.len(), 4 * 20);
+    assert!(outcome.slices.iter().any(|slice| !slice.server_cpu.is_zero()));
+    let uncut = check_honest(true, |_| {}, fanout(1000), Some(20 * CONNECTIONS as u64));
+    assert!(uncut.slices.is_empty());
+}
+
+#[test]
 fn holds_idle_connections_and_greets() {
     let load = LoadSpec::Idle { hold: Duration::from_millis(20) };
     let server = Server::start(false, Fault::None);
@@ -235,13 +244,20 @@ fn upgrade(listener: &TcpListener) -> (TcpStream, Vec<u8>) {
     (stream, answer)
 }
 
-#[test]
-fn answers_pings_while_it_waits_for_other_generators() {
+/// Runs `load` on one connection, which the server pings as soon as the generator waits for others for the last of so many times,
+/// and which has to answer before the others are there. It has a new connection each time.
+fn check_pings(load: LoadSpec, waits: usize) -> Result<Outcome, stentor_lab::Error> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (it_waits, waiting) = mpsc::channel();
     let (answered, answer) = mpsc::channel();
+    let stays = matches!(load, LoadSpec::Idle { .. });
     let serving = std::thread::spawn(move || {
+        for _ in 1..waits {
+            let (mut stream, upgraded) = upgrade(&listener);
+            stream.write_all(&upgraded).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
         let (mut stream, upgraded) = upgrade(&listener);
         stream.write_all(&upgraded).unwrap();
         waiting.recv().unwrap();
@@ -249,16 +265,34 @@ fn answers_pings_while_it_waits_for_other_generators() {
         let mut pong = [0; 6];
         stream.read_exact(&mut pong).unwrap();
         answered.send(pong[0]).unwrap();
-        let _ = stream.read_to_end(&mut Vec::new());
+        if stays {
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
     });
-    let spec = Spec::new(address, "/ws", 1, LoadSpec::Idle { hold: Duration::ZERO });
-    let outcome = run(&spec, move |_| {
-        it_waits.send(()).unwrap();
-        assert_eq!(answer.recv_timeout(Duration::from_secs(60)), Ok(0x8a));
+    let mut times = 0;
+    let outcome = run(&Spec::new(address, "/ws", 1, load), move |_| {
+        times += 1;
+        if times == waits {
+            it_waits.send(()).unwrap();
+            assert_eq!(answer.recv_timeout(Duration::from_secs(60)), Ok(0x8a));
+        }
         Ok(())
     });
-    assert_eq!(outcome.unwrap().audit, Audit::default());
     serving.join().unwrap();
+    outcome
+}
+
+#[test]
+fn answers_pings_while_it_waits_for_other_generators() {
+    let outcome = check_pings(LoadSpec::Idle { hold: Duration::ZERO }, 1);
+    assert_eq!(outcome.unwrap().audit, Audit::default());
+}
+
+#[test]
+fn answers_pings_while_others_are_on_their_way_back() {
+    let storm = LoadSpec::Reconnect { cut: Cut::Finish, bytes: 100, publisher: Publisher::Own };
+    // What follows isn't looked at: the server is gone.
+    assert!(check_pings(storm, 2).is_err());
 }
 
 #[test]
@@ -355,7 +389,9 @@ fn works_from_a_process_of_its_own() {
 fn a_budget_ends_when_the_server_has_used_it() {
     let server = Server::start(false, Fault::None);
     let cpu = Duration::from_millis(400);
-    let mut spec = spec(&server, LoadSpec::Budget { bytes: 17, every: Duration::from_millis(20), cpu });
+    let budget =
+        |cpu, one_by_one| LoadSpec::Budget { bytes: 17, every: Duration::from_millis(20), cpu, one_by_one };
+    let mut spec = spec(&server, budget(cpu, false));
     (spec.connections, spec.connect_rate_hz) = (5000, 200.0);
     let outcome = run(&spec, |_| Ok(())).unwrap();
     // The generator is in the same process here, so the budget is soon gone.
@@ -369,10 +405,17 @@ fn a_budget_ends_when_the_server_has_used_it() {
     assert!(outcome.latency.max() < outcome.load.wall, "{:?}", outcome.latency.max());
     let grows = outcome.progress.windows(2).all(|two| two[0].connections <= two[1].connections);
     assert!(grows && !outcome.progress.is_empty(), "{:?}", outcome.progress);
-    // Too few connections for the budget.
+    // One begun when the last one is up: no rate holds it back.
+    spec.load = budget(Duration::from_millis(100), true);
+    spec.connect_rate_hz = 1.0;
+    let outcome = run(&spec, |_| Ok(())).unwrap();
+    assert!(outcome.connections > 20, "{outcome:?}");
+    assert_eq!(outcome.audit.delivered, outcome.audit.expected);
+    // Too few connections for the budget: they go on.
     spec.connections = 3;
-    let error = run(&spec, |_| Ok(())).unwrap_err().to_string();
-    assert!(error.contains("3 connections used"), "{error}");
+    let outcome = run(&spec, |_| Ok(())).unwrap();
+    assert_eq!(outcome.connections, 3);
+    assert!(outcome.audit.expected > 3 && outcome.audit.delivered == outcome.audit.expected, "{outcome:?}");
 }
 
 #[test]

@@ -7,7 +7,9 @@
     reason = "a test may fail loudly, and says what it skips"
 )]
 
+use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use stentor_lab::measure::cores;
@@ -39,4 +41,27 @@ fn a_small_overload_runs_to_its_picture() {
     assert!(report.compared > 10, "{report}");
     assert!(report.samples.iter().all(|sample| sample.server_bytes > 1_000_000), "{:?}", report.samples);
     assert!(plot(&report).contains("nobody was disconnected"));
+}
+
+#[test]
+fn what_is_kept_is_drawn_again() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let picture = std::env::temp_dir().join(format!("stentor-lab-overload-{}.svg", std::process::id()));
+    let draw = |kept: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
+        let output =
+            command.args(["overload", "--again"]).arg(kept).arg("--svg").arg(&picture).output().unwrap();
+        (output.status.success(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let (success, said) = draw(&root.join("docs/overload.json"));
+    assert!(success, "{said}");
+    let drawn = fs::read_to_string(&picture).unwrap();
+    fs::remove_file(&picture).unwrap();
+    // The phases are those that docs/benchmarks.md has in its table.
+    for label in ["0.5 ×", "2 ×", "5 ×", "10 ×", "1.9/s", "7.4/s", "18.5/s", "37.0/s"] {
+        assert!(drawn.contains(&format!("{label}\n")), "{label}: {drawn}");
+    }
+    assert!(drawn.contains("10000 clients, a document of 165 kB; nobody was disconnected"));
+    let (success, said) = draw(&root.join("Cargo.toml"));
+    assert!(!success && said.contains("no result of an overload"), "{said}");
 }

@@ -35,6 +35,7 @@ fn options() -> Options {
         congestion: "whatever".to_owned(),
         echo_rate_hz: None,
         seed: 1,
+        left_out: None,
         live: None,
     }
 }
@@ -131,6 +132,11 @@ fn socketio4_redis() {
 #[test]
 fn socketio2() {
     check("socketio2", &[Protocol::SocketIo2, Protocol::SocketIo2Polling, Protocol::EngineIo3]);
+}
+
+#[test]
+fn socketio2_redis() {
+    check("socketio2-redis", &[Protocol::SocketIo2, Protocol::SocketIo2Polling]);
 }
 
 #[test]

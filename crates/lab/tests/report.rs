@@ -53,3 +53,48 @@ fn what_is_no_result_is_told() {
     let (success, said, page) = report(1, &[concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
     assert!(!success && said.contains("Cargo.toml: no result of a scenario") && page.is_empty(), "{said}");
 }
+
+#[test]
+fn what_is_no_result_is_told_by_how() {
+    let folder = std::env::temp_dir().join(format!("stentor-lab-no-results-{}", std::process::id()));
+    let results = folder.join("results");
+    fs::create_dir_all(&results).unwrap();
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results/chat-rtt.json");
+    let whole = fs::read(&old).unwrap();
+    let lab = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
+        let output = command.args(arguments).current_dir(&folder).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        (output.status.code().unwrap(), said)
+    };
+    let check = |bytes: &[u8], told: &str| {
+        fs::write(folder.join("one.json"), bytes).unwrap();
+        for arguments in
+            [&["report", "one.json"][..], &["compare", "one.json", "one.json"], &["gate", "one.json"]]
+        {
+            let (code, said) = lab(arguments);
+            assert!(code == 1 && said.contains("one.json: ") && said.contains(told), "{code}: {said}");
+        }
+    };
+    check(&whole[..whole.len() / 2], "it ends in the middle");
+    check(b"\n", "it is empty");
+    check(b"{\"a\": 1}", "missing field `schema`");
+    check(b"[]", "no result of a scenario");
+    check(&[0xff, 0xfe, 0x00], "it isn't text");
+    let newer = String::from_utf8(whole.clone()).unwrap().replacen("\"schema\": 1", "\"schema\": 99", 1);
+    check(newer.as_bytes(), "this program knows 1");
+
+    let check = |arguments: &[&str], told: &[&str]| {
+        let (code, said) = lab(&[&["history"], arguments].concat());
+        assert!(code == 1 && told.iter().all(|told| said.contains(told)), "{code}: {said}");
+    };
+    check(&[], &["there are no results in results"]);
+    fs::write(results.join("broken.json"), "{").unwrap();
+    check(&[], &["there are no results in results", "not read: results/broken.json: "]);
+    fs::write(results.join("old.json"), &whole).unwrap();
+    check(&["nobody"], &["has nobody; there are ", "sockjs-node", " of chat-rtt"]);
+    check(&["--scenario", "echo"], &["no result of echo in results", " of chat-rtt"]);
+    check(&["sockjs-node", "--against", "nobody"], &["has nobody (--against)"]);
+    check(&["--results", "nowhere"], &["nowhere: ", "(--results)"]);
+    fs::remove_dir_all(&folder).unwrap();
+}

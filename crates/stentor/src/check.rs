@@ -3,7 +3,6 @@
 //! It looks at the file alone, not at the environment: the answer is the same on every machine.
 
 use crate::cli::CheckArgs;
-use crate::config::schema::Feed;
 use crate::config::section::Section;
 use crate::config::{Config, Sources, reference};
 use std::fmt::Write;
@@ -23,13 +22,15 @@ pub(crate) fn keys() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the file changes, its feeds, and what is likely not meant. No secrets.
+/// What the file changes, its feeds, rules and prefixes of SockJS, and what is likely not meant. No secrets.
 fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     let mut text = format!("{name} is valid.\n");
     let changed = config.changed();
+    let has_tables = !(config.feeds.is_empty() && config.rules.is_empty() && config.sockjs.is_empty());
     // Writing to a string can't fail.
-    _ = match changed.len() {
-        0 => writeln!(text, "\nEverything has its default."),
+    _ = match (changed.len(), has_tables) {
+        (0, false) => writeln!(text, "\nEverything has its default."),
+        (0, true) => writeln!(text, "\nBeside what follows everything has its default."),
         _ => writeln!(text, "\nOther than by default:"),
     };
     for (section, key, value) in changed {
@@ -40,7 +41,6 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     } else {
         _ = writeln!(text, "\nFeeds:");
     }
-    let defaults = Feed::default().show();
     for feed in &config.feeds {
         let keys = match (feed.prefix.as_str(), feed.key.as_str()) {
             ("", "") => "every key".into(),
@@ -53,13 +53,31 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
             true => writeln!(text, "  {}: {keys}, pushed", feed.name),
             false => writeln!(text, "  {}: {keys} from {url}", feed.name),
         };
-        let named = ["name", "prefix", "key", "push", "url"];
-        for row in feed.show().into_iter().filter(|row| !defaults.contains(row) && !named.contains(&row.0)) {
-            _ = writeln!(text, "    {} = {}", row.0, row.1);
-        }
+        rows(&mut text, feed, &["name", "prefix", "key", "push", "url"]);
     }
+    tables(&mut text, "Rules", &config.rules, "event", |rule| &rule.event);
+    tables(&mut text, "SockJS", &config.sockjs, "prefix", |place| &place.prefix);
     for warning in warnings {
         _ = writeln!(text, "\nwarning: {warning}");
     }
     text
+}
+
+/// The tables of a list, each below its name, which is the value of the key `named`. Nothing where there are none.
+fn tables<T: Section>(text: &mut String, title: &str, list: &[T], named: &str, name: impl Fn(&T) -> &str) {
+    if !list.is_empty() {
+        _ = writeln!(text, "\n{title}:");
+    }
+    for table in list {
+        _ = writeln!(text, "  {}", name(table));
+        rows(text, table, &[named]);
+    }
+}
+
+/// What a table has other than by default, besides the keys `told`.
+fn rows<T: Section>(text: &mut String, table: &T, told: &[&str]) {
+    let defaults = T::default().show();
+    for row in table.show().into_iter().filter(|row| !defaults.contains(row) && !told.contains(&row.0)) {
+        _ = writeln!(text, "    {} = {}", row.0, row.1);
+    }
 }

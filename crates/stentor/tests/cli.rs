@@ -104,6 +104,29 @@ fn check_shows_no_secrets_and_warns_of_what_is_likely_not_meant() {
 }
 
 #[test]
+fn check_shows_rules_and_prefixes() {
+    let said = check_file(
+        "[[rules]]\nevent = \"join_room\"\njoin = [\"{}\"]\nack = true\n\
+         [[sockjs]]\nprefix = \"/chat\"\napp = \"chat\"\n[[sockjs]]\nprefix = \"/sockjs\"\n",
+    );
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+    assert_eq!(
+        said.out,
+        "stentor.toml is valid.\n\n\
+         Beside what follows everything has its default.\n\n\
+         No feeds.\n\n\
+         Rules:\n  \
+           join_room\n    \
+             join = [\"{}\"]\n    \
+             ack = true\n\n\
+         SockJS:\n  \
+           /chat\n    \
+             app = \"chat\"\n  \
+           /sockjs\n"
+    );
+}
+
+#[test]
 fn check_of_a_file_with_mistakes() {
     let said = check_file("[server]\nlisen = \"127.0.0.1:1\"\ncores = \"many\"\n");
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""));

@@ -19,8 +19,8 @@
 //! pings a session that has pinged serves all versions. A client of version 7 or 8 never pings; one up to 6 takes a
 //! server's ping for a message of the application.
 //!
-//! **The handshake** is a WebSocket's at `/primus` or `/primus/`. Its query has `_primuscb` ([`CACHE_BUSTER`], since 2:
-//! a time, to keep caches away, no meaning) and whatever the page put in the URL it connects to, such as our `feed` and
+//! **The handshake** is a WebSocket's at `/primus` or `/primus/`. Its query has `_primuscb` (since 2: a time, to
+//! keep caches away, no meaning) and whatever the page put in the URL it connects to, such as our `feed` and
 //! `resourceId`. A client asks for nothing else by itself; pages load [`Route::Library`], tools may read
 //! [`Route::Spec`].
 //!
@@ -34,9 +34,6 @@
 
 use crate::json::carried::{self as json, Place, trim_start};
 use std::time::Duration;
-
-/// The name in the query that only keeps caches away.
-pub const CACHE_BUSTER: &str = "_primuscb";
 
 /// The version whose protocol this is, for [`write_spec`].
 pub const VERSION: &str = "8.0.9";

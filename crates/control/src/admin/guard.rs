@@ -29,7 +29,7 @@ pub(super) fn check<B>(
         return Err(Refusal::new(
             StatusCode::MISDIRECTED_REQUEST,
             "host",
-            "Host names neither loopback nor the address listened on; if it is right, add it to admin.hosts",
+            "Host names neither loopback nor the address listened on; if it is right, add it to server.admin_hosts",
         ));
     }
     let cross_site = |site: &[u8]| site != b"none" && site != b"same-origin";
@@ -47,7 +47,7 @@ pub(super) fn check<B>(
         Some(token) if request.uri().path() != "/healthz" && !has_token(headers, token) => Err(Refusal::new(
             StatusCode::UNAUTHORIZED,
             "token",
-            "Authorization: Bearer with the token in admin.token is needed",
+            "Authorization: Bearer with the token in server.admin_token is needed",
         )),
         _ => Ok(()),
     }

@@ -3,7 +3,7 @@
 //! The body is the document, perhaps in gzip or Brotli, and `Content-Type` says what it is: what calls itself JSON must be
 //! JSON. Answered `{"changed":true}`, or `false` where the document has the same value as the last. `DELETE` ends the
 //! feed: its subscribers are told that it is lost. With `?sequence=N` either is refused where a higher number was there
-//! before. docs/admin.md has it for people.
+//! before. docs/feeds.md, "Pushing", has it for people.
 
 use super::publish::{discard, read_whole};
 use super::{Refusal, State, json};

@@ -1,4 +1,4 @@
-//! The fetch scheduler (DESIGN.md, "Feeds"): which key is to be fetched when, and what its subscribers are told.
+//! The fetch scheduler: which key is to be fetched when, and what its subscribers are told.
 //! Sans-I/O: time, answers and a seed come in; [`FetchJob`]s and [`FeedUpdate`]s come out.
 //!
 //! ```text

@@ -37,8 +37,8 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// An idle connection is given up after this time. Shorter than most servers' own, so that few requests meet a
 /// connection that is just being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Fields that the client itself is responsible for.
-const RESERVED_HEADERS: [&str; 10] = [
+/// Names of headers, in lower case, that the fetcher sets itself: an upstream's `headers` may have none of them.
+pub const RESERVED_HEADERS: [&str; 10] = [
     "accept-encoding",
     "connection",
     "content-length",

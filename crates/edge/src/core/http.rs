@@ -483,7 +483,7 @@ impl<D: Driver> Core<D> {
                 let (status, why) = match (&waiting.unchanged, draining) {
                     (Some(_), _) => (304, ""),
                     (None, true) => (503, "the server is going away"),
-                    (None, false) => (504, "the upstream has not answered in time (limits.wait_time_max)"),
+                    (None, false) => (504, "there was no document in time (limits.wait_time_max)"),
                 };
                 self.fail_waiting(index, status, why);
             }

@@ -251,7 +251,10 @@ impl Awaited {
                             frames.push(frame.clone());
                         }
                     }
-                    Body::State { state: FeedState::Lost, reason, .. } => {
+                    // What ended and had a document has been answered or was unchanged: there won't be one.
+                    Body::State { state: state @ (FeedState::Lost | FeedState::Ended), reason, .. }
+                        if *state == FeedState::Lost || self.unchanged.is_none() =>
+                    {
                         self.answered = true;
                         failed = true;
                         let mut out = Vec::with_capacity(256);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::sampler::{SAMPLE_EVERY, Sample};
-use crate::generator::{ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, Outcome, Progress};
+use crate::generator::{ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, OWN_CPU_MAX, Outcome, Progress};
 
 /// The mean latency up to which a chat isn't saturated, in seconds.
 const SATURATED_S: f64 = 0.2;
@@ -156,22 +156,36 @@ fn thin_out(points: &mut Vec<(f64, f64)>) {
     }
 }
 
-/// Why the figure of a chat isn't to be believed: the generator was late in a step that counts.
+/// Why the figure of a chat isn't to be believed: the generator was late in a step that counts. (Late for want of CPU is
+/// [`is_lower_bound`].)
 pub(super) fn doubts(steps: &[ChatStep]) -> Vec<Doubt> {
-    let counted = steps.iter().filter(|step| step.latency.mean().as_secs_f64() < SATURATED_S);
+    let counted = steps.iter().filter(|step| !is_saturated(step) && step.span.own_share() <= OWN_CPU_MAX);
     let lag = counted.map(|step| step.lag).max().unwrap_or_default();
     if lag.as_secs_f64() <= SATURATED_S * LAG_SHARE_MAX {
         return Vec::new();
     }
     vec![Doubt {
         latency_only: true,
-        what: format!("the generator lagged {lag:.1?} behind its schedule (p99)"),
+        what: format!("the generator lagged {lag:.1?} behind its schedule (mean)"),
     }]
 }
 
-/// Whether a chat ended for the generator's sake, so that the server could do more.
+/// Whether a chat ended for the generator's sake, so that the server could do more: it went through all steps, or the
+/// generator had no CPU left in the step that ended it, or already in the one before.
 pub(super) fn is_lower_bound(steps: &[ChatStep]) -> bool {
-    steps.last().is_some_and(|last| last.wrong == 0 && last.latency.mean().as_secs_f64() < SATURATED_S)
+    let deciding = steps.iter().position(is_saturated).unwrap_or(steps.len());
+    let around = &steps[deciding.saturating_sub(1)..steps.len().min(deciding + 1)];
+    deciding == steps.len() || around.iter().any(|step| step.span.own_share() > OWN_CPU_MAX)
+}
+
+/// The step that ended it, or the last.
+pub(super) fn deciding(steps: &[ChatStep]) -> Option<&ChatStep> {
+    steps.iter().find(|step| is_saturated(step)).or(steps.last())
+}
+
+/// Too slow, or without all of its copies.
+fn is_saturated(step: &ChatStep) -> bool {
+    step.wrong > 0 || step.latency.mean().as_secs_f64() >= SATURATED_S
 }
 
 /// Copies delivered a second at the mean latency where a chat counts as saturated, between the last step below it and the
@@ -291,14 +305,35 @@ mod tests {
         }
     }
 
+    fn step(delivered_hz: f64, mean_ms: u64, wrong: u64) -> ChatStep {
+        let mut latency = Latencies::new();
+        latency.record_ns(mean_ms * 1_000_000);
+        let (last, span, lag) = (Latencies::new(), Span::default(), Duration::ZERO);
+        ChatStep { rate_hz: 1.0, offered_hz: 1.0, delivered_hz, wrong, latency, last, span, lag }
+    }
+
+    #[test]
+    fn a_generator_without_cpu_left_makes_a_lower_bound_and_no_doubt() {
+        let of = |mean_ms: u64, own_percent: u64, lag_ms: u64| {
+            let own_cpu = Duration::from_millis(own_percent);
+            let span = Span { wall: Duration::from_millis(100), own_cpu, ..Span::default() };
+            ChatStep { span, lag: Duration::from_millis(lag_ms), ..step(1000.0, mean_ms, 0) }
+        };
+        let check = |steps: &[ChatStep], bound: bool, doubted: bool| {
+            assert_eq!((is_lower_bound(steps), !doubts(steps).is_empty()), (bound, doubted), "{steps:?}");
+        };
+        check(&[of(10, 30, 1), of(300, 50, 1)], false, false);
+        check(&[of(10, 30, 1), of(10, 50, 1)], true, false);
+        check(&[of(10, 30, 1), of(100, 90, 30), of(300, 100, 900)], true, false);
+        check(&[of(10, 30, 1), of(300, 90, 30)], true, false);
+        check(&[of(10, 90, 30), of(100, 50, 1), of(300, 60, 1)], false, false);
+        check(&[of(10, 30, 30), of(300, 50, 1)], false, true);
+        check(&[of(300, 50, 30)], false, false);
+        check(&[], true, false);
+    }
+
     #[test]
     fn saturation_lies_between_the_steps_around_200_ms() {
-        let step = |delivered_hz, mean_ms: u64, wrong| {
-            let mut latency = Latencies::new();
-            latency.record_ns(mean_ms * 1_000_000);
-            let (last, span, lag) = (Latencies::new(), Span::default(), Duration::ZERO);
-            ChatStep { rate_hz: 1.0, offered_hz: 1.0, delivered_hz, wrong, latency, last, span, lag }
-        };
         let check = |steps: &[ChatStep], expect: f64| {
             let found = saturation_hz(steps);
             assert!((found / expect - 1.0).abs() < 0.01 || found == expect, "{found} {expect}");

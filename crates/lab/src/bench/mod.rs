@@ -7,6 +7,7 @@
 
 mod cases;
 mod curve;
+mod delivery;
 mod metric;
 mod progress;
 mod proxy;
@@ -74,6 +75,8 @@ pub struct Options {
     pub echo_rate_hz: Option<f64>,
     /// Seed of the bootstrap.
     pub seed: u64,
+    /// Servers that [`install`] couldn't make ready, and told of; `None`: it hasn't tried.
+    pub left_out: Option<Vec<String>>,
     /// Where it is told how a run goes while it goes: on a terminal.
     pub live: Option<Bar>,
 }
@@ -98,18 +101,23 @@ pub fn run(options: &Options, progress: &mut dyn Write) -> Result<Report, Error>
     run_cases(cases(options.pace), options, &Before::new(), progress, &mut |_| Ok(()))
 }
 
-/// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything.
+/// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything. Returns who
+/// can't be, for [`Options::left_out`]; why is told.
 ///
 /// # Errors
-/// If a server or case that was named is unknown. Of servers that can't be installed, [`run`] tells.
-pub fn install(options: &Options, progress: &mut dyn Write) -> Result<(), Error> {
+/// If a server or case that was named is unknown.
+pub fn install(options: &Options, progress: &mut dyn Write) -> Result<Vec<String>, Error> {
     install_for(&cases(options.pace), options, progress)
 }
 
 /// As [`install`], for those of these cases that `options` name.
-pub(crate) fn install_for(known: &[Case], options: &Options, progress: &mut dyn Write) -> Result<(), Error> {
+pub(crate) fn install_for(
+    known: &[Case],
+    options: &Options,
+    progress: &mut dyn Write,
+) -> Result<Vec<String>, Error> {
     let mut say = |line: String| drop(writeln!(progress, "{line}"));
-    gather(&choose(known, &options.cases)?, options, &mut say).map(drop)
+    gather(&choose(known, &options.cases)?, options, &mut say).map(|gathered| gathered.left_out)
 }
 
 /// What was measured before a run was broken off, by the case's name.
@@ -137,7 +145,8 @@ pub(crate) fn run_cases(
     let mut progress = Progress::new(progress, 0);
     let options = &Options { live: progress.live(), ..options.clone() };
     let nothing = CaseBefore::default();
-    let (contestants, missing) = gather(&chosen, options, &mut |line: String| progress.say(&line))?;
+    let Gathered { contestants, missing, .. } =
+        gather(&chosen, options, &mut |line: String| progress.say(&line))?;
     let servers = contestants.len();
     let runs_of = |case: &Case| {
         let again = case.again || (options.pairs_of(case) > 1 && servers > 1);
@@ -205,15 +214,26 @@ fn choose(known: &[Case], names: &[String]) -> Result<Vec<Case>, Error> {
     if names.is_empty() { Ok(known.to_vec()) } else { names.iter().map(find).collect() }
 }
 
-/// The servers that take part, installed, and those that were named and can't be. Where nobody was named, those of the usual
-/// ones that can't be installed are left out, and that is said.
-fn gather(
-    chosen: &[Case],
-    options: &Options,
-    say: &mut impl FnMut(String),
-) -> Result<(Vec<Contestant>, Vec<String>), Error> {
+/// Who takes part.
+struct Gathered {
+    contestants: Vec<Contestant>,
+    /// Those that can't be installed.
+    left_out: Vec<String>,
+    /// Those of them that were named.
+    missing: Vec<String>,
+}
+
+/// The servers that take part, installed, unless [`install`] has tried that before. Those that can't be are left out, and that is
+/// said.
+fn gather(chosen: &[Case], options: &Options, say: &mut impl FnMut(String)) -> Result<Gathered, Error> {
     let named = !options.servers.is_empty();
-    let mut names: Vec<&str> = options.servers.iter().map(String::as_str).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for name in &options.servers {
+        if names.contains(&name.as_str()) {
+            return Err(Error::Usage(format!("{name} is named twice")));
+        }
+        names.push(name);
+    }
     if !named {
         for name in chosen.iter().flat_map(|case| &case.usual) {
             if !names.contains(name) {
@@ -223,10 +243,14 @@ fn gather(
     }
     let catalogue = Catalogue::read(&options.peers)?;
     let mut contestants = Vec::new();
-    let mut missing = Vec::new();
+    let mut left_out = Vec::new();
     for name in names {
+        if options.left_out.as_ref().is_some_and(|told| told.iter().any(|told| told == name)) {
+            left_out.push(name.to_owned());
+            continue;
+        }
         let found = Contestant::find(name, &catalogue, options).and_then(|contestant| {
-            if let Some(peer) = &contestant.known().peer {
+            if let (Some(peer), None) = (&contestant.known().peer, &options.left_out) {
                 if !peer.is_installed() {
                     say(format!("installing {name}"));
                 }
@@ -239,11 +263,12 @@ fn gather(
             Err(error @ Error::Usage(_)) if named => return Err(error),
             Err(error) => {
                 say(format!("without {name}: {error}"));
-                missing.extend(named.then(|| name.to_owned()));
+                left_out.push(name.to_owned());
             }
         }
     }
-    Ok((contestants, missing))
+    let missing = if named { left_out.clone() } else { Vec::new() };
+    Ok(Gathered { contestants, left_out, missing })
 }
 
 /// The rate at which the reference is at 60 % of its saturation. A closed loop tells the order of magnitude,

@@ -99,8 +99,11 @@ impl<'a> Progress<'a> {
     pub(super) fn made(&mut self, line: &str, took: Duration) {
         self.made += 1;
         self.took += took;
+        // What a server said as it failed has lines of its own.
+        let (first, rest) =
+            line.split_once('\n').map_or((line, String::new()), |(first, rest)| (first, format!("\n{rest}")));
         match (self.is_terminal, self.left()) {
-            (false, Some(left)) => self.say(&format!("{line} ({left})")),
+            (false, Some(left)) => self.say(&format!("{first} ({left}){rest}")),
             _ => self.say(line),
         }
     }

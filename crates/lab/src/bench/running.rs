@@ -3,7 +3,6 @@
 //! Where a server's process can't hold the connections of a case, several of its processes share them out, and what they use
 //! is added up; the same machinery starts those who misbehave beside a load, in generators of their own, and the proxy between.
 
-use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +13,9 @@ use super::{Application, Case, Contestant, Options};
 use crate::Error;
 use crate::document::Shape;
 use crate::generator::{Live, LoadSpec, Misbehaviour, Outcome, Protocol, Spec, Workers};
-use crate::measure::{CallCounter, KernelSockets, ProcessMemory, Server, kernel_bytes, pin_current};
+use crate::measure::{
+    CallCounter, Calls, KernelSockets, MachineTime, ProcessMemory, Server, kernel_bytes, pin_current,
+};
 use crate::upstream::Content;
 
 /// Payloads from which on memfds are counted.
@@ -48,8 +49,10 @@ pub(super) struct Ran {
     pub(super) started: Vec<String>,
     /// Requests that the API behind a feed got, where there is one.
     pub(super) upstream_requests: Option<u64>,
-    /// System calls under the load, by name, where they were counted.
-    pub(super) calls: Option<BTreeMap<String, u64>>,
+    /// System calls under the load, where they were counted.
+    pub(super) calls: Option<Calls>,
+    /// Of the time that the machine's cores wanted during the load, what a hypervisor gave to others, 0 to 1.
+    pub(super) stolen_share: f64,
 }
 
 /// What one server has to go through.
@@ -71,6 +74,8 @@ pub(super) struct Task {
     pub(super) settles: bool,
     /// How long connections are looked at doing nothing; `None`: as the pace says.
     pub(super) idle: Option<Duration>,
+    /// Into how many slices the time between two publications is cut; 0: it isn't.
+    pub(super) slices: u32,
     /// Whether clients come through nginx.
     pub(super) proxied: bool,
 }
@@ -91,6 +96,7 @@ impl Task {
             counts_calls: false,
             settles,
             idle: None,
+            slices: 0,
             proxied: case.kind.is_proxied(),
         }
     }
@@ -128,6 +134,11 @@ impl Servers {
 
     fn pids(&self) -> Vec<u32> {
         self.first.iter().map(Server::pid).collect()
+    }
+
+    /// And of what they have started.
+    fn all_pids(&self) -> Vec<u32> {
+        [self.pids(), self.started.clone()].concat()
     }
 
     /// What they have started.
@@ -202,6 +213,7 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     spec.core = Some(options.generator_core);
     spec.driver = options.generator_driver;
     spec.connect_rate_hz = task.connect_rate_hz.unwrap_or(spec.connect_rate_hz);
+    spec.slices = task.slices;
     spec.idle = task.idle.unwrap_or(options.pace.idle());
     let lost = |error: Error| match error {
         Error::Generator(what) => first.error(&what),
@@ -240,8 +252,11 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
     if let Some(beside) = &mut beside {
         beside.begin()?;
     }
-    let counter = task.counts_calls.then(|| CallCounter::attach(first.pid()).ok()).flatten();
+    let counter = task.counts_calls.then(|| CallCounter::attach(&servers.all_pids()).ok()).flatten();
+    let machine = MachineTime::now().ok();
     let result = workers.run();
+    let stolen_share =
+        machine.zip(MachineTime::now().ok()).map_or(0.0, |(before, after)| after.stolen_since(&before));
     let calls = counter.and_then(|counter| counter.stop().ok());
     drop(workers);
     let samples = sampler.stop();
@@ -272,5 +287,6 @@ pub(super) fn run_server(contestant: &Contestant, task: Task, options: &Options)
         started,
         upstream_requests,
         calls,
+        stolen_share,
     })
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use super::running::{Ran, Task, run_server};
 use super::sampler::growth_percent_per_10_s;
 use super::servers::Feeds;
-use super::trial::{Trial, judge, publisher_to};
+use super::trial::{Trial, judge, publisher_to, robbed};
 use super::{Application, Case, CaseKind, Contestant, Curve, Metric, Options};
 use crate::Error;
 use crate::generator::LoadSpec;
@@ -63,7 +63,7 @@ impl Search {
 enum Failure {
     /// The server's doing, in words.
     Server(String),
-    /// The generator's.
+    /// The generator's, or the machine's.
     Generator(String),
 }
 
@@ -88,11 +88,12 @@ fn failure(ran: &Ran, rate_hz: f64) -> Option<Failure> {
         return None;
     };
     let own = outcome.load.own_share();
-    Some(match own > GENERATOR_SHARE_MAX {
-        true => {
+    Some(match robbed(ran.stolen_share) {
+        Some(doubt) => Failure::Generator(format!("{what}, but {}", doubt.what)),
+        None if own > GENERATOR_SHARE_MAX => {
             Failure::Generator(format!("{what}, but the generator used {:.0} % of its core", own * 100.0))
         }
-        false => Failure::Server(what),
+        None => Failure::Server(what),
     })
 }
 

@@ -9,9 +9,10 @@ use super::curve::{self, Curve};
 use super::running::{Ran, Task, run_server};
 use super::sampler::{growth_percent_per_10_s, held_kernel_bytes};
 use super::servers::Feeds;
-use super::{Application, Case, CaseKind, Contestant, Metric, Options, search};
+use super::{Application, Case, CaseKind, Contestant, Metric, Options, delivery, search};
 use crate::Error;
-use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, is_spoiled};
+use crate::generator::{Doubt, LoadSpec, Misbehaviour, Outcome, Publisher, Span, is_spoiled};
+use crate::measure::Calls;
 
 /// Publications of a run that counts system calls, and how many a second: few enough that a traced server is done with
 /// one before the next is due.
@@ -26,6 +27,8 @@ const ASKING_SHARE_MAX: f64 = 0.5;
 const STORM_BYTES: usize = 1000;
 /// The generator's share of its core above which it doesn't keep up the rate of connecting.
 const CONNECTING_SHARE_MAX: f64 = 0.8;
+/// The share of the time that cores wanted which a hypervisor may keep without voiding times.
+const STOLEN_SHARE_MAX: f64 = 0.1;
 
 /// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
 pub(crate) const LAG: &str = "p99 lag ms";
@@ -143,7 +146,10 @@ pub(super) fn run(
             let load = LoadSpec::Fanout { bytes, rate_hz, warm_up, count, publisher };
             if counts && case.metrics.contains(&Metric::CallsPerMessage) {
                 match count_calls(case, contestant, connections, bytes, options)? {
-                    Ok(calls) => {
+                    Ok((calls, processes)) => {
+                        if processes > 1 {
+                            context.insert("processes whose calls are counted".to_owned(), processes as f64);
+                        }
                         figures.insert(Metric::CallsPerMessage, calls.values().sum());
                         let told = calls.into_iter().filter(|(_, count)| *count >= CALLS_TOLD);
                         context.extend(told.map(|(name, count)| (format!("{name}/message"), count)));
@@ -165,9 +171,10 @@ pub(super) fn run(
             run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
         }
         CaseKind::Budget { connections_max, bytes, every, rate_hz, cpu } => {
-            let load = LoadSpec::Budget { bytes, every, cpu };
+            let one_by_one = rate_hz.is_none();
+            let load = LoadSpec::Budget { bytes, every, cpu, one_by_one };
             let task = Task::new(case, Application::Echo, connections_max, load);
-            run_server(contestant, Task { connect_rate_hz: Some(rate_hz), ..task }, options)?
+            run_server(contestant, Task { connect_rate_hz: rate_hz, ..task }, options)?
         }
         CaseKind::Feed { connections, shape, message_bytes, connect_rate_hz, rate_hz, warm_up, count } => {
             let feeds = contestant.feeds();
@@ -207,18 +214,36 @@ pub(super) fn run(
             let connect_rate_hz = Some(connect_rate_hz);
             let ran = run_server(
                 contestant,
-                Task { connect_rate_hz, settles: true, idle: Some(rest), ..task },
+                Task { connect_rate_hz, settles: true, idle: Some(rest), slices: delivery::SLICES, ..task },
                 options,
             )?;
             let idle = ran.outcome.idle.server_share() / connections as f64;
             figures.insert(Metric::IdleCpu, idle * 1e6);
+            context.insert("server share connecting".to_owned(), ran.outcome.connect.server_share());
+            context.insert("server share at rest".to_owned(), ran.outcome.idle.server_share());
             ran
         }
         CaseKind::Capacity { .. } => return search::run(case, contestant, options),
         // `direct` has taken off what is around it.
         CaseKind::Proxied(_) => return Err(Error::Usage(format!("{} goes through two proxies", case.name))),
     };
+    // Beside those that misbehave, what doesn't arrive is what is measured.
+    if let (Some(what), false) =
+        (unanswered(&ran.outcome), matches!(case.kind.direct(), CaseKind::Beside { .. }))
+    {
+        return Err(Error::Server { name: contestant.name().to_owned(), what });
+    }
     Ok(judge(case, ran, figures, context, doubts, unmeasured))
+}
+
+/// Whether nothing at all came of what was sent, in words: that is no slow server, but one that does something else.
+fn unanswered(outcome: &Outcome) -> Option<String> {
+    let audit = &outcome.audit;
+    if audit.expected == 0 || audit.delivered > 0 {
+        return None;
+    }
+    let lost = audit.first_loss.as_ref().map(|why| format!("; connections were lost ({why})"));
+    Some(format!("none of {} messages arrived{}", audit.expected, lost.unwrap_or_default()))
 }
 
 /// What a load beside misbehaving clients gave.
@@ -298,9 +323,17 @@ pub(super) fn judge(
     let outcome = &ran.outcome;
     let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
     let millis = |duration: Duration| duration.as_secs_f64() * 1e3;
-    let per_message = outcome.server_cpu_per_message().map(micros);
+    let per_message = match case.kind.direct() {
+        // So few that heartbeats outweigh them.
+        CaseKind::Scale { .. } => {
+            let cost = |of: fn(&Span) -> Duration| delivery::cost(outcome, of);
+            let all = cost(|span| span.server_cpu).map_err(|why| unmeasured = Some(why)).ok();
+            all.map(|all| (all, cost(|span| span.started_cpu).ok()))
+        }
+        _ => outcome.server_cpu_per_message().map(|all| (all, outcome.started_cpu_per_message())),
+    };
     let per_connection = outcome.server_cpu_per_connection().map(micros);
-    figures.extend(per_message.map(|value| (Metric::CpuPerMessage, value)));
+    figures.extend(per_message.map(|(all, _)| (Metric::CpuPerMessage, micros(all))));
     figures.extend(per_connection.map(|value| (Metric::CpuPerConnection, value)));
     if !outcome.latency.is_empty() {
         figures.insert(Metric::LatencyP50, millis(outcome.latency.percentile(50.0)));
@@ -353,8 +386,7 @@ pub(super) fn judge(
             ));
         }
     }
-    if let (Some(all), Some(started)) = (outcome.server_cpu_per_message(), outcome.started_cpu_per_message())
-    {
+    if let Some((all, Some(started))) = per_message {
         let names = ran.started.join(" ");
         context.insert(format!("{names} us/message"), micros(started));
         context.insert(format!("without {names} us/message"), micros(all.saturating_sub(started)));
@@ -364,13 +396,20 @@ pub(super) fn judge(
     }
     let connections = outcome.connections.max(1) as f64;
     figures.insert(Metric::KernelPerConnection, ran.kernel_grown_bytes as f64 / connections);
-    if matches!(case.kind.direct(), CaseKind::Budget { .. }) {
+    if let CaseKind::Budget { connections_max, .. } = *case.kind.direct() {
+        if outcome.connections == connections_max as u64 {
+            unmeasured = Some(format!(
+                "connections are a lower bound: a generator has no more than {connections_max}, and the rest of the budget went \
+                 into their echoes"
+            ));
+        }
         figures.insert(Metric::Connections, outcome.connections as f64);
         if let Some((connect, echo)) = curve::fitted(&outcome.progress) {
             figures.insert(Metric::CpuPerConnection, connect * 1e6);
             figures.insert(Metric::CpuPerMessage, echo * 1e6);
         }
         context.insert("echoes".to_owned(), outcome.messages as f64);
+        context.insert("took s".to_owned(), outcome.load.wall.as_secs_f64());
     }
     figures.insert(Metric::MemoryGrowth, growth_percent_per_10_s(&ran.samples));
     let shared = ran.samples.iter().map(|sample| sample.memfd_bytes).max().unwrap_or(0);
@@ -395,13 +434,30 @@ pub(super) fn judge(
         // What ends it is what is looked for, and the figure is that of the steps before.
         doubts = curve::doubts(&outcome.steps);
         if curve::is_lower_bound(&outcome.steps) {
-            unmeasured =
-                Some("it wasn't saturated when the steps, or the generator's core, were at their end".into());
+            unmeasured = Some(
+                "a lower bound: the steps, or the generator's core, were at their end before the server"
+                    .into(),
+            );
         }
+        if let Some(step) = curve::deciding(&outcome.steps) {
+            context.insert("generator share at the end".to_owned(), step.span.own_share());
+            context.insert("server share at the end".to_owned(), step.span.server_share());
+        }
+    }
+    doubts.extend(robbed(ran.stolen_share));
+    if ran.stolen_share > 0.0 {
+        context.insert("stolen share".to_owned(), ran.stolen_share);
     }
     figures.retain(|metric, _| case.metrics.contains(metric));
     let curves = curve::curves(&ran.load, outcome, &ran.samples);
     Trial { figures, context, curves, doubts, unmeasured }
+}
+
+/// Why times aren't to be believed where a hypervisor took `share` of what the cores wanted.
+pub(super) fn robbed(share: f64) -> Option<Doubt> {
+    let what =
+        || format!("the hypervisor kept {:.0} % of the time that cores wanted to itself", share * 100.0);
+    (share > STOLEN_SHARE_MAX).then(|| Doubt { latency_only: true, what: what() })
 }
 
 /// Who publishes to the clients of `application`.
@@ -409,14 +465,17 @@ pub(super) fn publisher_to(application: Application) -> Publisher {
     if application == Application::Feed { Publisher::Server } else { Publisher::Own }
 }
 
-/// A fan-out to `connections` with the server's system calls counted: calls per message, by name; or why not.
+/// Calls per message, by name, and of how many processes; or why they weren't counted.
+type Counted = Result<(BTreeMap<String, f64>, usize), String>;
+
+/// A fan-out to `connections` with the system calls of all of the server's processes counted.
 fn count_calls(
     case: &Case,
     contestant: &Contestant,
     connections: usize,
     bytes: usize,
     options: &Options,
-) -> Result<Result<BTreeMap<String, f64>, String>, Error> {
+) -> Result<Counted, Error> {
     let publisher = Publisher::Own;
     let load = LoadSpec::Fanout { bytes, rate_hz: COUNTED_RATE_HZ, warm_up: 0, count: COUNTED, publisher };
     let task = Task::new(case, Application::Chat, connections, load);
@@ -428,7 +487,10 @@ fn count_calls(
             Err(format!("{} of {} messages came", audit.delivered, audit.expected))
         }
         _ if ran.outcome.overlapping > 0 => Err("the traced server didn't keep up".to_owned()),
-        Some(calls) => Ok(calls.into_iter().map(|(name, calls)| (name, calls as f64 / delivered)).collect()),
+        Some(Calls { by_name, processes }) => Ok((
+            by_name.into_iter().map(|(name, calls)| (name, calls as f64 / delivered)).collect(),
+            processes,
+        )),
         None => Err("strace isn't installed, or may not trace".to_owned()),
     })
 }
@@ -436,6 +498,74 @@ fn count_calls(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generator::Protocol;
+    use crate::measure::{KernelSockets, ProcessMemory};
+
+    #[test]
+    fn deliveries_among_heartbeats_cost_what_is_measured_or_nothing_is_said() {
+        let check = |used_ms: [u32; 5], is_measured: bool| {
+            let span = |ms| Span {
+                wall: Duration::from_millis(100),
+                server_cpu: Duration::from_millis(ms),
+                started_cpu: Duration::from_millis(ms / 2),
+                ..Span::default()
+            };
+            let each = used_ms.map(|ms| span(u64::from(ms)));
+            let outcome = Outcome {
+                messages: 3000,
+                // What a case of another kind would go by.
+                load: span(300),
+                slices: [each, each, each].concat(),
+                last_of_each_ns: vec![90_000_000; 3],
+                ..Outcome::default()
+            };
+            let ran = Ran {
+                load: LoadSpec::Ask,
+                outcome,
+                beside: None,
+                before: ProcessMemory::default(),
+                connected: ProcessMemory::default(),
+                kernel_before: KernelSockets::default(),
+                kernel_grown_bytes: 0,
+                samples: Vec::new(),
+                peak_resident_bytes: 0,
+                processes: 1,
+                started: vec!["redis".to_owned()],
+                upstream_requests: None,
+                calls: None,
+                stolen_share: 0.0,
+            };
+            let kind = CaseKind::Scale {
+                connections: 1000,
+                connect_rate_hz: 1.0,
+                rest: Duration::ZERO,
+                bytes: 1000,
+                every: Duration::from_secs(1),
+                count: 3,
+            };
+            let case = Case::new("scale", String::new(), kind, Protocol::WebSocket, &[Metric::CpuPerMessage]);
+            let trial = judge(&case, ran, BTreeMap::new(), BTreeMap::new(), Vec::new(), None);
+            let (cost, why) = (trial.figures.get(&Metric::CpuPerMessage), trial.unmeasured.as_deref());
+            let parts = trial.context.get("redis us/message");
+            if is_measured {
+                assert!(why.is_none() && (cost.unwrap() - 8.0).abs() < 0.01, "{cost:?} {why:?}");
+                assert!((parts.unwrap() - 4.0).abs() < 0.01, "{parts:?}");
+            } else {
+                assert!(cost.is_none() && parts.is_none(), "{cost:?} {parts:?}");
+                assert!(why.unwrap().contains("heartbeats scatter"), "{why:?}");
+            }
+        };
+        check([8, 0, 0, 0, 0], true);
+        check([8, 2, 2, 0, 2], true);
+        check([8, 0, 8, 0, 0], false);
+    }
+
+    #[test]
+    fn a_machine_that_is_taken_away_voids_times() {
+        assert!(robbed(0.0).is_none() && robbed(STOLEN_SHARE_MAX).is_none());
+        let doubt = robbed(0.31).unwrap();
+        assert!(doubt.latency_only && doubt.what.contains("31 %"), "{doubt:?}");
+    }
 
     #[test]
     fn a_doubt_about_times_leaves_the_rest() {
@@ -449,5 +579,19 @@ mod tests {
         trial.figures.insert(Metric::Undelivered, 1.0);
         assert_eq!(trial.sound(Metric::Undelivered), Some(1.0));
         assert_eq!(trial.sound(Metric::CpuPerMessage), None);
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_is_told_from_a_slow_one() {
+        let check = |expected, delivered, lost: Option<&str>, expect: Option<&str>| {
+            let mut outcome = Outcome::default();
+            (outcome.audit.expected, outcome.audit.delivered) = (expected, delivered);
+            outcome.audit.first_loss = lost.map(str::to_owned);
+            assert_eq!(unanswered(&outcome).as_deref(), expect);
+        };
+        check(0, 0, None, None);
+        check(200, 1, None, None);
+        check(200, 0, None, Some("none of 200 messages arrived"));
+        check(9, 0, Some("reset"), Some("none of 9 messages arrived; connections were lost (reset)"));
     }
 }

@@ -128,7 +128,9 @@ pub(super) fn generate(
         },
         Mode::Receive => LoadSpec::Receive { bytes, measure },
         Mode::Idle => LoadSpec::Idle { hold: measure },
-        Mode::Budget => LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure },
+        Mode::Budget => {
+            LoadSpec::Budget { bytes: 17, every: Duration::from_secs(1), cpu: measure, one_by_one: false }
+        }
         Mode::Churn => LoadSpec::Churn { total: arguments.connections },
         Mode::Reconnect => LoadSpec::Reconnect { cut: Cut::Finish, bytes, publisher: Publisher::Own },
         Mode::NeverRead => misbehave(Misbehaviour::NeverReads),

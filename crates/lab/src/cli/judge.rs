@@ -73,10 +73,18 @@ pub(super) struct GateArguments {
     #[arg(long)]
     scenario: Option<String>,
     /// By how many percent a figure may be worse.
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, value_parser = percentage)]
     tolerance: f64,
     #[command(flatten)]
     run: RunOptions,
+}
+
+/// A percentage that isn't below 0, for clap.
+fn percentage(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|percent| *percent >= 0.0)
+        .ok_or_else(|| "it has to be a percentage from 0".to_owned())
 }
 
 #[derive(Args)]
@@ -109,7 +117,7 @@ pub(super) fn run_ceiling(
     let measure =
         Duration::try_from_secs_f64(arguments.seconds).map_err(|error| Error::Usage(error.to_string()))?;
     let mut options = arguments.placing.options(prefix)?;
-    options.congestion = arguments.placing.enter(progress)?;
+    options.congestion = arguments.placing.enter(None, progress)?;
     end_children_on_signal(|| ());
     let plan = Plan {
         against: arguments.against.clone(),
@@ -140,7 +148,9 @@ pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Re
         (None, [one]) => one.with_extension("html"),
         (None, _) => PathBuf::from("report.html"),
     };
-    fs::write(&path, page(&kept)).map_err(Error::io("writing the page (--page)"))?;
+    fs::write(&path, page(&kept)).map_err(|error| {
+        Error::Usage(format!("{}: {error} (--page says where the page goes)", path.display()))
+    })?;
     writeln!(out, "{}", path.display()).map_err(Error::io("printing"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -172,9 +182,6 @@ pub(super) fn run_gate(
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
-    if arguments.tolerance.is_nan() || arguments.tolerance < 0.0 {
-        return Err(Error::Usage("--tolerance is a percentage from 0".into()));
-    }
     let baseline = Kept::read(&arguments.baseline)?;
     let scenario = arguments.scenario.as_deref().unwrap_or(baseline.scenario_name());
     let scenario = super::scenario_called(scenario)?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -33,6 +33,9 @@ pub(super) struct Arguments {
     /// Write everything here, as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Run nothing, but print and draw (--svg) what an earlier run wrote there (--json).
+    #[arg(long, conflicts_with = "json")]
+    again: Option<PathBuf>,
     #[command(flatten)]
     placing: Placing,
     /// Further arguments of `stentor serve`.
@@ -47,11 +50,14 @@ pub(super) fn run(
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
+    if let Some(path) = arguments.again {
+        return print_and_draw(&kept(&path)?, arguments.svg.as_deref(), out);
+    }
     let placing = arguments.placing;
     let stentor = placing.options(prefix)?.stentor;
     let phase =
         Duration::try_from_secs_f64(arguments.phase).map_err(|error| Error::Usage(error.to_string()))?;
-    placing.enter(progress)?;
+    placing.enter(None, progress)?;
     let options = overload::Options {
         stentor: stentor.ok_or_else(|| Error::Usage("it needs --stentor PATH".into()))?,
         serve: arguments.serve,
@@ -63,10 +69,7 @@ pub(super) fn run(
         cores: (placing.server_core, placing.generator_core),
     };
     let report = overload::run(&options, progress)?;
-    write!(out, "{report}").map_err(Error::io("printing the table"))?;
-    if let Some(path) = arguments.svg {
-        fs::write(&path, overload::plot(&report)).map_err(Error::io("writing --svg"))?;
-    }
+    print_and_draw(&report, arguments.svg.as_deref(), out)?;
     if let Some(path) = arguments.json {
         let text = serde_json::to_string(&report).map_err(|error| Error::Usage(error.to_string()))?;
         fs::write(&path, text + "\n").map_err(Error::io("writing --json"))?;
@@ -75,4 +78,19 @@ pub(super) fn run(
         true => Ok(()),
         false => Err(Error::Usage("the server didn't do what it should".into())),
     }
+}
+
+/// What an earlier run wrote.
+fn kept(path: &Path) -> Result<overload::Report, Error> {
+    let wrong = |what: String| Error::Usage(format!("{}: {what}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    serde_json::from_str(&text).map_err(|error| wrong(format!("no result of an overload: {error}")))
+}
+
+fn print_and_draw(report: &overload::Report, svg: Option<&Path>, out: &mut dyn Write) -> Result<(), Error> {
+    write!(out, "{report}").map_err(Error::io("printing the table"))?;
+    if let Some(path) = svg {
+        fs::write(path, overload::plot(report)).map_err(Error::io("writing --svg"))?;
+    }
+    Ok(())
 }

@@ -4,7 +4,9 @@
 //! In each step messages are due at a fixed total rate, round robin over the clients, and everybody receives each of them,
 //! the sender included. The sender's own copy is timed, as in the published test, and, beyond it, the last receiver's. A
 //! step is over when all copies have come; the load is over after a step that wasn't in time, was too slow, or lost
-//! something. All copies are audited: of every receiver how many came, and the sum of their numbers.
+//! something. A generator without CPU left doesn't end it: that makes copies later and fewer, never sooner or more, so what is
+//! delivered in time then is the least that the server can. All copies are audited: of every receiver how many came, and the
+//! sum of their numbers.
 //!
 //! Messages are numbered over all senders, so a number says who sent it. Servers promise no order between senders, so none
 //! is checked.
@@ -21,6 +23,8 @@ use crate::payload;
 
 /// Messages sent between two looks at what has come.
 const BURST: usize = 8;
+/// Copies received between two looks at what is due, within a turn.
+const COPIES_BETWEEN_LOOKS: u64 = 256;
 
 /// See [`super::LoadSpec::Chat`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,17 +58,21 @@ pub struct ChatStep {
     pub last: Latencies,
     /// Until the last copy had come.
     pub span: Span,
-    /// The generator's lag behind its schedule, 99th percentile.
+    /// The generator's lag behind its schedule: the mean, as it is the mean latency that decides.
     pub lag: Duration,
 }
 
 struct Room {
-    bytes: usize,
     clients: Vec<usize>,
+    payload: Vec<u8>,
+    /// When the first message of this step is due, and how many a second from then on.
+    begin: Instant,
+    rate_hz: f64,
     /// The first number of this step.
     first: u64,
-    /// Intended times of this step's messages.
+    /// Intended times of this step's messages, of those that were sent.
     intended_ns: Vec<u64>,
+    lag: Latencies,
     /// Of each message how many copies came, and the time of the last.
     copies: Vec<(u32, u64)>,
     /// Of each connection how many copies came, and the sum of their numbers within the step.
@@ -73,21 +81,50 @@ struct Room {
     latency: Latencies,
 }
 
+impl Room {
+    /// Sends what is due; returns when the next message is, where there is one.
+    fn send_due<D: Driver>(&mut self, fleet: &mut Fleet<D>) -> Option<Instant> {
+        for _ in 0..BURST {
+            let sent = self.intended_ns.len();
+            let due = self.begin + Duration::from_secs_f64(sent as f64 / self.rate_hz);
+            let now = Instant::now();
+            if sent == self.copies.len() {
+                return None;
+            }
+            if due > now {
+                return Some(due);
+            }
+            self.lag.record_ns(now.duration_since(due).as_nanos() as u64);
+            let intended_ns = fleet.ns(due);
+            self.intended_ns.push(intended_ns);
+            let number = self.first + sent as u64;
+            let sender = self.clients[number as usize % self.clients.len()];
+            fleet.send_numbered(sender, &mut self.payload, number, intended_ns);
+        }
+        Some(Instant::now())
+    }
+}
+
 impl<D: Driver> Load<D> for Room {
     fn message(&mut self, fleet: &mut Fleet<D>, message: Message) {
-        let Some(head) = fleet.check_alone(&message, self.bytes) else { return };
+        let Some(head) = fleet.check_alone(&message, self.payload.len()) else { return };
         // What a step before it left behind isn't this one's; it was counted as missing there.
         let Some(nth) = head.sequence.checked_sub(self.first) else { return };
-        let Some(copies) = self.copies.get_mut(nth as usize) else {
+        let Some(intended_ns) = self.intended_ns.get(nth as usize) else {
             fleet.audit.corrupt += 1;
             return;
         };
+        let copies = &mut self.copies[nth as usize];
         *copies = (copies.0 + 1, copies.1.max(message.at_ns));
         let received = &mut self.received[message.number];
         *received = (received.0 + 1, received.1 + nth);
         self.arrived += 1;
         if self.clients[head.sequence as usize % self.clients.len()] == message.number {
-            self.latency.record_ns(message.at_ns.saturating_sub(self.intended_ns[nth as usize]));
+            self.latency.record_ns(message.at_ns.saturating_sub(*intended_ns));
+        }
+        // One turn may bring all that a slow server had gathered: some 100,000 copies, which made what was due 60 ms late.
+        if self.arrived.is_multiple_of(COPIES_BETWEEN_LOOKS) {
+            self.send_due(fleet);
         }
     }
 }
@@ -105,10 +142,7 @@ pub(super) fn run<D: Driver>(
     let begun = fleet.read_clocks();
     for rate_hz in &plan.rates_hz {
         let step = run_step(fleet, plan, &clients, *rate_hz, &mut next, outcome)?;
-        let over = step.wrong > 0
-            || fleet.audit.lost_connections > 0
-            || step.latency.mean() >= plan.mean_max
-            || step.span.own_share() > super::outcome::OWN_CPU_MAX;
+        let over = step.wrong > 0 || fleet.audit.lost_connections > 0 || step.latency.mean() >= plan.mean_max;
         outcome.steps.push(step);
         if over {
             break;
@@ -126,45 +160,30 @@ fn run_step<D: Driver>(
     next: &mut u64,
     outcome: &mut Outcome,
 ) -> Result<ChatStep, Error> {
-    let mut payload = payload::blank(plan.bytes);
     let count = ((plan.step.as_secs_f64() * rate_hz).round() as usize).max(1);
+    let before = fleet.read_clocks();
     let mut room = Room {
-        bytes: payload.len(),
         clients: clients.to_vec(),
+        payload: payload::blank(plan.bytes),
+        begin: Instant::now() + Duration::from_millis(2),
+        rate_hz,
         first: *next,
         intended_ns: Vec::with_capacity(count),
+        lag: Latencies::new(),
         copies: vec![(0, 0); count],
         received: vec![(0, 0); fleet.begun()],
         arrived: 0,
         latency: Latencies::new(),
     };
-    let mut lag = Latencies::new();
-    let before = fleet.read_clocks();
-    let begin = Instant::now() + Duration::from_millis(2);
-    let deadline = begin + plan.step + plan.late;
+    let deadline = room.begin + plan.step + plan.late;
     let expected = (count * clients.len()) as u64;
-    let mut sent = 0;
     loop {
-        let mut now = Instant::now();
-        for _ in 0..BURST {
-            let due = begin + Duration::from_secs_f64(sent as f64 / rate_hz);
-            if sent == count || due > now {
-                break;
-            }
-            lag.record_ns(now.duration_since(due).as_nanos() as u64);
-            let intended_ns = fleet.ns(due);
-            room.intended_ns.push(intended_ns);
-            let sender = clients[*next as usize % clients.len()];
-            fleet.send_numbered(sender, &mut payload, *next, intended_ns);
-            sent += 1;
-            *next += 1;
-            now = Instant::now();
-        }
+        let due = room.send_due(fleet);
+        let now = Instant::now();
         if room.arrived >= expected || now > deadline || fleet.audit.lost_connections > 0 {
             break;
         }
-        let due = begin + Duration::from_secs_f64(sent as f64 / rate_hz);
-        let due = if sent < count { due } else { now + Duration::from_millis(5) };
+        let due = due.unwrap_or(now + Duration::from_millis(5));
         fleet.turn(Some(due.min(deadline)), &mut room)?;
     }
     // Numbers that weren't sent in time are nobody's.
@@ -178,7 +197,7 @@ fn run_step<D: Driver>(
         last.record_ns(at_ns.saturating_sub(*intended_ns));
     }
     outcome.latency.merge(&room.latency);
-    outcome.lag.merge(&lag);
+    outcome.lag.merge(&room.lag);
     outcome.messages += room.arrived;
     Ok(ChatStep {
         rate_hz,
@@ -188,6 +207,6 @@ fn run_step<D: Driver>(
         latency: room.latency,
         last,
         span,
-        lag: lag.percentile(99.0),
+        lag: room.lag.mean(),
     })
 }

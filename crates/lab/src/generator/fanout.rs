@@ -21,6 +21,8 @@ const LATE: Duration = Duration::from_secs(5);
 /// How much before a publication of the server's the clocks are read. The waits are coarse then, so that whoever
 /// gives the server what it publishes finds the generator's core free.
 const READ_EARLY: Duration = Duration::from_millis(5);
+/// From when on the driver waits instead of polling.
+const COARSE: Duration = Duration::from_micros(2_300);
 /// How long to wait for a publisher in another process to begin.
 const BEGIN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -95,6 +97,9 @@ struct Publishing {
     /// The clocks, deliveries and bytes received so far.
     first: Option<(Reading, u64, u64)>,
     end: Option<(Reading, u64, u64)>,
+    /// Ends of slices that have come, the begin of the first one included; and the clocks at the last of them.
+    cuts: u64,
+    cut: Option<Reading>,
 }
 
 pub(super) fn run<D: Driver>(
@@ -129,11 +134,9 @@ pub(super) fn run<D: Driver>(
             let begin = Instant::now() + Duration::from_millis(50);
             deadline = begin + lasts + LATE;
             let publisher = (0..fleet.begun()).rev().find(|number| fleet.is_open(*number));
-            Some(Publishing { publisher, payload, begin: Some(begin), sent: 0, first: None, end: None })
+            Some(Publishing { publisher, begin: Some(begin), ..Publishing::new(payload) })
         }
-        Publisher::Server => {
-            Some(Publishing { publisher: None, payload, begin: None, sent: 0, first: None, end: None })
-        }
+        Publisher::Server => Some(Publishing::new(payload)),
         Publisher::Elsewhere => None,
     };
     let follower_begin = fleet.read_clocks();
@@ -183,6 +186,39 @@ pub(super) fn run<D: Driver>(
 }
 
 impl Publishing {
+    fn new(payload: Vec<u8>) -> Self {
+        Self { publisher: None, payload, begin: None, sent: 0, first: None, end: None, cuts: 0, cut: None }
+    }
+
+    /// When the next slice begins, or the last one ends.
+    fn next_cut(&self, plan: &Plan, slices: u32) -> Option<Instant> {
+        let slices = u64::from(slices);
+        if slices == 0 || self.cuts > slices * plan.count {
+            return None;
+        }
+        let periods = plan.warm_up as f64 + self.cuts as f64 / slices as f64;
+        Some(self.begin? + plan.period().mul_f64(periods))
+    }
+
+    /// Ends the slices that are over.
+    fn cut_slices<D: Driver>(
+        &mut self,
+        fleet: &Fleet<D>,
+        plan: &Plan,
+        now: Instant,
+        outcome: &mut Outcome,
+    ) -> Option<Instant> {
+        while let Some(at) = self.next_cut(plan, fleet.spec.slices) {
+            if now < at {
+                return Some(at.max(now + COARSE));
+            }
+            let clocks = fleet.read_clocks();
+            outcome.slices.extend(self.cut.replace(clocks).map(|before| before.until(&clocks)));
+            self.cuts += 1;
+        }
+        None
+    }
+
     /// Publishes what is due; returns when something is next.
     fn step<D: Driver>(
         &mut self,
@@ -197,10 +233,11 @@ impl Publishing {
             self.begin = now.checked_sub(Duration::from_nanos(ago) + READ_EARLY);
         }
         let begin = self.begin?;
+        let next_cut = self.cut_slices(fleet, &plan, now, outcome);
         let due = begin + Duration::from_secs_f64(self.sent as f64 / plan.rate_hz);
         if self.end.is_some() || now < due {
-            let coarse = now + Duration::from_micros(2_300);
-            let due = if self.publisher.is_some() { due } else { due.max(coarse) };
+            let due = if self.publisher.is_some() { due } else { due.max(now + COARSE) };
+            let due = next_cut.map_or(due, |cut| cut.min(due));
             return self.end.is_none().then_some(due);
         }
         if self.sent == plan.total() {
@@ -218,7 +255,8 @@ impl Publishing {
             fleet.send_message(publisher, &mut self.payload, intended_ns);
         }
         self.sent += 1;
-        Some(due + Duration::from_secs_f64(1.0 / plan.rate_hz))
+        let due = due + plan.period();
+        Some(next_cut.map_or(due, |cut| cut.min(due)))
     }
 }
 

@@ -167,6 +167,14 @@ impl<D: Driver> Fleet<D> {
         self.connections.len()
     }
 
+    /// In words, what those wait for that are on their way.
+    pub(super) fn awaited(&self) -> &'static str {
+        match self.connections.iter().any(|connection| connection.stage == Stage::Opening) {
+            true => "the server hasn't finished the handshake of the others",
+            false => "the server hasn't accepted the others",
+        }
+    }
+
     pub(super) fn is_open(&self, number: usize) -> bool {
         self.connections[number].stage == Stage::Open
     }

@@ -34,7 +34,7 @@ pub use latency::Latencies;
 pub use live::Live;
 pub use misbehave::Misbehaviour;
 pub use outcome::{Audit, Doubt, Outcome, Progress, Span};
-pub(crate) use outcome::{LAG_SHARE_MAX, is_spoiled};
+pub(crate) use outcome::{LAG_SHARE_MAX, OWN_CPU_MAX, is_spoiled};
 pub use protocol::Protocol;
 pub use run::run;
 pub use spec::{CONNECTIONS_PER_PROCESS_MAX, Cut, DriverKind, LoadSpec, MaskKey, Publisher, Spec};

@@ -8,7 +8,7 @@ use super::{ChatStep, Latencies};
 use crate::measure::CpuClock;
 
 /// The generator's share of its core above which it can't be trusted.
-pub(super) const OWN_CPU_MAX: f64 = 0.8;
+pub(crate) const OWN_CPU_MAX: f64 = 0.8;
 /// The lag behind the schedule, as a share of the p99 reported.
 pub(crate) const LAG_SHARE_MAX: f64 = 0.1;
 /// What the schedule can resolve: a turn of the generator's loop with some sends in it, which is also what the kernel's
@@ -140,6 +140,9 @@ pub struct Outcome {
     pub each_p99: Latencies,
     /// The same in the order of the publications, nanoseconds.
     pub p99_of_each_ns: Vec<u64>,
+    /// The time since each of them was due, in the order of the publications, in as many slices as the spec says: found by the
+    /// process that publishes.
+    pub slices: Vec<Span>,
     /// Publications whose deliveries weren't over when the next one was due.
     pub overlapping: u64,
     /// Each message was sent when the last one had come back. A busy generator then makes a server wait, which shows in

@@ -10,6 +10,7 @@ use stentor_driver::Driver;
 
 use super::fanout::{self, Plan};
 use super::fleet::{Fleet, Load};
+use super::run::meet;
 use super::{Cut, Latencies, Outcome, Publisher};
 use crate::Error;
 use crate::payload;
@@ -39,13 +40,13 @@ impl<D: Driver> Load<D> for ComingBack {
 }
 
 /// What it costs to come back is in `outcome.connect`, `back_in` and `back`, the publication in what a fan-out fills.
-/// `meet` returns when all generators' clients are back.
+/// `connected` returns when all generators' clients are back; until then clients answer.
 pub(super) fn run<D: Driver>(
     fleet: &mut Fleet<D>,
     cut: Cut,
     bytes: usize,
     publisher: Publisher,
-    meet: &mut impl FnMut(&Outcome) -> Result<(), Error>,
+    connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
     outcome: &mut Outcome,
 ) -> Result<(), Error> {
     let there: Vec<usize> = (0..fleet.begun()).filter(|number| fleet.is_open(*number)).collect();
@@ -86,7 +87,7 @@ pub(super) fn run<D: Driver>(
         )));
     }
     outcome.back = std::mem::take(&mut load.latency);
-    meet(outcome)?;
+    meet(fleet, connected, outcome)?;
     // What the server has to put away belongs to the storm's aftermath, not to the publication.
     fleet.turn_for(fleet.spec.idle, &mut load)?;
     let plan = Plan { bytes, rate_hz: RATE_HZ, warm_up: WARM_UP, count: COUNT, publisher };

@@ -85,9 +85,9 @@ fn run_on<D: Driver>(
         outcome.audit = std::mem::take(&mut fleet.audit);
         return done(outcome);
     }
-    if let LoadSpec::Budget { bytes, every, cpu } = spec.load {
+    if let LoadSpec::Budget { bytes, every, cpu, one_by_one } = spec.load {
         connected(&outcome)?;
-        budget::run(&mut fleet, &budget::Plan { bytes, every, cpu }, &mut outcome)?;
+        budget::run(&mut fleet, &budget::Plan { bytes, every, cpu, one_by_one }, &mut outcome)?;
         outcome.audit = std::mem::take(&mut fleet.audit);
         return done(outcome);
     }
@@ -138,7 +138,7 @@ fn run_on<D: Driver>(
 
 /// Waits until `connected` returns, and has clients answer meanwhile: whoever opens half a million connections waits for
 /// longer than a server's patience.
-fn meet<D: Driver>(
+pub(super) fn meet<D: Driver>(
     fleet: &mut Fleet<D>,
     connected: &mut (impl FnMut(&Outcome) -> Result<(), Error> + Send),
     outcome: &Outcome,
@@ -184,8 +184,11 @@ pub(super) fn open_all<D: Driver>(
             return Ok(opening);
         }
         if now > deadline {
-            let why = fleet.audit.first_loss.as_deref().unwrap_or("they are still under way");
-            return Err(Error::Generator(format!("{} of {total} connections opened; {why}", fleet.open())));
+            let why = fleet.audit.first_loss.as_deref().unwrap_or_else(|| fleet.awaited());
+            let (open, within) = (fleet.open(), begin.elapsed());
+            return Err(Error::Generator(format!(
+                "{open} of {total} connections opened within {within:.0?}; {why}"
+            )));
         }
         let mut burst = 0;
         while next <= now

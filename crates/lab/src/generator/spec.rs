@@ -42,6 +42,9 @@ pub struct Spec {
     pub mask: MaskKey,
     /// How long to watch the connections doing nothing, before the load.
     pub idle: Duration,
+    /// Of a fan-out, into how many slices the time from one publication to the next is cut, to tell what the server used in each
+    /// ([`super::Outcome::slices`]); 0: it isn't.
+    pub slices: u32,
     /// What the document is like that clients are subscribed to; without one, documents are as [`crate::payload`] says.
     /// Only `websocket` and `stentor-v1` clients can be subscribed to one.
     pub document: Option<Shape>,
@@ -76,6 +79,7 @@ impl Spec {
             hello: None,
             mask: MaskKey::Zero,
             idle: Duration::from_secs(1),
+            slices: 0,
             document: None,
             load,
             server_pids: Vec::new(),
@@ -155,8 +159,8 @@ pub enum LoadSpec {
         /// How long.
         hold: Duration,
     },
-    /// Connections that are opened one after the other, at the rate of the spec, and send and are answered from then on,
-    /// until the server has used so much CPU.
+    /// Connections that are opened one after the other, and send and are answered from then on, until the server has used
+    /// so much CPU.
     Budget {
         /// Payload, which may be too short for a time.
         bytes: usize,
@@ -164,6 +168,8 @@ pub enum LoadSpec {
         every: Duration,
         /// The server's CPU time.
         cpu: Duration,
+        /// The next one is begun when the last one is up, instead of at the rate of the spec.
+        one_by_one: bool,
     },
     /// Connections that are opened, shaken hands with, and closed.
     Churn {

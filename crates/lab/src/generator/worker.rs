@@ -83,7 +83,14 @@ pub fn serve_worker(input: &mut (dyn BufRead + Send), output: &mut (dyn Write + 
         say(&Report::Done(Box::new(outcome)))?;
         hear("waiting to end").map(drop)
     };
-    run_and_hold(&spec, connected, done).or_else(|error| say(&Report::Failed(error.to_string())))
+    run_and_hold(&spec, connected, done).or_else(|error| {
+        let why = match error {
+            // That it is the generator's is said by who hears of it.
+            Error::Generator(why) => why,
+            other => other.to_string(),
+        };
+        say(&Report::Failed(why))
+    })
 }
 
 /// One generator in as many processes as its connections need. Dropping it ends them.

@@ -1,4 +1,4 @@
-//! System calls of a process, counted by strace(1).
+//! System calls of processes, counted by strace(1).
 //!
 //! Each call then takes several times as long, so counting is a run of its own, at a rate low enough that nothing
 //! gathers: how many calls a delivery needs doesn't depend on how long they take, as long as the server is done with one
@@ -13,33 +13,67 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Counts the calls of one process and its threads, from [`CallCounter::attach`] to [`CallCounter::stop`].
+/// Counts the calls of processes with their threads and what they start meanwhile, from [`CallCounter::attach`] to
+/// [`CallCounter::stop`].
 #[derive(Debug)]
 pub struct CallCounter {
     strace: Child,
     summary: PathBuf,
+    processes: usize,
+}
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// How often each was called, by all of them.
+    pub by_name: BTreeMap<String, u64>,
+    /// In how many processes that were there from the beginning.
+    pub processes: usize,
+}
+
+/// What strace says of a process that it was to attach to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attached {
+    Yes,
+    /// It is over.
+    Gone,
+    /// Whatever else.
+    No,
 }
 
 impl CallCounter {
-    /// Begins to count. An error where strace isn't installed, or may not trace.
-    pub fn attach(pid: u32) -> io::Result<Self> {
-        let summary = std::env::temp_dir().join(format!("stentor-lab-calls-{}-{pid}", std::process::id()));
+    /// Begins to count in all of `pids`. An error where strace isn't installed, or may not trace one of them. One may be over, but
+    /// not the first.
+    pub fn attach(pids: &[u32]) -> io::Result<Self> {
+        let first = *pids.first().ok_or(io::ErrorKind::InvalidInput)?;
+        let summary = std::env::temp_dir().join(format!("stentor-lab-calls-{}-{first}", std::process::id()));
         let mut strace = Command::new("strace")
             .args(["-f", "-c", "-o"])
             .arg(&summary)
-            .args(["-p", &pid.to_string()])
+            .args(pids.iter().flat_map(|pid| ["-p".to_owned(), pid.to_string()]))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
         let stderr = strace.stderr.take();
-        let counter = Self { strace, summary };
+        let mut counter = Self { strace, summary, processes: 0 };
         let mut lines = BufReader::new(stderr.ok_or(io::ErrorKind::BrokenPipe)?);
-        let mut line = String::new();
-        // "strace: Process 4711 attached"
-        lines.read_line(&mut line)?;
-        if !line.contains("attached") {
-            return Err(io::Error::other(line.trim().to_owned()));
+        let mut left = pids.to_vec();
+        while !left.is_empty() {
+            let mut line = String::new();
+            let is_over = lines.read_line(&mut line)? == 0;
+            let told = left.iter().position(|pid| attached(&line, *pid).is_some());
+            let Some(pid) = told.map(|nth| left.swap_remove(nth)) else {
+                match is_over {
+                    true => return Err(io::Error::other("strace ended")),
+                    false => continue,
+                }
+            };
+            match attached(&line, pid) {
+                Some(Attached::Yes) => counter.processes += 1,
+                Some(Attached::Gone) if pid != first => {}
+                _ => return Err(io::Error::other(line.trim().to_owned())),
+            }
         }
         // Read to the end, so that strace never blocks on a full pipe.
         thread::spawn(move || lines.read_to_end(&mut Vec::new()));
@@ -47,9 +81,9 @@ impl CallCounter {
     }
 
     /// The calls so far, by name.
-    pub fn stop(mut self) -> io::Result<BTreeMap<String, u64>> {
+    pub fn stop(mut self) -> io::Result<Calls> {
         self.end(Signal::INT)?;
-        Ok(parse(&fs::read_to_string(&self.summary)?))
+        Ok(Calls { by_name: parse(&fs::read_to_string(&self.summary)?), processes: self.processes })
     }
 
     fn end(&mut self, signal: Signal) -> io::Result<()> {
@@ -70,6 +104,20 @@ impl Drop for CallCounter {
     }
 }
 
+/// What a line of strace's says of attaching to `pid`: "strace: Process 4711 attached", "strace: attach: ptrace(PTRACE_SEIZE,
+/// 4711): No such process". `None`: nothing.
+fn attached(line: &str, pid: u32) -> Option<Attached> {
+    let digits = |word: &str| word.trim_matches(|c: char| !c.is_ascii_digit()).parse().ok();
+    if !line.split_whitespace().any(|word| digits(word) == Some(pid)) {
+        return None;
+    }
+    Some(match line {
+        _ if line.contains(" attached") => Attached::Yes,
+        _ if line.contains("No such process") => Attached::Gone,
+        _ => Attached::No,
+    })
+}
+
 /// Reads `strace -c`: lines of share, seconds, microseconds a call, calls, perhaps errors, and the name.
 fn parse(summary: &str) -> BTreeMap<String, u64> {
     let calls = |line: &str| {
@@ -83,6 +131,8 @@ fn parse(summary: &str) -> BTreeMap<String, u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
@@ -101,13 +151,48 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_a_process_does() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-        let counted = CallCounter::attach(child.id());
-        drop(child.stdin.take());
-        child.wait().unwrap();
-        match counted.and_then(CallCounter::stop) {
-            Ok(calls) => assert!(calls.contains_key("close"), "{calls:?}"),
+    fn knows_whom_it_is_attached_to() {
+        let check = |line, expect| assert_eq!(attached(line, 471), expect, "{line}");
+        check("strace: Process 471 attached\n", Some(Attached::Yes));
+        check("strace: Process 471 attached with 12 threads\n", Some(Attached::Yes));
+        check("strace: Process 4711 attached\n", None);
+        check("strace: attach: ptrace(PTRACE_SEIZE, 471): No such process\n", Some(Attached::Gone));
+        check("strace: attach: ptrace(PTRACE_SEIZE, 471): Operation not permitted\n", Some(Attached::No));
+        check("strace: Could not attach to process.\n", None);
+        check("", None);
+    }
+
+    #[test]
+    fn counts_what_processes_do() {
+        let mut over = Command::new("true").spawn().unwrap();
+        over.wait().unwrap();
+        let mut echoes = [0, 1].map(|_| {
+            let mut echo = Command::new("sh");
+            echo.args(["-c", "while read line; do echo $line; done"]);
+            echo.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+        });
+        let says = |echo: &mut Child| {
+            writeln!(echo.stdin.as_mut().unwrap(), "hello").unwrap();
+            let mut said = [0; 6];
+            echo.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+            assert_eq!(&said, b"hello\n");
+        };
+        // So that none of them is just beginning.
+        echoes.iter_mut().for_each(says);
+        let counted = CallCounter::attach(&[echoes[0].id(), over.id(), echoes[1].id()]);
+        for echo in &mut echoes {
+            (0..3).for_each(|_| says(echo));
+        }
+        let counted = counted.and_then(CallCounter::stop);
+        for mut echo in echoes {
+            drop(echo.stdin.take());
+            echo.wait().unwrap();
+        }
+        match counted {
+            Ok(calls) => {
+                assert_eq!((calls.processes, calls.by_name.get("write")), (2, Some(&6)), "{calls:?}");
+                assert!(CallCounter::attach(&[over.id()]).is_err());
+            }
             Err(error) => eprintln!("skipped: no strace here ({error})"),
         }
     }

@@ -22,11 +22,13 @@ use signal_hook::iterator::Signals;
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 static CHILDREN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+static LAST_WORDS: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// From now on ends the children with the process, saying `last_words` of what is left. A second call does nothing.
+/// From now on ends the children with the process, saying `last_words` of what is left. A second call changes these.
 pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
     static SET_UP: AtomicBool = AtomicBool::new(false);
+    *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(last_words));
     if SET_UP.swap(true, Ordering::SeqCst) {
         return;
     }
@@ -36,7 +38,9 @@ pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
         let Some(signal) = signals.forever().next() else { return };
         OVER.store(true, Ordering::SeqCst);
         end_children();
-        last_words();
+        if let Some(last_words) = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            last_words();
+        }
         // As shells tell a death by signal.
         std::process::exit(128 + signal);
     });

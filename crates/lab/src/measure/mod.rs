@@ -10,11 +10,13 @@ mod memory;
 mod namespace;
 mod pin;
 mod server;
+mod stolen;
 
-pub use calls::CallCounter;
+pub use calls::{CallCounter, Calls};
 pub use cpu::CpuClock;
 pub use interrupt::{Ward, end_children_on_signal, is_over};
 pub use memory::{KernelSockets, ProcessMemory, kernel_bytes, memfd_bytes, resident_bytes};
-pub use namespace::{Namespace, congestion_control, enter_namespace, is_in_namespace};
+pub use namespace::{Namespace, congestion_control, enter_namespace, is_in_namespace, left_out};
 pub use pin::{Pinned, cores, pin_current, take_priority};
 pub use server::{Server, ServerCommand};
+pub use stolen::MachineTime;

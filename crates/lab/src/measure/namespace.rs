@@ -12,6 +12,8 @@ use std::process::Command;
 
 /// Set in the environment of the process inside.
 const INSIDE: &str = "STENTOR_LAB_CONGESTION";
+/// The same: who was left out before, separated by commas.
+const LEFT_OUT: &str = "STENTOR_LAB_LEFT_OUT";
 
 /// What became of [`enter_namespace`].
 #[derive(Debug)]
@@ -27,9 +29,15 @@ pub fn is_in_namespace() -> bool {
     env::var_os(INSIDE).is_some()
 }
 
+/// In such a namespace, what [`enter_namespace`] was given: servers that couldn't be installed.
+pub fn left_out() -> Option<Vec<String>> {
+    let names = env::var(LEFT_OUT).ok().filter(|_| is_in_namespace())?;
+    Some(names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+}
+
 /// Runs this program again, with the same arguments, in a network namespace whose loopback uses
-/// `congestion` (such as `cubic`); returns only in there, or where that is not allowed.
-pub fn enter_namespace(congestion: &str) -> Namespace {
+/// `congestion` (such as `cubic`); returns only in there, or where that is not allowed. Who is `left_out` is told in there.
+pub fn enter_namespace(congestion: &str, left_out: &[String]) -> Namespace {
     if let Ok(inside) = env::var(INSIDE) {
         return Namespace::Inside(inside);
     }
@@ -65,6 +73,7 @@ pub fn enter_namespace(congestion: &str) -> Namespace {
         .arg(program)
         .args(env::args_os().skip(1))
         .env(INSIDE, congestion)
+        .env(LEFT_OUT, left_out.join(","))
         .exec();
     Namespace::Refused(format!("unshare can't be run: {error}"))
 }

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::document::{Document, Shape};
@@ -90,7 +90,7 @@ pub struct Options {
 }
 
 /// One look.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
     /// Since the first phase began, seconds.
     pub at_s: f64,
@@ -117,7 +117,7 @@ pub struct Sample {
 }
 
 /// A phase in short: medians of its looks but for the settling ones, and maxima where it says so.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Phase {
     /// What was offered, as a multiple of the capacity.
     pub multiple: f64,
@@ -148,7 +148,7 @@ pub struct Phase {
 }
 
 /// All that was seen.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Clients.
     pub clients: usize,

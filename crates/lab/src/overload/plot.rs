@@ -37,7 +37,8 @@ pub fn plot(report: &Report) -> String {
     let plots = PLOTS.map(|(title, unit, lines)| {
         let lines = lines.iter().enumerate().map(|(number, (name, of))| Line {
             name: (*name).to_owned(),
-            number,
+            // None of them is the judged one, whose breadth would hide what is close together.
+            number: number + 1,
             points: report.samples.iter().map(|sample| (sample.at_s, of(sample))).collect(),
         });
         let (across, up) = (Axis::new("seconds", Scale::Linear), Axis::new(unit, Scale::Linear));

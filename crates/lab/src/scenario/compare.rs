@@ -9,6 +9,7 @@ use std::fmt;
 use super::kept::{Case, Kept, Runs};
 use crate::Error;
 use crate::bench::{Metric, is_beyond, median, unpaired_resolution};
+use crate::catalogue::UNKNOWN;
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -83,7 +84,8 @@ pub fn compare(old: &Kept, new: &Kept) -> Result<ComparedResults, Error> {
     }
     let is_same = |server: &str| {
         let version = old.version(server);
-        version.is_some() && version == new.version(server)
+        // Whose version isn't known may be any.
+        version == new.version(server) && version.is_some_and(|version| !version.contains(UNKNOWN))
     };
     let mut rows = Vec::new();
     let mut uncontrolled = false;
@@ -299,6 +301,14 @@ pub(super) mod tests {
             "ws8 is only in the old one",
         );
         check(&|new| new["servers"][1]["versions"]["ws"] = "9".into(), "looks like a change of the server");
+        // Neither is known to be the other.
+        let (mut old, mut new) = (raw("0.1.0", &[4.0; 3], &[9.0; 3]), raw("0.2.0", &[4.0; 3], &[9.0; 3]));
+        for result in [&mut old, &mut new] {
+            result["servers"][1]["versions"]["ws"] = format!("{UNKNOWN}ws can't be run").into();
+        }
+        let parse = |result: &Value| Kept::parse(&result.to_string()).unwrap();
+        let warnings = compare(&parse(&old), &parse(&new)).unwrap().warnings;
+        assert!(warnings.iter().any(|warning| warning.contains("looks like a change")), "{warnings:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! **Question:** how many connections does a budget of CPU last for?
 //!
-//! **Load:** clients connect at 1,000 a second; each that is connected sends 17 bytes a second and is answered; it ends when the
-//! server has used its budget.
+//! **Load:** clients connect, each when the one before is up (as published), or at 1,000 a second; each that is connected sends
+//! 17 bytes a second and is answered; it ends when the server has used its budget.
 //! **Metric:** connections by then; and, fitted to how the budget was used, CPU per connect and per echo, µs.
 //!
 //! **Published** (siobench, November 2011; 5,000 ms of CPU): TCP in Node 0.4 8,000; Socket.IO 0.6.17 2,300, 0.7.11 1,800, 0.8.6
@@ -14,8 +14,10 @@ use crate::generator::Protocol;
 pub(super) const SCENARIO: Scenario = Scenario {
     name: "cpu-budget",
     question: "How many connections does a budget of CPU last for?",
-    load: "Clients connect at 1,000 a second. Each that is connected sends 17 bytes a second, which are echoed. It ends when \
-           the server has used its budget: 5,000 ms of CPU (quick: 1,000, smoke: 100).",
+    load: "Clients connect: `one-by-one` each when the one before is up, `budget` at 1,000 a second. Each that is connected sends \
+           17 bytes a second, which are echoed. It ends when the server has used its budget: 5,000 ms of CPU (quick: 1,000, \
+           smoke: 100). A generator has 15,000 connections at most; who has budget left then echoes on until it is used, and \
+           its connections are a lower bound.",
     metric: "Connections by then; CPU per connect and per echo, µs, by least squares: cpu = a + b connects + c echoes.",
     source: "siobench, November 2011: 5,000 ms of CPU, the next client connects when the last one is up.",
     published: &[
@@ -25,7 +27,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         Published { who: "Socket.IO 0.8.6", figure: "1,900" },
         Published { who: "Socket.IO, xhr-polling", figure: "550 and 450" },
     ],
-    repaired: "At a fixed rate of connecting a slow handshake isn't charged with more echoes. Every echo is audited and timed.",
+    repaired: "One by one, a slow handshake is charged with more echoes, which a fixed rate of connecting (`budget`) repairs. Every \
+               echo is audited and timed.",
     peers: &[
         "stentor:socketio",
         "tcp",
@@ -41,21 +44,30 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn cases(effort: Effort) -> Vec<Case> {
     let cpu = effort.span(5.0, 1.0, 0.1);
-    vec![effort.case(Case {
-        or: &[Protocol::WebSocket, Protocol::Tcp],
-        ..Case::new(
-            "budget",
-            format!("until {cpu:?} of CPU are used"),
-            CaseKind::Budget {
-                connections_max: 15_000,
-                bytes: 17,
-                // A smoke's budget lasts for some tenths of a second, and echoes are to be among what it is used for.
-                every: effort.span(1.0, 1.0, 0.2),
-                rate_hz: effort.of(1000.0, 1000.0, 100.0),
-                cpu,
-            },
-            Protocol::SocketIo,
-            &[Metric::Connections, Metric::CpuPerConnection, Metric::CpuPerMessage, Metric::LatencyP99],
-        )
-    })]
+    let budget = |name, how, rate_hz| {
+        effort.case(Case {
+            or: &[Protocol::WebSocket, Protocol::Tcp],
+            ..Case::new(
+                name,
+                format!("{how} until {cpu:?} of CPU are used"),
+                CaseKind::Budget {
+                    connections_max: 15_000,
+                    bytes: 17,
+                    // A smoke's budget lasts for some tenths of a second, and echoes are to be among what it is used for.
+                    every: effort.span(1.0, 1.0, 0.2),
+                    rate_hz,
+                    cpu,
+                },
+                Protocol::SocketIo,
+                &[Metric::Connections, Metric::CpuPerConnection, Metric::CpuPerMessage, Metric::LatencyP99],
+            )
+        })
+    };
+    let at_rate = |rate_hz: f64| budget("budget", format!("{rate_hz} connects a second"), Some(rate_hz));
+    match effort {
+        Effort::Smoke => vec![at_rate(100.0)],
+        Effort::Quick | Effort::Full => {
+            vec![budget("one-by-one", "one connect after the other".to_owned(), None), at_rate(1000.0)]
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! another server (`--against`) it is the ratio to that one's in the same result, which takes out what the machine was like at
 //! that time. Differences between two results are [`super::compare`]'s to judge, so none is claimed here.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::Path;
@@ -100,9 +101,40 @@ impl History {
             }
         }
         if history.cases.is_empty() {
-            return Err(Error::Usage(format!("no result in {} has {}", folder.display(), question.server)));
+            return Err(Error::Usage(history.nothing(folder, &kept, question)));
+        }
+        if let Some(other) = &question.against
+            && !kept.iter().any(|(_, kept)| kept.report.cases.iter().any(|case| case.runs(other).is_some()))
+        {
+            return Err(Error::Usage(format!("no result in {} has {other} (--against)", folder.display())));
         }
         Ok(history)
+    }
+
+    /// Why nothing answers the question: what there is instead.
+    fn nothing(&self, folder: &Path, kept: &[(String, Kept)], question: &Question) -> String {
+        let mut told = match kept.is_empty() {
+            true => format!("there are no results in {} (--results)", folder.display()),
+            false => {
+                let what =
+                    question.metric.map(|metric| format!(" with {}", metric.name())).unwrap_or_default();
+                let of = question.scenario.as_ref().map(|name| format!(" of {name}")).unwrap_or_default();
+                let scenarios: BTreeSet<&str> = kept.iter().map(|(_, kept)| kept.scenario_name()).collect();
+                let servers: BTreeSet<String> =
+                    kept.iter().flat_map(|(_, kept)| kept.server_names()).collect();
+                format!(
+                    "no result{of} in {} has {}{what}; there are {} of {}",
+                    folder.display(),
+                    question.server,
+                    Vec::from_iter(servers).join(", "),
+                    Vec::from_iter(scenarios).join(", ")
+                )
+            }
+        };
+        for unread in &self.unread {
+            told += &format!("\nnot read: {unread}");
+        }
+        told
     }
 
     fn take(&mut self, file: &str, kept: &Kept, case: &Case, question: &Question) {

@@ -136,7 +136,9 @@ impl Kept {
     /// If it isn't there, is none, or has a format that this version doesn't know.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let wrong = |what: String| Error::Usage(format!("{}: {what}", path.display()));
-        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let bytes = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| wrong("no result of a scenario: it isn't text".into()))?;
         Self::parse(&text).map_err(wrong)
     }
 
@@ -150,8 +152,12 @@ impl Kept {
     }
 
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let kept: Self =
-            serde_json::from_str(text).map_err(|error| format!("no result of a scenario: {error}"))?;
+        let wrong = |error: serde_json::Error| match error.is_eof() {
+            true if text.trim().is_empty() => "no result of a scenario: it is empty".to_owned(),
+            true => format!("no whole result of a scenario: it ends in the middle ({error})"),
+            false => format!("no result of a scenario: {error}"),
+        };
+        let kept: Self = serde_json::from_str(text).map_err(wrong)?;
         match kept.schema {
             0..=SCHEMA => Ok(kept),
             newer => Err(format!("its format has the number {newer}, this program knows {SCHEMA}")),

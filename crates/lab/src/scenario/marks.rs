@@ -178,12 +178,13 @@ mod tests {
             let expect = match scenario.name {
                 // Five levels of four servers, and three figures of memory.
                 "chat-rtt" => 23,
-                "cpu-budget" => 6,
+                // Two cases.
+                "cpu-budget" => 12,
                 // Two cases, with two servers' times and memory.
                 "echo-25k" => 8,
                 "feed-capacity" => 3,
-                // Two curves of five cases, and memory in two cases.
-                "room-broadcast" => 14,
+                // Two curves of six cases, and memory in three cases.
+                "room-broadcast" => 18,
                 _ => 0,
             };
             assert_eq!(drawn, expect, "{}", scenario.name);

@@ -92,19 +92,24 @@ pub fn run(
     let catalogue = Catalogue::read(&options.peers)?;
     let mut servers = Vec::new();
     for name in &options.servers {
-        let contestant = Contestant::find(name, &catalogue, &options)?;
+        let contestant = match Contestant::find(name, &catalogue, &options) {
+            // It can't take part, which is told below.
+            Err(Error::Server { .. }) => continue,
+            found => found?,
+        };
         let known = contestant.known();
-        let manifest = known.peer.as_ref().map(|peer| &peer.manifest);
+        let peer = known.peer.as_ref();
         let own = own_versions(options.stentor.as_deref());
         servers.push(Server {
             name: name.clone(),
             about: known.about().to_owned(),
-            versions: manifest.map_or(own, |manifest| manifest.versions.clone()),
-            settings: manifest.map(|manifest| manifest.settings.clone()).unwrap_or_default(),
+            versions: peer.map_or(own, |peer| peer.versions().clone()),
+            settings: peer.map(|peer| peer.manifest.settings.clone()).unwrap_or_default(),
         });
     }
     let (clock, time) = (Instant::now(), now());
-    fs::create_dir_all(results).map_err(Error::io("making the folder for results"))?;
+    fs::create_dir_all(results)
+        .map_err(|error| Error::Usage(format!("{}: {error} (--results)", results.display())))?;
     let nothing = Report {
         congestion: options.congestion.clone(),
         pace: options.pace,
@@ -140,9 +145,10 @@ pub fn run(
         (record.began, record.took_s, before) = (broken_off.began, broken_off.took_s, broken_off.before);
     }
     let _ = writeln!(progress, "results: {}", json.display());
-    let told = json.display().to_string();
-    end_children_on_signal(move || {
-        tell(&format!("interrupted; {told} has what was measured (--resume goes on)"))
+    let file = json.clone();
+    end_children_on_signal(move || match file.exists() {
+        true => tell(&format!("interrupted; {} has what was measured (--resume goes on)", file.display())),
+        false => tell("interrupted; nothing was measured yet"),
     });
     let took_s = record.took_s;
     let mut keep = |report: &Report| {
@@ -161,7 +167,9 @@ pub fn run(
 /// Writes a file such that there is a whole one at any time, whatever ends this process.
 fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
     let draft = path.with_extension("draft");
-    fs::write(&draft, text).and_then(|()| fs::rename(&draft, path)).map_err(Error::io("writing results"))
+    fs::write(&draft, text)
+        .and_then(|()| fs::rename(&draft, path))
+        .map_err(|error| Error::Usage(format!("writing {}: {error} (--results)", path.display())))
 }
 
 /// Says something when the rest of this process can't any more.
@@ -175,16 +183,17 @@ fn now() -> String {
     iso_8601(since_1970.as_secs())
 }
 
-/// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything.
+/// Makes the servers ready that [`run`] takes with these options: in a network namespace it can't fetch anything. Returns who
+/// can't be, for [`Options::left_out`]; why is told.
 ///
 /// # Errors
-/// If a server that was named is unknown. Of those that can't be installed, [`run`] tells.
+/// If a server that was named is unknown.
 pub fn install(
     scenario: &Scenario,
     effort: Effort,
     options: &Options,
     progress: &mut dyn Write,
-) -> Result<(), Error> {
+) -> Result<Vec<String>, Error> {
     install_for(&(scenario.cases)(effort), &with_servers(scenario, options), progress)
 }
 

@@ -1,7 +1,8 @@
 //! **Question:** how many clients does one process hold, what does each cost, and how long until all have a notification?
 //!
 //! **Load:** 10,000, 25,000, 50,000, 100,000 … connections that are in a room and do nothing; then a message of 1,000 bytes goes
-//! to all of them, three times, far enough apart that each has the server to itself. `--full` goes on as far as the machine's
+//! to all of them, three times, far enough apart that each has the server to itself. What is between tells what heartbeats cost; where deliveries
+//! don't cost more than twice what those scatter by, nothing is said of deliveries' CPU. `--full` goes on as far as the machine's
 //! memory reaches, to half a million; peers take part as far as the descriptors of a process do.
 //! **Metric:** the last receiver, ms; server CPU per delivery, µs; memory per connection, bytes: the server's own, and the kernel's
 //! (both ends of the connection, since both are on this machine); server CPU per idle connection, µs a second.
@@ -20,7 +21,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
     name: "scale",
     question: "How many clients does one process hold, what does each cost, and how long until all have a notification?",
     load: "10,000, 25,000, 50,000, 100,000 … connections that are in a room and do nothing; then a message of 1,000 bytes goes to \
-           all of them, three times. What the idle connections cost is taken off that. Full goes on as far as memory reaches, to 500,000; peers take part as far as one process \
+           all of them, three times. What the server uses between the messages is taken off that, and where it scatters as much as the messages \
+           cost, their CPU isn't told. Full goes on as far as memory reaches, to 500,000; peers take part as far as one process \
            has descriptors.",
     metric: "The last receiver (of the median message), ms; server CPU per delivery, µs; memory per connection, bytes: the \
              server's private pages, and the kernel's (slab and socket buffers, both ends of a connection); server CPU per idle \

@@ -72,6 +72,13 @@ impl Folder {
         command
     }
 
+    /// The lab with these arguments on these peers, for commands that measure nothing.
+    pub(crate) fn tell(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
+        command.args(arguments).arg("--peers-dir").arg(self.path("peers"));
+        command
+    }
+
     /// Runs it to its end: the exit code, and what it said.
     pub(crate) fn run(&self, arguments: &[&str]) -> (i32, String) {
         said(self.command(arguments).output().unwrap())

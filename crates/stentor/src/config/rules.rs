@@ -9,6 +9,7 @@ use stentor_control::Route;
 /// Notes what is wrong.
 pub(super) fn check(sources: &mut Sources) {
     admin_beyond_loopback(sources);
+    two_ports(sources);
     feeds(sources);
     history(sources);
     socketio(sources);
@@ -16,8 +17,7 @@ pub(super) fn check(sources: &mut Sources) {
     sockjs(sources);
 }
 
-/// The admin port can publish and read everything, so beyond loopback it needs a token (DESIGN.md,
-/// "Public routes").
+/// The admin port can publish and read everything, so beyond loopback it needs a token.
 fn admin_beyond_loopback(sources: &mut Sources) {
     let server = &sources.config.server;
     let addr = server.admin;
@@ -29,6 +29,21 @@ fn admin_beyond_loopback(sources: &mut Sources) {
          (or STENTOR_SERVER_ADMIN_TOKEN)"
     );
     sources.problem(sources.place("server", "admin"), text);
+}
+
+/// Clients and the admin API can't have one address both. Told here, since "address in use" would send whoever reads it
+/// after another process.
+fn two_ports(sources: &mut Sources) {
+    let (clients, admin) = (sources.config.server.listen, sources.config.server.admin);
+    let overlap = clients.ip() == admin.ip() || clients.ip().is_unspecified() || admin.ip().is_unspecified();
+    if clients.port() != admin.port() || clients.port() == 0 || !overlap {
+        return;
+    }
+    // One of them has its default, mostly: what was written is to be changed.
+    let written = |key| Some(sources.place("server", key)).filter(|place| *place != Place::Default);
+    let place = written("admin").or_else(|| written("listen")).unwrap_or(Place::Default);
+    let text = format!("listen and admin in [server] can't both be at port {}", clients.port());
+    sources.problem(place, text);
 }
 
 fn feeds(sources: &mut Sources) {

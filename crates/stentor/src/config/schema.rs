@@ -1,8 +1,7 @@
 //! Every key of the configuration, once: its name, type, default, range and meaning.
 //!
 //! `docs/configuration.md` is generated from this file and checked against it by a test; what the keys
-//! do is in `wiring`, which maps them to the options of the planes. Defaults come from DESIGN.md's
-//! budgets; where a number has another source, it is said beside it.
+//! do is in `wiring`, which maps them to the options of the planes. Where a default has a source, it is said beside it.
 
 use super::section::section;
 use super::value::{Bytes, Headers, Origin, Token, choice};
@@ -88,7 +87,7 @@ section! {
     [server] Server {
         /// Where clients connect. Port 0 picks a free one.
         listen: SocketAddr = loopback(8000);
-        /// Where the admin API, `/metrics` and the status page are served. Beyond loopback it needs
+        /// Where the admin API is served: publishing, pushing, `/metrics`, `/api/v1/status`. Beyond loopback it needs
         /// `admin_token`.
         admin: SocketAddr = loopback(8001);
         /// What a request to the admin port must carry as `Authorization: Bearer …`. Better set in the
@@ -122,8 +121,10 @@ section! {
 }
 
 section! {
-    /// What a client, a session or the whole process may use. Going over one ends the request or the
-    /// session with an error that says so, and counts in the metric of the same name.
+    /// What a client, a session or the whole process may use. docs/protocol.md says under "Limits" what happens beyond.
+    /// It is counted: refused requests in `stentor_http_request_errors_total`, connections in
+    /// `stentor_connections_refused_total`, what breaks a protocol or is too large in `stentor_protocol_errors_total`, and
+    /// sessions that the server ends in `stentor_disconnects_total`, by reason.
     [limits] Limits {
         /// Size of one message from a client, both before and after inflating, and of one that is published.
         message_bytes_max: Bytes = Bytes::mb(1), in Bytes(1)..=Bytes::mib(1024);

@@ -361,6 +361,18 @@ fn the_admin_port_beyond_loopback_needs_a_token() {
 }
 
 #[test]
+fn clients_and_the_admin_port_need_two_ports() {
+    let expect = |line, port| {
+        format!("stentor.toml:{line}: listen and admin in [server] can't both be at port {port}")
+    };
+    check("[server]\nlisten = \"127.0.0.1:9000\"\nadmin = \"127.0.0.1:9000\"", &expect(3, 9000));
+    check("[server]\nlisten = \"0.0.0.0:8001\"", &expect(2, 8001));
+    check("[server]\nadmin = \"127.0.0.1:8000\"", &expect(2, 8000));
+    check("[server]\nlisten = \"127.0.0.2:8001\"", "");
+    check("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"", "");
+}
+
+#[test]
 fn flags_over_environment_over_file() {
     let file = "[server]\nlisten = \"127.0.0.1:1\"\ncores = 1\napp = \"echo\"\nlog = \"json\"";
     let variables = [("STENTOR_SERVER_LISTEN", "127.0.0.1:2"), ("STENTOR_SERVER_CORES", "2"), ("CORES", "9")];

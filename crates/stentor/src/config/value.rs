@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
-use stentor_control::TOKEN_BYTES_MIN;
+use stentor_control::{RESERVED_HEADERS, TOKEN_BYTES_MIN};
 use toml::de::DeValue;
 
 /// A setting as it was written.
@@ -439,20 +439,6 @@ fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
     })
 }
 
-/// Headers that are made by the fetcher, and that a setting would break.
-const HEADERS_RESERVED: [&str; 10] = [
-    "accept-encoding",
-    "connection",
-    "content-length",
-    "host",
-    "if-modified-since",
-    "if-none-match",
-    "range",
-    "te",
-    "transfer-encoding",
-    "upgrade",
-];
-
 impl Setting for Headers {
     fn unit() -> String {
         "table of texts".into()
@@ -468,7 +454,7 @@ impl Setting for Headers {
             if hyper::header::HeaderName::from_bytes(name.as_bytes()).is_err() {
                 return Err(format!("{name:?} is no name of a header"));
             }
-            if HEADERS_RESERVED.contains(&name.as_str()) {
+            if RESERVED_HEADERS.contains(&name.as_str()) {
                 return Err(format!("the header {name:?} is set by the fetcher itself"));
             }
             let Some(text) = value.get_ref().as_str() else {

@@ -96,11 +96,6 @@ impl<'q> Request<'q> {
         }
     }
 
-    /// Whether payloads of answers are text only.
-    pub fn is_text_only(&self) -> bool {
-        self.base64 || self.jsonp.is_some()
-    }
-
     /// Appends the query as a client sends it (without `?`).
     pub fn write_query(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(match self.version {

@@ -160,8 +160,7 @@ pub enum CaseKind {
         /// Per second.
         rate_hz: f64,
     },
-    /// Connecting at a fixed rate while everybody who is connected sends and is answered, until the server has used so
-    /// much CPU.
+    /// Connecting while everybody who is connected sends and is answered, until the server has used so much CPU.
     Budget {
         /// How many at most.
         connections_max: usize,
@@ -169,8 +168,8 @@ pub enum CaseKind {
         bytes: usize,
         /// From one message of a connection to its next.
         every: Duration,
-        /// Connections per second.
-        rate_hz: f64,
+        /// Connections per second; `None`: the next one is begun when the last one is up.
+        rate_hz: Option<f64>,
         /// The server's CPU time.
         cpu: Duration,
     },

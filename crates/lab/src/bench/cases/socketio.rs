@@ -129,7 +129,7 @@ pub(super) fn cases(scale: Scale) -> Vec<Case> {
                     connections_max: 15_000,
                     bytes: 17,
                     every: Duration::from_secs(1),
-                    rate_hz: connecting_hz,
+                    rate_hz: Some(connecting_hz),
                     cpu: budget,
                 },
                 &[Metric::Connections, Metric::LatencyP99],

@@ -1,0 +1,61 @@
+//! What a hypervisor takes away: time in which a core of this machine wanted to run and another machine ran (`/proc/stat`,
+//! proc_stat(5)). A process's CPU clock doesn't show it; its latency and throughput suffer from it.
+
+use std::{fs, io};
+
+/// CPU time of the whole machine since it began, in ticks (10 ms mostly).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MachineTime {
+    /// In which cores ran: for user or kernel, interrupts included.
+    ran: u64,
+    /// In which they would have.
+    stolen: u64,
+}
+
+impl MachineTime {
+    /// Until now.
+    ///
+    /// # Errors
+    /// If `/proc/stat` can't be read, or isn't what it should be.
+    pub fn now() -> io::Result<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat")?).ok_or(io::ErrorKind::InvalidData.into())
+    }
+
+    /// Its first line: `cpu user nice system idle iowait irq softirq steal …`, over all cores.
+    fn parse(stat: &str) -> Option<Self> {
+        let mut fields = stat.lines().next()?.split_ascii_whitespace();
+        if fields.next() != Some("cpu") {
+            return None;
+        }
+        let ticks: Vec<u64> = fields.take(8).map(|ticks| ticks.parse().ok()).collect::<Option<_>>()?;
+        let [user, nice, system, _idle, _iowait, irq, softirq, stolen] = ticks[..] else { return None };
+        Some(Self { ran: user + nice + system + irq + softirq, stolen })
+    }
+
+    /// Of the time that cores wanted since `before`, the share that they didn't get, 0 to 1.
+    pub fn stolen_since(&self, before: &Self) -> f64 {
+        let stolen = self.stolen.saturating_sub(before.stolen);
+        let wanted = self.ran.saturating_sub(before.ran) + stolen;
+        if wanted == 0 { 0.0 } else { stolen as f64 / wanted as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_what_was_wanted() {
+        let at = |stat: &str| MachineTime::parse(stat).unwrap();
+        let before = at("cpu  100 10 50 9000 70 3 7 20 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n");
+        let after = at("cpu  160 10 60 9900 70 3 7 50 5 5\n");
+        assert!((after.stolen_since(&before) - 0.3).abs() < 1e-9);
+        assert_eq!(before.stolen_since(&before), 0.0);
+        // A counter that went back, which steal's did in old kernels.
+        assert_eq!(before.stolen_since(&after), 0.0);
+        for stat in ["", "cpu0 1 2 3 4 5 6 7 8", "cpu 1 2 3 4 5 6 7", "cpu 1 2 3 4 5 6 7 x"] {
+            assert_eq!(MachineTime::parse(stat), None, "{stat}");
+        }
+        assert!(MachineTime::now().is_ok());
+    }
+}
