@@ -17,6 +17,15 @@ pub(crate) struct Alarm {
     rings_at: Option<Instant>,
 }
 
+/// The earlier of two times, either of which there may not be.
+#[inline]
+pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 impl Alarm {
     /// # Errors
     /// The kernel's, out of descriptors or memory.
@@ -30,10 +39,15 @@ impl Alarm {
     ///
     /// # Errors
     /// The kernel's, which there are none for.
+    #[inline]
     pub(crate) fn set(&mut self, at: Instant) -> io::Result<()> {
         if self.rings_at.is_some_and(|rings_at| rings_at <= at) {
             return Ok(());
         }
+        self.set_anew(at)
+    }
+
+    fn set_anew(&mut self, at: Instant) -> io::Result<()> {
         // Zero would turn it off.
         let delay = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let it_value = Timespec::try_from(delay).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
@@ -44,6 +58,7 @@ impl Alarm {
     }
 
     /// Moves the clock to `now`: what was set for before has rung.
+    #[inline]
     pub(crate) fn advance(&mut self, now: Instant) {
         self.rings_at = self.rings_at.filter(|at| *at > now);
     }

@@ -48,22 +48,26 @@ impl Buffers {
     }
 
     /// A whole buffer, allocated if none is spare.
+    #[inline]
     pub(crate) fn take(&mut self) -> Box<[u8]> {
         self.spare.pop().unwrap_or_else(|| vec![0; self.size_bytes].into_boxed_slice())
     }
 
     /// Lends the first `len` bytes of `storage`.
+    #[inline]
     pub(crate) fn lend(storage: Box<[u8]>, len: usize) -> ReceiveBuffer {
         ReceiveBuffer { storage, len }
     }
 
     /// Takes one back that wasn't lent.
+    #[inline]
     pub(crate) fn put(&mut self, storage: Box<[u8]>) {
         if self.spare.len() < SPARE_MAX && storage.len() == self.size_bytes {
             self.spare.push(storage);
         }
     }
 
+    #[inline]
     pub(crate) fn recycle(&mut self, buffer: ReceiveBuffer) {
         self.put(buffer.storage);
     }

@@ -92,10 +92,14 @@ impl Wheel {
     }
 
     /// Moves the clock to `now`; what has been reached can then be popped.
+    #[inline]
     pub(crate) fn advance(&mut self, now: Instant) {
-        if self.wake.is_none_or(|wake| now < wake) {
-            return;
+        if self.wake.is_some_and(|wake| wake <= now) {
+            self.advance_from_wake(now);
         }
+    }
+
+    fn advance_from_wake(&mut self, now: Instant) {
         let now = ticks_down(now.saturating_duration_since(self.origin));
         while let Some((level, slot, tick)) = self.next_slot()
             && tick <= now
@@ -117,21 +121,25 @@ impl Wheel {
     }
 
     /// The token of the next due timer, which is dead from now on.
+    #[inline]
     pub(crate) fn pop_due(&mut self) -> Option<u64> {
-        if self.due_head == NONE {
-            return None;
-        }
+        if self.has_due() { self.pop_head() } else { None }
+    }
+
+    fn pop_head(&mut self) -> Option<u64> {
         let index = self.due_head;
         self.unlink(index);
         self.entries.remove(self.entries.key_at(index)).map(|entry| entry.token)
     }
 
     /// Whether [`Wheel::pop_due`] has something.
+    #[inline]
     pub(crate) fn has_due(&self) -> bool {
         self.due_head != NONE
     }
 
     /// When [`Wheel::advance`] next has something to do; at or before the earliest timer.
+    #[inline]
     pub(crate) fn next_wake(&self) -> Option<Instant> {
         if self.has_due() {
             return Some(self.origin);

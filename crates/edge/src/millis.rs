@@ -56,6 +56,40 @@ impl Millis {
     }
 }
 
+/// What shows the milliseconds of one core. Mostly it is asked many times in each, and what it shows is worked out once.
+pub(crate) struct Clock {
+    start: Instant,
+    shown: Millis,
+    /// When it shows the next.
+    next: Instant,
+}
+
+impl Clock {
+    pub(crate) fn new(start: Instant) -> Self {
+        Self { start, shown: Millis::at(start, start), next: start }
+    }
+
+    /// When it began.
+    pub(crate) fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// What it shows at `now`, which is never before what was asked for last.
+    #[inline]
+    pub(crate) fn at(&mut self, now: Instant) -> Millis {
+        if now >= self.next {
+            self.move_on(now);
+        }
+        self.shown
+    }
+
+    fn move_on(&mut self, now: Instant) {
+        let millis = now.saturating_duration_since(self.start).as_millis() as u64;
+        self.shown = Millis::at(self.start, now);
+        self.next = self.start + Duration::from_millis(millis + 1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +105,21 @@ mod tests {
         let start = Instant::now();
         let [before, after] = [0, 300].map(|ms| Millis::at(start, start + Duration::from_millis(ms)));
         assert!(before.is_before(after) && after.0 < before.0);
+    }
+
+    #[test]
+    fn a_clock_shows_what_would_be_worked_out_each_time() {
+        let start = Instant::now();
+        let mut clock = Clock::new(start);
+        let mut now = start;
+        for step in 0..5_000_u64 {
+            now += Duration::from_nanos(step * step % 1_700_000);
+            assert_eq!(clock.at(now), Millis::at(start, now), "step {step}");
+        }
+        for nanos in [0, 999_999, 1, 999_999, 1_000_000, 1_000_001] {
+            now += Duration::from_nanos(nanos);
+            assert_eq!(clock.at(now), Millis::at(start, now), "{nanos}");
+        }
     }
 
     #[test]

@@ -56,14 +56,28 @@ pub(crate) enum Writer<'a> {
     SocketIo { engine: EngineWriter, namespace: &'a str },
 }
 
+fn websocket_message(out: &mut Vec<u8>, message: Message<'_>) {
+    let (opcode, bytes) = match message {
+        Message::Text(text) => (Opcode::Text, text.as_bytes()),
+        Message::Binary(bytes) => (Opcode::Binary, bytes),
+    };
+    ws::encode(out, opcode, bytes, false, None);
+}
+
 impl Writer<'_> {
     /// A message of a plain session; for Socket.IO the event `message` with one string, or with bytes.
+    #[inline]
     pub(crate) fn message(self, out: &mut Vec<u8>, message: Message<'_>) {
+        if let Self::WebSocket = self {
+            websocket_message(out, message);
+        } else {
+            self.wrapped_message(out, message);
+        }
+    }
+
+    fn wrapped_message(self, out: &mut Vec<u8>, message: Message<'_>) {
         match (self, message) {
-            (Self::WebSocket, Message::Text(text)) => {
-                ws::encode(out, Opcode::Text, text.as_bytes(), false, None)
-            }
-            (Self::WebSocket, Message::Binary(bytes)) => ws::encode(out, Opcode::Binary, bytes, false, None),
+            (Self::WebSocket, message) => websocket_message(out, message),
             (Self::Engine(engine), Message::Text(text)) => engine.packet(out, text.len() + 1, |out| {
                 out.push(b'4');
                 out.extend_from_slice(text.as_bytes());

@@ -240,6 +240,12 @@ impl<E: Encoder> Sessions<E> {
         queue_bytes + bytes <= self.outbox_bytes_max.into() || (queue_bytes == 0 && publications.len() <= 1)
     }
 
+    /// Whether no session is ready and none is doomed.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.ready.is_empty() && self.doomed.is_empty()
+    }
+
     /// The next session that is owed something new, with its tag.
     pub(crate) fn poll_ready(&mut self) -> Option<(SessionId, u64)> {
         while let Some(id) = self.ready.pop_front() {
@@ -349,6 +355,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     /// Gives what was held and whose time has come its place in the outbox.
+    #[inline]
     pub(crate) fn handle_time(&mut self, now: Instant) {
         self.rates.handle_time(now);
         while let Some(member) = self.rates.poll_due() {

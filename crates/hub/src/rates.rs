@@ -84,7 +84,12 @@ impl Rates {
     }
 
     /// The next one whose time has come: it is held no longer.
+    #[inline]
     pub(crate) fn poll_due(&mut self) -> Option<Member> {
+        if self.due.is_empty() { None } else { self.poll_first() }
+    }
+
+    fn poll_first(&mut self) -> Option<Member> {
         let now = self.now?;
         let (at, session, subscription) = self.due.first().copied().filter(|(at, ..)| *at <= now)?;
         self.due.remove(&(at, session, subscription));

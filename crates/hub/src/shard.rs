@@ -200,6 +200,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// The tag of a session that lives.
+    #[inline]
     pub fn tag(&self, session: SessionId) -> Option<u64> {
         self.sessions.alive(session).map(|s| s.tag)
     }
@@ -395,6 +396,13 @@ impl<E: Encoder> Hub<E> {
             freed += self.sessions.doom_the_slowest();
         }
         freed
+    }
+
+    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_doomed`], [`Hub::poll_notice`] or [`Hub::poll_wanted`]:
+    /// one look instead of four, in turns that didn't concern the hub.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.notices.is_empty() && self.wanted_dirty.is_empty() && self.sessions.is_quiet()
     }
 
     /// The next session that is owed something new, with its tag.

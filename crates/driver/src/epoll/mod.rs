@@ -21,7 +21,7 @@ pub(crate) mod socket;
 mod step;
 pub(crate) mod transmit;
 
-use crate::alarm::Alarm;
+use crate::alarm::{Alarm, earlier};
 use crate::backlog::{Backlog, Cursor};
 use crate::buffer::Buffers;
 use crate::parcel::Cargo;
@@ -73,8 +73,8 @@ pub struct EpollDriver {
     queue: VecDeque<ConnId>,
     /// How many of the queue belong to this turn.
     queue_left: usize,
-    /// The connection being stepped, and whether it has been read in this turn.
-    current: Option<(ConnId, bool)>,
+    /// The connection being stepped.
+    current: Option<ConnId>,
     accepts_left: usize,
     woken: bool,
     timers: Wheel,
@@ -188,7 +188,7 @@ impl EpollDriver {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        for edge in self.edges.drain(..) {
+        for edge in &self.edges {
             let conn = ConnId::from_bits(edge.data.u64());
             match conn.index {
                 WAKER_INDEX => {} // `awake` has told
@@ -208,6 +208,7 @@ impl EpollDriver {
                 }
             }
         }
+        self.edges.clear();
         self.alarm.advance(self.now);
         self.accept_again_at = self.accept_again_at.filter(|at| *at > self.now);
         self.timers.advance(self.now);
@@ -220,8 +221,8 @@ impl EpollDriver {
         if self.has_work() {
             return Ok(Some(Duration::ZERO));
         }
-        let wakes = [self.timers.next_wake(), self.lingers.next_wake(), self.accept_again_at];
-        if let Some(first) = wakes.into_iter().flatten().min() {
+        let first = earlier(self.timers.next_wake(), self.lingers.next_wake());
+        if let Some(first) = earlier(first, self.accept_again_at) {
             self.alarm.set(first)?;
         }
         Ok(until.map(|until| until.saturating_duration_since(Instant::now())))
@@ -297,12 +298,13 @@ impl Driver for EpollDriver {
             return Some(Event::Woken);
         }
         loop {
-            if let Some((conn, has_read)) = self.current {
-                if let Some(event) = self.step(conn, !has_read) {
-                    self.current = Some((conn, has_read || matches!(event, Event::Received { .. })));
-                    return Some(event);
+            if let Some(conn) = self.current.take()
+                && let Some(event) = self.step(conn)
+            {
+                if !matches!(event, Event::Received { .. }) {
+                    self.current = Some(conn);
                 }
-                self.current = None;
+                return Some(event);
             }
             if self.queue_left == 0 {
                 break;
@@ -312,10 +314,18 @@ impl Driver for EpollDriver {
                 && let Some(connection) = self.connections.get_mut(conn.into())
             {
                 connection.queued = false;
-                self.current = Some((conn, false));
+                self.current = Some(conn);
             }
         }
-        if let Some(event) = self.step_accept().or_else(|| self.step_linger()) {
+        // The rare ones are not inlined: what they need of the stack, each call would set up.
+        if self.listeners.iter().any(|listener| listener.ready)
+            && let Some(event) = self.step_accept()
+        {
+            return Some(event);
+        }
+        if self.lingers.has_due()
+            && let Some(event) = self.step_linger()
+        {
             return Some(event);
         }
         self.timers.pop_due().map(Event::Timer)

@@ -12,29 +12,14 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 impl EpollDriver {
-    /// The next event of the connection that is being stepped.
-    pub(super) fn step(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
+    /// The next event of the connection that is being stepped: after [`Event::Received`] there is none in this turn.
+    pub(super) fn step(&mut self, conn: ConnId) -> Option<Event> {
         let connection = self.connections.get_mut(conn.into())?;
         match connection.phase {
-            Phase::Connecting => {
-                if !connection.writable && !connection.broken {
-                    return None;
-                }
-                match socket_error(&connection.fd) {
-                    Ok(Ok(())) => {
-                        connection.phase = Phase::Open;
-                        Some(Event::Connected(conn))
-                    }
-                    Ok(Err(error)) | Err(error) => self.closed(conn, Some(error)),
-                }
-            }
-            Phase::Open => self.step_open(conn, may_read),
-            Phase::Finishing => self.step_finishing(conn),
+            Phase::Connecting => return self.step_connecting(conn),
+            Phase::Open => {}
+            Phase::Finishing => return self.step_finishing(conn),
         }
-    }
-
-    fn step_open(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
-        let connection = self.connections.get_mut(conn.into())?;
         if std::mem::take(&mut connection.writable) && connection.in_flight() && connection.error().is_none()
         {
             match connection.transmit_backlog(&mut self.cork) {
@@ -49,13 +34,8 @@ impl EpollDriver {
         if !connection.readable && !connection.broken {
             return None;
         }
-        if !may_read {
-            self.enqueue(conn);
-            return None;
-        }
         let mut storage = self.buffers.take();
-        let result = receive(connection, &mut storage);
-        let read = match result {
+        let read = match receive(connection, &mut storage) {
             Ok(read) => read,
             Err(Errno::AGAIN) => {
                 self.buffers.put(storage);
@@ -75,10 +55,29 @@ impl EpollDriver {
             return if connection.broken { self.closed(conn, None) } else { Some(Event::PeerFinished(conn)) };
         }
         connection.readable = read == storage.len() || connection.ending;
+        if connection.readable || connection.broken {
+            self.enqueue(conn); // read once in a turn
+        }
         let at = if self.options.receive_times { Instant::now() } else { self.now };
         Some(Event::Received { conn, data: Buffers::lend(storage, read), at })
     }
 
+    #[inline(never)]
+    fn step_connecting(&mut self, conn: ConnId) -> Option<Event> {
+        let connection = self.connections.get_mut(conn.into())?;
+        if !connection.writable && !connection.broken {
+            return None;
+        }
+        match socket_error(&connection.fd) {
+            Ok(Ok(())) => {
+                connection.phase = Phase::Open;
+                Some(Event::Connected(conn))
+            }
+            Ok(Err(error)) | Err(error) => self.closed(conn, Some(error)),
+        }
+    }
+
+    #[inline(never)]
     fn step_finishing(&mut self, conn: ConnId) -> Option<Event> {
         let connection = self.connections.get_mut(conn.into())?;
         connection.writable = false;
@@ -120,6 +119,7 @@ impl EpollDriver {
     }
 
     /// Ends a connection by an error: the given one, else the one that sending met, else the socket's.
+    #[inline(never)]
     fn closed(&mut self, conn: ConnId, error: Option<Errno>) -> Option<Event> {
         let connection = self.remove(conn)?;
         let pending = || socket_error(&connection.fd).ok().and_then(Result::err);
@@ -127,6 +127,7 @@ impl EpollDriver {
         Some(Event::Closed { conn, error: Some(error.into()) })
     }
 
+    #[inline(never)]
     pub(super) fn step_accept(&mut self) -> Option<Event> {
         while self.accepts_left > 0 && self.accept_again_at.is_none() {
             // In turns, so that one busy listener doesn't use up the batch of all.
@@ -158,6 +159,7 @@ impl EpollDriver {
     }
 
     /// The end of a `finish` whose peer took too long.
+    #[inline(never)]
     pub(super) fn step_linger(&mut self) -> Option<Event> {
         let conn = ConnId::from_bits(self.lingers.pop_due()?);
         let connection = self.remove(conn)?;

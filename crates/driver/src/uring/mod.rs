@@ -117,8 +117,8 @@ pub struct UringDriver {
     queue: VecDeque<ConnId>,
     /// How many of the queue belong to this turn.
     queue_left: usize,
-    /// The connection being stepped, and whether it has been read in this turn.
-    current: Option<(ConnId, bool)>,
+    /// The connection being stepped.
+    current: Option<ConnId>,
     accepts_left: usize,
     lone_sends_left: usize,
     repolls_left: usize,
@@ -370,12 +370,13 @@ impl Driver for UringDriver {
             return Some(Event::Woken);
         }
         loop {
-            if let Some((conn, has_read)) = self.current {
-                if let Some(event) = self.step(conn, !has_read) {
-                    self.current = Some((conn, has_read || matches!(event, Event::Received { .. })));
-                    return Some(event);
+            if let Some(conn) = self.current.take()
+                && let Some(event) = self.step(conn)
+            {
+                if !matches!(event, Event::Received { .. }) {
+                    self.current = Some(conn);
                 }
-                self.current = None;
+                return Some(event);
             }
             if self.queue_left == 0 {
                 break;
@@ -385,10 +386,18 @@ impl Driver for UringDriver {
                 && let Some(connection) = self.connections.get_mut(conn.into())
             {
                 connection.queued = false;
-                self.current = Some((conn, false));
+                self.current = Some(conn);
             }
         }
-        if let Some(event) = self.step_accept().or_else(|| self.step_linger()) {
+        // The rare ones are not inlined: what they need of the stack, each call would set up.
+        if self.listeners.are_ready()
+            && let Some(event) = self.step_accept()
+        {
+            return Some(event);
+        }
+        if self.lingers.has_due()
+            && let Some(event) = self.step_linger()
+        {
             return Some(event);
         }
         self.timers.pop_due().map(Event::Timer)

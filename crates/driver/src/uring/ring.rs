@@ -351,13 +351,16 @@ impl Ring {
     /// Takes at most `max` completions that are there, and appends them to `into`.
     pub(super) fn completions(&mut self, into: &mut Vec<Completion>, max: usize) {
         let aside = max.min(self.aside.len());
-        let fresh = self.io.completion().take(max - aside).map(Completion::from);
-        for completion in self.aside.drain(..aside).chain(fresh) {
-            match Token::from_bits(completion.token) {
-                // Nobody waits for it: it failed to be submitted when it was asked for.
-                Token::Installed(_) => drop(completion.installed()),
-                _ => into.push(completion),
-            }
+        let first = into.len();
+        if aside > 0 {
+            into.extend(self.aside.drain(..aside));
+        }
+        into.extend(self.io.completion().take(max - aside).map(Completion::from));
+        let is_installed = |token| matches!(Token::from_bits(token), Token::Installed(_));
+        if into[first..].iter().any(|completion| is_installed(completion.token)) {
+            // Nobody waits for it: it failed to be submitted when it was asked for.
+            into.extract_if(first.., |completion| is_installed(completion.token))
+                .for_each(|completion| drop(completion.installed()));
         }
     }
 

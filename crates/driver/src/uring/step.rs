@@ -16,8 +16,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 impl UringDriver {
-    /// The next event of the connection that is being stepped.
-    pub(super) fn step(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
+    /// The next event of the connection that is being stepped: after [`Event::Received`] there is none in this turn.
+    pub(super) fn step(&mut self, conn: ConnId) -> Option<Event> {
         let connection = self.connections.get_mut(conn.into())?;
         match connection.phase {
             Phase::Connecting => {
@@ -30,7 +30,7 @@ impl UringDriver {
                 connection.phase = Phase::Open;
                 Some(Event::Connected(conn))
             }
-            Phase::Open => self.step_open(conn, may_read),
+            Phase::Open => self.step_open(conn),
             Phase::Finishing(_) => self.step_finishing(conn),
         }
     }
@@ -99,15 +99,17 @@ impl UringDriver {
         ring.poll(Token::Poll(conn.into()), target, EDGES);
     }
 
-    fn step_open(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
-        if self.connections.get(conn.into())?.flight.is_some() {
-            match self.progress(conn) {
+    fn step_open(&mut self, conn: ConnId) -> Option<Event> {
+        let mut connection = self.connections.get_mut(conn.into())?;
+        if connection.flight.is_some() {
+            let progress = self.progress(conn);
+            connection = self.connections.get_mut(conn.into())?;
+            match progress {
                 Progress::Done => return Some(Event::Sent(conn)),
                 Progress::Stalled => {}
-                Progress::Failed(_) => self.connections.get_mut(conn.into())?.fail(),
+                Progress::Failed(_) => connection.fail(),
             }
         }
-        let connection = self.connections.get_mut(conn.into())?;
         if connection.paused || connection.ended {
             if connection.broken {
                 return self.closed(conn, None);
@@ -119,12 +121,14 @@ impl UringDriver {
             self.keep_polled(conn);
             return None;
         }
-        if !may_read {
-            self.enqueue(conn);
-            return None;
-        }
         match self.receive(conn) {
             Receipt::Bytes(data) => {
+                let connection = self.connections.get_mut(conn.into())?;
+                if connection.readable || connection.broken {
+                    self.enqueue(conn); // read once in a turn
+                } else if !connection.polled {
+                    self.keep_polled(conn);
+                }
                 let at = if self.options.receive_times { Instant::now() } else { self.now };
                 Some(Event::Received { conn, data, at })
             }
@@ -198,6 +202,7 @@ impl UringDriver {
         connection.readable &= connection.receive.is_none();
     }
 
+    #[inline(never)]
     fn step_finishing(&mut self, conn: ConnId) -> Option<Event> {
         if !self.connections.get(conn.into())?.shut {
             match self.progress(conn) {
@@ -239,6 +244,7 @@ impl UringDriver {
         None
     }
 
+    #[inline(never)]
     pub(super) fn step_accept(&mut self) -> Option<Event> {
         if self.accepts_left == 0 {
             return None;
@@ -258,6 +264,7 @@ impl UringDriver {
     }
 
     /// The end of a `finish` whose peer took too long.
+    #[inline(never)]
     pub(super) fn step_linger(&mut self) -> Option<Event> {
         let conn = ConnId::from_bits(self.lingers.pop_due()?);
         let connection = self.connections.get(conn.into())?;

@@ -4,6 +4,7 @@ use super::UringDriver;
 use super::connection::Connection;
 use super::ring::Target;
 use super::token::Token;
+use crate::alarm::earlier;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use std::io;
@@ -104,7 +105,9 @@ impl UringDriver {
                         Err(Errno::CANCELED) => {}
                         Err(_) => connection.fail(),
                     }
-                    self.enqueue(conn);
+                    if !std::mem::replace(&mut connection.queued, true) {
+                        self.queue.push_back(conn);
+                    }
                 }
                 Token::Room(name) => {
                     let Some(conn) = name.find(&self.connections) else { continue };
@@ -141,8 +144,8 @@ impl UringDriver {
         if self.has_work() {
             return Ok(Some(Duration::ZERO));
         }
-        let wakes = [self.timers.next_wake(), self.lingers.next_wake(), self.listeners.next_wake()];
-        if let Some(first) = wakes.into_iter().flatten().min() {
+        let first = earlier(self.timers.next_wake(), self.lingers.next_wake());
+        if let Some(first) = earlier(first, self.listeners.next_wake()) {
             self.alarm.set(first)?;
         }
         Ok(until.map(|until| until.saturating_duration_since(Instant::now())))

@@ -16,7 +16,7 @@ pub use echo::Echo;
 pub use rooms::RoomsApp;
 pub use rules::{Rule, Template, TemplateError};
 
-use crate::core::Sockets;
+use crate::core::{Facts, Sockets};
 use crate::format::{Formats, json_string};
 use crate::options::Service;
 use crate::writer::Writer;
@@ -25,8 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::ConnId;
 use stentor_hub::{
-    CoreId, Data, Disconnect, Emit, Hub, Notice, Policy, Position, Room, SessionId, SubscribeError, Terms,
-    Topic,
+    Data, Disconnect, Emit, Hub, Notice, Policy, Position, Room, SessionId, SubscribeError, Terms, Topic,
 };
 use stentor_wire::http1::Request;
 
@@ -233,13 +232,7 @@ pub struct Context<'a> {
     pub(crate) sockets: Sockets<'a>,
     pub(crate) acks: &'a mut Acks,
     pub(crate) actions: &'a mut Vec<Action>,
-    pub(crate) now: Instant,
-    pub(crate) core: CoreId,
-    pub(crate) seed: [u64; 2],
-    pub(crate) heartbeat_interval: Duration,
-    pub(crate) json_depth_max: usize,
-    /// The process is over its budget for memory.
-    pub(crate) is_overloaded: bool,
+    pub(crate) facts: &'a Facts,
     /// About how many bytes the handler has published: its connection may have to wait for other cores.
     pub(crate) published_bytes: usize,
 }
@@ -340,12 +333,12 @@ impl Acks {
 impl<'a> Context<'a> {
     /// The time of this turn of the core.
     pub fn now(&self) -> Instant {
-        self.now
+        self.facts.now
     }
 
     /// Whether the process is over its budget for memory (`limits.memory_bytes_max`): better not to publish.
     pub fn is_overloaded(&self) -> bool {
-        self.is_overloaded
+        self.facts.is_overloaded
     }
 
     /// How publications are written for the session that this call is about.
@@ -389,6 +382,10 @@ impl<'a> Context<'a> {
     /// Sends a message to one session of this core, before what it is owed of its topics. Socket.IO clients get it as
     /// the event `message`, as by [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
+        // The session of a WebSocket without more is none that can be recovered.
+        if self.current == Some(session) && matches!(self.writer, Writer::WebSocket) {
+            return self.writer.message(self.out, message);
+        }
         if self.recoverable(session).is_some() {
             let text;
             let bytes;
@@ -429,7 +426,7 @@ impl<'a> Context<'a> {
         let data = arguments.to_data();
         self.published_bytes += data.len() + ENVELOPE_BYTES;
         let behind = self.hub.owed_bytes_of(session);
-        self.hub.handle_send(self.now, session, room, Some(name.into()), data);
+        self.hub.handle_send(self.facts.now, session, room, Some(name.into()), data);
         // With the answers, so that what follows doesn't overtake it.
         if self.current == Some(session) && behind <= AT_ONCE_BYTES_MAX {
             take_at_once(self.hub, session, self.out);
@@ -463,7 +460,7 @@ impl<'a> Context<'a> {
         let number = self.acks.expect(session, token);
         self.emit_numbered(session, name, arguments, number);
         if let Some(number) = number {
-            self.actions.push(Action::AckDue { at: self.now + timeout, number });
+            self.actions.push(Action::AckDue { at: self.facts.now + timeout, number });
         }
     }
 
@@ -512,16 +509,16 @@ impl<'a> Context<'a> {
     /// Publishes to a room, on all cores.
     pub fn publish(&mut self, room: &Room, event: Option<Arc<str>>, data: Data, how: Emit) {
         self.published_bytes += data.len() + ENVELOPE_BYTES;
-        self.hub.handle_publish(self.now, room, event, data, how);
+        self.hub.handle_publish(self.facts.now, room, event, data, how);
     }
 
     /// Leaves `session` out of what is published with the result.
     pub fn except(&self, session: SessionId) -> Emit {
-        Emit::default().except_session(self.core, session)
+        Emit::default().except_session(self.facts.core, session)
     }
 
     /// Calls [`Application::timer`] with `token` after `duration`.
     pub fn after(&mut self, duration: Duration, token: u64) {
-        self.actions.push(Action::After { at: self.now + duration, service: self.service, token });
+        self.actions.push(Action::After { at: self.facts.now + duration, service: self.service, token });
     }
 }

@@ -136,10 +136,13 @@ impl RoomsApp {
                 }
                 let room = Room::plain(room).map_err(|e| refusal("bad_room", e.to_string()))?;
                 let data = incoming.data.map_or("null", RawValue::get);
-                if depth(data) > ctx.json_depth_max {
+                if depth(data) > ctx.facts.json_depth_max {
                     return Err(refusal(
                         "too_deep",
-                        format!("data is nested deeper than {} (limits.json_depth_max)", ctx.json_depth_max),
+                        format!(
+                            "data is nested deeper than {} (limits.json_depth_max)",
+                            ctx.facts.json_depth_max
+                        ),
                     ));
                 }
                 if ctx.is_overloaded() {
@@ -289,11 +292,11 @@ impl Application for RoomsApp {
             return;
         }
         let mut hasher = DefaultHasher::new();
-        (ctx.seed, ctx.core, session).hash(&mut hasher);
+        (ctx.facts.seed, ctx.facts.core, session).hash(&mut hasher);
         let welcome = format!(
             r#"{{"type":"welcome","session":"{:016x}","ping_ms":{}}}"#,
             hasher.finish(),
-            ctx.heartbeat_interval.as_millis()
+            ctx.facts.heartbeat_interval.as_millis()
         );
         ctx.send(session, Message::Text(&welcome));
     }

@@ -52,22 +52,22 @@ impl Default for About<'_> {
 }
 
 /// What handlers need to know of their core.
-#[derive(Clone, Copy)]
-pub(super) struct Facts {
+pub(crate) struct Facts {
     /// When the turn began.
-    pub(super) now: Instant,
+    pub(crate) now: Instant,
     /// The same.
     pub(super) millis: Millis,
-    pub(super) core: CoreId,
-    pub(super) seed: [u64; 2],
-    pub(super) heartbeat_interval: Duration,
-    pub(super) json_depth_max: usize,
-    pub(super) is_overloaded: bool,
+    pub(crate) core: CoreId,
+    pub(crate) seed: [u64; 2],
+    pub(crate) heartbeat_interval: Duration,
+    pub(crate) json_depth_max: usize,
+    /// The process is over its budget for memory.
+    pub(crate) is_overloaded: bool,
 }
 
 impl Facts {
     pub(super) fn context<'a>(
-        self,
+        &'a self,
         hub: &'a mut Hub<Formats>,
         sockets: Sockets<'a>,
         acks: &'a mut Acks,
@@ -75,7 +75,6 @@ impl Facts {
         actions: &'a mut Vec<Action>,
         about: About<'a>,
     ) -> Context<'a> {
-        let Self { now, millis: _, core, seed, heartbeat_interval, json_depth_max, is_overloaded } = self;
         let About { session, writer, envelope, request, pending, client, service } = about;
         Context {
             hub,
@@ -91,12 +90,7 @@ impl Facts {
             sockets,
             acks,
             actions,
-            now,
-            core,
-            seed,
-            heartbeat_interval,
-            json_depth_max,
-            is_overloaded,
+            facts: self,
             published_bytes: 0,
         }
     }

@@ -150,7 +150,7 @@ impl<D: Driver> Core<D> {
         }
         self.metrics().mailbox_overflow.set(waiting as u64);
         self.mail_waits = waiting > 0;
-        if !self.is_congested() {
+        if !self.waiting_for_cores.is_empty() && !self.is_congested() {
             for conn in std::mem::take(&mut self.waiting_for_cores) {
                 let Some(index) = self.table.index_of(conn) else { continue };
                 self.release(index, Held::CORES);

@@ -31,16 +31,17 @@ mod table;
 mod wishes;
 
 pub(crate) use client::Clients;
+pub(crate) use handlers::Facts;
 pub(crate) use mail::Mailboxes;
 pub(crate) use socketio::Sockets;
 
 use crate::app::{Acks, Action, Application};
 use crate::format::{FeedEvents, Formats};
-use crate::millis::Millis;
+use crate::millis::{Clock, Millis};
 use crate::shared::Shared;
 use client::{ClientId, End, Sids};
 use engine::moving::Departed;
-use handlers::{About, AppTimer, Facts};
+use handlers::{About, AppTimer};
 use recovery::Suspension;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -132,7 +133,7 @@ pub struct Core<D: Driver> {
     driver: D,
     shared: Arc<Shared>,
     facts: Facts,
-    start: Instant,
+    clock: Clock,
     hub: Hub<Formats>,
     app: Box<dyn Application>,
     /// What is different for each SockJS prefix, by its place in the options.
@@ -203,14 +204,14 @@ impl<D: Driver> Core<D> {
             driver,
             facts: Facts {
                 now,
-                millis: Millis::at(now, now),
+                millis: Clock::new(now).at(now),
                 core,
                 seed: shared.seed,
                 heartbeat_interval: options.heartbeat.interval,
                 json_depth_max: options.limits.json_depth_max,
                 is_overloaded: false,
             },
-            start: now,
+            clock: Clock::new(now),
             hub,
             app: apps.node,
             services: sockjs::prefixes(&options.sockjs, &options.origins, apps.services),
@@ -284,7 +285,7 @@ impl<D: Driver> Core<D> {
         self.driver.wait(timeout)?;
         self.revisited_bytes = 0;
         self.facts.now = self.driver.now();
-        self.facts.millis = Millis::at(self.start, self.facts.now);
+        self.facts.millis = self.clock.at(self.facts.now);
         self.hub.handle_time(self.facts.now);
         self.facts.is_overloaded = self.shared.live_bytes() > self.shared.options.limits.memory_bytes_max;
         if self.shared.drain_until().is_some() && !self.draining {
@@ -427,6 +428,19 @@ impl<D: Driver> Core<D> {
 
     /// Does what handlers asked for, and sends what sessions are owed and what other cores are to know.
     fn pump(&mut self) {
+        if !self.is_quiet() {
+            self.work_off();
+        }
+        self.published_bytes = 0;
+        self.send_mail();
+    }
+
+    /// Whether there is nothing to work off, as in most turns that only answer.
+    fn is_quiet(&self) -> bool {
+        self.hub.is_quiet() && self.later.is_empty() && self.actions.is_empty() && self.revisit.is_empty()
+    }
+
+    fn work_off(&mut self) {
         loop {
             if let Some(notice) = self.hub.poll_notice() {
                 self.notice(&notice);
@@ -468,7 +482,6 @@ impl<D: Driver> Core<D> {
                 break;
             }
         }
-        self.published_bytes = 0;
         let mut wanted = false;
         while let Some((key, level)) = self.hub.poll_wanted() {
             self.shared.set_wanted(key, level);
@@ -477,7 +490,6 @@ impl<D: Driver> Core<D> {
         if wanted {
             self.shared.control.wanted();
         }
-        self.send_mail();
     }
 
     /// Lets sessions have what they are owed before it is so much that it seems as if they didn't read.

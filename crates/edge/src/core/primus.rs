@@ -114,7 +114,7 @@ impl<D: Driver> Core<D> {
         let now = self.millis();
         let heartbeat = self.shared.options.heartbeat;
         let interval = self.shared.options.primus.ping_interval;
-        let clock = self.facts.now.saturating_duration_since(self.start);
+        let clock = self.facts.now.saturating_duration_since(self.clock.start());
         let Some(Conn { stack: Stack::Socket(socket), replies, .. }) = self.table.get_mut(index) else {
             return;
         };

@@ -165,11 +165,18 @@ impl<D: Driver> Core<D> {
     }
 
     /// Goes on with what waited until nothing was in flight.
+    #[inline]
     pub(super) fn settle(&mut self, index: usize) {
-        let Some(conn) = self.table.get_mut(index) else { return };
-        if conn.in_flight || conn.replies.is_some() {
-            return;
+        let Some(conn) = self.table.get(index) else { return };
+        // On a WebSocket that is read from, nothing waits.
+        let is_settled = conn.held.is_none() && matches!(conn.stack, Stack::Socket(_));
+        if !(is_settled || conn.in_flight || conn.replies.is_some()) {
+            self.settle_what_waits(index);
         }
+    }
+
+    fn settle_what_waits(&mut self, index: usize) {
+        let Some(conn) = self.table.get_mut(index) else { return };
         let held = conn.held;
         match &conn.stack {
             Stack::Closing { .. } => {

@@ -104,16 +104,13 @@ impl<D: Driver> Core<D> {
         self.ws = Some(shared);
         let published = self.published_bytes > published_before;
         self.metrics().messages.add(messages);
-        let message_time_max = self.shared.options.limits.message_time_max;
-        if let Some(Conn { stack: Stack::Socket(socket), .. }) = self.table.get_mut(index) {
-            socket.ws = socket_ws;
-        }
         if let Some(again) = self.again.take() {
             unread = Some(Box::new([&again, &data[at..]].concat()));
         }
         let waits = unread.is_some();
         let Some(conn) = self.table.get_mut(index) else { return };
         let Stack::Socket(socket) = &mut conn.stack else { return };
+        socket.ws = socket_ws;
         if waits {
             socket.unread = unread;
         }
@@ -122,7 +119,7 @@ impl<D: Driver> Core<D> {
         }
         if socket.ws.is_mid_message() && socket.message_since.is_none() {
             socket.message_since = Some(now);
-            self.arm(index, now.after(message_time_max));
+            self.arm(index, now.after(self.shared.options.limits.message_time_max));
         }
         if closed {
             if let Some(conn) = self.table.get_mut(index) {

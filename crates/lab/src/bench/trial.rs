@@ -445,7 +445,8 @@ pub(super) fn judge(
         }
     }
     doubts.extend(robbed(ran.stolen_share));
-    if ran.stolen_share > 0.0 {
+    // Less is no more than what the clock of this account resolves.
+    if ran.stolen_share >= 0.005 {
         context.insert("stolen share".to_owned(), ran.stolen_share);
     }
     figures.retain(|metric, _| case.metrics.contains(metric));

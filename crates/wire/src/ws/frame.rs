@@ -98,6 +98,7 @@ pub struct Header {
 
 impl Header {
     /// The bytes of the header.
+    #[inline]
     pub fn encode(&self) -> HeaderBuf {
         let mut bytes = [0; HEADER_BYTES_MAX];
         bytes[0] = self.opcode as u8 | if self.fin { FIN } else { 0 } | if self.rsv1 { RSV1 } else { 0 };
@@ -148,12 +149,14 @@ pub fn server_header(opcode: Opcode, payload_bytes: usize, rsv1: bool) -> Header
 }
 
 /// Appends a whole frame. `rsv1` says that `payload` is compressed; `mask` is for clients.
+#[inline]
 pub fn encode(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], rsv1: bool, mask: Option<[u8; 4]>) {
     encode_fragment(out, opcode, payload, true, rsv1, mask);
 }
 
 /// Appends one frame of a message that may have several; the last one has `fin`, and all but the first are
 /// [`Opcode::Continuation`] without `rsv1`. The caller keeps to these rules.
+#[inline]
 pub fn encode_fragment(
     out: &mut Vec<u8>,
     opcode: Opcode,
