@@ -162,12 +162,22 @@ pub(crate) fn run_cases(
             progress.skip(runs_of(&case));
             continue;
         }
-        let fits = |server: &Contestant| match options.servers.is_empty() {
-            true => case.usual.contains(&server.name()),
-            false => case.admits(server.known()) && server.holds() >= case.kind.held(),
-        };
-        let mut fit: Vec<Contestant> =
-            contestants.iter().filter(|contestant| fits(contestant)).cloned().collect();
+        let mut fit = Vec::new();
+        for contestant in &contestants {
+            let why_not = match options.servers.is_empty() {
+                true if case.usual.contains(&contestant.name()) => None,
+                true => continue,
+                false if !case.admits(contestant.known()) => Some("that is none of this case's".to_owned()),
+                false => (contestant.holds() < case.kind.held())
+                    .then(|| format!("a process of it holds {} connections", contestant.holds())),
+            };
+            match why_not {
+                None => fit.push(contestant.clone()),
+                Some(why) => {
+                    progress.say(&format!("{}: without {}: {why}", case.name, contestant.name()));
+                }
+            }
+        }
         if options.servers.is_empty() {
             fit.sort_by_key(|contestant| case.usual.iter().position(|name| *name == contestant.name()));
         }

@@ -73,7 +73,9 @@ impl Case {
     /// more connections than descriptors only there.
     pub fn admits(&self, server: &Known) -> bool {
         let name = server.name.as_str();
-        let fits = if self.only.is_empty() { name != "bare-direct" } else { self.only.contains(&name) };
+        // That loop is for what no other one holds.
+        let held_by_all = name != "bare-direct" || matches!(self.kind.direct(), CaseKind::Scale { .. });
+        let fits = if self.only.is_empty() { held_by_all } else { self.only.contains(&name) };
         fits && (server.admits(self.protocol) || self.or.iter().any(|protocol| server.admits(*protocol)))
     }
 
