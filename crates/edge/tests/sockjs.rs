@@ -242,15 +242,8 @@ fn feeds_by_their_key() {
             server.wait_wanted("gone", true);
             server.state("gone", FeedState::Lost, "404");
             assert_eq!(lost.next_chunk(), "c[4404,\"there is no such feed\"]\n");
-            let mut over = stream(&server, "/sockjs/feed/over/0/o", "xhr_streaming");
-            assert_eq!(over.next_chunk(), "o\n");
-            server.wait_wanted("over", true);
-            server.document("over", "3");
-            server.state("over", FeedState::Ended, "410");
-            assert_eq!(over.next_chunk(), "a[\"3\"]\n");
-            assert_eq!(over.next_chunk(), "c[4406,\"the feed has ended: no newer version will come\"]\n");
             assert_eq!(http.get("/sockjs/feed/a%2fb/0/s/eventsource").status, 400);
-            drop((down, ws, http, lost, over));
+            drop((down, ws, http, lost));
             server.until_metric("sockjs_sessions", |sessions| sessions == 0);
             server.until_metric("sessions", |sessions| sessions == 0);
             server.check_balance();

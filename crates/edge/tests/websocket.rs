@@ -525,56 +525,6 @@ fn an_unknown_key_closes_with_4404() {
 }
 
 #[test]
-fn a_feed_that_has_ended_closes_with_4406_after_its_last_document() {
-    let server = Server::start(3, |_| {});
-    let over = (4406, "the feed has ended: no newer version will come".into());
-    server.document("k", "1");
-    server.document("on", "0");
-    // The last version waits for its time, for one of them: for longer than the server looks who can be closed.
-    let targets = ["/ws/k", "/ws/k", "/ws/k", "/ws/k?rate=0.9", "/ws?feed=k&format=raw"];
-    let mut clients: Vec<Ws> = targets.map(|target| server.ws(target)).into();
-    let mut both = server.ws("/ws?feed=k&feed=on&format=raw");
-    let mut told = server.ws("/ws?feed=k&delta=0");
-    clients.iter_mut().for_each(|ws| assert_eq!(ws.next_text(), "1"));
-    let mut first = [both.next_text(), both.next_text()];
-    first.sort();
-    assert_eq!(first, ["0", "1"]);
-    assert_eq!(told.next_json()["type"], "welcome");
-    assert_eq!(told.next_json()["data"], 1);
-    server.document("k", "2");
-    server.state("k", FeedState::Ended, "410");
-    // Who can be told otherwise is.
-    assert_eq!(told.next_json()["data"], 2);
-    assert_eq!(told.next_json()["state"], "ended");
-    // Who comes later.
-    clients.push(server.ws("/ws/k"));
-    for ws in &mut clients {
-        assert_eq!(ws.next_text(), "2");
-    }
-    // One of several feeds goes on.
-    assert_eq!(both.next_text(), "2");
-    // Without any document.
-    clients.push(server.ws("/ws/never"));
-    server.wait_wanted("never", true);
-    server.state("never", FeedState::Ended, "410");
-    clients.push(server.ws("/ws/never"));
-    for ws in &mut clients {
-        assert_eq!(ws.expect_close(), over);
-    }
-    server.document("on", "3");
-    assert_eq!(both.next_text(), "3");
-    server.state("on", FeedState::Ended, "410");
-    assert_eq!(both.expect_close(), over);
-    told.ask(json!({"type": "ping"}));
-    assert_eq!(server.disconnects("ended"), 9);
-    drop(told);
-    for key in ["k", "on", "never"] {
-        server.update(key, stentor_edge::FeedUpdate::Forget);
-    }
-    server.check_empty();
-}
-
-#[test]
 fn feeds_in_the_query() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});

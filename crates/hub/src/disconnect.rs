@@ -20,8 +20,6 @@ pub enum Disconnect {
     NotAccepted,
     /// There is no such feed.
     UnknownKey,
-    /// No newer version will come of the feed, to a client that can't be told otherwise.
-    Ended,
     /// The request for a subscription was malformed.
     BadRequest,
     /// The client opened a Socket.IO connection and connected to no namespace in time.
@@ -34,7 +32,7 @@ pub enum Disconnect {
 
 impl Disconnect {
     /// Every reason, for documents and tests.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::Draining,
         Self::SlowConsumer,
         Self::Overloaded,
@@ -42,7 +40,6 @@ impl Disconnect {
         Self::MessageTimeout,
         Self::NotAccepted,
         Self::UnknownKey,
-        Self::Ended,
         Self::BadRequest,
         Self::NotConnected,
         Self::Dismissed,
@@ -58,7 +55,6 @@ impl Disconnect {
             Self::Dismissed => 4403,
             Self::UnknownKey => 4404,
             Self::ProtocolError => 4405,
-            Self::Ended => 4406,
             Self::Draining => 4500,
             Self::SlowConsumer => 4501,
             Self::Overloaded => 4502,
@@ -77,7 +73,6 @@ impl Disconnect {
             Self::MessageTimeout => "a message was begun and not ended in time",
             Self::NotAccepted => "nothing is accepted from clients here",
             Self::UnknownKey => "there is no such feed",
-            Self::Ended => "the feed has ended: no newer version will come",
             Self::BadRequest => "the request was malformed",
             Self::NotConnected => "you connected to no namespace in time",
             Self::Dismissed => "the application ended the session",
@@ -100,7 +95,6 @@ impl Disconnect {
             Self::MessageTimeout => "message_timeout",
             Self::NotAccepted => "not_accepted",
             Self::UnknownKey => "unknown_key",
-            Self::Ended => "ended",
             Self::BadRequest => "bad_request",
             Self::NotConnected => "not_connected",
             Self::Dismissed => "dismissed",

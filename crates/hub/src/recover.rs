@@ -143,8 +143,6 @@ impl<E: Encoder> Hub<E> {
             return Some(notice);
         }
         match self.suspended.get_mut(&notice.session()) {
-            // It is owed the state, and is subscribed as before: there is nothing else to tell.
-            Some(_) if matches!(notice, Notice::Ended { .. }) => None,
             Some(suspended) => {
                 suspended.notices.push(notice);
                 None

@@ -11,10 +11,10 @@ use crate::history::HistoryLimits;
 use crate::ids::Ids;
 use crate::log::{Log, LogFigures, RecoveryLimits};
 use crate::patches::{FeedFigures, PatchLimits};
-use crate::publication::{Body, Data, FeedState, FormatId, Position, Publication};
+use crate::publication::{Body, Data, FormatId, Position, Publication};
 use crate::recover::Suspended;
 use crate::session::{Encoder, SessionId, Sessions};
-use crate::subscription::{Flags, Member, NO_TOPIC, Policy, Terms, UNKNOWN};
+use crate::subscription::{Flags, Member, Policy, Terms, UNKNOWN};
 use crate::topic::{Key, Room, Rooms, Topic};
 use crate::topics::{Seeded, Topics};
 use std::collections::{HashMap, VecDeque};
@@ -89,14 +89,6 @@ pub enum Notice {
         /// Which feed.
         key: Key,
     },
-    /// No newer version of a feed will come ([`FeedState::Ended`]). The subscription stays, and what is owed of the
-    /// feed may still have to be taken.
-    Ended {
-        /// Whose.
-        session: SessionId,
-        /// Which feed.
-        key: Key,
-    },
     /// What the session asked for is no longer covered by the topic's history, or is more than its outbox
     /// may hold: something was missed. The subscription goes on from here.
     Gap {
@@ -118,10 +110,9 @@ impl Notice {
     /// Whose it is.
     pub fn session(&self) -> SessionId {
         match self {
-            Self::Lost { session, .. }
-            | Self::Ended { session, .. }
-            | Self::Gap { session, .. }
-            | Self::Refused { session, .. } => *session,
+            Self::Lost { session, .. } | Self::Gap { session, .. } | Self::Refused { session, .. } => {
+                *session
+            }
         }
     }
 }
@@ -453,27 +444,6 @@ impl<E: Encoder> Hub<E> {
     /// Whether something waits for a session.
     pub fn is_owed(&self, session: SessionId) -> bool {
         self.sessions.is_owed(session)
-    }
-
-    /// Whether nothing new will come to a session from what it is subscribed to: feeds that have ended, and nothing
-    /// else.
-    pub fn has_ended(&self, session: SessionId) -> bool {
-        let members = self.sessions.members(session).into_iter();
-        let subscriptions = members.map(|member| self.sessions.subscription(member));
-        let mut ended =
-            subscriptions.filter(|subscription| subscription.topic != NO_TOPIC).map(|subscription| {
-                let topic = self.topics.at(subscription.topic);
-                let topic = topic.filter(|topic| matches!(topic.topic, Topic::Feed(_)));
-                !subscription.flags.has(Flags::PENDING)
-                    && topic.is_some_and(|topic| topic.current.feed_state() == FeedState::Ended)
-            });
-        ended.next() == Some(true) && ended.all(|ended| ended)
-    }
-
-    /// Whether something waits for a session, or for its time to be sent to it ([`Terms::interval`]).
-    pub fn is_owed_or_held(&self, session: SessionId) -> bool {
-        let members = self.sessions.members(session);
-        members.into_iter().any(|member| self.sessions.subscription(member).waiting > 0)
     }
 
     /// Encoded bytes that a session is owed under byte-limited policies, those in flight included.

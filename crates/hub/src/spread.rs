@@ -129,20 +129,13 @@ impl<E: Encoder> Hub<E> {
         }
         let Some(state) = self.topics.at_mut(index) else { return };
         self.sessions.fan_out(&state.members, publication, how.volatile, None);
-        match publication.body() {
-            Body::State { key, state: FeedState::Lost, .. } => {
-                for member in std::mem::take(&mut state.members) {
-                    self.sessions.subscription_mut(member).topic = NO_TOPIC;
-                    let session = self.sessions.id_of(member);
-                    self.notices.push_back(Notice::Lost { session, key: key.clone() });
-                }
-                self.settle(index);
+        if let Body::State { key, state: FeedState::Lost, .. } = publication.body() {
+            for member in std::mem::take(&mut state.members) {
+                self.sessions.subscription_mut(member).topic = NO_TOPIC;
+                let session = self.sessions.id_of(member);
+                self.notices.push_back(Notice::Lost { session, key: key.clone() });
             }
-            Body::State { key, state: FeedState::Ended, .. } => {
-                let sessions = state.members.iter().map(|member| self.sessions.id_of(*member));
-                self.notices.extend(sessions.map(|session| Notice::Ended { session, key: key.clone() }));
-            }
-            _ => {}
+            self.settle(index);
         }
     }
 
@@ -255,16 +248,10 @@ impl<E: Encoder> Hub<E> {
         }
         if let Some(state) = state {
             self.sessions.fan_out(&[member], &state, false, None);
-            let session = self.sessions.id_of(member);
-            match state.body() {
-                Body::State { key, state: FeedState::Lost, .. } => {
-                    self.leave(member);
-                    self.notices.push_back(Notice::Lost { session, key: key.clone() });
-                }
-                Body::State { key, state: FeedState::Ended, .. } => {
-                    self.notices.push_back(Notice::Ended { session, key: key.clone() });
-                }
-                _ => {}
+            if let Body::State { key, state: FeedState::Lost, .. } = state.body() {
+                let session = self.sessions.id_of(member);
+                self.leave(member);
+                self.notices.push_back(Notice::Lost { session, key: key.clone() });
             }
         }
     }

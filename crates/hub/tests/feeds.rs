@@ -8,8 +8,7 @@ mod node;
 use node::{Node, feed_at_0, text};
 use std::time::Duration;
 use stentor_hub::{
-    Body, Epoch, FeedState, FormatId, Key, Notice, PatchLimits, Policy, Position, Room, SessionId, Terms,
-    Topic,
+    Body, Epoch, FeedState, FormatId, Key, PatchLimits, Policy, Position, SessionId, Terms, Topic,
 };
 
 const LATEST: Terms = Terms { policy: Policy::Latest, deltas: true, interval: Duration::ZERO };
@@ -351,7 +350,7 @@ fn a_key_that_was_forgotten_is_wanted_anew() {
 fn wait(rig: &mut Rig, millis: u64) {
     rig.node.now += Duration::from_millis(millis);
     let now = rig.node.now;
-    rig.node.hubs.iter_mut().for_each(|hub| hub.handle_time(now));
+    rig.node.hubs[0].handle_time(now);
 }
 
 fn every(millis: u64) -> Terms {
@@ -414,55 +413,6 @@ fn what_is_held_is_accounted_for_when_its_session_goes() {
             assert_eq!(rig.node.take(0, session), [patch([1]), "lost gone".to_owned()]);
         }
         assert_eq!((rig.node.hubs[0].counters().owed, rig.node.hubs[0].poll_timeout()), (0, None));
-    }
-}
-
-#[test]
-fn the_end_is_noticed_where_it_is_heard_of_and_by_who_comes_later() {
-    let mut rig = rig(2, |o| o.feed_interval_min = Duration::from_millis(100));
-    wait(&mut rig, 0);
-    let key = rig.key.clone();
-    let early = [0, 1].map(|core| (core, rig.join(core, Policy::Latest)));
-    for (core, session) in early {
-        assert_eq!(rig.node.take(core, session), [whole(0)]);
-        assert!(!rig.node.hubs[core].has_ended(session) && !rig.node.hubs[core].is_owed_or_held(session));
-    }
-    rig.publish([1]);
-    rig.node.state(&key, FeedState::Ended, "over");
-    rig.node.settle();
-    for (core, session) in early {
-        let ended = Some(Notice::Ended { session, key: key.clone() });
-        assert_eq!((rig.node.hubs[core].poll_notice(), rig.node.hubs[core].poll_notice()), (ended, None));
-        let hub = &rig.node.hubs[core];
-        assert!(
-            hub.has_ended(session) && hub.is_owed_or_held(session) && !hub.is_owed(session),
-            "it is held"
-        );
-    }
-    wait(&mut rig, 100);
-    for (core, session) in early {
-        assert_eq!(rig.node.take(core, session), [patch([1]), "ended over".to_owned()]);
-        assert!(!rig.node.hubs[core].is_owed_or_held(session));
-    }
-    let late = [0, 1].map(|core| (core, rig.join(core, Policy::Latest)));
-    for (core, session) in late {
-        let ended = Some(Notice::Ended { session, key: key.clone() });
-        assert_eq!(
-            (rig.node.hubs[core].poll_notice(), rig.node.hubs[core].has_ended(session)),
-            (ended, true)
-        );
-        let room = Room::plain("r").unwrap().into();
-        rig.node.subscribe(core, session, &room, Policy::Queue);
-        assert!(!rig.node.hubs[core].has_ended(session), "rooms never end");
-        rig.node.hubs[core].handle_unsubscribe(session, &room);
-        assert!(rig.node.hubs[core].has_ended(session));
-        rig.node.hubs[core].handle_unsubscribe(session, &rig.feed);
-        assert!(!rig.node.hubs[core].has_ended(session), "of nothing");
-    }
-    // It began again.
-    rig.publish([2]);
-    for (core, session) in early {
-        assert!(!rig.node.hubs[core].has_ended(session));
     }
 }
 

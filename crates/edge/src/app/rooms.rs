@@ -382,7 +382,7 @@ impl Application for RoomsApp {
         };
         let (session, refusal) = match notice {
             // Told with `state`.
-            Notice::Lost { .. } | Notice::Ended { .. } => return,
+            Notice::Lost { .. } => return,
             Notice::Gap { session, topic } => {
                 let name = name(topic);
                 let message = format!(

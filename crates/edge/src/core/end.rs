@@ -89,18 +89,6 @@ impl<D: Driver> Core<D> {
         self.close_socket(index, why.code(), why.reason());
     }
 
-    /// Ends the sessions that get bodies only, have got the last one, and can't be told otherwise that no other will come.
-    pub(super) fn close_ended(&mut self) {
-        let hub = &self.hub;
-        self.ended.retain(|session| hub.has_ended(*session));
-        let told: Vec<SessionId> =
-            self.ended.iter().copied().filter(|session| !hub.is_owed_or_held(*session)).collect();
-        for session in told {
-            self.ended.remove(&session);
-            self.disconnect(session, Disconnect::Ended);
-        }
-    }
-
     /// Ends a session because the application wants it so, in its words.
     pub(super) fn dismiss(&mut self, session: SessionId, code: u16, reason: &str) {
         match self.owner_of(session) {

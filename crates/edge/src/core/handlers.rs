@@ -190,8 +190,6 @@ impl<D: Driver> Core<D> {
         // A client that gets bodies only can be told by closing only; what it is owed has been left out.
         match notice {
             Notice::Lost { .. } if raw => self.disconnect(session, Disconnect::UnknownKey),
-            // Not before it has got the last document.
-            Notice::Ended { .. } if raw => _ = self.ended.insert(session),
             Notice::Refused { .. } if raw => self.disconnect(session, Disconnect::Overloaded),
             _ => self.call_app(session, |app, ctx| app.notice(ctx, notice)),
         }

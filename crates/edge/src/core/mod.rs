@@ -43,15 +43,14 @@ use client::{ClientId, End, Sids};
 use engine::moving::Departed;
 use handlers::{About, AppTimer};
 use recovery::Suspension;
-use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event, Frame};
-use stentor_hub::{CoreId, Disconnect, Hub, SessionId, SubscribeError};
+use stentor_hub::{CoreId, Disconnect, Hub, SubscribeError};
 use stentor_wire::http1;
 use stentor_wire::ws;
 use table::{Kept, Table};
@@ -173,9 +172,6 @@ pub struct Core<D: Driver> {
     mail_waits: bool,
     /// When the timer for rates fires.
     rates_due: Option<Instant>,
-    /// Sessions that get bodies only and were told nothing yet of a feed's end. Without a seed, so that one run of the
-    /// simulation is like another: nobody chooses these numbers.
-    ended: HashSet<SessionId, BuildHasherDefault<DefaultHasher>>,
     draining: bool,
     logged_at: Option<Instant>,
 }
@@ -242,7 +238,6 @@ impl<D: Driver> Core<D> {
             waiting_for_cores: Vec::new(),
             mail_waits: false,
             rates_due: None,
-            ended: HashSet::default(),
             draining: false,
             logged_at: None,
             shared,
@@ -411,7 +406,6 @@ impl<D: Driver> Core<D> {
         self.driver.timer_set(self.facts.now + TICK, TICK_TOKEN);
         self.hub.handle_tick(self.facts.now);
         self.expire_suspended();
-        self.close_ended();
         if self.facts.core == 0 {
             self.shared.look_at_kernel_memory();
         }

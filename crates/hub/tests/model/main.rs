@@ -660,8 +660,6 @@ impl World {
                 let tag = self.hubs[core].tag(notice.session()).expect("it lives") as usize;
                 told.push(match notice {
                     Notice::Lost { key, .. } => Told::Lost(tag, self.topic_named(&Topic::Feed(key))),
-                    // For what `handle_state` says only, which is tested in `feeds.rs`.
-                    Notice::Ended { .. } => continue,
                     Notice::Gap { topic, .. } => Told::Gap(tag, self.topic_named(&topic)),
                     Notice::Refused { topic, .. } => Told::Refused(tag, self.topic_named(&topic)),
                 });
