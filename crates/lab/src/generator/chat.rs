@@ -4,8 +4,8 @@
 //! In each step messages are due at a fixed total rate, round robin over the clients, and everybody receives each of them,
 //! the sender included. The sender's own copy is timed, as in the published test, and, beyond it, the last receiver's. A
 //! step is over when all copies have come; the load is over after a step that wasn't in time, was too slow, or lost
-//! something. A generator without CPU left doesn't end it: that makes copies later and fewer, never sooner or more, so what is
-//! delivered in time then is the least that the server can. All copies are audited: of every receiver how many came, and the
+//! something. A generator without CPU left doesn't end it: that makes copies later and fewer, so what is delivered in time then
+//! is the least that the server can (unless it is so late that it says several things at once, which its lag tells). All copies are audited: of every receiver how many came, and the
 //! sum of their numbers.
 //!
 //! Messages are numbered over all senders, so a number says who sent it. Servers promise no order between senders, so none
