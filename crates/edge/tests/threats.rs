@@ -405,7 +405,7 @@ fn key_explosion_is_bounded_and_given_back() {
         }
     }
     assert_eq!(refused, 500);
-    assert_eq!(server.metric("topics"), 1000);
+    server.until_metric("topics", |topics| topics == 1000);
     drop(clients);
     server.check_empty();
     server.until_metric("topics", |topics| topics == 0);
