@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -131,8 +131,10 @@ pub fn run(
         Resume::Newest => Some(resume::newest(results, scenario.name)?),
         Resume::File(path) => Some(path.clone()),
     };
-    let stem = format!("{}-{}", scenario.name, time.replace([':', '-'], ""));
-    let json = resumed.clone().unwrap_or_else(|| results.join(format!("{stem}.json")));
+    let json = match &resumed {
+        Some(path) => path.clone(),
+        None => reserve(results, &format!("{}-{}", scenario.name, time.replace([':', '-'], "")))?,
+    };
     let page = json.with_extension("html");
     let mut before = Before::new();
     if let Some(path) = resumed {
@@ -148,7 +150,10 @@ pub fn run(
     let file = json.clone();
     end_children_on_signal(move || match file.exists() {
         true => tell(&format!("interrupted; {} has what was measured (--resume goes on)", file.display())),
-        false => tell("interrupted; nothing was measured yet"),
+        false => {
+            unreserve(&file);
+            tell("interrupted; nothing was measured yet");
+        }
     });
     let took_s = record.took_s;
     let mut keep = |report: &Report| {
@@ -159,17 +164,42 @@ pub fn run(
         write_whole(&json, &(text + "\n"))?;
         write_whole(&page, &html::page(&[kept]))
     };
-    let report = run_cases((scenario.cases)(effort), &options, &before, progress, &mut keep)?;
-    keep(&report)?;
+    let ended = run_cases((scenario.cases)(effort), &options, &before, progress, &mut keep)
+        .and_then(|report| keep(&report));
+    ended.inspect_err(|_| unreserve(&json))?;
     Ok((record, page))
+}
+
+/// The path of a result of that name, or with a number where another run began in the same second. Until there is a result
+/// its draft says that the name is taken.
+fn reserve(results: &Path, name: &str) -> Result<PathBuf, Error> {
+    let mut path = results.join(format!("{name}.json"));
+    for number in 2.. {
+        match fs::File::create_new(path.with_extension("draft")) {
+            Ok(_) if !path.exists() => break,
+            // What took the name has a result already.
+            Ok(_) => unreserve(&path),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(unwritable(&path, &error)),
+        }
+        path = results.join(format!("{name}-{number}.json"));
+    }
+    Ok(path)
+}
+
+/// Nothing comes to this path any more.
+fn unreserve(path: &Path) {
+    let _ = fs::remove_file(path.with_extension("draft"));
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Error {
+    Error::Usage(format!("writing {}: {error} (--results)", path.display()))
 }
 
 /// Writes a file such that there is a whole one at any time, whatever ends this process.
 fn write_whole(path: &Path, text: &str) -> Result<(), Error> {
     let draft = path.with_extension("draft");
-    fs::write(&draft, text)
-        .and_then(|()| fs::rename(&draft, path))
-        .map_err(|error| Error::Usage(format!("writing {}: {error} (--results)", path.display())))
+    fs::write(&draft, text).and_then(|()| fs::rename(&draft, path)).map_err(|error| unwritable(path, &error))
 }
 
 /// Says something when the rest of this process can't any more.
@@ -243,6 +273,23 @@ fn iso_8601(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_that_begin_in_the_same_second_have_a_file_each() {
+        let results = std::env::temp_dir().join(format!("stentor-lab-record-{}", std::process::id()));
+        fs::create_dir_all(&results).unwrap();
+        let reserved = || reserve(&results, "idle-now").unwrap();
+        let first = reserved();
+        assert_eq!(first, results.join("idle-now.json"));
+        assert_eq!(reserved(), results.join("idle-now-2.json"));
+        write_whole(&first, "{}").unwrap();
+        assert_eq!(reserved(), results.join("idle-now-3.json"));
+        let mut names: Vec<_> =
+            fs::read_dir(&results).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["idle-now-2.draft", "idle-now-3.draft", "idle-now.json"]);
+        fs::remove_dir_all(&results).unwrap();
+    }
 
     #[test]
     fn dates() {
