@@ -1,6 +1,6 @@
 //! What concerns several keys, or needs more than a type: checked last, when it is known what won.
 
-use super::schema::Feed;
+use super::schema::{Feed, Rule};
 use super::value::{Bytes, Setting};
 use super::{Config, Place, Sources};
 use std::collections::HashMap;
@@ -130,8 +130,31 @@ fn rules(sources: &mut Sources) {
                 }
             }
         }
+        if let Some(text) = without_effect(rule, &rules[..n]) {
+            let text = format!("{}[[rules]] for {:?}: {text}", place(sources, "event"), rule.event);
+            sources.warnings.push(text);
+        }
     }
     sources.config.rules = rules;
+}
+
+/// Why a rule can't do anything, where those `before` it come first. That is allowed: it turns off what the event would do
+/// without it.
+fn without_effect(rule: &Rule, before: &[Rule]) -> Option<String> {
+    let covers = |first: &Rule| {
+        first.event == rule.event && (first.namespace.is_empty() || first.namespace == rule.namespace)
+    };
+    if let Some(n) = before.iter().position(covers) {
+        return Some(format!("it never counts, because rule number {} is for the same event", n + 1));
+    }
+    let rooms = [&rule.join, &rule.leave, &rule.broadcast].into_iter().any(|texts| !texts.is_empty());
+    let nothing = "it does nothing, so that the event is passed over (join, leave, broadcast, echo or ack say what it does)";
+    if !rooms && !rule.echo && !rule.ack {
+        return Some(nothing.to_owned());
+    }
+    let of_broadcast = rule.except_sender || !rule.broadcast_as.is_empty();
+    (of_broadcast && rule.broadcast.is_empty())
+        .then(|| "except_sender and broadcast_as do nothing without broadcast".to_owned())
 }
 
 fn sockjs(sources: &mut Sources) {

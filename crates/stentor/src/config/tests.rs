@@ -326,6 +326,34 @@ fn headers_may_name_variables() {
 }
 
 #[test]
+fn rules_that_can_do_nothing_are_warned_of() {
+    let check = |text: &str, expect: &[&str]| {
+        let (_, warnings) = from_file(text).load().unwrap();
+        assert_eq!(warnings, expect, "{text}");
+    };
+    check("[[rules]]\nevent = \"a\"\necho = true\n[[rules]]\nevent = \"b\"\njoin = [\"r\"]\n", &[]);
+    let nothing = "stentor.toml:2: [[rules]] for \"a\": it does nothing, so that the event is passed over (join, leave, broadcast, \
+                   echo or ack say what it does)";
+    check("[[rules]]\nevent = \"a\"\nnamespace = \"/n\"", &[nothing]);
+    let never =
+        "stentor.toml:6: [[rules]] for \"a\": it never counts, because rule number 1 is for the same event";
+    let two = |first: &str, second: &str| {
+        format!(
+            "[[rules]]\nevent = \"a\"\necho = true\n{first}\n[[rules]]\nevent = \"a\"\nack = true\n{second}"
+        )
+    };
+    check(&two("", ""), &[never]);
+    check(&two("", "namespace = \"/n\""), &[never]);
+    check(&two("namespace = \"/n\"", "namespace = \"/n\""), &[never]);
+    check(&two("namespace = \"/n\"", ""), &[]);
+    check(&two("namespace = \"/n\"", "namespace = \"/m\""), &[]);
+    let alone =
+        "stentor.toml:2: [[rules]] for \"a\": except_sender and broadcast_as do nothing without broadcast";
+    check("[[rules]]\nevent = \"a\"\necho = true\nexcept_sender = true", &[alone]);
+    check("[[rules]]\nevent = \"a\"\nbroadcast = [\"*\"]\nexcept_sender = true", &[]);
+}
+
+#[test]
 fn a_history_that_no_session_may_be_owed_is_warned_of() {
     let check = |text: &str, expect: &[&str]| {
         let (_, warnings) = from_file(text).load().unwrap();
