@@ -4,7 +4,7 @@ use crate::core::Clients;
 use crate::format::Formats;
 use crate::plane::{Metric, MetricKind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use stentor_hub::{Disconnect, Hub, LogFigures};
+use stentor_hub::{Disconnect, HistoryFigures, Hub, LogFigures};
 
 /// A figure written by one thread.
 #[derive(Debug, Default)]
@@ -85,6 +85,10 @@ figures! {
     /// Publications given up before their time for want of room (socketio.recovery_bytes_max,
     /// limits.memory_bytes_max).
     recovery_evicted: Counter = "socketio_recovery_evicted",
+    /// Publications kept as rooms' history.
+    history_publications: Gauge = "room_history_publications",
+    /// Bytes of their bodies.
+    history_bytes: Gauge = "room_history_bytes",
     /// Topics that the core knows.
     topics: Gauge = "topics",
     /// Connections accepted.
@@ -174,8 +178,10 @@ impl CoreMetrics {
         self.held.set(held as u64);
     }
 
-    /// What is in the recovery log. To be called now and then, not in every turn.
-    pub(crate) fn record_log(&self, log: LogFigures) {
+    /// What is kept for who comes back. To be called now and then, not in every turn.
+    pub(crate) fn record_past(&self, history: HistoryFigures, log: LogFigures) {
+        self.history_publications.set(history.publications as u64);
+        self.history_bytes.set(history.bytes as u64);
         self.recovery_publications.set(log.publications as u64);
         self.recovery_bytes.set(log.bytes as u64);
         self.recovery_evicted.set(log.evicted);

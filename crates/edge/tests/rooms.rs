@@ -388,6 +388,9 @@ fn history_is_bounded() {
         for n in 51..=150 {
             assert_eq!(next_message(&mut back)["data"], n);
         }
+        // The last hundred, of which 49 have two digits. It is looked at once a second.
+        server.until_metric("room_history_publications", |kept| kept == 100);
+        server.until_metric("room_history_bytes", |bytes| bytes == 49 * 2 + 51 * 3);
     });
 }
 

@@ -16,6 +16,15 @@ pub struct HistoryLimits {
     pub age_max: Duration,
 }
 
+/// What a core keeps of its rooms' past.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryFigures {
+    /// Publications, of all rooms whose home the core is.
+    pub publications: usize,
+    /// Bytes of their bodies.
+    pub bytes: usize,
+}
+
 struct Entry<F> {
     offset: u64,
     at: Instant,
@@ -71,6 +80,10 @@ impl<F> History<F> {
         let start = (kept - missing) as usize;
         debug_assert!(self.entries.get(start).is_none_or(|e| e.offset == since.offset + 1));
         Some(self.entries.range(start..).map(|e| e.publication.clone()).collect())
+    }
+
+    pub(crate) fn figures(&self) -> HistoryFigures {
+        HistoryFigures { publications: self.entries.len(), bytes: self.bytes }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

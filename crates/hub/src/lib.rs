@@ -43,7 +43,7 @@ pub use budget::{Charge, Counters, LiveBytes};
 pub use chunks::Chunks;
 pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};
-pub use history::HistoryLimits;
+pub use history::{HistoryFigures, HistoryLimits};
 pub use log::{LogFigures, RECOVERY_ENTRY_BYTES, RecoveryLimits};
 pub use patches::{FeedFigures, PatchLimits};
 pub use publication::{

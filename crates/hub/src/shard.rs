@@ -7,7 +7,7 @@ use crate::budget::{Counters, LiveBytes};
 use crate::crowd::Crowd;
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Dispatch, Emit};
-use crate::history::HistoryLimits;
+use crate::history::{HistoryFigures, HistoryLimits};
 use crate::ids::Ids;
 use crate::log::{Log, LogFigures, RecoveryLimits};
 use crate::patches::{FeedFigures, PatchLimits};
@@ -464,6 +464,11 @@ impl<E: Encoder> Hub<E> {
     /// What is in the recovery log, and what went out of it.
     pub fn log_figures(&self) -> LogFigures {
         self.sessions.log.figures()
+    }
+
+    /// What is kept of rooms' past. To be asked for now and then, since it looks at each room that has one.
+    pub fn history_figures(&self) -> HistoryFigures {
+        self.topics.history_figures()
     }
 
     /// What is kept of patches, and in which form documents were taken.

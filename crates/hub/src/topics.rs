@@ -1,7 +1,7 @@
 //! The topics that one shard knows of, and for those whose home it is, their place and their past.
 
 use crate::dispatch::{CoreId, CoreSet, Current};
-use crate::history::{History, HistoryLimits};
+use crate::history::{History, HistoryFigures, HistoryLimits};
 use crate::patches::{PatchLimits, Patches};
 use crate::publication::{Epoch, Position, Publication};
 use crate::subscription::Member;
@@ -296,6 +296,16 @@ impl<F> Topics<F> {
             keeps
         });
         empty
+    }
+
+    /// What is kept of all pasts, added up: takes as long as there are topics with a past.
+    pub(crate) fn history_figures(&self) -> HistoryFigures {
+        let histories =
+            self.with_past.iter().filter_map(|index| self.at(*index)?.kept.as_ref()?.history.as_ref());
+        histories.map(History::figures).fold(HistoryFigures::default(), |sum, one| HistoryFigures {
+            publications: sum.publications + one.publications,
+            bytes: sum.bytes + one.bytes,
+        })
     }
 
     /// Forgets the past of topics, those first that were silent the longest, until about `bytes_max` bytes

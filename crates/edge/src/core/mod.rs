@@ -417,7 +417,7 @@ impl<D: Driver> Core<D> {
         } else if self.facts.core == 0 {
             self.shared.tell_space();
         }
-        self.metrics().record_log(self.hub.log_figures());
+        self.metrics().record_past(self.hub.history_figures(), self.hub.log_figures());
     }
 
     /// Does what handlers asked for, and sends what sessions are owed and what other cores are to know.

@@ -210,7 +210,7 @@ section! {
         publish: bool = false;
         /// Messages kept per room, for clients that return. 0: none.
         history_length: usize = 0, in 0..=1_000_000;
-        /// Memory for one room's history.
+        /// Memory for one room's history (all rooms' together: `stentor_room_history_bytes`).
         history_bytes_max: Bytes = Bytes::mib(1), in Bytes(0)..=Bytes::mib(1024);
         /// How long a message stays in the history.
         history_time_max: Duration = s(300), in s(1)..=s(7 * 24 * 3600);
