@@ -117,6 +117,17 @@ fn publish(server: &Server, numbers: std::ops::Range<u32>) {
     numbers.for_each(|n| server.publish("r", &n.to_string()));
 }
 
+/// Publishes until the client's core is known to have a member of the room. Nothing of that is remembered.
+fn be_known(server: &Server, io: &mut Io) {
+    server.publish("r", "\"first\"");
+    harness::until("the first one", || {
+        server.publish("r", "\"first\"");
+        server.metric("deliveries_due") > 0
+    });
+    server.publish("r", "\"last\"");
+    while io.event()[1] != "last" {}
+}
+
 /// Reads events up to the last of these: then they have been delivered to all on its core.
 fn hear(io: &mut Io, memory: &mut Memory, expect: &[Value]) {
     for one in expect {
@@ -194,16 +205,8 @@ fn nothing_is_lost_or_doubled_while_a_room_is_busy() {
             let mut dice = Dice(seed);
             let server = server(cores);
             let (mut io, mut memory) = member(&server, WAYS[dice.roll(3)]);
-            // Until its core is known to have a member.
+            be_known(&server, &mut io);
             let mut expect = 0;
-            server.publish("r", "\"first\"");
-            harness::until("the first one", || {
-                server.publish("r", "\"first\"");
-                server.metric("deliveries_due") > 0
-            });
-            server.publish("r", "\"last\"");
-            while io.event()[1] != "last" {}
-            memory.offset = None;
             let total = 600;
             let mut published = 0;
             let mut first = true;
@@ -244,6 +247,47 @@ fn nothing_is_lost_or_doubled_while_a_room_is_busy() {
 }
 
 #[test]
+fn who_is_back_before_it_is_missed_is_who_it_was() {
+    for (before, after) in WAYS.iter().flat_map(|before| WAYS.map(|after| (*before, after))) {
+        on_one_and_three(|cores| {
+            let server = server(cores);
+            let (mut io, mut memory) = member(&server, before);
+            let other = io.connect("/n", json!(null));
+            let other = Memory { sid: other["sid"].clone(), pid: other["pid"].clone(), offset: None };
+            be_known(&server, &mut io);
+            for round in 0..3 {
+                let at = round * 3;
+                publish(&server, at..at + 3);
+                hear(&mut io, &mut memory, &messages(at..at + 1));
+                let (mut back, missed, recovered) = come_back(&server, after, &mut memory);
+                assert!(recovered, "{before:?} {after:?} {cores} {round}");
+                assert_eq!(missed, messages(at + 1..at + 3));
+                // The connection of before ends, with what was said to both.
+                while !matches!(io.next(), Packet::End(_)) {}
+                // Its other namespace was lost with it, and comes back as well.
+                back.send(&format!("40/n,{}", other.auth()));
+                let answer = back.next_text();
+                let answer: Value = serde_json::from_str(answer.strip_prefix("40/n,").unwrap()).unwrap();
+                assert_eq!((&answer["sid"], &answer["pid"]), (&other.sid, &other.pid));
+                io = back;
+            }
+            // Who shows its own, or another namespace's, has lost nothing.
+            io.send("41/n,");
+            let fresh = io.connect("/n", memory.auth());
+            assert!(fresh["pid"] != memory.pid && fresh["pid"] != other.pid);
+            let mut stranger = Io::socket(&server, after);
+            stranger.send(&format!("40/n,{}", memory.auth()));
+            assert!(stranger.next_text().starts_with("40/n,"));
+            publish(&server, 9..10);
+            hear(&mut io, &mut memory, &messages(9..10));
+            io.leave();
+            stranger.leave();
+            server.until_metric("socketio_suspended", |suspended| suspended == 3);
+        });
+    }
+}
+
+#[test]
 fn another_namespaces_pid_is_none() {
     let server = server(1);
     let (mut io, mut memory) = member(&server, Way::Socket);
@@ -261,8 +305,7 @@ fn another_namespaces_pid_is_none() {
     let (mut io, _, recovered) = come_back(&server, Way::Socket, &mut memory);
     assert!(recovered);
     assert_eq!(io.connect("/n", other.auth())["sid"], other.sid);
-    // A pid that is in use, and one that was: a fresh start.
-    assert!(!come_back(&server, Way::Socket, &mut memory.clone()).2);
+    // And one of another namespace that is in use.
     assert!(!come_back(&server, Way::Polling, &mut other).2);
     assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
 }

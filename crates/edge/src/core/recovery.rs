@@ -2,8 +2,11 @@
 //!
 //! The hub keeps a suspended session's rooms, and its log has what is published meanwhile. **Bounds:**
 //! [`Recovery`](crate::Recovery)'s `sessions_max` and `age_max`; beyond, a socket ends at once.
+//!
+//! Who changes networks, or polls, is mostly back before anything here tells that it was away: the heartbeat would, half a
+//! minute later. So whoever shows the `pid` of a socket that isn't lost yet has lost it, and the connection of before ends.
 
-use super::client::{Sid, SidHasher, Upper};
+use super::client::{Client, ClientId, End, Sid, SidHasher, Upper};
 use super::socketio::Socket;
 use super::{Core, SUSPENDED_TAG};
 use crate::format;
@@ -32,11 +35,21 @@ pub(super) struct Suspended {
     until: Instant,
 }
 
+/// Where a socket is that can be recovered.
+#[derive(Clone, Copy)]
+enum Place {
+    /// With a client that isn't known to be lost.
+    Client(ClientId),
+    /// In this slot of the suspended.
+    Slot(usize),
+}
+
 /// The suspended sockets of a core. Their sessions' tags name their slots.
 #[derive(Default)]
 pub(super) struct Suspension {
     pub(super) slots: slab::Slab<Suspended>,
-    by_pid: HashMap<Sid, usize, BuildHasherDefault<SidHasher>>,
+    /// Of every socket of the core that can be recovered, suspended or not.
+    by_pid: HashMap<Sid, Place, BuildHasherDefault<SidHasher>>,
 }
 
 impl Suspension {
@@ -48,13 +61,30 @@ impl Suspension {
     fn insert(&mut self, suspended: Suspended) -> usize {
         let pid = suspended.recovery.pid;
         let slot = self.slots.insert(suspended);
-        self.by_pid.insert(pid, slot);
+        self.by_pid.insert(pid, Place::Slot(slot));
         slot
+    }
+
+    /// A socket is a client's from now on.
+    pub(super) fn connected(&mut self, pid: Sid, client: ClientId) {
+        self.by_pid.insert(pid, Place::Client(client));
+    }
+
+    /// A socket has ended that wasn't suspended.
+    pub(super) fn ended(&mut self, pid: Sid) {
+        self.by_pid.remove(&pid);
+    }
+
+    fn client_of(&self, pid: Sid) -> Option<ClientId> {
+        match *self.by_pid.get(&pid)? {
+            Place::Client(client) => Some(client),
+            Place::Slot(_) => None,
+        }
     }
 
     /// Takes the socket out that has this `pid`, if it is one of `namespace`.
     fn take(&mut self, pid: Sid, namespace: &str) -> Option<Suspended> {
-        let slot = *self.by_pid.get(&pid)?;
+        let Place::Slot(slot) = *self.by_pid.get(&pid)? else { return None };
         self.slots.get(slot).filter(|suspended| suspended.recovery.room.namespace() == namespace)?;
         self.by_pid.remove(&pid);
         self.slots.try_remove(slot)
@@ -93,24 +123,40 @@ impl<D: Driver> Core<D> {
                         let slot = self.suspended.insert(Suspended { session, recovery, until });
                         self.hub.set_tag(session, SUSPENDED_TAG | slot as u64);
                     } else {
+                        self.suspended.ended(recovery.pid);
                         ended.push(session);
                     }
                 }
-                _ => ended.push(session),
+                (recovery, _) => {
+                    recovery.into_iter().for_each(|recovery| self.suspended.ended(recovery.pid));
+                    ended.push(session);
+                }
             }
         }
         ended
     }
 
-    /// Finds the suspended socket that a client shows the `pid` of, and owes it what it missed, in `format`.
+    /// A client shows a `pid`: if that is of a client that isn't known to be lost, it is lost now.
+    fn lose_who_came_back(&mut self, id: ClientId, pid: Sid, namespace: &str) {
+        let Some(before) = self.suspended.client_of(pid).filter(|before| *before != id) else { return };
+        let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get(before) else { return };
+        let is_its = |socket: &Socket| socket.recovery.as_ref().is_some_and(|recovery| recovery.pid == pid);
+        if io.find(namespace).is_some_and(is_its) {
+            self.end_client(before, End::Closed);
+        }
+    }
+
+    /// Finds the socket that client `id` shows the `pid` of, and owes it what it missed, in `format`.
     pub(super) fn resume(
         &mut self,
+        id: ClientId,
         auth: &str,
         namespace: &str,
         format: FormatId,
     ) -> Option<(SessionId, Box<Recovery>)> {
         let pid = Sid::parse(&json::string_member(auth, "pid")?)?;
         let offset = json::string_member(auth, "offset");
+        self.lose_who_came_back(id, pid, namespace);
         let Suspended { session, recovery, .. } = self.suspended.take(pid, namespace)?;
         self.hub.set_format(session, format);
         let last = match offset.as_deref().map(format::parse_offset) {
@@ -123,6 +169,7 @@ impl<D: Driver> Core<D> {
             && self.hub.handle_resume(session, last).is_ok()
         {
             self.metrics().recovered.add(1);
+            self.suspended.connected(pid, id);
             return Some((session, recovery));
         }
         self.metrics().recoveries_failed.add(1);

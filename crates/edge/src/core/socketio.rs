@@ -57,7 +57,7 @@ impl SocketIo {
         self.feeds
     }
 
-    fn find(&self, namespace: &str) -> Option<&Socket> {
+    pub(super) fn find(&self, namespace: &str) -> Option<&Socket> {
         self.sockets.iter().find(|socket| socket.namespace() == namespace)
     }
 }
@@ -299,7 +299,7 @@ impl<D: Driver> Core<D> {
             }
         }
         let format = format::of_engine(engine, envelope, recovers);
-        let resumed = if recovers { self.resume(auth, namespace, format) } else { None };
+        let resumed = if recovers { self.resume(id, auth, namespace, format) } else { None };
         let (session, recovery) = match resumed {
             Some((session, recovery)) => {
                 hello.recovered = true;
@@ -310,8 +310,9 @@ impl<D: Driver> Core<D> {
                 let session = self.hub.handle_open(format, client_tag(id));
                 let (core, cores) = (self.facts.core, self.shared.cores);
                 let recovery = recovers.then(|| {
-                    let (pid, id) = (self.sids.draw(core, cores), self.sids.draw(core, cores));
-                    Box::new(Recovery { pid, id, room })
+                    let (pid, own) = (self.sids.draw(core, cores), self.sids.draw(core, cores));
+                    self.suspended.connected(pid, id);
+                    Box::new(Recovery { pid, id: own, room })
                 });
                 (session, recovery)
             }
@@ -361,7 +362,10 @@ impl<D: Driver> Core<D> {
         let now = self.millis();
         let connect_time_max = self.shared.options.engine.connect_time_max;
         let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) else { return };
-        io.sockets.retain(|socket| socket.session != session);
+        let left = io.sockets.iter().position(|socket| socket.session == session);
+        if let Some(recovery) = left.and_then(|at| io.sockets.remove(at).recovery) {
+            self.suspended.ended(recovery.pid);
+        }
         if io.sockets.is_empty() {
             io.connect_until = now.after(connect_time_max);
             self.arm_client(id, now.after(connect_time_max));
