@@ -175,12 +175,14 @@ pub trait Application {
 
     /// A Socket.IO client wants to connect to a namespace. There is only the main one unless the application says so.
     /// One that comes back to a node of several cores may have been moved to this one after another one's `connect` and
-    /// that one's [`Application::gone`].
+    /// that one's [`Application::gone`]. One that comes back before its loss was noticed is asked about before `closed` and
+    /// `gone` are said of its connection of before.
     fn hello(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
         if hello.namespace == "/" { Admission::Accept } else { Admission::Unknown }
     }
 
-    /// A Socket.IO client has connected to a namespace, and been told so; `id` is its socket's.
+    /// A Socket.IO client has connected to a namespace, and been told so; `id` is its socket's. One that is `recovered` is in the
+    /// rooms that it was in, whatever it says of itself now.
     fn joined(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _hello: &Hello<'_>, _id: &str) {}
 
     /// A Socket.IO client has sent an event.

@@ -129,9 +129,7 @@ impl<D: Driver> Core<D> {
         let is_known = client.sockjs().is_none_or(|sockjs| sockjs.accepts);
         let sid = client.sid;
         let sessions: SmallVec<[SessionId; 2]> = upper.sessions().collect();
-        // Who leaves its namespaces, or broke the protocol, doesn't come back for what it missed.
-        let is_lost = end != End::Because(stentor_hub::Disconnect::ProtocolError);
-        for session in self.suspend(upper, is_lost) {
+        for session in self.suspend(upper, end) {
             self.hub.handle_close(session);
         }
         if is_known {

@@ -139,6 +139,8 @@ pub(super) enum End {
     Gone,
     /// It has said so.
     Closed,
+    /// It is back by another connection, and claims the socket of this `pid`.
+    TakenOver(Sid),
     /// It has broken the protocol below messages.
     Fault,
     /// For a reason of ours.

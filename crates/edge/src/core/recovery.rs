@@ -1,10 +1,12 @@
 //! Recovery (Socket.IO, protocol 5): the sockets of clients that were lost, kept for a while.
 //!
 //! The hub keeps a suspended session's rooms, and its log has what is published meanwhile. **Bounds:**
-//! [`Recovery`](crate::Recovery)'s `sessions_max` and `age_max`; beyond, a socket ends at once.
+//! [`Recovery`](crate::Recovery)'s `sessions_max` and `age_max`; beyond, a socket ends at once. Where sockets are is known of
+//! those, and of those of clients that are there.
 //!
-//! Who changes networks, or polls, is mostly back before anything here tells that it was away: the heartbeat would, half a
-//! minute later. So whoever shows the `pid` of a socket that isn't lost yet has lost it, and the connection of before ends.
+//! Who changes networks is mostly back before anything here tells that it was away: the heartbeat would, up to 45 s later
+//! as it is by default. So whoever shows the `pid` of a socket that isn't lost yet has lost it, and the connection of before
+//! ends.
 
 use super::client::{Client, ClientId, End, Sid, SidHasher, Upper};
 use super::socketio::Socket;
@@ -15,7 +17,7 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::time::Instant;
 use stentor_driver::Driver;
-use stentor_hub::{FormatId, Room, SessionId};
+use stentor_hub::{Disconnect, FormatId, Room, SessionId};
 use stentor_wire::json;
 
 /// What a socket can be recovered by.
@@ -44,11 +46,11 @@ enum Place {
     Slot(usize),
 }
 
-/// The suspended sockets of a core. Their sessions' tags name their slots.
+/// The sockets of a core that can be recovered, and of these the suspended. Their sessions' tags name their slots.
 #[derive(Default)]
 pub(super) struct Suspension {
     pub(super) slots: slab::Slab<Suspended>,
-    /// Of every socket of the core that can be recovered, suspended or not.
+    /// Of all, by what their clients show.
     by_pid: HashMap<Sid, Place, BuildHasherDefault<SidHasher>>,
 }
 
@@ -104,9 +106,11 @@ impl Suspension {
 }
 
 impl<D: Driver> Core<D> {
-    /// A client is lost: those of its sockets that can be recovered are kept for a while. Returns the sessions that
-    /// end now.
-    pub(super) fn suspend(&mut self, upper: Upper, is_lost: bool) -> SmallVec<[SessionId; 2]> {
+    /// A client is lost, or another `end` is made of it: those of its sockets that can be recovered are kept for a while.
+    /// Returns the sessions that end now.
+    pub(super) fn suspend(&mut self, upper: Upper, end: End) -> SmallVec<[SessionId; 2]> {
+        // Who leaves its namespaces, or broke the protocol, doesn't come back for what it missed.
+        let is_lost = end != End::Because(Disconnect::ProtocolError);
         let limits = self.shared.options.engine.recovery;
         let Upper::SocketIo(io) = upper else {
             return match upper {
@@ -116,21 +120,20 @@ impl<D: Driver> Core<D> {
         };
         let mut ended = SmallVec::new();
         for Socket { session, recovery, .. } in io.sockets {
-            match (recovery, limits) {
-                (Some(recovery), Some(limits)) if is_lost && self.suspended.count() < limits.sessions_max => {
-                    let until = self.facts.now + limits.age_max;
-                    if self.hub.handle_suspend(session) {
-                        let slot = self.suspended.insert(Suspended { session, recovery, until });
-                        self.hub.set_tag(session, SUSPENDED_TAG | slot as u64);
-                    } else {
-                        self.suspended.ended(recovery.pid);
-                        ended.push(session);
-                    }
-                }
-                (recovery, _) => {
-                    recovery.into_iter().for_each(|recovery| self.suspended.ended(recovery.pid));
-                    ended.push(session);
-                }
+            let (Some(recovery), Some(limits)) = (recovery, limits) else {
+                ended.push(session);
+                continue;
+            };
+            // What is claimed doesn't wait, so the limit of those that do isn't for it.
+            let has_room =
+                end == End::TakenOver(recovery.pid) || self.suspended.count() < limits.sessions_max;
+            if is_lost && has_room && self.hub.handle_suspend(session) {
+                let until = self.facts.now + limits.age_max;
+                let slot = self.suspended.insert(Suspended { session, recovery, until });
+                self.hub.set_tag(session, SUSPENDED_TAG | slot as u64);
+            } else {
+                self.suspended.ended(recovery.pid);
+                ended.push(session);
             }
         }
         ended
@@ -142,7 +145,7 @@ impl<D: Driver> Core<D> {
         let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get(before) else { return };
         let is_its = |socket: &Socket| socket.recovery.as_ref().is_some_and(|recovery| recovery.pid == pid);
         if io.find(namespace).is_some_and(is_its) {
-            self.end_client(before, End::Closed);
+            self.end_client(before, End::TakenOver(pid));
         }
     }
 

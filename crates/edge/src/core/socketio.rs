@@ -6,8 +6,8 @@
 //!
 //! **Recovery** (protocol 5). When a client is lost, not when it leaves, its sockets are *suspended*: the hub keeps their
 //! rooms, and its log has what is published meanwhile. A client that comes back shows the `pid` that it was given and
-//! the last offset that it has seen, and gets what it missed before the answer to its CONNECT ([`super::recovery`]). What a core keeps it
-//! keeps to itself: a client that comes back to another one is moved ([`super::engine::moving`]).
+//! the last offset that it has seen, and gets what it missed before the answer to its CONNECT ([`super::recovery`]), whether its loss
+//! had been noticed or not. What a core keeps it keeps to itself: a client that comes back to another one is moved ([`super::engine::moving`]).
 
 use super::client::{Client, ClientId, Clients, Sid, Upper};
 use super::engine::session::End;

@@ -266,7 +266,7 @@ impl<D: Driver> Core<D> {
                 let (code, reason) = match end {
                     End::Because(why) => (why.code(), why.reason()),
                     End::Fault => (1002, ""),
-                    End::Gone | End::Closed => (1000, ""),
+                    End::Gone | End::Closed | End::TakenOver(_) => (1000, ""),
                 };
                 self.close_socket_of(conn, code, reason);
                 self.drop_client(id);
@@ -274,7 +274,7 @@ impl<D: Driver> Core<D> {
             Carrier::Poll(conn) => {
                 match end {
                     End::Because(_) | End::Fault => self.answer_poll(id, conn, &payload::CLOSE),
-                    End::Closed => self.answer_poll(id, conn, &payload::NOOP),
+                    End::Closed | End::TakenOver(_) => self.answer_poll(id, conn, &payload::NOOP),
                     End::Gone => {}
                 }
                 self.drop_client(id);

@@ -213,7 +213,7 @@ impl<D: Driver> Core<D> {
             let Close { code, reason } = match end {
                 End::Because(why) => Close { code: why.code(), reason: why.reason() },
                 End::Gone => Close::INTERRUPTED,
-                End::Closed => Close::NORMAL,
+                End::Closed | End::TakenOver(_) => Close::NORMAL,
                 End::Fault => Close { code: Error::CLOSE_CODE, reason: Error::CLOSE_REASON },
             };
             sockjs.say_when_closed(code, reason);
