@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::sampler::{SAMPLE_EVERY, Sample};
+use super::trial::robbed;
 use crate::generator::{ChatStep, Doubt, LAG_SHARE_MAX, LoadSpec, OWN_CPU_MAX, Outcome, Progress};
 
 /// The mean latency up to which a chat isn't saturated, in seconds.
@@ -157,7 +158,7 @@ fn thin_out(points: &mut Vec<(f64, f64)>) {
 }
 
 /// Why the figure of a chat isn't to be believed: the generator was late in a step that counts. (Late for want of CPU is
-/// [`is_lower_bound`].)
+/// [`lower_bound`].)
 pub(super) fn doubts(steps: &[ChatStep]) -> Vec<Doubt> {
     let counted = steps.iter().filter(|step| !is_saturated(step) && step.span.own_share() <= OWN_CPU_MAX);
     let lag = counted.map(|step| step.lag).max().unwrap_or_default();
@@ -170,12 +171,16 @@ pub(super) fn doubts(steps: &[ChatStep]) -> Vec<Doubt> {
     }]
 }
 
-/// Whether a chat ended for the generator's sake, so that the server could do more: it went through all steps, or the
-/// generator had no CPU left in the step that ended it, or already in the one before.
-pub(super) fn is_lower_bound(steps: &[ChatStep]) -> bool {
+/// Why the server could do more than a chat shows, if it could: it went through all steps; or in the step that ended it, or
+/// already in the one before, the generator had no CPU left, or a hypervisor kept too much. What ended earlier steps well
+/// stands, whatever was kept then.
+pub(super) fn lower_bound(steps: &[ChatStep]) -> Option<String> {
     let deciding = steps.iter().position(is_saturated).unwrap_or(steps.len());
     let around = &steps[deciding.saturating_sub(1)..steps.len().min(deciding + 1)];
-    deciding == steps.len() || around.iter().any(|step| step.span.own_share() > OWN_CPU_MAX)
+    if deciding == steps.len() || around.iter().any(|step| step.span.own_share() > OWN_CPU_MAX) {
+        return Some("the steps, or the generator's core, were at their end before the server".to_owned());
+    }
+    around.iter().find_map(|step| robbed(step.span.stolen_share)).map(|doubt| doubt.what)
 }
 
 /// The step that ended it, or the last.
@@ -320,7 +325,8 @@ mod tests {
             ChatStep { span, lag: Duration::from_millis(lag_ms), ..step(1000.0, mean_ms, 0) }
         };
         let check = |steps: &[ChatStep], bound: bool, doubted: bool| {
-            assert_eq!((is_lower_bound(steps), !doubts(steps).is_empty()), (bound, doubted), "{steps:?}");
+            let found = (lower_bound(steps).is_some(), !doubts(steps).is_empty());
+            assert_eq!(found, (bound, doubted), "{steps:?}");
         };
         check(&[of(10, 30, 1), of(300, 50, 1)], false, false);
         check(&[of(10, 30, 1), of(10, 50, 1)], true, false);
@@ -330,6 +336,22 @@ mod tests {
         check(&[of(10, 30, 30), of(300, 50, 1)], false, true);
         check(&[of(300, 50, 30)], false, false);
         check(&[], true, false);
+    }
+
+    #[test]
+    fn a_hypervisor_that_keeps_too_much_makes_a_lower_bound() {
+        let of = |mean_ms: u64, stolen_share: f64| {
+            let span = Span { wall: Duration::from_millis(100), stolen_share, ..Span::default() };
+            ChatStep { span, ..step(1000.0, mean_ms, 0) }
+        };
+        let check = |steps: &[ChatStep], expect: Option<&str>| {
+            assert_eq!(lower_bound(steps).as_deref(), expect, "{steps:?}");
+        };
+        let kept = "the hypervisor kept 40 % of the time that cores wanted to itself";
+        check(&[of(10, 0.0), of(100, 0.1), of(300, 0.1)], None);
+        check(&[of(10, 0.0), of(100, 0.0), of(300, 0.4)], Some(kept));
+        check(&[of(10, 0.0), of(100, 0.4), of(300, 0.0)], Some(kept));
+        check(&[of(10, 0.4), of(100, 0.0), of(300, 0.0)], None);
     }
 
     #[test]

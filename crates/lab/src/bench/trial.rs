@@ -29,6 +29,8 @@ const STORM_BYTES: usize = 1000;
 const CONNECTING_SHARE_MAX: f64 = 0.8;
 /// The share of the time that cores wanted which a hypervisor may keep without voiding times.
 const STOLEN_SHARE_MAX: f64 = 0.1;
+/// Less than this share isn't told: it is no more than what the clock of this account resolves.
+const STOLEN_SHARE_MIN: f64 = 0.005;
 
 /// The name of the generator's lag (p99) among what stands beside the figures, in milliseconds.
 pub(crate) const LAG: &str = "p99 lag ms";
@@ -433,20 +435,19 @@ pub(super) fn judge(
         figures.insert(Metric::Deliveries, curve::saturation_hz(&outcome.steps));
         // What ends it is what is looked for, and the figure is that of the steps before.
         doubts = curve::doubts(&outcome.steps);
-        if curve::is_lower_bound(&outcome.steps) {
-            unmeasured = Some(
-                "a lower bound: the steps, or the generator's core, were at their end before the server"
-                    .into(),
-            );
-        }
+        unmeasured =
+            curve::lower_bound(&outcome.steps).map(|why| format!("a lower bound: {why}")).or(unmeasured);
         if let Some(step) = curve::deciding(&outcome.steps) {
             context.insert("generator share at the end".to_owned(), step.span.own_share());
             context.insert("server share at the end".to_owned(), step.span.server_share());
+            if step.span.stolen_share >= STOLEN_SHARE_MIN {
+                context.insert("stolen share at the end".to_owned(), step.span.stolen_share);
+            }
         }
+    } else {
+        doubts.extend(robbed(ran.stolen_share));
     }
-    doubts.extend(robbed(ran.stolen_share));
-    // Less is no more than what the clock of this account resolves.
-    if ran.stolen_share >= 0.005 {
+    if ran.stolen_share >= STOLEN_SHARE_MIN {
         context.insert("stolen share".to_owned(), ran.stolen_share);
     }
     figures.retain(|metric, _| case.metrics.contains(metric));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{ChatStep, Latencies};
-use crate::measure::CpuClock;
+use crate::measure::{CpuClock, MachineTime};
 
 /// The generator's share of its core above which it can't be trusted.
 pub(crate) const OWN_CPU_MAX: f64 = 0.8;
@@ -28,6 +28,9 @@ pub struct Span {
     pub started_cpu: Duration,
     /// CPU time of the generator, without what it spent on waiting actively.
     pub own_cpu: Duration,
+    /// The share, 0 to 1, that a hypervisor kept of the time that this machine's cores wanted.
+    #[serde(default)]
+    pub stolen_share: f64,
 }
 
 impl Span {
@@ -328,6 +331,7 @@ pub(super) struct Reading {
     server: Duration,
     started: Duration,
     own: Duration,
+    machine: MachineTime,
 }
 
 impl Probe {
@@ -352,6 +356,7 @@ impl Probe {
             server: used(&self.servers) + started,
             started,
             own: CpuClock::own().read().unwrap_or_default().saturating_sub(spun),
+            machine: MachineTime::now().unwrap_or_default(),
         }
     }
 }
@@ -364,6 +369,7 @@ impl Reading {
             server_cpu: end.server.saturating_sub(self.server),
             started_cpu: end.started.saturating_sub(self.started),
             own_cpu: end.own.saturating_sub(self.own),
+            stolen_share: end.machine.stolen_since(&self.machine),
         }
     }
 }
@@ -386,6 +392,7 @@ mod tests {
                 server_cpu: Duration::from_millis(14),
                 started_cpu: Duration::from_millis(3),
                 own_cpu: Duration::from_secs(1),
+                stolen_share: 0.0,
             },
             ..Outcome::default()
         };
