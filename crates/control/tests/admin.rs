@@ -398,9 +398,10 @@ async fn the_publish_client_explains_itself() {
     let stranger = http(|_, _| async { ok("[]") }).await;
     let error = publish_client(&format!("http://{stranger}"), None, to("a"), "1").await.unwrap_err();
     assert!(error.to_string().contains("isn't Stentor's admin port"), "{error}");
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let closed = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    // Bound without listening it refuses, and nobody else gets the port.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let closed = format!("http://{}", socket.local_addr().unwrap());
     let error = publish_client(&closed, None, to("a"), "1").await.unwrap_err().to_string();
     assert!(error.contains(&closed) && error.contains("refused") && error.contains("--admin"), "{error}");
 }

@@ -653,13 +653,14 @@ async fn upstreams_that_lie_stall_and_flood() {
 
 #[tokio::test]
 async fn an_upstream_that_is_away_comes_back() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let addr = listener.local_addr().unwrap();
-    drop(listener);
+    // Bound without listening it refuses, and nobody else gets the port.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = socket.local_addr().unwrap();
     let rig = Rig::feeds(vec![upstream("s", addr)]);
     rig.plane.want("s/k", true);
     assert_eq!(rig.plane.next().await, "s/k:stale:the upstream can't be reached");
-    let listener = tokio::net::TcpListener::bind(addr).await.unwrap();
+    let listener = socket.listen(16).unwrap();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let _ =

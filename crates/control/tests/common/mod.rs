@@ -274,6 +274,8 @@ pub fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
         prefix: format!("{name}/"),
         url: format!("http://{addr}/api"),
         interval: Duration::from_millis(10),
+        timeout: PATIENCE,
+        read_timeout: PATIENCE,
         ..UpstreamOptions::default()
     }
 }
