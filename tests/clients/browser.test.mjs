@@ -8,7 +8,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
-import { binary, PATIENCE_MS, serve, upstream } from './harness.mjs';
+import { binary, logged, PATIENCE_MS, serve, upstream } from './harness.mjs';
 
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 
@@ -56,7 +56,7 @@ test('a page of another origin is refused, and allowed when it is listed', async
   };
   const strict = await serve(t);
   assert.equal(await connects(strict), false);
-  assert.ok(strict.log.some((line) => line.includes('allow = [') && line.includes(api.url)), strict.log.join('\n'));
+  await logged(strict, (line) => JSON.stringify(line).includes('allow = [') && JSON.stringify(line).includes(api.url), 'what to allow');
   const open = await serve(t, { config: `[origins]\nallow = ["${api.url}"]\n` });
   assert.equal(await connects(open), true);
 });
@@ -106,7 +106,7 @@ test("the demo's page shows live matches, by every transport, and what is replay
   assert.ok(await page.locator('#operations li').count() > 1);
   for (const [name, label] of [['sse', 'SSE'], ['polling', 'Polling'], ['socket.io', 'Socket.IO'], ['sockjs', 'SockJS'], ['websocket', 'WebSocket']]) {
     await page.locator(`label[for="transport-${name}"]`).click();
-    await page.waitForFunction((text) => document.querySelector('#linktext').textContent === text, `live by ${label}`);
+    await page.waitForFunction((text) => document.querySelector('#linktext').textContent === text, `live by ${label}`, { timeout: PATIENCE_MS });
     await more(2);
   }
   // What changed last comes first: without a change seen, it would be the last of the 30.
@@ -125,10 +125,10 @@ test("the demo's page on a phone, and by keyboard", async (t) => {
   await page.locator('#match-1').focus();
   await page.keyboard.press('ArrowRight');
   assert.equal(await page.locator('#match-2').isChecked(), true);
-  await page.waitForFunction((team) => document.querySelector('#home .name').textContent !== team, team);
+  await page.waitForFunction((team) => document.querySelector('#home .name').textContent !== team, team, { timeout: PATIENCE_MS });
   await page.locator('#transport-websocket').focus();
   await page.keyboard.press('ArrowRight');
-  await page.waitForFunction(() => document.querySelector('#linktext').textContent === 'live by SSE');
+  await page.waitForFunction(() => document.querySelector('#linktext').textContent === 'live by SSE', null, { timeout: PATIENCE_MS });
   await more(1);
   assert.deepEqual(errors, []);
 });

@@ -33,7 +33,7 @@ ${feedsFrom(api.url)}`;
 const version = (n) => ({ n, events: Array.from({ length: 20 + (n % 5) }, (_, i) => ({ id: n - i, text: `at ${n - i}`.padEnd(100, '.') })) });
 
 /** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. */
-async function open(t, address, url, transport) {
+async function open(t, address, url, transport, options) {
   const context = await browser.newContext();
   t.after(() => context.close());
   const page = await context.newPage();
@@ -44,8 +44,8 @@ async function open(t, address, url, transport) {
     if (libraries[name]) await page.addScriptTag({ path: path.join(modules, libraries[name]) });
   }
   await page.addScriptTag({ url: `${url}/stentor.js` });
-  await page.evaluate(([url, transport]) => {
-    const stentor = window.Stentor.connect(url, { transport, backoff: { firstMs: 20, mostMs: 200 }, silenceMs: 1_000, openMs: 2_000 });
+  await page.evaluate(([url, transport, options]) => {
+    const stentor = window.Stentor.connect(url, { transport, backoff: { firstMs: 20, mostMs: 200 }, silenceMs: 1_000, openMs: 2_000, ...options });
     const feed = stentor.feed('a');
     window.seen = { all: [], states: [], kinds: [] };
     feed.on('state', (state) => window.seen.states.push(state));
@@ -54,7 +54,7 @@ async function open(t, address, url, transport) {
       window.seen.kinds.push(kind);
     });
     Object.assign(window, { stentor, feed });
-  }, [url, transport]);
+  }, [url, transport, options]);
   const has = async (n) => {
     const isThere = (n) => window.feed.document?.n === n && window.feed.state === 'live';
     await page.waitForFunction(isThere, n, { timeout: PATIENCE_MS, polling: 20 }).catch(async () => {
@@ -132,7 +132,7 @@ describe('in a browser', { concurrency: 8 }, () => {
     api.documents.set('a', version(1));
     const server = await serve(t, { config: config(api) });
     const between = await proxy(t, server.http, { refuses: (head) => /upgrade: websocket/i.test(head) });
-    const { has, seen } = await open(t, `${between.url}/healthz`, between.url, ['websocket', 'sse', 'polling']);
+    const { has, seen } = await open(t, `${between.url}/healthz`, between.url, ['websocket', 'sse', 'polling'], { silenceMs: PATIENCE_MS, openMs: PATIENCE_MS });
     await has(1);
     assert.equal((await seen()).transport, 'sse');
   });

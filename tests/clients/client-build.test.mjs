@@ -12,7 +12,7 @@ const library = path.resolve(here, '../../clients/js');
 const skip = !existsSync(path.join(library, 'node_modules')) && 'run scripts/setup-tests';
 
 const node = (cwd, ...args) => new Promise((resolve) => {
-  execFile(process.execPath, args, { cwd, timeout: 60_000 }, (error, stdout, stderr) => resolve({ status: error ? error.code ?? error.signal : 0, output: stdout + stderr }));
+  execFile(process.execPath, args, { cwd, timeout: 250_000 }, (error, stdout, stderr) => resolve({ status: error ? error.code ?? error.signal : 0, output: stdout + stderr }));
 });
 
 /** A folder in which `@stentor/client` and what the tests use can be imported. */
@@ -45,7 +45,8 @@ test('the types fit what people write, and refuse what they should not', { skip 
   const check = async (source, expect) => {
     writeFileSync(path.join(folder, 'use.ts'), source);
     const options = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext', '--lib', 'es2022,dom', 'use.ts'];
-    const { output } = await node(folder, path.join(library, 'node_modules/typescript/bin/tsc'), ...options);
+    const { status, output } = await node(folder, path.join(library, 'node_modules/typescript/bin/tsc'), ...options);
+    assert.equal(status === 0, output === '', `${status}: ${output}`);
     assert.match(output, expect, source);
   };
   await check(`

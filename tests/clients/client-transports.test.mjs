@@ -85,6 +85,7 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
       const api = await upstream(t);
       const server = await serve(t, { config: config(api) });
       const connection = client(t, server.http, { transport });
+      const began_ms = Date.now();
       api.documents.set('live/1', version(1));
       api.documents.set('live/2', version(2));
       const [one, two, none] = ['live/1', 'live/2', 'live/none'].map((key) => connection.feed(key));
@@ -109,7 +110,8 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
       two.close();
       one.close();
       const requests = api.requests.get('live/1');
-      assert.ok(requests < 200, `${requests}`);
+      // Each 50 ms, however many ask.
+      assert.ok(requests <= (Date.now() - began_ms) / 50 + 10, `${requests}`);
     });
 
     test('the server is killed, and another one started', async (t) => {
@@ -130,7 +132,8 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
       between.target = server.http;
       await seen.has(2);
       assert.notEqual(feed.epoch, epoch, 'another life of the feed');
-      assert.deepEqual(seen.states, ['live', 'stale', 'live']);
+      // On a busy machine it may be cut off once more.
+      assert.ok(seen.states.length >= 3 && seen.states.every((state, n) => state === (n % 2 ? 'stale' : 'live')), seen.states.join());
       // And back within the same server: only what is missed, and nothing twice.
       const before = seen.changes.length;
       // Between two polls it isn't noticed.
@@ -200,7 +203,8 @@ describe('lists of transports', { concurrency: true }, () => {
     const api = await upstream(t);
     const server = await serve(t, { config: config(api) });
     const between = await proxy(t, server.http, { refuses });
-    const connection = client(t, between.url, { transport, ...options });
+    // What is refused decides which transport is taken, not how slow the machine is.
+    const connection = client(t, between.url, { transport, openMs: PATIENCE_MS, silenceMs: PATIENCE_MS, ...options });
     api.documents.set('a', version(1));
     const seen = follow(connection.feed('a'));
     await seen.has(1);
@@ -221,12 +225,14 @@ describe('lists of transports', { concurrency: true }, () => {
 
   test('a restart is no reason to take less; a network that has changed is', async (t) => {
     const { api, server, between, connection, seen } = await check(t, { transport: ['websocket', 'polling'], expect: 'websocket' });
-    server.child.kill('SIGKILL');
-    await seen.wasStale();
+    // The other one is there at once: a transport that has worked is tried a few times only.
     const another = await serve(t, { config: config(api) });
     between.target = another.http;
+    server.child.kill('SIGKILL');
+    await seen.wasStale();
     api.documents.set('a', version(3));
     await seen.has(3);
+    assert.equal(connection.transport, 'websocket');
     between.refuses = blocks(webSocket);
     between.cut();
     api.documents.set('a', version(4));
@@ -274,12 +280,14 @@ describe('lists of transports', { concurrency: true }, () => {
 });
 
 describe('rooms', { concurrency: true }, () => {
+  const patient = { silenceMs: PATIENCE_MS, openMs: PATIENCE_MS };
   for (const transport of ['websocket', 'sockjs']) {
     test(`by ${transport}, with what was said meanwhile`, async (t) => {
       const api = await upstream(t);
-      const server = await serve(t, { config: `${config(api)}\n[rooms]\npublish = true\nhistory_length = 100\n` });
+      // With the usual heartbeats: a connection that a slow machine loses isn't what this is about.
+      const server = await serve(t, { config: `${feedsFrom(api.url)}\n[rooms]\npublish = true\nhistory_length = 100\n` });
       const between = await proxy(t, server.http);
-      const [ann, ben] = [client(t, between.url, { transport }), client(t, server.http, { transport })];
+      const [ann, ben] = [between.url, server.http].map((url) => client(t, url, { transport, ...patient }));
       const heard = [];
       ann.room('news').on('message', (data) => heard.push(data));
       await ben.publish('news', 0);
@@ -302,14 +310,14 @@ describe('rooms', { concurrency: true }, () => {
   test('not by transports that carry feeds only', async (t) => {
     const server = await serve(t);
     for (const transport of ['sse', 'polling', 'socket.io']) {
-      const connection = client(t, server.http, { transport });
+      const connection = client(t, server.http, { transport, ...patient });
       await assert.rejects(within(connection.publish('news', 1), transport), { code: 'not_carried' });
     }
   });
 
   test('a server that does not take publications says so', async (t) => {
     const server = await serve(t);
-    await assert.rejects(client(t, server.http).publish('news', 1), { code: 'not_allowed', message: /rooms\.publish/, retry: false });
+    await assert.rejects(client(t, server.http, patient).publish('news', 1), { code: 'not_allowed', message: /rooms\.publish/, retry: false });
   });
 });
 

@@ -5,6 +5,7 @@ import http from 'node:http';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { setTimeout as passed } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 
 const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
@@ -53,12 +54,32 @@ export async function serve(t, { args = [], config, command: [command, ...before
   }
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   const { child, closed, log, address } = await start(t, command, all);
-  const admin = () => {
-    const found = log.map((text) => JSON.parse(text).admin).find(Boolean);
-    if (!found) throw new Error(`the log names no admin address:\n${log.join('\n')}`);
-    return `http://${found}`;
-  };
-  return { http: address, ws: address.replace('http', 'ws'), get admin() { return admin(); }, child, closed, log };
+  const { admin } = await logged({ log }, (line) => line.admin, 'its admin address');
+  return { http: address, ws: address.replace('http', 'ws'), admin: `http://${admin}`, child, closed, log };
+}
+
+/** The first line of a server's log for which `wanted` holds, which may come after what is on standard output or on the wire. */
+export async function logged({ log }, wanted, what = 'a line') {
+  for (const end = Date.now() + PATIENCE_MS; Date.now() < end; await passed(10)) {
+    const found = log.map((text) => JSON.parse(text)).find(wanted);
+    if (found) return found;
+  }
+  throw new Error(`the log has not told ${what}:\n${log.join('\n')}`);
+}
+
+/**
+ * Says `ready` every 50 ms until everybody has heard one: a core knows of the others' members a moment after those were told
+ * that they are. `heard` are promises; more of it may come after they have been kept.
+ */
+export async function introduced(say, heard) {
+  let all = false;
+  const known = within(Promise.all(heard), 'ready').then(() => { all = true; });
+  // Awaited below.
+  known.catch(() => {});
+  while (!all) {
+    await say();
+    await Promise.race([known, passed(50)]);
+  }
 }
 
 /**

@@ -8,7 +8,7 @@ import { io as io4 } from 'socket.io-client';
 import io2 from 'socket.io-client-2';
 import io3 from 'socket.io-client-3';
 import WebSocket from 'ws';
-import { event, feedsFrom, inbox, run, serve, upstream, within } from './harness.mjs';
+import { event, feedsFrom, inbox, introduced, run, serve, upstream, within } from './harness.mjs';
 
 const versions = { 4.8: io4, 3.1: io3, 2.5: io2 };
 const kinds = Object.keys(versions).flatMap((version) => ['polling', 'websocket'].map((transport) => ({ version, transport })));
@@ -62,6 +62,8 @@ async function events(socket, count, wanted = () => true) {
   return found().slice(0, count);
 }
 
+const isReady = ([name]) => name === 'ready';
+
 const ask = (socket, ...args) => within(new Promise((resolve) => socket.emit(...args, (...answer) => resolve(answer))), `the answer to ${args[0]}`);
 
 /** A plain WebSocket, welcomed and subscribed. */
@@ -91,11 +93,15 @@ test('a publication reaches every member of a room, on every protocol, in order'
   const outside = await connect(t, server, kinds[0]);
   await Promise.all(sockets.map((socket) => ask(socket, 'join_room', 'news')));
   const raw = await plain(t, server, { room: 'news' });
+  await introduced(() => publish(server, { room: 'news', event: 'ready', data: null }), [
+    ...sockets.map((socket) => events(socket, 1, isReady)),
+    raw.until((message) => message.event === 'ready'),
+  ]);
 
   const published = await run('publish', '--admin', server.admin, '--room', 'news', '--event', 'headline', '{"n":[1,2.5,"é😀"]}');
   assert.equal(published.code, 0, published.stderr);
-  for (const socket of sockets) await receives(socket, [['headline', { n: [1, 2.5, 'é😀'] }]]);
-  assert.deepEqual(await raw.json(), { type: 'message', room: 'news', event: 'headline', data: { n: [1, 2.5, 'é😀'] } });
+  for (const socket of sockets) await receives(socket, [['headline', { n: [1, 2.5, 'é😀'] }]], (one) => !isReady(one));
+  assert.deepEqual(await raw.until((message) => message.event !== 'ready'), { type: 'message', room: 'news', event: 'headline', data: { n: [1, 2.5, 'é😀'] } });
 
   const sent = Array.from({ length: 200 }, (_, n) => ({ room: 'news', event: 'tick', data: n }));
   await publish(server, ...sent);
@@ -105,7 +111,8 @@ test('a publication reaches every member of a room, on every protocol, in order'
 });
 
 test('a room by a field of the argument, and leaving', async (t) => {
-  const server = await serve(t, { config: rules });
+  // One core, which knows of a member when it says so.
+  const server = await serve(t, { config: rules, args: ['--cores', '1'] });
   const sockets = await Promise.all(kinds.map((kind) => connect(t, server, kind)));
   await Promise.all(sockets.map((socket, n) => ask(socket, 'join_client', { clientKey: `client-${n}`, other: true })));
   await publish(server, ...sockets.map((_, n) => ({ room: `client-${n}`, event: 'notification', data: { n } })));
@@ -119,7 +126,7 @@ test('a room by a field of the argument, and leaving', async (t) => {
 test('a room and a feed of one name have nothing to do with each other', async (t) => {
   const api = await upstream(t);
   api.documents.set('news', { score: [0, 0] });
-  const server = await serve(t, { config: feedsFrom(api.url) + rules });
+  const server = await serve(t, { config: feedsFrom(api.url) + rules, args: ['--cores', '1'] });
   const [room, feed] = await Promise.all([connect(t, server, kinds[1]), connect(t, server, kinds[1])]);
   await ask(room, 'join_room', 'news');
   await ask(feed, 'subscribe', 'news');
@@ -163,11 +170,10 @@ test('chat reaches everybody in the namespace, by the event that was sent', asyn
   t.after(() => raw.terminate());
   const messages = inbox(raw);
   await once(raw, 'open');
-  // Everybody is in once its own message has come back.
-  await Promise.all(sockets.map(async (socket, n) => {
-    socket.emit('hello', n);
-    await events(socket, 1, ([name, who]) => name === 'hello' && who === n);
-  }));
+  await introduced(() => sockets[0].emit('ready'), [
+    ...sockets.map((socket) => events(socket, 1, isReady)),
+    messages.until(([name]) => name === 'ready'),
+  ]);
   sockets[0].emit('said', { text: 'é😀' }, [1]);
   for (const socket of sockets) await receives(socket, [['said', { text: 'é😀' }, [1]]], ([name]) => name === 'said');
   for (;;) {
@@ -178,8 +184,10 @@ test('chat reaches everybody in the namespace, by the event that was sent', asyn
     }
   }
   // And a text of a plain client is the event `message`.
+  const early = ([name, text]) => name === 'message' && text === 'early';
+  await introduced(() => raw.send('early'), sockets.map((socket) => events(socket, 1, early)));
   raw.send('from afar');
-  for (const socket of sockets) await receives(socket, [['message', 'from afar']], ([name]) => name === 'message');
+  for (const socket of sockets) await receives(socket, [['message', 'from afar']], (one) => one[0] === 'message' && !early(one));
 });
 
 test('echo answers the sender with the same event, and acknowledges', async (t) => {

@@ -5,7 +5,7 @@ import path from 'node:path';
 import test, { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
-import { fixture, upstream } from './harness.mjs';
+import { fixture, oneInFive, upstream } from './harness.mjs';
 
 const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 const builds = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules');
@@ -35,7 +35,9 @@ async function elsewhere(t) {
 }
 
 const socketioServer = await fixture({ after }, 'socketio-client');
-const engineioServer = await fixture({ after }, 'protocol');
+const engineioServer = await fixture({ after }, 'protocol-patient');
+// Pings every 300 ms, and ends the sessions that don't answer within 200 ms.
+const pinging = await fixture({ after }, 'protocol');
 
 /** A page at an address, with a client's build in it. It has to be a real one: others may not open a WebSocket to loopback. */
 async function page(t, address, build) {
@@ -110,8 +112,11 @@ async function useEngineIo({ url, options, heartbeats = 2 }) {
   const received = [];
   let wake = () => {};
   socket.on('message', (data) => { received.push(data); wake(); });
+  const ended = new Promise((_, reject) => socket.once('close', (reason) => reject(new Error(`closed: ${reason}`))));
+  ended.catch(() => {});
   const event = (name) => new Promise((resolve, reject) => {
     socket.once(name, (...args) => resolve(args));
+    if (name !== 'close') ended.catch(reject);
     setTimeout(() => reject(new Error(`no ${name}`)), 60_000);
   });
   await event('open');
@@ -120,7 +125,7 @@ async function useEngineIo({ url, options, heartbeats = 2 }) {
   socket.send(new Uint8Array([0, 1, 254, 255]).buffer);
   socket.send(new Blob(['blob']));
   socket.send('last');
-  while (received.length < 4) await new Promise((resolve) => { wake = resolve; });
+  while (received.length < 4) await Promise.race([ended, new Promise((resolve) => { wake = resolve; })]);
   for (let n = 0; n < heartbeats; n++) await event('pong');
   const bytes = async (data) => [...new Uint8Array(await new Response(data).arrayBuffer())];
   const closed = event('close');
@@ -132,8 +137,8 @@ async function useEngineIo({ url, options, heartbeats = 2 }) {
 for (const [version, build] of Object.entries(engineio)) {
   for (const [way, options] of Object.entries(ways)) {
     test(`engine.io-client ${version} by ${way}`, async (t) => {
-      const opened = await page(t, engineioServer.http + refusal.engineio, build);
-      const result = await opened.evaluate(useEngineIo, { url: engineioServer.http, options });
+      const opened = await page(t, pinging.http + refusal.engineio, build);
+      const result = await oneInFive(() => opened.evaluate(useEngineIo, { url: pinging.http, options }));
       const transport = way === 'polling' ? 'polling' : 'websocket';
       assert.deepEqual(result, { transport, texts: ['é€😀', 'last'], bytes: [0, 1, 254, 255], blob: [...Buffer.from('blob')], closed: 'forced close' });
     });

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import test from 'node:test';
 import WebSocket from 'ws';
-import { feedsFrom, inbox, run, serve, upstream } from './harness.mjs';
+import { feedsFrom, inbox, introduced, run, serve, upstream, within } from './harness.mjs';
 
 async function connect(url, options) {
   const socket = new WebSocket(url, options);
@@ -50,15 +50,10 @@ test('a message over the limit is answered with 1009, and others go on', async (
 test('chat reaches everybody, the sender included, on all cores', async (t) => {
   const server = await serve(t, { args: ['--app', 'chat', '--cores', '2'] });
   const clients = await Promise.all(Array.from({ length: 8 }, () => connect(`${server.ws}/ws`)));
-  // Everybody has joined once its own message has come back to it.
-  await Promise.all(clients.map(async ({ socket, messages }, n) => {
-    socket.send(`hello ${n}`);
-    for (;;) if ((await messages.next()).data === `hello ${n}`) return;
-  }));
+  const hear = ({ messages }, text) => within((async () => { while ((await messages.next()).data !== text); })(), text);
+  await introduced(() => clients[0].socket.send('ready'), clients.map((one) => hear(one, 'ready')));
   clients[0].socket.send('to all');
-  await Promise.all(clients.map(async ({ messages }) => {
-    for (;;) if ((await messages.next()).data === 'to all') return;
-  }));
+  await Promise.all(clients.map((one) => hear(one, 'to all')));
 });
 
 test('a feed is fetched, kept, and each new version is pushed', async (t) => {
@@ -123,7 +118,8 @@ test('an upstream that fails makes the feed stale, and live again', async (t) =>
 });
 
 test('stentor publish reaches a room', async (t) => {
-  const server = await serve(t);
+  // One core, which knows of a member when it says so.
+  const server = await serve(t, { args: ['--cores', '1'] });
   const { socket, messages } = await connect(`${server.ws}/ws`);
   socket.send(JSON.stringify({ id: 'a', type: 'subscribe', room: 'news' }));
   await messages.until((m) => m.type === 'ok' && m.id === 'a');
@@ -140,6 +136,7 @@ test('many publications in one request, in order', async (t) => {
   const { socket, messages } = await connect(`${server.ws}/ws`);
   socket.send(JSON.stringify({ id: 1, type: 'subscribe', room: 'r' }));
   await messages.until((m) => m.type === 'ok');
+  await introduced(() => run('publish', '--admin', server.admin, '--room', 'r', '"ready"'), [messages.until((m) => m.data === 'ready')]);
   const lines = Array.from({ length: 2_000 }, (_, n) => JSON.stringify({ room: 'r', data: n })).join('\n');
   const answer = await fetch(`${server.admin}/api/v1/publish`, {
     method: 'POST',
@@ -147,7 +144,8 @@ test('many publications in one request, in order', async (t) => {
     body: lines,
   });
   assert.deepEqual(await answer.json(), { published: 2_000 });
-  for (let n = 0; n < 2_000; n++) assert.equal((await messages.json()).data, n);
+  assert.equal((await messages.until((m) => m.data !== 'ready')).data, 0);
+  for (let n = 1; n < 2_000; n++) assert.equal((await messages.json()).data, n);
   const metrics = await (await fetch(`${server.admin}/metrics`)).text();
   assert.match(metrics, /stentor_deliveries_sent_total/);
 });

@@ -4,7 +4,8 @@
 //!
 //! - `websocket`: echo at `/ws` and `/`; messages up to 16 MiB, 65,537 fragments per
 //!   message, permessage-deflate.
-//! - `protocol`: the suites of the Engine.IO and Socket.IO protocols ([`protocol`]).
+//! - `protocol`: the suites of the Engine.IO and Socket.IO protocols ([`protocol`]), which expect short heartbeats.
+//! - `protocol-patient`: the same with the usual heartbeats, for tests of something else: a slow machine ends none of them.
 //! - `engineio-client`, `engineio3-client`: the suites of Engine.IO's clients ([`engineio`]).
 //! - `socketio-client`: the suites of Socket.IO's clients ([`socketio`]).
 //! - `sockjs`: the runnable specification of SockJS, and its client's suite ([`sockjs`]).
@@ -74,6 +75,12 @@ fn main() {
             options.engine.open_delay = protocol::PAUSE;
             Some(Arc::new(|_| Box::new(protocol::Protocol::default())))
         }
+        "protocol-patient" => {
+            options.heartbeat = heartbeat(25_000, 20_000);
+            options.origins = every_origin;
+            options.engine.open_delay = protocol::PAUSE;
+            Some(Arc::new(|_| Box::new(protocol::Protocol::default())))
+        }
         "engineio-client" => {
             options.heartbeat = heartbeat(500, 20_000);
             options.origins = every_origin;
@@ -98,8 +105,8 @@ fn main() {
         }
         other => {
             return fail(&format!(
-                "unknown profile {other}; known are websocket, protocol, engineio-client, engineio3-client, \
-                 socketio-client, sockjs"
+                "unknown profile {other}; known are websocket, protocol, protocol-patient, engineio-client, \
+                 engineio3-client, socketio-client, sockjs"
             ));
         }
     };
