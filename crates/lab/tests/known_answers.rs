@@ -5,7 +5,7 @@
 
 mod server;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use server::{Fault, Server};
 use stentor_lab::generator::{Audit, LoadSpec, Outcome, Publisher, Spec, run};
@@ -13,6 +13,8 @@ use stentor_lab::generator::{Audit, LoadSpec, Outcome, Publisher, Spec, run};
 const CONNECTIONS: usize = 20;
 /// Deliveries from one fault to the next.
 const EVERY: u64 = 1000;
+/// How late what comes may be on a busy machine. Where it is seen what is missing, and that the last one has come, nobody waits.
+const LATE: Duration = Duration::from_secs(60);
 
 /// 5,000 echoes, without a warm-up: each of them counts.
 fn echo() -> LoadSpec {
@@ -25,9 +27,9 @@ fn fanout() -> LoadSpec {
     LoadSpec::Fanout { bytes: 100, rate_hz: 500.0, warm_up: 0, count: 250, publisher: Publisher::Own }
 }
 
-fn measure(server: &Server, load: LoadSpec) -> Outcome {
+fn measure(server: &Server, load: LoadSpec, late: Duration) -> Outcome {
     let mut spec = Spec::new(server.address, "/ws", CONNECTIONS, load);
-    spec.idle = Duration::from_millis(10);
+    (spec.idle, spec.late) = (Duration::from_millis(10), late);
     run(&spec, |_| Ok(())).unwrap()
 }
 
@@ -36,7 +38,7 @@ fn measure(server: &Server, load: LoadSpec) -> Outcome {
 fn check(fault: Fault, doubt: &str, expect: impl Fn(u64) -> Audit) {
     for (chat, load) in [(false, echo()), (true, fanout())] {
         let server = Server::start_with(chat, fault, EVERY);
-        let outcome = measure(&server, load);
+        let outcome = measure(&server, load, LATE);
         let faults = server.faults();
         assert_eq!(faults, 5, "{fault:?}");
         let audit = &outcome.audit;
@@ -109,7 +111,7 @@ fn one_that_repeats() {
 #[test]
 fn one_that_changes_a_number() {
     let server = Server::start_with(false, Fault::Renumbers, EVERY);
-    let outcome = measure(&server, echo());
+    let outcome = measure(&server, echo(), LATE);
     let audit = &outcome.audit;
     assert_eq!((audit.corrupt, audit.gaps, audit.delivered), (5, 5, 4995), "{audit:?}");
 }
@@ -120,7 +122,9 @@ fn one_that_changes_a_number() {
 fn one_that_flips_a_bit_anywhere() {
     for (chat, load) in [(false, echo()), (true, fanout())] {
         let server = Server::start_with(chat, Fault::Flips, 25);
-        let outcome = measure(&server, load);
+        // A copy of the last publication is changed, and is waited for.
+        let late = if chat { Duration::from_secs(5) } else { LATE };
+        let outcome = measure(&server, load, late);
         assert_eq!(server.faults(), 200);
         let expect =
             Audit { expected: 5000, delivered: 4800, corrupt: 200, gaps: 2 * 16, ..Audit::default() };
@@ -137,10 +141,12 @@ fn one_that_stalls() {
     let measure_for = Duration::from_secs(2);
     let load =
         LoadSpec::EchoOpen { bytes: 100, rate_hz: 500.0, warm_up: Duration::ZERO, measure: measure_for };
-    let outcome = measure(&server, load);
+    let begun = Instant::now();
+    let outcome = measure(&server, load, LATE);
+    let took = begun.elapsed();
     let p99 = outcome.latency.percentile(99.0);
     assert!(p99 >= Duration::from_millis(150), "{p99:?}");
-    assert!(p99 < Duration::from_secs(2), "{p99:?}");
+    assert!(p99 < took, "{p99:?} {took:?}");
     let audit = &outcome.audit;
     assert_eq!((audit.delivered, audit.expected), (1000, 1000), "{audit:?}");
 }

@@ -10,8 +10,6 @@ use super::{Latencies, Outcome};
 use crate::Error;
 use crate::payload;
 
-/// How long echoes may be late after the end of the measurement.
-const LATE: Duration = Duration::from_secs(5);
 /// Messages sent between two looks at what has come.
 const BURST: usize = 32;
 
@@ -95,7 +93,7 @@ pub(super) fn run_open<D: Driver>(
         delivered: 0,
         arrived: 0,
     });
-    let deadline = ends.at[1] + LATE;
+    let deadline = ends.at[1] + fleet.spec.late;
     let mut sent = 0;
     let mut measured = 0;
     loop {
@@ -182,7 +180,7 @@ pub(super) fn run_closed<D: Driver>(
             load.under_way += 1;
         }
     }
-    let deadline = ends.at[1] + LATE;
+    let deadline = ends.at[1] + fleet.spec.late;
     loop {
         let now = Instant::now();
         ends.look(fleet, now, load.measured.arrived);

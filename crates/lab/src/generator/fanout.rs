@@ -16,8 +16,6 @@ use crate::Error;
 use crate::document::Document;
 use crate::payload;
 
-/// How long deliveries may be late after the last publication's period.
-const LATE: Duration = Duration::from_secs(5);
 /// How much before a publication of the server's the clocks are read. The waits are coarse then, so that whoever
 /// gives the server what it publishes finds the generator's core free.
 const READ_EARLY: Duration = Duration::from_millis(5);
@@ -128,11 +126,11 @@ pub(super) fn run<D: Driver>(
     };
     let period = plan.period();
     let lasts = period.mul_f64(plan.total() as f64);
-    let mut deadline = Instant::now() + lasts + LATE + BEGIN_WITHIN;
+    let mut deadline = Instant::now() + lasts + fleet.spec.late + BEGIN_WITHIN;
     let mut publishing = match plan.publisher {
         Publisher::Own => {
             let begin = Instant::now() + Duration::from_millis(50);
-            deadline = begin + lasts + LATE;
+            deadline = begin + lasts + fleet.spec.late;
             let publisher = (0..fleet.begun()).rev().find(|number| fleet.is_open(*number));
             Some(Publishing { publisher, begin: Some(begin), ..Publishing::new(payload) })
         }

@@ -12,6 +12,9 @@ use crate::document::Shape;
 /// long for a free port.
 pub(super) const CONNECTIONS_PER_SOURCE_MAX: usize = 12_000;
 
+/// How late echoes and deliveries may be, where a spec doesn't say.
+const LATE: Duration = Duration::from_secs(5);
+
 /// Connections of one generator process, where the limit on descriptors is 20,000.
 pub const CONNECTIONS_PER_PROCESS_MAX: usize = 15_000;
 
@@ -42,6 +45,9 @@ pub struct Spec {
     pub mask: MaskKey,
     /// How long to watch the connections doing nothing, before the load.
     pub idle: Duration,
+    /// How long to wait, after the end of an echo or a fan-out, for what hasn't come yet; what comes later counts as missing.
+    #[serde(default = "late")]
+    pub late: Duration,
     /// Of a fan-out, into how many slices the time from one publication to the next is cut, to tell what the server used in each
     /// ([`super::Outcome::slices`]); 0: it isn't.
     pub slices: u32,
@@ -79,6 +85,7 @@ impl Spec {
             hello: None,
             mask: MaskKey::Zero,
             idle: Duration::from_secs(1),
+            late: LATE,
             slices: 0,
             document: None,
             load,
@@ -105,6 +112,10 @@ impl Spec {
     pub(crate) fn sources(&self) -> usize {
         self.connections.div_ceil(CONNECTIONS_PER_SOURCE_MAX)
     }
+}
+
+fn late() -> Duration {
+    LATE
 }
 
 /// The load on open connections. Payloads are as [`crate::payload`] says.

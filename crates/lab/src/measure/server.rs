@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,10 @@ use crate::Error;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// How long it may take to end after SIGTERM, before SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(15);
-/// How long the last lines of one that ended may take to be read.
-const LAST_WORDS_WITHIN: Duration = Duration::from_secs(1);
+/// How long the last lines of one that ended may take to be read. Less is enough, unless a child of its own holds standard error.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(5);
+/// How long one that still runs is given to turn out to be ending: its connections may be seen to end before it has.
+const ENDING_WITHIN: Duration = Duration::from_millis(250);
 /// Lines of standard error kept for the error message.
 const LINES_KEPT: usize = 20;
 
@@ -44,7 +46,7 @@ pub struct Server {
     name: String,
     child: Child,
     address: SocketAddr,
-    said: Arc<Mutex<VecDeque<String>>>,
+    said: Arc<Said>,
     _ward: Ward,
 }
 
@@ -64,8 +66,11 @@ impl Server {
             .map_err(|error| failed(format!("{} can't be run: {error}", command.program.display())))?;
         drop(pinned);
 
-        let said = Arc::new(Mutex::new(VecDeque::new()));
-        let all_said = child.stderr.take().map(|stderr| keep_lines(stderr, Arc::clone(&said)));
+        let said = Arc::new(Said::default());
+        if let Some(stderr) = child.stderr.take() {
+            let said = Arc::clone(&said);
+            thread::spawn(move || said.keep(stderr));
+        }
         let (tell, told) = channel();
         if let Some(stdout) = child.stdout.take() {
             thread::spawn(move || {
@@ -94,7 +99,7 @@ impl Server {
                 Err(RecvTimeoutError::Timeout) => return Err(server.error("it isn't ready after 30 s")),
                 Err(RecvTimeoutError::Disconnected) => {
                     // Why, it may have said in its last moment.
-                    let _ = all_said.map(|all_said| all_said.recv_timeout(LAST_WORDS_WITHIN));
+                    server.said.is_all_within(LAST_WORDS_WITHIN);
                     return Err(server.error("it ended before it was ready"));
                 }
             }
@@ -119,17 +124,15 @@ impl Server {
         pids.filter(|pid| *pid != self.pid() && group_of(*pid) == Some(self.pid())).collect()
     }
 
-    /// `what` with the server's name and its last lines on standard error.
+    /// `what` with the server's name and its last lines on standard error. Waits a moment for these; longer (5 s at most) where it
+    /// has ended.
     pub fn error(&self, what: &str) -> Error {
-        let lines: Vec<String> = match self.said.lock() {
-            Ok(lines) => lines.iter().cloned().collect(),
-            Err(_) => Vec::new(),
-        };
-        let what = if lines.is_empty() {
-            what.to_owned()
-        } else {
-            format!("{what}; it said:\n{}", lines.join("\n"))
-        };
+        if !self.said.is_all_within(ENDING_WITHIN) && group_of(self.pid()).is_none() {
+            self.said.is_all_within(LAST_WORDS_WITHIN);
+        }
+        let last_lines = self.said.last_lines();
+        let what =
+            if last_lines.is_empty() { what.to_owned() } else { format!("{what}; it said:\n{last_lines}") };
         Error::Server { name: self.name.clone(), what }
     }
 
@@ -194,20 +197,41 @@ fn dying_with_us(command: &ServerCommand) -> Command {
     wrapped
 }
 
-/// Keeps the last lines that come `from` there. What it returns ends with them.
-fn keep_lines(from: impl Read + Send + 'static, to: Arc<Mutex<VecDeque<String>>>) -> Receiver<()> {
-    let (over, all_said) = channel();
-    thread::spawn(move || {
-        let _over = over;
+/// What a server has said on standard error.
+#[derive(Debug, Default)]
+struct Said {
+    /// At most `LINES_KEPT`.
+    lines: Mutex<VecDeque<String>>,
+    /// Whether it has closed standard error, and all that it had said is in `lines`.
+    all: Mutex<bool>,
+    is_all: Condvar,
+}
+
+impl Said {
+    /// Keeps the last lines that come `from` there, until its end.
+    fn keep(&self, from: impl Read) {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
-            let Ok(mut lines) = to.lock() else { return };
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
             if lines.len() == LINES_KEPT {
                 lines.pop_front();
             }
             lines.push_back(line);
         }
-    });
-    all_said
+        *self.all.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.is_all.notify_all();
+    }
+
+    /// Waits until all was said, or for so long; whether it was.
+    fn is_all_within(&self, within: Duration) -> bool {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.is_all.wait_timeout_while(all, within, |all| !*all);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn last_lines(&self) -> String {
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.make_contiguous().join("\n")
+    }
 }
 
 #[cfg(test)]
@@ -247,8 +271,20 @@ mod tests {
     #[test]
     fn tells_what_a_failing_server_said() {
         let error = start("echo no such room >&2; exit 3").unwrap_err().to_string();
-        assert!(error.contains("ended before it was ready"), "{error}");
+        assert!(error.contains("ended before it was ready") && error.contains("no such room"), "{error}");
         let error = start("echo ready http://somewhere; exec sleep 60").unwrap_err().to_string();
         assert!(error.contains("names no address"), "{error}");
+    }
+
+    #[test]
+    fn hears_one_out_that_ends_later() {
+        // Its last words are still to come when it is gone.
+        let script = "echo ready http://127.0.0.1:4711; (sleep 0.5; echo out of luck >&2) & exit 3";
+        let mut server = start(script).unwrap();
+        server.child.wait().unwrap();
+        let error = server.error("it broke off").to_string();
+        assert!(error.contains("it broke off; it said:\nout of luck"), "{error}");
+        let error = server.stop().unwrap_err().to_string();
+        assert!(error.contains("ended by itself") && error.contains("out of luck"), "{error}");
     }
 }
