@@ -51,7 +51,7 @@ broadcast_as = "tick"
 `;
 
 // What heartbeats must outlive, below.
-const BRIEF = '[heartbeat]\ninterval = "400ms"\ntimeout = "5s"\n[limits]\nwait_time_max = "400ms"\n';
+const BRIEF = '[heartbeat]\ninterval = "400ms"\ntimeout = "20s"\n[limits]\nwait_time_max = "400ms"\n';
 const brief = (text) => BRIEF + text.replaceAll(/prefix = "\/.*"/g, '$&\nheartbeat = "400ms"');
 
 /** Somebody in a room, and in one of its own, who keeps what is said in either. */

@@ -6,11 +6,15 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Makes a page of so many times the old result; returns whether it was made, what was said, and the page.
 fn report(times: usize, arguments: &[&str]) -> (bool, String, String) {
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/results/chat-rtt.json");
-    let page = std::env::temp_dir().join(format!("stentor-lab-report-{}-{times}.html", std::process::id()));
+    // Tests run at once, each with a page of its own.
+    static PAGES: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), PAGES.fetch_add(1, Ordering::Relaxed));
+    let page = std::env::temp_dir().join(format!("stentor-lab-report-{process}-{number}.html"));
     let output = Command::new(env!("CARGO_BIN_EXE_stentor-lab"))
         .arg("report")
         .args(std::iter::repeat_n(old, times))

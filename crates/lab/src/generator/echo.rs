@@ -113,7 +113,7 @@ pub(super) fn run_open<D: Driver>(
             sent += 1;
             now = Instant::now();
         }
-        let settled = load.0.delivered + fleet.audit.spoiled_or_missing();
+        let settled = load.0.delivered + fleet.audit.surely_spoiled_or_missing();
         let over = sent == total && settled >= measured && ends.readings.len() == 2;
         if over || now > deadline {
             break;

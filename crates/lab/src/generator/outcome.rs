@@ -97,8 +97,14 @@ impl Audit {
     }
 
     /// Of those, the ones that don't count as delivered.
-    pub(super) fn spoiled_or_missing(&self) -> u64 {
+    fn spoiled_or_missing(&self) -> u64 {
         self.gaps + self.wrong_length + self.corrupt
+    }
+
+    /// Of those, as many as are different ones for sure: a message whose number was changed is corrupt, and its own number is
+    /// missing.
+    pub(super) fn surely_spoiled_or_missing(&self) -> u64 {
+        self.gaps.max(self.wrong_length + self.corrupt)
     }
 
     fn merge(&mut self, other: &Self) {
