@@ -172,7 +172,7 @@ pub(super) fn doubts(steps: &[ChatStep]) -> Vec<Doubt> {
 }
 
 /// Why the server could do more than a chat shows, if it could: it went through all steps; or in the step that ended it, or
-/// already in the one before, the generator had no CPU left, or a hypervisor kept too much. What ended earlier steps well
+/// already in the one before, the generator had no CPU left, or a hypervisor kept too much. What earlier steps reached
 /// stands, whatever was kept then.
 pub(super) fn lower_bound(steps: &[ChatStep]) -> Option<String> {
     let deciding = steps.iter().position(is_saturated).unwrap_or(steps.len());

@@ -384,6 +384,18 @@ impl Reading {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_may_be_one_message_counts_once() {
+        let check = |gaps, wrong_length, corrupt, expect| {
+            let audit = Audit { gaps, wrong_length, corrupt, ..Audit::default() };
+            assert_eq!(audit.surely_spoiled_or_missing(), expect, "{audit:?}");
+        };
+        check(5, 0, 0, 5);
+        check(32, 0, 200, 200);
+        check(5, 2, 1, 5);
+        check(0, 2, 3, 5);
+    }
+
     fn sound() -> Outcome {
         let mut outcome = Outcome {
             connections: 10,

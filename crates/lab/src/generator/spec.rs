@@ -46,7 +46,6 @@ pub struct Spec {
     /// How long to watch the connections doing nothing, before the load.
     pub idle: Duration,
     /// How long to wait, after the end of an echo or a fan-out, for what hasn't come yet; what comes later counts as missing.
-    #[serde(default = "late")]
     pub late: Duration,
     /// Of a fan-out, into how many slices the time from one publication to the next is cut, to tell what the server used in each
     /// ([`super::Outcome::slices`]); 0: it isn't.
@@ -112,10 +111,6 @@ impl Spec {
     pub(crate) fn sources(&self) -> usize {
         self.connections.div_ceil(CONNECTIONS_PER_SOURCE_MAX)
     }
-}
-
-fn late() -> Duration {
-    LATE
 }
 
 /// The load on open connections. Payloads are as [`crate::payload`] says.
