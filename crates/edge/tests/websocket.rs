@@ -213,7 +213,7 @@ fn a_close_is_answered_and_ends_the_connection_at_once() {
         ws.send_text("last");
         ws.send_close(code, "good bye");
         assert_eq!(ws.next_text(), "last");
-        assert_eq!(ws.expect_close(), (code, String::new()));
+        assert_eq!(ws.expect_close(), (code, "good bye".into()));
     }
     let mut ws = server.ws("/ws");
     ws.send_frame(Opcode::Close, b"", true, false);

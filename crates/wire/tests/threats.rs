@@ -214,16 +214,11 @@ fn answers_hold_only_what_came() {
         let payload: Vec<u8> = (0..length).collect();
         let mut victim = Victim::new(Role::Server, Limits::default());
         victim.feed(&frame(Role::Server, true, false, Opcode::Ping, &payload));
-        victim.feed(&frame(
-            Role::Server,
-            true,
-            false,
-            Opcode::Close,
-            &[&[3, 232][..], &[b'r'; 123]].concat(),
-        ));
+        let close = [&[3, 232][..], &[b'r'; 123]].concat();
+        victim.feed(&frame(Role::Server, true, false, Opcode::Close, &close));
         let mut expect = Vec::new();
         encode(&mut expect, Opcode::Pong, &payload, false, None);
-        encode(&mut expect, Opcode::Close, &[3, 232], false, None);
+        encode(&mut expect, Opcode::Close, &close, false, None);
         assert_eq!(victim.transmit, expect);
     }
 }

@@ -5,6 +5,9 @@
 //! | text | text message: kind as a digit, text | the same |
 //! | binary | binary message: the data | binary message: the kind as a byte (4), data |
 //! | binary as base64 (`b64=1`) | text message: `b`, base64 | text message: `b`, kind as a digit, base64 |
+//!
+//! Base64 is read as the reference server reads it from clients in use: padding may be missing, and white space
+//! anywhere is skipped.
 
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -160,6 +163,14 @@ fn decode_base64<'a>(version: Version, text: &str, scratch: &'a mut Vec<u8>) -> 
         }
     };
     scratch.clear();
+    // MIME style, as the Java client has it: a line break after 76 characters and at the end.
+    let without_breaks: Vec<u8>;
+    let base64 = if base64.iter().any(u8::is_ascii_whitespace) {
+        without_breaks = base64.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        &without_breaks
+    } else {
+        base64
+    };
     BASE64.decode_vec(base64, scratch).map_err(|_| Error::BadBase64)?;
     Ok(Packet::binary(scratch))
 }

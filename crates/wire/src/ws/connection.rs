@@ -473,8 +473,8 @@ impl Connection {
                 Ok(Outcome::Ping)
             }
             Opcode::Close => {
-                let code = match *payload {
-                    [] => 1005,
+                let (code, reason) = match *payload {
+                    [] => (1005, &[][..]),
                     [_] => return Err(Error::BadClosePayload),
                     [high, low, ref reason @ ..] => {
                         let code = u16::from_be_bytes([high, low]);
@@ -482,11 +482,12 @@ impl Connection {
                             return Err(Error::BadCloseCode);
                         }
                         utf8::check(reason)?;
-                        code
+                        (code, reason)
                     }
                 };
                 if self.phase == Phase::Open {
-                    self.send_close(code, "", transmit);
+                    // Code and reason go back as they came. The reason has just been checked.
+                    self.send_close(code, str::from_utf8(reason).unwrap_or_default(), transmit);
                 }
                 self.phase = Phase::Closed;
                 Ok(Outcome::Closed(code, place.after(payload.len().min(2))))

@@ -40,7 +40,13 @@ fn messages_are_decoded() {
     // Without padding, or with other bits in it.
     check(V4, Kind::Text, "bAQ", Ok(binary(&[1])));
     check(V4, Kind::Text, "bAR==", Ok(binary(&[1])));
-    for bad in ["bA", "b!!", "bAQID BA==", "bAQIDBA==x", "b-_8=", "bé"] {
+    // With line breaks, as in MIME (RFC 2045 section 6.8), and other white space.
+    for text in ["bAQIDBA==\n", "bAQID\r\nBA==\r\n", "bAQIDBA\n", "b AQ\tID BA= =", "b\nAQIDBA"] {
+        check(V4, Kind::Text, text, Ok(binary(&[1, 2, 3, 4])));
+    }
+    check(V3, Kind::Text, "b4AQID\nBA==\n", Ok(binary(&[1, 2, 3, 4])));
+    check(V4, Kind::Text, "b\n", Ok(binary(&[])));
+    for bad in ["bA", "bA\n", "b!!", "bAQIDBA==x", "b-_8=", "bé"] {
         check(V4, Kind::Text, bad, Err(BadBase64));
     }
     check(V3, Kind::Binary, [], Err(EmptyPacket));

@@ -51,7 +51,7 @@ fn fragments() {
     check(
         &[(0x01, b"a"), (0x88, b"\x03\xe8bye"), (0x80, b"b")],
         &[Seen::Closed(1000, "bye".into())],
-        &[close_frame(1000)],
+        &[server_frame(Opcode::Close, b"\x03\xe8bye")],
     );
     violates(&[(0x80, b"a")], &[], Error::UnexpectedContinuation);
     violates(&[(0x00, b"a")], &[], Error::UnexpectedContinuation);
@@ -92,7 +92,7 @@ fn close_frames() {
     violates(&[(0x88, b"\x03\xe8\xff")], &[], Error::BadUtf8);
     let reason = "\u{e4}".repeat(61) + "!";
     let payload = [b"\x0b\xb8", reason.as_bytes()].concat();
-    check(&[(0x88, &payload)], &[Seen::Closed(3000, reason)], &[close_frame(3000)]);
+    check(&[(0x88, &payload)], &[Seen::Closed(3000, reason)], &[server_frame(Opcode::Close, &payload)]);
     for code in
         [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999]
     {

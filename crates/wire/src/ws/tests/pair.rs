@@ -107,7 +107,7 @@ proptest! {
         prop_assert!(receiver.connection.is_closed() && !receiver.connection.is_mid_message());
         // And back.
         sender.feed(&receiver.transmit);
-        pongs.push(Seen::Closed(4321, String::new()));
+        pongs.push(Seen::Closed(4321, "done".into()));
         prop_assert_eq!(&sender.seen, &pongs);
         prop_assert!(sender.connection.is_closed());
     }
