@@ -7,12 +7,15 @@
 //!    └── peer's close (echoed), violation (1002…) ──────┘
 //! ```
 //!
-//! Invariants: `partial` is there exactly while a frame or a fragmented message has begun and not ended; its memory is
-//! at most about twice the bytes that have arrived of it, and those are at most `message_bytes_max`. At most one close
-//! frame is ever transmitted.
+//! Invariants: `partial` is there exactly while a frame or a fragmented message has begun and not ended, or a message has
+//! arrived and is paused; its memory is at most about twice the bytes that have arrived of it, and those are at most
+//! `message_bytes_max`. (What is inflated in steps comes on top, of one connection at a time.) While a message is paused no
+//! input is consumed. At most one close frame is ever transmitted.
 
 use super::deflate::Negotiated;
 use super::frame::{self, CONTROL_BYTES_MAX, FIN, HEADER_BYTES_MAX, Kind, MASKED, Opcode, RSV1, RSV2_RSV3};
+use super::partial::{Frame, Message, Partial};
+use super::step::{Paused, Step};
 use super::{Error, Event, Received, Role, Shared, mask, utf8};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,46 +36,8 @@ pub struct Connection {
     phase: Phase,
 }
 
-/// A frame or message under way.
-#[derive(Default)]
-struct Partial {
-    /// The start of a header: `header[..header_len]`, too short to be read yet.
-    header: [u8; HEADER_BYTES_MAX],
-    header_len: u8,
-    /// The frame whose payload is arriving.
-    frame: Option<Frame>,
-    /// The message that has begun, however many frames it has so far.
-    message: Option<Message>,
-    /// The message's bytes so far, unmasked, not inflated.
-    payload: Vec<u8>,
-    /// The payload of a control frame that arrives in pieces.
-    control: Vec<u8>,
-}
-
-/// A frame whose header has been read and found good.
-#[derive(Clone, Copy)]
-struct Frame {
-    opcode: Opcode,
-    fin: bool,
-    rsv1: bool,
-    /// Turned so that its first byte belongs to the next byte of the payload; zero if there is none.
-    mask: [u8; 4],
-    /// Bytes of the payload that are still to come. `usize` suffices: the limits were checked first.
-    left: usize,
-}
-
-#[derive(Clone, Copy)]
-struct Message {
-    kind: Kind,
-    compressed: bool,
-    fragments: u32,
-    /// `payload[..valid]` is valid UTF-8; stays 0 unless this is text and not compressed.
-    valid: usize,
-}
-
 /// Where delivered bytes lie.
 enum Place {
-    Nowhere,
     /// `input[start..end]`
     Input(usize, usize),
     /// `shared.gathered[start..]`
@@ -122,7 +87,28 @@ impl Connection {
 
     /// True while a frame or a fragmented message has begun and not ended: the caller then limits its time.
     pub fn is_mid_message(&self) -> bool {
-        self.partial.is_some()
+        self.partial.as_ref().is_some_and(|partial| partial.paused.is_none())
+    }
+
+    /// True while a message has arrived whose rest is for the next call of [`Connection::receive`], with the input that
+    /// wasn't consumed, or none: see [`StepLimits`](super::StepLimits).
+    #[inline]
+    pub fn is_paused(&self) -> bool {
+        self.partial.as_ref().is_some_and(|partial| partial.paused.is_some())
+    }
+
+    /// True while a paused message can't go on before another connection's is inflated ([`Shared::is_step_slot_free`]).
+    pub fn waits_for_step_slot(&self) -> bool {
+        let paused = self.partial.as_ref().and_then(|partial| partial.paused.as_ref());
+        paused.is_some_and(Paused::waits_for_slot)
+    }
+
+    /// Lets others inflate: what was inflated of a paused message is forgotten. To be called where its connection can't
+    /// go on for a while.
+    pub fn leave_step_slot(&mut self) {
+        if let Some(paused) = self.partial.as_mut().and_then(|partial| partial.paused.as_mut()) {
+            paused.inflating = None;
+        }
     }
 
     /// True once [`Connection::close`] has been called and while the peer has not answered.
@@ -138,7 +124,8 @@ impl Connection {
     /// Bytes of memory held for a message under way.
     pub fn held_bytes(&self) -> usize {
         self.partial.as_ref().map_or(0, |partial| {
-            size_of::<Partial>() + partial.payload.capacity() + partial.control.capacity()
+            let inflated = partial.paused.as_ref().map_or(0, Paused::held_bytes);
+            size_of::<Partial>() + partial.payload.capacity() + partial.control.capacity() + inflated
         })
     }
 
@@ -153,8 +140,8 @@ impl Connection {
     }
 
     /// Deals with the start of `input`, unmasking in place; appends what the protocol answers (pong, close) to
-    /// `transmit`; and yields at most one event. Call again with the rest until everything is consumed. After
-    /// [`Event::Closed`] everything is discarded.
+    /// `transmit`; and yields at most one event. Call again with the rest until everything is consumed, or the
+    /// connection is paused ([`Connection::is_paused`]). After [`Event::Closed`] everything is discarded.
     ///
     /// One call adds at most 131 bytes to `transmit`, so a caller that looks at it between calls bounds what a flood of
     /// pings can pile up. What the event borrows is not the connection, which may be used meanwhile.
@@ -222,6 +209,15 @@ impl Connection {
     ) -> Received<'a> {
         let mut consumed = 0;
         let outcome = loop {
+            if self.is_paused() {
+                let resumed = if consumed == 0 { self.resume(shared) } else { Ok(Outcome::Nothing) };
+                self.settle();
+                match resumed {
+                    Ok(Outcome::Nothing) => return Received { consumed, event: None },
+                    Ok(outcome) => break outcome,
+                    Err(error) => break Outcome::Violation(error),
+                }
+            }
             if self.phase == Phase::Closed || consumed == input.len() {
                 return Received { consumed: input.len(), event: None };
             }
@@ -236,7 +232,6 @@ impl Connection {
         let (shared, input_bytes): (&'a Shared, usize) = (shared, input.len());
         let input: &'a [u8] = input;
         let locate = |place| match place {
-            Place::Nowhere => &[][..],
             Place::Input(start, end) => &input[start..end],
             Place::Gathered(start) => &shared.gathered[start..],
             Place::Inflated => shared.inflater.as_ref().map_or(&[][..], |inflater| inflater.inflated()),
@@ -298,7 +293,18 @@ impl Connection {
                     let kind = if frame.opcode == Opcode::Text { Kind::Text } else { Kind::Binary };
                     if frame.fin && end - start == frame.left {
                         let payload = &input[start..end];
-                        return deliver(shared, kind, frame.rsv1, payload, Place::Input(start, end));
+                        if !frame.rsv1 {
+                            return checked(kind, payload, Place::Input(start, end));
+                        }
+                        return match shared.inflate_step(payload, None)? {
+                            Step::Inflated => inflated(shared, kind),
+                            Step::Paused(inflating) => {
+                                let partial = self.partial.get_or_insert_default();
+                                partial.payload = payload.to_vec();
+                                partial.paused = Some(Paused { kind, compressed: true, inflating });
+                                Ok(Outcome::Nothing)
+                            }
+                        };
                     }
                     let message = Message { kind, compressed: frame.rsv1, fragments: 1, valid: 0 };
                     self.partial.get_or_insert_default().message = Some(message);
@@ -432,13 +438,34 @@ impl Connection {
             return Err(Error::BadUtf8);
         }
         let Message { kind, compressed, .. } = *message;
-        shared.gathered = std::mem::take(&mut partial.payload);
         partial.message = None;
-        if !compressed {
+        partial.paused = Some(Paused { kind, compressed, inflating: None });
+        self.resume(shared)
+    }
+
+    /// Goes on with the message that is paused.
+    fn resume(&mut self, shared: &mut Shared) -> Result<Outcome, Error> {
+        let Some(partial) = &mut self.partial else { return Ok(Outcome::Nothing) };
+        let Some(Paused { kind, compressed, inflating }) = partial.paused.take() else {
+            return Ok(Outcome::Nothing);
+        };
+        let inflating = if compressed {
+            match shared.inflate_step(&partial.payload, inflating)? {
+                Step::Inflated => {
+                    partial.payload = Vec::new();
+                    return inflated(shared, kind);
+                }
+                Step::Paused(inflating) => inflating,
+            }
+        } else if shared.may_deliver(partial.payload.len()) {
+            // It was checked as it arrived.
+            shared.gathered = std::mem::take(&mut partial.payload);
             return Ok(Outcome::Message(kind, Place::Gathered(0)));
-        }
-        let gathered = std::mem::take(&mut shared.gathered);
-        deliver(shared, kind, compressed, &gathered, Place::Nowhere)
+        } else {
+            None
+        };
+        partial.paused = Some(Paused { kind, compressed, inflating });
+        Ok(Outcome::Nothing)
     }
 
     /// The next bytes, `input[start..end]`, already unmasked, of a control frame.
@@ -521,21 +548,6 @@ impl Connection {
     }
 }
 
-impl Partial {
-    fn is_idle(&self) -> bool {
-        self.header_len == 0 && self.frame.is_none() && self.message.is_none()
-    }
-}
-
-impl Frame {
-    /// What is left of the frame after `done` more bytes of its payload.
-    fn after(mut self, done: usize) -> Frame {
-        self.mask.rotate_left(done % 4);
-        self.left -= done;
-        self
-    }
-}
-
 impl Place {
     fn after(self, skipped: usize) -> Place {
         match self {
@@ -546,16 +558,14 @@ impl Place {
     }
 }
 
-/// A whole message, inflated if need be and checked.
-fn deliver(
-    shared: &mut Shared,
-    kind: Kind,
-    compressed: bool,
-    payload: &[u8],
-    place: Place,
-) -> Result<Outcome, Error> {
-    let (data, place) =
-        if compressed { (shared.inflate(payload)?, Place::Inflated) } else { (payload, place) };
+/// The message that has just been inflated, checked.
+fn inflated(shared: &Shared, kind: Kind) -> Result<Outcome, Error> {
+    let data = shared.inflater.as_ref().map_or(&[][..], |inflater| inflater.inflated());
+    checked(kind, data, Place::Inflated)
+}
+
+/// A whole message, checked.
+fn checked(kind: Kind, data: &[u8], place: Place) -> Result<Outcome, Error> {
     if kind == Kind::Text {
         utf8::check(data)?;
     }

@@ -96,14 +96,28 @@ impl Deflater {
     }
 }
 
-/// Inflates whole messages, up to a limit. One per core.
+/// Inflates messages, up to a limit, at once or in steps. One per core, and one for the message that is inflated in steps.
 ///
-/// Invariant: the bytes inflated last are `buffer[..length]`.
+/// Invariants: the bytes inflated of the current message are `buffer[..length]`. `consumed` counts the bytes that were
+/// read of its payload and of [`INFLATE_TAIL`] after it.
 pub struct Inflater {
     decompress: Decompress,
     /// Always initialised to its full length; grows with what has been inflated, not with what might come.
     buffer: Vec<u8>,
     length: usize,
+    consumed: usize,
+    final_blocks: u32,
+}
+
+/// Why a run of the decompressor ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RunEnd {
+    /// The input is used up, and everything in it has come out.
+    InputUsed,
+    /// A final block has ended.
+    FinalBlock,
+    /// As much was inflated as one step may.
+    Step,
 }
 
 impl Default for Inflater {
@@ -116,7 +130,7 @@ impl Inflater {
     /// An inflater for any window.
     pub fn new() -> Self {
         let decompress = Decompress::new_with_window_bits(false, *WINDOW_BITS.end());
-        Inflater { decompress, buffer: Vec::new(), length: 0 }
+        Inflater { decompress, buffer: Vec::new(), length: 0, consumed: 0, final_blocks: 0 }
     }
 
     /// Bytes of memory held for output; at most the limit and one, or 256 kB, between messages.
@@ -135,46 +149,82 @@ impl Inflater {
     /// [`Error::MessageTooBig`] once the limit is reached and more would come, [`Error::BadDeflate`] if the payload is
     /// not DEFLATE or is cut off. Either is the peer's fault.
     pub fn inflate(&mut self, payload: &[u8], bytes_max: usize) -> Result<&[u8], Error> {
-        self.length = 0;
-        if payload.is_empty() {
-            // RFC 7692 section 7.2.3.6 wants one zero byte, but what an empty frame means is plain.
-            return Ok(&[]);
-        }
+        self.begin();
+        self.advance(payload, bytes_max, usize::MAX)?;
+        Ok(self.inflated())
+    }
+
+    /// Forgets the last message; [`Inflater::advance`] inflates the next one.
+    pub(super) fn begin(&mut self) {
+        (self.length, self.consumed, self.final_blocks) = (0, 0, 0);
         self.decompress.reset(false);
         if self.buffer.len() > INFLATED_BYTES_KEPT {
             self.buffer.truncate(INFLATED_BYTES_KEPT);
             self.buffer.shrink_to_fit();
         }
-        let mut final_blocks = 0;
-        let mut input = payload;
-        while self.run(&mut input, bytes_max)? {
-            // A final block before the end: what follows is a stream of its own.
-            if input.is_empty() {
-                return Ok(self.inflated());
-            }
-            final_blocks += 1;
-            if final_blocks > FINAL_BLOCKS_MAX {
-                return Err(Error::BadDeflate);
-            }
-            self.decompress.reset(false);
-        }
-        input = &INFLATE_TAIL;
-        let ended = self.run(&mut input, bytes_max)?;
-        if ended && input.is_empty() { Ok(self.inflated()) } else { Err(Error::BadDeflate) }
     }
 
-    /// Inflates until the input is used up (false) or a final block has ended (true).
-    fn run(&mut self, input: &mut &[u8], bytes_max: usize) -> Result<bool, Error> {
+    /// Inflates at most `step_bytes` more of a message whose whole payload this is, and says whether that was all of it.
+    ///
+    /// # Errors
+    /// Those of [`Inflater::inflate`].
+    pub(super) fn advance(
+        &mut self,
+        payload: &[u8],
+        bytes_max: usize,
+        step_bytes: usize,
+    ) -> Result<bool, Error> {
+        if payload.is_empty() {
+            // RFC 7692 section 7.2.3.6 wants one zero byte, but what an empty frame means is plain.
+            return Ok(true);
+        }
+        let until = self.length.saturating_add(step_bytes);
+        while self.consumed < payload.len() {
+            let mut input = &payload[self.consumed..];
+            let end = self.run(&mut input, bytes_max, until)?;
+            self.consumed = payload.len() - input.len();
+            match end {
+                RunEnd::Step => return Ok(false),
+                RunEnd::InputUsed => break,
+                RunEnd::FinalBlock if input.is_empty() => return Ok(true),
+                // A final block before the end: what follows is a stream of its own.
+                RunEnd::FinalBlock => {
+                    self.final_blocks += 1;
+                    if self.final_blocks > FINAL_BLOCKS_MAX {
+                        return Err(Error::BadDeflate);
+                    }
+                    self.decompress.reset(false);
+                }
+            }
+        }
+        let before = self.consumed - payload.len();
+        let mut input = &INFLATE_TAIL[before..];
+        let end = self.run(&mut input, bytes_max, until)?;
+        let read = INFLATE_TAIL.len() - input.len();
+        self.consumed = payload.len() + read;
+        match end {
+            RunEnd::Step => Ok(false),
+            // At the tail's end; or at the payload's, whose last step left only the end of its final block to be seen.
+            RunEnd::FinalBlock if input.is_empty() || read == 0 => Ok(true),
+            RunEnd::FinalBlock | RunEnd::InputUsed => Err(Error::BadDeflate),
+        }
+    }
+
+    /// Inflates until the input is used up, a final block has ended, or `until` bytes are inflated.
+    fn run(&mut self, input: &mut &[u8], bytes_max: usize, until: usize) -> Result<RunEnd, Error> {
+        // One byte more than the limit, to tell a message that ends there from one that does not.
+        let room_max = bytes_max.saturating_add(1);
         loop {
-            // One byte more than the limit, to tell a message that ends there from one that does not.
-            let room_max = bytes_max.saturating_add(1);
+            if self.length >= until {
+                return Ok(RunEnd::Step);
+            }
             if self.length == self.buffer.len() {
                 let larger = (self.buffer.len() * 2).max(4096).min(room_max);
                 // Exactly, or a doubled capacity would exceed the limit.
                 self.buffer.reserve_exact(larger - self.length);
                 self.buffer.resize(larger, 0);
             }
-            let room_end = self.buffer.len().min(room_max);
+            let room_end = self.buffer.len().min(room_max).min(until);
             let (before_in, before_out) = (self.decompress.total_in(), self.decompress.total_out());
             let status = self.decompress.decompress(
                 input,
@@ -190,9 +240,9 @@ impl Inflater {
                 return Err(Error::MessageTooBig);
             }
             match status {
-                Ok(Status::StreamEnd) => return Ok(true),
+                Ok(Status::StreamEnd) => return Ok(RunEnd::FinalBlock),
                 // Output may wait inside although the input is used up: only room left over says that it does not.
-                Ok(_) if input.is_empty() && self.length < room_end => return Ok(false),
+                Ok(_) if input.is_empty() && self.length < room_end => return Ok(RunEnd::InputUsed),
                 Ok(_) if consumed == 0 && produced == 0 => return Err(Error::BadDeflate),
                 Ok(_) => {}
                 Err(_) => return Err(Error::BadDeflate),

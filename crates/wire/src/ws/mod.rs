@@ -8,6 +8,8 @@
 //!   a message that comes in pieces is gathered, in memory that grows with what has arrived.
 //! * Deflate never takes a context over, on either side: no connection keeps a window, frames can be shared, and one
 //!   inflater per core ([`Shared`]) does for all.
+//! * What is too much to be inflated or delivered at once is done in steps ([`StepLimits`]), between which the caller
+//!   serves others; of all messages of a core, one is half inflated at the most.
 //! * Errors are found as early as the bytes allow: reserved bits with a frame's second byte, a size with its length
 //!   field, bad UTF-8 with the byte that makes it bad.
 //! * We never send fragments; a length in more bytes than it needs is accepted, as everywhere.
@@ -21,6 +23,8 @@ mod error;
 pub mod frame;
 pub mod handshake;
 mod mask;
+mod partial;
+mod step;
 mod types;
 mod utf8;
 
@@ -29,7 +33,7 @@ pub use deflate::{DeflateOptions, Deflater, Inflater, Negotiated};
 pub use error::Error;
 pub use frame::{Header, HeaderBuf, Kind, Opcode, encode, server_header};
 pub use mask::apply as apply_mask;
-pub use types::{Event, Limits, Received, Role, Shared};
+pub use types::{Event, Limits, Received, Role, Shared, StepLimits};
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::deflate::Inflater;
 use super::{Error, Kind};
+use std::sync::Arc;
 
 /// Which side of a connection this is: a client masks, a server does not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,18 +28,49 @@ impl Default for Limits {
     }
 }
 
+/// How much of what isn't delivered where it lies may be done before a connection pauses ([`Connection::is_paused`]).
+///
+/// [`Connection::is_paused`]: super::Connection::is_paused
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepLimits {
+    /// Bytes that are inflated of a message. Default: all of it.
+    pub inflate_bytes_max: usize,
+    /// Bytes of a message that was gathered or inflated and is delivered now. Default: any number.
+    pub deliver_bytes_max: usize,
+}
+
+impl Default for StepLimits {
+    fn default() -> Self {
+        StepLimits { inflate_bytes_max: usize::MAX, deliver_bytes_max: usize::MAX }
+    }
+}
+
 /// What the connections of one core share: the limits, one inflater, and room for the message being delivered.
+///
+/// Of all messages that are too large to be inflated in one step, one is inflated at a time: so however many clients send
+/// some, no more than one is half inflated.
 pub struct Shared {
     pub(super) limits: Limits,
+    pub(super) steps: StepLimits,
     pub(super) inflater: Option<Box<Inflater>>,
     /// The message or control payload that arrived in pieces and is being delivered.
     pub(super) gathered: Vec<u8>,
+    /// The connection whose message is inflated in steps holds a second reference.
+    pub(super) step_slot: Arc<()>,
+    stepped_bytes: usize,
 }
 
 impl Shared {
     /// Memory grows on use: about 50 kB once something is inflated, and the last message that came in pieces.
     pub fn new(limits: Limits) -> Self {
-        Shared { limits, inflater: None, gathered: Vec::new() }
+        Shared {
+            limits,
+            steps: StepLimits::default(),
+            inflater: None,
+            gathered: Vec::new(),
+            step_slot: Arc::new(()),
+            stepped_bytes: 0,
+        }
     }
 
     /// The limits of all connections that use this.
@@ -46,9 +78,25 @@ impl Shared {
         self.limits
     }
 
-    pub(super) fn inflate(&mut self, payload: &[u8]) -> Result<&[u8], Error> {
-        let inflater = self.inflater.get_or_insert_with(Default::default);
-        inflater.inflate(payload, self.limits.message_bytes_max)
+    /// Sets how much may be done until this is called again.
+    #[inline]
+    pub fn set_steps(&mut self, steps: StepLimits) {
+        self.steps = steps;
+    }
+
+    /// How many bytes were inflated, or delivered from where they were gathered, since this was last asked.
+    #[inline]
+    pub fn take_stepped_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.stepped_bytes)
+    }
+
+    /// Whether no message is half inflated, so that a connection that waits for that can go on.
+    pub fn is_step_slot_free(&self) -> bool {
+        Arc::strong_count(&self.step_slot) == 1
+    }
+
+    pub(super) fn count(&mut self, bytes: usize) {
+        self.stepped_bytes = self.stepped_bytes.saturating_add(bytes);
     }
 }
 

@@ -5,6 +5,7 @@ mod deflate;
 mod distance;
 mod handshake;
 mod pair;
+mod step;
 
 use super::*;
 
@@ -43,12 +44,14 @@ struct Side {
     shared: Shared,
     transmit: Vec<u8>,
     seen: Vec<Seen>,
+    /// Bytes that are inflated in one call; then whole messages are delivered in every second call only.
+    step_bytes: Option<usize>,
 }
 
 impl Side {
     fn new(role: Role, deflate: Option<Negotiated>, limits: Limits) -> Side {
         let (connection, shared) = (Connection::new(role, deflate), Shared::new(limits));
-        Side { connection, shared, transmit: Vec::new(), seen: Vec::new() }
+        Side { connection, shared, transmit: Vec::new(), seen: Vec::new(), step_bytes: None }
     }
 
     fn server() -> Side {
@@ -58,9 +61,16 @@ impl Side {
     fn feed(&mut self, bytes: &[u8]) {
         let mut input = bytes.to_vec();
         let (mut at, end) = (0, input.len());
-        while at < end {
+        let mut delivers = false;
+        while at < end || self.connection.is_paused() {
+            if let Some(inflate_bytes_max) = self.step_bytes {
+                let deliver_bytes_max = if delivers { usize::MAX } else { 0 };
+                self.shared.set_steps(StepLimits { inflate_bytes_max, deliver_bytes_max });
+                delivers = !delivers;
+            }
+            let was_paused = self.connection.is_paused();
             let received = self.connection.receive(&mut self.shared, &mut input[at..], &mut self.transmit);
-            assert!(received.consumed > 0 && received.consumed <= end - at);
+            assert!((received.consumed > 0 || was_paused) && received.consumed <= end - at);
             at += received.consumed;
             self.seen.extend(received.event.map(Seen::from));
         }
@@ -83,6 +93,11 @@ fn run(role: Role, deflate: Option<Negotiated>, limits: Limits, bytes: &[u8]) ->
     };
     same(fed(&mut bytes.chunks(1)), "byte by byte");
     same(fed(&mut bytes.chunks(7)), "by sevens");
+    for step_bytes in [1, 2, 3, 1000] {
+        let mut side = Side { step_bytes: Some(step_bytes), ..Side::new(role, deflate, limits) };
+        side.feed(bytes);
+        same(side, &format!("in steps of {step_bytes}"));
+    }
     // Splitting long inputs everywhere would take long; the places near both ends are the interesting ones.
     for at in (0..bytes.len()).filter(|at| *at < 300 || bytes.len() - at < 300) {
         same(fed(&mut [&bytes[..at], &bytes[at..]].into_iter()), &format!("split at {at}"));

@@ -1,0 +1,100 @@
+//! Messages that have arrived and wait, because inflating or delivering them at once would take too long.
+//!
+//! ```text
+//!  arrived ──► Waiting ──► Inflating, step by step ──► delivered
+//!     └─ small, or not compressed ─────────────────────────▲
+//! ```
+//!
+//! Invariant: [`Shared::step_slot`] has one [`Inflating`] at the most. A compressed message without one is kept as it
+//! arrived, and inflated from its start when the slot is free.
+
+use std::sync::Arc;
+
+use super::deflate::Inflater;
+use super::{Error, Kind, Shared};
+
+/// A whole message that hasn't been delivered. Its payload, as it arrived, is kept beside it.
+pub(super) struct Paused {
+    pub(super) kind: Kind,
+    pub(super) compressed: bool,
+    pub(super) inflating: Option<Inflating>,
+}
+
+/// What has been inflated of a message so far.
+pub(super) struct Inflating {
+    inflater: Box<Inflater>,
+    /// That is all of it.
+    done: bool,
+    slot: Arc<()>,
+}
+
+/// What came of a step.
+pub(super) enum Step {
+    /// The whole message is in [`Shared::inflater`].
+    Inflated,
+    /// There is more to do, or too much to deliver now.
+    Paused(Option<Inflating>),
+}
+
+impl Paused {
+    /// Whether it can't go on before another connection's message is inflated.
+    pub(super) fn waits_for_slot(&self) -> bool {
+        self.compressed && self.inflating.is_none()
+    }
+
+    pub(super) fn held_bytes(&self) -> usize {
+        self.inflating.as_ref().map_or(0, |inflating| inflating.inflater.held_bytes())
+    }
+}
+
+impl Shared {
+    /// Whether a message of so many bytes, as they arrived, may be delivered now.
+    pub(super) fn may_deliver(&mut self, bytes: usize) -> bool {
+        let may = bytes <= self.steps.deliver_bytes_max;
+        if may {
+            self.count(bytes);
+        }
+        may
+    }
+
+    /// Inflates a step more of a message whose whole payload this is.
+    pub(super) fn inflate_step(
+        &mut self,
+        payload: &[u8],
+        inflating: Option<Inflating>,
+    ) -> Result<Step, Error> {
+        let (mut inflater, mut done, slot) = match inflating {
+            Some(Inflating { inflater, done, slot }) => (inflater, done, Some(slot)),
+            None => {
+                let mut inflater = self.inflater.take().unwrap_or_default();
+                inflater.begin();
+                (inflater, false, None)
+            }
+        };
+        if !done {
+            let before = inflater.inflated().len();
+            let advanced =
+                inflater.advance(payload, self.limits.message_bytes_max, self.steps.inflate_bytes_max);
+            self.count(inflater.inflated().len().saturating_sub(before));
+            done = match advanced {
+                Ok(done) => done,
+                Err(error) => {
+                    self.inflater = Some(inflater);
+                    return Err(error);
+                }
+            };
+        }
+        if done && self.may_deliver(inflater.inflated().len()) {
+            self.inflater = Some(inflater);
+            return Ok(Step::Inflated);
+        }
+        let free = self.is_step_slot_free();
+        match slot.or_else(|| free.then(|| self.step_slot.clone())) {
+            Some(slot) => Ok(Step::Paused(Some(Inflating { inflater, done, slot }))),
+            None => {
+                self.inflater = Some(inflater);
+                Ok(Step::Paused(None))
+            }
+        }
+    }
+}
