@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// All that there is to read, but the results' page of figures and what is the peers' own.
-const DOCUMENTS: [&str; 18] = [
+const DOCUMENTS: [&str; 21] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -17,10 +17,13 @@ const DOCUMENTS: [&str; 18] = [
     "docs/deploy/README.md",
     "docs/fallbacks.md",
     "docs/feeds.md",
+    "docs/from-socketio.md",
     "docs/lab.md",
     "docs/live-in-five-minutes.md",
+    "docs/operate.md",
     "docs/protocol.md",
     "docs/results/README.md",
+    "docs/security.md",
     "docs/socketio.md",
     "fuzz/README.md",
     "lab/peers/README.md",

@@ -62,8 +62,10 @@ fn what_is_kept_for_recovery_is_told() {
 #[test]
 fn documents_name_metrics_that_exist() {
     let server = start("[[feeds]]\nname = \"api\"\nurl = \"http://127.0.0.1:9\"\n");
-    // Of fetches there is something to tell when there was one.
+    // Metrics by outcome or reason appear with their first event.
     let _asked = ask(&server.addr, "GET", "/feed/k", "");
+    let (status, _) = answer(ask(&server.admin, "POST", "/api/v1/publish", "{"));
+    assert_eq!(status, 400);
     let begun = Instant::now();
     let metrics = loop {
         let metrics = metrics(&server);
@@ -76,7 +78,7 @@ fn documents_name_metrics_that_exist() {
     let types = metrics.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let there: BTreeSet<&str> = types.map(|line| line.split(' ').next().unwrap()).collect();
     let (mut named, mut missing) = (0, Vec::new());
-    for document in ["docs/configuration.md", "docs/feeds.md"] {
+    for document in ["docs/configuration.md", "docs/feeds.md", "docs/operate.md", "docs/security.md"] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(document);
         let text = std::fs::read_to_string(path).unwrap();
         let words = text.split(|c: char| !(c.is_ascii_lowercase() || c == '_'));
