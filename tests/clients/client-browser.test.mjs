@@ -1,25 +1,18 @@
-// @stentor/client in Chromium, as a page loads it: /stentor.js from the server, and the libraries of Socket.IO and SockJS
+// @stentor/client in Chromium and Firefox, as a page loads it: /stentor.js from the server, and the libraries of Socket.IO and SockJS
 // where the transport needs them.
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import path from 'node:path';
-import test, { after, before, describe } from 'node:test';
+import test, { after, describe } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { chromium } from 'playwright-core';
+import { browserNames, missing, sharedBrowsers } from './browsers.mjs';
 import { feedsFrom, PATIENCE_MS, serve, upstream } from './harness.mjs';
 import { proxy, random } from './proxy.mjs';
 
-const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 const modules = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules');
 const libraries = { 'socket.io': 'socket.io-client/dist/socket.io.min.js', sockjs: 'sockjs-client/dist/sockjs.min.js' };
 const TRANSPORTS = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
 
-let browser;
-before(async () => {
-  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-  browser = await chromium.launch({ executablePath, args });
-});
-after(() => browser?.close());
+const shared = sharedBrowsers({ after });
 
 const config = (api, more = '') => `
 ${more}
@@ -33,12 +26,15 @@ ${feedsFrom(api.url)}`;
 const version = (n) => ({ n, events: Array.from({ length: 20 + (n % 5) }, (_, i) => ({ id: n - i, text: `at ${n - i}`.padEnd(100, '.') })) });
 
 /** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. */
-async function open(t, address, url, transport, options) {
-  const context = await browser.newContext();
+async function open(t, browser, address, url, transport, options) {
+  const context = await (await shared(browser)).newContext();
   t.after(() => context.close());
   const page = await context.newPage();
   const errors = [];
-  page.on('pageerror', (error) => errors.push(error.message));
+  page.on('pageerror', ({ message }) => {
+    // Firefox reports as errors of the page what happens to its WebSockets when the server is killed.
+    if (!/^(Firefox can’t establish a connection|The connection to wss?:)/.test(message)) errors.push(message);
+  });
   await page.goto(address);
   for (const name of [transport].flat()) {
     if (libraries[name]) await page.addScriptTag({ path: path.join(modules, libraries[name]) });
@@ -73,86 +69,88 @@ async function open(t, address, url, transport, options) {
   return { page, has, was, seen };
 }
 
-describe('in a browser', { concurrency: 8 }, () => {
-  for (const transport of TRANSPORTS) {
-    test(`${transport}: documents, a server that is killed, and one that is paused`, async (t) => {
-      const api = await upstream(t);
-      api.documents.set('a', version(1));
-      let server = await serve(t, { config: config(api) });
-      const between = await proxy(t, server.http);
-      const { page, has, was, seen } = await open(t, `${between.url}/healthz`, between.url, transport);
-      await has(1);
-      api.documents.set('a', version(2));
-      await has(2);
-      server.child.kill('SIGKILL');
-      await was('stale');
-      api.documents.set('a', version(3));
-      server = await serve(t, { config: config(api) });
-      between.target = server.http;
-      await has(3);
-      await page.evaluate(() => { window.seen.states = []; });
-      t.after(() => server.child.kill('SIGCONT'));
-      server.child.kill('SIGSTOP');
-      await was('stale');
-      api.documents.set('a', version(4));
-      server.child.kill('SIGCONT');
-      await has(4);
-      const { all, kinds } = await seen();
-      assert.deepEqual([...new Set(all)], [1, 2, 3, 4]);
-      if (transport !== 'polling') assert.ok(kinds.includes('delta'));
-    });
-  }
+for (const browser of browserNames) {
+  describe(`in ${browser}`, { concurrency: 8, skip: missing(browser) }, () => {
+    for (const transport of TRANSPORTS) {
+      test(`${transport}: documents, a server that is killed, and one that is paused`, async (t) => {
+        const api = await upstream(t);
+        api.documents.set('a', version(1));
+        let server = await serve(t, { config: config(api) });
+        const between = await proxy(t, server.http);
+        const { page, has, was, seen } = await open(t, browser, `${between.url}/healthz`, between.url, transport);
+        await has(1);
+        api.documents.set('a', version(2));
+        await has(2);
+        server.child.kill('SIGKILL');
+        await was('stale');
+        api.documents.set('a', version(3));
+        server = await serve(t, { config: config(api) });
+        between.target = server.http;
+        await has(3);
+        await page.evaluate(() => { window.seen.states = []; });
+        t.after(() => server.child.kill('SIGCONT'));
+        server.child.kill('SIGSTOP');
+        await was('stale');
+        api.documents.set('a', version(4));
+        server.child.kill('SIGCONT');
+        await has(4);
+        const { all, kinds } = await seen();
+        assert.deepEqual([...new Set(all)], [1, 2, 3, 4]);
+        if (transport !== 'polling') assert.ok(kinds.includes('delta'));
+      });
+    }
 
-  for (const transport of TRANSPORTS) {
-    test(`${transport}: a proxy cuts connections at random`, async (t) => {
-      const seed = Number(process.env.SEED ?? (Math.random() * 2 ** 32) >>> 0);
-      t.diagnostic(`SEED=${seed}`);
-      const chance = random(seed);
+    for (const transport of TRANSPORTS) {
+      test(`${transport}: a proxy cuts connections at random`, async (t) => {
+        const seed = Number(process.env.SEED ?? (Math.random() * 2 ** 32) >>> 0);
+        t.diagnostic(`SEED=${seed}`);
+        const chance = random(seed);
+        const api = await upstream(t);
+        api.documents.set('a', version(1));
+        const server = await serve(t, { config: config(api) });
+        const between = await proxy(t, server.http);
+        const { has, seen } = await open(t, browser, `${between.url}/healthz`, between.url, transport);
+        await has(1);
+        between.budget = () => 500 + Math.floor(chance() * (transport === 'polling' ? 10_000 : 3_000));
+        between.cut();
+        for (let n = 2; n <= 40; n++) {
+          api.documents.set('a', version(n));
+          await new Promise((resolve) => setTimeout(resolve, 20 + chance() * 100));
+        }
+        between.budget = () => Infinity;
+        await has(40);
+        await seen();
+        t.diagnostic(`${between.cuts} cuts`);
+      });
+    }
+
+    test('a list falls back where WebSockets are cut off', async (t) => {
       const api = await upstream(t);
       api.documents.set('a', version(1));
       const server = await serve(t, { config: config(api) });
-      const between = await proxy(t, server.http);
-      const { has, seen } = await open(t, `${between.url}/healthz`, between.url, transport);
+      const between = await proxy(t, server.http, { refuses: (head) => /upgrade: websocket/i.test(head) });
+      const { has, seen } = await open(t, browser, `${between.url}/healthz`, between.url, ['websocket', 'sse', 'polling'], { silenceMs: PATIENCE_MS, openMs: PATIENCE_MS });
       await has(1);
-      between.budget = () => 500 + Math.floor(chance() * (transport === 'polling' ? 10_000 : 3_000));
-      between.cut();
-      for (let n = 2; n <= 40; n++) {
-        api.documents.set('a', version(n));
-        await new Promise((resolve) => setTimeout(resolve, 20 + chance() * 100));
-      }
-      between.budget = () => Infinity;
-      await has(40);
-      await seen();
-      t.diagnostic(`${between.cuts} cuts`);
+      assert.equal((await seen()).transport, 'sse');
     });
-  }
 
-  test('a list falls back where WebSockets are cut off', async (t) => {
-    const api = await upstream(t);
-    api.documents.set('a', version(1));
-    const server = await serve(t, { config: config(api) });
-    const between = await proxy(t, server.http, { refuses: (head) => /upgrade: websocket/i.test(head) });
-    const { has, seen } = await open(t, `${between.url}/healthz`, between.url, ['websocket', 'sse', 'polling'], { silenceMs: PATIENCE_MS, openMs: PATIENCE_MS });
-    await has(1);
-    assert.equal((await seen()).transport, 'sse');
+    for (const transport of TRANSPORTS) {
+      test(`${transport}: a page of another origin`, async (t) => {
+        const api = await upstream(t);
+        api.documents.set('a', version(1));
+        api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+        const server = await serve(t, { config: config(api, `[origins]\nallow = ["${api.url}"]`) });
+        const between = await proxy(t, server.http);
+        const { has, seen } = await open(t, browser, `${api.url}/page`, between.url, transport);
+        await has(1);
+        api.documents.set('a', version(2));
+        await has(2);
+        // An event stream says where it was in a header that browsers ask about first.
+        between.cut();
+        api.documents.set('a', version(3));
+        await has(3);
+        await seen();
+      });
+    }
   });
-
-  for (const transport of TRANSPORTS) {
-    test(`${transport}: a page of another origin`, async (t) => {
-      const api = await upstream(t);
-      api.documents.set('a', version(1));
-      api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
-      const server = await serve(t, { config: config(api, `[origins]\nallow = ["${api.url}"]`) });
-      const between = await proxy(t, server.http);
-      const { has, seen } = await open(t, `${api.url}/page`, between.url, transport);
-      await has(1);
-      api.documents.set('a', version(2));
-      await has(2);
-      // An event stream says where it was in a header that browsers ask about first.
-      between.cut();
-      api.documents.set('a', version(3));
-      await has(3);
-      await seen();
-    });
-  }
-});
+}

@@ -1,13 +1,11 @@
 // Primus's client as npm's `primus` 8 generates it, in Node and in Chromium: values, heartbeats, ids, feeds, coming back.
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import test from 'node:test';
-import { chromium } from 'playwright-core';
+import { browserNames, launch, missing } from './browsers.mjs';
 import { event, feedsFrom, oneInFive, queue, serve, upstream, within } from './harness.mjs';
 import { library, Primus } from './primus.mjs';
 import { proxy } from './proxy.mjs';
 
-const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 
 const VALUES = ['text', '', 'é😀\u2028', 7, true, { a: [null, { b: 'c' }] }, [], 'x'.repeat(50_000)];
 
@@ -98,33 +96,34 @@ test('when the server goes away, clients come back to the next one', async (t) =
   assert.equal(await next(), 'here');
 });
 
-test('the library in Chromium', async (t) => {
-  // It ends before the server does, which waits for its idle connections.
-  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-  const browser = await chromium.launch({ executablePath, args });
-  t.after(() => browser.close());
-  const server = await serve(t, { args: ['--app', 'echo'] });
-  const way = await proxy(t, server.http);
-  const page = await browser.newPage();
-  await page.goto(`${way.url}/healthz`);
-  await page.addScriptTag({ content: library });
-  const received = await page.evaluate((values) => new Promise((resolve, reject) => {
-    const all = [];
-    window.socket = new window.Primus({ reconnect: { min: 20, max: 200 } });
-    window.socket.on('error', reject);
-    window.socket.on('data', (value) => { if (all.push(value) === values.length) resolve(all); });
-    for (const value of values) window.socket.write(value);
-  }), VALUES);
-  assert.deepEqual(received, VALUES);
-  const back = page.evaluate(() => new Promise((resolve) => {
-    window.socket.removeAllListeners('error');
-    window.socket.once('reconnected', () => {
-      window.socket.once('data', resolve);
-      window.socket.write('back');
-    });
-  }));
-  // The page listens before it is cut off.
-  await page.evaluate(() => null);
-  way.cut();
-  assert.equal(await within(back, 'the way back'), 'back');
-});
+for (const browser of browserNames) {
+  test(`the library in ${browser}`, { skip: missing(browser) }, async (t) => {
+    // It ends before the server does, which waits for its idle connections.
+    const instance = await launch(browser);
+    t.after(() => instance.close());
+    const server = await serve(t, { args: ['--app', 'echo'] });
+    const way = await proxy(t, server.http);
+    const page = await instance.newPage();
+    await page.goto(`${way.url}/healthz`);
+    await page.addScriptTag({ content: library });
+    const received = await page.evaluate((values) => new Promise((resolve, reject) => {
+      const all = [];
+      window.socket = new window.Primus({ reconnect: { min: 20, max: 200 } });
+      window.socket.on('error', reject);
+      window.socket.on('data', (value) => { if (all.push(value) === values.length) resolve(all); });
+      for (const value of values) window.socket.write(value);
+    }), VALUES);
+    assert.deepEqual(received, VALUES);
+    const back = page.evaluate(() => new Promise((resolve) => {
+      window.socket.removeAllListeners('error');
+      window.socket.once('reconnected', () => {
+        window.socket.once('data', resolve);
+        window.socket.write('back');
+      });
+    }));
+    // The page listens before it is cut off.
+    await page.evaluate(() => null);
+    way.cut();
+    assert.equal(await within(back, 'the way back'), 'back');
+  });
+}

@@ -4,7 +4,7 @@
 //
 // docs/deploy/README.md has a table of what works behind what: it is this file's.
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
 import test, { after, describe } from 'node:test';
@@ -13,7 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { Socket as EngineIo6 } from 'engine.io-client';
 import EngineIo3 from 'engine.io-client-3';
 import { EventSource } from 'eventsource';
-import { chromium } from 'playwright-core';
+import { launch } from './browsers.mjs';
 import { io as io4 } from 'socket.io-client';
 import io2 from 'socket.io-client-2';
 import SockJS from 'sockjs-client';
@@ -387,7 +387,6 @@ test("nginx: a page's origin is the server's own only if the Host header is pass
 
 // In a browser, by TLS and HTTP/2.
 
-const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 const builds = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules');
 
 /** Runs in a page: what its clients get, by each transport, and by which version of HTTP. */
@@ -433,8 +432,7 @@ for (const proxy of [nginx, haproxy]) {
   test(`${proxy.name}: a page by TLS and HTTP/2`, { skip: missing(proxy.name) }, async (t) => {
     const at = await proxy(t, servers.usual);
     api.documents.set(`page-${proxy.name}`, { n: 7 });
-    const flags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-    const browser = await chromium.launch({ executablePath, args: flags });
+    const browser = await launch('Chromium');
     t.after(() => browser.close());
     const page = await (await browser.newContext({ ignoreHTTPSErrors: true })).newPage();
     await page.goto(`${at.https}/healthz`);

@@ -1,13 +1,11 @@
-// The clients' browser builds in Chromium: socket.io-client 4.8, 3.1 and 2.5, engine.io-client 6 and 3.5.
+// The clients' browser builds, in Chromium and Firefox: socket.io-client 4.8, 3.1 and 2.5, engine.io-client 6 and 3.5.
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
 import path from 'node:path';
-import test, { after, before } from 'node:test';
+import test, { after } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { chromium } from 'playwright-core';
+import { browserNames, missing, sharedBrowsers } from './browsers.mjs';
 import { fixture, oneInFive, upstream } from './harness.mjs';
 
-const executablePath = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'].find(existsSync);
 const builds = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules');
 const socketio = { 4.8: 'socket.io-client/dist/socket.io.min.js', 3.1: 'socket.io-client-3/dist/socket.io.min.js', 2.5: 'socket.io-client-2/dist/socket.io.js' };
 const engineio = { 6: 'engine.io-client/dist/engine.io.min.js', 3.5: 'engine.io-client-3/engine.io.js' };
@@ -17,12 +15,7 @@ const ways = {
   upgrade: { transports: ['polling', 'websocket'] },
 };
 
-let browser;
-before(async () => {
-  const args = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-  browser = await chromium.launch({ executablePath, args });
-});
-after(() => browser?.close());
+const shared = sharedBrowsers({ after });
 
 // What the servers have to show: a refusal, which is a page of their origin.
 const refusal = { socketio: '/socket.io/?EIO=4&transport=none', engineio: '/engine.io/?EIO=4&transport=none' };
@@ -40,8 +33,8 @@ const engineioServer = await fixture({ after }, 'protocol-patient');
 const pinging = await fixture({ after }, 'protocol');
 
 /** A page at an address, with a client's build in it. It has to be a real one: others may not open a WebSocket to loopback. */
-async function page(t, address, build) {
-  const opened = await browser.newPage();
+async function page(t, browser, address, build) {
+  const opened = await (await shared(browser)).newPage();
   t.after(() => opened.close());
   await opened.goto(address);
   await opened.addScriptTag({ path: path.join(builds, build) });
@@ -78,33 +71,6 @@ async function useSocketIo({ url, options }) {
   return result;
 }
 
-const expected = { doge: 'asdfasdf', bytes: [0, 1, 254, 255], text: 4_000, refusal: 'Auth failed (custom namespace)' };
-
-for (const [version, build] of Object.entries(socketio)) {
-  for (const [way, options] of Object.entries(ways)) {
-    test(`socket.io-client ${version} by ${way}`, async (t) => {
-      const opened = await page(t, socketioServer.http + refusal.socketio, build);
-      const result = await opened.evaluate(useSocketIo, { url: socketioServer.http, options });
-      assert.deepEqual(result, { ...expected, transport: way === 'polling' ? 'polling' : 'websocket' });
-    });
-  }
-}
-
-test('socket.io-client 2.5 from another origin by JSONP', async (t) => {
-  // Scripts are loaded from anywhere; forms are sent in a hidden frame.
-  const opened = await page(t, await elsewhere(t), socketio[2.5]);
-  const result = await opened.evaluate(async (url) => {
-    const socket = window.io(url, { forceNew: true, transports: ['polling'], forceJSONP: true });
-    const answer = await new Promise((resolve, reject) => {
-      socket.on('connect', () => socket.emit('echo', 'line\nend é\u2028😀\\n', resolve));
-      for (const name of ['connect_error', 'error']) socket.on(name, (error) => reject(new Error(String(error.message ?? error))));
-    });
-    socket.disconnect();
-    return answer;
-  }, socketioServer.http);
-  assert.equal(result, 'line\nend é\u2028😀\\n');
-});
-
 /** Runs in the page: the same for Engine.IO. */
 async function useEngineIo({ url, options, heartbeats = 2 }) {
   const Socket = window.eio.Socket ?? window.eio;
@@ -134,22 +100,51 @@ async function useEngineIo({ url, options, heartbeats = 2 }) {
   return { ...result, closed: (await closed)[0] };
 }
 
-for (const [version, build] of Object.entries(engineio)) {
-  for (const [way, options] of Object.entries(ways)) {
-    test(`engine.io-client ${version} by ${way}`, async (t) => {
-      const opened = await page(t, pinging.http + refusal.engineio, build);
-      const result = await oneInFive(() => opened.evaluate(useEngineIo, { url: pinging.http, options }));
-      const transport = way === 'polling' ? 'polling' : 'websocket';
-      assert.deepEqual(result, { transport, texts: ['é€😀', 'last'], bytes: [0, 1, 254, 255], blob: [...Buffer.from('blob')], closed: 'forced close' });
-    });
-  }
-}
+const expected = { doge: 'asdfasdf', bytes: [0, 1, 254, 255], text: 4_000, refusal: 'Auth failed (custom namespace)' };
 
-test('engine.io-client from another origin, by XHR, where it is allowed', async (t) => {
-  // Without credentials, which version 3 sends unless told otherwise: the fixture allows everybody, by an asterisk.
-  for (const [version, build] of Object.entries(engineio)) {
-    const opened = await page(t, await elsewhere(t), build);
-    const result = await opened.evaluate(useEngineIo, { url: engineioServer.http, options: { transports: ['polling'], withCredentials: false }, heartbeats: 0 });
-    assert.deepEqual(result.texts, ['é€😀', 'last'], version);
+for (const browser of browserNames) {
+  for (const [version, build] of Object.entries(socketio)) {
+    for (const [way, options] of Object.entries(ways)) {
+      test(`${browser}: socket.io-client ${version} by ${way}`, { skip: missing(browser) }, async (t) => {
+        const opened = await page(t, browser, socketioServer.http + refusal.socketio, build);
+        const result = await opened.evaluate(useSocketIo, { url: socketioServer.http, options });
+        assert.deepEqual(result, { ...expected, transport: way === 'polling' ? 'polling' : 'websocket' });
+      });
+    }
   }
-});
+
+  test(`${browser}: socket.io-client 2.5 from another origin by JSONP`, { skip: missing(browser) }, async (t) => {
+    // Scripts are loaded from anywhere; forms are sent in a hidden frame.
+    const opened = await page(t, browser, await elsewhere(t), socketio[2.5]);
+    const result = await opened.evaluate(async (url) => {
+      const socket = window.io(url, { forceNew: true, transports: ['polling'], forceJSONP: true });
+      const answer = await new Promise((resolve, reject) => {
+        socket.on('connect', () => socket.emit('echo', 'line\nend é\u2028😀\\n', resolve));
+        for (const name of ['connect_error', 'error']) socket.on(name, (error) => reject(new Error(String(error.message ?? error))));
+      });
+      socket.disconnect();
+      return answer;
+    }, socketioServer.http);
+    assert.equal(result, 'line\nend é\u2028😀\\n');
+  });
+
+  for (const [version, build] of Object.entries(engineio)) {
+    for (const [way, options] of Object.entries(ways)) {
+      test(`${browser}: engine.io-client ${version} by ${way}`, { skip: missing(browser) }, async (t) => {
+        const opened = await page(t, browser, pinging.http + refusal.engineio, build);
+        const result = await oneInFive(() => opened.evaluate(useEngineIo, { url: pinging.http, options }));
+        const transport = way === 'polling' ? 'polling' : 'websocket';
+        assert.deepEqual(result, { transport, texts: ['é€😀', 'last'], bytes: [0, 1, 254, 255], blob: [...Buffer.from('blob')], closed: 'forced close' });
+      });
+    }
+  }
+
+  test(`${browser}: engine.io-client from another origin, by XHR, where it is allowed`, { skip: missing(browser) }, async (t) => {
+    // Without credentials, which version 3 sends unless told otherwise: the fixture allows everybody, by an asterisk.
+    for (const [version, build] of Object.entries(engineio)) {
+      const opened = await page(t, browser, await elsewhere(t), build);
+      const result = await opened.evaluate(useEngineIo, { url: engineioServer.http, options: { transports: ['polling'], withCredentials: false }, heartbeats: 0 });
+      assert.deepEqual(result.texts, ['é€😀', 'last'], version);
+    }
+  });
+}
