@@ -32,8 +32,8 @@ for (const perMessageDeflate of [false, true]) {
     socket.send('message', { fin: true });
     assert.equal((await messages.next()).data, 'one message');
     socket.close(4001, 'bye');
-    // The code comes back, the reason needn't (RFC 6455, 5.5.1).
-    assert.deepEqual(await messages.next(), { closed: 4001, reason: '' });
+    // Code and reason come back, as from ws.
+    assert.deepEqual(await messages.next(), { closed: 4001, reason: 'bye' });
   });
 }
 

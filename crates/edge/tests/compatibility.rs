@@ -60,3 +60,48 @@ fn polled_base64_may_have_line_breaks_and_no_padding() {
         }
     });
 }
+
+/// How a session ends whose client sent what `why` names: the code of the Close frame, 1006 without one, 0 for the close
+/// packet in a poll, 503 for a poll that is refused.
+fn end_of(server: &Server, way: Way, packet: &str) -> u16 {
+    let mut io = Io::socket(server, way);
+    io.connect("", serde_json::json!(null));
+    if way == Way::Polling {
+        let before = server.metric("http_requests");
+        io.begin_poll();
+        server.until_metric("http_requests", |requests| requests > before);
+    }
+    io.send_all(&[packet]);
+    io.expect_end()
+}
+
+/// python-engineio and rust_socketio stay away after the close packet, OkHttp's Socket.IO client takes 43 s to notice a
+/// Close frame. So both are for those only who are to stay away.
+#[test]
+fn ends_after_which_clients_are_to_reconnect_look_like_lost_connections() {
+    on_one_and_three(|cores| {
+        let server = with(cores, App::Echo, |options| options.limits.outbox_bytes_max = 20_000);
+        // The answers to it are more than an outbox holds, and nobody reads them.
+        let flood = format!("42[\"x\",\"{}\"]", "x".repeat(30_000));
+        assert_eq!(end_of(&server, Way::Polling, &flood), 503);
+        assert_eq!(server.disconnects("slow_consumer"), 1);
+        // What breaks the protocol would break it again.
+        assert_eq!(end_of(&server, Way::Polling, "42[]"), 0);
+        for way in [Way::Socket, Way::Moved] {
+            assert_eq!(end_of(&server, way, "42[]"), 4405);
+        }
+        // A graceful stop, whether a poll is held or not.
+        let mut held = Io::engine(&server, Way::Polling);
+        let before = server.metric("http_requests");
+        held.begin_poll();
+        server.until_metric("http_requests", |requests| requests > before);
+        let mut sockets = [Way::Socket, Way::Moved].map(|way| Io::engine(&server, way));
+        server.drain(HOUR);
+        let answer = held.end_poll();
+        assert_eq!((answer.status, answer.header("retry-after")), (503, "1"));
+        assert_eq!((answer.header("connection"), answer.header("cache-control")), ("close", "no-store"));
+        for io in &mut sockets {
+            assert_eq!(io.expect_end(), 1006);
+        }
+    });
+}

@@ -12,11 +12,12 @@ use stentor_hub::{Document, FeedState};
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Bytes of what a stream begins with: four digits of milliseconds.
-const RETRY_BYTES: usize = "retry: 3000\n\n".len();
+const RETRY_BYTES: usize = "retry: 3000\n".len();
 
-/// What a stream begins with: when to come back, about 3 s.
+/// What a stream begins with: when to come back, about 3 s. It is a line of the first event's block, since clients such as
+/// httpx-sse and r3labs/sse deliver a block with nothing else in it.
 fn check_retry(text: &str) {
-    let ms = text.strip_prefix("retry: ").and_then(|rest| rest.strip_suffix("\n\n")).map(str::parse);
+    let ms = text.strip_prefix("retry: ").and_then(|rest| rest.strip_suffix("\n")).map(str::parse);
     assert!(matches!(ms, Some(Ok(1500..4500))), "{text:?}");
 }
 
@@ -165,8 +166,8 @@ fn a_feed_that_is_lost_ends_the_stream_when_it_was_the_last() {
         assert!(event(&http.next_chunk()).0.starts_with("b!"));
         http.next_chunk();
         server.state("b", FeedState::Lost, "404");
+        assert_eq!(http.next_chunk(), "retry: 60000\n");
         assert_eq!(http.next_chunk(), lost("b"));
-        assert_eq!(http.next_chunk(), "retry: 60000\n\n");
         assert_eq!(http.chunk(), None);
         // The connection can be used again.
         assert_eq!(http.get("/healthz").status, 200);
@@ -179,7 +180,7 @@ fn heartbeats_and_the_end_of_a_client() {
     let server = Server::start(1, |options| options.heartbeat.interval = Duration::from_millis(20));
     let mut http = stream(&server, "/sse/k", "");
     for _ in 0..3 {
-        assert_eq!(http.next_chunk(), ": \n\n");
+        assert_eq!(http.next_chunk(), ": \n");
     }
     http.finish_sending();
     server.until_metric("sessions", |sessions| sessions == 0);
@@ -206,15 +207,18 @@ fn who_doesnt_read() {
 }
 
 #[test]
-fn draining_ends_streams_in_order() {
+fn draining_cuts_streams_so_that_clients_return() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});
         server.document("k", "1");
         let mut http = stream(&server, "/sse/k", "");
         http.next_chunk();
+        let mut cold = stream(&server, "/sse/cold", "");
         server.drain(HOUR);
-        assert_eq!(http.chunk(), None);
+        // No last chunk: r3labs/sse would take it as final.
         http.expect_end();
+        cold.expect_end();
+        drop(cold);
         drop(http);
         server.join();
     });

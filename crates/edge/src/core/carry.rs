@@ -120,6 +120,7 @@ impl<D: Driver> Core<D> {
         }
         let upper = std::mem::replace(&mut client.upper, Upper::None);
         client.ended = true;
+        client.may_reconnect = end.may_reconnect();
         let carrier = std::mem::replace(&mut client.carrier, Carrier::None);
         let (is_engine, service) = match &client.protocol {
             Protocol::Engine(_) => (true, Service::default()),

@@ -147,6 +147,13 @@ pub(super) enum End {
     Because(Disconnect),
 }
 
+impl End {
+    /// Whether the client is to reconnect by itself.
+    pub(super) fn may_reconnect(self) -> bool {
+        matches!(self, Self::Because(why) if why.reconnect())
+    }
+}
+
 /// What of a client is its protocol's own.
 pub(super) enum Protocol {
     Engine(Engine),
@@ -179,6 +186,8 @@ pub(super) struct Client {
     pub(super) due_at: Millis,
     /// It has ended, but for the next request, which is told so.
     pub(super) ended: bool,
+    /// It has ended for a reason after which it may reconnect at once.
+    pub(super) may_reconnect: bool,
     pub(super) timer: Option<TimerId>,
     pub(super) timer_at: Millis,
 }
@@ -206,6 +215,7 @@ impl Client {
             alive_at: now,
             due_at,
             ended: false,
+            may_reconnect: false,
             timer: None,
             timer_at: now,
         }

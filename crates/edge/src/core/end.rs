@@ -201,7 +201,7 @@ impl<D: Driver> Core<D> {
                 Some(Conn { stack: Stack::Http(http), .. })
                     if matches!(http.waiting, Some(Waiting::Events(_))) =>
                 {
-                    self.end_events(index);
+                    self.cut_events(index);
                 }
                 Some(Conn { stack: Stack::Http(http), .. }) => {
                     http.deadline = http.deadline.earlier(last_answers);

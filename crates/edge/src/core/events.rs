@@ -5,9 +5,12 @@
 //! A client that comes back with `Last-Event-ID` gets what it hasn't seen: documents, or with `delta=1` what changed.
 //!
 //! ```text
-//!  retry ──► events, comments as heartbeats ──► every feed is lost: a long retry ──► the end
-//!                                          └──► the node drains ───────────────────► the end
+//!  retry ──► events, comments as heartbeats ──► every feed is lost: a long retry with the last event ──► the end
+//!                                          └──► the node drains ──► cut: no last chunk
 //! ```
+//!
+//! `retry` is a line of the first event's block, and heartbeats are lines without a block: some clients deliver a block
+//! without data. A stream whose clients are to return is cut, since some take a clean end as final (r3labs/sse).
 //!
 //! A browser waits for exactly as long as `retry` says, and so would all browsers after a restart. So each stream is told
 //! another time ([`spread`]).
@@ -88,6 +91,11 @@ impl Events {
                 }
                 Body::State { state: FeedState::Lost, .. } => {
                     self.feeds_left = self.feeds_left.saturating_sub(1);
+                    if self.feeds_left == 0 {
+                        let mut retry = Vec::with_capacity(32);
+                        self.write(&mut retry, |out| sse::write_retry(out, self.retry_lost));
+                        frames.push(Frame::owned(retry));
+                    }
                 }
                 _ => {}
             }
@@ -98,10 +106,11 @@ impl Events {
             }
         });
         if self.feeds_left == 0 {
-            let mut end = Vec::with_capacity(64);
-            self.write(&mut end, |out| sse::write_retry(out, self.retry_lost));
+            let mut end = Vec::with_capacity(8);
             self.finish(&mut end);
-            frames.push(Frame::owned(end));
+            if !end.is_empty() {
+                frames.push(Frame::owned(end));
+            }
         }
     }
 
@@ -251,9 +260,7 @@ impl<D: Driver> Core<D> {
         match self.progress(index) {
             Some(false) => return self.abort(index),
             Some(true) => {}
-            None => self.say_on_events(index, |events, out| {
-                events.write(out, |out| sse::write_comment(out, ""));
-            }),
+            None => self.comment_on_events(index),
         }
         if let Some(http) = self.http(index) {
             http.deadline = deadline;
@@ -261,22 +268,21 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Ends a stream of events in order.
-    pub(super) fn end_events(&mut self, index: usize) {
-        self.say_on_events(index, Events::finish);
+    /// Ends a stream of events, if there is one, so that its client returns.
+    pub(super) fn cut_events(&mut self, index: usize) {
+        let Some(http) = self.http(index) else { return };
+        if matches!(&http.waiting, Some(Waiting::Events(events)) if !events.answered) {
+            self.end(index);
+        }
     }
 
-    fn say_on_events(&mut self, index: usize, say: impl FnOnce(&mut Events, &mut Vec<u8>)) {
+    fn comment_on_events(&mut self, index: usize) {
         let Some(Conn { stack: Stack::Http(http), replies, .. }) = self.table.get_mut(index) else { return };
         let Some(Waiting::Events(events)) = &mut http.waiting else { return };
         if events.answered {
             return;
         }
-        let mut out = Vec::new();
-        say(events, &mut out);
-        if !out.is_empty() {
-            replies.get_or_insert_default().append(&mut out);
-        }
+        events.write(replies.get_or_insert_default(), |out| sse::write_comment(out, ""));
         self.flush(index);
     }
 }

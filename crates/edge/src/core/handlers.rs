@@ -179,7 +179,7 @@ impl<D: Driver> Core<D> {
                 Some(Stack::Http(_)) => {
                     if let Notice::Refused { .. } = notice {
                         self.fail_waiting(index, 503, TOO_MANY_TOPICS);
-                        self.end_events(index);
+                        self.cut_events(index);
                     }
                     return;
                 }

@@ -25,7 +25,8 @@ pub(crate) const VERSIONS: [Version; 2] = [Version::V4, Version::V3];
 pub(crate) enum Packet {
     Text(String),
     Binary(Vec<u8>),
-    /// The session has ended: over a WebSocket with this code, with 400 if the server knows nothing of it any more.
+    /// The session has ended: over a WebSocket with this code, or 1006 without a Close frame; with 503 if the client is to
+    /// reconnect, with 400 if the server knows nothing of it any more.
     End(u16),
 }
 
@@ -240,13 +241,14 @@ impl Io {
                     Packet::Binary(bytes)
                 }
                 Seen::Closed(code, _) => Packet::End(code),
+                Seen::End => Packet::End(1006),
                 other => panic!("{other:?}"),
             },
             Link::Polling { .. } => {
                 self.begin_poll();
                 let answer = self.end_poll();
-                if answer.status == 400 {
-                    return Packet::End(400);
+                if let status @ (400 | 503) = answer.status {
+                    return Packet::End(status);
                 }
                 self.packets.extend(packets(self.version, &answer));
                 self.receive()

@@ -26,15 +26,16 @@ pub fn write_event(out: &mut Vec<u8>, event: &Event<'_>) {
     out.push(b'\n');
 }
 
-/// Appends a comment: something to send where there is nothing to say.
+/// Appends a comment: something to send where there is nothing to say. It ends no block: some clients deliver a block
+/// without data as an event (httpx-sse, once there was an id).
 pub fn write_comment(out: &mut Vec<u8>, text: &str) {
     write_lines(out, b": ", text);
-    out.push(b'\n');
 }
 
-/// Appends how long clients wait before they reconnect, in whole milliseconds.
+/// Appends the line that says how long clients wait before they reconnect, in whole milliseconds. It belongs to the event
+/// that follows, for the same reason; browsers heed it as soon as they read it.
 pub fn write_retry(out: &mut Vec<u8>, delay: Duration) {
-    out.extend_from_slice(format!("retry: {}\n\n", delay.as_millis()).as_bytes());
+    out.extend_from_slice(format!("retry: {}\n", delay.as_millis()).as_bytes());
 }
 
 /// One line; CR, LF and NUL are left out of it.

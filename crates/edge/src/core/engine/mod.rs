@@ -354,7 +354,11 @@ impl<D: Driver> Core<D> {
             Carrier::None | Carrier::Stream(_) => {}
         }
         if client.ended {
-            payload::write_answer(out, query.version, &poll, &payload::END, &[]);
+            if client.may_reconnect {
+                payload::write_unavailable(out, &poll);
+            } else {
+                payload::write_answer(out, query.version, &poll, &payload::END, &[]);
+            }
             self.drop_client(id);
             return Verdict::Answered { keep_alive: manner.keep_alive };
         }

@@ -1,6 +1,7 @@
-//! The body of a poll's answer, put together from records when the poll is there.
+//! The body of a poll's answer, put together from records when the poll is there; and the answer without one that makes
+//! clients reconnect.
 
-use super::super::request::{Manner, answer};
+use super::super::request::{Manner, answer, text};
 use super::super::table::Poll;
 use crate::writer::{BINARY, RECORD_HEAD_BYTES, TEXT, records};
 use stentor_wire::engineio::{self, Packet, PayloadEncoder, PayloadFormat, Version};
@@ -38,12 +39,28 @@ pub(in super::super) fn write_answer(
         engineio::write_jsonp_answer(&mut script, index, std::str::from_utf8(&body).unwrap_or_default());
         (body, content_type) = (script, "text/javascript; charset=UTF-8");
     }
-    let mut headers: Vec<(&str, &str)> = vec![("Cache-Control", "no-store"), ("Vary", "Origin")];
+    let mut headers = cors_of(poll);
+    headers.extend_from_slice(extra);
+    answer(out, manner_of(poll), 200, content_type, &headers, &body);
+}
+
+/// Appends the answer to a poll of a session that has ended, and whose client is to reconnect by itself. The close packet
+/// wouldn't do: python-engineio and rust_socketio take it as the server's wish that they stay away.
+pub(in super::super) fn write_unavailable(out: &mut Vec<u8>, poll: &Poll) {
+    let mut headers = cors_of(poll);
+    headers.push(("Retry-After", "1"));
+    text(out, manner_of(poll), 503, &headers, "the session has ended; reconnect");
+}
+
+fn cors_of(poll: &Poll) -> Vec<(&str, &str)> {
+    let mut headers = vec![("Cache-Control", "no-store"), ("Vary", "Origin")];
     if let Some(origin) = poll.origin.as_deref() {
         headers.push(("Access-Control-Allow-Origin", origin));
         headers.push(("Access-Control-Allow-Credentials", "true"));
     }
-    headers.extend_from_slice(extra);
-    let manner = Manner { keep_alive: poll.keep_alive, head_only: false };
-    answer(out, manner, 200, content_type, &headers, &body);
+    headers
+}
+
+fn manner_of(poll: &Poll) -> Manner {
+    Manner { keep_alive: poll.keep_alive, head_only: false }
 }

@@ -2,7 +2,7 @@
 
 use super::super::carry::{POLL_BYTES_MAX, POLL_FRAMES_MAX};
 use super::super::client::{Carrier, ClientId, Upper};
-use super::super::table::{Conn, Held, Stack, Waiting};
+use super::super::table::{Conn, Held, Poll, Stack, Waiting};
 use super::super::{About, Core, Later};
 use super::{Engine, Probe, is_probe, payload};
 use crate::app::Message;
@@ -238,6 +238,17 @@ impl<D: Driver> Core<D> {
     }
 
     pub(in super::super) fn answer_poll(&mut self, id: ClientId, conn: ConnId, records: &[u8]) {
+        self.answer_poll_with(id, conn, |out, version, poll| {
+            payload::write_answer(out, version, poll, records, &[]);
+        });
+    }
+
+    fn answer_poll_with(
+        &mut self,
+        id: ClientId,
+        conn: ConnId,
+        write: impl FnOnce(&mut Vec<u8>, Version, &Poll),
+    ) {
         let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
         let Some(client) = self.clients.get_mut(id) else { return };
         client.carrier = Carrier::None;
@@ -248,20 +259,32 @@ impl<D: Driver> Core<D> {
         poll.answered = true;
         poll.keep_alive &= !self.draining;
         http.deadline = deadline;
-        payload::write_answer(replies.get_or_insert_default(), version, poll, records, &[]);
+        write(replies.get_or_insert_default(), version, poll);
         self.arm(index, deadline);
         self.flush(index);
     }
 
     /// The client has ended; `carrier` carried it. It is told, now or when it comes again.
+    ///
+    /// Where it is to reconnect, a poll is answered 503, and a WebSocket ends without a Close frame: OkHttp reports a frame
+    /// as the wish to close only, so that its Socket.IO client goes on until a ping fails to come.
     pub(in super::super) fn end_engine(&mut self, id: ClientId, carrier: Carrier, end: End) {
         let linger = self.millis().after(self.shared.options.limits.close_time_max);
         let Some(client) = self.clients.get_mut(id) else { return };
         client.queue = Vec::new();
         if let Some(probe) = client.engine_mut().and_then(|engine| engine.probe.take()) {
-            self.close_socket_of(probe.conn, 1000, "");
+            if end.may_reconnect() {
+                // The client may have moved there already, and its announcement be under way.
+                self.cut_socket(probe.conn);
+            } else {
+                self.close_socket_of(probe.conn, 1000, "");
+            }
         }
         match carrier {
+            Carrier::Socket(conn) if end.may_reconnect() => {
+                self.cut_socket(conn);
+                self.drop_client(id);
+            }
             Carrier::Socket(conn) => {
                 let (code, reason) = match end {
                     End::Because(why) => (why.code(), why.reason()),
@@ -273,6 +296,9 @@ impl<D: Driver> Core<D> {
             }
             Carrier::Poll(conn) => {
                 match end {
+                    _ if end.may_reconnect() => {
+                        self.answer_poll_with(id, conn, |out, _, poll| payload::write_unavailable(out, poll));
+                    }
                     End::Because(_) | End::Fault => self.answer_poll(id, conn, &payload::CLOSE),
                     End::Closed | End::TakenOver(_) => self.answer_poll(id, conn, &payload::NOOP),
                     End::Gone => {}
@@ -284,6 +310,13 @@ impl<D: Driver> Core<D> {
                 self.arm_client(id, linger);
             }
             Carrier::None | Carrier::Stream(_) => self.drop_client(id),
+        }
+    }
+
+    /// Ends a WebSocket without a Close frame.
+    fn cut_socket(&mut self, conn: ConnId) {
+        if let Some(index) = self.table.index_of(conn) {
+            self.end(index);
         }
     }
 

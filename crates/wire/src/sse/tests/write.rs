@@ -25,9 +25,9 @@ fn events() {
 
 #[test]
 fn comments_and_delays() {
-    assert_eq!(written(|out| write_comment(out, "")), ": \n\n");
-    assert_eq!(written(|out| write_comment(out, "a\n\ndata: b")), ": a\n: \n: data: b\n\n");
-    assert_eq!(written(|out| write_retry(out, Duration::from_micros(1_500_900))), "retry: 1500\n\n");
+    assert_eq!(written(|out| write_comment(out, "")), ": \n");
+    assert_eq!(written(|out| write_comment(out, "a\n\ndata: b")), ": a\n: \n: data: b\n");
+    assert_eq!(written(|out| write_retry(out, Duration::from_micros(1_500_900))), "retry: 1500\n");
 }
 
 fn event() -> impl Strategy<Value = (Option<String>, Option<String>, String)> {
