@@ -141,6 +141,8 @@ figures! {
     mailbox_overflow: Gauge = "mailbox_overflow_messages",
     /// Connections not read from until other cores have caught up.
     held: Gauge = "connections_held",
+    /// Times that a connection had used its share of a turn (limits.turn_bytes_max) and went on in the next.
+    turns_shared: Counter = "turns_shared",
     /// Times that the process was over its memory budget when looked at.
     overloads: Counter = "memory_overloads",
 }

@@ -50,6 +50,8 @@ pub struct Limits {
     pub outbox_bytes_max: usize,
     /// Bytes of answers to a client that doesn't read them, before its messages are no longer read.
     pub replies_bytes_max: usize,
+    /// Bytes that are received, inflated and handed on for a connection in a turn of its core, before others have theirs.
+    pub turn_bytes_max: usize,
     /// How deep arrays and objects may be nested in JSON that a client publishes.
     pub json_depth_max: usize,
     /// Topics that a session may be subscribed to.
@@ -91,6 +93,7 @@ impl Default for Limits {
             close_time_max: Duration::from_secs(5),
             outbox_bytes_max: 1 << 20,
             replies_bytes_max: 64 * 1024,
+            turn_bytes_max: 128 * 1024,
             json_depth_max: 128,
             subscriptions_max: 1_000,
             topics_max: 1_000_000,

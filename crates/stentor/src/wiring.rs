@@ -63,6 +63,7 @@ pub(crate) fn edge_options(
             close_time_max: limits.close_time_max,
             outbox_bytes_max: limits.outbox_bytes_max.0,
             replies_bytes_max: limits.replies_bytes_max.0,
+            turn_bytes_max: limits.turn_bytes_max.0,
             json_depth_max: limits.json_depth_max,
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,

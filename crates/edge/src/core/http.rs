@@ -11,6 +11,7 @@
 
 use super::request::{Manner, answer, cors, text};
 use super::table::{Awaited, Conn, Held, Http, Kept, Receiving, Stack, Waiting};
+use super::turn::REQUEST_BYTES;
 use super::{Core, Incoming};
 use crate::app::Connect;
 use crate::format;
@@ -87,19 +88,22 @@ impl<D: Driver> Core<D> {
         let mut out = std::mem::take(&mut self.cork);
         let mut at = 0;
         let goes_on = loop {
-            if out.len() > replies_bytes_max && at < input.len() {
+            let used = self.budget.is_used();
+            if (used || out.len() > replies_bytes_max) && at < input.len() {
                 if let Some(http) = self.http(index) {
                     http.stalled = true;
                 }
                 break true;
             }
-            match self.serve_one(index, &mut input[at..], &mut out) {
-                Step::Next(bytes) => at += bytes,
-                Step::Pause(bytes) => {
-                    at += bytes;
-                    break true;
-                }
-                Step::Over => break false,
+            let (bytes, goes_on) = match self.serve_one(index, &mut input[at..], &mut out) {
+                Step::Next(bytes) => (bytes, None),
+                Step::Pause(bytes) => (bytes, Some(true)),
+                Step::Over => (0, Some(false)),
+            };
+            at += bytes;
+            self.budget.count(bytes + REQUEST_BYTES);
+            if let Some(goes_on) = goes_on {
+                break goes_on;
             }
         };
         if goes_on {
@@ -405,6 +409,7 @@ impl<D: Driver> Core<D> {
         // The next core knows no reason not to read.
         self.release(index, Held::INPUT);
         self.release(index, Held::CORES);
+        self.release(index, Held::TURN);
         let Some(Conn { id, stack: Stack::Http(http), .. }) = self.table.get_mut(index) else { return };
         let buffer = std::mem::take(&mut http.buffer);
         let kept = match http.waiting.take() {

@@ -28,6 +28,7 @@ mod socket;
 mod socketio;
 mod sockjs;
 mod table;
+mod turn;
 mod wishes;
 
 pub(crate) use client::Clients;
@@ -53,7 +54,8 @@ use stentor_driver::{ConnId, Driver, Event, Frame};
 use stentor_hub::{CoreId, Disconnect, Hub, SubscribeError};
 use stentor_wire::http1;
 use stentor_wire::ws;
-use table::{Kept, Table};
+use table::{Again, Kept, Table};
+use turn::Budget;
 
 /// How soon a full ring to another core is looked at again.
 const MAIL_RETRY: Duration = Duration::from_millis(1);
@@ -143,8 +145,8 @@ pub struct Core<D: Driver> {
     /// Where clients are that began here and were moved.
     departed: Departed,
     sids: Sids,
-    /// The message that is to be looked at again where its client goes, or when it has turned out that it stays.
-    again: Option<Vec<u8>>,
+    /// What of the message that is dealt with is left for later.
+    again: Option<Again>,
     /// Moved out while messages are taken out of what was received.
     ws: Option<Box<ws::Shared>>,
     http_limits: http1::Limits,
@@ -160,6 +162,11 @@ pub struct Core<D: Driver> {
     revisit: VecDeque<usize>,
     /// The same, but not before other events have had their turn.
     next_turn: Vec<usize>,
+    /// Connections that earlier turns left.
+    left: VecDeque<usize>,
+    /// Connections with messages that are inflated when no other is half inflated.
+    waiting_to_inflate: VecDeque<ConnId>,
+    budget: Budget,
     /// About how many bytes were published since sessions were last sent what they are owed.
     published_bytes: usize,
     /// How many of them by connections that were revisited in this turn.
@@ -232,6 +239,9 @@ impl<D: Driver> Core<D> {
             app_timers: slab::Slab::new(),
             revisit: VecDeque::new(),
             next_turn: Vec::new(),
+            left: VecDeque::new(),
+            waiting_to_inflate: VecDeque::new(),
+            budget: Budget::new(options.limits.turn_bytes_max),
             published_bytes: 0,
             revisited_bytes: 0,
             published_bytes_max: options.limits.outbox_bytes_max / 4,
@@ -263,12 +273,13 @@ impl<D: Driver> Core<D> {
 
     /// Waits for events, at most `timeout`, and handles them. Says whether there was anything to do.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
-        if !self.next_turn.is_empty() {
-            self.revisit.extend(self.next_turn.drain(..));
+        if self.has_left() {
+            self.resume_left();
         }
         let orders_wait = !self.shared.inboxes[self.facts.core].is_empty() && !self.is_congested();
         let busy = !self.mailboxes.is_empty()
             || !self.revisit.is_empty()
+            || self.has_left()
             || orders_wait
             || self.shared.drain_until().is_some() != self.draining;
         let timeout = match timeout {
@@ -279,6 +290,7 @@ impl<D: Driver> Core<D> {
         };
         self.driver.wait(timeout)?;
         self.revisited_bytes = 0;
+        self.budget.begin_turn();
         self.facts.now = self.driver.now();
         self.facts.millis = self.clock.at(self.facts.now);
         self.hub.handle_time(self.facts.now);
@@ -357,6 +369,7 @@ impl<D: Driver> Core<D> {
             Event::Received { conn, mut data, at: _ } => {
                 if let Some(index) = self.table.index_of(conn) {
                     self.metrics().received_bytes.add(data.len() as u64);
+                    self.budget.begin();
                     self.received(index, &mut data);
                 }
                 self.driver.recycle(data);
@@ -431,7 +444,11 @@ impl<D: Driver> Core<D> {
 
     /// Whether there is nothing to work off, as in most turns that only answer.
     fn is_quiet(&self) -> bool {
-        self.hub.is_quiet() && self.later.is_empty() && self.actions.is_empty() && self.revisit.is_empty()
+        self.hub.is_quiet()
+            && self.later.is_empty()
+            && self.actions.is_empty()
+            && self.revisit.is_empty()
+            && self.left.is_empty()
     }
 
     fn work_off(&mut self) {
@@ -464,13 +481,13 @@ impl<D: Driver> Core<D> {
                     Some(Owner::Client(id)) => self.flush_client(id),
                     None => {}
                 }
-            } else if self.revisited_bytes <= self.published_bytes_max
-                && let Some(index) = self.revisit.pop_front()
-            {
+            } else if self.revisited_bytes <= self.published_bytes_max {
                 // Last, because it may publish more. What is in flight on io_uring is with the kernel when the next
                 // turn begins: until then, no more than readers' outboxes hold.
                 self.published_bytes = 0;
-                self.go_on(index);
+                if !self.go_on_with_revisited() && !self.go_on_with_left() {
+                    break;
+                }
                 self.revisited_bytes += self.published_bytes;
             } else {
                 break;

@@ -189,18 +189,22 @@ impl<D: Driver> Core<D> {
                 self.driver.finish(id, linger);
                 return;
             }
+            // It is in line.
+            _ if held.has(Held::TURN) => {}
             Stack::Http(http) => {
                 let answered = http.waiting.as_ref().is_some_and(Waiting::is_answered);
                 let admitted = http.admission.is_some() && http.waiting.is_none();
                 if let Some(Waiting::Body(_)) = http.waiting {
                     self.next_turn.push(index);
-                } else if answered || admitted || http.moving.is_some() || http.stalled {
+                } else if answered || admitted || http.moving.is_some() {
                     self.revisit.push_back(index);
+                } else if http.stalled {
+                    self.leave(index);
                 }
             }
             Stack::Socket(_) => {
                 if held.has(Held::INPUT) {
-                    self.revisit.push_back(index);
+                    self.leave(index);
                 }
             }
         }
@@ -213,15 +217,22 @@ impl<D: Driver> Core<D> {
     pub(super) fn go_on(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
         match &mut conn.stack {
+            _ if conn.held.has(Held::TURN) => {}
             Stack::Http(_) if conn.held.has(Held::CORES) => {}
             Stack::Http(_) => self.request_done(index),
             Stack::Socket(socket) => {
                 if conn.held.has(Held::REPLIES) || conn.held.has(Held::CORES) {
+                    socket.ws.leave_step_slot();
                     return;
                 }
                 let Some(mut unread) = socket.unread.take() else { return };
                 let mut out = std::mem::take(&mut self.cork);
-                self.socket_input(index, &mut unread, &mut out);
+                if let Some(rest) = unread.rest.take()
+                    && !self.sockjs_rest(index, rest, &mut unread, &mut out)
+                {
+                    return self.answer(index, out);
+                }
+                self.socket_input(index, &mut unread.bytes, &mut out);
                 if !matches!(self.table.get(index), Some(Conn { stack: Stack::Socket(s), .. }) if s.unread.is_some())
                 {
                     self.release(index, Held::INPUT);

@@ -1,7 +1,8 @@
 //! WebSocket connections: messages to the application, heartbeats, and their end.
 
 use super::client::End;
-use super::table::{Accepts, Conn, Dialect, Held, Socket, Speech, Stack};
+use super::table::{Accepts, Again, Conn, Dialect, Held, Socket, Speech, Stack, Unread};
+use super::turn::MESSAGE_BYTES;
 use super::{About, Core};
 use crate::app::{Action, Envelope, Message};
 use crate::writer::{Writer, frame};
@@ -49,6 +50,8 @@ impl<D: Driver> Core<D> {
         socket.alive_at = now;
         socket.has_spoken();
         let (accepts, envelope, speech) = (socket.accepts, socket.envelope, socket.speech);
+        shared.set_steps(self.budget.steps());
+        let mut is_paused = socket.ws.is_paused();
         let mut socket_ws = std::mem::replace(&mut socket.ws, ws::Connection::new(ws::Role::Server, None));
         let published_before = self.published_bytes;
         let mut at = 0;
@@ -56,13 +59,17 @@ impl<D: Driver> Core<D> {
         let mut ended = false;
         let mut closed = false;
         let mut unread = None;
-        while at < data.len() {
-            if out.len() > replies_bytes_max || self.published_bytes > self.published_bytes_max {
-                unread = Some(Box::new(data[at..].to_vec()));
+        let mut used = false;
+        while at < data.len() || is_paused {
+            used = self.budget.is_used();
+            if used || out.len() > replies_bytes_max || self.published_bytes > self.published_bytes_max {
+                unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
                 break;
             }
+            is_paused = false;
             let received = socket_ws.receive(&mut shared, &mut data[at..], out);
             at += received.consumed;
+            self.budget.count(received.consumed + MESSAGE_BYTES);
             match received.event {
                 Some(Event::Message { kind, data }) => {
                     ended = true;
@@ -97,15 +104,29 @@ impl<D: Driver> Core<D> {
                     closed = true;
                     break;
                 }
+                None if socket_ws.is_paused() => {
+                    used = true;
+                    unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
+                    break;
+                }
                 None if received.consumed == 0 => break,
                 None => {}
             }
         }
+        self.budget.count(shared.take_stepped_bytes());
         self.ws = Some(shared);
         let published = self.published_bytes > published_before;
         self.metrics().messages.add(messages);
-        if let Some(again) = self.again.take() {
-            unread = Some(Box::new([&again, &data[at..]].concat()));
+        match self.again.take() {
+            None => {}
+            Some(Again::Frame(frame)) => {
+                let bytes = [&frame, &data[at..]].concat();
+                unread = Some(Box::new(Unread { bytes, rest: None }));
+            }
+            Some(Again::Rest(rest)) => {
+                used = true;
+                unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: Some(rest) }));
+            }
         }
         let waits = unread.is_some();
         let Some(conn) = self.table.get_mut(index) else { return };
@@ -129,6 +150,9 @@ impl<D: Driver> Core<D> {
         }
         if waits {
             self.hold(index, Held::INPUT);
+            if used {
+                self.leave(index);
+            }
         }
         if published {
             self.hold_if_congested(index);
@@ -178,7 +202,7 @@ impl<D: Driver> Core<D> {
             return;
         };
         let (session, accepts) = (*session, socket.accepts);
-        if held.has(Held::CORES) {
+        if held.is_ours() {
             // It isn't read from because of us: what it sends meanwhile can't be seen.
             socket.alive_at = now;
             socket.message_since = socket.message_since.map(|_| now);

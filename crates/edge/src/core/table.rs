@@ -46,6 +46,8 @@ impl Held {
     pub(super) const CORES: Self = Self(2);
     /// What was read of it hasn't all been dealt with.
     pub(super) const INPUT: Self = Self(4);
+    /// It has used its share of a turn, and is in line for the next.
+    pub(super) const TURN: Self = Self(8);
 
     pub(super) fn is_none(self) -> bool {
         self.0 == 0
@@ -53,6 +55,11 @@ impl Held {
 
     pub(super) fn has(self, reason: Self) -> bool {
         self.0 & reason.0 != 0
+    }
+
+    /// Whether its client may have sent what wasn't read because of us.
+    pub(super) fn is_ours(self) -> bool {
+        self.has(Self::CORES) || self.has(Self::TURN)
     }
 
     pub(super) fn set(&mut self, reason: Self) {
@@ -138,8 +145,10 @@ pub(super) struct Receiving {
 pub(super) struct Kept {
     pub(super) head: Vec<u8>,
     pub(super) body: Vec<u8>,
-    /// How much of the body (decoded, where it is a form) has been dealt with: bytes of Engine.IO's, messages of SockJS's.
+    /// How many bytes of the body (decoded, where it is a form) have been dealt with.
     pub(super) done: usize,
+    /// Something of it has been dealt with: `body` is decoded, and of SockJS's so many messages are left.
+    pub(super) begun: Option<usize>,
     /// Its client moves to another core with what is left.
     pub(super) departs: Option<ClientId>,
 }
@@ -324,8 +333,28 @@ pub(super) struct Socket {
     /// When a message was begun that hasn't ended.
     pub(super) message_since: Option<Millis>,
     /// What was read and waits until earlier messages' answers and publications have left.
-    #[expect(clippy::box_collection, reason = "8 bytes instead of 24 in every idle connection")]
-    pub(super) unread: Option<Box<Vec<u8>>>,
+    pub(super) unread: Option<Box<Unread>>,
+}
+
+/// What was read of a WebSocket and waits.
+#[derive(Default)]
+pub(super) struct Unread {
+    pub(super) bytes: Vec<u8>,
+    /// What comes before that.
+    pub(super) rest: Option<RestOfFrame>,
+}
+
+/// Messages of SockJS in one frame of a WebSocket, which come later than those before them.
+pub(super) struct RestOfFrame {
+    pub(super) text: String,
+    pub(super) messages: usize,
+}
+
+/// What of a message on a WebSocket is left for later.
+pub(super) enum Again {
+    /// All of it, as a frame: it is to be looked at where its client goes, or when it has turned out that it stays.
+    Frame(Vec<u8>),
+    Rest(RestOfFrame),
 }
 
 /// The connections of a core.

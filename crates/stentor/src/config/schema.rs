@@ -152,6 +152,10 @@ section! {
         outbox_bytes_max: Bytes = Bytes::mib(1), in Bytes::kib(1)..=Bytes::mib(1024);
         /// Size of answers that a client doesn't read, before its messages are no longer read.
         replies_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
+        /// Size of what a core receives, inflates and handles for one connection in a turn. Each message counts 128 bytes
+        /// more, each HTTP request 1 KiB. The rest waits until other connections have had their turn
+        /// (`stentor_turns_shared`).
+        turn_bytes_max: Bytes = Bytes::kib(128), in Bytes::kib(4)..=Bytes::mib(1024);
         /// How deep arrays and objects may be nested in JSON that a client publishes.
         json_depth_max: usize = 128, in 1..=1000;
         /// Rooms and feeds that a session may be subscribed to.

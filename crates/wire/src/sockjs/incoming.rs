@@ -32,6 +32,17 @@ pub struct Messages<'b> {
 }
 
 impl<'b> Messages<'b> {
+    /// Goes on with what [`Messages::rest`] said: so many messages are left in it.
+    pub fn resume(rest: &'b str, left: usize) -> Self {
+        Messages { first: None, rest, left }
+    }
+
+    /// The text that the messages that are left are in, from the payload's end; `None` while the first one hasn't been
+    /// taken.
+    pub fn rest(&self) -> Option<&'b str> {
+        self.first.is_none().then_some(self.rest)
+    }
+
     /// How many are left.
     pub fn len(&self) -> usize {
         self.left

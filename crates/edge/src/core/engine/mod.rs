@@ -22,6 +22,7 @@ use super::http::Verdict;
 use super::request::{Manner, answer, cors, text};
 use super::socketio::SocketIo;
 use super::table::{Accepts, Conn, Kept, Poll, Speech, Stack, Waiting};
+use super::turn::MESSAGE_BYTES;
 use super::wishes::Wishes;
 use super::{About, AppTimer, Core, Later};
 use crate::app::{Connect, Envelope, RequestId};
@@ -383,8 +384,8 @@ impl<D: Driver> Core<D> {
         kept: &mut Kept,
         out: &mut Vec<u8>,
     ) -> Verdict {
-        let Kept { body, done, departs, .. } = kept;
-        let body = &body[..];
+        let Kept { body: kept_body, done, begun, departs, .. } = kept;
+        let body = &kept_body[..];
         let Ok(query) = Query::parse(request.query()) else {
             return self.engine_refuse(request, RequestError::BadRequest, None, out);
         };
@@ -397,14 +398,13 @@ impl<D: Driver> Core<D> {
         if let Some(client) = self.clients.get_mut(id) {
             client.alive_at = now;
         }
-        let form;
-        let body = match query.jsonp.map(|_| engineio::decode_jsonp_form(body)) {
-            None => body,
-            Some(Ok(payload)) => {
-                form = payload;
-                form.as_bytes()
-            }
-            Some(Err(_)) => return self.bad_payload(id, request, out),
+        let mut form = None;
+        let body = match query.jsonp {
+            Some(_) if begun.is_none() => match engineio::decode_jsonp_form(body) {
+                Ok(payload) => form.insert(payload.into_owned()).as_bytes(),
+                Err(_) => return self.bad_payload(id, request, out),
+            },
+            _ => body,
         };
         let packets_max = self.shared.options.engine.packets_max;
         let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
@@ -417,12 +417,18 @@ impl<D: Driver> Core<D> {
         let published_before = self.published_bytes;
         let already_done = *done;
         let mut verdict = None;
+        let mut packets = 0;
         while verdict.is_none() && queue.len() <= outbox_bytes_max {
-            *done = already_done + (body.len() - decoder.bytes_left());
-            if self.published_bytes > self.published_bytes_max {
+            let read = already_done + (body.len() - decoder.bytes_left());
+            self.budget.count(read - *done);
+            *done = read;
+            let is_much = self.budget.is_used() || self.published_bytes > self.published_bytes_max;
+            if is_much && packets > 0 && decoder.bytes_left() > 0 {
                 verdict = Some(Verdict::Rest);
                 break;
             }
+            packets += 1;
+            self.budget.count(MESSAGE_BYTES);
             match decoder.next_packet() {
                 Ok(Some(packet)) => {
                     if !self.engine_packet(id, &packet, Some(request), &mut queue) {
@@ -449,6 +455,10 @@ impl<D: Driver> Core<D> {
             }
         }
         if let Some(verdict) = verdict {
+            *begun = Some(0);
+            if let Some(form) = form {
+                *kept_body = form.into_bytes();
+            }
             *departs = matches!(verdict, Verdict::Move(_)).then_some(id);
             return verdict;
         }

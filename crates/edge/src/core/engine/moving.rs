@@ -21,7 +21,7 @@
 use super::super::client::{Carrier, Client, ClientId, End, Protocol, Sid, SidHasher, Upper};
 use super::super::mail::Mail;
 use super::super::socketio::SocketIo;
-use super::super::table::{Accepts, Conn, Held, Socket, Speech, Stack};
+use super::super::table::{Accepts, Conn, Held, Socket, Speech, Stack, Unread};
 use super::super::wishes::Feeds;
 use super::super::{About, Core};
 use super::{Engine, Probe, payload};
@@ -62,8 +62,7 @@ pub(crate) struct Departure {
 struct Cargo {
     parcel: Parcel,
     ws: ws::Connection,
-    #[expect(clippy::box_collection, reason = "as the connection has it")]
-    unread: Option<Box<Vec<u8>>>,
+    unread: Option<Box<Unread>>,
 }
 
 impl<D: Driver> Core<D> {
@@ -147,9 +146,11 @@ impl<D: Driver> Core<D> {
         let was_held = held.has(Held::INPUT);
         // The next core knows no reason not to read.
         self.release(index, Held::INPUT);
+        self.release(index, Held::TURN);
         let Some(parcel) = self.driver.detach(conn) else {
             if was_held {
                 self.hold(index, Held::INPUT);
+                self.leave(index);
             }
             return None;
         };

@@ -2,7 +2,7 @@
 
 use super::super::carry::{POLL_BYTES_MAX, POLL_FRAMES_MAX};
 use super::super::client::{Carrier, ClientId, Upper};
-use super::super::table::{Conn, Held, Poll, Stack, Waiting};
+use super::super::table::{Again, Conn, Poll, Stack, Waiting};
 use super::super::{About, Core, Later};
 use super::{Engine, Probe, is_probe, payload};
 use crate::app::Message;
@@ -62,7 +62,7 @@ impl<D: Driver> Core<D> {
                 let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
                 let mut again = Vec::with_capacity(data.len() + 14);
                 ws::encode(&mut again, opcode, data, false, Some([0; 4]));
-                self.again = Some(again);
+                self.again = Some(Again::Frame(again));
                 self.later.push(Later::Depart(id, core));
             }
             return goes_on;
@@ -387,7 +387,7 @@ impl<D: Driver> Core<D> {
             // It may not be read from because of us: then what it sends can't be seen.
             Carrier::Socket(conn) => self.table.index_of(conn).is_some_and(|index| {
                 self.progress(index) == Some(true)
-                    || self.table.get(index).is_some_and(|conn| conn.held.has(Held::CORES))
+                    || self.table.get(index).is_some_and(|conn| conn.held.is_ours())
             }),
             _ => false,
         };

@@ -37,6 +37,7 @@ use crate::options::{self, Service};
 use crate::origin::Origins;
 use crate::writer::{Carriage, Writer};
 use receiver::PollStart;
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use stentor_driver::Driver;
 use stentor_hub::{Key, Policy};
@@ -45,7 +46,7 @@ use stentor_wire::sockjs::answer::{
     self, Callback, Cors, Header, Iframe, push_error_headers, push_headers, push_preflight_headers,
 };
 use stentor_wire::sockjs::{
-    Close, Error, Frame, Limits, Resource, ResponseLimit, Route, Transport, Wrapping,
+    Close, Error, Frame, Limits, Messages, Resource, ResponseLimit, Route, Transport, Wrapping,
 };
 
 /// What is kept for a prefix.
@@ -476,7 +477,7 @@ impl<D: Driver> Core<D> {
         kept: &mut Kept,
         out: &mut Vec<u8>,
     ) -> Verdict {
-        let body = &kept.body[..];
+        let Kept { body, done, begun, .. } = kept;
         let shared = self.shared.clone();
         let Some(options) = service.place().and_then(|place| shared.options.sockjs.get(place)) else {
             return Verdict::Answered { keep_alive: false };
@@ -493,20 +494,34 @@ impl<D: Driver> Core<D> {
             return asked.tell(out, 404, "there is no such session");
         };
         let payload = match transport {
+            _ if begun.is_some() => Cow::Borrowed(&body[..]),
             Transport::JsonpSend => {
                 match stentor_wire::sockjs::jsonp_payload(request.header_str("content-type"), body) {
                     Ok(payload) => payload,
                     Err(error) => return self.refuse_sockjs(&asked, error, out),
                 }
             }
-            _ => body.into(),
+            _ => Cow::Borrowed(&body[..]),
         };
         let limits = Limits { messages_max: options.messages_max };
-        let messages = match stentor_wire::sockjs::parse_body(&payload, &limits) {
+        let messages = match begun {
+            // It was checked at the beginning.
+            Some(left) => {
+                let rest = payload.get(*done..).and_then(|rest| std::str::from_utf8(rest).ok());
+                Ok(Messages::resume(rest.unwrap_or_default(), *left))
+            }
+            None => stentor_wire::sockjs::parse_body(&payload, &limits),
+        };
+        let messages = match messages {
             Ok(messages) => messages,
             Err(error) => return self.refuse_sockjs(&asked, error, out),
         };
-        if !self.deliver_sockjs(id, messages, &mut kept.done, request) {
+        if let Some((rest_bytes, left)) = self.deliver_sockjs(id, messages, request) {
+            let payload_bytes = payload.len();
+            if let Cow::Owned(payload) = payload {
+                *body = payload;
+            }
+            (*done, *begun) = (payload_bytes - rest_bytes, Some(left));
             return Verdict::Rest;
         }
         let status = route.resource.status();

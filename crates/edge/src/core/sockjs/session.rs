@@ -2,7 +2,8 @@
 
 use super::super::client::{Carrier, ClientId, End, Upper};
 use super::super::socket::Talker;
-use super::super::table::{Conn, Stack, Waiting};
+use super::super::table::{Again, Conn, RestOfFrame, Stack, Unread, Waiting};
+use super::super::turn::MESSAGE_BYTES;
 use super::super::{About, Core, Later};
 use super::{Receiver, SockJs};
 use crate::app::{Message, Sent};
@@ -13,6 +14,9 @@ use stentor_wire::http1::Request;
 use stentor_wire::sockjs::{self, Close, Error, Frame, Limits, Messages};
 use stentor_wire::ws::Kind;
 
+/// The application has closed the session.
+struct Closed;
+
 impl SockJs {
     /// Later receivers are told these words, once the client has ended.
     pub(in super::super) fn say_when_closed(&mut self, code: u16, reason: &str) {
@@ -21,40 +25,40 @@ impl SockJs {
 }
 
 impl<D: Driver> Core<D> {
-    /// Hands the messages of a client's body to the application, and sends what it answers. Says whether that was all:
-    /// where so much has been published that others come first, `done` says how many have been dealt with.
+    /// Hands the messages of a client's body to the application, and sends what it answers. Where so much has been done
+    /// that others come first, it says in how many bytes at the end of the body messages are left, and how many.
     pub(super) fn deliver_sockjs(
         &mut self,
         id: ClientId,
-        messages: Messages<'_>,
-        done: &mut usize,
+        mut messages: Messages<'_>,
         request: &Request<'_>,
-    ) -> bool {
+    ) -> Option<(usize, usize)> {
         let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
-        let Some(client) = self.clients.get_mut(id) else { return true };
-        let Upper::Plain { session, envelope } = client.upper else { return true };
-        let Some(sockjs) = client.sockjs() else { return true };
-        if !sockjs.accepts {
+        let client = self.clients.get_mut(id)?;
+        let Upper::Plain { session, envelope } = client.upper else { return None };
+        if !client.sockjs()?.accepts {
             self.end_client(id, End::Because(Disconnect::NotAccepted));
-            return true;
+            return None;
         }
+        let sockjs = client.sockjs()?;
         let service = sockjs.service;
         let mut queue = std::mem::take(&mut client.queue);
         let asked = self.actions.len();
-        let (mut messages, mut scratch) = (messages, String::new());
-        for _ in 0..*done {
-            messages.next_in(&mut scratch);
-        }
-        let already_done = *done;
-        let mut whole = true;
+        let (mut delivered, mut scratch) = (0, String::new());
+        let mut left = None;
         loop {
             let is_much = self.published_bytes > self.published_bytes_max || queue.len() > outbox_bytes_max;
-            if is_much && !messages.is_empty() {
-                whole = false;
+            if delivered > 0
+                && (is_much || self.budget.is_used())
+                && !messages.is_empty()
+                && let Some(rest) = messages.rest()
+            {
+                left = Some((rest.len(), messages.len()));
                 break;
             }
             let Some(text) = messages.next_in(&mut scratch) else { break };
-            *done += 1;
+            delivered += 1;
+            self.budget.count(text.len() + MESSAGE_BYTES);
             let about = About {
                 session: Some(session),
                 writer: Writer::SockJs(Carriage::Record),
@@ -68,7 +72,7 @@ impl<D: Driver> Core<D> {
                 break;
             }
         }
-        self.metrics().messages.add((*done - already_done) as u64);
+        self.metrics().messages.add(delivered);
         if let Some(client) = self.clients.get_mut(id) {
             client.queue = queue;
         }
@@ -76,9 +80,9 @@ impl<D: Driver> Core<D> {
         // Nobody has come for so much.
         if self.clients.get(id).is_some_and(|client| client.queue.len() > outbox_bytes_max) {
             self.end_client(id, End::Because(Disconnect::SlowConsumer));
-            return true;
+            return None;
         }
-        whole
+        left
     }
 
     /// The messages in one message of a WebSocket. Says whether to go on with what follows it.
@@ -94,19 +98,80 @@ impl<D: Driver> Core<D> {
         let limits = Limits { messages_max: options.map_or(1, |options| options.messages_max) };
         let text = kind.text(data).ok_or(Error::NotText);
         let messages = text.and_then(|text| sockjs::parse_websocket(text, &limits));
-        let Ok(mut messages) = messages else {
+        let Ok(messages) = messages else {
             self.metrics().protocol_errors.add(1);
             self.later.push(Later::Broken(conn));
             return false;
         };
-        self.metrics().messages.add(messages.len() as u64);
-        let mut scratch = String::new();
-        while let Some(text) = messages.next_in(&mut scratch) {
-            if !self.hand_message(talker, talker.writer(), Message::Text(text), out) {
-                return false;
+        let rest = match self.hand_messages(talker, messages, out) {
+            Ok(rest) => rest,
+            Err(Closed) => return false,
+        };
+        let goes_on = rest.is_none();
+        self.again = rest.map(Again::Rest);
+        goes_on
+    }
+
+    /// Hands on messages of one frame, until there is too much to do at once: then it says which are left.
+    fn hand_messages(
+        &mut self,
+        talker: Talker,
+        mut messages: Messages<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<RestOfFrame>, Closed> {
+        let replies_bytes_max = self.shared.options.limits.replies_bytes_max;
+        let (mut scratch, mut delivered) = (String::new(), 0);
+        let result = loop {
+            let is_much = self.budget.is_used()
+                || out.len() > replies_bytes_max
+                || self.published_bytes > self.published_bytes_max;
+            if delivered > 0
+                && is_much
+                && !messages.is_empty()
+                && let Some(rest) = messages.rest()
+            {
+                break Ok(Some(RestOfFrame { text: rest.to_owned(), messages: messages.len() }));
             }
+            let Some(text) = messages.next_in(&mut scratch) else { break Ok(None) };
+            delivered += 1;
+            self.budget.count(text.len() + MESSAGE_BYTES);
+            if !self.hand_message(talker, talker.writer(), Message::Text(text), out) {
+                break Err(Closed);
+            }
+        };
+        self.metrics().messages.add(delivered);
+        result
+    }
+
+    /// Goes on with the messages of a frame. Says whether that was all of them; what is left is kept.
+    pub(in super::super) fn sockjs_rest(
+        &mut self,
+        index: usize,
+        rest: RestOfFrame,
+        unread: &mut Unread,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let published_before = self.published_bytes;
+        let Some(Conn { session: Some(session), stack: Stack::Socket(socket), .. }) = self.table.get(index)
+        else {
+            return false;
+        };
+        let talker = Talker { session: *session, speech: socket.speech, envelope: socket.envelope };
+        let messages = Messages::resume(&rest.text, rest.messages);
+        let result = self.hand_messages(talker, messages, out);
+        if self.published_bytes > published_before {
+            self.hold_if_congested(index);
         }
-        true
+        match result {
+            Ok(None) => return true,
+            Ok(rest) => unread.rest = rest,
+            Err(Closed) => return false,
+        }
+        if let Some(Conn { stack: Stack::Socket(socket), .. }) = self.table.get_mut(index) {
+            socket.unread = Some(Box::new(std::mem::take(unread)));
+            self.leave(index);
+        }
+        false
     }
 
     /// The messages on a WebSocket can't be understood: it ends, without a frame of SockJS, as in sockjs-node.
