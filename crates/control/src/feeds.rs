@@ -4,6 +4,7 @@
 //! begun and no wish is taken: so what waits here is bounded by the fetches in flight and one batch of wishes, and
 //! the data plane keeps the rest as levels, which don't grow.
 
+use crate::failures::{FailureLog, Line};
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::FeedsOptions;
 use crate::pushes::Pushes;
@@ -20,9 +21,6 @@ use stentor_hub::Key;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
-
-/// An upstream's failures are logged this often at the most; all are counted.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How an upstream is doing, for the operator.
 #[derive(Clone, Debug, Default)]
@@ -70,8 +68,8 @@ pub(crate) struct Feeds {
     undelivered: Option<(Key, FeedUpdate)>,
     /// Whether the data plane may have wishes to take.
     has_wishes: bool,
-    /// When a failure of each upstream was last logged.
-    logged: Vec<Option<Instant>>,
+    /// What the log says of each upstream.
+    failures: Vec<FailureLog>,
 }
 
 struct Finished {
@@ -97,7 +95,7 @@ impl Feeds {
             data_plane,
             signals,
             metrics,
-            logged: vec![None; options.upstreams.len()],
+            failures: options.upstreams.iter().map(|_| FailureLog::default()).collect(),
             upstreams,
             scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
             digester: Digester::default(),
@@ -204,10 +202,12 @@ impl Feeds {
         self.metrics.fetch_seconds.get_or_create(&labels).observe(took.as_secs_f64());
         let received = u64::try_from(fetched.received_bytes).unwrap_or(u64::MAX);
         self.metrics.fetch_received_bytes.get_or_create(&labels).inc_by(received);
-        let failure = fetched.failure.map(|failure| failure.to_string());
-        if let Some(failure) = &failure {
-            self.log(upstream, &name, &key, failure);
-        }
+        let failure = fetched.failure.map(|failure| {
+            let cause = failure.to_string();
+            tracing::debug!(upstream = &*name, %key, cause, "a fetch failed");
+            self.failures[upstream].note(failure.class(), &key, &cause);
+            cause
+        });
         {
             let mut views = self.view.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
             views[upstream].fetches += 1;
@@ -217,15 +217,24 @@ impl Feeds {
             }
         }
         self.scheduler.handle_result(Instant::now().into_std(), &key, fetched.outcome);
+        self.log(upstream, &name);
     }
 
-    fn log(&mut self, upstream: usize, name: &str, key: &Key, failure: &str) {
-        let now = Instant::now();
-        if self.logged[upstream].is_none_or(|at| now - at >= LOG_INTERVAL) {
-            self.logged[upstream] = Some(now);
-            tracing::warn!(upstream = name, %key, failure, "a fetch failed");
-        } else {
-            tracing::debug!(upstream = name, %key, failure, "a fetch failed");
+    /// Logs which kinds of failures of an upstream have begun or ended.
+    fn log(&mut self, upstream: usize, name: &str) {
+        let Some(lane) = self.scheduler.lanes().nth(upstream) else { return };
+        for line in self.failures[upstream].review(Instant::now().into_std(), &lane.failing) {
+            match line {
+                Line::Fails { class, last: Some((key, cause)) } => {
+                    tracing::warn!(upstream = name, failure = class.name(), %key, cause, "fetches fail");
+                }
+                Line::Fails { class, last: None } => {
+                    tracing::warn!(upstream = name, failure = class.name(), "fetches fail");
+                }
+                Line::Recovered { class } => {
+                    tracing::info!(upstream = name, failure = class.name(), "fetches no longer fail");
+                }
+            }
         }
     }
 }

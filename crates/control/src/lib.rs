@@ -20,6 +20,7 @@ mod admin;
 mod client;
 mod control;
 mod error;
+mod failures;
 mod feeds;
 mod metrics;
 mod options;

@@ -6,7 +6,7 @@
 use crate::feeds::FeedsView;
 use crate::process;
 use crate::pushes::Pushes;
-use crate::schedule::LaneStats;
+use crate::schedule::{FailureClass, LaneStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -205,6 +205,20 @@ impl Collector for FeedsCollector {
             MetricType::Counter,
             |lane| lane.rate_waits,
         )?;
+        let mut failing = encoder.encode_descriptor(
+            "feed_failing_keys",
+            "Keys whose last fetch failed, by upstream and kind of failure",
+            None,
+            MetricType::Gauge,
+        )?;
+        for upstream in &upstreams {
+            for class in FailureClass::ALL {
+                if upstream.lane.has_failed[class as usize] {
+                    let labels = [("upstream", &*upstream.name), ("failure", class.name())];
+                    gauge(upstream.lane.failing[class as usize]).encode(failing.encode_family(&labels)?)?;
+                }
+            }
+        }
         let encoder = &mut encoder;
         write_one(encoder, "feed_wanted_keys", "Keys that somebody wants", gauge(stats.wanted))?;
         write_one(

@@ -147,9 +147,11 @@ pub struct UpstreamOptions {
     pub headers: Vec<(String, String)>,
     /// What it serves.
     pub content: Content,
-    /// Whether the upstream's `Cache-Control` is ignored: then `interval` is all that counts, and `max-age=0`,
-    /// which many frameworks send by default, doesn't end the feed.
+    /// Whether the upstream's `Cache-Control` is ignored: then `interval` is all that counts.
     pub ignore_cache_control: bool,
+    /// Whether `Cache-Control: max-age=0` says that no newer version will come. Many frameworks send it by default, so it
+    /// doesn't unless the upstream is known to mean it.
+    pub end_on_max_age_zero: bool,
     /// Names of members that tell the objects of a list apart, tried in this order before `id` and its like: so that
     /// what changed in one of them is sent as that.
     pub identity: Vec<String>,
@@ -171,6 +173,7 @@ impl Default for UpstreamOptions {
             headers: Vec::new(),
             content: Content::Json,
             ignore_cache_control: false,
+            end_on_max_age_zero: false,
             identity: Vec::new(),
         }
     }

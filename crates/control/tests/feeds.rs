@@ -139,8 +139,8 @@ async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
     })
     .await;
     let rig = Rig::feeds(vec![
-        UpstreamOptions { concurrency_max: 1, ..upstream("s", addr) },
-        UpstreamOptions { ignore_cache_control: true, ..upstream("t", addr) },
+        UpstreamOptions { concurrency_max: 1, end_on_max_age_zero: true, ..upstream("s", addr) },
+        UpstreamOptions { end_on_max_age_zero: true, ignore_cache_control: true, ..upstream("t", addr) },
     ]);
     rig.plane.want("s/k", true);
     assert_eq!(rig.plane.next().await, "s/k=\"last\"");
@@ -151,7 +151,7 @@ async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
     rig.plane.want("s/gone", true);
     assert_eq!(rig.plane.next().await, "s/gone:ended:the upstream said that it has ended (410)");
     assert_eq!(requests.load(Ordering::SeqCst), 2);
-    // An upstream whose framework sends max-age=0 always.
+    // An upstream whose Cache-Control doesn't count.
     rig.plane.want("t/k", true);
     assert_eq!(rig.plane.next().await, "t/k=\"last\"");
     let more = async {
@@ -162,6 +162,30 @@ async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
     patiently("more fetches", more).await;
     assert!(!rig.plane.has_updates());
     assert_eq!(rig.metric("stentor_feed_keys{state=\"ended\"}").await, Some(2.0));
+}
+
+/// What Rails, Express, Spring, Django and others send by default.
+#[tokio::test]
+async fn cache_control_without_a_max_age_ends_no_feed() {
+    for cache_control in [
+        "max-age=0",
+        "max-age=0, private, must-revalidate",
+        "no-cache",
+        "no-store",
+        "no-cache, no-store, max-age=0, must-revalidate",
+    ] {
+        let addr = http(move |n, _| async move {
+            let mut answer = ok(&n.to_string());
+            answer.headers_mut().insert("cache-control", cache_control.parse().unwrap());
+            answer
+        })
+        .await;
+        let rig = Rig::feeds(vec![upstream("s", addr)]);
+        rig.plane.want("s/k", true);
+        for n in 0..4 {
+            assert_eq!(rig.plane.next().await, format!("s/k={n}"), "{cache_control}");
+        }
+    }
 }
 
 fn encoded(name: &str, body: Vec<u8>) -> Response<Full<Bytes>> {
@@ -211,15 +235,23 @@ async fn check_bad(bad: fn() -> Response<Full<Bytes>>, reason: &str, label: &str
     assert_eq!(rig.metric(&metric).await, Some(1.0), "{label}");
 }
 
+fn html(body: &str) -> Response<Full<Bytes>> {
+    let mut answer = ok(body);
+    answer.headers_mut().insert("content-type", "text/html; charset=utf-8".parse().unwrap());
+    answer
+}
+
 #[tokio::test]
 async fn bad_answers_keep_the_last_value() {
-    check_bad(|| bare(500, &[]), "the upstream answered 500", "failed_status").await;
-    check_bad(|| bare(403, &[]), "the upstream answered 403", "failed_status").await;
+    check_bad(|| bare(500, &[]), "the upstream answered 500", "failed_server_error").await;
+    check_bad(|| bare(403, &[]), "the upstream answered 403", "failed_unauthorized").await;
     check_bad(|| bare(204, &[]), "the upstream answered 204", "failed_status").await;
-    check_bad(|| ok("{\"a\":"), "the upstream's document is corrupt", "failed_corrupt").await;
-    check_bad(|| ok("<html>"), "the upstream's document is corrupt", "failed_corrupt").await;
-    check_bad(|| ok(""), "the upstream's document is corrupt", "failed_corrupt").await;
-    check_bad(|| ok(&"[".repeat(900)), "the upstream's document is corrupt", "failed_corrupt").await;
+    check_bad(|| ok("{\"a\":"), "the upstream's document is not valid JSON", "failed_corrupt").await;
+    check_bad(|| ok("<html>"), "the upstream's document is not valid JSON", "failed_corrupt").await;
+    check_bad(|| html("<html>"), "the upstream's document is not JSON", "failed_not_json").await;
+    check_bad(|| html("{"), "the upstream's document is not JSON", "failed_not_json").await;
+    check_bad(|| ok(""), "the upstream's document is not valid JSON", "failed_corrupt").await;
+    check_bad(|| ok(&"[".repeat(900)), "the upstream's document is not valid JSON", "failed_corrupt").await;
     let too_large = "the upstream's document is too large";
     check_bad(|| ok(&format!("\"{}\"", "x".repeat(1000))), too_large, "failed_too_large").await;
     check_bad(|| gzipped(&vec![b' '; 20 << 20]), too_large, "failed_too_large").await;
@@ -400,7 +432,7 @@ async fn a_key_that_is_always_corrupt_is_stale_and_counted_and_harms_no_other() 
     .await;
     let rig = Rig::feeds(vec![upstream("s", addr)]);
     rig.plane.want("s/12", true);
-    assert_eq!(rig.plane.next().await, "s/12:stale:the upstream's document is corrupt");
+    assert_eq!(rig.plane.next().await, "s/12:stale:the upstream's document is not valid JSON");
     rig.plane.want("s/1", true);
     for _ in 0..5 {
         assert!(rig.plane.next().await.starts_with("s/1="));
@@ -410,11 +442,41 @@ async fn a_key_that_is_always_corrupt_is_stale_and_counted_and_harms_no_other() 
             >= Some(1.0)
     );
     let (_, status) = rig.admin("/api/v1/status").await;
-    assert!(
-        status
-            .contains("the document isn't the JSON that the upstream promised: the JSON text ends too early"),
-        "{status}"
-    );
+    assert!(status.contains("the document is not valid JSON: the JSON text ends too early"), "{status}");
+}
+
+/// Subscribers and the metrics follow the cause while a feed stays stale.
+#[tokio::test]
+async fn a_failure_that_changes_is_told_again() {
+    let addr = http(|n, _| async move {
+        match n {
+            0..3 => bare(500, &[]),
+            3..6 => bare(401, &[]),
+            6..9 => html("<title>Sign in</title>"),
+            _ => ok("1"),
+        }
+    })
+    .await;
+    let other = http(|_, _| async { ok("1") }).await;
+    let hour = UpstreamOptions { interval: Duration::from_secs(3600), ..upstream("s", addr) };
+    let rig = Rig::feeds(vec![hour, upstream("t", other)]);
+    rig.plane.want("s/k", true);
+    for reason in
+        ["the upstream answered 500", "the upstream answered 401", "the upstream's document is not JSON"]
+    {
+        assert_eq!(rig.plane.next().await, format!("s/k:stale:{reason}"));
+    }
+    assert_eq!(rig.plane.next().await, "s/k=1");
+    for outcome in ["failed_server_error", "failed_unauthorized", "failed_not_json"] {
+        let fetches = format!("stentor_feed_fetches_total{{upstream=\"s\",outcome=\"{outcome}\"}}");
+        assert_eq!(rig.metric(&fetches).await, Some(3.0), "{outcome}");
+        let keys = outcome.trim_start_matches("failed_");
+        let keys = format!("stentor_feed_failing_keys{{upstream=\"s\",failure=\"{keys}\"}}");
+        assert_eq!(rig.metric(&keys).await, Some(0.0), "{outcome}");
+    }
+    // An upstream that never failed has no such lines.
+    let never = rig.metric("stentor_feed_failing_keys{upstream=\"t\",failure=\"server_error\"}").await;
+    assert_eq!(never, None);
 }
 
 #[tokio::test]
@@ -646,7 +708,7 @@ async fn upstreams_that_lie_stall_and_flood() {
     check_raw(
         "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{\"a\":1}",
         Then::Close,
-        "the upstream's document is corrupt",
+        "the upstream's document is not valid JSON",
     )
     .await;
 }

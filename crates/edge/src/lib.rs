@@ -6,6 +6,7 @@
 mod app;
 mod core;
 mod format;
+mod hosts;
 mod metrics;
 mod millis;
 mod node;
@@ -21,6 +22,7 @@ pub use app::{
     Page, RequestId, RoomsApp, Rule, Template, TemplateError,
 };
 pub use core::Core;
+pub use hosts::{HostError, Hosts};
 pub use node::{AppFactory, DriverChoice, Node, StartError, Started, simulated};
 pub use options::{
     App, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, Rooms, SOCKJS_PREFIXES_MAX, SockJs,

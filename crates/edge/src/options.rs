@@ -1,6 +1,7 @@
 //! What the data plane can be told.
 
 use crate::app::Rule;
+use crate::hosts::Hosts;
 use crate::origin::Origins;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -352,6 +353,8 @@ pub struct Options {
     pub cores: usize,
     /// Which built-in application runs.
     pub app: App,
+    /// By which names clients may address the server.
+    pub hosts: Hosts,
     /// Which pages may connect.
     pub origins: Origins,
     /// Bounds.
@@ -380,6 +383,7 @@ impl Default for Options {
             listen: SocketAddr::from(([127, 0, 0, 1], 8000)),
             cores: 0,
             app: App::default(),
+            hosts: Hosts::default(),
             origins: Origins::default(),
             limits: Limits::default(),
             heartbeat: Heartbeat::default(),

@@ -73,7 +73,7 @@ fn default_port(scheme: &str) -> Option<u16> {
     }
 }
 
-fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
+pub(crate) fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
     let after_bracket = authority.rfind(']').map_or(0, |at| at + 1);
     match authority[after_bracket..].find(':') {
         Some(at) => {

@@ -4,8 +4,8 @@
 
 mod harness;
 
-use harness::{Http, Server, on_one_and_three, with_more_time};
-use std::time::Duration;
+use harness::{Http, PATIENCE, Server, on_one_and_three, with_more_time};
+use std::time::{Duration, Instant};
 use stentor_edge::{FeedUpdate, Origins};
 use stentor_hub::{Document, FeedState};
 
@@ -26,6 +26,9 @@ fn a_cold_key_holds_the_answer_until_there_is_a_document() {
         assert_eq!(answer.header("content-type"), "application/json");
         assert_eq!(answer.header("cache-control"), "no-cache");
         assert_eq!(answer.header("vary"), "Origin");
+        // A page from an upstream is no page of this server: its scripts don't run, and its origin is its own.
+        assert_eq!(answer.header("content-security-policy"), "sandbox");
+        assert_eq!(answer.header("x-content-type-options"), "nosniff");
         assert!(!answer.header("etag").is_empty());
         server.wait_wanted("matches/8", false);
         // Now it is known, until it is forgotten.
@@ -69,8 +72,6 @@ fn a_key_that_is_lost_is_answered_404() {
             http.send(request("/feed/nobody", ""));
         }
         server.wait_wanted("nobody", true);
-        // Stale is no answer: a document may still come.
-        server.state("nobody", FeedState::Stale, "the upstream fails");
         server.state("nobody", FeedState::Lost, "the upstream says 404");
         for http in &mut waiting {
             let answer = http.response();
@@ -89,6 +90,44 @@ fn a_key_that_is_lost_is_answered_404() {
         server.document("nobody", "1");
         assert_eq!(waiting[0].response().text(), "1");
     });
+}
+
+#[test]
+fn a_failed_first_fetch_is_answered_502_with_its_cause() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut waiting: Vec<Http> = (0..6).map(|_| server.http()).collect();
+        for http in &mut waiting {
+            http.send(request("/feed/k", ""));
+        }
+        server.wait_wanted("k", true);
+        server.state("k", FeedState::Stale, "the upstream answered 500");
+        for http in &mut waiting {
+            let answer = http.response();
+            assert_eq!((answer.status, answer.text()), (502, "the upstream answered 500\n"));
+            assert_eq!(answer.header("cache-control"), "no-store");
+            assert_eq!(answer.header("content-security-policy"), "sandbox");
+            assert_eq!(http.get("/healthz").status, 200);
+        }
+        server.until_metric("http_request_errors", |errors| errors == 6);
+        // The cause is known until the next fetch: nobody waits for that one.
+        assert_eq!(waiting[0].get("/feed/k").status, 502);
+        server.state("k", FeedState::Stale, "the upstream answered 401");
+        until_text(&mut waiting[1], "/feed/k", "the upstream answered 401\n");
+        server.document("k", "1");
+        until_text(&mut waiting[2], "/feed/k", "1");
+        // What has a document is answered with it, stale or not.
+        server.state("k", FeedState::Stale, "the upstream answered 500");
+        assert_eq!(waiting[3].get("/feed/k").status, 200);
+    });
+}
+
+/// Asks until the answer has this text: an update of the control plane takes a moment.
+fn until_text(http: &mut Http, target: &str, text: &str) {
+    let deadline = Instant::now() + PATIENCE;
+    while http.get(target).text() != text {
+        assert!(Instant::now() < deadline, "{target} never was {text:?}");
+    }
 }
 
 #[test]

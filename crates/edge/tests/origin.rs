@@ -5,7 +5,7 @@
 mod harness;
 
 use harness::Server;
-use stentor_edge::Origins;
+use stentor_edge::{Hosts, Origins};
 
 /// The statuses of a handshake and of a request for a feed.
 fn statuses(server: &Server, host: &str, origin: &[u8]) -> [u16; 2] {
@@ -57,6 +57,34 @@ fn origins() {
     check(list, "a.test", b"http://local.test:3001", false);
     // The list adds to the server's own.
     check(list, "a.test", b"http://a.test", true);
+}
+
+#[test]
+fn a_host_that_is_not_listed_is_misdirected() {
+    let server = Server::start(1, |options| options.hosts = Hosts::parse(&["a.test"]).unwrap());
+    server.document("k", "1");
+    assert_eq!(statuses(&server, "a.test", b"http://a.test"), [101, 200]);
+    assert_eq!(statuses(&server, "a.test:8000", b"http://a.test:8000"), [101, 200]);
+    // DNS rebinding: a page's own name resolves to this server, so Origin and Host agree.
+    assert_eq!(statuses(&server, "evil.test", b"http://evil.test"), [421, 421]);
+    for target in ["/", "/socket.io/?EIO=4&transport=polling", "/sse/k", "/sockjs/info", "/stentor.js"] {
+        let mut http = server.http();
+        http.send(format!("GET {target} HTTP/1.1\r\nHost: evil.test\r\n\r\n"));
+        let answer = http.response();
+        assert_eq!((answer.status, answer.header("connection")), (421, "close"), "{target}");
+    }
+    // Requests may name the host in their first line, which counts more than Host.
+    let mut http = server.http();
+    http.send("GET http://evil.test/feed/k HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    assert_eq!(http.response().status, 421);
+    // Without any name.
+    let mut http = server.http();
+    http.send("GET /feed/k HTTP/1.0\r\n\r\n");
+    assert_eq!(http.response().status, 421);
+    // A load balancer knows the address only.
+    let mut http = server.http();
+    http.send("GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    assert_eq!(http.response().status, 200);
 }
 
 #[test]

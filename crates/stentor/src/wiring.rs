@@ -4,7 +4,9 @@
 //! plane holds its handle; the [`Signals`] before either, because both know them.
 
 use crate::config::Config;
-use crate::config::schema::{App, Content, Driver, Feed, Heartbeat, PrefixApp, Rule, SockJs, SocketIo};
+use crate::config::schema::{
+    App, Content, Driver, EndSignal, Feed, Heartbeat, PrefixApp, Rule, SockJs, SocketIo,
+};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, PushedKeys, Signals, UpstreamOptions};
 use stentor_edge::{
-    DataPlane, DriverChoice, Node, Origins, PatternError, StartError, Started, StaticRoute, Template,
+    DataPlane, DriverChoice, Hosts, Node, Origins, PatternError, StartError, Started, StaticRoute, Template,
 };
 use stentor_hub::HistoryLimits;
 
@@ -49,6 +51,8 @@ pub(crate) fn edge_options(
             App::Echo => stentor_edge::App::Echo,
             App::Chat => stentor_edge::App::Chat,
         },
+        // Checked when the configuration was loaded.
+        hosts: Hosts::parse(&server.hosts).unwrap_or_default(),
         origins: Origins::parse(&origins)?,
         limits: stentor_edge::Limits {
             message_bytes_max: limits.message_bytes_max.0,
@@ -233,6 +237,7 @@ fn upstream_options(feed: &Feed) -> UpstreamOptions {
             Content::Any => stentor_control::Content::Any,
         },
         ignore_cache_control: feed.ignore_cache_control,
+        end_on_max_age_zero: feed.end_on.contains(&EndSignal::MaxAgeZero),
         identity: feed.identity.clone(),
     }
 }

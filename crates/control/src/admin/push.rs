@@ -9,6 +9,7 @@ use super::publish::{discard, read_whole};
 use super::{Refusal, State, json};
 use crate::metrics::ReasonLabels;
 use crate::pushes::{Push, PushError};
+use crate::schedule::FailureClass;
 use crate::upstream::{Failure, coding};
 use axum::body::Body;
 use axum::extract::State as Shared;
@@ -125,7 +126,7 @@ fn refusal(error: PushError) -> Refusal {
         PushError::Fetched(_) => (StatusCode::CONFLICT, "fetched"),
         PushError::TooManyKeys => (StatusCode::INSUFFICIENT_STORAGE, "too_many_keys"),
         PushError::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "no_room"),
-        PushError::Document(failure) if failure.label() == "failed_internal" => {
+        PushError::Document(failure) if failure.class() == FailureClass::Internal => {
             (StatusCode::INTERNAL_SERVER_ERROR, "internal")
         }
         PushError::Document(Failure::TooLarge(bytes_max)) => return too_long(*bytes_max),

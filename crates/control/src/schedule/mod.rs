@@ -8,7 +8,7 @@
 //!   │ │             │                ▲ └──────────────────►─┘
 //!   │ └──error──────┼────────────────┘
 //!   ├──404──────────┴──► Lost (looked at again, rarely, while wanted or asked for)
-//!   └──410, max-age<=0─► Ended (never fetched again)
+//!   └──410, end_on─────► Ended (never fetched again)
 //! ```
 //!
 //! A key is known from its first wish on until nobody has wanted it for the linger time. It is fetched while it
@@ -30,9 +30,14 @@
 
 #[cfg(test)]
 mod model;
+mod outcome;
 mod queues;
 #[cfg(test)]
 mod tests;
+
+pub use outcome::{
+    FAILURE_CLASSES, FailureClass, FetchJob, Freshness, LaneStats, Outcome, Stats, Validators, Version,
+};
 
 use crate::options::{DURATION_MAX, FeedsOptions};
 use crate::route::Routes;
@@ -41,136 +46,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_edge::FeedUpdate;
-use stentor_hub::{Document, FeedState, Key, Patch};
+use stentor_hub::{FeedState, Key};
 
 /// No retry comes sooner, whatever the dice say.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// `max-age` counts whole seconds, so an answer whose age has eaten it up is fresh for one more.
 const FRESH_MIN: Duration = Duration::from_secs(1);
-
-/// What a conditional request sends back, as received.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Validators {
-    /// For `If-None-Match`.
-    pub etag: Option<Arc<[u8]>>,
-    /// For `If-Modified-Since`.
-    pub last_modified: Option<Arc<[u8]>>,
-}
-
-/// A document as it was fetched.
-#[derive(Clone, Debug)]
-pub struct Version {
-    /// What subscribers get.
-    pub document: Document,
-    /// How to ask whether it changed.
-    pub validators: Validators,
-}
-
-/// For how long the upstream says that its answer holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freshness {
-    /// It doesn't say: the configured interval counts.
-    Unsaid,
-    /// `max-age`, less the answer's age.
-    For(Duration),
-    /// `max-age<=0`: no newer version will come.
-    Over,
-}
-
-/// What became of a fetch.
-#[derive(Clone, Debug)]
-pub enum Outcome {
-    /// A new document.
-    Fresh {
-        /// It.
-        version: Version,
-        /// What leads to it from the one that was kept when the fetch began.
-        patch: Option<Patch>,
-        /// Until when.
-        freshness: Freshness,
-    },
-    /// The same document: 304, or the same value again.
-    Same {
-        /// Newer validators, if there were any.
-        validators: Option<Validators>,
-        /// Until when.
-        freshness: Freshness,
-    },
-    /// 410: no newer version will come.
-    Gone {
-        /// For subscribers.
-        reason: Arc<str>,
-    },
-    /// 404: there is no such key.
-    Lost {
-        /// For subscribers.
-        reason: Arc<str>,
-    },
-    /// Anything else.
-    Failed {
-        /// For subscribers: says nothing about the inside of the network.
-        reason: Arc<str>,
-        /// The upstream asks not to be asked again sooner.
-        retry_after: Option<Duration>,
-        /// Whether it wants to be left alone until then (429), not with this key alone.
-        pause: bool,
-    },
-}
-
-/// A fetch to do now. Exactly one [`Scheduler::handle_result`] must follow.
-#[derive(Clone, Debug)]
-pub struct FetchJob {
-    /// Of which key.
-    pub key: Key,
-    /// From which upstream: an index into [`FeedsOptions::upstreams`].
-    pub upstream: usize,
-    /// What is kept already, to compare with.
-    pub kept: Option<Arc<Version>>,
-}
-
-/// What the scheduler has in hand, and what it refused so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Keys known.
-    pub keys: usize,
-    /// Those of them that somebody wants.
-    pub wanted: usize,
-    /// Keys that never had an answer.
-    pub cold: usize,
-    /// Keys whose document is as new as the upstream allows.
-    pub live: usize,
-    /// Keys whose upstream fails.
-    pub stale: usize,
-    /// Keys for which no newer version will come.
-    pub ended: usize,
-    /// Keys that don't exist upstream.
-    pub lost: usize,
-    /// Fetches in flight.
-    pub in_flight: usize,
-    /// Keys that are due and wait for a worker.
-    pub waiting: usize,
-    /// Bytes of the kept documents.
-    pub documents_bytes: usize,
-    /// Keys refused because of `keys_max`.
-    pub refused_keys: u64,
-    /// Keys refused because no upstream serves them.
-    pub unknown_keys: u64,
-    /// Versions refused because of `documents_bytes_max`.
-    pub refused_documents: u64,
-    /// Keys forgotten before their linger time had passed, to make room.
-    pub evicted_keys: u64,
-}
-
-/// What the scheduler has in hand of one upstream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LaneStats {
-    /// Fetches in flight.
-    pub in_flight: usize,
-    /// Keys that are due and wait for a worker, or for the upstream's rate.
-    pub waiting: usize,
-    /// How often a fetch had to wait though a worker was free: for the rate, or because the upstream asked for a pause.
-    pub rate_waits: u64,
-}
 
 /// How a key is doing; `None` in [`Entry::state`] is cold.
 struct Entry {
@@ -182,6 +63,8 @@ struct Entry {
     reason: Arc<str>,
     kept: Option<Arc<Version>>,
     failures: u32,
+    /// How the last fetch failed.
+    failing: Option<FailureClass>,
     /// When to fetch next; `None` if never (ended) or while in flight.
     due: Option<Instant>,
     /// When to forget the key; `Some` exactly while it isn't wanted.
@@ -280,6 +163,7 @@ impl Scheduler {
             reason: "".into(),
             kept: None,
             failures: 0,
+            failing: None,
             due: Some(now),
             linger_end: None,
             place: Place::Parked,
@@ -369,10 +253,12 @@ impl Scheduler {
                 entry.reason = reason;
                 entry.kept = None;
                 entry.failures = 0;
+                entry.failing = None;
                 entry.due = Some(later(now, self.options.lost_interval));
             }
-            Outcome::Failed { reason, retry_after, pause } => {
+            Outcome::Failed { class, reason, retry_after, pause } => {
                 entry.failures = entry.failures.saturating_add(1);
+                entry.failing = Some(class);
                 let lost = entry.state == Some(FeedState::Lost);
                 entry.due = Some(if lost {
                     later(now, self.options.lost_interval)
@@ -384,7 +270,7 @@ impl Scheduler {
                     self.queues.pause(entry.upstream, due);
                 }
                 if !lost {
-                    if entry.state != Some(FeedState::Stale) {
+                    if entry.state != Some(FeedState::Stale) || entry.reason != reason {
                         tell(state_update(FeedState::Stale, &reason));
                     }
                     entry.state = Some(FeedState::Stale);
@@ -418,12 +304,14 @@ impl Scheduler {
                 }
                 self.refused_documents += 1;
                 Outcome::Failed {
+                    class: FailureClass::NoRoom,
                     reason: "there is no room for the new version (feeds_limits.documents_bytes_max)".into(),
                     retry_after: None,
                     pause: false,
                 }
             }
             Outcome::Same { .. } if entry.kept.is_none() => Outcome::Failed {
+                class: FailureClass::Status,
                 reason: "the upstream says that nothing changed since nothing".into(),
                 retry_after: None,
                 pause: false,
@@ -479,6 +367,7 @@ fn succeed(
     tell: &mut impl FnMut(FeedUpdate),
 ) {
     entry.failures = 0;
+    entry.failing = None;
     entry.reason = "".into();
     entry.due = match freshness {
         Freshness::For(age) => Some(later(now, age.clamp(FRESH_MIN, options.max_age_max.max(FRESH_MIN)))),
@@ -496,6 +385,7 @@ fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
     entry.state = Some(FeedState::Ended);
     entry.reason = reason;
     entry.failures = 0;
+    entry.failing = None;
     entry.due = None;
 }
 

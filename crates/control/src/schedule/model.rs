@@ -4,6 +4,7 @@ use super::*;
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use stentor_hub::Document;
 
 /// Prefix, interval in milliseconds, fetches at once, fetches a second.
 const UPSTREAMS: [(&str, u64, usize, usize); 3] =
@@ -233,7 +234,15 @@ fn outcome(random: &mut SplitMix, body: &str) -> (Outcome, Duration) {
         5 => (Outcome::Same { validators: None, freshness: Freshness::For(seconds) }, RETRY_MIN),
         6 => (Outcome::Lost { reason: "404".into() }, Duration::from_secs(8)),
         7 => (Outcome::Gone { reason: "410".into() }, DURATION_MAX),
-        _ => (Outcome::Failed { reason: "500".into(), retry_after: Some(seconds), pause: false }, seconds),
+        _ => (
+            Outcome::Failed {
+                class: FailureClass::ServerError,
+                reason: "500".into(),
+                retry_after: Some(seconds),
+                pause: false,
+            },
+            seconds,
+        ),
     }
 }
 

@@ -11,7 +11,7 @@
 //! Keys whose first document is awaited and keys that are refreshed queue apart and are served in turn: a flood of
 //! new keys takes at most every second worker from the feeds that run already.
 
-use super::{Entry, LaneStats, Stats};
+use super::{Entry, FAILURE_CLASSES, LaneStats, Stats};
 use crate::options::UpstreamOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -43,6 +43,9 @@ struct Lane {
     /// Whether the rate has kept a fetch waiting since the last one began.
     rate_waits: bool,
     rate_waits_total: u64,
+    /// Keys whose last fetch failed, by kind of failure.
+    failing: [usize; FAILURE_CLASSES],
+    has_failed: [bool; FAILURE_CLASSES],
     /// First fetches (no document yet), and refreshes.
     ready: [BTreeMap<u64, Key>; 2],
     /// Which of the two is served next.
@@ -98,6 +101,8 @@ impl Queues {
             paused_until: None,
             rate_waits: false,
             rate_waits_total: 0,
+            failing: [0; FAILURE_CLASSES],
+            has_failed: [false; FAILURE_CLASSES],
             ready: Default::default(),
             turn: 0,
         };
@@ -171,6 +176,11 @@ impl Queues {
             Some(FeedState::Lost) => &mut stats.lost,
         };
         change(state, 1);
+        if let Some(class) = entry.failing {
+            let lane = &mut self.lanes[entry.upstream];
+            change(&mut lane.failing[class as usize], 1);
+            lane.has_failed[class as usize] = true;
+        }
     }
 
     /// Moves a key that is due to the end of its upstream's queue.
@@ -236,6 +246,8 @@ impl Queues {
             in_flight: lane.in_flight,
             waiting: lane.ready.iter().map(BTreeMap::len).sum(),
             rate_waits: lane.rate_waits_total,
+            failing: lane.failing,
+            has_failed: lane.has_failed,
         })
     }
 

@@ -1,6 +1,7 @@
 use super::*;
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
+use stentor_hub::Document;
 
 fn options() -> FeedsOptions {
     let upstream = |prefix: &str, interval| UpstreamOptions {
@@ -118,7 +119,7 @@ fn same() -> Outcome {
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed { reason: "no".into(), retry_after: None, pause: false }
+    Outcome::Failed { class: FailureClass::ServerError, reason: "no".into(), retry_after: None, pause: false }
 }
 
 fn lost() -> Outcome {
@@ -207,7 +208,15 @@ fn retry_after_is_obeyed_within_bounds() {
         let retry_after = Some(Duration::from_secs(retry_after));
         bench.want("b", true).check("b", "");
         bench
-            .result("b", Outcome::Failed { reason: "503".into(), retry_after, pause: false })
+            .result(
+                "b",
+                Outcome::Failed {
+                    class: FailureClass::ServerError,
+                    reason: "503".into(),
+                    retry_after,
+                    pause: false,
+                },
+            )
             .check("", "b:stale");
         let wait = bench.scheduler.poll_timeout().unwrap() - bench.now;
         assert!(wait >= Duration::from_secs(least) && wait <= Duration::from_secs(most), "{wait:?}");
@@ -321,7 +330,8 @@ fn fetches_of_an_upstream_keep_to_its_rate() {
     // Another upstream's keys don't wait for it.
     bench.check("a1 b1", "");
     let lane = |bench: &Bench| bench.scheduler.lanes().nth(1).unwrap();
-    assert_eq!(lane(&bench), LaneStats { in_flight: 1, waiting: 2, rate_waits: 1 });
+    let figures = |lane: LaneStats| (lane.in_flight, lane.waiting, lane.rate_waits);
+    assert_eq!(figures(lane(&bench)), (1, 2, 1));
     let quarter = Duration::from_millis(250);
     for key in ["b2", "b3"] {
         assert_eq!(bench.scheduler.poll_timeout(), Some(bench.now + quarter));
@@ -329,7 +339,7 @@ fn fetches_of_an_upstream_keep_to_its_rate() {
         bench.now += quarter;
         bench.check(key, "");
     }
-    assert_eq!(lane(&bench), LaneStats { in_flight: 3, waiting: 0, rate_waits: 2 });
+    assert_eq!(figures(lane(&bench)), (3, 0, 2));
     // What wasn't used isn't saved up.
     bench.next(None).at(100).want("b4", true).want("b5", true).check("b4", "").at(101).check("b5", "");
 }
@@ -357,7 +367,12 @@ fn an_upstream_that_is_asked_too_much_is_left_alone() {
     }
     bench.check("a1 b1 b2", "");
     let retry_after = Some(Duration::from_secs(20));
-    let too_many = Outcome::Failed { reason: "429".into(), retry_after, pause: true };
+    let too_many = Outcome::Failed {
+        class: FailureClass::TooManyRequests,
+        reason: "429".into(),
+        retry_after,
+        pause: true,
+    };
     bench
         .at(1)
         .result("b1", too_many.clone())
@@ -370,7 +385,12 @@ fn an_upstream_that_is_asked_too_much_is_left_alone() {
     bench.at(10).check("a1", "").next(Some(21)).at(21).check("b3 b4", "");
     bench.result("b3", too_many);
     // No longer than the longest back-off.
-    let forever = Outcome::Failed { reason: "429".into(), retry_after: Some(Duration::MAX), pause: true };
+    let forever = Outcome::Failed {
+        class: FailureClass::TooManyRequests,
+        reason: "429".into(),
+        retry_after: Some(Duration::MAX),
+        pause: true,
+    };
     bench.result("b4", forever).want("a1", false).result("a1", same()).events();
     bench.at(60);
     assert_eq!(bench.jobs(), "");

@@ -23,9 +23,9 @@ pub(super) fn validators(headers: &HeaderMap) -> Validators {
     Validators { etag: take(header::ETAG), last_modified: take(header::LAST_MODIFIED) }
 }
 
-/// For how long the answer holds. Only `max-age` counts: `no-cache` and its like speak to caches, and a feed asks
-/// the origin each time anyway.
-pub(super) fn freshness(headers: &HeaderMap) -> Freshness {
+/// For how long the answer holds. Only `max-age` above 0 counts: `max-age=0`, `no-cache` and `no-store` speak to caches, and
+/// a feed asks the origin each time anyway. With `ends_on_zero`, `max-age=0` says that no newer version will come.
+pub(super) fn freshness(headers: &HeaderMap, ends_on_zero: bool) -> Freshness {
     let fields = headers.get_all(header::CACHE_CONTROL);
     let mut directives = fields.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
     let max_age = directives.find_map(|directive| {
@@ -35,7 +35,8 @@ pub(super) fn freshness(headers: &HeaderMap) -> Freshness {
     });
     match max_age {
         None => Freshness::Unsaid,
-        Some(..=0) => Freshness::Over,
+        Some(..=0) if ends_on_zero => Freshness::Over,
+        Some(..=0) => Freshness::Unsaid,
         Some(max_age) => {
             let age = headers.get(header::AGE).and_then(|v| v.to_str().ok()).and_then(|v| seconds(v.trim()));
             let left = max_age.saturating_sub(age.unwrap_or(0).max(0)).max(0);
@@ -137,7 +138,11 @@ mod tests {
     #[test]
     fn max_age() {
         fn check(fields: &[(&'static str, &str)], expect: Freshness) {
-            assert_eq!(freshness(&headers(fields)), expect, "{fields:?}");
+            let ending = freshness(&headers(fields), true);
+            assert_eq!(ending, expect, "{fields:?}");
+            // Where zero ends nothing, the rest means the same.
+            let expect = if expect == Freshness::Over { Freshness::Unsaid } else { expect };
+            assert_eq!(freshness(&headers(fields), false), expect, "{fields:?}");
         }
         let hold = |seconds| Freshness::For(Duration::from_secs(seconds));
         check(&[], Freshness::Unsaid);

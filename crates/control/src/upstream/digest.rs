@@ -97,7 +97,13 @@ fn digest(received: Received) -> Result<Option<Digested>, Failure> {
     if kept.is_some_and(|kept| kept.body == body) {
         return Ok(None);
     }
-    let Some((body, patch)) = compared(body, kept, &differ)? else { return Ok(None) };
+    let compared = compared(body, kept, &differ).map_err(|failure| match (failure, &content_type) {
+        (Failure::Corrupt(error), Some(content_type)) if !says_json => {
+            Failure::NotJson { content_type: content_type.clone(), error }
+        }
+        (failure, _) => failure,
+    });
+    let Some((body, patch)) = compared? else { return Ok(None) };
     let content_type = content_type.filter(|_| says_json);
     let content_type = content_type.as_deref().unwrap_or("application/json").into();
     let document = Document { body, json: true, content_type };
@@ -204,7 +210,7 @@ mod tests {
         let second = version(large("2"), Some(first.version)).unwrap();
         assert_eq!(second.patch, None);
         assert_eq!(version(b"[]".to_vec(), Some(second.version)).unwrap().patch, None);
-        assert_eq!(digest(received(&large("x"), None)).unwrap_err().label(), "failed_corrupt");
+        assert_eq!(digest(received(&large("x"), None)).unwrap_err().class().outcome(), "failed_corrupt");
     }
 
     #[test]
@@ -218,7 +224,7 @@ mod tests {
                     (Ok(document), Ok((json, content_type))) => {
                         assert_eq!((document.json, &*document.content_type), (json, content_type));
                     }
-                    (Err(failure), Err(label)) => assert_eq!(failure.label(), label),
+                    (Err(failure), Err(label)) => assert_eq!(failure.class().outcome(), label),
                     _ => panic!("{:?}, expected {expect:?}", found.is_ok()),
                 }
             };
@@ -228,8 +234,8 @@ mod tests {
         check(None, false, b"{}", Ok((false, "application/octet-stream")));
         check(Some("text/csv"), false, b"a;b \n", Ok((false, "text/csv")));
         check(Some("application/json"), false, b"<html>", Err("failed_corrupt"));
-        check(Some("text/html"), true, b"<html>", Err("failed_corrupt"));
-        check(Some("text/html"), true, b"", Err("failed_corrupt"));
+        check(Some("text/html"), true, b"<html>", Err("failed_not_json"));
+        check(Some("text/html"), true, b"", Err("failed_not_json"));
         let deep = "[".repeat(900);
         check(Some("application/json"), true, deep.as_bytes(), Err("failed_corrupt"));
     }

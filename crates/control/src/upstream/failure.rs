@@ -1,6 +1,7 @@
 //! Why a fetch brought no document: once for the operator with all details, once for subscribers, who are
 //! strangers and learn nothing about the inside of the network.
 
+use crate::schedule::FailureClass;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::delta::ParseError;
@@ -29,25 +30,28 @@ pub(crate) enum Failure {
     Encoding(String),
     #[error("the compressed body is broken: {0}")]
     Compressed(std::io::Error),
-    #[error("the document isn't the JSON that the upstream promised: {0}")]
+    #[error("the document is {content_type:?}, not JSON: {error}")]
+    NotJson { content_type: String, error: ParseError },
+    #[error("the document is not valid JSON: {0}")]
     Corrupt(#[from] ParseError),
     #[error("a bug in Stentor: {0}")]
     Internal(&'static str),
 }
 
 impl Failure {
-    /// One word for metrics.
-    pub(crate) fn label(&self) -> &'static str {
+    /// What kind it is.
+    pub(crate) fn class(&self) -> FailureClass {
         match self {
-            Self::Connect(_) => "failed_connect",
-            Self::Broken(_) => "failed_broken",
-            Self::Silence(_) | Self::Timeout(_) => "failed_timeout",
-            Self::Status { .. } => "failed_status",
-            Self::Redirect { .. } => "failed_redirect",
-            Self::TooLarge(_) => "failed_too_large",
-            Self::Encoding(_) | Self::Compressed(_) => "failed_encoding",
-            Self::Corrupt(_) => "failed_corrupt",
-            Self::Internal(_) => "failed_internal",
+            Self::Connect(_) => FailureClass::Connect,
+            Self::Broken(_) => FailureClass::Broken,
+            Self::Silence(_) | Self::Timeout(_) => FailureClass::Timeout,
+            Self::Status { status, .. } => FailureClass::of_status(*status),
+            Self::Redirect { .. } => FailureClass::Redirect,
+            Self::TooLarge(_) => FailureClass::TooLarge,
+            Self::Encoding(_) | Self::Compressed(_) => FailureClass::Encoding,
+            Self::NotJson { .. } => FailureClass::NotJson,
+            Self::Corrupt(_) => FailureClass::Corrupt,
+            Self::Internal(_) => FailureClass::Internal,
         }
     }
 
@@ -62,14 +66,10 @@ impl Failure {
             }
             Self::TooLarge(_) => "the upstream's document is too large".into(),
             Self::Encoding(_) | Self::Compressed(_) => "the upstream's answer can't be decoded".into(),
-            Self::Corrupt(_) => "the upstream's document is corrupt".into(),
+            Self::NotJson { .. } => "the upstream's document is not JSON".into(),
+            Self::Corrupt(_) => "the upstream's document is not valid JSON".into(),
             Self::Internal(_) => "something went wrong".into(),
         }
-    }
-
-    /// Whether the upstream is asked too much altogether (RFC 6585, 4).
-    pub(crate) fn is_too_many_requests(&self) -> bool {
-        matches!(self, Self::Status { status: 429, .. })
     }
 
     pub(crate) fn retry_after(&self) -> Option<Duration> {

@@ -4,7 +4,7 @@ use super::Upstream;
 use super::answer;
 use super::digest::{Digested, Digester, Received};
 use super::failure::Failure;
-use crate::schedule::{FetchJob, Freshness, Outcome};
+use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body, Incoming};
@@ -29,11 +29,13 @@ impl From<Failure> for Fetched {
     fn from(failure: Failure) -> Self {
         Self {
             outcome: Outcome::Failed {
+                class: failure.class(),
                 reason: failure.reason(),
                 retry_after: failure.retry_after(),
-                pause: failure.is_too_many_requests(),
+                // The upstream is asked too much altogether (RFC 6585, 4).
+                pause: failure.class() == FailureClass::TooManyRequests,
             },
-            label: failure.label(),
+            label: failure.class().outcome(),
             failure: Some(failure),
             received_bytes: 0,
         }
@@ -63,7 +65,7 @@ impl Upstream {
         let freshness = if self.options.ignore_cache_control {
             Freshness::Unsaid
         } else {
-            answer::freshness(&head.headers)
+            answer::freshness(&head.headers, self.options.end_on_max_age_zero)
         };
         match head.status {
             StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION => {}

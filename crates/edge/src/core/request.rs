@@ -182,6 +182,10 @@ pub(super) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
     }
 }
 
+/// A document is content of its upstream, not of this server: a browser that opens it gives it an origin of its own and
+/// runs no script in it (CSP 3, section 6.3.2).
+const SANDBOX: (&str, &str) = ("Content-Security-Policy", "sandbox");
+
 /// The entity tag of a version.
 fn etag(position: Position) -> String {
     format!("\"{}-{}\"", position.epoch.0, position.offset)
@@ -239,7 +243,7 @@ impl Awaited {
                         }
                         self.answered = true;
                         let mut extra = cors(self.origin.as_deref());
-                        extra.extend([("ETag", &*tag), ("Cache-Control", "no-cache")]);
+                        extra.extend([SANDBOX, ("ETag", &*tag), ("Cache-Control", "no-cache")]);
                         let unchanged = self.if_none_match.as_deref().is_some_and(|list| names(list, &tag));
                         let status = if unchanged { 304 } else { 200 };
                         let mut head = Vec::with_capacity(256);
@@ -251,18 +255,21 @@ impl Awaited {
                             frames.push(frame.clone());
                         }
                     }
-                    // What ended and had a document has been answered or was unchanged: there won't be one.
-                    Body::State { state: state @ (FeedState::Lost | FeedState::Ended), reason, .. }
-                        if *state == FeedState::Lost || self.unchanged.is_none() =>
-                    {
+                    Body::State { state, reason, .. } => {
+                        // While the client has the newest document, only the end of the feed is an answer.
+                        let status = match state {
+                            FeedState::Lost => 404,
+                            FeedState::Ended if self.unchanged.is_none() => 404,
+                            FeedState::Stale if self.unchanged.is_none() => 502,
+                            FeedState::Ended | FeedState::Stale | FeedState::Live => return,
+                        };
                         self.answered = true;
                         failed = true;
                         let mut out = Vec::with_capacity(256);
-                        self.fail(404, reason, draining, &mut out);
+                        self.fail(status, reason, draining, &mut out);
                         frames.push(Frame::owned(out));
                     }
-                    // Stale without a document: one may still come in time.
-                    Body::State { .. } | Body::Message { .. } | Body::Delta { .. } => {}
+                    Body::Message { .. } | Body::Delta { .. } => {}
                 }
             });
             if taken == 0 {
@@ -275,6 +282,7 @@ impl Awaited {
     /// Appends an answer without a document: an error, or that it is unchanged.
     pub(super) fn fail(&self, status: u16, reason: &str, draining: bool, out: &mut Vec<u8>) {
         let mut extra = cors(self.origin.as_deref());
+        extra.push(SANDBOX);
         match &self.unchanged {
             Some(tag) if status == 304 => extra.extend([("ETag", &**tag), ("Cache-Control", "no-cache")]),
             _ => extra.push(("Cache-Control", "no-store")),

@@ -64,6 +64,12 @@ impl<D: Driver> Core<D> {
             Route::Static(_) | Route::Unknown if is_upgrade && request.path() == "/" => Route::Socket(None),
             target => target,
         };
+        // Load balancers ask after the server's health by its address.
+        if !matches!(target, Route::Health) && !options.hosts.allow(request.authority()) {
+            self.metrics().request_errors.add(1);
+            text(out, Manner::LAST, 421, &[], "this server has another name ([server] hosts)");
+            return Verdict::Answered { keep_alive: false };
+        }
         let origin = request.header_str("origin");
         let page = origin::of_page(request);
         let readable = matches!(request.method(), "GET" | "HEAD");

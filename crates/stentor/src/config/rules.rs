@@ -10,6 +10,7 @@ use stentor_control::Route;
 pub(super) fn check(sources: &mut Sources) {
     admin_beyond_loopback(sources);
     two_ports(sources);
+    hosts(sources);
     feeds(sources);
     history(sources);
     socketio(sources);
@@ -44,6 +45,12 @@ fn two_ports(sources: &mut Sources) {
     let place = written("admin").or_else(|| written("listen")).unwrap_or(Place::Default);
     let text = format!("listen and admin in [server] can't both be at port {}", clients.port());
     sources.problem(place, text);
+}
+
+fn hosts(sources: &mut Sources) {
+    if let Err(error) = stentor_edge::Hosts::parse(&sources.config.server.hosts) {
+        sources.problem(sources.place("server", "hosts"), format!("hosts in [server]: {error}"));
+    }
 }
 
 fn feeds(sources: &mut Sources) {
@@ -85,6 +92,11 @@ fn feeds(sources: &mut Sources) {
             }
         }
         wrong("document_bytes_max", document_bytes(feed, all_bytes_max));
+        let unread = feed.ignore_cache_control && !feed.end_on.is_empty();
+        wrong(
+            "end_on",
+            unread.then(|| "ignore_cache_control must be false, else nothing ends the feed".into()),
+        );
         if let Some(variables) = &variables {
             feed.headers.fill(variables).into_iter().for_each(|text| wrong("headers", Some(text)));
         }

@@ -57,6 +57,14 @@ choice! {
 }
 
 choice! {
+    /// What in an answer ends a feed.
+    EndSignal {
+        /// `Cache-Control: max-age=0`.
+        MaxAgeZero = "max-age=0",
+    }
+}
+
+choice! {
     /// How log lines look.
     LogFormat {
         /// One line for people.
@@ -87,6 +95,10 @@ section! {
     [server] Server {
         /// Where clients connect. Port 0 picks a free one.
         listen: SocketAddr = loopback(8000);
+        /// Host names that clients may use, such as `example.com`, with a port where only that one is allowed. A request
+        /// whose `Host` is another is answered 421, which stops DNS rebinding; `/healthz` is always answered. Empty: any
+        /// name.
+        hosts: Vec<String> = Vec::new();
         /// Where the admin API is served: publishing, pushing, `/metrics`, `/api/v1/status`. Beyond loopback it needs
         /// `admin_token`.
         admin: SocketAddr = loopback(8001);
@@ -374,9 +386,12 @@ section! {
         headers: Headers = Headers::default();
         /// What its documents are.
         content: Content = Content::Json;
-        /// Whether `interval` alone counts. Many frameworks send `max-age=0` by default, which otherwise ends a
-        /// feed.
+        /// Whether `Cache-Control` in answers is ignored. If it isn't, `max-age=N` with N above 0 sets the time of the next
+        /// fetch.
         ignore_cache_control: bool = false;
+        /// What ends a feed besides the status 410. With `"max-age=0"`, an answer with `Cache-Control: max-age=0` is the
+        /// last version: the feed's state becomes `ended` and it is not fetched again.
+        end_on: Vec<EndSignal> = Vec::new();
         /// Names of members that tell the objects of a list apart, tried in this order before `id` and its like, so that
         /// a change in one of them is sent as that.
         identity: Vec<String> = Vec::new();

@@ -150,6 +150,14 @@ fn the_wrong_kind() {
         "[server]\nadmin_token = \"short\"",
         "stentor.toml:2: admin_token in [server]: a token has at least 16 printable ASCII characters, no spaces",
     );
+    check(
+        "[server]\nhosts = [\"http://a.example\"]",
+        r#"stentor.toml:2: hosts in [server]: "http://a.example" is not a host: write a name or an address, such as "example.com", "example.com:8443", "192.0.2.1" or "[::1]""#,
+    );
+    check(
+        "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\nend_on = [\"max-age=0\"]\nignore_cache_control = true",
+        "stentor.toml:4: end_on in [[feeds]]: ignore_cache_control must be false, else nothing ends the feed",
+    );
 }
 
 #[test]

@@ -6,7 +6,8 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// No part of the test takes longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -16,6 +17,23 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) addr: String,
     pub(crate) admin: String,
+    log: Arc<Mutex<String>>,
+}
+
+impl Server {
+    /// Waits until so many lines of the log have all of these texts, and says how many have then.
+    pub(crate) fn until_logged(&self, texts: &[&str], count: usize) -> usize {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let log = self.log.lock().unwrap().clone();
+            let found = log.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count();
+            if found >= count {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "{found} lines with {texts:?} in:\n{log}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
 
 impl Drop for Server {
@@ -43,10 +61,18 @@ pub(crate) fn start(configuration: &str) -> Server {
         line.clear();
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "it doesn't start");
     }
+    let lines = Arc::new(Mutex::new(String::new()));
+    let all = lines.clone();
     // What it says further mustn't fill the pipe.
-    std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+    std::thread::spawn(move || {
+        for line in log.lines().map_while(Result::ok) {
+            let mut all = all.lock().unwrap();
+            all.push_str(&line);
+            all.push('\n');
+        }
+    });
     let field = |name: &str| line.split(name).nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
-    Server { child, addr: field(" listen="), admin: field(" admin=") }
+    Server { child, addr: field(" listen="), admin: field(" admin="), log: lines }
 }
 
 fn connect(addr: &str) -> TcpStream {

@@ -1,0 +1,116 @@
+//! What the log says of upstreams that fail: each kind of failure of an upstream when it begins and when it ends, not
+//! each failed fetch. Sans-I/O: counts of failing keys go in, lines come out.
+//!
+//! A kind of failure that comes and goes may change the log [`CHANGES_MAX`] times within [`INTERVAL`]; what differs from
+//! the log after that is said later, with a later fetch.
+
+use crate::schedule::{FAILURE_CLASSES, FailureClass};
+use std::time::{Duration, Instant};
+use stentor_hub::Key;
+
+/// How often one kind of failure of one upstream may change the log within [`INTERVAL`].
+const CHANGES_MAX: u32 = 4;
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// A line for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Fetches begin to fail in this way.
+    Fails {
+        class: FailureClass,
+        /// Of which key, and why, with all that is known. Unknown where the scheduler itself refused a document.
+        last: Option<(Key, String)>,
+    },
+    /// No key fails in this way any more.
+    Recovered { class: FailureClass },
+}
+
+/// One upstream's failures as the log knows them.
+#[derive(Default)]
+pub(crate) struct FailureLog([Logged; FAILURE_CLASSES]);
+
+#[derive(Default)]
+struct Logged {
+    /// What the log said last.
+    failing: bool,
+    /// Since when changes are counted, and how many there were.
+    since: Option<Instant>,
+    changes: u32,
+    last: Option<(Key, String)>,
+}
+
+impl FailureLog {
+    /// A fetch has failed.
+    pub(crate) fn note(&mut self, class: FailureClass, key: &Key, cause: &str) {
+        self.0[class as usize].last = Some((key.clone(), cause.to_owned()));
+    }
+
+    /// Says what is to be logged when so many keys fail in each way.
+    pub(crate) fn review(&mut self, now: Instant, failing: &[usize; FAILURE_CLASSES]) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for (class, (logged, failing)) in FailureClass::ALL.into_iter().zip(self.0.iter_mut().zip(failing)) {
+            let failing = *failing > 0;
+            if failing == logged.failing {
+                continue;
+            }
+            if logged.since.is_none_or(|since| now.duration_since(since) >= INTERVAL) {
+                (logged.since, logged.changes) = (Some(now), 0);
+            }
+            if logged.changes == CHANGES_MAX {
+                continue;
+            }
+            logged.changes += 1;
+            logged.failing = failing;
+            let last = logged.last.take();
+            lines.push(if failing { Line::Fails { class, last } } else { Line::Recovered { class } });
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The log's lines for these counts of keys that fail with 500 and with 401.
+    fn review(log: &mut FailureLog, now: Instant, server_error: usize, unauthorized: usize) -> String {
+        let mut failing = [0; FAILURE_CLASSES];
+        failing[FailureClass::ServerError as usize] = server_error;
+        failing[FailureClass::Unauthorized as usize] = unauthorized;
+        let text = |line| match line {
+            Line::Fails { class, last } => {
+                let (key, cause) =
+                    last.map_or_else(Default::default, |(key, cause)| (key.to_string(), cause));
+                format!("{} {key} {cause}", class.name())
+            }
+            Line::Recovered { class } => format!("no {}", class.name()),
+        };
+        log.review(now, &failing).into_iter().map(text).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn a_kind_of_failure_is_logged_when_it_begins_and_when_it_ends() {
+        let (mut log, now) = (FailureLog::default(), Instant::now());
+        let key = Key::parse("a").unwrap();
+        assert_eq!(review(&mut log, now, 0, 0), "");
+        log.note(FailureClass::ServerError, &key, "503");
+        assert_eq!(review(&mut log, now, 1, 0), "server_error a 503");
+        // More keys, and again and again.
+        assert_eq!(review(&mut log, now, 7, 0), "");
+        assert_eq!(review(&mut log, now, 1, 0), "");
+        log.note(FailureClass::Unauthorized, &key, "401");
+        assert_eq!(review(&mut log, now, 0, 1), "unauthorized a 401; no server_error");
+        assert_eq!(review(&mut log, now, 0, 0), "no unauthorized");
+    }
+
+    #[test]
+    fn what_comes_and_goes_does_not_fill_the_log() {
+        let (mut log, now) = (FailureLog::default(), Instant::now());
+        let lines = (0..1000).filter(|n| !review(&mut log, now, n % 2, 0).is_empty()).count();
+        assert_eq!(lines, CHANGES_MAX as usize);
+        // The log ends with what is so.
+        assert_eq!(review(&mut log, now, 1, 0), "");
+        assert_eq!(review(&mut log, now + INTERVAL, 1, 0), "server_error  ");
+        assert_eq!(review(&mut log, now + INTERVAL, 1, 0), "");
+    }
+}

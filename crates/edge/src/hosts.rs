@@ -1,0 +1,105 @@
+//! By which names the server may be addressed: the list that a request's `Host` is compared with (RFC 9110, 7.4).
+//!
+//! A page can make its own name resolve to this server's address (DNS rebinding). Its requests then have an `Origin` that
+//! equals their `Host`, so they pass for requests of the server's own pages. A list of names refuses them.
+
+use crate::origin::split_port;
+use std::fmt;
+
+/// The names of the server. Empty: any name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosts(Vec<Host>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Host {
+    name: String,
+    /// `None`: any port.
+    port: Option<u16>,
+}
+
+/// Why a text is no host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostError(String);
+
+impl fmt::Display for HostError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is not a host: write a name or an address, such as \"example.com\", \"example.com:8443\", \
+             \"192.0.2.1\" or \"[::1]\"",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for HostError {}
+
+impl Hosts {
+    /// Reads a list of `name` or `name:port`. A name without a port allows every port.
+    ///
+    /// # Errors
+    /// The first text that isn't one.
+    pub fn parse(texts: &[impl AsRef<str>]) -> Result<Self, HostError> {
+        let host = |text: &str| {
+            let (name, port) = split_port(text).filter(|(name, _)| is_name(name))?;
+            Some(Host { name: name.to_ascii_lowercase(), port })
+        };
+        let hosts =
+            texts.iter().map(AsRef::as_ref).map(|text| host(text).ok_or_else(|| HostError(text.into())));
+        hosts.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether a request with this `Host` may be answered.
+    pub(crate) fn allow(&self, authority: &str) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let Some((name, port)) = split_port(authority) else { return false };
+        self.0
+            .iter()
+            .any(|host| host.name.eq_ignore_ascii_case(name) && (host.port.is_none() || host.port == port))
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_compared_whole() {
+        fn check(hosts: &[&str], authority: &str, expect: bool) {
+            assert_eq!(Hosts::parse(hosts).unwrap().allow(authority), expect, "{hosts:?} {authority}");
+        }
+        check(&[], "evil.test", true);
+        check(&[], "", true);
+        let hosts = &["Example.com", "b.test:8443", "[::1]", "192.0.2.1"];
+        check(hosts, "example.COM", true);
+        check(hosts, "example.com:8000", true);
+        check(hosts, "www.example.com", false);
+        check(hosts, "example.com.evil.test", false);
+        check(hosts, "b.test:8443", true);
+        check(hosts, "b.test", false);
+        check(hosts, "b.test:443", false);
+        check(hosts, "[::1]:8000", true);
+        check(hosts, "192.0.2.1", true);
+        check(hosts, "example.com:x", false);
+        check(hosts, "", false);
+    }
+
+    #[test]
+    fn what_is_no_host_is_refused() {
+        for text in ["", "http://a.test", "a.test/", "a b", ":80", "a:99999", "[zz]", "*"] {
+            assert_eq!(Hosts::parse(&[text]), Err(HostError(text.into())), "{text}");
+        }
+    }
+}
