@@ -1,5 +1,5 @@
 # The two commands of this project: `make run` starts the demo, `make test` runs every test.
-.PHONY: run test setup lint rust-test uring-test delta-test sanitize fuzz-build client-test bench
+.PHONY: run test setup lint rust-test uring-test delta-test sanitize fuzz-build client-test live-fuzz attack bench
 
 export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
 
@@ -19,6 +19,7 @@ ifndef SIDE_BY_SIDE
 endif
 test: setup lint rust-test uring-test
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target SIDE_BY_SIDE=yes client-test delta-test sanitize fuzz-build
+	@$(MAKE) --no-print-directory live-fuzz
 
 # What the tests need and this machine lacks.
 setup:
@@ -56,6 +57,18 @@ client-test:
 	$(CARGO) build --quiet --package stentor
 	$(CARGO) build --quiet --workspace --example conformance
 	cd tests/clients && npm test --silent
+
+# Mutated sessions of all protocols, 30 s on each driver: see docs/attacks.md. The bounds are those that hold for the binary of the tests.
+FUZZ_SECONDS = 30
+FUZZ_BOUNDS = --held-max 2000 --remains-max 1000
+live-fuzz:
+	$(CARGO) build --quiet --package stentor --package stentor-attack
+	target/debug/stentor-attack fuzz --binary target/debug/stentor --seconds $(FUZZ_SECONDS) --seed 1 $(FUZZ_BOUNDS)
+
+# The attacks one by one, with a table of what was measured: see docs/attacks.md.
+attack:
+	$(CARGO) build --release --quiet --package stentor --package stentor-attack
+	target/release/stentor-attack table
 
 # Our figures beside the bare loops' and the peers', in the same run: see docs/benchmarks.md.
 bench:

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// All that there is to read, but the results' page of figures and what is the peers' own.
-const DOCUMENTS: [&str; 21] = [
+const DOCUMENTS: [&str; 22] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "clients/js/README.md",
+    "docs/attacks.md",
     "docs/benchmarks.md",
     "docs/configuration.md",
     "docs/conformance.md",

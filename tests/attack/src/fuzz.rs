@@ -1,0 +1,209 @@
+//! Rounds of mutated sessions against a running server with canaries.
+//!
+//! Round `r` of seed `s` consists of the sessions `0..n`, each made from `s`, `r` and its number alone: a failing round is
+//! replayed by its numbers, and reduced by leaving sessions out. After each round: the process lives and no thread has
+//! panicked, every canary has every publication, and no more memory is held than the bound. At the end memory returns.
+
+use crate::canary::{Canaries, Record};
+use crate::corpus;
+use crate::measure::Meter;
+use crate::mutate::mutate;
+use crate::reduce::reduce;
+use crate::script::{self, Script};
+use crate::server::{Launch, Server, configuration};
+use crate::table::BUDGET_BYTES;
+use fastrand::Rng;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long one round's sessions live. Beyond the server's short timeouts below, which are part of what is tested.
+const ROUND_TIME: Duration = Duration::from_millis(2500);
+/// When memory must be back after the last round.
+const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
+/// A server that has served its canaries for so long is measured as the start.
+const CALM_TIME: Duration = Duration::from_secs(1);
+/// Replays for reducing a failing round, at most.
+const REDUCE_ATTEMPTS: usize = 24;
+
+/// `heartbeat.timeout`: long enough for a server without optimisations on a busy machine to hear its canaries.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Timeouts so short that mutated sessions run into them, and a short connection state recovery. Those that a canary could
+/// run into on a busy machine are longer.
+const LIMITS: &str = r#"message_time_max = "1s"
+head_time_max = "1s"
+idle_time_max = "3s"
+wait_time_max = "1s"
+close_time_max = "1s"
+
+[socketio]
+namespaces = ["/a"]
+upgrade_time_max = "1s"
+connect_time_max = "2s"
+recovery_time_max = "2s"
+
+[[sockjs]]
+prefix = "/sockjs"
+disconnect_delay = "20s"
+response_bytes_max = "4KiB"
+"#;
+
+/// What is fuzzed, and from which seed.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) binary: PathBuf,
+    pub(crate) driver: String,
+    pub(crate) upstream: SocketAddr,
+    pub(crate) seed: u64,
+    pub(crate) sessions: usize,
+    /// What the server may hold.
+    pub(crate) bound_bytes: u64,
+    /// What may remain after the last round.
+    pub(crate) remains_bytes_max: u64,
+}
+
+/// A server with everything that watches it.
+struct Subject {
+    // In the order in which they end: who watches, before what is watched.
+    canaries: Canaries,
+    meter: Meter,
+    server: Server,
+    bound_bytes: u64,
+    /// What must be reached again after the last round.
+    return_bytes: u64,
+}
+
+impl Subject {
+    fn start(plan: &Plan) -> anyhow::Result<Self> {
+        let server = Server::start(&Launch {
+            binary: plan.binary.clone(),
+            driver: plan.driver.clone(),
+            configuration: configuration(BUDGET_BYTES, plan.upstream, HEARTBEAT_TIMEOUT, LIMITS),
+            descriptors_max: None,
+        })?;
+        let canaries = Canaries::start(&server)?;
+        let meter = Meter::start(&server, plan.bound_bytes)?;
+        std::thread::sleep(CALM_TIME);
+        let return_bytes = meter.held_bytes() + plan.remains_bytes_max;
+        meter.reset();
+        Ok(Self { canaries, meter, server, bound_bytes: plan.bound_bytes, return_bytes })
+    }
+
+    /// Runs sessions; what is wrong afterwards.
+    fn round(&mut self, scripts: Vec<Script>) -> anyhow::Result<Option<String>> {
+        script::run(self.server.listen, scripts, ROUND_TIME)?;
+        if let Some(fault) = self.server.fault() {
+            return Ok(Some(fault));
+        }
+        if let Err(error) = self.canaries.catch_up() {
+            // A server that hangs has often died meanwhile.
+            return Ok(Some(self.server.fault().unwrap_or_else(|| format!("canaries {error:#}"))));
+        }
+        if let Some(fault) = self.canaries.records().iter().find_map(Record::fault) {
+            return Ok(Some(self.server.fault().unwrap_or(fault)));
+        }
+        let (held, allowed) = (self.meter.seen().held_bytes_max, self.bound_bytes);
+        Ok((held > allowed).then(|| format!("{held} bytes held, {allowed} are allowed")))
+    }
+
+    /// Whether memory returns after the last round.
+    fn returns(&self) -> Option<String> {
+        let allowed = self.return_bytes;
+        match self.meter.until_below(allowed, RETURN_TIME_MAX) {
+            Some(_) => None,
+            None => {
+                let held = self.meter.held_bytes();
+                Some(format!("{held} bytes held after {RETURN_TIME_MAX:?}, {allowed} are allowed"))
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Runs rounds until `duration` is over or one fails. `true`: none has.
+    pub(crate) fn run(&self, duration: Duration) -> anyhow::Result<bool> {
+        crate::say(&format!(
+            "fuzz: driver {}, seed {}, {} sessions a round",
+            self.driver, self.seed, self.sessions
+        ));
+        let begun = Instant::now();
+        let seeds = corpus::seeds();
+        let mut subject = Subject::start(self)?;
+        let mut round = 0;
+        while begun.elapsed() < duration {
+            let all: Vec<usize> = (0..self.sessions).collect();
+            if let Some(fault) = subject.round(self.scripts(&seeds, round, &all))? {
+                drop(subject);
+                self.report(&seeds, round, all, &fault)?;
+                return Ok(false);
+            }
+            round += 1;
+        }
+        if let Some(fault) = subject.returns() {
+            crate::say(&format!("fuzz: driver {}, after {round} rounds: {fault}", self.driver));
+            return Ok(false);
+        }
+        let held = subject.meter.seen().held_bytes_max / 1_000_000;
+        crate::say(&format!("fuzz: driver {}: {round} rounds held, at most {held} MB", self.driver));
+        Ok(true)
+    }
+
+    /// Runs one round, or some sessions of it, on a fresh server.
+    pub(crate) fn replay(&self, round: u64, only: &[usize]) -> anyhow::Result<bool> {
+        let all: Vec<usize> = if only.is_empty() { (0..self.sessions).collect() } else { only.to_vec() };
+        let seeds = corpus::seeds();
+        let scripts = self.scripts(&seeds, round, &all);
+        if let [script] = scripts.as_slice() {
+            crate::say(&format!("{script:#?}"));
+        }
+        let mut subject = Subject::start(self)?;
+        let fault = match subject.round(scripts)? {
+            Some(fault) => Some(fault),
+            None => subject.returns(),
+        };
+        crate::say(&format!("round {round}: {}", fault.as_deref().unwrap_or("held")));
+        Ok(fault.is_none())
+    }
+
+    /// Says what failed and how to replay it, with as few sessions as are found in a few attempts.
+    fn report(&self, seeds: &[Script], round: u64, all: Vec<usize>, fault: &str) -> anyhow::Result<()> {
+        crate::say(&format!(
+            "fuzz: driver {}, seed {}, round {round} failed: {fault}",
+            self.driver, self.seed
+        ));
+        crate::say("fuzz: reducing");
+        let fails = |some: &[usize]| {
+            let mut subject = Subject::start(self)?;
+            anyhow::Ok(subject.round(self.scripts(seeds, round, some))?.is_some())
+        };
+        if !fails(&all)? {
+            crate::say("fuzz: the round alone doesn't fail on a fresh server: the rounds before matter");
+        } else {
+            let few = reduce(&all, REDUCE_ATTEMPTS, fails)?;
+            let only = few.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+            crate::say(&format!(
+                "fuzz: replay with\n  stentor-attack fuzz --driver {} --seed {} --sessions {} --held-max {} --round {round} --only {only}",
+                self.driver,
+                self.seed,
+                self.sessions,
+                self.bound_bytes / 1_000_000
+            ));
+        }
+        Ok(())
+    }
+
+    /// The sessions of a round that have these numbers.
+    fn scripts(&self, seeds: &[Script], round: u64, numbers: &[usize]) -> Vec<Script> {
+        numbers
+            .iter()
+            .map(|number| {
+                // Each session has a generator of its own: leaving others out changes nothing.
+                let mut rng = Rng::with_seed(self.seed);
+                rng = Rng::with_seed(rng.u64(..) ^ round);
+                rng = Rng::with_seed(rng.u64(..) ^ *number as u64);
+                let (one, other) = (rng.usize(..seeds.len()), rng.usize(..seeds.len()));
+                mutate(&seeds[one], &seeds[other], &mut rng)
+            })
+            .collect()
+    }
+}

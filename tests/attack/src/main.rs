@@ -1,0 +1,170 @@
+//! Attacks a running Stentor, in two ways.
+//!
+//! * `stentor-attack table` runs the attacks of docs/attacks.md one by one and prints what was measured ([`table`]).
+//! * `stentor-attack fuzz` mutates sessions of every protocol, attacks among them, by a seed ([`fuzz`]).
+//!
+//! Both start the real binary ([`server`]), keep well-behaved clients of every protocol beside the attack ([`canary`]) and
+//! watch what the process holds ([`measure`]). The program knows the server by its sockets only: it shares no code with
+//! it. Loads are bounded in count and time, and go to loopback.
+
+#![forbid(unsafe_code)]
+
+mod attacks;
+mod canary;
+mod checks;
+mod corpus;
+mod fuzz;
+mod http;
+mod measure;
+mod mutate;
+mod process;
+mod reduce;
+mod script;
+mod server;
+mod table;
+mod upstream;
+mod wire;
+
+use anyhow::{Context, ensure};
+use clap::{Args, Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Attacks a Stentor binary and checks that it holds its budgets and serves everybody else.
+#[derive(Debug, Parser)]
+#[command(name = "stentor-attack", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the attacks of docs/attacks.md and print what was measured.
+    Table(TableArgs),
+    /// Mutate sessions of every protocol for a while, or replay one round.
+    Fuzz(FuzzArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+struct CommonArgs {
+    /// The server's binary.
+    #[arg(long, value_name = "FILE", env = "STENTOR_BINARY", default_value = "target/release/stentor")]
+    binary: PathBuf,
+    /// The server's drivers, one after the other.
+    #[arg(long = "driver", value_name = "NAME", default_values = ["epoll", "io_uring"])]
+    drivers: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+struct TableArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Run these attacks only, by name or by the beginning of it.
+    #[arg(long = "attack", value_name = "NAME")]
+    attacks: Vec<String>,
+    /// How long each attack lasts.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    seconds: u64,
+}
+
+#[derive(Args, Debug)]
+struct FuzzArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// How long each driver is fuzzed.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    seconds: u64,
+    /// What all sessions are derived from [default: a random number, which is printed].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Sessions at the same time.
+    #[arg(long, value_name = "COUNT", default_value_t = 120)]
+    sessions: usize,
+    /// What the server may hold at any time: resident set and memfds.
+    #[arg(long, value_name = "MB", default_value_t = table::BOUND_BYTES / 1_000_000)]
+    held_max: u64,
+    /// What may remain after the last round, beyond what was held at the start.
+    #[arg(long, value_name = "MB", default_value_t = table::REMAINS_BYTES_MAX / 1_000_000)]
+    remains_max: u64,
+    /// Replay this round of the seed only.
+    #[arg(long, value_name = "NUMBER", requires = "seed")]
+    round: Option<u64>,
+    /// Of the round, replay these sessions only.
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', requires = "round")]
+    only: Vec<usize>,
+}
+
+/// Prints a line.
+#[expect(clippy::print_stdout, reason = "the program's results")]
+pub(crate) fn say(line: &str) {
+    println!("{line}");
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let cli = Cli::parse();
+    raise_descriptors()?;
+    let holds = match &cli.command {
+        Command::Table(args) => run_table(args)?,
+        Command::Fuzz(args) => run_fuzz(args)?,
+    };
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Ten thousand clients need ten thousand descriptors.
+fn raise_descriptors() -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+        .context("the limit of descriptors can't be raised")
+}
+
+fn run_table(args: &TableArgs) -> anyhow::Result<bool> {
+    let upstream = upstream::start()?;
+    let wanted =
+        |name: &str| args.attacks.is_empty() || args.attacks.iter().any(|wanted| name.starts_with(wanted));
+    say(&table::header());
+    let mut all_hold = true;
+    for attack in attacks::ALL.iter().filter(|attack| wanted(attack.name)) {
+        for driver in &args.common.drivers {
+            let duration = Duration::from_secs(args.seconds);
+            let outcome = table::run(&args.common.binary, driver, attack, upstream, duration)?;
+            say(&outcome.to_string());
+            all_hold &= outcome.faults.is_empty();
+        }
+    }
+    say("");
+    for attack in attacks::ALL.iter().filter(|attack| wanted(attack.name)) {
+        say(&format!("* {}: {}", attack.name, attack.summary));
+    }
+    if wanted("S6") || wanted("S10") {
+        for driver in &args.common.drivers {
+            all_hold &= table::check_answers(&args.common.binary, driver, upstream)?;
+        }
+    }
+    Ok(all_hold)
+}
+
+fn run_fuzz(args: &FuzzArgs) -> anyhow::Result<bool> {
+    ensure!(args.sessions > 0, "--sessions must be at least 1");
+    let upstream = upstream::start()?;
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+    let mut all_hold = true;
+    for driver in &args.common.drivers {
+        let plan = fuzz::Plan {
+            binary: args.common.binary.clone(),
+            driver: driver.clone(),
+            upstream,
+            seed,
+            sessions: args.sessions,
+            bound_bytes: args.held_max * 1_000_000,
+            remains_bytes_max: args.remains_max * 1_000_000,
+        };
+        all_hold &= match args.round {
+            Some(round) => plan.replay(round, &args.only)?,
+            None => plan.run(Duration::from_secs(args.seconds))?,
+        };
+    }
+    Ok(all_hold)
+}

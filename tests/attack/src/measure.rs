@@ -1,0 +1,199 @@
+//! What the server holds while it is attacked: the kernel's figures and its own gauges, on a thread of its own.
+
+use crate::http::Http;
+use crate::process::{memfd_bytes, resident_bytes};
+use crate::server::Server;
+use crate::wire;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Time between two looks at the resident set.
+const RESIDENT_PACE: Duration = Duration::from_millis(50);
+/// Time between two looks at all descriptors, of which there may be ten thousand.
+const MEMFD_PACE: Duration = Duration::from_secs(1);
+/// Time between two scrapes of `/metrics`.
+const SCRAPE_PACE: Duration = Duration::from_millis(500);
+/// A scrape that takes longer is given up.
+const SCRAPE_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The gauge of what the ledger has charged, one sample per class.
+pub(crate) const LEDGER: &str = "stentor_memory_bytes";
+
+/// What was seen since the last [`Meter::reset`].
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Resident set and memfds, the most.
+    pub(crate) held_bytes_max: u64,
+    /// The ledger's classes together, the most. 0: the server has no such gauge.
+    pub(crate) ledger_bytes_max: u64,
+    /// Publications between cores that waited, the most.
+    pub(crate) mailbox_overflow_max: u64,
+    /// The longest time without a break above the bound.
+    pub(crate) above_bound_max: Duration,
+    above_bound_since: Option<Instant>,
+}
+
+impl Seen {
+    fn note_held(&mut self, held_bytes: u64, bound_bytes: u64) {
+        self.held_bytes_max = self.held_bytes_max.max(held_bytes);
+        if held_bytes > bound_bytes {
+            let since = *self.above_bound_since.get_or_insert_with(Instant::now);
+            self.above_bound_max = self.above_bound_max.max(since.elapsed());
+        } else {
+            self.above_bound_since = None;
+        }
+    }
+}
+
+struct Shared {
+    pid: u32,
+    admin: SocketAddr,
+    /// What resident set and memfds must not exceed.
+    bound_bytes: u64,
+    memfd_bytes: Mutex<u64>,
+    held_bytes: Mutex<u64>,
+    seen: Mutex<Seen>,
+    stop: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A running measurement.
+pub(crate) struct Meter {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Meter {
+    pub(crate) fn start(server: &Server, bound_bytes: u64) -> anyhow::Result<Self> {
+        let shared = Arc::new(Shared {
+            pid: server.pid(),
+            admin: server.admin,
+            bound_bytes,
+            memfd_bytes: Mutex::default(),
+            held_bytes: Mutex::default(),
+            seen: Mutex::default(),
+            stop: AtomicBool::new(false),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let theirs = shared.clone();
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                tokio::join!(watch_resident(&theirs), watch_memfds(&theirs), watch_gauges(&theirs));
+            });
+        });
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Resident set and memfds now.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        *lock(&self.shared.held_bytes)
+    }
+
+    pub(crate) fn seen(&self) -> Seen {
+        *lock(&self.shared.seen)
+    }
+
+    /// A new measurement begins.
+    pub(crate) fn reset(&self) {
+        *lock(&self.shared.seen) = Seen::default();
+    }
+
+    /// Waits until the server holds no more than this; how long that took.
+    pub(crate) fn until_below(&self, bytes: u64, patience: Duration) -> Option<Duration> {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            if (1..=bytes).contains(&self.held_bytes()) {
+                return Some(begun.elapsed());
+            }
+            std::thread::sleep(RESIDENT_PACE);
+        }
+        None
+    }
+}
+
+impl Shared {
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Relaxed)
+    }
+}
+
+async fn watch_resident(shared: &Shared) {
+    while !shared.is_stopped() {
+        let held = resident_bytes(shared.pid).unwrap_or(0) + *lock(&shared.memfd_bytes);
+        *lock(&shared.held_bytes) = held;
+        lock(&shared.seen).note_held(held, shared.bound_bytes);
+        tokio::time::sleep(RESIDENT_PACE).await;
+    }
+}
+
+async fn watch_memfds(shared: &Shared) {
+    let mut due = Instant::now();
+    while !shared.is_stopped() {
+        if due.elapsed() >= MEMFD_PACE {
+            due = Instant::now();
+            let bytes = memfd_bytes(shared.pid);
+            *lock(&shared.memfd_bytes) = bytes;
+        }
+        tokio::time::sleep(RESIDENT_PACE).await;
+    }
+}
+
+async fn watch_gauges(shared: &Shared) {
+    let mut connection = None;
+    while !shared.is_stopped() {
+        match scrape(shared.admin, &mut connection).await {
+            Some(metrics) => {
+                let seen = &mut *lock(&shared.seen);
+                seen.ledger_bytes_max = seen.ledger_bytes_max.max(sum(&metrics, LEDGER));
+                let overflow = sum(&metrics, "stentor_mailbox_overflow_messages");
+                seen.mailbox_overflow_max = seen.mailbox_overflow_max.max(overflow);
+            }
+            None => connection = None,
+        }
+        tokio::time::sleep(SCRAPE_PACE).await;
+    }
+}
+
+async fn scrape(admin: SocketAddr, connection: &mut Option<Http>) -> Option<String> {
+    let exchange = async {
+        let http = match connection {
+            Some(http) => http,
+            none => none.insert(Http::connect(admin).await?),
+        };
+        let (_, body) = http.ask(&wire::get("/metrics")).await?;
+        anyhow::Ok(String::from_utf8_lossy(&body).into_owned())
+    };
+    tokio::time::timeout(SCRAPE_TIME_MAX, exchange).await.ok()?.ok()
+}
+
+/// The sum of a metric over all its labels.
+fn sum(metrics: &str, name: &str) -> u64 {
+    let samples = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_over_labels() {
+        let metrics = "# TYPE a gauge\na{core=\"0\"} 3\na{core=\"1\"} 4\nab 9\nb 5\n";
+        assert_eq!((sum(metrics, "a"), sum(metrics, "b"), sum(metrics, "c")), (7, 5, 0));
+    }
+}

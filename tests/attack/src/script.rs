@@ -1,0 +1,446 @@
+//! What one client of an attack does, as data: connections opened, bytes sent, how it ends.
+//!
+//! A script has *lanes*, its connections. Two placeholders of a fixed meaning are replaced when bytes are sent: [`SID`]
+//! by the session's id that the server has sent, and [`NUMBER`] by eight digits that grow with every pass. Scripts are
+//! what the table's attacks consist of, what the fuzzer mutates, and what a failing seed is reduced to.
+
+use bytes::Bytes;
+use std::cell::Cell;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+/// Replaced by the id of the session that the server has opened, in sends of up to [`REPLACED_BYTES_MAX`].
+pub(crate) const SID: &[u8] = b"{sid}";
+/// Replaced by eight digits that no other pass and no other client of the attack has.
+pub(crate) const NUMBER: &[u8] = b"{number}";
+/// In larger sends nothing is replaced.
+const REPLACED_BYTES_MAX: usize = 1 << 20;
+
+/// How long a script waits for an answer before it goes on without.
+const RECEIVE_TIME_MAX: Duration = Duration::from_secs(2);
+/// How long it waits before it begins anew, after the server has ended a connection.
+const RETRY_TIME: Duration = Duration::from_millis(100);
+/// Connections that are being opened at the same time: fewer than any backlog.
+const CONNECTS_MAX: usize = 256;
+/// The receive buffer of a client that doesn't read: the least that Linux gives, so that it is the server that holds
+/// what isn't read.
+const UNREAD_BYTES: u32 = 4096;
+
+/// One thing that a client does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Opens a lane; one that is open is closed.
+    Open(usize),
+    /// Sends bytes.
+    Send(usize, Bytes),
+    /// Sends bytes one by one, with a pause after each.
+    Dribble(usize, Bytes, Duration),
+    /// Waits until something arrives.
+    Receive(usize),
+    /// Waits; what arrives is read.
+    Pause(Duration),
+    /// Ends the sending side.
+    HalfClose(usize),
+    /// Closes with a RST.
+    Reset(usize),
+    /// Closes.
+    Close(usize),
+}
+
+/// What one client does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Script {
+    pub(crate) steps: Vec<Step>,
+    /// Whether it reads what the server sends.
+    pub(crate) reads: bool,
+    /// After the last step: the step to go on with, again and again. Without it connections are held to the end.
+    pub(crate) repeat_from: Option<usize>,
+    /// Whether it begins anew when the server has ended a connection.
+    pub(crate) persists: bool,
+}
+
+impl Script {
+    /// A client of one lane that reads, and holds its connection.
+    pub(crate) fn new(sends: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let mut steps = vec![Step::Open(0)];
+        for bytes in sends {
+            steps.push(Step::Send(0, bytes.into()));
+            steps.push(Step::Receive(0));
+        }
+        Self { steps, reads: true, repeat_from: None, persists: false }
+    }
+
+    /// It sends these without waiting for an answer to each.
+    pub(crate) fn then(mut self, sends: impl IntoIterator<Item = Bytes>) -> Self {
+        self.steps.extend(sends.into_iter().map(|bytes| Step::Send(0, bytes)));
+        self
+    }
+
+    /// It repeats these for ever, and begins anew where the server ends it.
+    pub(crate) fn repeating(mut self, sends: impl IntoIterator<Item = Bytes>) -> Self {
+        self.repeat_from = Some(self.steps.len());
+        self.persists = true;
+        self.then(sends)
+    }
+
+    /// It doesn't read.
+    pub(crate) fn deaf(mut self) -> Self {
+        self.reads = false;
+        self
+    }
+
+    /// It begins anew where the server ends it.
+    pub(crate) fn persistent(mut self) -> Self {
+        self.persists = true;
+        self
+    }
+}
+
+/// What all clients together did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) connections: u64,
+    pub(crate) refused: u64,
+    /// Connections that the server ended.
+    pub(crate) ended: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) received_bytes: u64,
+}
+
+/// Runs all scripts at once, until `duration` is over, on this thread. Then all connections are closed.
+pub(crate) fn run(addr: SocketAddr, scripts: Vec<Script>, duration: Duration) -> anyhow::Result<Totals> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let shared = Rc::new(Shared {
+        addr,
+        totals: Cell::default(),
+        passes: Cell::new(0),
+        connects: Semaphore::new(CONNECTS_MAX),
+    });
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let deadline = Instant::now() + duration;
+        let clients: Vec<_> = scripts
+            .into_iter()
+            .map(|script| tokio::task::spawn_local(play(shared.clone(), script, deadline)))
+            .collect();
+        for client in clients {
+            // A client that panicked is a fault of this program, and is told of by its panic.
+            let _ = client.await;
+        }
+    });
+    Ok(shared.totals.get())
+}
+
+struct Shared {
+    addr: SocketAddr,
+    totals: Cell<Totals>,
+    passes: Cell<u64>,
+    connects: Semaphore,
+}
+
+impl Shared {
+    fn count(&self, change: impl FnOnce(&mut Totals)) {
+        let mut totals = self.totals.get();
+        change(&mut totals);
+        self.totals.set(totals);
+    }
+}
+
+async fn play(shared: Rc<Shared>, script: Script, deadline: Instant) {
+    loop {
+        let mut client =
+            Client { shared: shared.clone(), reads: script.reads, lanes: Vec::new(), sid: None, pass: 0 };
+        let over = timeout_at(deadline, client.play(&script, deadline)).await.is_err();
+        if over || !script.persists {
+            // An error ends the script; what is still open is held.
+            sleep_until(deadline).await;
+            return;
+        }
+        drop(client);
+        if timeout_at(deadline, sleep(RETRY_TIME)).await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Client {
+    shared: Rc<Shared>,
+    reads: bool,
+    lanes: Vec<Option<Lane>>,
+    sid: Option<Vec<u8>>,
+    pass: u64,
+}
+
+struct Lane {
+    stream: TcpStream,
+    /// Bytes that arrived since the last send.
+    arrived_bytes: u64,
+}
+
+impl Client {
+    /// Returns when the server has ended a connection, or the script is over and nothing remains to be held.
+    async fn play(&mut self, script: &Script, deadline: Instant) -> io::Result<()> {
+        let mut at = 0;
+        self.begin_pass();
+        loop {
+            let Some(step) = script.steps.get(at) else {
+                match script.repeat_from {
+                    Some(first) if first < script.steps.len() => {
+                        at = first;
+                        self.begin_pass();
+                        // A pass without anything to wait for must not starve the others.
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
+                    _ => return self.read_until(deadline).await,
+                }
+            };
+            self.step(step).await?;
+            at += 1;
+        }
+    }
+
+    fn begin_pass(&mut self) {
+        self.pass = self.shared.passes.get();
+        self.shared.passes.set(self.pass + 1);
+    }
+
+    async fn step(&mut self, step: &Step) -> io::Result<()> {
+        match step {
+            Step::Open(lane) => self.open(*lane).await,
+            Step::Send(lane, bytes) => {
+                let bytes = self.replaced(bytes);
+                self.send(*lane, &bytes).await
+            }
+            Step::Dribble(lane, bytes, pause) => {
+                for byte in self.replaced(bytes) {
+                    self.send(*lane, &[byte]).await?;
+                    sleep(*pause).await;
+                }
+                Ok(())
+            }
+            Step::Receive(lane) => match timeout(RECEIVE_TIME_MAX, self.receive(*lane)).await {
+                Ok(result) => result,
+                Err(_) => Ok(()),
+            },
+            Step::Pause(time) => self.read_until(Instant::now() + *time).await,
+            Step::HalfClose(lane) => match self.lane(*lane) {
+                Some(lane) => socket2::SockRef::from(&lane.stream).shutdown(std::net::Shutdown::Write),
+                None => Ok(()),
+            },
+            Step::Reset(lane) => {
+                if let Some(lane) = self.take(*lane) {
+                    socket2::SockRef::from(&lane.stream).set_linger(Some(Duration::ZERO))?;
+                }
+                Ok(())
+            }
+            Step::Close(lane) => {
+                drop(self.take(*lane));
+                Ok(())
+            }
+        }
+    }
+
+    fn lane(&mut self, lane: usize) -> Option<&mut Lane> {
+        self.lanes.get_mut(lane)?.as_mut()
+    }
+
+    fn take(&mut self, lane: usize) -> Option<Lane> {
+        self.lanes.get_mut(lane)?.take()
+    }
+
+    async fn open(&mut self, lane: usize) -> io::Result<()> {
+        let socket = TcpSocket::new_v4()?;
+        if !self.reads {
+            socket.set_recv_buffer_size(UNREAD_BYTES)?;
+        }
+        let stream = {
+            let _one_of_few = self.shared.connects.acquire().await;
+            socket.connect(self.shared.addr).await
+        };
+        let stream = stream.inspect_err(|_| self.shared.count(|totals| totals.refused += 1))?;
+        stream.set_nodelay(true)?;
+        self.shared.count(|totals| totals.connections += 1);
+        if self.lanes.len() <= lane {
+            self.lanes.resize_with(lane + 1, || None);
+        }
+        self.lanes[lane] = Some(Lane { stream, arrived_bytes: 0 });
+        Ok(())
+    }
+
+    /// The bytes with the placeholders replaced.
+    fn replaced(&self, bytes: &Bytes) -> Bytes {
+        if bytes.len() > REPLACED_BYTES_MAX {
+            return bytes.clone();
+        }
+        let number = format!("{:08}", self.pass % 100_000_000);
+        let sid = self.sid.as_deref().unwrap_or(SID);
+        let numbered = replace(bytes, NUMBER, number.as_bytes());
+        let both = replace(numbered.as_deref().unwrap_or(bytes), SID, sid);
+        both.or(numbered).map_or_else(|| bytes.clone(), Bytes::from)
+    }
+
+    async fn send(&mut self, lane: usize, bytes: &[u8]) -> io::Result<()> {
+        let reads = self.reads;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            // A lane that was never opened, or is closed: the rest of a mutated script has nowhere to go.
+            let Some(Lane { stream, arrived_bytes }) = self.lane(lane) else { return Ok(()) };
+            *arrived_bytes = 0;
+            let interest = if reads { Interest::READABLE | Interest::WRITABLE } else { Interest::WRITABLE };
+            let ready = stream.ready(interest).await?;
+            if ready.is_writable() {
+                match stream.try_write(rest) {
+                    Ok(n) => {
+                        rest = &rest[n..];
+                        self.shared.count(|totals| totals.sent_bytes += n as u64);
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(self.ended(lane, error)),
+                }
+            }
+            if reads && ready.is_readable() {
+                self.read(lane)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something has arrived.
+    async fn receive(&mut self, lane: usize) -> io::Result<()> {
+        loop {
+            let Some(Lane { stream, arrived_bytes }) = self.lane(lane) else { return Ok(()) };
+            if *arrived_bytes > 0 {
+                return Ok(());
+            }
+            stream.readable().await?;
+            self.read(lane)?;
+        }
+    }
+
+    /// Reads once, if there is something.
+    fn read(&mut self, lane: usize) -> io::Result<()> {
+        let mut buffer = [0; 16 << 10];
+        let Some(Lane { stream, arrived_bytes }) = self.lane(lane) else { return Ok(()) };
+        match stream.try_read(&mut buffer) {
+            Ok(0) => Err(self.ended(lane, ErrorKind::UnexpectedEof.into())),
+            Ok(n) => {
+                *arrived_bytes += n as u64;
+                self.shared.count(|totals| totals.received_bytes += n as u64);
+                if let Some(sid) = sid(&buffer[..n]) {
+                    self.sid = Some(sid.to_vec());
+                }
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(self.ended(lane, error)),
+        }
+    }
+
+    fn ended(&mut self, lane: usize, error: io::Error) -> io::Error {
+        self.lanes[lane] = None;
+        self.shared.count(|totals| totals.ended += 1);
+        error
+    }
+
+    /// Holds all lanes, and reads them if the script reads. Returns early when the server has ended one.
+    async fn read_until(&mut self, deadline: Instant) -> io::Result<()> {
+        if !self.reads {
+            sleep_until(deadline).await;
+            return Ok(());
+        }
+        loop {
+            let Ok(lane) = timeout_at(deadline, self.readable()).await else { return Ok(()) };
+            self.read(lane)?;
+        }
+    }
+
+    /// The first lane that has something to be read; never, where no lane is open.
+    async fn readable(&self) -> usize {
+        std::future::poll_fn(|context| {
+            let is_readable = |lane: &Option<Lane>| match lane {
+                Some(lane) => lane.stream.poll_read_ready(context).is_ready(),
+                None => false,
+            };
+            match self.lanes.iter().position(is_readable) {
+                Some(lane) => Poll::Ready(lane),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+/// `bytes` with every `placeholder` replaced; `None` where there is none.
+fn replace(bytes: &[u8], placeholder: &[u8], value: &[u8]) -> Option<Vec<u8>> {
+    let mut out = None;
+    let mut rest = bytes;
+    while let Some(at) = find(rest, placeholder) {
+        let out = out.get_or_insert_with(Vec::new);
+        out.extend_from_slice(&rest[..at]);
+        out.extend_from_slice(value);
+        rest = &rest[at + placeholder.len()..];
+    }
+    out.map(|mut out: Vec<u8>| {
+        out.extend_from_slice(rest);
+        out
+    })
+}
+
+fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    memchr::memmem::find(bytes, wanted)
+}
+
+/// The session's id in an Engine.IO handshake, if all of it is here.
+fn sid(bytes: &[u8]) -> Option<&[u8]> {
+    const NAME: &[u8] = b"\"sid\":\"";
+    let rest = &bytes[find(bytes, NAME)? + NAME.len()..];
+    Some(&rest[..find(rest, b"\"")?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn placeholders() {
+        let check = |bytes: &str, expect: Option<&str>| {
+            let got = replace(bytes.as_bytes(), SID, b"xyz").map(|bytes| String::from_utf8(bytes).unwrap());
+            assert_eq!(got.as_deref(), expect, "{bytes}");
+        };
+        check("sid={sid}&sid={sid}", Some("sid=xyz&sid=xyz"));
+        check("{sid", None);
+        assert_eq!(sid(br#"0{"sid":"abc","upgrades":[]}"#), Some(&b"abc"[..]));
+        assert_eq!(sid(br#"0{"sid":"abc"#), None);
+    }
+
+    #[test]
+    fn a_script_talks_to_a_server() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            let mut hello = [0; 5];
+            stream.read_exact(&mut hello).unwrap();
+            stream.write_all(br#"{"sid":"abc"}"#).unwrap();
+            let mut rest = String::new();
+            stream.read_to_string(&mut rest).unwrap();
+            rest
+        });
+        let script = Script::new([b"hello".to_vec()]).then([Bytes::from_static(b"sid {sid} {number}")]);
+        let script = Script { steps: [script.steps, vec![Step::HalfClose(0)]].concat(), ..script };
+        let totals = run(addr, vec![script], Duration::from_secs(1)).unwrap();
+        assert_eq!(server.join().unwrap(), "sid abc 00000000");
+        assert_eq!(
+            totals,
+            Totals { connections: 1, refused: 0, ended: 1, sent_bytes: 21, received_bytes: 13 }
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! The server under attack: the real binary as a process, with a configuration and a watched log.
+
+use anyhow::{Context, bail};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Lines of the log that are kept: the last ones.
+const LOG_LINES_MAX: usize = 200;
+/// What the log says when a thread panicked (`crates/stentor/src/logging.rs`).
+const PANIC_MARK: &str = "a panic";
+
+/// How to start a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    pub(crate) binary: PathBuf,
+    /// `epoll` or `io_uring`.
+    pub(crate) driver: String,
+    /// TOML.
+    pub(crate) configuration: String,
+    /// Descriptors that the process may open, where it isn't this process's own limit.
+    pub(crate) descriptors_max: Option<u64>,
+}
+
+/// A running server. It is killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) listen: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    log: Arc<Mutex<Log>>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    lines: std::collections::VecDeque<String>,
+    panics: Vec<String>,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// Starts the binary on free ports and returns when it listens.
+    pub(crate) fn start(launch: &Launch) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let configuration = folder.path().join("stentor.toml");
+        std::fs::write(&configuration, &launch.configuration)?;
+        let mut child = command(launch, &configuration)
+            .spawn()
+            .with_context(|| format!("{} can't be started", launch.binary.display()))?;
+        let stderr = child.stderr.take().context("no log")?;
+        let mut lines = BufReader::new(stderr).lines();
+        let mut begun = Vec::new();
+        let (listen, admin) = loop {
+            let Some(line) = lines.next() else {
+                let _ = child.kill();
+                let _ = child.wait();
+                bail!("the server doesn't start: {}", begun.join("\n"));
+            };
+            let line = line?;
+            if let Some(addresses) = addresses(&line) {
+                break addresses;
+            }
+            begun.push(line);
+        };
+        let log = Arc::<Mutex<Log>>::default();
+        watch(lines, log.clone());
+        Ok(Self { child, listen, admin, log })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What is wrong with the process: it has ended, or a thread has panicked.
+    pub(crate) fn fault(&mut self) -> Option<String> {
+        let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(line) = log.panics.first() {
+            return Some(format!("a thread panicked: {line}"));
+        }
+        let status = match self.child.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let last = log.lines.iter().rev().take(5).rev().cloned().collect::<Vec<_>>().join("\n  ");
+        Some(format!("the process has ended ({status}); its log ends with\n  {last}"))
+    }
+}
+
+fn command(launch: &Launch, configuration: &Path) -> Command {
+    let mut command = match launch.descriptors_max {
+        None => Command::new(&launch.binary),
+        Some(limit) => {
+            let mut shell = Command::new("sh");
+            shell.arg("-c").arg(format!("ulimit -n {limit} && exec \"$0\" \"$@\"")).arg(&launch.binary);
+            shell
+        }
+    };
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "2"])
+        .args(["--driver", &launch.driver, "--config"])
+        .arg(configuration)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Where it listens, from the line of the log that says so.
+fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let field = |name: &str| line.split(name).nth(1)?.split_whitespace().next()?.parse().ok();
+    if !line.contains(" listening ") {
+        return None;
+    }
+    Some((field(" listen=")?, field(" admin=")?))
+}
+
+/// Reads the log until the process ends, so that it never fills the pipe.
+fn watch(lines: std::io::Lines<BufReader<ChildStderr>>, log: Arc<Mutex<Log>>) {
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            if line.contains(PANIC_MARK) {
+                log.panics.push(line.clone());
+            }
+            if log.lines.len() == LOG_LINES_MAX {
+                log.lines.pop_front();
+            }
+            log.lines.push_back(line);
+        }
+    });
+}
+
+/// The configuration that all attacks share. Heartbeats and timeouts are short, so that what an attack left behind
+/// ends within seconds and memory can be seen to return. `limits` are more lines of `[limits]`.
+pub(crate) fn configuration(
+    budget_bytes: u64,
+    upstream: SocketAddr,
+    heartbeat_timeout: Duration,
+    limits: &str,
+) -> String {
+    let heartbeat_timeout_ms = heartbeat_timeout.as_millis();
+    format!(
+        r#"
+[heartbeat]
+interval = "5s"
+timeout = "{heartbeat_timeout_ms}ms"
+
+[rooms]
+publish = true
+
+[[rules]]
+event = "join"
+join = ["{{}}"]
+ack = true
+
+[[rules]]
+event = "leave"
+leave = ["{{}}"]
+
+[[rules]]
+event = "say"
+broadcast = ["{{room}}"]
+
+[[feeds]]
+name = "canary"
+prefix = "canary/"
+push = true
+
+[[feeds]]
+name = "cold"
+prefix = "cold/"
+url = "http://{upstream}"
+
+[limits]
+memory_bytes_max = {budget_bytes}
+{limits}
+"#
+    )
+}
+
+/// How long a fetch from the attacks' own upstream takes.
+pub(crate) const FETCH_TIME: Duration = Duration::from_millis(50);

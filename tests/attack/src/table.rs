@@ -1,0 +1,254 @@
+//! Runs the attacks one by one, each against a fresh server with canaries, and prints what was measured beside what
+//! must hold.
+
+use crate::attacks::{Also, Attack};
+use crate::canary::{Canaries, Record};
+use crate::checks;
+use crate::http::WebSocket;
+use crate::measure::{Meter, Seen};
+use crate::script::{self, Totals};
+use crate::server::{FETCH_TIME, Launch, Server, configuration};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// `limits.memory_bytes_max` of every server that is attacked.
+pub(crate) const BUDGET_BYTES: u64 = 64 << 20;
+/// What resident set and memfds must not exceed.
+pub(crate) const BOUND_BYTES: u64 = BUDGET_BYTES / 4 * 5 + (32 << 20);
+/// How much more than before an attack may remain after it.
+pub(crate) const REMAINS_BYTES_MAX: u64 = 16 << 20;
+/// When memory must be back.
+pub(crate) const RETURN_TIME_MAX: Duration = Duration::from_secs(20);
+/// `heartbeat.timeout`: a polled session that nobody fetches from ends within the time that memory has to return.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long memory is waited for.
+const RETURN_PATIENCE: Duration = Duration::from_secs(45);
+/// How long ports and feeds may take to answer under [`Also::Health`].
+const HEALTH_TIME_MAX: Duration = Duration::from_millis(100);
+/// How long the server may be above its bound under [`Also::TimeAboveBound`].
+const ABOVE_BOUND_TIME_MAX: Duration = Duration::from_secs(2);
+/// A server that has served its canaries for so long is measured as the start.
+const CALM_TIME: Duration = Duration::from_secs(1);
+
+/// What an attack did to the server.
+pub(crate) struct Outcome {
+    name: &'static str,
+    driver: String,
+    totals: Totals,
+    start_bytes: u64,
+    seen: Seen,
+    /// How long after the attack memory was back.
+    back: Option<Duration>,
+    latency: Duration,
+    slowest: &'static str,
+    missed: u64,
+    /// What else was measured, in words.
+    also: String,
+    /// Conditions that don't hold.
+    pub(crate) faults: Vec<String>,
+}
+
+/// Runs one attack.
+pub(crate) fn run(
+    binary: &Path,
+    driver: &str,
+    attack: &Attack,
+    upstream: SocketAddr,
+    duration: Duration,
+) -> anyhow::Result<Outcome> {
+    let mut server = Server::start(&Launch {
+        binary: binary.to_owned(),
+        driver: driver.to_owned(),
+        configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, ""),
+        descriptors_max: attack.descriptors_max,
+    })?;
+    let canaries = Canaries::start(&server)?;
+    let meter = Meter::start(&server, BOUND_BYTES)?;
+    std::thread::sleep(CALM_TIME);
+    let start_bytes = meter.held_bytes();
+    canaries.reset();
+    meter.reset();
+    let cold = (attack.also == Also::ColdKeys).then(|| ColdKeys::start(server.listen));
+    let totals = script::run(server.listen, (attack.scripts)(attack.clients), duration)?;
+    let cold = cold.map(ColdKeys::finish);
+    let (seen, probes) = (meter.seen(), canaries.probes());
+    let mut faults = Vec::new();
+    if let Err(error) = canaries.catch_up() {
+        faults.push(format!("canaries {error:#}"));
+    }
+    // What was published during the attack and came after it counts, and nothing that was published later.
+    let records_then = canaries.records();
+    let back = meter.until_below(start_bytes + REMAINS_BYTES_MAX, RETURN_PATIENCE);
+    let records = canaries.records();
+    faults.extend(records.iter().filter_map(Record::fault));
+    faults.extend(server.fault());
+    let slowest = records_then.iter().max_by_key(|record| record.latency(0.99));
+    let latency = slowest.map(|record| record.latency(0.99)).unwrap_or_default();
+    if latency > attack.latency_max {
+        faults.push(format!("canaries' p99 is above {} ms", attack.latency_max.as_millis()));
+    }
+    if seen.held_bytes_max > BOUND_BYTES {
+        faults.push(format!("more than {} MB held", mb(BOUND_BYTES)));
+    }
+    if back.is_none_or(|time| time > RETURN_TIME_MAX) {
+        faults.push(format!("memory isn't back after {} s", RETURN_TIME_MAX.as_secs()));
+    }
+    let mut also = format!("{} publish retries", canaries.publish_retries());
+    match attack.also {
+        Also::Nothing => {}
+        Also::ColdKeys => {
+            let waited = cold.unwrap_or_default();
+            let longest = waited.iter().max().copied().unwrap_or_default();
+            also = format!("{} new keys, at most {} ms", waited.len(), longest.as_millis());
+            if longest > FETCH_TIME * 2 {
+                faults.push(format!("a new key waits longer than {} ms", (FETCH_TIME * 2).as_millis()));
+            }
+        }
+        Also::Health => {
+            let longest = |is_admin| {
+                let of_port = probes.iter().filter(|probe| probe.is_admin == is_admin);
+                of_port.map(|probe| if probe.answered { probe.took } else { Duration::MAX }).max()
+            };
+            let longest = [false, true].map(|is_admin| longest(is_admin).unwrap_or(Duration::MAX));
+            let [public, admin] = longest.map(words);
+            also = format!("/healthz {public}, admin {admin}");
+            if longest.iter().any(|longest| *longest > HEALTH_TIME_MAX) {
+                faults.push(format!("/healthz takes longer than {} ms", HEALTH_TIME_MAX.as_millis()));
+            }
+        }
+        Also::TimeAboveBound => {
+            also = format!("above the bound for {:.1} s", seen.above_bound_max.as_secs_f64());
+            if seen.above_bound_max > ABOVE_BOUND_TIME_MAX {
+                faults.push(format!("above the bound for more than {} s", ABOVE_BOUND_TIME_MAX.as_secs()));
+            }
+        }
+    }
+    Ok(Outcome {
+        name: attack.name,
+        driver: driver.to_owned(),
+        totals,
+        start_bytes,
+        seen,
+        back,
+        latency,
+        slowest: slowest.map_or("", |record| record.name),
+        missed: records.iter().map(|record| record.missed + u64::from(record.ended.is_some())).sum(),
+        also,
+        faults,
+    })
+}
+
+fn words(time: Duration) -> String {
+    if time == Duration::MAX { "not answered".to_owned() } else { format!("{} ms", time.as_millis()) }
+}
+
+fn mb(bytes: u64) -> u64 {
+    bytes / 1_000_000
+}
+
+/// The table's first lines.
+pub(crate) fn header() -> String {
+    format!(
+        "Bounds: {} MB held, back within {} MB of the start after {} s.\n\n\
+         | attack | driver | sent | held at the start | held, most | ledger, most | back after | canaries' p99 | lost | also | holds |\n\
+         |---|---|---|---|---|---|---|---|---|---|---|",
+        mb(BOUND_BYTES),
+        mb(REMAINS_BYTES_MAX),
+        RETURN_TIME_MAX.as_secs()
+    )
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let back =
+            self.back.map_or_else(|| "never".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()));
+        let holds = if self.faults.is_empty() { "yes".to_owned() } else { self.faults.join("; ") };
+        write!(
+            f,
+            "| {} | {} | {} kB on {} | {} MB | {} MB | {} MB | {back} | {} ms ({}) | {} | {} | {holds} |",
+            self.name,
+            self.driver,
+            self.totals.sent_bytes / 1000,
+            self.totals.connections,
+            mb(self.start_bytes),
+            mb(self.seen.held_bytes_max),
+            mb(self.seen.ledger_bytes_max),
+            self.latency.as_millis(),
+            self.slowest,
+            self.missed,
+            self.also,
+        )
+    }
+}
+
+/// The answers that are no matter of load: one line each, and whether all are right.
+pub(crate) fn check_answers(binary: &Path, driver: &str, upstream: SocketAddr) -> anyhow::Result<bool> {
+    let server = Server::start(&Launch {
+        binary: binary.to_owned(),
+        driver: driver.to_owned(),
+        configuration: configuration(BUDGET_BYTES, upstream, HEARTBEAT_TIMEOUT, checks::LIMITS),
+        descriptors_max: None,
+    })?;
+    let mut all_hold = true;
+    for (name, result) in checks::run(&server)? {
+        let holds = result.is_ok();
+        all_hold &= holds;
+        let words = result.err().map_or_else(|| "yes".to_owned(), |error| format!("{error:#}"));
+        crate::say(&format!("{name} ({driver}): {words}"));
+    }
+    Ok(all_hold)
+}
+
+/// Sessions that ask for one new key each, one after the other, on a thread of their own.
+struct ColdKeys {
+    stop: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<Vec<Duration>>,
+}
+
+/// Time between two sessions.
+const COLD_PACE: Duration = Duration::from_millis(250);
+/// When a key is no longer waited for.
+const COLD_TIME_MAX: Duration = Duration::from_secs(30);
+
+impl ColdKeys {
+    fn start(listen: SocketAddr) -> Self {
+        let stop = Arc::<AtomicBool>::default();
+        let theirs = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let mut waited = Vec::new();
+            let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+                return waited;
+            };
+            // The attackers come first.
+            std::thread::sleep(COLD_PACE * 2);
+            while !theirs.load(Relaxed) {
+                let number = waited.len();
+                let time = runtime.block_on(async {
+                    let wait = tokio::time::timeout(COLD_TIME_MAX, new_key(listen, number)).await;
+                    wait.ok().and_then(Result::ok).unwrap_or(COLD_TIME_MAX)
+                });
+                waited.push(time);
+                std::thread::sleep(COLD_PACE);
+            }
+            waited
+        });
+        Self { stop, thread }
+    }
+
+    fn finish(self) -> Vec<Duration> {
+        self.stop.store(true, Relaxed);
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// How long a new session waits for the first document of a key that nobody has asked for before.
+async fn new_key(listen: SocketAddr, number: usize) -> anyhow::Result<Duration> {
+    let mut ws = WebSocket::open(listen, "/ws").await?;
+    let begun = Instant::now();
+    ws.send(&format!(r#"{{"type":"subscribe","feed":"cold/probe-{number}"}}"#)).await?;
+    while !ws.next().await?.contains("\"snapshot\"") {}
+    Ok(begun.elapsed())
+}

@@ -1,0 +1,46 @@
+//! The HTTP API behind the feed `cold`: slow, with documents under `cold/probe` and nothing else.
+
+use crate::server::FETCH_TIME;
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Serves until the process ends, on a thread of its own.
+pub(crate) fn start() -> anyhow::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let addr = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::spawn(move || {
+        runtime.block_on(async move {
+            let Ok(listener) = TcpListener::from_std(listener) else { return };
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(serve(stream));
+            }
+        });
+    });
+    Ok(addr)
+}
+
+/// Answers what one connection asks for, one request after the other. The client is Stentor's own: it doesn't pipeline.
+async fn serve(mut stream: TcpStream) {
+    let mut request = Vec::new();
+    loop {
+        while !request.ends_with(b"\r\n\r\n") {
+            match stream.read_buf(&mut request).await {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
+        tokio::time::sleep(FETCH_TIME).await;
+        let answer: &[u8] = if request.starts_with(b"GET /cold/probe") {
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"a\":1}"
+        } else {
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+        };
+        request.clear();
+        if stream.write_all(answer).await.is_err() {
+            return;
+        }
+    }
+}
