@@ -30,7 +30,8 @@ use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
 
 /// What Socket.IO knows of a client.
 pub(super) struct SocketIo {
-    decoder: Option<Decoder>,
+    /// A packet whose attachments are still to come, and when all of it has to be there.
+    unfinished: Option<(Decoder, Millis)>,
     pub(super) sockets: SmallVec<[Socket; 1]>,
     /// When it has to be connected to some namespace.
     pub(super) connect_until: Millis,
@@ -45,12 +46,24 @@ pub(super) struct SocketIo {
 impl SocketIo {
     pub(super) fn new(connect_until: Millis, feeds: Option<Box<Feeds>>) -> Self {
         let sockets = SmallVec::new();
-        Self { decoder: None, sockets, connect_until, feeds, leaving: None, stays: false }
+        Self { unfinished: None, sockets, connect_until, feeds, leaving: None, stays: false }
     }
 
     /// Whether nothing has happened yet.
     pub(super) fn is_fresh(&self) -> bool {
-        self.sockets.is_empty() && self.decoder.is_none()
+        self.sockets.is_empty() && self.unfinished.is_none()
+    }
+
+    /// When the attachments of a packet have to be there, if any are missing.
+    pub(super) fn packet_until(&self) -> Option<Millis> {
+        self.unfinished.as_ref().map(|(_, until)| *until)
+    }
+
+    /// Gives the missing attachments until then.
+    pub(super) fn extend_packet(&mut self, until: Millis) {
+        if let Some((_, current)) = &mut self.unfinished {
+            *current = until;
+        }
     }
 
     pub(super) fn into_feeds(self) -> Option<Box<Feeds>> {
@@ -162,7 +175,10 @@ impl<D: Driver> Core<D> {
         let Some(client) = self.clients.get_mut(id) else { return false };
         let version = client.version();
         let Upper::SocketIo(io) = &mut client.upper else { return false };
-        let mut decoder = io.decoder.take().unwrap_or_else(|| Decoder::new(version.into(), Role::Server));
+        let (mut decoder, until) = match io.unfinished.take() {
+            Some((decoder, until)) => (decoder, Some(until)),
+            None => (Decoder::new(version.into(), Role::Server), None),
+        };
         let assembled;
         let decoded = match data {
             Data::Text(text) => decoder.text(text, &limits),
@@ -180,12 +196,20 @@ impl<D: Driver> Core<D> {
             Ok(None) => true,
             Err(_) => self.socketio_fault(id),
         };
-        if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id)
-            && decoder.is_mid_packet()
-        {
-            io.decoder = Some(decoder);
+        if decoder.is_mid_packet() {
+            self.await_attachments(id, decoder, until);
         }
         goes_on
+    }
+
+    /// Keeps a packet whose attachments are still to come. It has as long as a WebSocket message in fragments, from its
+    /// first part on.
+    fn await_attachments(&mut self, id: ClientId, decoder: Decoder, until: Option<Millis>) {
+        let until = until.unwrap_or_else(|| self.millis().after(self.shared.options.limits.message_time_max));
+        if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
+            io.unfinished = Some((decoder, until));
+            self.arm_client(id, until);
+        }
     }
 
     /// The client has broken the protocol: its connection ends.

@@ -336,6 +336,22 @@ impl<D: Driver> Core<D> {
         self.clients.get(id).is_none()
     }
 
+    /// When the attachments that a client's packet lacks have to be there, if any are missing.
+    fn attachments_until(&mut self, id: ClientId) -> Option<Millis> {
+        let later = self.millis().after(self.shared.options.limits.message_time_max);
+        let client = self.clients.get_mut(id)?;
+        let Upper::SocketIo(io) = &mut client.upper else { return None };
+        let until = io.packet_until()?;
+        let Carrier::Socket(conn) = client.carrier else { return Some(until) };
+        let conn = self.table.index_of(conn).and_then(|index| self.table.get(index));
+        if !conn.is_some_and(|conn| conn.held.is_ours()) {
+            return Some(until);
+        }
+        // It isn't read from because of us: what it sends meanwhile can't be seen.
+        io.extend_packet(later);
+        Some(later)
+    }
+
     /// Something may be due of a client, whose timer isn't set.
     pub(in super::super) fn engine_due(&mut self, id: ClientId) {
         let now = self.millis();
@@ -378,6 +394,14 @@ impl<D: Driver> Core<D> {
             }
             also(io.connect_until);
         }
+        match self.attachments_until(id) {
+            Some(until) if !now.is_before(until) => {
+                return self.end_client(id, End::Because(Disconnect::MessageTimeout));
+            }
+            Some(until) => also(until),
+            None => {}
+        }
+        let Some(client) = self.clients.get_mut(id) else { return };
         let due_at = client.due_at;
         if now.is_before(due_at) {
             return self.arm_client(id, others.map_or(due_at, |other| other.earlier(due_at)));
