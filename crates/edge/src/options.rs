@@ -77,6 +77,8 @@ pub struct Limits {
     pub inbox_bytes_max: usize,
     /// Messages between each two cores that wait in their ring; what is beyond stays with the sender.
     pub mailbox_messages_max: usize,
+    /// Bytes of these messages.
+    pub mailbox_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -106,6 +108,7 @@ impl Default for Limits {
             inbox_messages_max: 16_384,
             inbox_bytes_max: 64 << 20,
             mailbox_messages_max: 4_096,
+            mailbox_bytes_max: 16 << 20,
         }
     }
 }

@@ -120,6 +120,8 @@ pub(crate) struct Shared {
     pub(crate) inboxes: Vec<Inbox>,
     /// Connections of each core.
     pub(crate) loads: Vec<AtomicUsize>,
+    /// Bytes of the messages in the rings between cores, by sender and receiver.
+    mail_bytes: Vec<AtomicUsize>,
     pub(crate) metrics: Vec<CoreMetrics>,
     pub(crate) control: Arc<dyn ControlPlane>,
     wanted: Mutex<HashMap<Key, bool>>,
@@ -147,6 +149,7 @@ impl Shared {
             live: LiveBytes::default(),
             inboxes,
             loads: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
+            mail_bytes: (0..cores * cores).map(|_| AtomicUsize::new(0)).collect(),
             metrics: (0..cores).map(|_| CoreMetrics::default()).collect(),
             control,
             wanted: Mutex::default(),
@@ -188,6 +191,11 @@ impl Shared {
     /// Distinct live bytes of the process.
     pub(crate) fn live_bytes(&self) -> usize {
         self.meter.bytes() + self.live.bytes()
+    }
+
+    /// Bytes of the messages in the ring from one core to another. Both write it.
+    pub(crate) fn mail_bytes(&self, from: CoreId, to: CoreId) -> &AtomicUsize {
+        &self.mail_bytes[from * self.cores + to]
     }
 
     pub(crate) fn connections(&self) -> usize {

@@ -67,6 +67,7 @@ fn the_limits_are_those_of_the_code() {
         inbox_messages_max: _,
         inbox_bytes_max: _,
         mailbox_messages_max: _,
+        mailbox_bytes_max: _,
     } = Limits::default();
     let Heartbeat { interval, timeout } = Heartbeat::default();
     let count = |n: usize| {

@@ -139,7 +139,7 @@ fn two_cores<const PER_CORE: bool>(sessions: usize, room: &Room) {
     let mut one = shard::<PER_CORE>(0, 2, sessions, &topic, Policy::Queue, None);
     let mut other = shard::<PER_CORE>(1, 2, sessions, &topic, Policy::Queue, None);
     let now = Instant::now();
-    for dispatch in other.outgoing(0).drain(..) {
+    while let Some(dispatch) = other.outgoing(0).pop_front() {
         one.handle_dispatch(now, 1, dispatch);
     }
     let start = &start;
@@ -162,7 +162,7 @@ fn two_cores<const PER_CORE: bool>(sessions: usize, room: &Room) {
             start.wait();
             let began = Instant::now();
             one.handle_publish(now, room, None, Data::Json(data), Emit::default());
-            for dispatch in one.outgoing(1).drain(..) {
+            while let Some(dispatch) = one.outgoing(1).pop_front() {
                 to_other.send(dispatch).expect("it listens");
             }
             drain(&mut one, &mut frames);

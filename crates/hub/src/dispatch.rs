@@ -127,6 +127,35 @@ pub enum Dispatch<F> {
     },
 }
 
+/// About how many bytes a message takes besides what it carries.
+const DISPATCH_BYTES: usize = 64;
+
+impl<F> Dispatch<F> {
+    /// About how many bytes a message is for each session that it reaches.
+    pub fn weight_bytes(&self) -> usize {
+        let publications = |all: &[Arc<Publication<F>>]| {
+            all.iter().map(|publication| publication.body().len() + DISPATCH_BYTES).sum::<usize>()
+        };
+        let carried = match self {
+            Self::Publish { publication, .. } | Self::PublishToSeveral { publication, .. } => {
+                publication.body().len()
+            }
+            Self::Submit { data, .. } => data.len(),
+            Self::Joined { replay, current, .. } => {
+                let newest = current.snapshot.as_ref().map_or(0, |newest| newest.body().len());
+                newest + replay.as_deref().map_or(0, publications)
+            }
+            Self::Interest { .. } | Self::Join { .. } | Self::Refused { .. } | Self::Leave { .. } => 0,
+        };
+        DISPATCH_BYTES + carried
+    }
+
+    /// Whether the receiver answers it.
+    pub(crate) fn is_question(&self) -> bool {
+        matches!(self, Self::Join { .. })
+    }
+}
+
 /// How something is emitted. Exceptions are shared by the cores that it reaches, and nothing where there are
 /// none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

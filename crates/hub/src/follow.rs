@@ -1,7 +1,8 @@
 //! How cores agree on who gets what: members come and go, cores register interest, and follow the home
 //! cores of topics.
 //!
-//! In a *plain room*, the first member makes its core tell all others (`Interest`), the last one too.
+//! In a *plain room*, the first member makes its core tell all others (`Interest`), the last one too. That is a level: what
+//! changes back before it was told isn't told ([`crate::outgoing`]).
 //!
 //! In a topic with a *home core*, each session that comes before its core follows the topic, or that wants
 //! the past, makes its core send `Join`. The answer `Joined` marks the exact place in the home's stream from
@@ -38,9 +39,18 @@ impl<E: Encoder> Hub<E> {
             Dispatch::Interest { room, wanted } => self.handle_interest(from, Topic::Room(room), wanted),
             Dispatch::Join { topic, session, since } => self.handle_join(from, topic, session, since),
             Dispatch::Joined { topic, session, since, replay, current } => {
+                self.outgoing.answered(from);
                 self.handle_joined(&topic, session, since, replay, current);
             }
-            Dispatch::Refused { topic, session } => self.handle_refused(&topic, session),
+            Dispatch::Refused { topic, session } => {
+                if session.is_some() {
+                    self.outgoing.answered(from);
+                }
+                self.handle_refused(&topic, session);
+                if let (None, Topic::Room(room)) = (session, &topic) {
+                    self.outgoing.tell_anew(from, room);
+                }
+            }
             Dispatch::Leave { topic } => {
                 let Some(index) = self.topics.find(&topic) else { return };
                 if let Some(state) = self.topics.at_mut(index) {
@@ -71,7 +81,7 @@ impl<E: Encoder> Hub<E> {
                 subscription.flags.set(Flags::PENDING, true);
                 subscription.member = state.asked;
                 let (topic, session) = (state.topic.clone(), self.sessions.id_of(member));
-                self.outgoing[home].push_back(Dispatch::Join { topic, session, since });
+                self.outgoing.push(home, Dispatch::Join { topic, session, since });
             }
             _ => {
                 self.add_member(member, index);
@@ -120,7 +130,7 @@ impl<E: Encoder> Hub<E> {
                 state.current = Current::default();
                 if state.joined {
                     state.joined = false;
-                    self.outgoing[home].push_back(Dispatch::Leave { topic: state.topic.clone() });
+                    self.outgoing.push(home, Dispatch::Leave { topic: state.topic.clone() });
                 }
             }
             Some(_) => {
@@ -145,7 +155,7 @@ impl<E: Encoder> Hub<E> {
         let Topic::Room(room) = &state.topic else { return };
         state.joined = wanted;
         for core in (0..self.cores).filter(|core| *core != self.core) {
-            self.outgoing[core].push_back(Dispatch::Interest { room: room.clone(), wanted });
+            self.outgoing.set_level(core, room, wanted);
         }
     }
 
@@ -157,13 +167,13 @@ impl<E: Encoder> Hub<E> {
             }
             self.settle(index);
         } else if wanted {
-            self.outgoing[from].push_back(Dispatch::Refused { topic, session: None });
+            self.outgoing.push(from, Dispatch::Refused { topic, session: None });
         }
     }
 
     fn handle_join(&mut self, from: CoreId, topic: Topic, session: SessionId, since: Option<Position>) {
         let Some(index) = self.topics.find_or_insert(&topic) else {
-            self.outgoing[from].push_back(Dispatch::Refused { topic, session: Some(session) });
+            self.outgoing.push(from, Dispatch::Refused { topic, session: Some(session) });
             return;
         };
         // Who follows a feed knows as much of it as its home: there what is owed can be said.
@@ -171,7 +181,7 @@ impl<E: Encoder> Hub<E> {
         let Some(state) = self.topics.at_mut(index) else { return };
         state.interested.set(from, true);
         let current = state.current.clone();
-        self.outgoing[from].push_back(Dispatch::Joined { topic, session, since, replay, current });
+        self.outgoing.push(from, Dispatch::Joined { topic, session, since, replay, current });
         self.wanted_changed(index);
     }
 

@@ -24,6 +24,7 @@ mod history;
 mod ids;
 mod log;
 mod outbox;
+mod outgoing;
 mod owe;
 mod patches;
 mod publication;
@@ -45,6 +46,7 @@ pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};
 pub use history::{HistoryFigures, HistoryLimits};
 pub use log::{LogFigures, RECOVERY_ENTRY_BYTES, RecoveryLimits};
+pub use outgoing::Outgoing;
 pub use patches::{FeedFigures, PatchLimits};
 pub use publication::{
     Body, Data, Document, Epoch, FORMATS_MAX, FeedState, FormatId, Position, Publication, Unpatched,

@@ -6,10 +6,11 @@
 use crate::budget::{Counters, LiveBytes};
 use crate::crowd::Crowd;
 use crate::disconnect::Disconnect;
-use crate::dispatch::{CORES_MAX, CoreId, Dispatch, Emit};
+use crate::dispatch::{CORES_MAX, CoreId, Emit};
 use crate::history::{HistoryFigures, HistoryLimits};
 use crate::ids::Ids;
 use crate::log::{Log, LogFigures, RecoveryLimits};
+use crate::outgoing::{Outbound, Outgoing};
 use crate::patches::{FeedFigures, PatchLimits};
 use crate::publication::{Body, Data, FormatId, Position, Publication};
 use crate::recover::Suspended;
@@ -126,7 +127,7 @@ pub struct Hub<E: Encoder> {
     pub(crate) live: LiveBytes,
     pub(crate) sessions: Sessions<E>,
     pub(crate) topics: Topics<E::Frame>,
-    pub(crate) outgoing: Vec<VecDeque<Dispatch<E::Frame>>>,
+    pub(crate) outgoing: Outbound<E::Frame>,
     pub(crate) wanted_dirty: VecDeque<Key>,
     /// The keys that control was told are wanted; true: it has forgotten the key since, and so did this core.
     pub(crate) wanted_reported: HashMap<Key, bool, Seeded>,
@@ -165,7 +166,7 @@ impl<E: Encoder> Hub<E> {
             live,
             sessions: Sessions::new(encoder, outbox_bytes_max, log),
             topics: Topics::new(core, cores, seed, topics_max, room_history, patches),
-            outgoing: (0..cores).map(|_| VecDeque::new()).collect(),
+            outgoing: Outbound::new(cores, seed),
             wanted_dirty: VecDeque::new(),
             wanted_reported: HashMap::with_hasher(Seeded(seed)),
             notices: VecDeque::new(),
@@ -420,8 +421,14 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// What this shard has to tell `core`, oldest first. What can't be passed on now stays.
-    pub fn outgoing(&mut self, core: CoreId) -> &mut VecDeque<Dispatch<E::Frame>> {
-        &mut self.outgoing[core]
+    pub fn outgoing(&mut self, core: CoreId) -> &mut Outgoing<E::Frame> {
+        self.outgoing.to(core)
+    }
+
+    /// How many messages this shard had for others, ever: so it shows whether something that was handled made any.
+    #[inline]
+    pub fn dispatches(&self) -> u64 {
+        self.outgoing.count
     }
 
     /// Moves what a session is owed into flight: at least one frame if there is any, more while they fit

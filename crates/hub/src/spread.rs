@@ -38,7 +38,7 @@ impl<E: Encoder> Hub<E> {
         let topic = Topic::Room(room.clone());
         let found = match self.topics.home_of(&topic) {
             Some(home) if home != self.core => {
-                self.outgoing[home].push_back(Dispatch::Submit { room: room.clone(), event, data, how });
+                self.outgoing.push(home, Dispatch::Submit { room: room.clone(), event, data, how });
                 return;
             }
             Some(_) => self.topics.find_or_insert(&topic),
@@ -85,7 +85,7 @@ impl<E: Encoder> Hub<E> {
         let publication = self.make(body, how.volatile);
         for core in cores.iter() {
             let (rooms, publication, how) = (rooms.clone(), publication.clone(), how.clone());
-            self.outgoing[core].push_back(Dispatch::PublishToSeveral { rooms, publication, how });
+            self.outgoing.push(core, Dispatch::PublishToSeveral { rooms, publication, how });
         }
         self.deliver_to_several(now, rooms, &publication, &how);
     }
@@ -95,7 +95,7 @@ impl<E: Encoder> Hub<E> {
         let Some(state) = self.topics.at(index) else { return };
         for core in state.interested.iter() {
             let (topic, publication, how) = (state.topic.clone(), publication.clone(), how.clone());
-            self.outgoing[core].push_back(Dispatch::Publish { topic, publication, how });
+            self.outgoing.push(core, Dispatch::Publish { topic, publication, how });
         }
         self.deliver(index, publication, how);
     }

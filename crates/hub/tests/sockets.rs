@@ -714,7 +714,7 @@ fn ids_differ_between_cores_and_are_kept_on_the_way() {
     let mut ids = Vec::new();
     for core in [0, 1, 0, 1] {
         node.publish(core, &a, "x");
-        if let Some(Dispatch::Publish { publication, .. }) = node.hubs[1].outgoing(0).front() {
+        if let Some(Dispatch::Publish { publication, .. }) = node.hubs[1].outgoing(0).messages().next() {
             ids.push(publication.id());
         }
         node.settle();

@@ -79,6 +79,7 @@ pub(crate) fn edge_options(
             inbox_messages_max: limits.inbox_messages_max,
             inbox_bytes_max: limits.inbox_bytes_max.0,
             mailbox_messages_max: limits.mailbox_messages_max,
+            mailbox_bytes_max: limits.mailbox_bytes_max.0,
         },
         heartbeat: stentor_edge::Heartbeat { interval: heartbeat.interval, timeout: heartbeat.timeout },
         deflate: stentor_edge::Deflate {

@@ -9,6 +9,7 @@ use crate::plane::FeedUpdate;
 use crate::shared::Order;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use stentor_driver::mailbox::{Receiver, Sender};
 use stentor_driver::{Driver, Frame, Parcel};
 use stentor_hub::{CoreId, Dispatch, Emit, FeedState};
@@ -37,17 +38,6 @@ pub(crate) struct Arrival {
     /// The client has finished sending.
     finished: bool,
     kept: Option<Box<Kept>>,
-}
-
-/// About how many bytes a message is for each session that it reaches.
-fn weight<F>(dispatch: &Dispatch<F>) -> usize {
-    match dispatch {
-        Dispatch::Publish { publication, .. } | Dispatch::PublishToSeveral { publication, .. } => {
-            publication.body().len() + ENVELOPE_BYTES
-        }
-        Dispatch::Submit { data, .. } => data.len() + ENVELOPE_BYTES,
-        _ => 0,
-    }
 }
 
 /// A core's ends of the rings to and from each other core; its own places are empty.
@@ -92,13 +82,15 @@ impl Mailboxes {
 impl<D: Driver> Core<D> {
     pub(super) fn take_mail(&mut self) {
         for from in 0..self.mailboxes.from.len() {
+            let mut taken_bytes = 0;
             for _ in 0..MAIL_PER_TURN {
                 let Some(mail) = self.mailboxes.from[from].as_mut().and_then(Receiver::try_recv) else {
                     break;
                 };
                 match mail {
                     Mail::Dispatch(dispatch) => {
-                        self.published_bytes += weight(&dispatch);
+                        taken_bytes += dispatch.weight_bytes();
+                        self.published_bytes += dispatch.weight_bytes();
                         self.hub.handle_dispatch(self.facts.now, from, dispatch);
                         self.pump_if_much_was_published();
                     }
@@ -107,12 +99,16 @@ impl<D: Driver> Core<D> {
                     Mail::Ended(sid) => self.departed.forget(sid),
                 }
             }
+            if taken_bytes > 0 {
+                self.shared.mail_bytes(from, self.facts.core).fetch_sub(taken_bytes, Ordering::Relaxed);
+            }
         }
     }
 
     /// Passes on what the shard has for other cores. What doesn't fit into a ring stays with the shard,
     /// and who publishes isn't read from until it has left.
     pub(super) fn send_mail(&mut self) {
+        let bytes_max = self.shared.options.limits.mailbox_bytes_max;
         let mut waiting = 0;
         for core in 0..self.mailboxes.to.len() {
             let Some(sender) = self.mailboxes.to[core].as_mut() else { continue };
@@ -123,6 +119,8 @@ impl<D: Driver> Core<D> {
                 outgoing.clear();
                 others.clear();
             }
+            let in_ring_bytes = self.shared.mail_bytes(self.facts.core, core);
+            let mut ring_bytes = in_ring_bytes.load(Ordering::Relaxed);
             let mut sent = false;
             while let Some(mail) = others.pop_front() {
                 match sender.try_send(mail) {
@@ -133,14 +131,21 @@ impl<D: Driver> Core<D> {
                     }
                 }
             }
-            while let Some(dispatch) = outgoing.pop_front() {
+            while ring_bytes <= bytes_max
+                && let Some(dispatch) = outgoing.pop_front()
+            {
+                let bytes = dispatch.weight_bytes();
+                // Before it is taken out there.
+                ring_bytes = in_ring_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 match sender.try_send(Mail::Dispatch(dispatch)) {
                     Ok(()) => sent = true,
-                    Err(Mail::Dispatch(dispatch)) => {
-                        outgoing.push_front(dispatch);
+                    Err(mail) => {
+                        in_ring_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                        if let Mail::Dispatch(dispatch) = mail {
+                            outgoing.put_back(dispatch);
+                        }
                         break;
                     }
-                    Err(_) => break,
                 }
             }
             waiting += outgoing.len() + others.len();
@@ -159,7 +164,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Stops reading from a connection that has published more than other cores take in.
+    /// Stops reading from a connection that makes more for other cores than they take in.
     pub(super) fn hold_if_congested(&mut self, index: usize) {
         if self.is_congested()
             && let Some(conn) = self.table.get(index)
@@ -175,10 +180,14 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Whether another core is behind by more than a ring.
+    /// Whether another core is behind by more than a ring, in messages or in bytes, or with its answers.
     pub(super) fn is_congested(&mut self) -> bool {
-        let ring = self.shared.options.limits.mailbox_messages_max;
-        (0..self.mailboxes.to.len()).any(|core| self.hub.outgoing(core).len() > ring)
+        let limits = &self.shared.options.limits;
+        let (messages_max, bytes_max) = (limits.mailbox_messages_max, limits.mailbox_bytes_max);
+        (0..self.mailboxes.to.len()).any(|core| {
+            let outgoing = self.hub.outgoing(core);
+            outgoing.pending() > messages_max || outgoing.weight_bytes() > bytes_max
+        })
     }
 
     pub(super) fn take_orders(&mut self) {

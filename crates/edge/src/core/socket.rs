@@ -53,7 +53,7 @@ impl<D: Driver> Core<D> {
         shared.set_steps(self.budget.steps());
         let mut is_paused = socket.ws.is_paused();
         let mut socket_ws = std::mem::replace(&mut socket.ws, ws::Connection::new(ws::Role::Server, None));
-        let published_before = self.published_bytes;
+        let dispatches_before = self.hub.dispatches();
         let mut at = 0;
         let mut messages = 0;
         let mut ended = false;
@@ -115,7 +115,6 @@ impl<D: Driver> Core<D> {
         }
         self.budget.count(shared.take_stepped_bytes());
         self.ws = Some(shared);
-        let published = self.published_bytes > published_before;
         self.metrics().messages.add(messages);
         match self.again.take() {
             None => {}
@@ -154,7 +153,7 @@ impl<D: Driver> Core<D> {
                 self.leave(index);
             }
         }
-        if published {
+        if self.hub.dispatches() != dispatches_before {
             self.hold_if_congested(index);
         }
     }

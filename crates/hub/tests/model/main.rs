@@ -551,7 +551,7 @@ impl World {
         }
         self.hubs[to].handle_dispatch(self.now, from, dispatch);
         if !noted {
-            let refused = self.hubs[to].outgoing(from).back();
+            let refused = self.hubs[to].outgoing(from).messages().next_back();
             assert!(matches!(refused, Some(Dispatch::Refused { session: None, .. })));
         }
         true

@@ -1132,7 +1132,8 @@ impl Shadow {
         }
         let interested = &mut self.topics[topic].at[at].interested;
         if wanted {
-            assert!(interested.insert(from), "told twice");
+            // Who has refused is told anew, also what it knows.
+            interested.insert(from);
         } else {
             interested.remove(&from);
         }

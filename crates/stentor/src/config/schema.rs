@@ -192,6 +192,9 @@ section! {
         inbox_bytes_max: Bytes = Bytes::mib(64), in Bytes::mib(1)..=Bytes(1 << 42);
         /// Messages from one core that wait for another one. What is beyond stays with the sender.
         mailbox_messages_max: usize = 4096, in 64..=1_048_576;
+        /// Size of the messages from one core that wait for another one. What is beyond stays with the sender, and the
+        /// connections that cause more aren't read from until there is room.
+        mailbox_bytes_max: Bytes = Bytes::mib(16), in Bytes::kib(64)..=Bytes(1 << 42);
     }
 }
 

@@ -414,7 +414,7 @@ impl<D: Driver> Core<D> {
         let Some(Ok(mut decoder)) = decoder else { return self.bad_payload(id, request, out) };
         let mut queue =
             self.clients.get_mut(id).map(|client| std::mem::take(&mut client.queue)).unwrap_or_default();
-        let published_before = self.published_bytes;
+        let dispatches_before = self.hub.dispatches();
         let already_done = *done;
         let mut verdict = None;
         let mut packets = 0;
@@ -440,7 +440,7 @@ impl<D: Driver> Core<D> {
                 Err(_) => return self.bad_payload(id, request, out),
             }
         }
-        if self.published_bytes > published_before {
+        if self.hub.dispatches() != dispatches_before {
             self.hold_if_congested(index);
         }
         if let Some(client) = self.clients.get_mut(id)

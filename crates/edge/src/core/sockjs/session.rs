@@ -151,7 +151,7 @@ impl<D: Driver> Core<D> {
         unread: &mut Unread,
         out: &mut Vec<u8>,
     ) -> bool {
-        let published_before = self.published_bytes;
+        let dispatches_before = self.hub.dispatches();
         let Some(Conn { session: Some(session), stack: Stack::Socket(socket), .. }) = self.table.get(index)
         else {
             return false;
@@ -159,7 +159,7 @@ impl<D: Driver> Core<D> {
         let talker = Talker { session: *session, speech: socket.speech, envelope: socket.envelope };
         let messages = Messages::resume(&rest.text, rest.messages);
         let result = self.hand_messages(talker, messages, out);
-        if self.published_bytes > published_before {
+        if self.hub.dispatches() != dispatches_before {
             self.hold_if_congested(index);
         }
         match result {

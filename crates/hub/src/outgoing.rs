@@ -1,0 +1,256 @@
+//! What a shard has to tell the others and hasn't been passed on.
+//!
+//! Interest in plain rooms is a level: what waits of it for a core is at most the difference between what that core was told
+//! and what is so now, however often members come and go meanwhile. It goes before everything else, so that whoever gets a
+//! publication of this core has heard of its members before. Everything else is first in, first out.
+//!
+//! **Invariants.** A room is in `levels` at most once for each core. A level waits only while it differs from what the core
+//! was told; or, where that core has refused the room, until the core has been told anew, since it is unknown then which of
+//! the questions it refused. `bytes` is the sum of [`Dispatch::weight_bytes`] of what is in `messages`.
+
+use crate::dispatch::{CoreId, Dispatch};
+use crate::topic::Room;
+use crate::topics::Seeded;
+use std::collections::{HashMap, VecDeque};
+
+/// What waits for one core.
+pub struct Outgoing<F> {
+    levels: VecDeque<Level>,
+    /// Where each room is in `levels`, counted from the first one that ever was.
+    places: HashMap<Room, u64, Seeded>,
+    first: u64,
+    messages: VecDeque<Dispatch<F>>,
+    bytes: usize,
+    /// Questions that were asked and haven't been answered.
+    unanswered: usize,
+}
+
+struct Level {
+    room: Room,
+    wanted: bool,
+    /// It is told although it may be what was told before.
+    anew: bool,
+}
+
+impl<F> Outgoing<F> {
+    fn new(seed: [u64; 2]) -> Self {
+        Self {
+            levels: VecDeque::new(),
+            places: HashMap::with_hasher(Seeded(seed)),
+            first: 0,
+            messages: VecDeque::new(),
+            bytes: 0,
+            unanswered: 0,
+        }
+    }
+
+    /// How many messages wait.
+    pub fn len(&self) -> usize {
+        self.levels.len() + self.messages.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.levels.is_empty() && self.messages.is_empty()
+    }
+
+    /// About how many bytes they are, as [`Dispatch::weight_bytes`] says.
+    pub fn weight_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many messages wait, or were passed on and are questions that haven't been answered.
+    pub fn pending(&self) -> usize {
+        self.len() + self.unanswered
+    }
+
+    /// The next message to pass on.
+    pub fn pop_front(&mut self) -> Option<Dispatch<F>> {
+        if let Some(Level { room, wanted, .. }) = self.levels.pop_front() {
+            self.places.remove(&room);
+            self.first += 1;
+            return Some(Dispatch::Interest { room, wanted });
+        }
+        let dispatch = self.messages.pop_front()?;
+        self.bytes -= dispatch.weight_bytes();
+        self.unanswered += usize::from(dispatch.is_question());
+        Some(dispatch)
+    }
+
+    /// Takes back what [`Outgoing::pop_front`] gave and couldn't be passed on. Nothing may have happened in between.
+    pub fn put_back(&mut self, dispatch: Dispatch<F>) {
+        match dispatch {
+            Dispatch::Interest { room, wanted } => {
+                self.first -= 1;
+                self.places.insert(room.clone(), self.first);
+                // It may have been said anew; then it does no harm to say it although it was told.
+                self.levels.push_front(Level { room, wanted, anew: true });
+            }
+            dispatch => {
+                self.bytes += dispatch.weight_bytes();
+                self.unanswered -= usize::from(dispatch.is_question());
+                self.messages.push_front(dispatch);
+            }
+        }
+    }
+
+    /// The messages that wait, but for interest.
+    pub fn messages(&self) -> impl DoubleEndedIterator<Item = &Dispatch<F>> {
+        self.messages.iter()
+    }
+
+    /// The core has gone: nothing is passed on to it, and it answers nothing.
+    pub fn clear(&mut self) {
+        self.first += self.levels.len() as u64;
+        self.levels.clear();
+        self.places.clear();
+        self.messages.clear();
+        (self.bytes, self.unanswered) = (0, 0);
+    }
+
+    /// Whether there are members of a plain room here is another now than it was.
+    fn set_level(&mut self, room: &Room, wanted: bool) {
+        let Some(place) = self.places.get(room).copied() else {
+            self.places.insert(room.clone(), self.first + self.levels.len() as u64);
+            self.levels.push_back(Level { room: room.clone(), wanted, anew: false });
+            return;
+        };
+        let at = (place - self.first) as usize;
+        if self.levels[at].anew {
+            self.levels[at].wanted = wanted;
+            return;
+        }
+        // It is again as the core was told.
+        self.places.remove(room);
+        self.levels.swap_remove_back(at);
+        if let Some(moved) = self.levels.get(at) {
+            self.places.insert(moved.room.clone(), place);
+        }
+    }
+}
+
+/// What waits for each core.
+pub(crate) struct Outbound<F> {
+    to: Vec<Outgoing<F>>,
+    /// How many messages there were, ever.
+    pub(crate) count: u64,
+}
+
+impl<F> Outbound<F> {
+    pub(crate) fn new(cores: usize, seed: [u64; 2]) -> Self {
+        Self { to: (0..cores).map(|_| Outgoing::new(seed)).collect(), count: 0 }
+    }
+
+    pub(crate) fn to(&mut self, core: CoreId) -> &mut Outgoing<F> {
+        &mut self.to[core]
+    }
+
+    pub(crate) fn push(&mut self, core: CoreId, dispatch: Dispatch<F>) {
+        self.count += 1;
+        let outgoing = &mut self.to[core];
+        outgoing.bytes += dispatch.weight_bytes();
+        outgoing.messages.push_back(dispatch);
+    }
+
+    /// This core has members of a plain room now, or no longer.
+    pub(crate) fn set_level(&mut self, core: CoreId, room: &Room, wanted: bool) {
+        self.count += 1;
+        self.to[core].set_level(room, wanted);
+    }
+
+    /// A core has refused to take note of members of a plain room, of which there are none any more: what it knows of them
+    /// is unknown, so it is told.
+    pub(crate) fn tell_anew(&mut self, core: CoreId, room: &Room) {
+        self.count += 1;
+        let outgoing = &mut self.to[core];
+        if !outgoing.places.contains_key(room) {
+            outgoing.set_level(room, false);
+        }
+        if let Some(place) = outgoing.places.get(room) {
+            let level = &mut outgoing.levels[(*place - outgoing.first) as usize];
+            (level.wanted, level.anew) = (false, true);
+        }
+    }
+
+    /// A core has answered a question.
+    pub(crate) fn answered(&mut self, core: CoreId) {
+        let outgoing = &mut self.to[core];
+        outgoing.unanswered = outgoing.unanswered.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(changes: &[(&str, bool)], expect: &[(&str, bool)]) {
+        let mut outbound: Outbound<()> = Outbound::new(2, [1, 2]);
+        for (room, wanted) in changes {
+            outbound.set_level(1, &Room::plain(room).unwrap(), *wanted);
+        }
+        assert_eq!(outbound.to(1).len(), expect.len(), "{changes:?}");
+        let mut got = Vec::new();
+        while let Some(Dispatch::Interest { room, wanted }) = outbound.to(1).pop_front() {
+            got.push((room.name().to_owned(), wanted));
+        }
+        let expect: Vec<_> = expect.iter().map(|(room, wanted)| ((*room).to_owned(), *wanted)).collect();
+        assert_eq!(got, expect, "{changes:?}");
+        assert!(outbound.to(1).is_empty() && outbound.to(1).places.is_empty());
+    }
+
+    #[test]
+    fn what_is_again_as_it_was_told_isnt_told() {
+        check(&[("a", true)], &[("a", true)]);
+        check(&[("a", true), ("a", false)], &[]);
+        check(&[("a", true), ("a", false), ("a", true)], &[("a", true)]);
+        check(&[("a", true), ("b", true), ("c", true), ("a", false)], &[("c", true), ("b", true)]);
+        check(
+            &[("a", true), ("b", true), ("c", true), ("a", false), ("c", false), ("a", true)],
+            &[("b", true), ("a", true)],
+        );
+        let loops: Vec<_> = (0..1_000).flat_map(|_| [("a", true), ("a", false)]).collect();
+        check(&loops, &[]);
+    }
+
+    #[test]
+    fn who_has_refused_is_told_whatever_it_was_told() {
+        let room = Room::plain("a").unwrap();
+        for (before, after, expect) in [
+            (&[][..], &[][..], false),
+            (&[false][..], &[][..], false),
+            (&[][..], &[true][..], true),
+            (&[true, false][..], &[true, false, true][..], true),
+        ] {
+            let mut outbound: Outbound<()> = Outbound::new(2, [1, 2]);
+            before.iter().for_each(|wanted| outbound.set_level(1, &room, *wanted));
+            outbound.tell_anew(1, &room);
+            after.iter().for_each(|wanted| outbound.set_level(1, &room, *wanted));
+            let told = outbound.to(1).pop_front();
+            let Some(Dispatch::Interest { wanted, .. }) = told else { panic!("{before:?} {after:?}") };
+            assert_eq!(wanted, expect, "{before:?} {after:?}");
+            assert!(outbound.to(1).is_empty());
+        }
+    }
+
+    #[test]
+    fn what_couldnt_be_passed_on_is_first_again() {
+        let mut outbound: Outbound<()> = Outbound::new(2, [1, 2]);
+        let [a, b] = ["a", "b"].map(|name| Room::plain(name).unwrap());
+        outbound.push(1, Dispatch::Leave { topic: a.clone().into() });
+        outbound.set_level(1, &a, true);
+        outbound.set_level(1, &b, true);
+        let first = outbound.to(1).pop_front().unwrap();
+        outbound.to(1).put_back(first);
+        assert_eq!(outbound.to(1).len(), 3);
+        outbound.set_level(1, &a, false);
+        for expect in [("a", false), ("b", true)] {
+            let Some(Dispatch::Interest { room, wanted }) = outbound.to(1).pop_front() else { panic!() };
+            assert_eq!((room.name(), wanted), expect);
+        }
+        let bytes = outbound.to(1).weight_bytes();
+        let leave = outbound.to(1).pop_front().unwrap();
+        assert_eq!((outbound.to(1).weight_bytes(), bytes), (0, leave.weight_bytes()));
+        outbound.to(1).put_back(leave);
+        assert_eq!(outbound.to(1).weight_bytes(), bytes);
+    }
+}
