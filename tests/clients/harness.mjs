@@ -44,9 +44,9 @@ export async function run(...args) {
 }
 
 /** Starts `stentor serve` on free ports and waits for its line; ends it with the test. `command` runs it otherwise. */
-export async function serve(t, { args = [], config, command: [command, ...before] = [binary] } = {}) {
+export async function serve(t, { args = [], config, listen = '127.0.0.1:0', command: [command, ...before] = [binary] } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
-  const all = [...before, 'serve', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--log', 'json', ...args];
+  const all = [...before, 'serve', '--listen', listen, '--admin', '127.0.0.1:0', '--log', 'json', ...args];
   if (config) {
     const file = path.join(folder, 'stentor.toml');
     writeFileSync(file, config);

@@ -1,0 +1,94 @@
+// Runs the clients of other languages: foreign/README.md has their commands and reports.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { PATIENCE_MS } from './harness.mjs';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const at = (...parts) => path.join(here, ...parts);
+
+const java = (project, name) => {
+  const target = at('foreign/java', project, 'target');
+  // Many of them run at the same time, and none for long.
+  const flags = ['-XX:+UseSerialGC', '-XX:TieredStopAtLevel=1', '-Xmx128m', '-Xshare:auto'];
+  return { command: ['java', ...flags, '-cp', `${target}/classes:${target}/lib/*`, name], needs: `${target}/classes/${name}.class` };
+};
+const python = (venv, program, ...args) => ({ command: [at(venv, 'bin/python'), at('foreign/python', program), ...args], needs: at(venv, 'bin/python') });
+const built = (program) => ({ command: [at(program)], needs: at(program) });
+
+export const programs = {
+  'socket.io-client for Java 1.0.2': java('socketio-1', 'SocketIoClient'),
+  'socket.io-client for Java 2.1.1': java('socketio-2', 'SocketIoClient'),
+  'python-socketio 4, threads': python('.venv-4', 'socketio_client.py', 'threads'),
+  'python-socketio 4, asyncio': python('.venv-4', 'socketio_client.py', 'asyncio'),
+  'python-socketio 5, threads': python('.venv', 'socketio_client.py', 'threads'),
+  'python-socketio 5, asyncio': python('.venv', 'socketio_client.py', 'asyncio'),
+  rust_socketio: built('foreign/rust/target/debug/socketio-client'),
+  'SockJsClient of Spring': java('streams', 'SpringSockJsClient'),
+  'okhttp-sse': java('streams', 'OkHttpSseClient'),
+  'httpx-sse': python('.venv', 'httpx_sse_client.py'),
+  'r3labs/sse for Go': built('foreign/go/build/sse'),
+};
+
+/** Why a client's tests are skipped; `false` where it is installed. */
+export const missing = (name) => !existsSync(programs[name].needs) && `${path.relative(here, programs[name].needs)} is not there: scripts/setup-tests installs it where it can`;
+
+/**
+ * Starts a client, which ends with the test: { send, next, forget, seen }. `next` takes the first report that `wanted` describes out of
+ * what has come, or waits for it.
+ */
+export function startClient(t, name, ...args) {
+  const [command, ...before] = programs[name].command;
+  const child = spawn(command, [...before, ...args], { stdio: ['pipe', 'pipe', 'pipe'] });
+  const closed = once(child, 'close');
+  closed.catch(() => {});
+  let stderr = '';
+  let ended = false;
+  let rest = '';
+  let reports = [];
+  let wake = () => {};
+  child.stderr.on('data', (chunk) => (stderr = (stderr + chunk).slice(-20_000)));
+  child.stdout.setEncoding('utf8').on('data', (chunk) => {
+    const lines = (rest + chunk).split('\n');
+    rest = lines.pop();
+    reports.push(...lines.map((line) => JSON.parse(line)));
+    wake();
+  });
+  child.on('close', () => { ended = true; wake(); });
+  child.on('error', (error) => { stderr += error.message; });
+  child.stdin.on('error', () => {});
+  t.after(async () => {
+    child.stdin.end();
+    child.kill('SIGKILL');
+    await closed.catch(() => {});
+  });
+  const matches = (report, wanted) => Object.entries(wanted).every(([key, value]) => (typeof value === 'function' ? value(report[key]) : report[key] === value));
+  return {
+    send: (message) => child.stdin.write(`${JSON.stringify(message)}\n`),
+    async next(wanted, time_ms = PATIENCE_MS) {
+      for (const end = Date.now() + time_ms; ;) {
+        const index = reports.findIndex((report) => matches(report, wanted));
+        if (index >= 0) return reports.splice(index, 1)[0];
+        const left_ms = end - Date.now();
+        if (ended || left_ms <= 0) {
+          const had = JSON.stringify(reports).slice(-2_000);
+          const problem = ended ? 'the client ended' : `not within ${time_ms} ms`;
+          throw new Error(`no report ${JSON.stringify(wanted)}: ${problem}; reports: ${had}; standard error: ${stderr.slice(-4_000)}`);
+        }
+        await new Promise((resolve) => {
+          const timer = setTimeout(resolve, left_ms);
+          wake = () => { clearTimeout(timer); resolve(); };
+        });
+      }
+    },
+    /** Drops the reports of a type that nobody has taken. */
+    forget: (type) => { reports = reports.filter((report) => report.type !== type); },
+    /** The reports of a type that nobody has taken. */
+    seen: (type) => reports.filter((report) => report.type === type),
+  };
+}
+
+/** Bytes as the clients' commands and reports have them. */
+export const bytes = (buffer) => ({ $bytes: buffer.toString('base64') });
