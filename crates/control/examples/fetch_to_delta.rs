@@ -279,6 +279,7 @@ fn through_the_control_plane(case: &str) -> Duration {
         let options = Options {
             feeds: FeedsOptions { upstreams: vec![upstream], ..FeedsOptions::default() },
             admin: AdminOptions { listen: "127.0.0.1:0".parse().unwrap(), ..AdminOptions::default() },
+            ..Options::default()
         };
         let handle = tokio::runtime::Handle::current();
         let control = Control::start(&handle, options, plane.clone(), plane.signals.clone()).unwrap();

@@ -55,7 +55,7 @@ impl Control {
             Feeds::new(&options.feeds, upstreams, plane, signals.clone(), metrics.clone(), pushes.clone());
         let state = admin::State {
             options: options.admin,
-            registry: metrics.registry(data_plane.clone(), feeds.view(), pushes.clone()),
+            registry: metrics.registry(data_plane.clone(), feeds.view(), pushes.clone(), options.counters),
             feeds: feeds.view(),
             pushes,
             data_plane,

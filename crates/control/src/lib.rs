@@ -35,7 +35,8 @@ pub use client::{PublishError, Target, publish_client};
 pub use control::Control;
 pub use error::Error;
 pub use options::{
-    AdminOptions, Content, DURATION_MAX, FeedsOptions, Options, PushedKeys, TOKEN_BYTES_MIN, UpstreamOptions,
+    AdminOptions, Content, DURATION_MAX, FeedsOptions, Options, ProcessCounter, PushedKeys, TOKEN_BYTES_MIN,
+    UpstreamOptions,
 };
 pub use route::{Route, RouteError};
 pub use signals::Signals;

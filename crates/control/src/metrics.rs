@@ -4,6 +4,7 @@
 //! Prometheus client library uses. The text is OpenMetrics 1.0, which Prometheus and its kin read.
 
 use crate::feeds::FeedsView;
+use crate::options::ProcessCounter;
 use crate::process;
 use crate::pushes::Pushes;
 use crate::schedule::{FailureClass, LaneStats};
@@ -82,6 +83,7 @@ impl Metrics {
         data_plane: Arc<dyn DataPlane>,
         feeds: Arc<FeedsView>,
         pushes: Arc<Pushes>,
+        counters: Vec<ProcessCounter>,
     ) -> Registry {
         let mut all = Registry::default();
         all.register_collector(Box::new(ProcessCollector));
@@ -132,6 +134,7 @@ impl Metrics {
         );
         registry.register_collector(Box::new(FeedsCollector(feeds, pushes)));
         registry.register_collector(Box::new(DataPlaneCollector(data_plane)));
+        registry.register_collector(Box::new(CountersCollector(counters)));
         all
     }
 }
@@ -248,6 +251,18 @@ impl Collector for FeedsCollector {
             write_one(encoder, name, help, ConstCounter::new(count))?;
         }
         Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct CountersCollector(Vec<ProcessCounter>);
+
+impl Collector for CountersCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let each = |counter: &ProcessCounter| {
+            write_one(&mut encoder, counter.name, counter.help, ConstCounter::new((counter.value)()))
+        };
+        self.0.iter().try_for_each(each)
     }
 }
 

@@ -1,8 +1,10 @@
 //! What can be configured, with defaults and units. The binary fills these; nothing here reads files.
 
 use crate::error::Error;
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// No duration in the options may be longer: a year.
@@ -15,6 +17,25 @@ pub struct Options {
     pub feeds: FeedsOptions,
     /// The admin port.
     pub admin: AdminOptions,
+    /// Counters that the binary keeps.
+    pub counters: Vec<ProcessCounter>,
+}
+
+/// A counter that is kept outside of both planes, for `/metrics`.
+#[derive(Clone)]
+pub struct ProcessCounter {
+    /// Its name, without the prefix `stentor_` and the suffix `_total`.
+    pub name: &'static str,
+    /// One sentence, without a full stop.
+    pub help: &'static str,
+    /// Reads it.
+    pub value: Arc<dyn Fn() -> u64 + Send + Sync>,
+}
+
+impl fmt::Debug for ProcessCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ProcessCounter({})", self.name)
+    }
 }
 
 impl Options {

@@ -232,7 +232,7 @@ async fn a_token_is_asked_for_where_there_is_one() {
 async fn it_does_not_listen_where_it_should_not() {
     let start = |admin: AdminOptions| {
         let plane = FakePlane::new();
-        let options = Options { feeds: FeedsOptions::default(), admin };
+        let options = Options { admin, ..Options::default() };
         Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone())
     };
     let anywhere = SocketAddr::from(([0, 0, 0, 0], 0));

@@ -7,6 +7,7 @@
 //!
 //! Invariant: the content of a frame never changes. (Segments in flight point into the memfd's pages.)
 
+use crate::descriptors;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -21,8 +22,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// even at 8 kB, 1.4 times faster with sendfile at 16 kB).
 pub const FILE_FRAME_BYTES_MIN: usize = 16 * 1024;
 
-/// Frames in a memfd that may live at once in the process, since each takes a file descriptor; those beyond
-/// live on the heap.
+/// Frames in a memfd that may live at once in the process, since each takes a file descriptor; where RLIMIT_NOFILE is
+/// small, an eighth of it. Those beyond live on the heap.
 pub const FILE_FRAMES_MAX: usize = 1024;
 
 static FILE_FRAMES: AtomicUsize = AtomicUsize::new(0);
@@ -194,7 +195,8 @@ impl FileFrame {
 
     /// None where it can't be had: too many, out of descriptors, out of memory, forbidden.
     fn new(parts: &[&[u8]], len: usize, meter: &Meter) -> Option<Self> {
-        if FILE_FRAMES.fetch_add(1, Ordering::Relaxed) >= FILE_FRAMES_MAX {
+        let frames_max = FILE_FRAMES_MAX.min(descriptors::for_frames());
+        if FILE_FRAMES.fetch_add(1, Ordering::Relaxed) >= frames_max {
             FILE_FRAMES.fetch_sub(1, Ordering::Relaxed);
             return None;
         }

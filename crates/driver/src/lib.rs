@@ -43,6 +43,7 @@
 mod alarm;
 mod backlog;
 mod buffer;
+mod descriptors;
 mod epoll;
 mod frame;
 pub mod mailbox;
@@ -120,6 +121,16 @@ pub enum Event {
     Woken,
 }
 
+/// For how many connections there are descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// For connections of all drivers of the process together: three quarters of RLIMIT_NOFILE as it was when the driver
+    /// was made, or half where it is small. The others are reserved.
+    pub shared: usize,
+    /// Beyond these for connections of this driver: direct descriptors.
+    pub own: usize,
+}
+
 /// One thread's view of the kernel. See the crate's documentation for the contract.
 pub trait Driver {
     /// The time, as read when [`Driver::wait`] last returned (virtual in the simulation).
@@ -194,6 +205,10 @@ pub trait Driver {
     /// How many connections this driver holds, those being finished included.
     fn connections(&self) -> usize;
 
+    /// For how many connections there are descriptors. Nothing here holds to it: more may be accepted, at the cost of
+    /// the descriptors that are reserved for the rest of the process.
+    fn capacity(&self) -> Capacity;
+
     /// Sets a timer: [`Event::Timer`] with `token` comes at `at` or up to 10 ms later, never before, and
     /// never in the turn in which it is set. Of two timers less than 8 ms apart either may come first.
     fn timer_set(&mut self, at: Instant, token: u64) -> TimerId;
@@ -219,6 +234,12 @@ impl ConnId {
     /// A small number, unique among the connections that live in this driver now: fit to index a table.
     pub fn index(self) -> usize {
         self.index as usize
+    }
+
+    /// For tests of tables.
+    #[doc(hidden)]
+    pub fn for_test(index: u32) -> Self {
+        Self { index, generation: 0 }
     }
 
     /// As one word, for the kernel to hand back.

@@ -93,8 +93,11 @@ figures! {
     topics: Gauge = "topics",
     /// Connections accepted.
     accepted: Counter = "connections_accepted",
-    /// Connections closed at once: over connections_max, or the kernel is short of socket memory.
+    /// Connections closed at once: none could make room for them, or the kernel is short of socket memory.
     refused: Counter = "connections_refused",
+    /// Connections without a complete request that were closed to make room for new ones: over connections_max, or
+    /// over three quarters of the descriptors.
+    evicted: Counter = "connections_evicted",
     /// Attempts to accept that failed, for want of descriptors or memory.
     accept_errors: Counter = "accept_errors",
     /// Connections handed to another core.

@@ -8,11 +8,13 @@ use crate::shared::Shared;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use stentor_driver::mailbox;
-use stentor_driver::{Driver, EpollDriver, Kind, ListenOptions, UringDriver, Waker};
+use stentor_driver::{Capacity, Driver, EpollDriver, Kind, ListenOptions, UringDriver, Waker};
 use stentor_hub::{CORES_MAX, CoreId, Room};
 
 /// Makes the application of a core.
@@ -62,35 +64,81 @@ pub struct Started {
     pub addr: SocketAddr,
     /// Threads of the data plane.
     pub cores: usize,
+    /// Connections that it may have, by its limits and by the process's descriptors. Beyond that, those without a
+    /// complete request make room.
+    pub connections_max: usize,
     /// The driver's name.
     pub driver: &'static str,
     /// Why it isn't io_uring, where nobody asked for another.
     pub fallback_reason: Option<String>,
 }
 
-/// What the process exits with where a core can't go on: as after a panic of the main thread.
-const BROKEN: i32 = 101;
+/// How long an address in use is tried again. After a process was killed, the kernel still closes its sockets: those
+/// that its io_uring held took up to 80 ms (Linux 6.18).
+const LISTEN_RETRY: Duration = Duration::from_secs(1);
+/// How long between two tries.
+const LISTEN_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A core that panics takes the process with it: its part of the connections would hang for ever, and only
-/// of it.
-struct Whole {
-    core: CoreId,
+/// A core has ended without having been told to. Its clients get nothing any more, while those of the other cores are
+/// still served: whoever runs the node ends the process.
+#[derive(Debug)]
+pub struct CoreFailed {
+    /// Which core.
+    pub core: CoreId,
+    /// The kernel's error; `None` after a panic.
+    pub error: Option<io::Error>,
 }
 
-impl Drop for Whole {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!(core = self.core, "a core of the data plane has panicked; the process ends");
-            std::process::exit(BROKEN);
+impl fmt::Display for CoreFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.error {
+            Some(error) => write!(f, "core {} has failed: {error}", self.core),
+            None => write!(f, "core {} has panicked", self.core),
         }
     }
 }
+
+impl std::error::Error for CoreFailed {}
 
 /// The data plane of a process.
 pub struct Node {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    /// How each core ended.
+    ends: mpsc::Receiver<Result<(), CoreFailed>>,
     started: Started,
+}
+
+/// Waits until no other process listens at `addr`, for [`LISTEN_RETRY`].
+fn wait_until_unused(addr: SocketAddr) -> io::Result<()> {
+    let until = Instant::now() + LISTEN_RETRY;
+    loop {
+        match stentor_driver::check_unused(addr) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                std::thread::sleep(LISTEN_RETRY_INTERVAL);
+            }
+            checked => return checked,
+        }
+    }
+}
+
+/// A core accepts such a part of its connections per turn at most.
+const ACCEPTS_PART: usize = 8;
+
+/// How often the kernel's memory for sockets is looked at.
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Does what would block a core, until the node is gone.
+fn watch(shared: &Arc<Shared>) -> io::Result<()> {
+    let shared = Arc::downgrade(shared);
+    let watch = move || {
+        while let Some(shared) = shared.upgrade() {
+            shared.look_at_kernel_memory();
+            drop(shared);
+            std::thread::sleep(WATCH_INTERVAL);
+        }
+    };
+    std::thread::Builder::new().name("watch".into()).spawn(watch).map(drop)
 }
 
 /// A ring from each core to each other one.
@@ -186,10 +234,13 @@ impl Node {
                  --driver epoll"
             )));
         }
-        let shared = Arc::new(Shared::new(options, cores, seed, control));
         // Nothing here asks when exactly something arrived.
-        let driver_options =
+        let mut driver_options =
             stentor_driver::Options { receive_times: false, ..stentor_driver::Options::default() };
+        // A small part of those that there may be: one that has to make room for others has been read from before.
+        let part = options.limits.connections_max / cores / ACCEPTS_PART;
+        driver_options.accepts_per_turn = driver_options.accepts_per_turn.min(part).max(1);
+        let shared = Arc::new(Shared::new(options, cores, seed, control));
         if choice != DriverChoice::Epoll && probe.kind == Kind::IoUring {
             let make = move || UringDriver::new(&driver_options);
             Self::run(shared, apps, make, "io_uring", None)
@@ -210,8 +261,10 @@ impl Node {
         let cores = shared.cores;
         let mut addr = shared.options.listen;
         // The cores share the port with each other, and would with another server of the same user.
-        stentor_driver::check_unused(addr).map_err(|error| StartError::Listen(addr, error))?;
+        wait_until_unused(addr).map_err(|error| StartError::Listen(addr, error))?;
+        let mut connections_max = shared.options.limits.connections_max;
         let (ready, readies) = mpsc::channel();
+        let (end, ends) = mpsc::channel();
         let mut threads = Vec::with_capacity(cores);
         let mut wakers = Vec::with_capacity(cores);
         let mut go = Vec::with_capacity(cores);
@@ -221,8 +274,8 @@ impl Node {
             let (mail, mails) = mpsc::channel();
             go.push(mail);
             let (shared, apps, make, ready) = (shared.clone(), apps.clone(), make.clone(), ready.clone());
-            let thread = std::thread::Builder::new().name(format!("core-{core}")).spawn(move || {
-                let _whole = Whole { core };
+            let end = end.clone();
+            let serve = move || {
                 let opened = make().map_err(StartError::Io).and_then(|mut driver| {
                     let bound = driver
                         .listen(addr, &ListenOptions::default())
@@ -232,31 +285,35 @@ impl Node {
                 let driver = match opened {
                     Ok((driver, bound)) => {
                         shared.inboxes[core].connect(driver.waker());
-                        if ready.send(Ok((bound, driver.waker()))).is_err() {
-                            return;
+                        if ready.send(Ok((bound, driver.waker(), driver.capacity()))).is_err() {
+                            return Ok(());
                         }
                         driver
                     }
                     Err(error) => {
                         // Nobody listens only where the start has failed already.
                         let _ = ready.send(Err(error));
-                        return;
+                        return Ok(());
                     }
                 };
                 drop(ready);
-                let Ok(mailboxes) = mails.recv() else { return };
+                let Ok(mailboxes) = mails.recv() else { return Ok(()) };
                 let mut core_loop = Core::new(driver, core, shared, mailboxes, apps(core));
-                if let Err(error) = core_loop.run() {
-                    tracing::error!(core, %error, "a core of the data plane has failed; the process ends");
-                    std::process::exit(BROKEN);
-                }
+                core_loop.run().map_err(|error| CoreFailed { core, error: Some(error) })
+            };
+            let thread = std::thread::Builder::new().name(format!("core-{core}")).spawn(move || {
+                let ended = catch_unwind(AssertUnwindSafe(serve));
+                // Nobody receives it only where the start has failed.
+                let _ = end.send(ended.unwrap_or(Err(CoreFailed { core, error: None })));
             });
             threads.push(thread.map_err(StartError::Io)?);
             // One after the other, so that port 0 becomes the port that the first one got.
             match readies.recv() {
-                Ok(Ok((bound, waker))) => {
+                Ok(Ok((bound, waker, Capacity { shared: for_all, own }))) => {
                     addr = bound;
                     wakers.push(waker);
+                    let descriptors = for_all.saturating_add(own.saturating_mul(cores));
+                    connections_max = connections_max.min(descriptors);
                 }
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(StartError::Io(io::Error::other("a core's thread ended at its start"))),
@@ -269,7 +326,9 @@ impl Node {
                 return Err(StartError::Io(io::Error::other("a core's thread ended at its start")));
             }
         }
-        Ok(Self { shared, threads, started: Started { addr, cores, driver, fallback_reason } })
+        watch(&shared).map_err(StartError::Io)?;
+        let started = Started { addr, cores, connections_max, driver, fallback_reason };
+        Ok(Self { shared, threads, ends, started })
     }
 
     /// What it has become.
@@ -283,10 +342,17 @@ impl Node {
     }
 
     /// Waits until the node is drained.
-    pub fn join(self) {
+    ///
+    /// # Errors
+    /// As soon as a core has failed. The other cores go on.
+    pub fn join(self) -> Result<(), CoreFailed> {
+        for ended in self.ends.iter().take(self.threads.len()) {
+            ended?;
+        }
         for thread in self.threads {
-            // A panic ends the process where it happens.
+            // Nothing panics after it has told how it ended.
             let _ = thread.join();
         }
+        Ok(())
     }
 }

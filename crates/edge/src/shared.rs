@@ -5,7 +5,7 @@ use crate::options::Options;
 use crate::plane::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, MetricKind, Publish, Wanted};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use stentor_driver::{Meter, Waker};
 use stentor_hub::{CoreId, Key, LiveBytes, Topic, core_of};
@@ -84,12 +84,17 @@ impl Inbox {
         Ok(())
     }
 
-    /// Everything that waits, `None` where nothing does.
+    /// Everything that waits, `None` where nothing does. Never blocks.
     pub(crate) fn take(&self) -> Option<Vec<Order>> {
         if self.is_empty() {
             return None;
         }
-        let mut queue = locked(&self.queue);
+        // Where the control plane is at it, the next turn looks again: what waits doesn't let the core sleep.
+        let mut queue = match self.queue.try_lock() {
+            Ok(queue) => queue,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
         self.waiting.store(0, Ordering::SeqCst);
         queue.bytes = 0;
         Some(std::mem::take(&mut queue.orders))
@@ -232,7 +237,7 @@ impl Shared {
     }
 
     /// Reads how much memory the kernel's sockets hold, so that new connections are refused before the
-    /// kernel starts to drop packets of all of them (tcp_mem's middle figure).
+    /// kernel starts to drop packets of all of them (tcp_mem's middle figure). Reads files, which may take a while.
     pub(crate) fn look_at_kernel_memory(&self) {
         let used = std::fs::read_to_string("/proc/net/sockstat").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("TCP:"))?;
@@ -273,7 +278,9 @@ impl DataPlane for Shared {
     }
 
     fn take_wanted(&self) -> Vec<Wanted> {
-        locked(&self.wanted).drain().map(|(key, wanted)| Wanted { key, wanted }).collect()
+        // Cores wait for the lock, so it is held for a moment only.
+        let wanted = std::mem::take(&mut *locked(&self.wanted));
+        wanted.into_iter().map(|(key, wanted)| Wanted { key, wanted }).collect()
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -5,15 +5,17 @@
 //!  serving ─────────▶ draining ─────────────────────────────────────────────▶ exit 0
 //!     │                  │ second signal
 //!     │                  └──────────────▶ exit 1, at once
-//!     └─ the data plane ended by itself, or a part of the control plane has died ─▶ exit 1
+//!     └─ a core of the data plane has failed, or a part of the control plane has died ─▶ exit 1
 //! ```
+//!
+//! SIGHUP, which asks servers to read their configuration again, is only answered by a log line.
 //!
 //! Signals come in by a channel and the data plane by its trait, so that this is tested without either.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::DataPlane;
+use stentor_edge::{CoreFailed, DataPlane};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -43,9 +45,17 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// SIGINT and SIGTERM, by name, from now on.
+/// SIGINT and SIGTERM, by name, from now on. SIGHUP no longer ends the process.
 pub(crate) fn signals() -> std::io::Result<mpsc::Receiver<&'static str>> {
     let (sender, receiver) = mpsc::channel(2);
+    let mut hangups = signal(SignalKind::hangup())?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            tracing::warn!(
+                "SIGHUP is ignored: the configuration can't be reloaded; restart the server to change it"
+            );
+        }
+    });
     for (kind, name) in [(SignalKind::interrupt(), "SIGINT"), (SignalKind::terminate(), "SIGTERM")] {
         let mut stream = signal(kind)?;
         let sender = sender.clone();
@@ -64,7 +74,7 @@ pub(crate) fn signals() -> std::io::Result<mpsc::Receiver<&'static str>> {
 /// plane has died.
 pub(crate) async fn run(
     plane: Arc<dyn DataPlane>,
-    ended: impl Future<Output = ()>,
+    ended: impl Future<Output = Result<(), CoreFailed>>,
     failed: impl Future<Output = ()>,
     mut signals: mpsc::Receiver<&'static str>,
     drain_time_max: Duration,
@@ -75,10 +85,7 @@ pub(crate) async fn run(
             let signal = name.unwrap_or("no signal can come any more");
             tracing::info!(signal, drain_time_max = ?drain_time_max, "draining; a second signal ends at once");
         }
-        () = &mut ended => {
-            tracing::error!("the data plane has ended by itself; the process ends");
-            return Outcome::Failed;
-        }
+        result = &mut ended => return failed_by(result),
         () = failed => {
             tracing::error!("without all of the control plane the server is worth nothing; the process ends");
             return Outcome::Failed;
@@ -87,7 +94,10 @@ pub(crate) async fn run(
     plane.drain(drain_time_max);
     let outcome = tokio::select! {
         biased;
-        () = &mut ended => Outcome::Drained,
+        result = &mut ended => match result {
+            Ok(()) => Outcome::Drained,
+            failed => return failed_by(failed),
+        },
         Some(_) = signals.recv() => Outcome::Forced,
         () = tokio::time::sleep(drain_time_max.saturating_add(DRAIN_GRACE)) => Outcome::TimedOut,
     };
@@ -98,6 +108,15 @@ pub(crate) async fn run(
         Outcome::Failed => {}
     }
     outcome
+}
+
+/// The data plane has ended, though nothing had told it to, or not all of it in order.
+fn failed_by(result: Result<(), CoreFailed>) -> Outcome {
+    match result {
+        Ok(()) => tracing::error!("the data plane has ended by itself; the process ends"),
+        Err(error) => tracing::error!(%error, "the data plane has failed; the process ends"),
+    }
+    Outcome::Failed
 }
 
 #[cfg(test)]
@@ -152,8 +171,14 @@ mod tests {
                 match ends {
                     Ends::ByItself => {}
                     Ends::WhenTold => plane.told.notified().await,
+                    Ends::Fails => return Err(CoreFailed { core: 1, error: None }),
+                    Ends::FailsWhenTold => {
+                        plane.told.notified().await;
+                        return Err(CoreFailed { core: 1, error: None });
+                    }
                     Ends::Never => std::future::pending().await,
                 }
+                Ok(())
             }
         };
         let failed = async move {
@@ -171,6 +196,8 @@ mod tests {
     enum Ends {
         ByItself,
         WhenTold,
+        Fails,
+        FailsWhenTold,
         Never,
     }
 
@@ -180,6 +207,8 @@ mod tests {
         check(&["SIGINT"], Ends::Never, false, Outcome::TimedOut, 1).await;
         check(&["SIGINT", "SIGINT"], Ends::Never, false, Outcome::Forced, 1).await;
         check(&[], Ends::ByItself, false, Outcome::Failed, 0).await;
+        check(&[], Ends::Fails, false, Outcome::Failed, 0).await;
+        check(&["SIGTERM"], Ends::FailsWhenTold, false, Outcome::Failed, 1).await;
         check(&[], Ends::Never, true, Outcome::Failed, 0).await;
     }
 }

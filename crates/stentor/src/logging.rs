@@ -1,14 +1,42 @@
 //! Log lines, to standard error. Standard output is for what was asked: the `ready` line, a summary.
+//!
+//! A thread of its own writes them, so that a core never waits for whoever reads the log. While nobody does,
+//! [`LINES_MAX`] lines wait; further ones are dropped and counted.
 
 use crate::config::schema::{LogFormat, LogLevel};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::IsTerminal;
 use std::panic::PanicHookInfo;
+use std::sync::Arc;
 use std::thread;
+use stentor_control::ProcessCounter;
 use tracing::Level;
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+
+/// Log lines that may wait to be written.
+const LINES_MAX: usize = 1024;
+
+/// The log. When it is dropped, the lines that wait are written, unless that takes longer than a second.
+#[must_use]
+pub(crate) struct Log {
+    dropped: ErrorCounter,
+    _writer: WorkerGuard,
+}
+
+impl Log {
+    /// Counts the lines that were dropped, for `/metrics`.
+    pub(crate) fn dropped_lines(&self) -> ProcessCounter {
+        let dropped = self.dropped.clone();
+        ProcessCounter {
+            name: "log_lines_dropped",
+            help: "Log lines dropped because standard error wasn't read",
+            value: Arc::new(move || dropped.dropped_lines() as u64),
+        }
+    }
+}
 
 /// Begins to write log lines, panics among them. Called once.
-pub(crate) fn start(format: LogFormat, level: LogLevel) -> anyhow::Result<()> {
+pub(crate) fn start(format: LogFormat, level: LogLevel) -> anyhow::Result<Log> {
     let level = match level {
         LogLevel::Error => Level::ERROR,
         LogLevel::Warn => Level::WARN,
@@ -16,9 +44,15 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) -> anyhow::Result<()> {
         LogLevel::Debug => Level::DEBUG,
         LogLevel::Trace => Level::TRACE,
     };
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(LINES_MAX)
+        .thread_name("log")
+        .finish(std::io::stderr());
+    let log = Log { dropped: writer.error_counter(), _writer: guard };
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
-        .with_writer(std::io::stderr)
+        .with_writer(writer)
         // Who reads the log may go away. It would be told of that by `eprintln!`, which panics then.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
@@ -29,11 +63,12 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) -> anyhow::Result<()> {
     };
     started.map_err(|error| anyhow::anyhow!("log lines can't be written: {error}"))?;
     std::panic::set_hook(Box::new(panicked));
-    Ok(())
+    Ok(log)
 }
 
-/// Tells of a panic as of anything else, so that it isn't lost between lines of JSON. Whether the process ends is the
-/// matter of whoever panics: main thread, cores and the control plane's lasting tasks end it, a fetch or a request doesn't.
+/// Logs a panic as anything else, so that it isn't lost between lines of JSON. Whether the process ends is decided by
+/// whoever is told of it: a panic of the main thread, a core or a lasting task of the control plane ends it, one of a fetch or
+/// a request doesn't.
 fn panicked(info: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let thread = thread.name().unwrap_or("without a name");

@@ -4,7 +4,7 @@ use crate::cli::ServeArgs;
 use crate::config::{Config, Sources};
 use crate::library;
 use crate::lifecycle::{self, Outcome};
-use crate::logging;
+use crate::logging::{self, Log};
 use crate::wiring::{self, Launched};
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -28,11 +28,11 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
         sources = sources.file(path);
     }
     let (config, warnings) = sources.environment(environment()).flags(&args.flags()).load()?;
-    logging::start(config.server.log, config.server.log_level)?;
+    let log = logging::start(config.server.log, config.server.log_level)?;
     for warning in warnings {
         tracing::warn!("{warning}");
     }
-    block_on(async { serve(&config, Vec::new()).await })
+    block_on(async { serve(&config, Vec::new(), &log).await })
 }
 
 /// The environment's variables that are text.
@@ -56,12 +56,17 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
 }
 
 /// Starts the server, says so, and returns when it has ended.
-pub(crate) async fn serve(config: &Config, mut routes: Vec<StaticRoute>) -> anyhow::Result<ExitCode> {
+pub(crate) async fn serve(
+    config: &Config,
+    mut routes: Vec<StaticRoute>,
+    log: &Log,
+) -> anyhow::Result<ExitCode> {
     routes.push(library::route());
     let descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
     let signals = lifecycle::signals().context("signals can't be received")?;
-    let Launched { started, plane, mut control, ended } = wiring::launch(config, routes)?;
+    let Launched { started, plane, mut control, ended } =
+        wiring::launch(config, routes, vec![log.dropped_lines()])?;
     tracing::info!(
         listen = %started.addr,
         admin = %control.admin_addr(),
@@ -69,6 +74,7 @@ pub(crate) async fn serve(config: &Config, mut routes: Vec<StaticRoute>) -> anyh
         cores = started.cores,
         app = config.server.app.as_str(),
         descriptors_max,
+        connections_max = started.connections_max,
         "listening"
     );
     if let Some(reason) = &started.fallback_reason {
@@ -77,7 +83,7 @@ pub(crate) async fn serve(config: &Config, mut routes: Vec<StaticRoute>) -> anyh
     if descriptors_max < DESCRIPTORS_FEW {
         tracing::warn!(
             descriptors_max,
-            left_for_connections = descriptors_max.saturating_sub(descriptors_open()),
+            connections_max = started.connections_max,
             "few descriptors are allowed, and each connection takes one, unless io_uring has it in a table of its own; raise the \
              hard limit: `ulimit -n 1048576` before the start, LimitNOFILE= in a unit, --ulimit nofile= for a container"
         );
@@ -117,11 +123,6 @@ fn raise_descriptor_limit() -> u64 {
     }
     // None: no limit.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
-/// How many this process has.
-fn descriptors_open() -> u64 {
-    std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64)
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use crate::config::Config;
 use crate::config::schema::{
     App, Content, Driver, EndSignal, Feed, Heartbeat, PrefixApp, Rule, SockJs, SocketIo,
 };
-use socket2::{Domain, Protocol, Socket, Type};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -15,9 +14,12 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_control::{AdminOptions, Control, FeedsOptions, PushedKeys, Signals, UpstreamOptions};
+use stentor_control::{
+    AdminOptions, Control, FeedsOptions, ProcessCounter, PushedKeys, Signals, UpstreamOptions,
+};
 use stentor_edge::{
-    DataPlane, DriverChoice, Hosts, Node, Origins, PatternError, StartError, Started, StaticRoute, Template,
+    CoreFailed, DataPlane, DriverChoice, Hosts, Node, Origins, PatternError, StartError, Started,
+    StaticRoute, Template,
 };
 use stentor_hub::HistoryLimits;
 
@@ -213,6 +215,7 @@ pub(crate) fn control_options(config: &Config) -> stentor_control::Options {
             busy_timeout: admin_limits.busy_time_max,
             shutdown_timeout: ADMIN_SHUTDOWN_TIME_MAX,
         },
+        counters: Vec::new(),
     }
 }
 
@@ -249,8 +252,8 @@ pub(crate) struct Launched {
     pub(crate) started: Started,
     pub(crate) plane: Arc<dyn DataPlane>,
     pub(crate) control: Control,
-    /// Completes when the data plane has ended.
-    pub(crate) ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Completes when the data plane has ended, or a core of it has failed.
+    pub(crate) ended: Pin<Box<dyn Future<Output = Result<(), CoreFailed>> + Send>>,
 }
 
 /// Why a server doesn't start.
@@ -323,34 +326,28 @@ pub(crate) fn validate(config: &Config) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// Starts both planes; returns when they listen. Called within the control plane's runtime.
-pub(crate) fn launch(config: &Config, routes: Vec<StaticRoute>) -> Result<Launched, LaunchError> {
+/// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
+/// runtime.
+pub(crate) fn launch(
+    config: &Config,
+    routes: Vec<StaticRoute>,
+    counters: Vec<ProcessCounter>,
+) -> Result<Launched, LaunchError> {
     let options = edge_options(config, routes).map_err(LaunchError::Origin)?;
-    is_free(options.listen).map_err(|error| StartError::Listen(options.listen, error))?;
     let signals = Signals::new();
     let node = Node::start(options, driver_choice(config.server.driver), signals.clone(), None)?;
     let (started, plane) = (node.started().clone(), node.plane());
     let runtime = tokio::runtime::Handle::current();
-    let control = Control::start(&runtime, control_options(config), plane.clone(), signals)?;
+    let options = stentor_control::Options { counters, ..control_options(config) };
+    let control = Control::start(&runtime, options, plane.clone(), signals)?;
     let joined = runtime.spawn_blocking(move || node.join());
     let ended = Box::pin(async move {
-        if let Err(error) = joined.await {
+        joined.await.unwrap_or_else(|error| {
             tracing::error!(%error, "nobody waits for the data plane any more");
-        }
+            Ok(())
+        })
     });
     Ok(Launched { started, plane, control, ended })
-}
-
-/// Whether nobody listens at `addr`. The cores share their address by SO_REUSEPORT, which would let a
-/// second server of the same user take half of the connections of the first without a word.
-fn is_free(addr: SocketAddr) -> io::Result<()> {
-    if addr.port() == 0 {
-        return Ok(());
-    }
-    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-    // Connections of a server that has just ended are no obstacle.
-    socket.set_reuse_address(true)?;
-    socket.bind(&addr.into())
 }
 
 #[cfg(test)]
@@ -413,20 +410,5 @@ mod tests {
         assert_eq!(edge.rooms.history.len(), 1);
         assert_eq!(edge.rooms.history[0].1.publications_max, 10);
         assert_eq!((edge.deflate.level, edge.limits.fragments_max), (9, 7));
-    }
-
-    #[test]
-    fn an_address_where_somebody_listens_is_not_free() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let addr = listener.local_addr().unwrap();
-        assert_eq!(is_free(addr).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        drop(listener);
-        // Somebody else may be given it in between.
-        let was_free = || {
-            let addr = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-            is_free(addr).is_ok()
-        };
-        assert!((0..10).any(|_| was_free()));
-        is_free("127.0.0.1:0".parse().unwrap()).unwrap();
     }
 }

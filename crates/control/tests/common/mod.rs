@@ -215,7 +215,7 @@ impl Rig {
     pub fn new(feeds: FeedsOptions, admin: AdminOptions) -> Self {
         let plane = FakePlane::new();
         let admin = AdminOptions { listen: SocketAddr::new(admin.listen.ip(), 0), ..admin };
-        let options = Options { feeds, admin };
+        let options = Options { feeds, admin, ..Options::default() };
         let control =
             Control::start(&Handle::current(), options, plane.clone(), plane.signals.clone()).unwrap();
         Self { plane, control }

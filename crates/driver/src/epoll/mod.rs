@@ -24,12 +24,14 @@ pub(crate) mod transmit;
 use crate::alarm::{Alarm, earlier};
 use crate::backlog::{Backlog, Cursor};
 use crate::buffer::Buffers;
+use crate::descriptors;
 use crate::parcel::Cargo;
 use crate::slab::{INDEX_MAX, Slab};
 use crate::waker::Sleeper;
 use crate::wheel::Wheel;
 use crate::{
-    ConnId, Driver, Event, Frame, ListenOptions, Options, Parcel, ReceiveBuffer, Sending, TimerId, Waker,
+    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Options, Parcel, ReceiveBuffer, Sending, TimerId,
+    Waker,
 };
 use connection::{Connection, Phase};
 use rustix::buffer::spare_capacity;
@@ -62,6 +64,8 @@ pub struct EpollDriver {
     sleeper: Sleeper,
     alarm: Alarm,
     options: Options,
+    /// Those of the process that are for connections.
+    descriptors: u32,
     now: Instant,
     connections: Slab<Connection>,
     listeners: Vec<Listener>,
@@ -115,6 +119,7 @@ impl EpollDriver {
             epoll,
             sleeper,
             alarm,
+            descriptors: descriptors::for_connections(),
             now,
             connections: Slab::new(),
             listeners: Vec::new(),
@@ -130,7 +135,10 @@ impl EpollDriver {
             lingers: Wheel::new(now),
             buffers: Buffers::new(options.receive_buffer_bytes),
             cork: Vec::new(),
-            options: options.clone(),
+            options: Options {
+                accepts_per_turn: descriptors::accepts_per_turn(options.accepts_per_turn),
+                ..options.clone()
+            },
         })
     }
 
@@ -446,6 +454,10 @@ impl Driver for EpollDriver {
 
     fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity { shared: self.descriptors as usize, own: 0 }
     }
 
     fn timer_set(&mut self, at: Instant, token: u64) -> TimerId {

@@ -10,7 +10,9 @@ use crate::frame::View;
 use crate::parcel::Cargo;
 use crate::slab::{Key, Slab};
 use crate::waker::Sleeper;
-use crate::{ConnId, Driver, Event, Frame, ListenOptions, Parcel, ReceiveBuffer, Sending, TimerId, Waker};
+use crate::{
+    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Parcel, ReceiveBuffer, Sending, TimerId, Waker,
+};
 use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -452,6 +454,10 @@ impl Driver for SimDriver {
 
     fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity { shared: usize::MAX, own: 0 }
     }
 
     fn timer_set(&mut self, at: Instant, token: u64) -> TimerId {

@@ -36,6 +36,7 @@ mod turn;
 use crate::alarm::Alarm;
 use crate::backlog::Cursor;
 use crate::buffer::Buffers;
+use crate::descriptors;
 use crate::epoll::socket;
 use crate::epoll::transmit::{Progress, transmit, transmit_bytes};
 use crate::parcel::Cargo;
@@ -43,7 +44,8 @@ use crate::slab::Slab;
 use crate::waker::Sleeper;
 use crate::wheel::Wheel;
 use crate::{
-    ConnId, Driver, Event, Frame, ListenOptions, Options, Parcel, ReceiveBuffer, Sending, TimerId, Waker,
+    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Options, Parcel, ReceiveBuffer, Sending, TimerId,
+    Waker,
 };
 use connection::{Connection, EDGES, Phase};
 use flight::{FlightId, Flights, State};
@@ -54,7 +56,6 @@ use rings::{Descriptor, DirectLimits, Rings, Socket};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, socket_error};
-use rustix::process::{Resource, getrlimit};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -77,7 +78,8 @@ pub struct UringOptions {
     /// Sends that leave by a call of their own in each turn, before the others gather.
     pub lone_sends_per_turn: usize,
     /// Connections whose descriptor would have this number or a higher one become direct descriptors, which
-    /// count for no limit of the process. `None`: 75 % of RLIMIT_NOFILE as it is when the driver is made.
+    /// count for no limit of the process. `None`: three quarters of RLIMIT_NOFILE as it is when the driver is made, or half
+    /// where it is small.
     /// (It takes Linux 6.8; before, all connections have descriptors.)
     pub direct_from: Option<u32>,
     /// Rings for direct descriptors at most, each of which takes a descriptor; 0: none become direct.
@@ -155,12 +157,10 @@ impl UringDriver {
         assert!(options.events_per_turn > 0 && options.accepts_per_turn > 0, "{options:?}");
         assert!(uring_options.submission_entries > 0, "{uring_options:?}");
         let now = Instant::now();
-        let descriptors_max = getrlimit(Resource::Nofile).current;
-        let descriptors_max = descriptors_max.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX));
         let limits = DirectLimits {
-            from: uring_options.direct_from.unwrap_or(descriptors_max / 4 * 3),
+            from: uring_options.direct_from.unwrap_or_else(descriptors::for_connections),
             rings_max: uring_options.direct_rings_max,
-            slots_per_ring: uring_options.direct_slots_per_ring.min(descriptors_max),
+            slots_per_ring: uring_options.direct_slots_per_ring.min(descriptors::limit()),
         };
         Ok(Self {
             rings: Rings::new(uring_options.submission_entries, limits)?,
@@ -185,7 +185,10 @@ impl UringDriver {
             lingers: Wheel::new(now),
             buffers: Buffers::new(options.receive_buffer_bytes),
             cork: Vec::new(),
-            options: options.clone(),
+            options: Options {
+                accepts_per_turn: descriptors::accepts_per_turn(options.accepts_per_turn),
+                ..options.clone()
+            },
             uring_options: uring_options.clone(),
         })
     }
@@ -542,6 +545,10 @@ impl Driver for UringDriver {
 
     fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.rings.capacity()
     }
 
     fn timer_set(&mut self, at: Instant, token: u64) -> TimerId {

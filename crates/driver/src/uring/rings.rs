@@ -17,6 +17,7 @@
 
 use super::ring::{Completion, Ring, Target};
 use super::token::{Name, Token};
+use crate::Capacity;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -67,6 +68,12 @@ struct DirectRing {
 impl Rings {
     pub(super) fn new(entries: u32, limits: DirectLimits) -> io::Result<Self> {
         Ok(Self { main: Ring::new(entries)?, direct: Vec::new(), entries, limits })
+    }
+
+    /// See [`crate::Driver::capacity`].
+    pub(super) fn capacity(&self) -> Capacity {
+        let DirectLimits { from, rings_max, slots_per_ring } = self.limits;
+        Capacity { shared: from as usize, own: usize::from(rings_max) * slots_per_ring as usize }
     }
 
     /// The ring of everything that isn't a connection.

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use stentor_driver::{
-    ConnId, Driver, EpollDriver, Event, Frame, ListenOptions, Parcel, ReceiveBuffer, Sending, TimerId,
-    UringDriver, Waker,
+    Capacity, ConnId, Driver, EpollDriver, Event, Frame, ListenOptions, Parcel, ReceiveBuffer, Sending,
+    TimerId, UringDriver, Waker,
 };
 
 pub(crate) enum Mixed {
@@ -85,6 +85,10 @@ impl Driver for Mixed {
 
     fn connections(&self) -> usize {
         either!(self.connections())
+    }
+
+    fn capacity(&self) -> Capacity {
+        either!(self.capacity())
     }
 
     fn timer_set(&mut self, at: Instant, token: u64) -> TimerId {

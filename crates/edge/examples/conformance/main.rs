@@ -113,7 +113,9 @@ fn main() {
     match Node::start(options, DriverChoice::Auto, Arc::new(NoControl), app) {
         Ok(node) => {
             println!("ready http://{}", node.started().addr);
-            node.join();
+            if let Err(error) = node.join() {
+                fail(&error.to_string());
+            }
         }
         Err(error) => fail(&error.to_string()),
     }

@@ -113,8 +113,10 @@ impl<D: Driver> Core<D> {
         let deadline = self.millis().after(self.shared.options.limits.close_time_max);
         // What is in flight now is where progress begins.
         self.progress(index);
-        let Some(conn) = self.table.get_mut(index) else { return };
-        conn.stack = Stack::Closing { deadline };
+        if self.table.get(index).is_none() {
+            return;
+        }
+        self.table.set_stack(index, Stack::Closing { deadline });
         self.flush(index);
         self.arm(index, deadline);
     }

@@ -248,6 +248,7 @@ impl<D: Driver> Core<D> {
         consumed: usize,
         out: &mut Vec<u8>,
     ) -> Step {
+        self.table.requested(index);
         let limits = &self.shared.options.limits;
         let (idle_time_max, wait_time_max) = (limits.idle_time_max, limits.wait_time_max);
         let heartbeat_interval = self.shared.options.heartbeat.interval;

@@ -15,6 +15,7 @@ mod client;
 mod end;
 mod engine;
 mod events;
+mod eviction;
 mod handlers;
 mod http;
 mod mail;
@@ -419,9 +420,6 @@ impl<D: Driver> Core<D> {
         self.driver.timer_set(self.facts.now + TICK, TICK_TOKEN);
         self.hub.handle_tick(self.facts.now);
         self.expire_suspended();
-        if self.facts.core == 0 {
-            self.shared.look_at_kernel_memory();
-        }
         let limit = self.shared.options.limits.memory_bytes_max;
         let live = self.shared.live_bytes();
         if live > limit {
@@ -513,9 +511,8 @@ impl<D: Driver> Core<D> {
     fn accepted(&mut self, conn: ConnId, peer: SocketAddr) {
         self.record_load();
         // The new one counts already.
-        if self.shared.connections() > self.shared.options.limits.connections_max
-            || self.shared.kernel_is_full()
-        {
+        let has_room = self.shared.connections() <= self.connections_max();
+        if self.shared.kernel_is_full() || !(has_room || self.evict()) {
             self.metrics().refused.add(1);
             self.driver.close(conn);
             return;

@@ -309,7 +309,7 @@ impl<D: Driver> Core<D> {
         if matches!(&conn.stack, Stack::Http(http) if http.finished) {
             self.later.push(Later::Close(conn.id));
         }
-        conn.stack = Stack::Socket(Socket {
+        let socket = Socket {
             ws: ws::Connection::new(ws::Role::Server, deflate),
             accepts,
             speech,
@@ -319,7 +319,8 @@ impl<D: Driver> Core<D> {
             pinged_at: matches!(speech.dialect, Dialect::Primus(_)).then_some(now),
             message_since: None,
             unread: None,
-        });
+        };
+        self.table.set_stack(index, Stack::Socket(socket));
     }
 
     /// A request whose body was needed is whole, or has its turn again.

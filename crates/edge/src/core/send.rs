@@ -26,6 +26,9 @@ pub(super) const SEND_FRAMES_MAX: usize = 512;
 /// as the connection of a stream of events; and what was sent has left by then.
 const DRAINING_LINGER: Duration = Duration::from_secs(1);
 
+/// The same where new connections are about to need the room.
+const FULL_LINGER: Duration = Duration::from_millis(100);
+
 /// What the cork keeps of its memory after an unusually large answer.
 const CORK_BYTES: usize = 16 * 1024;
 const CORK_BYTES_MAX: usize = 1 << 20;
@@ -185,6 +188,8 @@ impl<D: Driver> Core<D> {
                 let mut linger = self.shared.options.limits.close_time_max;
                 if self.draining {
                     linger = linger.min(DRAINING_LINGER);
+                } else if self.is_nearly_full() {
+                    linger = linger.min(FULL_LINGER);
                 }
                 self.driver.finish(id, linger);
                 return;

@@ -2,6 +2,7 @@
 
 use super::client::{ClientId, Sid};
 use super::events::Events;
+use super::eviction::{Ends, Links};
 use super::page::Later;
 use super::sockjs::Receiver;
 use crate::app::{Connect, Envelope};
@@ -104,6 +105,8 @@ pub(super) struct Http {
     pub(super) stalled: bool,
     /// The client has finished sending: after the answers that it is owed, this ends.
     pub(super) finished: bool,
+    /// Its place among those that may have to make room.
+    pub(super) links: Links,
 }
 
 impl Http {
@@ -122,6 +125,7 @@ impl Http {
             stay: false,
             stalled: false,
             finished: false,
+            links: Links::default(),
         }
     }
 
@@ -362,6 +366,8 @@ pub(super) enum Again {
 pub(super) struct Table {
     slots: Chunks<Option<Conn>>,
     count: usize,
+    /// Which connection makes room first.
+    pub(super) ends: Ends,
     serial: u32,
 }
 
@@ -372,6 +378,7 @@ impl Table {
             self.slots.push(None);
         }
         self.serial = self.serial.wrapping_add(1);
+        self.unlink(index);
         if self.slots[index].is_none() {
             self.count += 1;
         }
@@ -387,7 +394,16 @@ impl Table {
             held: Held::default(),
             in_flight_bytes: 0,
         });
+        self.link(index);
         index
+    }
+
+    /// The connection speaks something else from now on.
+    pub(super) fn set_stack(&mut self, index: usize, stack: Stack) {
+        self.unlink(index);
+        if let Some(conn) = self.get_mut(index) {
+            conn.stack = stack;
+        }
     }
 
     /// The index of a connection that lives.
@@ -405,6 +421,7 @@ impl Table {
     }
 
     pub(super) fn remove(&mut self, index: usize) -> Option<Conn> {
+        self.unlink(index);
         let conn = self.slots.get_mut(index)?.take();
         self.count -= usize::from(conn.is_some());
         conn

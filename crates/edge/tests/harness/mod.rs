@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use stentor_edge::{
-    AppFactory, ControlPlane, DataPlane, DriverChoice, FeedUpdate, Node, Options, Publish, Wanted,
+    AppFactory, ControlPlane, CoreFailed, DataPlane, DriverChoice, FeedUpdate, Node, Options, Publish, Wanted,
 };
 use stentor_hub::delta::{self, Delta, Differ, Seed};
 use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
@@ -251,16 +251,24 @@ impl Server {
     /// Waits until the node has ended, and says how long that took.
     pub(crate) fn join(mut self) -> Duration {
         let begun = Instant::now();
-        self.node.take().unwrap().join();
+        self.node.take().unwrap().join().unwrap();
         begun.elapsed()
+    }
+
+    /// Waits until a core has failed.
+    pub(crate) fn wait_failed(mut self) -> CoreFailed {
+        self.node.take().unwrap().join().expect_err("the node was drained")
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.plane.drain(Duration::ZERO);
-        if let Some(node) = self.node.take() {
-            node.join();
+        if let Some(node) = self.node.take()
+            && let Err(error) = node.join()
+        {
+            // Twice would abort, and hide the first.
+            assert!(std::thread::panicking(), "{error}");
         }
     }
 }

@@ -181,7 +181,9 @@ section! {
         feed_patches_bytes_max: Bytes = Bytes::mib(16), in Bytes(0)..=Bytes::mib(65_536);
         /// Least time between two versions of a feed to a client that gets the latest only, whatever rate it asks for.
         feed_interval_min: Duration = s(0), in s(0)..=HOUR;
-        /// Connections at the same time, in all.
+        /// Connections at the same time, in all. At this limit, or when no file descriptors are left for clients, a new
+        /// connection closes the one that has gone longest without a complete request, which
+        /// `stentor_connections_evicted_total` counts. If all have one, the new connection is refused.
         connections_max: usize = 1_000_000, in 1..=100_000_000;
         /// Memory for what is to be sent or kept: frames, history, documents, each counted once, however many
         /// get it. Beyond it history is forgotten, then the slowest sessions end.

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let config = config(listener.local_addr()?, replay.as_ref());
         let sources = Sources::from_config(config).environment(environment()).flags(&args.common.flags());
         let (config, warnings) = sources.load()?;
-        logging::start(config.server.log, config.server.log_level)?;
+        let log = logging::start(config.server.log, config.server.log_level)?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
                 tracing::error!(%error, "the demo's provider has ended");
             }
         });
-        serve(&config, routes).await
+        serve(&config, routes, &log).await
     })
 }
 

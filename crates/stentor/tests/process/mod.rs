@@ -17,6 +17,7 @@ pub(crate) struct Server {
     child: Child,
     pub(crate) addr: String,
     pub(crate) admin: String,
+    pub(crate) driver: String,
     log: Arc<Mutex<String>>,
 }
 
@@ -45,10 +46,22 @@ impl Drop for Server {
 
 /// A server with this configuration.
 pub(crate) fn start(configuration: &str) -> Server {
+    start_by(Command::new(env!("CARGO_BIN_EXE_stentor")), configuration)
+}
+
+/// A server that may have so many descriptors.
+pub(crate) fn start_limited(descriptors_max: u32, configuration: &str) -> Server {
+    let mut shell = Command::new("sh");
+    let script = format!("ulimit -n {descriptors_max} && exec \"$0\" \"$@\"");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_stentor")]);
+    start_by(shell, configuration)
+}
+
+fn start_by(mut command: Command, configuration: &str) -> Server {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("stentor.toml");
     std::fs::write(&config, configuration).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_stentor"))
+    let mut child = command
         .args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--cores", "2", "--config"])
         .arg(&config)
         .stdout(Stdio::null())
@@ -72,7 +85,8 @@ pub(crate) fn start(configuration: &str) -> Server {
         }
     });
     let field = |name: &str| line.split(name).nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
-    Server { child, addr: field(" listen="), admin: field(" admin="), log: lines }
+    let driver = field(" driver=").trim_matches('"').to_owned();
+    Server { child, addr: field(" listen="), admin: field(" admin="), driver, log: lines }
 }
 
 fn connect(addr: &str) -> TcpStream {

@@ -1,0 +1,188 @@
+//! Room for a new connection where there are as many as may be: the connection ends that has gone longest without a
+//! complete request.
+//!
+//! Whoever opens connections and says nothing so evicts its own, while those that do what they came for stay: a
+//! WebSocket, a stream of events, a request that is being answered. What a client loses by it is a connection that it was
+//! about to use, and it tries again.
+//!
+//! The connections that speak HTTP are in a list, by when their last complete request came, or else they themselves. Its
+//! links lie in [`super::table::Http`], which an upgrade gives back. **Invariant:** a connection is in the list exactly while its stack is
+//! [`Stack::Http`]; only [`Table::insert`], [`Table::set_stack`] and [`Table::remove`] change that.
+
+use super::Core;
+use super::table::{Conn, Stack, Table};
+use stentor_driver::{Capacity, Driver};
+
+/// Connections that are looked at to find one without a request: enough, as those that have one go to the list's end.
+const LOOKS_MAX: usize = 16;
+
+/// No connection.
+const NONE: u32 = u32::MAX;
+
+/// A connection's place in the list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Links {
+    older: u32,
+    newer: u32,
+}
+
+/// The ends of the list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    oldest: u32,
+    newest: u32,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { older: NONE, newer: NONE }
+    }
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Self { oldest: NONE, newest: NONE }
+    }
+}
+
+impl Table {
+    fn links(&mut self, index: u32) -> Option<&mut Links> {
+        match self.get_mut(index as usize) {
+            Some(Conn { stack: Stack::Http(http), .. }) => Some(&mut http.links),
+            _ => None,
+        }
+    }
+
+    /// Adds a connection that speaks HTTP and isn't in the list; others stay out.
+    pub(super) fn link(&mut self, index: usize) {
+        let (index, newest) = (index as u32, self.ends.newest);
+        let Some(links) = self.links(index) else { return };
+        *links = Links { older: newest, newer: NONE };
+        match self.links(newest) {
+            Some(links) => links.newer = index,
+            None => self.ends.oldest = index,
+        }
+        self.ends.newest = index;
+    }
+
+    /// Takes a connection out of the list, if it is there.
+    pub(super) fn unlink(&mut self, index: usize) {
+        let Some(links) = self.links(index as u32) else { return };
+        let Links { older, newer } = std::mem::take(links);
+        match self.links(older) {
+            Some(links) => links.newer = newer,
+            None => self.ends.oldest = newer,
+        }
+        match self.links(newer) {
+            Some(links) => links.older = older,
+            None => self.ends.newest = older,
+        }
+    }
+
+    /// A complete request has come on this connection.
+    pub(super) fn requested(&mut self, index: usize) {
+        if self.ends.newest != index as u32 {
+            self.unlink(index);
+            self.link(index);
+        }
+    }
+
+    /// The connection that has gone longest without a complete request.
+    fn oldest(&self) -> Option<usize> {
+        (self.ends.oldest != NONE).then_some(self.ends.oldest as usize)
+    }
+
+    /// Whether a connection has no request that is waited for or being answered.
+    fn awaits_request(&self, index: usize) -> bool {
+        match self.get(index) {
+            Some(Conn { stack: Stack::Http(http), in_flight, replies, .. }) => {
+                !http.is_busy() && !in_flight && replies.is_none()
+            }
+            _ => false,
+        }
+    }
+}
+
+impl<D: Driver> Core<D> {
+    /// Connections that the process may have: by its options, and by its descriptors.
+    pub(super) fn connections_max(&self) -> usize {
+        let Capacity { shared, own } = self.driver.capacity();
+        let descriptors = shared.saturating_add(own.saturating_mul(self.shared.cores));
+        self.shared.options.limits.connections_max.min(descriptors)
+    }
+
+    /// Whether there are nearly as many connections as may be.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.shared.connections() > self.connections_max() / 8 * 7
+    }
+
+    /// Ends a connection that has no request, the oldest first; says whether there was one on this core.
+    pub(super) fn evict(&mut self) -> bool {
+        for _ in 0..LOOKS_MAX {
+            let Some(index) = self.table.oldest() else { return false };
+            if self.table.awaits_request(index) {
+                self.metrics().evicted.add(1);
+                self.abort(index);
+                self.record_load();
+                return true;
+            }
+            self.table.requested(index);
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::Http;
+    use super::*;
+    use crate::millis::Millis;
+    use stentor_driver::ConnId;
+
+    /// The list from both ends.
+    fn listed(table: &mut Table) -> Vec<u32> {
+        let (mut forward, mut backward) = (Vec::new(), Vec::new());
+        let (mut at, mut back) = (table.ends.oldest, table.ends.newest);
+        while let Some(links) = table.links(at).copied() {
+            forward.push(at);
+            at = links.newer;
+        }
+        while let Some(links) = table.links(back).copied() {
+            backward.push(back);
+            back = links.older;
+        }
+        backward.reverse();
+        assert_eq!(forward, backward);
+        forward
+    }
+
+    fn http() -> Stack {
+        let peer = ([127, 0, 0, 1], 1).into();
+        Stack::Http(Box::new(Http::new(peer, Millis::default())))
+    }
+
+    #[test]
+    fn connections_are_listed_by_their_last_complete_request() {
+        let mut table = Table::default();
+        assert_eq!((table.oldest(), listed(&mut table)), (None, vec![]));
+        for index in 0..5 {
+            table.insert(ConnId::for_test(index), http());
+        }
+        assert_eq!(listed(&mut table), [0, 1, 2, 3, 4]);
+        table.requested(0);
+        table.requested(2);
+        table.requested(2);
+        assert_eq!(listed(&mut table), [1, 3, 4, 0, 2]);
+        table.remove(4);
+        table.set_stack(1, Stack::Closing { deadline: Millis::default() });
+        table.requested(1);
+        assert_eq!((table.oldest(), listed(&mut table)), (Some(3), vec![3, 0, 2]));
+        table.remove(2);
+        table.insert(ConnId::for_test(4), http());
+        assert_eq!(listed(&mut table), [3, 0, 4]);
+        for index in [3, 0, 4] {
+            table.remove(index);
+        }
+        assert_eq!((table.oldest(), listed(&mut table)), (None, vec![]));
+    }
+}
