@@ -12,6 +12,7 @@
 //! to the next.
 //! `tests/model` holds all of it against a shadow.
 
+mod awaited;
 mod budget;
 mod chunks;
 mod crowd;
@@ -49,7 +50,8 @@ pub use log::{LogFigures, RECOVERY_ENTRY_BYTES, RecoveryLimits};
 pub use outgoing::Outgoing;
 pub use patches::{FeedFigures, PatchLimits};
 pub use publication::{
-    Body, Data, Document, Epoch, FORMATS_MAX, FeedState, FormatId, Position, Publication, Unpatched,
+    Body, Data, Document, Encoded, Epoch, FORMATS_MAX, FeedState, FormatId, OWN_ENCODING_BYTES_MAX, Position,
+    Publication, Unpatched,
 };
 pub use recover::ResumeError;
 pub use session::{Encoder, SessionId};

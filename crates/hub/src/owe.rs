@@ -23,7 +23,7 @@ use crate::disconnect::Disconnect;
 use crate::outbox::Entry;
 use crate::publication::{Body, Publication};
 use crate::session::{Encoder, Life, SessionId, Sessions};
-use crate::shelf::Shelved;
+use crate::shelf::{Elsewhere, Shelved};
 use crate::subscription::{Flags, Member, Policy, UNKNOWN, further};
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -126,7 +126,11 @@ impl<E: Encoder> Sessions<E> {
                     Policy::Queue => (subscription.patchable(), subscription.resumes(), 0),
                     _ => (UNKNOWN, false, UNKNOWN),
                 };
-                let form = self.shelf.form(shelved, behind, resumes, session.format);
+                let mut form = self.shelf.form(shelved, behind, resumes, session.format);
+                // Whether the format can say a delta has to be known now. (They are small as a rule.)
+                if form != shelved && self.shelf.bytes_now(form, session.format).is_none() {
+                    form = shelved;
+                }
                 let Some(bytes) = self.shelf.bytes(form, session.format) else { return };
                 subscription.behind = then;
                 subscription.flags.set(Flags::RESUMES, false);
@@ -301,15 +305,29 @@ impl<E: Encoder> Sessions<E> {
                 shelved
             };
             let Some((publication, frame, frame_bytes)) = self.shelf.frame(form, session.format) else {
-                let Some(place) = place.filter(|_| is_document) else {
-                    debug_assert!(false, "what else waits was encoded when it began to wait");
-                    break;
-                };
-                *place = Shelved::NONE;
-                subscription.behind = UNKNOWN;
+                match self.shelf.make(form, session.format) {
+                    Ok(Some(_)) => continue,
+                    Ok(None) => {}
+                    Err(Elsewhere) => {
+                        let publication = self.shelf.publication(form);
+                        self.awaited.add(publication, session.format, id, &mut session.listed);
+                        break;
+                    }
+                }
+                // The format has no way to say it, as has turned out since it began to wait.
+                match place {
+                    Some(place) => *place = Shelved::NONE,
+                    None => {
+                        session.queue_bytes -= entry.bytes;
+                        self.queue_bytes -= entry.bytes as usize;
+                    }
+                }
+                if is_document {
+                    subscription.behind = UNKNOWN;
+                }
                 self.shelf.release(shelved);
                 subscription.waiting -= 1;
-                if subscription.has_empty_place() {
+                if !entry.is_place() || subscription.has_empty_place() {
                     session.outbox.pop();
                 }
                 session.outbox.waiting -= 1;
@@ -339,7 +357,7 @@ impl<E: Encoder> Sessions<E> {
                     self.rates.taken(member);
                 }
             } else {
-                session.queue_bytes_in_flight += frame_bytes;
+                session.queue_bytes_in_flight += entry.bytes;
             }
             self.shelf.release(shelved);
             subscription.waiting -= 1;
@@ -357,6 +375,9 @@ impl<E: Encoder> Sessions<E> {
     /// Gives what was held and whose time has come its place in the outbox.
     #[inline]
     pub(crate) fn handle_time(&mut self, now: Instant) {
+        if !self.awaited.is_empty() {
+            self.awaited.move_encoded_to(&mut self.ready);
+        }
         self.rates.handle_time(now);
         while let Some(member) = self.rates.poll_due() {
             self.place(member);

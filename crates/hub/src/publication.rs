@@ -4,6 +4,7 @@ use crate::budget::{Charge, LiveBytes};
 use crate::topic::{Key, Room};
 use crate::version::{Past, Version};
 use bytes::Bytes;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Names a wire format that a publication can be encoded to. The hub gives it no meaning: edge does.
@@ -12,6 +13,9 @@ pub struct FormatId(pub u8);
 
 /// How many formats there may be.
 pub const FORMATS_MAX: usize = 32;
+
+/// No format.
+const NO_FORMAT: u8 = u8::MAX;
 
 /// Tells one life of a topic's offsets from another: drawn at random when its home core creates it. An
 /// offset means something only together with its epoch.
@@ -205,18 +209,42 @@ struct Shapes<F> {
     explained: [OnceLock<Arc<Publication<F>>>; 2],
 }
 
-/// A list of encodings that only grows: memory for those that are used, and no lock held while one is made.
+/// A list of encodings that only grows: memory for those that are used, and nothing that a core waits for while one is
+/// made.
 struct Encoding<F> {
-    format: OnceLock<FormatId>,
+    /// Its number, or [`NO_FORMAT`].
+    format: AtomicU8,
+    /// A core makes the frame, or has made it.
+    begun: AtomicBool,
     frame: OnceLock<Option<F>>,
     next: OnceLock<Box<Encoding<F>>>,
 }
 
 impl<F> Encoding<F> {
     const fn new() -> Self {
-        Self { format: OnceLock::new(), frame: OnceLock::new(), next: OnceLock::new() }
+        Self {
+            format: AtomicU8::new(NO_FORMAT),
+            begun: AtomicBool::new(false),
+            frame: OnceLock::new(),
+            next: OnceLock::new(),
+        }
     }
 }
+
+/// What comes of asking for an encoding. Within, `None` where the format has no way to say it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Encoded<'a, F> {
+    /// It is the one that all share.
+    Shared(Option<&'a F>),
+    /// It was made for the caller alone, while another core makes the one that all share.
+    Own(Option<F>),
+    /// Another core is making it. [`Publication::is_encoded`] tells when it is there.
+    Elsewhere,
+}
+
+/// Up to so many bytes of a body a core makes an encoding of its own while another core makes the shared one: that takes
+/// less than to come back to it.
+pub const OWN_ENCODING_BYTES_MAX: usize = 4096;
 
 impl<F> Publication<F> {
     /// Wraps what is to be said; nothing is encoded yet. The body's bytes, and what it takes to keep them,
@@ -303,19 +331,44 @@ impl<F> Publication<F> {
         &self.body
     }
 
-    /// The encoding for `format`, made by `encode` if nobody has yet (a core that races waits). `None`
-    /// where the format has no way to say it. `encode` may ask for other encodings of the same publication,
-    /// to make this one of them, but not for this one.
+    /// The encoding for `format`, made by `encode` if nobody has begun to. Never waits for another core.
     ///
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`].
-    pub fn encoded(&self, format: FormatId, encode: impl FnOnce(&Self) -> Option<F>) -> Option<&F> {
+    pub fn encoded(&self, format: FormatId, encode: impl FnOnce(&Self) -> Option<F>) -> Encoded<'_, F> {
+        let encoding = self.encoding(format);
+        if let Some(frame) = encoding.frame.get() {
+            return Encoded::Shared(frame.as_ref());
+        }
+        if !encoding.begun.swap(true, Ordering::Relaxed) {
+            // Nobody else sets it, so it is empty.
+            return Encoded::Shared(encoding.frame.get_or_init(|| encode(self)).as_ref());
+        }
+        if self.body.len() > OWN_ENCODING_BYTES_MAX {
+            return Encoded::Elsewhere;
+        }
+        Encoded::Own(encode(self))
+    }
+
+    /// Whether the encoding for `format` that all share is there.
+    ///
+    /// # Panics
+    /// If `format` is not below [`FORMATS_MAX`].
+    pub fn is_encoded(&self, format: FormatId) -> bool {
+        self.encoding(format).frame.get().is_some()
+    }
+
+    fn encoding(&self, format: FormatId) -> &Encoding<F> {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let mut encoding = &self.encodings;
-        while *encoding.format.get_or_init(|| format) != format {
+        loop {
+            let taken =
+                encoding.format.compare_exchange(NO_FORMAT, format.0, Ordering::Relaxed, Ordering::Relaxed);
+            if taken.is_ok() || taken == Err(format.0) {
+                return encoding;
+            }
             encoding = encoding.next.get_or_init(|| Box::new(Encoding::new()));
         }
-        encoding.frame.get_or_init(|| encode(self)).as_ref()
     }
 }
 
@@ -323,10 +376,10 @@ impl<F> Publication<F> {
 mod tests {
     use super::*;
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
-    fn publication(live: &LiveBytes) -> Arc<Publication<Vec<u8>>> {
-        let data = Data::Text(Bytes::from_static(b"hello"));
+    fn publication(live: &LiveBytes, bytes: usize) -> Arc<Publication<Vec<u8>>> {
+        let data = Data::Text(vec![b'x'; bytes].into());
         let room = Room::plain("r").unwrap();
         Publication::new(1, false, Body::Message { room, event: None, data, position: None }, live)
     }
@@ -341,10 +394,9 @@ mod tests {
         assert!(Data::Arguments { json: Bytes::new(), attachments: [].into() }.is_empty());
     }
 
-    #[test]
-    fn each_encoding_is_made_once_whoever_races() {
-        let live = LiveBytes::default();
-        let publication = publication(&live);
+    /// Four threads ask for all formats, each in another order, of a body so large: how often each was made.
+    fn race(bytes: usize) -> [usize; FORMATS_MAX] {
+        let publication = publication(&LiveBytes::default(), bytes);
         let made: [AtomicUsize; FORMATS_MAX] = Default::default();
         let start = Barrier::new(4);
         std::thread::scope(|scope| {
@@ -353,24 +405,63 @@ mod tests {
                 scope.spawn(move || {
                     start.wait();
                     for n in 0..FORMATS_MAX {
-                        // Each thread in another order.
                         let format = (n * [1, 3, 5, 7][thread] + thread) % FORMATS_MAX;
-                        let frame = publication.encoded(FormatId(format as u8), |publication| {
-                            made[format].fetch_add(1, Ordering::Relaxed);
-                            (format != 3).then(|| vec![format as u8; publication.body().len()])
-                        });
-                        assert_eq!(frame, (format != 3).then(|| vec![format as u8; 5]).as_ref());
+                        let encoded = || {
+                            publication.encoded(FormatId(format as u8), |publication| {
+                                made[format].fetch_add(1, Ordering::Relaxed);
+                                (format != 3).then(|| vec![format as u8; publication.body().len()])
+                            })
+                        };
+                        let expect = (format != 3).then(|| vec![format as u8; bytes]);
+                        match encoded() {
+                            Encoded::Shared(frame) => assert_eq!(frame, expect.as_ref()),
+                            Encoded::Own(frame) => assert_eq!(frame, expect),
+                            Encoded::Elsewhere => {
+                                while !publication.is_encoded(FormatId(format as u8)) {
+                                    std::thread::yield_now();
+                                }
+                                assert_eq!(encoded(), Encoded::Shared(expect.as_ref()));
+                            }
+                        }
                     }
                 });
             }
         });
-        assert!(made.iter().all(|made| made.load(Ordering::Relaxed) == 1));
+        made.map(AtomicUsize::into_inner)
+    }
+
+    #[test]
+    fn large_encodings_are_made_once_and_small_ones_at_most_once_per_core() {
+        assert_eq!(race(OWN_ENCODING_BYTES_MAX + 1), [1; FORMATS_MAX]);
+        assert!(race(OWN_ENCODING_BYTES_MAX).iter().all(|made| (1..=4).contains(made)));
+    }
+
+    #[test]
+    fn nobody_waits_for_an_encoding_that_another_core_makes() {
+        let large = publication(&LiveBytes::default(), OWN_ENCODING_BYTES_MAX + 1);
+        let small = publication(&LiveBytes::default(), 1);
+        // What the other core would find in the middle of it.
+        for publication in [&large, &small] {
+            let inner = |_: &Publication<Vec<u8>>| {
+                let other = publication.encoded(FormatId(1), |_| Some(vec![2]));
+                let expect = if publication.body().len() == 1 {
+                    Encoded::Own(Some(vec![2]))
+                } else {
+                    Encoded::Elsewhere
+                };
+                assert_eq!(other, expect);
+                assert!(!publication.is_encoded(FormatId(1)));
+                Some(vec![1])
+            };
+            assert_eq!(publication.encoded(FormatId(1), inner), Encoded::Shared(Some(&vec![1])));
+            assert!(publication.is_encoded(FormatId(1)) && !publication.is_encoded(FormatId(2)));
+        }
     }
 
     #[test]
     fn live_bytes_are_back_when_the_last_reference_is_gone() {
         let live = LiveBytes::default();
-        let one = publication(&live);
+        let one = publication(&live, 5);
         let two = one.clone();
         let bytes = live.bytes();
         assert!(bytes > 5);

@@ -5,6 +5,7 @@
 //! it is given to another one, so that what waits is always judged by its own policy. Slots in use, those
 //! that only wait to be emptied included, are at most `subscriptions_max`.
 
+use crate::awaited::Awaited;
 use crate::budget::Counters;
 use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
@@ -75,7 +76,7 @@ pub(crate) enum Life {
 pub(crate) struct Session {
     pub(crate) generation: u32,
     pub(crate) life: Life,
-    /// Whether it is in `ready`.
+    /// Whether it is in `ready`, or in `awaited`.
     pub(crate) listed: bool,
     /// Whether anything came to it in another order than the log's, before its stamp `ordered_since`.
     pub(crate) reordered: bool,
@@ -100,6 +101,7 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) slots: Chunks<Session>,
     free: Vec<u32>,
     pub(crate) ready: VecDeque<SessionId>,
+    pub(crate) awaited: Awaited<E::Frame>,
     pub(crate) doomed: VecDeque<(SessionId, Disconnect)>,
     pub(crate) counters: Counters,
     /// What was delivered of late, for those that come back.
@@ -120,6 +122,7 @@ impl<E: Encoder> Sessions<E> {
             slots: Chunks::default(),
             free: Vec::new(),
             ready: VecDeque::new(),
+            awaited: Awaited::default(),
             doomed: VecDeque::new(),
             counters: Counters::default(),
             log,

@@ -363,6 +363,13 @@ impl<E: Encoder> Hub<E> {
         self.sessions.rates.next_due()
     }
 
+    /// Whether sessions wait for what other cores encode. [`Hub::handle_time`] notices when it is there, and nothing
+    /// else tells: it is to be called soon again.
+    #[inline]
+    pub fn awaits_encodings(&self) -> bool {
+        !self.sessions.awaited.is_empty()
+    }
+
     /// The process is `excess_bytes` over its memory budget: gives up the recovery log first, then the patches of
     /// feeds, then history, then dooms the session that holds the most. Returns about how many bytes that gives
     /// back.

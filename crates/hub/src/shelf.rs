@@ -7,7 +7,7 @@
 //! **Invariant.** `holders` is the number of places that name the publication: entries of outboxes, newest
 //! documents and states of subscriptions, the fan-out at work, and a document for its other forms. At 0 it goes.
 
-use crate::publication::{Body, FormatId, Publication, Unpatched};
+use crate::publication::{Body, Encoded, FormatId, Publication, Unpatched};
 use crate::session::Encoder;
 use crate::subscription::{FAR, UNKNOWN};
 use slab::Slab;
@@ -43,7 +43,7 @@ struct Item<F> {
     is_recoverable: bool,
     /// Other ways to say the same as this document.
     forms: SmallVec<[(Form, Shelved); 1]>,
-    frames: SmallVec<[(FormatId, Option<Encoded<F>>); 2]>,
+    frames: SmallVec<[(FormatId, Option<Made<F>>); 2]>,
 }
 
 /// How a document is said.
@@ -55,9 +55,18 @@ enum Form {
     Explained(Unpatched),
 }
 
-struct Encoded<F> {
+struct Made<F> {
     frame: F,
     bytes: u32,
+}
+
+/// Another core is making a frame.
+#[derive(Debug)]
+pub(crate) struct Elsewhere;
+
+/// Bytes as outboxes count them.
+fn counted(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX).max(1)
 }
 
 pub(crate) struct Shelf<E: Encoder> {
@@ -157,23 +166,54 @@ impl<E: Encoder> Shelf<E> {
     }
 
     /// Bytes of its frame in `format`, `None` where the format has no way to say it. Nothing counts as less
-    /// than 1, so that a limit of bytes bounds the number of frames too, or as more than 4 GiB.
+    /// than 1, so that a limit of bytes bounds the number of frames too, or as more than 4 GiB. Of a frame that another
+    /// core is making, those of its body.
     pub(crate) fn bytes(&mut self, shelved: Shelved, format: FormatId) -> Option<u32> {
-        let item = &mut self.items[shelved.0 as usize];
-        if let Some((_, encoded)) = item.frames.iter().find(|(f, _)| *f == format) {
-            return encoded.as_ref().map(|e| e.bytes);
+        let item = &self.items[shelved.0 as usize];
+        if let Some((_, made)) = item.frames.iter().find(|(f, _)| *f == format) {
+            return made.as_ref().map(|made| made.bytes);
         }
-        let frame = item.publication.encoded(format, |publication| self.encoder.encode(format, publication));
-        let encoded = frame.map(|frame| Encoded {
-            bytes: u32::try_from(E::len(frame)).unwrap_or(u32::MAX).max(1),
-            frame: E::per_core(frame),
-        });
-        let bytes = encoded.as_ref().map(|e| e.bytes);
-        item.frames.push((format, encoded));
+        let body_bytes = counted(item.publication.body().len());
+        self.make(shelved, format).unwrap_or(Some(body_bytes))
+    }
+
+    /// The same, of what another core is making as well: then of a frame that is made here, for this core alone.
+    pub(crate) fn bytes_now(&mut self, shelved: Shelved, format: FormatId) -> Option<u32> {
+        self.make(shelved, format).unwrap_or_else(|Elsewhere| {
+            let frame = self.encoder.encode(format, &self.items[shelved.0 as usize].publication);
+            self.keep(shelved, format, frame)
+        })
+    }
+
+    /// Has the frame made, unless it is there; says its bytes, or that another core is at it.
+    pub(crate) fn make(&mut self, shelved: Shelved, format: FormatId) -> Result<Option<u32>, Elsewhere> {
+        let item = &self.items[shelved.0 as usize];
+        if let Some((_, made)) = item.frames.iter().find(|(f, _)| *f == format) {
+            return Ok(made.as_ref().map(|made| made.bytes));
+        }
+        let encode = |publication: &Publication<E::Frame>| self.encoder.encode(format, publication);
+        let frame = match item.publication.encoded(format, encode) {
+            Encoded::Shared(frame) => frame.map(E::per_core),
+            Encoded::Own(frame) => frame,
+            Encoded::Elsewhere => return Err(Elsewhere),
+        };
+        Ok(self.keep(shelved, format, frame))
+    }
+
+    fn keep(&mut self, shelved: Shelved, format: FormatId, frame: Option<E::Frame>) -> Option<u32> {
+        let made = frame.map(|frame| Made { bytes: counted(E::len(&frame)), frame });
+        let bytes = made.as_ref().map(|made| made.bytes);
+        self.items[shelved.0 as usize].frames.push((format, made));
         bytes
     }
 
-    /// The publication, its frame in a format for which [`Shelf::bytes`] gave an answer, and its length.
+    /// The publication itself.
+    pub(crate) fn publication(&self, shelved: Shelved) -> &Arc<Publication<E::Frame>> {
+        &self.items[shelved.0 as usize].publication
+    }
+
+    /// The publication, its frame in a format for which [`Shelf::bytes`] gave an answer, and its length; nothing while another
+    /// core is making it.
     #[expect(clippy::type_complexity, reason = "three references, named where they are taken")]
     pub(crate) fn frame(
         &self,
@@ -181,7 +221,7 @@ impl<E: Encoder> Shelf<E> {
         format: FormatId,
     ) -> Option<(&Arc<Publication<E::Frame>>, &E::Frame, u32)> {
         let item = &self.items[shelved.0 as usize];
-        let (_, encoded) = item.frames.iter().find(|(f, _)| *f == format)?;
-        encoded.as_ref().map(|e| (&item.publication, &e.frame, e.bytes))
+        let (_, made) = item.frames.iter().find(|(f, _)| *f == format)?;
+        made.as_ref().map(|made| (&item.publication, &made.frame, made.bytes))
     }
 }

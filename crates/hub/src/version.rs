@@ -99,6 +99,14 @@ struct Rest<F> {
     used: bool,
 }
 
+impl<F> Rest<F> {
+    /// What there is of so many patches, and will be: nothing where enough are joined already.
+    fn made(&self, behind: u16) -> Option<Option<Arc<Publication<F>>>> {
+        let found = self.joins.iter().find(|(of, _)| *of == behind).map(|(_, made)| made.clone());
+        found.or_else(|| (self.joins.len() >= JOINS_MAX).then_some(None))
+    }
+}
+
 impl<F> Version<F> {
     pub(crate) fn new(delta: Arc<Publication<F>>, past: Past, live: LiveBytes) -> Self {
         let rest = Rest { past, joins: Vec::new(), joined_bytes: 0, used: false };
@@ -110,15 +118,20 @@ impl<F> Version<F> {
         if behind == 1 {
             return Some(self.delta.clone());
         }
+        let past = {
+            let mut rest = self.rest();
+            rest.used = true;
+            if let Some(made) = rest.made(behind) {
+                return made;
+            }
+            rest.past.clone()
+        };
+        // No lock is held meanwhile. Where two cores join the same, the first one's is kept.
+        let joined = past.joined(usize::from(behind), len);
         let mut rest = self.rest();
-        rest.used = true;
-        if let Some((_, made)) = rest.joins.iter().find(|(of, _)| *of == behind) {
-            return made.clone();
+        if let Some(made) = rest.made(behind) {
+            return made;
         }
-        if rest.joins.len() >= JOINS_MAX {
-            return None;
-        }
-        let joined = rest.past.joined(usize::from(behind), len);
         let joined = joined.filter(|joined| rest.joined_bytes + joined.len() <= len);
         let made = joined.and_then(|joined| self.publication(behind, joined.into()));
         rest.joined_bytes += made.as_ref().map_or(0, |made| made.body().len());

@@ -58,8 +58,8 @@ use stentor_wire::ws;
 use table::{Again, Kept, Table};
 use turn::Budget;
 
-/// How soon a full ring to another core is looked at again.
-const MAIL_RETRY: Duration = Duration::from_millis(1);
+/// How soon a full ring to another core, or a frame that it encodes, is looked at again.
+const CORES_RETRY: Duration = Duration::from_millis(1);
 /// What a client is told whose topic can't be taken in.
 const TOO_MANY_TOPICS: &str = "the server knows as many topics as it may (limits.topics_max)";
 /// How often limits that no event guards are looked at.
@@ -285,8 +285,10 @@ impl<D: Driver> Core<D> {
             || self.shared.drain_until().is_some() != self.draining;
         let timeout = match timeout {
             _ if busy => Some(Duration::ZERO),
-            // The reader of a full ring doesn't tell when it has read: look again soon.
-            timeout if self.mail_waits => Some(timeout.unwrap_or(MAIL_RETRY).min(MAIL_RETRY)),
+            // The reader of a full ring doesn't tell when it has read, nor a core that it has encoded: look again soon.
+            timeout if self.mail_waits || self.hub.awaits_encodings() => {
+                Some(timeout.unwrap_or(CORES_RETRY).min(CORES_RETRY))
+            }
             timeout => timeout,
         };
         self.driver.wait(timeout)?;

@@ -1,0 +1,60 @@
+//! Sessions whose next publication is being encoded by another core.
+//!
+//! They are sent nothing meanwhile, so that what they are owed keeps its order, and are ready again when the frame is
+//! there. **Invariant:** a session that is here counts as listed: nothing else makes it ready. So it is here once at most.
+
+use crate::publication::{FormatId, Publication};
+use crate::session::SessionId;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// See the module's documentation.
+pub(crate) struct Awaited<F>(Vec<Encoding<F>>);
+
+struct Encoding<F> {
+    publication: Arc<Publication<F>>,
+    format: FormatId,
+    sessions: Vec<SessionId>,
+}
+
+impl<F> Default for Awaited<F> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<F> Awaited<F> {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A session waits for this encoding. One that is `listed` is looked at in any case.
+    pub(crate) fn add(
+        &mut self,
+        publication: &Arc<Publication<F>>,
+        format: FormatId,
+        session: SessionId,
+        listed: &mut bool,
+    ) {
+        if std::mem::replace(listed, true) {
+            return;
+        }
+        let is_it =
+            |one: &&mut Encoding<F>| one.format == format && Arc::ptr_eq(&one.publication, publication);
+        match self.0.iter_mut().find(is_it) {
+            Some(one) => one.sessions.push(session),
+            None => {
+                let publication = publication.clone();
+                self.0.push(Encoding { publication, format, sessions: vec![session] });
+            }
+        }
+    }
+
+    /// Those whose frames are there are ready.
+    pub(crate) fn move_encoded_to(&mut self, ready: &mut VecDeque<SessionId>) {
+        for one in self.0.extract_if(.., |one| one.publication.is_encoded(one.format)) {
+            ready.extend(one.sessions);
+        }
+    }
+}
