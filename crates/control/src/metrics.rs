@@ -9,7 +9,9 @@ use crate::process;
 use crate::pushes::Pushes;
 use crate::schedule::{FailureClass, LaneStats};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet,
+};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -295,6 +297,17 @@ impl Collector for DataPlaneCollector {
                         write(*value, family.encode_family(labels)?)?;
                     }
                 }
+            }
+        }
+        for histogram in self.0.histograms() {
+            let (name, help) = (histogram.name, histogram.help);
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for sample in &histogram.samples {
+                let bounds = histogram.bounds.iter().copied().chain([f64::INFINITY]);
+                let buckets: Vec<(f64, u64)> = bounds.zip(sample.buckets.iter().copied()).collect();
+                let count = sample.buckets.iter().sum();
+                let mut encoder = family.encode_family(&sample.labels)?;
+                encoder.encode_histogram::<NoLabelSet>(sample.sum, count, &buckets, None)?;
             }
         }
         Ok(())

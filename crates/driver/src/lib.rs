@@ -43,6 +43,7 @@
 mod alarm;
 mod backlog;
 mod buffer;
+mod cpu;
 mod descriptors;
 mod epoll;
 mod frame;
@@ -58,6 +59,7 @@ mod waker;
 mod wheel;
 
 pub use buffer::ReceiveBuffer;
+pub use cpu::thread_cpu_time;
 pub use epoll::EpollDriver;
 pub use epoll::socket::check_unused;
 pub use frame::{FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter};

@@ -19,7 +19,7 @@ mod writer;
 
 pub use app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
-    Page, RequestId, RoomsApp, Rule, Template, TemplateError,
+    Overloaded, Page, RequestId, RoomsApp, Rule, Template, TemplateError,
 };
 pub use core::Core;
 pub use hosts::{HostError, Hosts};
@@ -29,4 +29,7 @@ pub use options::{
     Sse, StaticRoute,
 };
 pub use origin::{Origins, PatternError};
-pub use plane::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, MetricKind, Publish, Wanted};
+pub use plane::{
+    Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, HistogramSample, Metric, MetricKind, Publish,
+    Wanted,
+};

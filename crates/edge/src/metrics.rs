@@ -2,8 +2,9 @@
 
 use crate::core::Clients;
 use crate::format::Formats;
-use crate::plane::{Metric, MetricKind};
+use crate::plane::{Histogram, HistogramSample, Metric, MetricKind};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use stentor_hub::{Disconnect, HistoryFigures, Hub, LogFigures};
 
 /// A figure written by one thread.
@@ -32,6 +33,7 @@ macro_rules! figures {
         pub(crate) struct CoreMetrics {
             $($(#[doc = $help])+ pub(crate) $name: Figure,)*
             pub(crate) disconnects: [Figure; Disconnect::ALL.len()],
+            pub(crate) turn_cpu: TurnCpu,
         }
 
         /// All cores' figures, by core.
@@ -144,10 +146,51 @@ figures! {
     mailbox_overflow: Gauge = "mailbox_overflow_messages",
     /// Connections not read from until other cores have caught up.
     held: Gauge = "connections_held",
+    /// Publications refused because the process was over its memory budget.
+    publications_refused: Counter = "publications_refused",
     /// Times that a connection had used its share of a turn (limits.turn_bytes_max) and went on in the next.
     turns_shared: Counter = "turns_shared",
     /// Times that the process was over its memory budget when looked at.
     overloads: Counter = "memory_overloads",
+}
+
+/// Upper bounds of the buckets of [`TurnCpu`], in seconds.
+const TURN_CPU_SECONDS: [f64; 11] =
+    [0.000_02, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.1];
+
+/// How much of their thread's processor time turns took.
+#[derive(Default)]
+pub(crate) struct TurnCpu {
+    /// How many turns, by the first bound that they didn't exceed; the last ones exceeded all.
+    buckets: [Figure; TURN_CPU_SECONDS.len() + 1],
+    nanoseconds: Figure,
+}
+
+impl TurnCpu {
+    pub(crate) fn record(&self, taken: Duration) {
+        let seconds = taken.as_secs_f64();
+        let bucket = TURN_CPU_SECONDS.partition_point(|bound| *bound < seconds);
+        self.buckets[bucket].add(1);
+        self.nanoseconds.add(u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// All cores' histograms, by core.
+pub(crate) fn histograms(cores: &[CoreMetrics]) -> Vec<Histogram> {
+    let samples = cores.iter().enumerate().map(|(core, figures)| {
+        let TurnCpu { buckets, nanoseconds } = &figures.turn_cpu;
+        HistogramSample {
+            labels: vec![("core", core.to_string())],
+            buckets: buckets.iter().map(Figure::value).collect(),
+            sum: nanoseconds.value() as f64 / 1e9,
+        }
+    });
+    vec![Histogram {
+        name: "turn_cpu_seconds",
+        help: "Processor time of a core's thread per turn, without sending publications; of every 64th turn.",
+        bounds: &TURN_CPU_SECONDS,
+        samples: samples.collect(),
+    }]
 }
 
 impl CoreMetrics {

@@ -75,6 +75,30 @@ pub struct Metric {
     pub samples: Vec<(Vec<(&'static str, String)>, u64)>,
 }
 
+/// How values are distributed, as Prometheus understands it.
+#[derive(Clone, Debug)]
+pub struct Histogram {
+    /// Name with the unit last, without the prefix `stentor_`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// Upper bounds of the buckets, ascending.
+    pub bounds: &'static [f64],
+    /// By label set.
+    pub samples: Vec<HistogramSample>,
+}
+
+/// One label set's part of a [`Histogram`].
+#[derive(Clone, Debug)]
+pub struct HistogramSample {
+    /// For example `("core", "0")`.
+    pub labels: Vec<(&'static str, String)>,
+    /// How many values are in each bucket; the last one, beyond all bounds, has no bound of its own.
+    pub buckets: Vec<u64>,
+    /// The sum of all values.
+    pub sum: f64,
+}
+
 /// The data plane, as the control plane sees it.
 pub trait DataPlane: Send + Sync {
     /// Sends a message to a room. Messages of one caller to one room keep their order.
@@ -88,6 +112,11 @@ pub trait DataPlane: Send + Sync {
 
     /// All figures of the data plane.
     fn metrics(&self) -> Vec<Metric>;
+
+    /// How the data plane's figures are distributed, where that is known.
+    fn histograms(&self) -> Vec<Histogram> {
+        Vec::new()
+    }
 
     /// Whether it listens and isn't draining.
     fn is_ready(&self) -> bool;

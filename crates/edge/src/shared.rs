@@ -1,8 +1,10 @@
 //! What the cores of a node share, and what the control plane reaches them by.
 
-use crate::metrics::{CoreMetrics, collect};
+use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
-use crate::plane::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, MetricKind, Publish, Wanted};
+use crate::plane::{
+    Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, Metric, MetricKind, Publish, Wanted,
+};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -307,6 +309,10 @@ impl DataPlane for Shared {
         let waiting = self.inboxes.iter().map(Inbox::bytes).sum();
         all.push(gauge("inbox_bytes", "Bytes of these messages.", waiting));
         all
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        histograms(&self.metrics)
     }
 
     fn is_ready(&self) -> bool {

@@ -46,7 +46,7 @@ impl Application for Puppet {
             Message::Text("close the first") => ctx.close(first, Disconnect::Overloaded),
             Message::Text("tell the others") => {
                 let how = ctx.except(session);
-                ctx.publish(&self.room, None, Data::Text("told".into()), how);
+                let _ = ctx.publish(&self.room, None, Data::Text("told".into()), how);
             }
             Message::Text("leave") => assert!(ctx.unsubscribe(session, &self.room.clone().into())),
             Message::Text("later") => {
@@ -54,7 +54,7 @@ impl Application for Puppet {
                 ctx.after(Duration::from_millis(10), 5);
             }
             Message::Text("answer and publish") => {
-                ctx.publish(&self.room, None, Data::Text("published".into()), Default::default());
+                let _ = ctx.publish(&self.room, None, Data::Text("published".into()), Default::default());
                 ctx.send(session, Message::Text("answered"));
             }
             // To the first one, whoever that is.
@@ -65,11 +65,12 @@ impl Application for Puppet {
     fn closed(&mut self, ctx: &mut Context<'_>, session: SessionId) {
         self.log.lock().unwrap().push("closed");
         self.sessions.retain(|other| *other != session);
-        ctx.publish(&self.room, None, Data::Text("somebody left".into()), Default::default());
+        let _ = ctx.publish(&self.room, None, Data::Text("somebody left".into()), Default::default());
     }
 
     fn timer(&mut self, ctx: &mut Context<'_>, token: u64) {
-        ctx.publish(&self.room, None, Data::Text(format!("timer {token}").into()), Default::default());
+        let _ =
+            ctx.publish(&self.room, None, Data::Text(format!("timer {token}").into()), Default::default());
     }
 }
 

@@ -400,7 +400,7 @@ impl Application for Crowd {
 
     fn message(&mut self, ctx: &mut Context<'_>, _: SessionId, message: Message<'_>) {
         if let Message::Text(text) = message {
-            ctx.publish(&self.0, None, Data::Text(text.to_owned().into()), Emit::default());
+            let _ = ctx.publish(&self.0, None, Data::Text(text.to_owned().into()), Emit::default());
         }
     }
 }

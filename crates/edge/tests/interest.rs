@@ -49,7 +49,7 @@ impl Application for Obedient {
             }
             _ => {
                 let data = Data::Text(text.to_owned().into());
-                ctx.publish(&Room::plain("large").unwrap(), None, data, Default::default());
+                let _ = ctx.publish(&Room::plain("large").unwrap(), None, data, Default::default());
             }
         }
     }

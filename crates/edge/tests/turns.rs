@@ -237,3 +237,23 @@ fn pipelined_requests_wait_for_others() {
     );
     assert!(before < 300, "{before} of 1,000 were handled first");
 }
+
+#[test]
+fn the_processor_time_of_turns_is_sampled() {
+    let (server, _log) = start(|_| {});
+    let mut ws = server.ws("/ws");
+    let measured = || {
+        let histograms = server.plane().histograms();
+        let histogram = histograms.iter().find(|histogram| histogram.name == "turn_cpu_seconds").unwrap();
+        let sample = &histogram.samples[0];
+        assert_eq!(sample.buckets.len(), histogram.bounds.len() + 1);
+        (sample.buckets.iter().sum::<u64>(), sample.sum)
+    };
+    // One of 64 turns is, and each message has at least one.
+    for _ in 0..200 {
+        ws.send_text(OTHER);
+        assert_eq!(ws.next_text(), OTHER);
+    }
+    until("the last turn to end", || measured().0 >= 2);
+    assert!(measured().1 > 0.0);
+}

@@ -19,7 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
-use stentor_edge::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, MetricKind, Publish, Wanted};
+use stentor_edge::{
+    Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, HistogramSample, Metric, MetricKind, Publish,
+    Wanted,
+};
 use stentor_hub::Key;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -196,6 +199,13 @@ impl DataPlane for FakePlane {
                 samples: vec![(vec![], u64::MAX)],
             },
         ]
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        let labels = vec![("core", "0".into())];
+        let sample = HistogramSample { labels, buckets: vec![5, 2, 1], sum: 1.5 };
+        let (name, help) = ("turn_cpu_seconds", "Processor time");
+        vec![Histogram { name, help, bounds: &[0.001, 0.5], samples: vec![sample] }]
     }
 
     fn is_ready(&self) -> bool {

@@ -86,7 +86,7 @@ impl Application for Services {
             }
             (Some("/broadcast"), Message::Text(text)) => {
                 if let Some(room) = everybody() {
-                    ctx.publish(
+                    let _ = ctx.publish(
                         &room,
                         None,
                         Data::Text(Bytes::copy_from_slice(text.as_bytes())),

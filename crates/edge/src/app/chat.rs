@@ -1,5 +1,6 @@
 //! `--app chat`: what a client sends goes to everybody, the sender included; joined at open. A Socket.IO client's event
-//! goes to everybody in its namespace, and plain clients are in the main one.
+//! goes to everybody in its namespace, and plain clients are in the main one. An event that can't be published isn't
+//! acknowledged.
 
 use super::{Application, Arguments, Context, Envelope, Event, Hello, Message};
 use bytes::Bytes;
@@ -37,7 +38,8 @@ impl Application for Chat {
             Message::Text(text) => Data::Text(Bytes::copy_from_slice(text.as_bytes())),
             Message::Binary(bytes) => Data::Binary(Bytes::copy_from_slice(bytes)),
         };
-        ctx.publish(&self.room, None, data, Emit::default());
+        // There is nothing by which a plain client could be told; a metric counts it.
+        let _ = ctx.publish(&self.room, None, data, Emit::default());
     }
 
     fn joined(&mut self, ctx: &mut Context<'_>, session: SessionId, hello: &Hello<'_>, _id: &str) {
@@ -51,10 +53,12 @@ impl Application for Chat {
     }
 
     fn event(&mut self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
+        let mut is_published = true;
         if let Some(room) = ctx.namespace().and_then(|namespace| self.room_of(namespace)) {
-            ctx.publish(&room, Some(event.name.into()), event.arguments.to_data(), Emit::default());
+            let (name, data) = (Some(event.name.into()), event.arguments.to_data());
+            is_published = ctx.publish(&room, name, data, Emit::default()).is_ok();
         }
-        if let Some(ack) = event.ack {
+        if let Some(ack) = event.ack.filter(|_| is_published) {
             ctx.ack(session, ack, Arguments::default());
         }
     }

@@ -107,6 +107,17 @@ pub enum Admission {
     },
 }
 
+/// The process is over its budget for memory (`limits.memory_bytes_max`): nothing was published. The same may succeed later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overloaded;
+
+impl Overloaded {
+    /// For clients.
+    pub(crate) const CODE: &'static str = "overloaded";
+    pub(crate) const MESSAGE: &'static str =
+        "the server is over its budget for memory (limits.memory_bytes_max)";
+}
+
 /// A request whose answer is [`Connect::Pending`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(pub(crate) ConnId);
@@ -338,7 +349,7 @@ impl<'a> Context<'a> {
         self.facts.now
     }
 
-    /// Whether the process is over its budget for memory (`limits.memory_bytes_max`): better not to publish.
+    /// Whether the process is over its budget for memory (`limits.memory_bytes_max`). [`Context::publish`] looks by itself.
     pub fn is_overloaded(&self) -> bool {
         self.facts.is_overloaded
     }
@@ -416,6 +427,9 @@ impl<'a> Context<'a> {
     /// Sends an event to one session of this core, before what it is owed of its topics. Where its client can be
     /// recovered, it comes in order with what it is owed, and is kept for it like what is published: also when the
     /// connection is gone, until it is back or has been away for too long.
+    ///
+    /// While the process is over its budget for memory, nothing is kept: the event is sent only where it is for the client
+    /// whose message is being handled, and overtakes nothing.
     pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
         let Some(room) = self.recoverable(session) else {
             return self.emit_numbered(session, name, arguments, None);
@@ -425,9 +439,16 @@ impl<'a> Context<'a> {
         if self.current != Some(session) && self.actions.iter().any(is_its) {
             return self.emit_numbered(session, name, arguments, None);
         }
+        let behind = self.hub.owed_bytes_of(session);
+        if self.facts.is_overloaded {
+            if self.current == Some(session) && behind == 0 {
+                return self.emit_numbered(session, name, arguments, None);
+            }
+            self.facts.count_refusal();
+            return;
+        }
         let data = arguments.to_data();
         self.published_bytes += data.len() + ENVELOPE_BYTES;
-        let behind = self.hub.owed_bytes_of(session);
         self.hub.handle_send(self.facts.now, session, room, Some(name.into()), data);
         // With the answers, so that what follows doesn't overtake it.
         if self.current == Some(session) && behind <= AT_ONCE_BYTES_MAX {
@@ -508,10 +529,24 @@ impl<'a> Context<'a> {
         self.hub.handle_unsubscribe(session, topic)
     }
 
-    /// Publishes to a room, on all cores.
-    pub fn publish(&mut self, room: &Room, event: Option<Arc<str>>, data: Data, how: Emit) {
+    /// Publishes to a room, on all cores. All that clients publish goes this way, so this is where overload is looked at.
+    ///
+    /// # Errors
+    /// [`Overloaded`]: then nobody gets it.
+    pub fn publish(
+        &mut self,
+        room: &Room,
+        event: Option<Arc<str>>,
+        data: Data,
+        how: Emit,
+    ) -> Result<(), Overloaded> {
+        if self.facts.is_overloaded {
+            self.facts.count_refusal();
+            return Err(Overloaded);
+        }
         self.published_bytes += data.len() + ENVELOPE_BYTES;
         self.hub.handle_publish(self.facts.now, room, event, data, how);
+        Ok(())
     }
 
     /// Leaves `session` out of what is published with the result.

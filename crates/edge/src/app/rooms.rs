@@ -4,7 +4,7 @@
 //! with `error` and changes nothing.
 
 use super::rules::{DONE, failed};
-use super::{Admission, Application, Arguments, Context, Envelope, Event, Hello, Message};
+use super::{Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, Overloaded};
 use crate::format::json_string;
 use crate::options::Rooms;
 use crate::terms::{Asked, TermsError};
@@ -145,21 +145,18 @@ impl RoomsApp {
                         ),
                     ));
                 }
-                if ctx.is_overloaded() {
-                    return Err(Refusal {
-                        code: "overloaded",
-                        message: "the server is over its budget for memory (limits.memory_bytes_max)".into(),
-                        retry: true,
-                    });
-                }
                 let event = incoming.event.as_deref().map(Into::into);
                 ctx.publish(
                     &room,
                     event,
                     Data::Json(Bytes::copy_from_slice(data.as_bytes())),
                     Emit::default(),
-                );
-                Ok(())
+                )
+                .map_err(|Overloaded| Refusal {
+                    code: Overloaded::CODE,
+                    message: Overloaded::MESSAGE.into(),
+                    retry: true,
+                })
             }
             other => Err(refusal(
                 "unknown_type",

@@ -4,7 +4,7 @@
 //! event's arguments; of several the first that has a value counts, so that a client may send a name or an object with
 //! a name in it. Where none has one, nothing of the rule is done, and the client is told so if it asked to be.
 
-use super::{Arguments, Context, Event};
+use super::{Arguments, Context, Event, Overloaded};
 use std::borrow::Cow;
 use std::fmt;
 use stentor_hub::{Policy, Room, RoomError, SessionId, SubscribeError};
@@ -133,6 +133,7 @@ enum Failure {
     NoRoom,
     Room(RoomError),
     Subscribe(SubscribeError),
+    Overloaded,
 }
 
 impl Failure {
@@ -148,6 +149,7 @@ impl Failure {
                 "too_many_topics",
                 "the server knows as many topics as it may (limits.topics_max)".to_owned(),
             ),
+            Self::Overloaded => (Overloaded::CODE, Overloaded::MESSAGE.to_owned()),
         };
         failed(code, &message)
     }
@@ -212,7 +214,8 @@ impl Rule {
         if let Some(target) = target {
             let how = if self.except_sender { ctx.except(session) } else { stentor_hub::Emit::default() };
             let name = self.broadcast_as.as_deref().unwrap_or(event.name);
-            ctx.publish(&target, Some(name.into()), event.arguments.to_data(), how);
+            ctx.publish(&target, Some(name.into()), event.arguments.to_data(), how)
+                .map_err(|Overloaded| Failure::Overloaded)?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use crate::format::Formats;
 use crate::millis::Millis;
 use crate::options::Service;
 use crate::writer::Writer;
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 use stentor_driver::Driver;
 use stentor_hub::{CoreId, Disconnect, Hub, Notice, SessionId};
@@ -63,6 +64,15 @@ pub(crate) struct Facts {
     pub(crate) json_depth_max: usize,
     /// The process is over its budget for memory.
     pub(crate) is_overloaded: bool,
+    /// What wasn't published because of that, so far.
+    pub(super) refusals: Cell<u64>,
+}
+
+impl Facts {
+    /// Something wasn't published because the process is over its budget.
+    pub(crate) fn count_refusal(&self) {
+        self.refusals.set(self.refusals.get() + 1);
+    }
 }
 
 impl Facts {

@@ -45,6 +45,7 @@ use client::{ClientId, End, Sids};
 use engine::moving::Departed;
 use handlers::{About, AppTimer};
 use recovery::Suspension;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -56,7 +57,7 @@ use stentor_hub::{CoreId, Disconnect, Hub, SubscribeError};
 use stentor_wire::http1;
 use stentor_wire::ws;
 use table::{Again, Kept, Table};
-use turn::Budget;
+use turn::{Budget, CpuSampler};
 
 /// How soon a full ring to another core, or a frame that it encodes, is looked at again.
 const CORES_RETRY: Duration = Duration::from_millis(1);
@@ -168,6 +169,7 @@ pub struct Core<D: Driver> {
     /// Connections with messages that are inflated when no other is half inflated.
     waiting_to_inflate: VecDeque<ConnId>,
     budget: Budget,
+    cpu: CpuSampler,
     /// About how many bytes were published since sessions were last sent what they are owed.
     published_bytes: usize,
     /// How many of them by connections that were revisited in this turn.
@@ -214,6 +216,7 @@ impl<D: Driver> Core<D> {
                 heartbeat_interval: options.heartbeat.interval,
                 json_depth_max: options.limits.json_depth_max,
                 is_overloaded: false,
+                refusals: Cell::new(0),
             },
             clock: Clock::new(now),
             hub,
@@ -243,6 +246,7 @@ impl<D: Driver> Core<D> {
             left: VecDeque::new(),
             waiting_to_inflate: VecDeque::new(),
             budget: Budget::new(options.limits.turn_bytes_max),
+            cpu: CpuSampler::default(),
             published_bytes: 0,
             revisited_bytes: 0,
             published_bytes_max: options.limits.outbox_bytes_max / 4,
@@ -294,6 +298,7 @@ impl<D: Driver> Core<D> {
         self.driver.wait(timeout)?;
         self.revisited_bytes = 0;
         self.budget.begin_turn();
+        self.cpu.begin_turn();
         self.facts.now = self.driver.now();
         self.facts.millis = self.clock.at(self.facts.now);
         self.hub.handle_time(self.facts.now);
@@ -319,6 +324,10 @@ impl<D: Driver> Core<D> {
             self.suspended.count(),
             self.waiting_for_cores.len(),
         );
+        if self.cpu.is_sampled() {
+            let taken = self.cpu.end_turn();
+            self.metrics().turn_cpu.record(taken);
+        }
         Ok(had_something)
     }
 
@@ -430,6 +439,7 @@ impl<D: Driver> Core<D> {
         } else if self.facts.core == 0 {
             self.shared.tell_space();
         }
+        self.metrics().publications_refused.set(self.facts.refusals.get());
         self.metrics().record_past(self.hub.history_figures(), self.hub.log_figures());
     }
 
@@ -476,11 +486,17 @@ impl<D: Driver> Core<D> {
             } else if !self.actions.is_empty() {
                 self.act();
             } else if let Some((_, tag)) = self.hub.poll_ready() {
-                match self.owner(tag) {
-                    Some(Owner::Connection(index)) => self.flush(index),
-                    Some(Owner::Client(id)) => self.flush_client(id),
-                    None => {}
+                self.cpu.pause();
+                let mut next = Some(tag);
+                while let Some(tag) = next {
+                    match self.owner(tag) {
+                        Some(Owner::Connection(index)) => self.flush(index),
+                        Some(Owner::Client(id)) => self.flush_client(id),
+                        None => {}
+                    }
+                    next = self.hub.poll_ready().map(|(_, tag)| tag);
                 }
+                self.cpu.resume();
             } else if self.revisited_bytes <= self.published_bytes_max {
                 // Last, because it may publish more. What is in flight on io_uring is with the kernel when the next
                 // turn begins: until then, no more than readers' outboxes hold.

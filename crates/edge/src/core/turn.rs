@@ -14,7 +14,8 @@
 
 use super::Core;
 use super::table::{Conn, Held, Stack};
-use stentor_driver::Driver;
+use std::time::Duration;
+use stentor_driver::{Driver, thread_cpu_time};
 use stentor_wire::ws::StepLimits;
 
 /// What each message, ping and fragment counts for besides its bytes: about what handling a short one costs, compared with
@@ -95,6 +96,53 @@ impl Budget {
         let bytes = self.stop_at_bytes.saturating_sub(self.done_bytes);
         let deliver_bytes_max = if self.takes_any { usize::MAX } else { bytes };
         StepLimits { inflate_bytes_max: bytes.max(1), deliver_bytes_max }
+    }
+}
+
+/// One turn of so many has its processor time measured: reading the clock is a system call.
+const SAMPLED: u32 = 64;
+
+/// Measures some turns' processor time, without what sending publications takes.
+#[derive(Default)]
+pub(super) struct CpuSampler {
+    turns: u32,
+    /// Of a turn that is measured: the thread's time at its beginning, moved on by what doesn't count.
+    begun: Option<Duration>,
+    paused: Option<Duration>,
+}
+
+impl CpuSampler {
+    #[inline]
+    pub(super) fn begin_turn(&mut self) {
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(SAMPLED) {
+            self.begun = Some(thread_cpu_time());
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_sampled(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// What follows doesn't count.
+    #[inline]
+    pub(super) fn pause(&mut self) {
+        if self.is_sampled() {
+            self.paused = Some(thread_cpu_time());
+        }
+    }
+
+    /// What follows counts again.
+    #[inline]
+    pub(super) fn resume(&mut self) {
+        if let (Some(begun), Some(paused)) = (&mut self.begun, self.paused.take()) {
+            *begun += thread_cpu_time().saturating_sub(paused);
+        }
+    }
+
+    pub(super) fn end_turn(&mut self) -> Duration {
+        self.begun.take().map_or(Duration::ZERO, |begun| thread_cpu_time().saturating_sub(begun))
     }
 }
 

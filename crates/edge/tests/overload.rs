@@ -1,0 +1,68 @@
+//! Over the budget for memory nothing is published, whatever application, rule or protocol would: nothing that others get
+//! depends on which of them looks at it.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+mod harness;
+
+use harness::{Io, Server, VERSIONS, WAYS, Way};
+use serde_json::json;
+use std::time::Duration;
+use stentor_edge::{App, Options, Recovery, Rule, Template};
+
+/// A server that is over its budget from now on: it keeps a document that is larger.
+fn overloaded(set: impl FnOnce(&mut Options)) -> Server {
+    let server = Server::start(1, |options| {
+        options.limits.memory_bytes_max = 100_000;
+        options.heartbeat.interval = Duration::from_secs(3600);
+        set(options);
+    });
+    server.document("large", &"1".repeat(200_000));
+    server.until_metric("publication_bytes", |bytes| bytes > 100_000);
+    server
+}
+
+#[test]
+fn a_rule_says_so_in_its_acknowledgement() {
+    let server = overloaded(|options| {
+        let broadcast = vec![Template::parse("room").unwrap()];
+        options.rooms.rules =
+            vec![Rule { event: "say".into(), broadcast, ack: true, echo: true, ..Rule::default() }];
+    });
+    for version in VERSIONS {
+        for way in WAYS {
+            let mut io = Io::open(server.addr, "/socket.io/", version, way, "");
+            io.connect("", json!(null));
+            let answer = io.ask("say", &[json!("hello")]);
+            assert_eq!(answer[0]["code"], "overloaded", "{version:?} {way:?}: {answer}");
+            io.leave();
+        }
+    }
+    server.until_metric("publications_refused", |refused| refused == 6);
+}
+
+#[test]
+fn a_chat_says_nothing() {
+    let server = overloaded(|options| options.app = App::Chat);
+    let mut plain = server.ws("/ws");
+    let mut io = Io::socket(&server, Way::Socket);
+    io.connect("", json!(null));
+    plain.send_text("hello");
+    io.send(r#"42["hello"]"#);
+    io.send(r#"427["hello"]"#);
+    server.until_metric("publications_refused", |refused| refused == 3);
+    assert_eq!(plain.fence(), []);
+}
+
+#[test]
+fn an_echo_answers_and_keeps_nothing() {
+    let server = overloaded(|options| {
+        options.app = App::Echo;
+        options.engine.recovery = Some(Recovery::default());
+    });
+    let mut io = Io::socket(&server, Way::Socket);
+    io.connect("", json!(null));
+    io.send(r#"42["hello",1]"#);
+    io.expect(r#"42["hello",1]"#);
+    assert_eq!(server.metric("socketio_recovery_publications"), 0);
+}
