@@ -6,6 +6,7 @@ use crate::attacks;
 use crate::script::{Script, Step};
 use crate::wire::{self, BINARY, CLOSE, CONTINUATION, FIN, PING, TEXT};
 use bytes::Bytes;
+use fastrand::Rng;
 use std::time::Duration;
 
 /// The type that Engine.IO's clients give their payloads.
@@ -13,8 +14,37 @@ const PAYLOAD: &str = "text/plain;charset=UTF-8";
 /// The type that browsers give forms, and SockJS's JSONP clients their messages.
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Every seed: sessions first, then the attacks with one client each.
-pub(crate) fn seeds() -> Vec<Script> {
+/// Of so many sessions one is an attack's client: more would leave little of a round to the others.
+const ATTACK_SHARE: usize = 6;
+
+/// What sessions are made of.
+pub(crate) struct Seeds {
+    sessions: Vec<Script>,
+    /// One client of each attack.
+    attacks: Vec<Script>,
+}
+
+impl Seeds {
+    pub(crate) fn new() -> Self {
+        let mut attacks: Vec<Script> =
+            attacks::ALL.iter().map(|attack| (attack.scripts)(1).swap_remove(0)).collect();
+        attacks.push(missing_attachments());
+        Self { sessions: sessions(), attacks }
+    }
+
+    /// A random one.
+    pub(crate) fn pick(&self, rng: &mut Rng) -> &Script {
+        let list = if rng.usize(..ATTACK_SHARE) == 0 { &self.attacks } else { &self.sessions };
+        &list[rng.usize(..list.len())]
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Script> {
+        self.sessions.iter().chain(&self.attacks)
+    }
+}
+
+fn sessions() -> Vec<Script> {
     let mut seeds = vec![
         stentor_v1(),
         stentor_v1_deflated(),
@@ -46,8 +76,6 @@ pub(crate) fn seeds() -> Vec<Script> {
     {
         seeds.push(Script::new([wire::get(target)]));
     }
-    seeds.extend(attacks::ALL.iter().map(|attack| (attack.scripts)(1).swap_remove(0)));
-    seeds.push(missing_attachments());
     seeds
 }
 
@@ -349,7 +377,7 @@ mod tests {
 
     #[test]
     fn every_session_opens_its_lanes_before_it_uses_them() {
-        for (number, seed) in seeds().iter().enumerate() {
+        for (number, seed) in Seeds::new().all().enumerate() {
             let mut open = Vec::new();
             for step in &seed.steps {
                 match step {

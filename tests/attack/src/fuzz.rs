@@ -5,7 +5,7 @@
 //! panicked, every canary has every publication, and no more memory is held than the bound. At the end memory returns.
 
 use crate::canary::{Canaries, Record};
-use crate::corpus;
+use crate::corpus::Seeds;
 use crate::measure::Meter;
 use crate::mutate::mutate;
 use crate::reduce::reduce;
@@ -127,7 +127,7 @@ impl Plan {
             self.driver, self.seed, self.sessions
         ));
         let begun = Instant::now();
-        let seeds = corpus::seeds();
+        let seeds = Seeds::new();
         let mut subject = Subject::start(self)?;
         let mut round = 0;
         while begun.elapsed() < duration {
@@ -151,7 +151,7 @@ impl Plan {
     /// Runs one round, or some sessions of it, on a fresh server.
     pub(crate) fn replay(&self, round: u64, only: &[usize]) -> anyhow::Result<bool> {
         let all: Vec<usize> = if only.is_empty() { (0..self.sessions).collect() } else { only.to_vec() };
-        let seeds = corpus::seeds();
+        let seeds = Seeds::new();
         let scripts = self.scripts(&seeds, round, &all);
         if let [script] = scripts.as_slice() {
             crate::say(&format!("{script:#?}"));
@@ -166,7 +166,7 @@ impl Plan {
     }
 
     /// Says what failed and how to replay it, with as few sessions as are found in a few attempts.
-    fn report(&self, seeds: &[Script], round: u64, all: Vec<usize>, fault: &str) -> anyhow::Result<()> {
+    fn report(&self, seeds: &Seeds, round: u64, all: Vec<usize>, fault: &str) -> anyhow::Result<()> {
         crate::say(&format!(
             "fuzz: driver {}, seed {}, round {round} failed: {fault}",
             self.driver, self.seed
@@ -193,7 +193,7 @@ impl Plan {
     }
 
     /// The sessions of a round that have these numbers.
-    fn scripts(&self, seeds: &[Script], round: u64, numbers: &[usize]) -> Vec<Script> {
+    fn scripts(&self, seeds: &Seeds, round: u64, numbers: &[usize]) -> Vec<Script> {
         numbers
             .iter()
             .map(|number| {
@@ -201,8 +201,8 @@ impl Plan {
                 let mut rng = Rng::with_seed(self.seed);
                 rng = Rng::with_seed(rng.u64(..) ^ round);
                 rng = Rng::with_seed(rng.u64(..) ^ *number as u64);
-                let (one, other) = (rng.usize(..seeds.len()), rng.usize(..seeds.len()));
-                mutate(&seeds[one], &seeds[other], &mut rng)
+                let (one, other) = (seeds.pick(&mut rng), seeds.pick(&mut rng));
+                mutate(one, other, &mut rng)
             })
             .collect()
     }
