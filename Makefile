@@ -58,9 +58,9 @@ client-test:
 	$(CARGO) build --quiet --workspace --example conformance
 	cd tests/clients && npm test --silent
 
-# Mutated sessions of all protocols, 30 s on each driver: see docs/attacks.md. The bounds are those that hold for the binary of the tests.
+# Mutated sessions of all protocols, 30 s on each driver: see docs/attacks.md. The bounds are those that hold today.
 FUZZ_SECONDS = 30
-FUZZ_BOUNDS = --held-max 2000 --remains-max 1000
+FUZZ_BOUNDS = --held-max 400 --remains-max 100
 live-fuzz:
 	$(CARGO) build --quiet --package stentor --package stentor-attack
 	target/debug/stentor-attack fuzz --binary target/debug/stentor --seconds $(FUZZ_SECONDS) --seed 1 $(FUZZ_BOUNDS)
