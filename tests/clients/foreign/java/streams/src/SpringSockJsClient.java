@@ -3,6 +3,7 @@ import java.util.List;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.springframework.web.client.RestTemplate;
 import org.springframework.web.socket.CloseStatus;
 import org.springframework.web.socket.TextMessage;
@@ -19,9 +20,12 @@ public final class SpringSockJsClient extends TextWebSocketHandler {
   private static final int RECONNECT_DELAY_MS = 100;
   private static final ScheduledExecutorService later = Executors.newSingleThreadScheduledExecutor();
 
+  private static volatile WebSocketSession session;
+
   private final SockJsClient client;
   private final String url;
-  private volatile WebSocketSession session;
+  // The end of a connection may be reported twice: to the handler, and as an error of the attempt to connect.
+  private final AtomicBoolean ended = new AtomicBoolean();
 
   private SpringSockJsClient(SockJsClient client, String url) {
     this.client = client;
@@ -31,11 +35,10 @@ public final class SpringSockJsClient extends TextWebSocketHandler {
   public static void main(String[] args) throws Exception {
     SockJsClient client = new SockJsClient(List.of(transport(args[0])));
     client.start();
-    SpringSockJsClient handler = null;
     for (JsonNode command; (command = Lines.command()) != null; ) {
       switch (command.get("do").asText()) {
-        case "connect" -> (handler = new SpringSockJsClient(client, command.get("url").asText())).connect();
-        case "send" -> handler.session.sendMessage(new TextMessage(command.get("text").asText()));
+        case "connect" -> new SpringSockJsClient(client, command.get("url").asText()).connect();
+        case "send" -> session.sendMessage(new TextMessage(command.get("text").asText()));
         default -> throw new IllegalArgumentException(command.toString());
       }
     }
@@ -54,8 +57,7 @@ public final class SpringSockJsClient extends TextWebSocketHandler {
   private void connect() {
     client.execute(this, url).whenComplete((connected, error) -> {
       if (error != null) {
-        Lines.report("closed", "reason", error.toString());
-        later.schedule(this::connect, RECONNECT_DELAY_MS, TimeUnit.MILLISECONDS);
+        end(0, error.toString());
       }
     });
   }
@@ -73,7 +75,13 @@ public final class SpringSockJsClient extends TextWebSocketHandler {
 
   @Override
   public void afterConnectionClosed(WebSocketSession closed, CloseStatus status) {
-    Lines.report("closed", "code", status.getCode(), "reason", status.getReason());
-    later.schedule(this::connect, RECONNECT_DELAY_MS, TimeUnit.MILLISECONDS);
+    end(status.getCode(), status.getReason());
+  }
+
+  private void end(int code, String reason) {
+    if (ended.compareAndSet(false, true)) {
+      Lines.report("closed", "code", code, "reason", reason);
+      later.schedule(new SpringSockJsClient(client, url)::connect, RECONNECT_DELAY_MS, TimeUnit.MILLISECONDS);
+    }
   }
 }
