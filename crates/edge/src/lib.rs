@@ -25,8 +25,8 @@ pub use core::Core;
 pub use hosts::{HostError, Hosts};
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, simulated};
 pub use options::{
-    App, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, Rooms, SOCKJS_PREFIXES_MAX, SockJs,
-    Sse, StaticRoute,
+    App, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, Rooms, SOCKJS_PREFIXES_MAX,
+    SameSite, SockJs, Sse, StaticRoute,
 };
 pub use origin::{Origins, PatternError};
 pub use plane::{

@@ -187,6 +187,29 @@ impl Default for Recovery {
     }
 }
 
+/// From which sites browsers send a cookie (RFC 6265bis, section 5.6.7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SameSite {
+    /// From the cookie's own, and with navigation from others.
+    #[default]
+    Lax,
+    /// From the cookie's own only.
+    Strict,
+    /// From any: browsers take it together with [`EngineIo::cookie_secure`] only.
+    None,
+}
+
+impl SameSite {
+    /// The attribute's value.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lax => "Lax",
+            Self::Strict => "Strict",
+            Self::None => "None",
+        }
+    }
+}
+
 /// Engine.IO, and Socket.IO upon it. Heartbeats are those of [`Heartbeat`], the largest message or body is
 /// [`Limits::message_bytes_max`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,6 +218,10 @@ pub struct EngineIo {
     pub allow_version_3: bool,
     /// A cookie of this name is set to the session's id, for balancers that go by it.
     pub cookie: Option<String>,
+    /// Whether browsers send the cookie over HTTPS only.
+    pub cookie_secure: bool,
+    /// From which sites browsers send the cookie.
+    pub cookie_same_site: SameSite,
     /// Packets in one body. Clients put everything that they have to say into one.
     pub packets_max: usize,
     /// From a WebSocket's handshake to the end of the move to it.
@@ -221,6 +248,8 @@ impl Default for EngineIo {
         Self {
             allow_version_3: true,
             cookie: None,
+            cookie_secure: false,
+            cookie_same_site: SameSite::default(),
             packets_max: 100_000,
             upgrade_time_max: Duration::from_secs(10),
             connect_time_max: Duration::from_secs(45),

@@ -118,6 +118,19 @@ impl Origins {
         Some(std::iter::once("'self'".to_owned()).chain(sources).collect::<Vec<_>>().join(" "))
     }
 
+    /// What `Access-Control-Allow-Origin` says to a request with this `Origin`, which is allowed: the origin itself if a
+    /// pattern names it or the list isn't for any, else `*`, with which browsers send no credentials.
+    pub(crate) fn answer<'a>(&self, origin: Option<&'a str>) -> Option<&'a str> {
+        let is_named = |origin| {
+            parse(origin).is_some_and(|origin| self.patterns.iter().any(|pattern| pattern.matches(&origin)))
+        };
+        match origin {
+            Some(origin) if !self.any || is_named(origin) => Some(origin),
+            _ if self.any => Some("*"),
+            _ => None,
+        }
+    }
+
     /// Whether a request with this `Origin`, sent to `host` (the `Host` header), is allowed.
     pub fn allow(&self, origin: Option<&str>, host: &str) -> bool {
         let Some(origin) = origin else { return true };
@@ -225,6 +238,20 @@ mod tests {
         check(list, Some("https://evil.test$.example.com"), "a.test", false);
         check(list, Some("https://user@example.com"), "a.test", false);
         check(list, Some("https://example.com/"), "a.test", false);
+    }
+
+    #[test]
+    fn answers() {
+        fn check(patterns: &[&str], origin: Option<&str>, expect: Option<&str>) {
+            assert_eq!(Origins::parse(patterns).unwrap().answer(origin), expect, "{patterns:?} {origin:?}");
+        }
+        check(&[], None, None);
+        check(&["https://a.test"], Some("https://a.test"), Some("https://a.test"));
+        check(&["*"], None, Some("*"));
+        check(&["*"], Some("https://a.test"), Some("*"));
+        check(&["*"], Some("null"), Some("*"));
+        check(&["*", "https://a.test"], Some("https://a.test"), Some("https://a.test"));
+        check(&["*", "https://a.test"], Some("https://b.test"), Some("*"));
     }
 
     #[test]

@@ -722,7 +722,7 @@ fn scripts_and_forms() {
             let open = script(&http.get(&base));
             let open = &open[open.find('{').unwrap()..];
             let open: serde_json::Value = serde_json::from_str(open).unwrap();
-            assert_eq!(open["upgrades"], json!([]));
+            assert_eq!(open["upgrades"], json!(["websocket"]));
             let target = format!("{base}&sid={}", open["sid"].as_str().unwrap());
             // As a form has it: percent-encoded, with line breaks doubled by the client.
             let payload =

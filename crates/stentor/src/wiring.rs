@@ -5,7 +5,7 @@
 
 use crate::config::Config;
 use crate::config::schema::{
-    App, Content, Driver, EndSignal, Feed, Heartbeat, PrefixApp, Rule, SockJs, SocketIo,
+    App, Content, CookieSameSite, Driver, EndSignal, Feed, Heartbeat, PrefixApp, Rule, SockJs, SocketIo,
 };
 use std::fmt;
 use std::io;
@@ -104,6 +104,12 @@ fn engine_options(socketio: &SocketIo) -> stentor_edge::EngineIo {
     stentor_edge::EngineIo {
         allow_version_3: socketio.allow_version_3,
         cookie: some(&socketio.cookie),
+        cookie_secure: socketio.cookie_secure,
+        cookie_same_site: match socketio.cookie_same_site {
+            CookieSameSite::Lax => stentor_edge::SameSite::Lax,
+            CookieSameSite::Strict => stentor_edge::SameSite::Strict,
+            CookieSameSite::None => stentor_edge::SameSite::None,
+        },
         packets_max: socketio.packets_max,
         upgrade_time_max: socketio.upgrade_time_max,
         connect_time_max: socketio.connect_time_max,

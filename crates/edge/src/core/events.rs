@@ -19,7 +19,7 @@
 //! nothing of what is sent is taken for the time between two heartbeats.
 
 use super::http::Verdict;
-use super::request::{Manner, answer, text};
+use super::request::{Manner, answer, push_credentials, text};
 use super::send::{SEND_BYTES_MAX, SEND_FRAMES_MAX};
 use super::table::{Conn, Stack, Waiting};
 use super::wishes::{Feeds, Wishes};
@@ -141,11 +141,9 @@ impl<D: Driver> Core<D> {
         out: &mut Vec<u8>,
     ) -> Verdict {
         let mut manner = Manner::of(request, self.draining);
-        let origin = request.header_str("origin");
+        let origin = self.allow_origin(request);
         let mut extra = vec![("Access-Control-Allow-Origin", origin.unwrap_or("*")), ("Vary", "Origin")];
-        if origin.is_some() {
-            extra.push(("Access-Control-Allow-Credentials", "true"));
-        }
+        push_credentials(&mut extra, origin);
         let answered = |manner: Manner| Verdict::Answered { keep_alive: manner.keep_alive };
         if request.method() == "OPTIONS" {
             extra.push(("Access-Control-Allow-Methods", "GET"));

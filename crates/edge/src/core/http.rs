@@ -346,7 +346,7 @@ impl<D: Driver> Core<D> {
     /// Answers a request whose body is larger than it may be: 413 without a body, as Engine.IO's clients expect.
     fn too_large(&mut self, index: usize, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
         self.metrics().request_errors.add(1);
-        let extra = cors(request.header_str("origin"));
+        let extra = cors(self.allow_origin(request));
         answer(out, Manner::LAST, 413, "text/plain; charset=utf-8", &extra, b"");
         self.finish_after(index, out)
     }

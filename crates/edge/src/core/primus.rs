@@ -42,7 +42,7 @@ impl<D: Driver> Core<D> {
     /// A request for what the server speaks.
     pub(super) fn primus_spec(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Verdict {
         let manner = Manner::of(request, self.draining);
-        let extra = cors(request.header_str("origin"));
+        let extra = cors(self.allow_origin(request));
         if matches!(request.method(), "GET" | "HEAD") {
             let mut body = Vec::with_capacity(128);
             primus::write_spec(&mut body, PATH, Some(self.shared.options.primus.ping_interval));

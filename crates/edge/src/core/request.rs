@@ -186,6 +186,14 @@ pub(super) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
 /// runs no script in it (CSP 3, section 6.3.2).
 const SANDBOX: (&str, &str) = ("Content-Security-Policy", "sandbox");
 
+/// Lets a page send cookies along, where its origin is named. For any origin at all it would let every page act as the
+/// user.
+pub(super) fn push_credentials(headers: &mut Vec<(&str, &str)>, origin: Option<&str>) {
+    if origin.is_some_and(|origin| origin != "*") {
+        headers.push(("Access-Control-Allow-Credentials", "true"));
+    }
+}
+
 /// The entity tag of a version.
 fn etag(position: Position) -> String {
     format!("\"{}-{}\"", position.epoch.0, position.offset)
@@ -202,14 +210,14 @@ fn is_known(wait: &str, tag: &str) -> bool {
 }
 
 impl Awaited {
-    pub(super) fn new(key: Key, request: &Request<'_>, manner: Manner) -> Self {
+    pub(super) fn new(key: Key, request: &Request<'_>, origin: Option<&str>, manner: Manner) -> Self {
         let wait = http1::query_pairs(request.query()).find(|(name, _)| name == "wait");
         Self {
             key,
             head_only: manner.head_only,
             keep_alive: manner.keep_alive,
             if_none_match: request.header_str("if-none-match").map(str::to_owned),
-            origin: request.header_str("origin").map(str::to_owned),
+            origin: origin.map(str::to_owned),
             known: wait.map(|(_, tag)| tag.into_owned()),
             unchanged: None,
             answered: false,

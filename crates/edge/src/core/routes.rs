@@ -70,7 +70,7 @@ impl<D: Driver> Core<D> {
             text(out, Manner::LAST, 421, &[], "this server has another name ([server] hosts)");
             return Verdict::Answered { keep_alive: false };
         }
-        let origin = request.header_str("origin");
+        let origin = self.allow_origin(request);
         let page = origin::of_page(request);
         let readable = matches!(request.method(), "GET" | "HEAD");
         if let Route::Socket(_)
@@ -117,7 +117,7 @@ impl<D: Driver> Core<D> {
                 if home != self.facts.core && !stays {
                     return Verdict::Move(home);
                 }
-                return Verdict::Document(Awaited::new(key, request, manner));
+                return Verdict::Document(Awaited::new(key, request, origin, manner));
             }
             Route::Primus => {
                 let dialect = Dialect::Primus(Pinging::Idle);
@@ -169,6 +169,11 @@ impl<D: Driver> Core<D> {
             }
         }
         Verdict::Answered { keep_alive }
+    }
+
+    /// What `Access-Control-Allow-Origin` says in the answer to a request, but for those of SockJS.
+    pub(super) fn allow_origin<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
+        self.shared.options.origins.answer(request.header_str("origin"))
     }
 
     fn refuse_origin(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Verdict {

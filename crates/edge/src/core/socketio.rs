@@ -20,13 +20,18 @@ use crate::millis::Millis;
 use crate::writer::{EngineWriter, Writer};
 use bytes::Bytes;
 use smallvec::SmallVec;
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use stentor_driver::Driver;
 use stentor_hub::{CoreId, Disconnect, FormatId, Room, SessionId, Topic};
 use stentor_wire::engineio::{Data, Version};
-use stentor_wire::http1::Request;
+use stentor_wire::http1::{self, Request};
 use stentor_wire::json;
 use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
+
+/// Pairs of a namespace's query that are read, as in Node.
+const QUERY_PAIRS_MAX: usize = 1_000;
 
 /// What Socket.IO knows of a client.
 pub(super) struct SocketIo {
@@ -233,6 +238,9 @@ impl<D: Driver> Core<D> {
         let found = io.find(namespace);
         let (session, body) = match (found, body) {
             (None, Body::Connect { payload, query }) => {
+                // Clients of protocol 4 authenticate by the namespace's query, as in socket.io 4.
+                let auth = query.map(object_of_query);
+                let payload = payload.or(auth.as_deref());
                 return self.socketio_connect(id, namespace, payload, query, request, out);
             }
             (Some(socket), body) => (socket.session, body),
@@ -506,6 +514,37 @@ fn refuse(engine: EngineWriter, namespace: &str, message: &str, data: Option<&st
         out.push(b'4');
         socketio::write_connect_error(out, engine.version.into(), namespace, message, data);
     });
+}
+
+/// A query as a JSON object of strings, or of lists where a name comes again, as Node's `querystring` reads it.
+fn object_of_query(query: &str) -> String {
+    let mut names: HashMap<Cow<'_, str>, usize> = HashMap::new();
+    let mut members: Vec<(Cow<'_, str>, Vec<Cow<'_, str>>)> = Vec::new();
+    let pairs = http1::query_pairs(query).filter(|(name, value)| !(name.is_empty() && value.is_empty()));
+    for (name, value) in pairs.take(QUERY_PAIRS_MAX) {
+        let place = *names.entry(name.clone()).or_insert(members.len());
+        match members.get_mut(place) {
+            Some((_, values)) => values.push(value),
+            None => members.push((name, vec![value])),
+        }
+    }
+    let mut out = b"{".to_vec();
+    for (n, (name, values)) in members.iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        json::write_string(&mut out, name);
+        out.push(b':');
+        let is_list = values.len() > 1;
+        out.extend(is_list.then_some(b'['));
+        for (n, value) in values.iter().enumerate() {
+            out.extend((n > 0).then_some(b','));
+            json::write_string(&mut out, value);
+        }
+        out.extend(is_list.then_some(b']'));
+    }
+    out.push(b'}');
+    String::from_utf8(out).unwrap_or_else(|_| "{}".to_owned())
 }
 
 fn owned(attachments: Attachments<'_>) -> SmallVec<[Bytes; 1]> {

@@ -1,6 +1,6 @@
 //! What concerns several keys, or needs more than a type: checked last, when it is known what won.
 
-use super::schema::{Feed, Rule};
+use super::schema::{CookieSameSite, Feed, Rule};
 use super::value::{Bytes, Setting};
 use super::{Config, Place, Sources};
 use std::collections::HashMap;
@@ -124,6 +124,11 @@ fn socketio(sources: &mut Sources) {
         sources.config.socketio.namespaces.iter().filter_map(|name| namespace(name)).collect();
     for text in wrong {
         sources.problem(sources.place("socketio", "namespaces"), format!("namespaces in [socketio]: {text}"));
+    }
+    let socketio = &sources.config.socketio;
+    if socketio.cookie_same_site == CookieSameSite::None && !socketio.cookie_secure {
+        let text = "cookie_same_site = \"none\" in [socketio] needs cookie_secure = true: browsers refuse the cookie without it";
+        sources.problem(sources.place("socketio", "cookie_same_site"), text.to_owned());
     }
 }
 

@@ -148,7 +148,7 @@ section! {
         /// Size of a request's head: request line and headers.
         head_bytes_max: Bytes = Bytes::kib(16), in Bytes::kib(1)..=Bytes::mib(1);
         /// Number of headers of a request.
-        headers_max: usize = 64, in 8..=1000;
+        headers_max: usize = 64, in 8..=128;
         /// Time from a connection's start, or a request's first byte, to the end of the head.
         head_time_max: Duration = s(10), in ms(100)..=HOUR;
         /// Size of a request's body that is read and thrown away on routes that take none.
@@ -248,6 +248,10 @@ section! {
         allow_version_3: bool = true;
         /// A cookie of this name holds the session's id, for balancers that go by it. Empty: none. A node needs none.
         cookie: String = String::new();
+        /// Whether browsers send that cookie over HTTPS only (`Secure`).
+        cookie_secure: bool = false;
+        /// From which sites browsers send that cookie (`SameSite`).
+        cookie_same_site: CookieSameSite = CookieSameSite::Lax;
         /// Packets in one body of a polling client.
         packets_max: usize = 100_000, in 1..=10_000_000;
         /// Attachments of one packet: Socket.IO's own server takes 10.
@@ -297,6 +301,18 @@ section! {
         echo: bool = false;
         /// Whether the event is acknowledged, with `{"ok":true}` or why it wasn't done.
         ack: bool = false;
+    }
+}
+
+choice! {
+    /// From which sites browsers send a cookie.
+    CookieSameSite {
+        /// From its own, and with navigation from others.
+        Lax = "lax",
+        /// From its own only.
+        Strict = "strict",
+        /// From any. Browsers demand `cookie_secure` for this.
+        None = "none",
     }
 }
 

@@ -408,6 +408,27 @@ fn clients_and_the_admin_port_need_two_ports() {
     check("[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"", "");
 }
 
+/// The parser's table holds 128.
+#[test]
+fn more_headers_than_can_be_parsed_are_refused() {
+    check("[limits]\nheaders_max = 128", "");
+    check(
+        "[limits]\nheaders_max = 129",
+        "stentor.toml:2: headers_max in [limits]: 129 is out of range: 8 to 128",
+    );
+}
+
+#[test]
+fn a_cookie_for_other_sites_has_to_be_secure() {
+    let none = "[socketio]\ncookie = \"io\"\ncookie_same_site = \"none\"";
+    check(
+        none,
+        "stentor.toml:3: cookie_same_site = \"none\" in [socketio] needs cookie_secure = true: browsers refuse the cookie \
+         without it",
+    );
+    check(&format!("{none}\ncookie_secure = true"), "");
+}
+
 #[test]
 fn flags_over_environment_over_file() {
     let file = "[server]\nlisten = \"127.0.0.1:1\"\ncores = 1\napp = \"echo\"\nlog = \"json\"";

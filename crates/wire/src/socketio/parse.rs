@@ -85,7 +85,7 @@ pub(super) fn parse(
     };
     match kind {
         Kind::Event => layout.check_event(text)?,
-        Kind::Ack => layout.check_ack(version, text)?,
+        Kind::Ack => layout.check_ack(text)?,
         Kind::Connect | Kind::ConnectError | Kind::Disconnect => layout.check_control(version, text)?,
     }
     if is_binary {
@@ -141,11 +141,12 @@ impl Layout {
         Ok(())
     }
 
-    fn check_ack(&mut self, version: Version, text: &str) -> Result<(), Error> {
+    fn check_ack(&mut self, text: &str) -> Result<(), Error> {
         if self.id.is_none() {
             return Err(Error::BadId);
         }
-        if self.payload.is_empty() && version == Version::V4 && self.attachments == 0 {
+        // As in the reference, an ack that says nothing has no arguments.
+        if self.payload.is_empty() && self.attachments == 0 {
             return Ok(());
         }
         self.check_array(text)?;

@@ -19,7 +19,7 @@ pub(super) mod session;
 
 use super::client::{Carrier, Client, ClientId, Protocol, Sid, Upper};
 use super::http::Verdict;
-use super::request::{Manner, answer, cors, text};
+use super::request::{Manner, answer, cors, push_credentials, text};
 use super::socketio::SocketIo;
 use super::table::{Accepts, Conn, Kept, Poll, Speech, Stack, Waiting};
 use super::turn::MESSAGE_BYTES;
@@ -156,7 +156,7 @@ impl<D: Driver> Core<D> {
     /// What a browser asks before a request that it finds unusual (Fetch, 3.2.2).
     fn preflight(&mut self, request: &Request<'_>, out: &mut Vec<u8>) -> Verdict {
         let manner = Manner::of(request, self.draining);
-        let mut extra = engine_cors(request);
+        let mut extra = self.engine_cors(request);
         extra.push(("Access-Control-Allow-Methods", "GET,POST"));
         if let Some(headers) = request.header_str("access-control-request-headers") {
             extra.push(("Access-Control-Allow-Headers", headers));
@@ -178,7 +178,7 @@ impl<D: Driver> Core<D> {
         // Whoever meant to speak WebSocket goes on in frames.
         let is_upgrade = request.headers().list_has("upgrade", "websocket");
         let manner = if is_upgrade { Manner::LAST } else { Manner::of(request, self.draining) };
-        answer(out, manner, error.status(), "application/json", &engine_cors(request), &body);
+        answer(out, manner, error.status(), "application/json", &self.engine_cors(request), &body);
         Verdict::Answered { keep_alive: manner.keep_alive }
     }
 
@@ -251,8 +251,14 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get(index).map(|conn| conn.id) else {
             return Verdict::Answered { keep_alive: false };
         };
-        let cookie = self.shared.options.engine.cookie.as_ref().map(|cookie| {
-            ("Set-Cookie".to_owned(), format!("{cookie}={name}; Path=/; HttpOnly; SameSite=Lax"))
+        let engine = &self.shared.options.engine;
+        let cookie = engine.cookie.as_ref().map(|cookie| {
+            let secure = if engine.cookie_secure { "; Secure" } else { "" };
+            let same_site = engine.cookie_same_site.name();
+            (
+                "Set-Cookie".to_owned(),
+                format!("{cookie}={name}; Path=/; HttpOnly{secure}; SameSite={same_site}"),
+            )
         });
         let headers: Vec<(String, String)> = headers.into_iter().chain(cookie).collect();
         let extra: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
@@ -261,7 +267,7 @@ impl<D: Driver> Core<D> {
         let open = self.open_packet(&name, query);
         match accepted {
             Some(accepted) => {
-                accepted.write_response(out, &extra, None);
+                accepted.write_response(out, &extra, handshake::subprotocols(request).next());
                 self.become_socket(index, Accepts::Client(id), Speech::default(), Envelope::Raw, None);
                 let writer = EngineWriter { version: query.version, carriage: Carriage::Frame };
                 let delay = self.shared.options.engine.open_delay;
@@ -280,7 +286,7 @@ impl<D: Driver> Core<D> {
                 writer.text(&mut queue, &open);
                 self.open_upper(id, request, feeds, raw, &mut queue);
                 let manner = Manner::of(request, self.draining);
-                let poll = poll_of(id, request, query, manner);
+                let poll = self.poll_of(id, request, query, manner);
                 payload::write_answer(out, query.version, &poll, &queue, &extra);
                 Verdict::Answered { keep_alive: manner.keep_alive }
             }
@@ -291,7 +297,7 @@ impl<D: Driver> Core<D> {
         let options = &self.shared.options;
         let open = Open {
             sid: sid.into(),
-            websocket_upgrade: query.transport == Transport::Polling && query.jsonp.is_none(),
+            websocket_upgrade: query.transport == Transport::Polling,
             ping_interval: options.heartbeat.interval,
             ping_timeout: options.heartbeat.timeout,
             payload_bytes_max: Some(options.limits.message_bytes_max as u64),
@@ -338,7 +344,7 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get(index).map(|conn| conn.id) else {
             return Verdict::Answered { keep_alive: false };
         };
-        let mut poll = poll_of(id, request, query, manner);
+        let mut poll = self.poll_of(id, request, query, manner);
         let Some(client) = self.clients.get_mut(id) else {
             return self.engine_refuse(request, RequestError::UnknownSession, None, out);
         };
@@ -463,7 +469,7 @@ impl<D: Driver> Core<D> {
             return verdict;
         }
         let manner = Manner::of(request, self.draining);
-        answer(out, manner, 200, "text/html", &engine_cors(request), b"ok");
+        answer(out, manner, 200, "text/html", &self.engine_cors(request), b"ok");
         Verdict::Answered { keep_alive: manner.keep_alive }
     }
 
@@ -499,7 +505,7 @@ impl<D: Driver> Core<D> {
         let Some(engine) = client.engine_mut() else {
             return self.engine_refuse(request, RequestError::UnknownSession, None, out);
         };
-        accepted.write_response(out, &[], None);
+        accepted.write_response(out, &[], handshake::subprotocols(request).next());
         let is_second = matches!(carrier, Carrier::Socket(_)) || engine.probe.is_some();
         if !is_second {
             engine.probe = Some(Probe { conn, answered: false, release_at: until, until });
@@ -512,6 +518,26 @@ impl<D: Driver> Core<D> {
             self.arm_client(id, until);
         }
         Verdict::Upgraded
+    }
+
+    fn poll_of(&self, client: ClientId, request: &Request<'_>, query: &Query<'_>, manner: Manner) -> Poll {
+        Poll {
+            client,
+            keep_alive: manner.keep_alive,
+            origin: self.allow_origin(request).map(Into::into),
+            jsonp: query.jsonp,
+            base64: query.base64,
+            answered: false,
+        }
+    }
+
+    /// A page of another origin may read the answer, and send cookies where its origin is named.
+    fn engine_cors<'a>(&self, request: &Request<'a>) -> Vec<(&'a str, &'a str)> {
+        let origin = self.allow_origin(request);
+        let mut extra: Vec<(&str, &str)> = cors(origin);
+        push_credentials(&mut extra, origin);
+        extra.push(("Cache-Control", "no-store"));
+        extra
     }
 
     /// Whether the connection stays on this core because it couldn't be moved.
@@ -528,33 +554,11 @@ impl<D: Driver> Core<D> {
     }
 }
 
-fn poll_of(client: ClientId, request: &Request<'_>, query: &Query<'_>, manner: Manner) -> Poll {
-    Poll {
-        client,
-        keep_alive: manner.keep_alive,
-        origin: request.header_str("origin").map(Into::into),
-        jsonp: query.jsonp,
-        base64: query.base64,
-        answered: false,
-    }
-}
-
 /// The format of a POST's body.
 fn payload_format(request: &Request<'_>, query: &Query<'_>) -> Option<PayloadFormat> {
     let content_type = request.header_str("content-type").unwrap_or_default();
     let is_octet_stream = content_type.to_ascii_lowercase().starts_with("application/octet-stream");
     PayloadFormat::of_request(query.version, is_octet_stream)
-}
-
-/// A page of another origin may read the answer, and send cookies.
-pub(super) fn engine_cors<'a>(request: &Request<'a>) -> Vec<(&'a str, &'a str)> {
-    let origin = request.header_str("origin");
-    let mut extra: Vec<(&str, &str)> = cors(origin);
-    if origin.is_some() {
-        extra.push(("Access-Control-Allow-Credentials", "true"));
-    }
-    extra.push(("Cache-Control", "no-store"));
-    extra
 }
 
 /// What a packet carries, whatever its kind.

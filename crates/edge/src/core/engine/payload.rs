@@ -1,7 +1,7 @@
 //! The body of a poll's answer, put together from records when the poll is there; and the answer without one that makes
 //! clients reconnect.
 
-use super::super::request::{Manner, answer, text};
+use super::super::request::{Manner, answer, push_credentials, text};
 use super::super::table::Poll;
 use crate::writer::{BINARY, RECORD_HEAD_BYTES, TEXT, records};
 use stentor_wire::engineio::{self, Packet, PayloadEncoder, PayloadFormat, Version};
@@ -56,7 +56,7 @@ fn cors_of(poll: &Poll) -> Vec<(&str, &str)> {
     let mut headers = vec![("Cache-Control", "no-store"), ("Vary", "Origin")];
     if let Some(origin) = poll.origin.as_deref() {
         headers.push(("Access-Control-Allow-Origin", origin));
-        headers.push(("Access-Control-Allow-Credentials", "true"));
+        push_credentials(&mut headers, Some(origin));
     }
     headers
 }
