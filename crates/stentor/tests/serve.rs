@@ -135,6 +135,18 @@ fn ask(addr: &str, request: &str) -> String {
 }
 
 #[test]
+fn an_address_that_is_released_soon_is_waited_for() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(taken);
+    });
+    let server = start_at(&addr, "127.0.0.1:0", &["serve"], Stdio::null());
+    assert_eq!(server.addr, addr);
+}
+
+#[test]
 fn a_server_whose_log_nobody_reads_any_more_goes_on() {
     let mut server = start_with(&["serve"], Stdio::piped());
     drop(server.child.stderr.take());
