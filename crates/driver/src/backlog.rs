@@ -1,9 +1,10 @@
 //! What a connection has in flight and the kernel has not taken yet.
 //!
 //! Invariants: no frame is in here that has been taken whole; `bytes` is the sum of the frames' lengths less
-//! `offset`, and not 0 before the last call that [`Backlog::transmit`] makes.
+//! `offset`, and not 0 before the last call that [`Backlog::transmit`] makes. Frames that belong to the connection alone
+//! count in the driver's meter for as long as the backlog lives.
 
-use crate::Frame;
+use crate::frame::{Charge, Frame, Meter};
 use std::collections::VecDeque;
 
 /// How far a transmission of frames has come: the frame, and the bytes of it that have been taken.
@@ -33,22 +34,30 @@ pub(crate) struct Backlog {
     frames: VecDeque<Frame>,
     offset: usize,
     bytes: usize,
+    _charge: Option<Charge>,
+}
+
+/// Counts what of `frames` no other connection shares.
+pub(crate) fn charge_owned<'a>(frames: impl IntoIterator<Item = &'a Frame>, owned: &Meter) -> Option<Charge> {
+    let bytes = frames.into_iter().map(Frame::owned_bytes).sum();
+    (bytes > 0).then(|| owned.charge(bytes))
 }
 
 impl Backlog {
     /// Of `frames`, what is left at `cursor`. The vector is left empty, its capacity kept.
-    pub(crate) fn of(frames: &mut Vec<Frame>, cursor: Cursor) -> Self {
-        Self::new(frames.drain(..).skip(cursor.frame).collect(), cursor.offset)
+    pub(crate) fn of(frames: &mut Vec<Frame>, cursor: Cursor, owned: &Meter) -> Self {
+        Self::new(frames.drain(..).skip(cursor.frame).collect(), cursor.offset, owned)
     }
 
     /// Of bytes, those from `taken` on.
-    pub(crate) fn of_bytes(bytes: &[u8], taken: usize) -> Self {
-        Self::new([Frame::owned(bytes[taken..].to_vec())].into(), 0)
+    pub(crate) fn of_bytes(bytes: &[u8], taken: usize, owned: &Meter) -> Self {
+        Self::new([Frame::owned(bytes[taken..].to_vec())].into(), 0, owned)
     }
 
-    fn new(frames: VecDeque<Frame>, offset: usize) -> Self {
+    fn new(frames: VecDeque<Frame>, offset: usize, owned: &Meter) -> Self {
+        let _charge = charge_owned(&frames, owned);
         let bytes = frames.iter().map(Frame::len).sum::<usize>() - offset;
-        Self { frames, offset, bytes }
+        Self { frames, offset, bytes, _charge }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -74,7 +83,9 @@ mod tests {
     fn check(lens: &[usize], taken: &[usize]) {
         let mut frames: Vec<Frame> = lens.iter().map(|len| Frame::owned(vec![0; *len])).collect();
         let mut left: usize = lens.iter().sum();
-        let mut backlog = Backlog::of(&mut frames, Cursor::default());
+        let owned = Meter::default();
+        let mut backlog = Backlog::of(&mut frames, Cursor::default(), &owned);
+        assert!(owned.bytes() >= left);
         assert!(frames.is_empty());
         for &bytes in taken {
             backlog.transmit(|frames, cursor| cursor.advance(frames, bytes));
@@ -82,6 +93,8 @@ mod tests {
             assert_eq!(backlog.bytes(), left, "{lens:?} {taken:?}");
         }
         assert_eq!(left == 0, backlog.frames.is_empty(), "{lens:?} {taken:?}");
+        drop(backlog);
+        assert_eq!(owned.bytes(), 0);
     }
 
     #[test]

@@ -39,14 +39,14 @@ impl Meter {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn charge(&self, bytes: usize) -> Charge {
+    pub(crate) fn charge(&self, bytes: usize) -> Charge {
         self.0.fetch_add(bytes, Ordering::Relaxed);
         Charge { meter: self.clone(), bytes }
     }
 }
 
-/// What one frame has counted in its meter.
-struct Charge {
+/// Bytes counted in a meter until this is dropped.
+pub(crate) struct Charge {
     meter: Meter,
     bytes: usize,
 }
@@ -124,6 +124,14 @@ impl Frame {
     /// Whether it lives in a memfd.
     pub fn is_file(&self) -> bool {
         matches!(self.0, Kind::File(_))
+    }
+
+    /// Bytes of memory that belong to this frame alone.
+    pub(crate) fn owned_bytes(&self) -> usize {
+        match &self.0 {
+            Kind::Owned(bytes) => bytes.capacity(),
+            Kind::Static(_) | Kind::Shared(_) | Kind::File(_) => 0,
+        }
     }
 
     /// The content; copied only if it lives in a memfd. For tests and slow paths.

@@ -178,6 +178,10 @@ pub trait Driver {
     /// whole sends answers with the whole.)
     fn in_flight_bytes(&self, conn: ConnId) -> usize;
 
+    /// Bytes of memory in flight on all connections that belong to one connection each: owned frames, and what
+    /// [`Driver::send_bytes`] copied. Shared frames count in their own [`Meter`].
+    fn owned_bytes(&self) -> usize;
+
     /// Stops reading from `conn`: no `Received` until [`Driver::resume`]. Flow control then reaches the
     /// peer. An error of the connection is still reported.
     fn pause(&mut self, conn: ConnId);

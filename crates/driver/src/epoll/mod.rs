@@ -30,8 +30,8 @@ use crate::slab::{INDEX_MAX, Slab};
 use crate::waker::Sleeper;
 use crate::wheel::Wheel;
 use crate::{
-    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Options, Parcel, ReceiveBuffer, Sending, TimerId,
-    Waker,
+    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Meter, Options, Parcel, ReceiveBuffer, Sending,
+    TimerId, Waker,
 };
 use connection::{Connection, Phase};
 use rustix::buffer::spare_capacity;
@@ -87,6 +87,8 @@ pub struct EpollDriver {
     buffers: Buffers,
     /// Where small frames are put together.
     cork: Vec<u8>,
+    /// What is in flight and belongs to one connection alone.
+    owned: Meter,
 }
 
 struct Listener {
@@ -135,6 +137,7 @@ impl EpollDriver {
             lingers: Wheel::new(now),
             buffers: Buffers::new(options.receive_buffer_bytes),
             cork: Vec::new(),
+            owned: Meter::default(),
             options: Options {
                 accepts_per_turn: descriptors::accepts_per_turn(options.accepts_per_turn),
                 ..options.clone()
@@ -362,12 +365,12 @@ impl Driver for EpollDriver {
             Progress::Stalled => None,
             Progress::Failed(error) => Some(error),
         };
-        connection.keep(Backlog::of(frames, cursor), error);
+        connection.keep(Backlog::of(frames, cursor, &self.owned), error);
         self.after_send(conn, error.is_some())
     }
 
     fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Sending {
-        let Some(connection) = self.open(conn) else { return Sending::Done };
+        let Some(connection) = open(&mut self.connections, conn) else { return Sending::Done };
         assert!(!connection.in_flight(), "a send is in flight on this connection");
         let mut taken = 0;
         let progress = match connection.phase {
@@ -379,7 +382,7 @@ impl Driver for EpollDriver {
             Progress::Stalled => None,
             Progress::Failed(error) => Some(error),
         };
-        connection.keep(Backlog::of_bytes(bytes, taken), error);
+        connection.keep(Backlog::of_bytes(bytes, taken, &self.owned), error);
         self.after_send(conn, error.is_some())
     }
 
@@ -388,6 +391,10 @@ impl Driver for EpollDriver {
             .get(conn.into())
             .filter(|connection| connection.phase != Phase::Finishing)
             .map_or(0, Connection::in_flight_bytes)
+    }
+
+    fn owned_bytes(&self) -> usize {
+        self.owned.bytes()
     }
 
     fn pause(&mut self, conn: ConnId) {

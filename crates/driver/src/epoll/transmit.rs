@@ -151,7 +151,7 @@ mod tests {
                 Frame::shared(&[&bytes], &Meter::default())
             });
         }
-        let mut backlog = Backlog::of(&mut frames, Cursor::default());
+        let mut backlog = Backlog::of(&mut frames, Cursor::default(), &Meter::default());
         let (mut cork, mut received, mut buffer) = (Vec::new(), Vec::new(), vec![0; 9000]);
         loop {
             let progress =

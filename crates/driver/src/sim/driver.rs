@@ -11,7 +11,8 @@ use crate::parcel::Cargo;
 use crate::slab::{Key, Slab};
 use crate::waker::Sleeper;
 use crate::{
-    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Parcel, ReceiveBuffer, Sending, TimerId, Waker,
+    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Meter, Parcel, ReceiveBuffer, Sending, TimerId,
+    Waker,
 };
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -64,6 +65,8 @@ pub struct SimDriver {
     accepts_left: usize,
     woken: bool,
     buffers: Buffers,
+    /// What is in flight and belongs to one connection alone.
+    owned: Meter,
 }
 
 impl SimDriver {
@@ -84,6 +87,7 @@ impl SimDriver {
             accepts_left: 0,
             woken: false,
             buffers: Buffers::new(receive_buffer_bytes),
+            owned: Meter::default(),
         }
     }
 
@@ -363,7 +367,7 @@ impl Driver for SimDriver {
     }
 
     fn send(&mut self, conn: ConnId, frames: &mut Vec<Frame>) -> Sending {
-        let net = Rc::clone(&self.net);
+        let (net, owned) = (Rc::clone(&self.net), self.owned.clone());
         let Some(connection) = self.open(conn) else {
             frames.clear();
             return Sending::Done;
@@ -378,7 +382,7 @@ impl Driver for SimDriver {
             Progress::Stalled => false,
             Progress::Failed => true,
         };
-        connection.backlog = Some(Backlog::of(frames, cursor));
+        connection.backlog = Some(Backlog::of(frames, cursor, &owned));
         self.after_send(conn, failed)
     }
 
@@ -392,6 +396,10 @@ impl Driver for SimDriver {
             .filter(|connection| connection.phase != Phase::Finishing)
             .and_then(|connection| connection.backlog.as_ref())
             .map_or(0, Backlog::bytes)
+    }
+
+    fn owned_bytes(&self) -> usize {
+        self.owned.bytes()
     }
 
     fn pause(&mut self, conn: ConnId) {

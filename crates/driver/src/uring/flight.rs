@@ -19,9 +19,9 @@
 use super::ring::{Ring, Target, on};
 use super::token::Token;
 use crate::ConnId;
-use crate::backlog::{Backlog, Cursor};
+use crate::backlog::{Backlog, Cursor, charge_owned};
 use crate::epoll::transmit::{CORK_BYTES, Progress, RUN_MAX, SMALL_BYTES, transmit};
-use crate::frame::{Frame, View};
+use crate::frame::{Charge, Frame, Meter, View};
 use crate::slab::Slab;
 use io_uring::opcode;
 use io_uring::types::{Fd, Fixed};
@@ -85,6 +85,8 @@ struct Flight {
     bytes: usize,
     cargo: Cargo,
     run: Option<Box<Run>>,
+    /// Of a single frame; a backlog has its own.
+    _charge: Option<Charge>,
 }
 
 /// What a SENDMSG refers to.
@@ -101,13 +103,15 @@ unsafe impl Send for Run {}
 pub(super) struct Flights {
     flights: Slab<Flight>,
     sailing: usize,
+    /// What belongs to one connection alone.
+    owned: Meter,
     #[allow(clippy::vec_box)] // It goes into a flight as it is.
     spare: Vec<Box<Run>>,
 }
 
 impl Flights {
     pub(super) fn new() -> Self {
-        Self { flights: Slab::new(), sailing: 0, spare: Vec::new() }
+        Self { flights: Slab::new(), sailing: 0, owned: Meter::default(), spare: Vec::new() }
     }
 
     /// Takes over `frames` from `cursor` on. The vector is left empty, its capacity kept.
@@ -122,7 +126,7 @@ impl Flights {
             frames.drain(..).skip(cursor.frame).for_each(|frame| copy.extend_from_slice(&frame.bytes()));
             Cargo::One { frame: Frame::owned(copy), offset: cursor.offset }
         } else {
-            Cargo::Many(Backlog::of(frames, cursor))
+            Cargo::Many(Backlog::of(frames, cursor, &self.owned))
         };
         self.insert(conn, cargo, by_call)
     }
@@ -134,7 +138,12 @@ impl Flights {
 
     fn insert(&mut self, conn: ConnId, cargo: Cargo, by_call: bool) -> FlightId {
         let bytes = cargo.bytes();
-        let flight = Flight { conn: Some(conn), state: State::Waiting, by_call, bytes, cargo, run: None };
+        let _charge = match &cargo {
+            Cargo::One { frame, .. } => charge_owned([frame], &self.owned),
+            Cargo::Many(_) | Cargo::None => None,
+        };
+        let flight =
+            Flight { conn: Some(conn), state: State::Waiting, by_call, bytes, cargo, run: None, _charge };
         FlightId::of(self.flights.insert(flight).index)
     }
 
@@ -150,6 +159,11 @@ impl Flights {
     /// Bytes that the kernel hasn't taken, or hasn't told of; never 0.
     pub(super) fn bytes(&self, id: FlightId) -> usize {
         self.flights.at(id.index()).bytes
+    }
+
+    /// Bytes of all flights that belong to one connection alone.
+    pub(super) fn owned_bytes(&self) -> usize {
+        self.owned.bytes()
     }
 
     /// Flights that the kernel reads from.

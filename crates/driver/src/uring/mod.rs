@@ -465,6 +465,10 @@ impl Driver for UringDriver {
         connection.and_then(|connection| connection.flight).map_or(0, |flight| self.flights.bytes(flight))
     }
 
+    fn owned_bytes(&self) -> usize {
+        self.flights.owned_bytes()
+    }
+
     fn pause(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn) {
             connection.paused = true; // a broken one is in the queue, and told from there

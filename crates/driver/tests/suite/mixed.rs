@@ -59,6 +59,10 @@ impl Driver for Mixed {
         either!(self.in_flight_bytes(conn))
     }
 
+    fn owned_bytes(&self) -> usize {
+        either!(self.owned_bytes())
+    }
+
     fn pause(&mut self, conn: ConnId) {
         either!(self.pause(conn))
     }
