@@ -41,6 +41,19 @@ impl Drop for Charge {
     }
 }
 
+/// Bytes that a shard takes itself, besides publications and frames, which count themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// Sessions.
+    pub sessions: usize,
+    /// Their subscriptions.
+    pub subscriptions: usize,
+    /// Rooms and feeds.
+    pub topics: usize,
+    /// Entries of outboxes.
+    pub outboxes: usize,
+}
+
 /// What became of everything that was due to the sessions of one shard, in deliveries (one publication to
 /// one session). **Invariant:** `due = sent + dropped + conflated + owed + abandoned`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

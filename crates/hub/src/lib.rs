@@ -41,7 +41,7 @@ mod topic;
 mod topics;
 mod version;
 
-pub use budget::{Charge, Counters, LiveBytes};
+pub use budget::{Charge, Counters, Footprint, LiveBytes};
 pub use chunks::Chunks;
 pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};

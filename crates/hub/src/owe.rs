@@ -402,18 +402,4 @@ impl<E: Encoder> Sessions<E> {
     pub(crate) fn is_owed(&self, id: SessionId) -> bool {
         self.alive(id).is_some_and(|s| s.outbox.waiting > 0 && s.life == Life::Open)
     }
-
-    /// Dooms the session that holds the most bytes and says how many; 0 if none holds any. What waits of
-    /// `Latest` subscriptions doesn't count: it is everybody's newest.
-    pub(crate) fn doom_the_slowest(&mut self) -> usize {
-        let held = |s: &crate::session::Session| {
-            u64::from(s.queue_bytes) + u64::from(s.in_flight_bytes.saturating_sub(s.queue_bytes_in_flight))
-        };
-        let living = self.slots.iter_mut().enumerate().filter(|(_, s)| s.life == Life::Open && held(s) > 0);
-        let Some((index, session)) = living.max_by_key(|(_, s)| held(s)) else { return 0 };
-        session.life = Life::Doomed;
-        let id = SessionId { index: index as u32, generation: session.generation };
-        self.doomed.push_back((id, Disconnect::Overloaded));
-        held(session) as usize
-    }
 }

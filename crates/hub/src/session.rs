@@ -22,6 +22,14 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+/// Bytes that a place in a topic's list of members takes, at the load that is usual between two doublings.
+const MEMBER_BYTES: usize = size_of::<Member>() * 3 / 2;
+
+/// Subscriptions that a session has room for outside of itself.
+fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
+    if subscriptions.spilled() { subscriptions.capacity() } else { 0 }
+}
+
 /// Names a session of one shard. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId {
@@ -112,6 +120,8 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) taken: FeedFigures,
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
+    /// Subscriptions that there is room for outside of the sessions themselves.
+    spilled: usize,
 }
 
 impl<E: Encoder> Sessions<E> {
@@ -130,7 +140,19 @@ impl<E: Encoder> Sessions<E> {
             rates: Rates::default(),
             taken: FeedFigures::default(),
             queue_bytes: 0,
+            spilled: 0,
         }
+    }
+
+    /// What sessions take, and what their subscriptions and those's places among topics' members do, in bytes.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        let sessions = self.slots.len() * size_of::<Session>();
+        (sessions, self.spilled * size_of::<Subscription>() + (self.count() + self.spilled) * MEMBER_BYTES)
+    }
+
+    /// What waits in outboxes takes, without the publications and frames themselves, in bytes.
+    pub(crate) fn outbox_bytes(&self) -> usize {
+        self.counters.owed as usize * size_of::<Entry>() + self.shelf.bytes_held()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -181,6 +203,7 @@ impl<E: Encoder> Sessions<E> {
             }
         }
         session.life = Life::Closed;
+        self.spilled -= spilled(&session.subscriptions);
         session.subscriptions = SmallVec::new();
         self.free.push(id.index);
     }
@@ -378,8 +401,11 @@ impl<E: Encoder> Sessions<E> {
                 (slot, old.flags.has(Flags::RATED))
             }
             None => {
+                let before = spilled(&session.subscriptions);
                 session.subscriptions.push(fresh);
-                (session.subscriptions.len() - 1, false)
+                let (slot, after) = (session.subscriptions.len() - 1, spilled(&session.subscriptions));
+                self.spilled += after - before;
+                (slot, false)
             }
         };
         let member = Member { session: id.index, subscription: slot as u32 };

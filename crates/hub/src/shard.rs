@@ -3,7 +3,7 @@
 //! how cores agree on who gets what in [`crate::follow`], what becomes of a publication in
 //! [`crate::spread`], feeds at home in [`crate::feed`], policies and budgets in [`crate::owe`].
 
-use crate::budget::{Counters, LiveBytes};
+use crate::budget::{Counters, Footprint, LiveBytes};
 use crate::crowd::Crowd;
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Emit};
@@ -76,7 +76,7 @@ impl Default for Options {
 pub enum SubscribeError {
     /// The session has `subscriptions_max` already.
     TooManySubscriptions,
-    /// The core knows `topics_max` topics already.
+    /// The core knows `topics_max` topics already, or memory is short.
     TooManyTopics,
 }
 
@@ -182,6 +182,12 @@ impl<E: Encoder> Hub<E> {
     /// If `format` is not below [`FORMATS_MAX`](crate::FORMATS_MAX).
     pub fn handle_open(&mut self, format: FormatId, tag: u64) -> SessionId {
         self.sessions.open(format, tag)
+    }
+
+    /// Whether topics that this shard doesn't know yet are refused ([`SubscribeError::TooManyTopics`]), since memory is
+    /// short.
+    pub fn set_memory_short(&mut self, is_short: bool) {
+        self.topics.is_closed = is_short;
     }
 
     /// Changes the caller's tag of a session.
@@ -370,9 +376,8 @@ impl<E: Encoder> Hub<E> {
         !self.sessions.awaited.is_empty()
     }
 
-    /// The process is `excess_bytes` over its memory budget: gives up the recovery log first, then the patches of
-    /// feeds, then history, then dooms the session that holds the most. Returns about how many bytes that gives
-    /// back.
+    /// The process needs `excess_bytes` of memory: gives up the recovery log first, then the patches of feeds, then
+    /// history. Returns about how many bytes that gives back.
     pub fn handle_overload(&mut self, excess_bytes: usize) -> usize {
         let mut freed = 0;
         while freed < excess_bytes {
@@ -390,9 +395,6 @@ impl<E: Encoder> Hub<E> {
             for index in empty {
                 self.topics.remove_if_idle(index);
             }
-        }
-        if freed < excess_bytes {
-            freed += self.sessions.doom_the_slowest();
         }
         freed
     }
@@ -468,6 +470,26 @@ impl<E: Encoder> Hub<E> {
     /// Whether something has been taken for a session that the kernel hasn't.
     pub fn is_in_flight(&self, session: SessionId) -> bool {
         self.sessions.alive(session).is_some_and(|s| s.in_flight > 0)
+    }
+
+    /// Bytes that the shard takes itself.
+    pub fn footprint(&self) -> Footprint {
+        let (sessions, subscriptions) = self.sessions.bytes();
+        let (topics, outboxes) = (self.topics.bytes(), self.sessions.outbox_bytes());
+        Footprint { sessions, subscriptions, topics, outboxes }
+    }
+
+    /// Encoded bytes that a session keeps alive, waiting or in flight; frames that several share count for each of them.
+    /// What waits of `Latest` subscriptions doesn't count: it is everybody's newest.
+    pub fn held_bytes(&self, session: SessionId) -> usize {
+        let Some(session) = self.sessions.alive(session) else { return 0 };
+        let latest = session.in_flight_bytes.saturating_sub(session.queue_bytes_in_flight);
+        session.queue_bytes as usize + latest as usize
+    }
+
+    /// Topics that a session is subscribed to.
+    pub fn subscriptions(&self, session: SessionId) -> usize {
+        self.sessions.subscription_count(session)
     }
 
     /// What became of everything that was due.

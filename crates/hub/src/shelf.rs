@@ -79,6 +79,11 @@ impl<E: Encoder> Shelf<E> {
         Self { encoder, items: Slab::new() }
     }
 
+    /// Bytes that the shelf itself takes, without the publications and frames.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.items.capacity() * size_of::<Item<E::Frame>>()
+    }
+
     /// Puts a publication here, held once.
     pub(crate) fn put(&mut self, publication: &Arc<Publication<E::Frame>>) -> Shelved {
         let is_state = matches!(publication.body(), Body::State { .. });

@@ -35,6 +35,9 @@ pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
     (bits % cores as u64) as usize
 }
 
+/// A table with room for no more topics than this doesn't give memory back.
+const IDLE_MAX: usize = 1024;
+
 /// What a topic's home core keeps of it.
 struct Kept<F> {
     epoch: Epoch,
@@ -108,6 +111,20 @@ pub(crate) struct Topics<F> {
     /// Of feeds whose home this core is.
     pub(crate) patches: Patches,
     epochs: u64,
+    /// What the topics take, but for their members, documents and pasts.
+    bytes: usize,
+    /// No topic is taken in that isn't known yet.
+    pub(crate) is_closed: bool,
+}
+
+/// Bytes that an entry of a hash table takes, at the load that is usual between two doublings.
+const fn table_entry_bytes(entry_bytes: usize) -> usize {
+    (entry_bytes + 1) * 3 / 2
+}
+
+/// Bytes of an allocation of a shared text: two counters, and the text.
+fn shared_text_bytes(text: &str) -> usize {
+    2 * size_of::<usize>() + text.len()
 }
 
 impl<F> Topics<F> {
@@ -130,11 +147,28 @@ impl<F> Topics<F> {
             with_past: BTreeSet::new(),
             patches: Patches::new(patches),
             epochs: 0,
+            bytes: 0,
+            is_closed: false,
         }
     }
 
     pub(crate) fn count(&self) -> usize {
         self.slots.len()
+    }
+
+    /// What the topics take, but for their members, documents and pasts, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What one topic takes.
+    fn bytes_of(state: &TopicState<F>) -> usize {
+        let names = match &state.topic {
+            Topic::Feed(key) => shared_text_bytes(key.as_str()),
+            Topic::Room(room) => shared_text_bytes(room.namespace()) + shared_text_bytes(room.name()),
+        };
+        let kept = if state.kept.is_some() { size_of::<Kept<F>>() } else { 0 };
+        size_of::<TopicState<F>>() + table_entry_bytes(size_of::<(Topic, u32)>()) + names + kept
     }
 
     pub(crate) fn home_of(&self, topic: &Topic) -> Option<CoreId> {
@@ -169,12 +203,13 @@ impl<F> Topics<F> {
         self.slots.get_mut(index as usize)
     }
 
-    /// The topic's place in the table, made where there was none; `None` if there are `topics_max` already.
+    /// The topic's place in the table, made where there was none; `None` if there are `topics_max` already, or while
+    /// memory is short.
     pub(crate) fn find_or_insert(&mut self, topic: &Topic) -> Option<u32> {
         if let Some(index) = self.find(topic) {
             return Some(index);
         }
-        if self.count() >= self.topics_max {
+        if self.is_closed || self.count() >= self.topics_max {
             return None;
         }
         let home = self.home_of(topic);
@@ -200,6 +235,7 @@ impl<F> Topics<F> {
             reporting: false,
             kept,
         };
+        self.bytes += Self::bytes_of(&state);
         let index = self.slots.insert(state) as u32;
         self.by_name.insert(topic.clone(), index);
         Some(index)
@@ -212,7 +248,13 @@ impl<F> Topics<F> {
         let idle = state.members.is_empty() && state.joining == 0 && state.interested.is_empty();
         if idle && state.current.is_empty() && !state.has_past() {
             let state = self.slots.remove(index as usize);
+            self.bytes -= Self::bytes_of(&state);
             self.by_name.remove(&state.topic);
+            // What many topics took is given back once most of them are gone, but not at each one that goes.
+            if self.by_name.capacity() > IDLE_MAX && self.by_name.len() < self.by_name.capacity() / 8 {
+                self.by_name.shrink_to(self.by_name.len() * 2);
+                self.slots.shrink_to_fit();
+            }
         }
     }
 

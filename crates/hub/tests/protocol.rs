@@ -416,7 +416,7 @@ fn a_frame_above_4_gib_counts_as_much_when_it_goes_as_when_it_came() {
 }
 
 #[test]
-fn under_pressure_who_holds_the_most_goes_whatever_the_policy() {
+fn a_session_holds_what_waits_and_what_is_in_flight() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
     let room = Room::plain("chat").unwrap();
@@ -429,11 +429,12 @@ fn under_pressure_who_holds_the_most_goes_whatever_the_policy() {
     node.hubs[0].take(holds, 1, 1, |_, _| {});
     node.publish(0, &room, "short");
     node.document(&key, "new", FeedState::Live);
-    assert_eq!(node.hubs[0].handle_overload(1), "doc  live".len() + 300);
-    assert_eq!(node.hubs[0].poll_doomed(), Some((holds, 0, Disconnect::Overloaded)));
-    assert_eq!(node.hubs[0].handle_overload(1), "short".len());
-    assert_eq!(node.hubs[0].poll_doomed(), Some((waits, 0, Disconnect::Overloaded)));
-    assert_eq!(node.hubs[0].handle_overload(1), 0);
+    let held = [holds, waits, idle].map(|session| node.hubs[0].held_bytes(session));
+    assert_eq!(held, ["doc  live".len() + 300, "short".len(), 0]);
+    let subscriptions = [holds, waits, idle].map(|session| node.hubs[0].subscriptions(session));
+    assert_eq!(subscriptions, [1, 2, 1]);
+    node.hubs[0].handle_close(holds);
+    assert_eq!((node.hubs[0].held_bytes(holds), node.hubs[0].subscriptions(holds)), (0, 0));
 }
 
 #[test]

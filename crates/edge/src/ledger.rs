@@ -1,0 +1,336 @@
+//! What the process holds for its clients, by class, and how that compares with `limits.memory_bytes_max`.
+//!
+//! Shared frames and publications count themselves, once each, in a [`Meter`] and a [`LiveBytes`]. What belongs to one
+//! connection or client is measured by its core whenever it may have changed, and kept in a [`Holding`], which takes it off
+//! again when its owner goes. What is counted by number, such as sessions and rooms, each core reports once per turn in its
+//! [`Report`].
+//!
+//! **Invariant.** The bytes of a class are the sum of what holdings and reports that are alive have added to it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stentor_driver::Meter;
+use stentor_hub::LiveBytes;
+
+/// From here on nothing large grows: a share of the budget, in per cent.
+const TIGHT_PERCENT: usize = 95;
+/// Where the server makes room, it makes so much that it need not do so again at once: a share of the budget, in per cent.
+const RELIEVED_PERCENT: usize = 90;
+
+/// Kinds of what is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Connections and clients, at the size of what is kept for each.
+    Connections,
+    /// Sessions of the hub.
+    Sessions,
+    /// Their subscriptions.
+    Subscriptions,
+    /// Rooms and feeds that cores know of.
+    Rooms,
+    /// What waits to be sent, without the frames and publications themselves.
+    Outboxes,
+    /// Received bytes that wait to be handled.
+    ReceiveBuffers,
+    /// WebSocket messages that have begun and not ended.
+    Messages,
+    /// Bodies of requests.
+    Bodies,
+    /// Socket.IO packets whose attachments are still coming.
+    Attachments,
+    /// Answers that their clients have not read, those in flight included.
+    Replies,
+    /// Packets and messages that wait for a client's next poll.
+    PollRecords,
+}
+
+impl Class {
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Connections,
+        Self::Sessions,
+        Self::Subscriptions,
+        Self::Rooms,
+        Self::Outboxes,
+        Self::ReceiveBuffers,
+        Self::Messages,
+        Self::Bodies,
+        Self::Attachments,
+        Self::Replies,
+        Self::PollRecords,
+    ];
+
+    /// The label in metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Sessions => "sessions",
+            Self::Subscriptions => "subscriptions",
+            Self::Rooms => "rooms",
+            Self::Outboxes => "outboxes",
+            Self::ReceiveBuffers => "receive_buffers",
+            Self::Messages => "messages",
+            Self::Bodies => "bodies",
+            Self::Attachments => "attachments",
+            Self::Replies => "replies",
+            Self::PollRecords => "poll_records",
+        }
+    }
+}
+
+/// How much of the budget is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Pressure {
+    /// There is room.
+    #[default]
+    None,
+    /// Above 95 %: no new connections, subscriptions or large inputs.
+    Tight,
+    /// Above the budget: no publications either.
+    Full,
+}
+
+/// What the process holds for its clients.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    classes: [AtomicUsize; Class::ALL.len()],
+    /// The sum of `classes`.
+    counted: AtomicUsize,
+    /// Encoded frames.
+    pub(crate) frames: Meter,
+    /// Publications and what keeps them: documents, messages in outboxes, history, the recovery log.
+    pub(crate) publications: LiveBytes,
+    bytes_max: usize,
+}
+
+impl Ledger {
+    /// An empty one with a budget.
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            classes: Default::default(),
+            counted: AtomicUsize::new(0),
+            frames: Meter::default(),
+            publications: LiveBytes::default(),
+            bytes_max,
+        }
+    }
+
+    /// Bytes held, of all classes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.counted.load(Ordering::Relaxed) + self.frames.bytes() + self.publications.bytes()
+    }
+
+    /// Bytes held of each class, with its label in metrics.
+    pub(crate) fn by_class(&self) -> impl Iterator<Item = (&'static str, usize)> {
+        let counted = Class::ALL.iter().zip(&self.classes);
+        counted
+            .map(|(class, bytes)| (class.name(), bytes.load(Ordering::Relaxed)))
+            .chain([("frames", self.frames.bytes()), ("publications", self.publications.bytes())])
+    }
+
+    /// The budget, in bytes.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    #[inline]
+    pub(crate) fn pressure(&self) -> Pressure {
+        let bytes = self.bytes();
+        if bytes <= percent(self.bytes_max, TIGHT_PERCENT) {
+            Pressure::None
+        } else if bytes <= self.bytes_max {
+            Pressure::Tight
+        } else {
+            Pressure::Full
+        }
+    }
+
+    /// How many bytes have to go until there is room again; 0 where there is.
+    pub(crate) fn excess_bytes(&self) -> usize {
+        self.bytes().saturating_sub(percent(self.bytes_max, RELIEVED_PERCENT))
+    }
+
+    /// Replaces what was counted of a class before.
+    fn adjust(&self, class: Class, before: usize, now: usize) {
+        // Wrapping, as a decrease is the addition of its two's complement.
+        let difference = now.wrapping_sub(before);
+        if difference != 0 {
+            self.classes[class as usize].fetch_add(difference, Ordering::Relaxed);
+            self.counted.fetch_add(difference, Ordering::Relaxed);
+        }
+    }
+}
+
+fn percent(bytes: usize, share: usize) -> usize {
+    bytes / 100 * share
+}
+
+/// Kinds that one connection or client may hold.
+pub(crate) const HOLDING_CLASSES: [Class; 6] = [
+    Class::ReceiveBuffers,
+    Class::Messages,
+    Class::Bodies,
+    Class::Attachments,
+    Class::Replies,
+    Class::PollRecords,
+];
+
+/// Bytes by [`HOLDING_CLASSES`].
+pub(crate) type Held = [usize; HOLDING_CLASSES.len()];
+
+/// What one connection or client holds besides its fixed size; nothing is kept while that is nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Holding(Option<Box<HeldBytes>>);
+
+#[derive(Debug)]
+struct HeldBytes {
+    ledger: Arc<Ledger>,
+    held: Held,
+}
+
+impl Holding {
+    /// Notes what is held now, and says by how many bytes that is more than before.
+    pub(crate) fn set(&mut self, ledger: &Arc<Ledger>, held: Held) -> usize {
+        if self.0.is_none() && held.iter().all(|bytes| *bytes == 0) {
+            return 0;
+        }
+        let before = self.bytes();
+        let entry = self.0.get_or_insert_with(|| {
+            Box::new(HeldBytes { ledger: ledger.clone(), held: Held::default() })
+        });
+        entry.replace(held);
+        let now = self.bytes();
+        if now == 0 {
+            self.0 = None;
+        }
+        now.saturating_sub(before)
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |entry| entry.held.iter().sum())
+    }
+
+    /// Whether nothing is held.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl HeldBytes {
+    fn replace(&mut self, held: Held) {
+        for ((class, before), now) in HOLDING_CLASSES.iter().zip(self.held).zip(held) {
+            self.ledger.adjust(*class, before, now);
+        }
+        self.held = held;
+    }
+}
+
+impl Drop for HeldBytes {
+    fn drop(&mut self) {
+        self.replace(Held::default());
+    }
+}
+
+/// Kinds that a core counts by number, and answers in flight, which its driver counts.
+const REPORT_CLASSES: [Class; 6] = [
+    Class::Connections,
+    Class::Sessions,
+    Class::Subscriptions,
+    Class::Rooms,
+    Class::Outboxes,
+    Class::Replies,
+];
+
+/// What one core holds, as of its last turn.
+#[derive(Debug)]
+pub(crate) struct Report {
+    ledger: Arc<Ledger>,
+    held: [usize; REPORT_CLASSES.len()],
+}
+
+impl Report {
+    pub(crate) fn new(ledger: Arc<Ledger>) -> Self {
+        Self { ledger, held: Default::default() }
+    }
+
+    /// Notes what is held now: connections, sessions, subscriptions, rooms, outboxes, answers in flight.
+    #[inline]
+    pub(crate) fn set(&mut self, held: [usize; REPORT_CLASSES.len()]) {
+        if held != self.held {
+            self.replace(held);
+        }
+    }
+
+    fn replace(&mut self, held: [usize; REPORT_CLASSES.len()]) {
+        for ((class, before), now) in REPORT_CLASSES.iter().zip(self.held).zip(held) {
+            self.ledger.adjust(*class, before, now);
+        }
+        self.held = held;
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        self.replace(Default::default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(ledger: &Ledger, name: &str) -> usize {
+        ledger.by_class().find(|(class, _)| *class == name).unwrap().1
+    }
+
+    #[test]
+    fn a_holding_counts_what_its_owner_holds_until_it_goes() {
+        let ledger = Arc::new(Ledger::new(1_000));
+        let mut holding = Holding::default();
+        assert_eq!(holding.set(&ledger, Held::default()), 0);
+        assert!(holding.is_empty());
+        assert_eq!(holding.set(&ledger, [10, 0, 20, 0, 0, 0]), 30);
+        assert_eq!((class(&ledger, "receive_buffers"), class(&ledger, "bodies")), (10, 20));
+        assert_eq!(holding.set(&ledger, [0, 5, 20, 0, 0, 0]), 0);
+        assert_eq!((class(&ledger, "messages"), ledger.bytes(), holding.bytes()), (5, 25, 25));
+        holding.set(&ledger, Held::default());
+        assert!(holding.is_empty() && ledger.bytes() == 0);
+        holding.set(&ledger, [1; 6]);
+        drop(holding);
+        assert_eq!(ledger.bytes(), 0);
+    }
+
+    #[test]
+    fn a_report_replaces_the_one_before() {
+        let ledger = Arc::new(Ledger::new(1_000));
+        let mut report = Report::new(ledger.clone());
+        report.set([1, 2, 3, 4, 5, 6]);
+        report.set([1, 2, 3, 4, 5, 7]);
+        assert_eq!((ledger.bytes(), class(&ledger, "replies")), (22, 7));
+        drop(report);
+        assert_eq!(ledger.bytes(), 0);
+    }
+
+    #[test]
+    fn pressure_rises_with_what_is_held() {
+        let ledger = Arc::new(Ledger::new(1_000));
+        let mut holding = Holding::default();
+        for (bytes, pressure, excess) in [
+            (900, Pressure::None, 0),
+            (950, Pressure::None, 50),
+            (951, Pressure::Tight, 51),
+            (1_000, Pressure::Tight, 100),
+            (1_001, Pressure::Full, 101),
+        ] {
+            holding.set(&ledger, [bytes, 0, 0, 0, 0, 0]);
+            assert_eq!((ledger.pressure(), ledger.excess_bytes()), (pressure, excess), "{bytes}");
+        }
+    }
+
+    #[test]
+    fn classes_are_in_the_order_of_their_numbers() {
+        assert!(Class::ALL.iter().enumerate().all(|(n, class)| *class as usize == n));
+    }
+}
