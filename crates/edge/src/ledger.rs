@@ -195,15 +195,24 @@ impl Holding {
             return 0;
         }
         let before = self.bytes();
-        let entry = self.0.get_or_insert_with(|| {
-            Box::new(HeldBytes { ledger: ledger.clone(), held: Held::default() })
-        });
+        let entry = self
+            .0
+            .get_or_insert_with(|| Box::new(HeldBytes { ledger: ledger.clone(), held: Held::default() }));
         entry.replace(held);
         let now = self.bytes();
         if now == 0 {
             self.0 = None;
         }
         now.saturating_sub(before)
+    }
+
+    /// Notes what is held after some of it has gone.
+    pub(crate) fn lower(&mut self, held: Held) {
+        let Some(entry) = &mut self.0 else { return };
+        entry.replace(held);
+        if self.bytes() == 0 {
+            self.0 = None;
+        }
     }
 
     /// Bytes held.

@@ -7,6 +7,7 @@ mod app;
 mod core;
 mod format;
 mod hosts;
+mod ledger;
 mod metrics;
 mod millis;
 mod node;

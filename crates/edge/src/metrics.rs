@@ -150,8 +150,10 @@ figures! {
     publications_refused: Counter = "publications_refused",
     /// Times that a connection had used its share of a turn (limits.turn_bytes_max) and went on in the next.
     turns_shared: Counter = "turns_shared",
-    /// Times that the process was over its memory budget when looked at.
+    /// Times that a core made room because the memory budget was used up or nearly so.
     overloads: Counter = "memory_overloads",
+    /// Large messages and bodies refused because the memory budget was nearly used up.
+    inputs_refused: Counter = "memory_inputs_refused",
 }
 
 /// Upper bounds of the buckets of [`TurnCpu`], in seconds.

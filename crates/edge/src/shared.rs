@@ -1,5 +1,6 @@
 //! What the cores of a node share, and what the control plane reaches them by.
 
+use crate::ledger::{Ledger, Pressure};
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{
@@ -9,8 +10,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use stentor_driver::{Meter, Waker};
-use stentor_hub::{CoreId, Key, LiveBytes, Topic, core_of};
+use stentor_driver::Waker;
+use stentor_hub::{CoreId, Key, Topic, core_of};
 
 /// A core hands over new connections when it holds so many more than the least loaded one.
 const IMBALANCE_MIN: usize = 32;
@@ -120,10 +121,10 @@ pub(crate) struct Shared {
     pub(crate) cores: usize,
     /// Drawn at random at the start.
     pub(crate) seed: [u64; 2],
-    /// Bytes of encoded frames that live.
-    pub(crate) meter: Meter,
-    /// Bytes of publications' bodies that live.
-    pub(crate) live: LiveBytes,
+    /// What is held for clients.
+    pub(crate) ledger: Arc<Ledger>,
+    /// By core: what the connection or client holds that holds the most, while memory is short.
+    pub(crate) largest: Vec<AtomicUsize>,
     pub(crate) inboxes: Vec<Inbox>,
     /// Connections of each core.
     pub(crate) loads: Vec<AtomicUsize>,
@@ -152,8 +153,8 @@ impl Shared {
         Self {
             cores,
             seed,
-            meter: Meter::default(),
-            live: LiveBytes::default(),
+            ledger: Arc::new(Ledger::new(limits.memory_bytes_max)),
+            largest: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             inboxes,
             loads: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             mail_bytes: (0..cores * cores).map(|_| AtomicUsize::new(0)).collect(),
@@ -187,17 +188,12 @@ impl Shared {
                 bytes_max: recovery.bytes_max,
                 age_max: recovery.age_max,
             }),
-            live: self.live.clone(),
+            live: self.ledger.publications.clone(),
         }
     }
 
     pub(crate) fn set_wanted(&self, key: Key, wanted: bool) {
         locked(&self.wanted).insert(key, wanted);
-    }
-
-    /// Distinct live bytes of the process.
-    pub(crate) fn live_bytes(&self) -> usize {
-        self.meter.bytes() + self.live.bytes()
     }
 
     /// Bytes of the messages in the ring from one core to another. Both write it.
@@ -266,7 +262,7 @@ impl Shared {
 
 impl DataPlane for Shared {
     fn publish(&self, message: Publish) -> Result<(), Busy> {
-        if self.live_bytes() > self.options.limits.memory_bytes_max {
+        if self.ledger.pressure() == Pressure::Full {
             self.refused_for_memory.store(true, Ordering::SeqCst);
             return Err(Busy);
         }
@@ -293,16 +289,20 @@ impl DataPlane for Shared {
             kind: MetricKind::Gauge,
             samples: vec![(Vec::new(), value as u64)],
         };
-        all.push(gauge("frame_bytes", "Distinct bytes of encoded frames that live.", self.meter.bytes()));
-        all.push(gauge(
-            "publication_bytes",
-            "Distinct bytes of publications' bodies that live.",
-            self.live.bytes(),
-        ));
+        all.push(Metric {
+            name: "memory_bytes",
+            help: "Memory held for clients, by class. What several clients share counts once.",
+            kind: MetricKind::Gauge,
+            samples: self
+                .ledger
+                .by_class()
+                .map(|(class, bytes)| (vec![("class", class.to_owned())], bytes as u64))
+                .collect(),
+        });
         all.push(gauge(
             "memory_bytes_max",
-            "The budget for distinct live bytes.",
-            self.options.limits.memory_bytes_max,
+            "The budget for memory held for clients (limits.memory_bytes_max).",
+            self.ledger.bytes_max(),
         ));
         let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
         all.push(gauge("inbox_messages", "Messages of the control plane that wait for a core.", waiting));

@@ -133,7 +133,7 @@ fn a_slow_member_is_ended_and_the_others_do_not_notice() {
         }
         drop((clients, slow));
         server.check_empty();
-        server.until_metric("publication_bytes", |bytes| bytes == 0);
+        server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
     });
 }
 
@@ -183,7 +183,7 @@ fn a_slow_subscriber_of_a_feed_gets_the_newest() {
             assert!(last < 1000);
         }
         // A few versions live: the newest, and what is in flight to slow ones.
-        let live = server.metric("frame_bytes") + server.metric("publication_bytes");
+        let live = server.metric("memory_bytes{frames}") + server.metric("memory_bytes{publications}");
         assert!(live < 30 << 20, "{live} bytes for {last} versions");
         for ws in &mut slow {
             let mut seen = Vec::new();
@@ -199,7 +199,7 @@ fn a_slow_subscriber_of_a_feed_gets_the_newest() {
         server.wait_wanted("k", false);
         server.update("k", stentor_edge::FeedUpdate::Forget);
         server.check_empty();
-        server.until_metric("publication_bytes", |bytes| bytes == 0);
+        server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
     });
 }
 

@@ -104,7 +104,7 @@ fn a_client_that_reads_gets_one_delta_per_version() {
         server.wait_wanted("k", false);
         server.update("k", FeedUpdate::Forget);
         server.check_empty();
-        server.until_metric("publication_bytes", |bytes| bytes == 0);
+        server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
         server.until_metric("feed_patches", |patches| patches == 0);
     });
 }
@@ -512,7 +512,7 @@ fn who_asks_again_and_again_is_owed_one_document() {
         for n in 0..asked {
             greedy.send_json(json!({"type": "subscribe", "feed": "k", "epoch": n % 2, "offset": n}));
             // The document, and the same with a reason, each once for all; and what is in flight.
-            assert!(server.metric("frame_bytes") < 4 * body.len() as u64);
+            assert!(server.metric("memory_bytes{frames}") < 4 * body.len() as u64);
             assert!(server.metric("deliveries_owed") <= 2);
         }
         // What it is sent is less than what it asked for, unless it reads as fast as it asks.

@@ -363,7 +363,7 @@ fn a_client_that_doesnt_poll_stays_in_its_budget() {
             }
         }
         server.until_metric("owed_bytes", |bytes| bytes == 0);
-        server.until_metric("frame_bytes", |bytes| bytes == 0);
+        server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
         for mut io in idle {
             assert_eq!(io.expect_end(), 503);
         }

@@ -170,7 +170,7 @@ fn memory_bytes_max() {
     // Unless the slow one has been let go already.
     assert!(error["code"] == "overloaded" || server.disconnects("overloaded") == 1, "{error}");
     server.until_metric("memory_overloads", |overloads| overloads > 0);
-    server.until_metric("publication_bytes", |bytes| bytes == 0);
+    server.until_metric("memory_bytes{publications}", |bytes| bytes == 0);
     assert_eq!(server.disconnects("overloaded"), 1);
     drop(slow);
     // Nobody has to ask whether there is room again.

@@ -155,7 +155,7 @@ fn little_input_never_takes_much_memory() {
         }
     });
     assert!(peak < 24 * MB, "versions that nobody reads: {peak}");
-    let frames = server.metric("frame_bytes") as usize;
+    let frames = server.metric("memory_bytes{frames}") as usize;
     assert!(frames < 24 * MB, "{frames} bytes of frames");
     drop(clients);
     drop(server);

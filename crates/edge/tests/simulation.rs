@@ -655,8 +655,15 @@ impl Simulation {
         }
         self.run_for(Duration::from_secs(3_700));
         self.check_counters();
-        for gauge in ["connections", "sessions", "topics", "frame_bytes", "publication_bytes", "owed_bytes"] {
+        for gauge in ["connections", "sessions", "topics", "owed_bytes"] {
             assert_eq!(self.metric(gauge), 0, "seed {seed}: {gauge} stays");
+        }
+        let others = ["connections", "sessions", "subscriptions", "outboxes"];
+        let metrics = self.plane.metrics();
+        let memory = metrics.iter().find(|m| m.name == "memory_bytes").unwrap();
+        for (labels, bytes) in &memory.samples {
+            let class = &*labels[0].1;
+            assert!(*bytes == 0 || others.contains(&class), "seed {seed}: {bytes} bytes of {class} stay");
         }
         (self.deliveries, self.closed_by_server.values().sum(), self.recoveries)
     }

@@ -397,7 +397,7 @@ fn slow_readers() {
     assert_eq!(told, "c[4501,\"you read too slowly: the outbox is full\"]\n");
     drop((down, speaker, http));
     server.until_metric("owed_bytes", |bytes| bytes == 0);
-    server.until_metric("frame_bytes", |bytes| bytes == 0);
+    server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
     // The same where it is answers that wait.
     let server = Server::start(1, |options| {
         options.app = App::Echo;

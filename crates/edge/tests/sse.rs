@@ -199,7 +199,7 @@ fn who_doesnt_read() {
         n += 1;
         server.document("k", &format!("\"{n}{}\"", "x".repeat(500_000)));
         server.until_metric("inbox_messages", |waiting| waiting == 0);
-        assert!(server.metric("frame_bytes") < 16 << 20);
+        assert!(server.metric("memory_bytes{frames}") < 16 << 20);
     }
     drop(http);
     server.until_metric("connections", |connections| connections == 0);

@@ -428,7 +428,7 @@ fn compressed_messages_are_read_and_publications_compressed() {
         // A short message goes as it is; so does one that wouldn't become shorter.
         deflating.send_deflated("short");
         assert_eq!(deflating.next_text(), "short");
-        let (before, _) = (server.metric("frame_bytes"), ());
+        let (before, _) = (server.metric("memory_bytes{frames}"), ());
         assert!(before < 100_000);
         drop((deflating, plain, small_window));
         server.check_empty();

@@ -18,6 +18,7 @@ pub use rules::{Rule, Template, TemplateError};
 
 use crate::core::{Facts, Sockets};
 use crate::format::{Formats, json_string};
+use crate::ledger::Pressure;
 use crate::options::Service;
 use crate::writer::Writer;
 use bytes::Bytes;
@@ -351,7 +352,7 @@ impl<'a> Context<'a> {
 
     /// Whether the process is over its budget for memory (`limits.memory_bytes_max`). [`Context::publish`] looks by itself.
     pub fn is_overloaded(&self) -> bool {
-        self.facts.is_overloaded
+        self.facts.pressure == Pressure::Full
     }
 
     /// How publications are written for the session that this call is about.
@@ -440,7 +441,7 @@ impl<'a> Context<'a> {
             return self.emit_numbered(session, name, arguments, None);
         }
         let behind = self.hub.owed_bytes_of(session);
-        if self.facts.is_overloaded {
+        if self.is_overloaded() {
             if self.current == Some(session) && behind == 0 {
                 return self.emit_numbered(session, name, arguments, None);
             }
@@ -540,7 +541,7 @@ impl<'a> Context<'a> {
         data: Data,
         how: Emit,
     ) -> Result<(), Overloaded> {
-        if self.facts.is_overloaded {
+        if self.is_overloaded() {
             self.facts.count_refusal();
             return Err(Overloaded);
         }

@@ -17,6 +17,7 @@ use super::engine::Engine;
 use super::socketio::SocketIo;
 use super::sockjs::SockJs;
 use crate::app::Envelope;
+use crate::ledger::Holding;
 use crate::millis::Millis;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -123,12 +124,17 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
+    /// The connection that it is.
+    pub(super) fn conn(self) -> Option<ConnId> {
+        match self {
+            Self::None => None,
+            Self::Poll(carrier) | Self::Stream(carrier) | Self::Socket(carrier) => Some(carrier),
+        }
+    }
+
     /// Whether it is this connection.
     pub(super) fn is(self, conn: ConnId) -> bool {
-        match self {
-            Self::None => false,
-            Self::Poll(carrier) | Self::Stream(carrier) | Self::Socket(carrier) => carrier == conn,
-        }
+        self.conn() == Some(conn)
     }
 }
 
@@ -190,6 +196,8 @@ pub(super) struct Client {
     pub(super) may_reconnect: bool,
     pub(super) timer: Option<TimerId>,
     pub(super) timer_at: Millis,
+    /// What it holds besides this.
+    pub(super) holding: Holding,
 }
 
 impl Upper {
@@ -218,6 +226,7 @@ impl Client {
             may_reconnect: false,
             timer: None,
             timer_at: now,
+            holding: Holding::default(),
         }
     }
 
@@ -329,6 +338,12 @@ impl Clients {
 
     pub(crate) fn count(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Bytes that clients take, each as if it spoke Socket.IO.
+    pub(super) fn bytes(&self) -> usize {
+        let slot = size_of::<(NonZeroU32, Client)>() + size_of::<SocketIo>();
+        self.slots.capacity() * slot + self.by_sid.capacity() * size_of::<(Sid, ClientId)>()
     }
 
     /// Those of SockJS among them.

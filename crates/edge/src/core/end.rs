@@ -117,6 +117,9 @@ impl<D: Driver> Core<D> {
             return;
         }
         self.table.set_stack(index, Stack::Closing { deadline });
+        if let Some(conn) = self.table.get_mut(index) {
+            conn.weigh(&self.shared.ledger);
+        }
         self.flush(index);
         self.arm(index, deadline);
     }

@@ -275,12 +275,14 @@ impl<D: Driver> Core<D> {
     }
 
     fn comment_on_events(&mut self, index: usize) {
-        let Some(Conn { stack: Stack::Http(http), replies, .. }) = self.table.get_mut(index) else { return };
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let Conn { stack: Stack::Http(http), replies, .. } = conn else { return };
         let Some(Waiting::Events(events)) = &mut http.waiting else { return };
         if events.answered {
             return;
         }
         events.write(replies.get_or_insert_default(), |out| sse::write_comment(out, ""));
+        conn.weigh(&self.shared.ledger);
         self.flush(index);
     }
 }

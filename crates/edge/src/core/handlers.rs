@@ -8,6 +8,7 @@ use super::table::Stack;
 use super::{APP_TOKEN, Core, Owner, Sockets, TOO_MANY_TOPICS};
 use crate::app::{Acks, Action, Application, Arguments, Context, Envelope, RequestId, Sent};
 use crate::format::Formats;
+use crate::ledger::Pressure;
 use crate::millis::Millis;
 use crate::options::Service;
 use crate::writer::Writer;
@@ -62,8 +63,8 @@ pub(crate) struct Facts {
     pub(crate) seed: [u64; 2],
     pub(crate) heartbeat_interval: Duration,
     pub(crate) json_depth_max: usize,
-    /// The process is over its budget for memory.
-    pub(crate) is_overloaded: bool,
+    /// How much of the memory budget is used.
+    pub(crate) pressure: Pressure,
     /// What wasn't published because of that, so far.
     pub(super) refusals: Cell<u64>,
 }
@@ -125,6 +126,7 @@ impl<D: Driver> Core<D> {
                             let replies = conn.replies.get_or_insert_default();
                             what.write(writer, replies);
                             let is_slow = replies.len() > self.shared.options.limits.outbox_bytes_max;
+                            conn.weigh(&self.shared.ledger);
                             if is_slow && conn.in_flight {
                                 self.disconnect(session, Disconnect::SlowConsumer);
                             } else {

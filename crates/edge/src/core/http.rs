@@ -20,6 +20,11 @@ use stentor_driver::{ConnId, Driver};
 use stentor_hub::{CoreId, Policy, Topic};
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, Request};
 
+/// What a client is told whose request is too large for what memory is left.
+const MEMORY_SHORT: &str = "the server is short of memory; send it again later (limits.memory_bytes_max)";
+/// After how many seconds it may try again.
+const RETRY_AFTER_SECONDS: &str = "5";
+
 /// What became of a request.
 pub(super) enum Verdict {
     /// Answered in full.
@@ -62,6 +67,7 @@ impl<D: Driver> Core<D> {
         self.arm(index, deadline);
         if goes_on {
             self.keep(index, buffer);
+            self.weigh(index);
             self.next_turn.push(index);
         } else if !buffer.is_empty() || finished || self.draining {
             self.serve(index, &mut buffer);
@@ -176,6 +182,8 @@ impl<D: Driver> Core<D> {
         if !matches!(verdict, Verdict::Move(_) | Verdict::Again(_)) {
             self.metrics().requests.add(1);
         }
+        let is_too_large_now = matches!(verdict, Verdict::Body { .. })
+            && matches!(body, BodyKind::Length(bytes) if self.is_too_large_now(bytes as usize));
         let Some(conn) = self.table.get_mut(index) else { return Step::Over };
         let http = match (&mut conn.stack, &verdict) {
             (Stack::Http(http), _) => http,
@@ -205,6 +213,10 @@ impl<D: Driver> Core<D> {
         if let Verdict::Body { bytes_max } = verdict {
             if matches!(body, BodyKind::Length(bytes) if bytes > bytes_max as u64) {
                 return self.too_large(index, &request, out);
+            }
+            if is_too_large_now {
+                self.metrics().inputs_refused.add(1);
+                return self.refuse_body(index, &request, out);
             }
             if expects_continue {
                 out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -351,6 +363,23 @@ impl<D: Driver> Core<D> {
         self.finish_after(index, out)
     }
 
+    /// Answers a request whose body is larger than what memory is left for: 503.
+    fn refuse_body(&mut self, index: usize, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
+        self.metrics().request_errors.add(1);
+        let mut extra = vec![("Retry-After", RETRY_AFTER_SECONDS)];
+        extra.extend(cors(request.header_str("origin")));
+        text(out, Manner::LAST, 503, &extra, MEMORY_SHORT);
+        self.finish_after(index, out)
+    }
+
+    /// Ends a connection that waits for the rest of a request, because memory is short.
+    pub(super) fn refuse_request(&mut self, index: usize) {
+        self.metrics().request_errors.add(1);
+        let mut out = Vec::new();
+        text(&mut out, Manner::LAST, 503, &[("Retry-After", RETRY_AFTER_SECONDS)], MEMORY_SHORT);
+        self.finish_after(index, &mut out);
+    }
+
     /// Subscribes a request to what it waits for.
     fn wait_for(&mut self, index: usize, waiting: Awaited, head: usize, out: &mut Vec<u8>) -> Step {
         let deadline = self.millis().after(self.shared.options.limits.wait_time_max);
@@ -434,6 +463,7 @@ impl<D: Driver> Core<D> {
         if let Some(conn) = self.table.get_mut(index) {
             if !out.is_empty() {
                 conn.replies.get_or_insert_default().append(out);
+                conn.weigh(&self.shared.ledger);
             }
             self.end(index);
         }
@@ -516,6 +546,7 @@ impl<D: Driver> Core<D> {
         waiting.answered = true;
         waiting.fail(status, why, draining, conn.replies.get_or_insert_default());
         http.deadline = deadline;
+        conn.weigh(&self.shared.ledger);
         self.arm(index, deadline);
         self.flush(index);
     }

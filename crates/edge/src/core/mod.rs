@@ -19,6 +19,7 @@ mod eviction;
 mod handlers;
 mod http;
 mod mail;
+mod memory;
 mod page;
 mod primus;
 mod recovery;
@@ -39,11 +40,13 @@ pub(crate) use socketio::Sockets;
 
 use crate::app::{Acks, Action, Application};
 use crate::format::{FeedEvents, Formats};
+use crate::ledger::{Pressure, Report};
 use crate::millis::{Clock, Millis};
 use crate::shared::Shared;
 use client::{ClientId, End, Sids};
 use engine::moving::Departed;
 use handlers::{About, AppTimer};
+use memory::Relief;
 use recovery::Suspension;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -62,7 +65,8 @@ use turn::{Budget, CpuSampler};
 /// How soon a full ring to another core, or a frame that it encodes, is looked at again.
 const CORES_RETRY: Duration = Duration::from_millis(1);
 /// What a client is told whose topic can't be taken in.
-const TOO_MANY_TOPICS: &str = "the server knows as many topics as it may (limits.topics_max)";
+const TOO_MANY_TOPICS: &str =
+    "the server can't take in another topic now (limits.topics_max, limits.memory_bytes_max)";
 /// How often limits that no event guards are looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// The timer's token of the tick; connections' tokens are above 2⁶³, the application's between.
@@ -71,6 +75,8 @@ const TICK_TOKEN: u64 = 0;
 const DRAINED_TOKEN: u64 = 1;
 /// The timer's token for what sessions get at their own rate: all that it does is to end a wait.
 const RATE_TOKEN: u64 = 2;
+/// The timer's token for the next round of making room: all that it does is to end a wait.
+const RELIEF_TOKEN: u64 = 3;
 const APP_TOKEN: u64 = 1 << 62;
 /// A timer's token that names a client.
 const CLIENT_TOKEN: u64 = 1 << 61;
@@ -112,6 +118,8 @@ enum Later {
     /// The messages of a SockJS client's WebSocket can't be understood.
     Broken(ConnId),
     Flush(usize),
+    /// It holds more than may be held now.
+    Overload(ConnId),
 }
 
 /// The applications of a core: the node's, and those of SockJS prefixes that have others, by their place.
@@ -149,6 +157,8 @@ pub struct Core<D: Driver> {
     sids: Sids,
     /// What of the message that is dealt with is left for later.
     again: Option<Again>,
+    report: Report,
+    relief: Relief,
     /// Moved out while messages are taken out of what was received.
     ws: Option<Box<ws::Shared>>,
     http_limits: http1::Limits,
@@ -200,7 +210,7 @@ impl<D: Driver> Core<D> {
         let feeds =
             FeedEvents { name: options.engine.feed_event.clone(), as_string: options.engine.feed_as_string };
         let deflate = options.deflate;
-        let formats = Formats::new(shared.meter.clone(), deflate.level, deflate.bytes_min, feeds);
+        let formats = Formats::new(shared.ledger.frames.clone(), deflate.level, deflate.bytes_min, feeds);
         let hub = Hub::new(shared.hub_options(core), formats);
         let ws_limits = ws::Limits {
             message_bytes_max: options.limits.message_bytes_max,
@@ -215,7 +225,7 @@ impl<D: Driver> Core<D> {
                 seed: shared.seed,
                 heartbeat_interval: options.heartbeat.interval,
                 json_depth_max: options.limits.json_depth_max,
-                is_overloaded: false,
+                pressure: Pressure::None,
                 refusals: Cell::new(0),
             },
             clock: Clock::new(now),
@@ -228,6 +238,8 @@ impl<D: Driver> Core<D> {
             departed: Departed::default(),
             sids: Sids::default(),
             again: None,
+            report: Report::new(shared.ledger.clone()),
+            relief: Relief::default(),
             ws: Some(Box::new(ws::Shared::new(ws_limits))),
             http_limits: http1::Limits {
                 head_bytes_max: options.limits.head_bytes_max,
@@ -302,7 +314,7 @@ impl<D: Driver> Core<D> {
         self.facts.now = self.driver.now();
         self.facts.millis = self.clock.at(self.facts.now);
         self.hub.handle_time(self.facts.now);
-        self.facts.is_overloaded = self.shared.live_bytes() > self.shared.options.limits.memory_bytes_max;
+        self.mind_memory();
         if self.shared.drain_until().is_some() && !self.draining {
             self.drain();
         }
@@ -317,6 +329,7 @@ impl<D: Driver> Core<D> {
         self.pump();
         self.set_rate_timer();
         self.record_load();
+        self.report_memory();
         self.shared.metrics[self.facts.core].record(
             &self.hub,
             self.table.count(),
@@ -415,7 +428,7 @@ impl<D: Driver> Core<D> {
                 }
             }
             (None, TICK_TOKEN) => self.tick(),
-            (None, DRAINED_TOKEN) => {}
+            (None, DRAINED_TOKEN | RELIEF_TOKEN) => {}
             // One that was overtaken by an earlier one does no harm.
             (None, RATE_TOKEN) => self.rates_due = None,
             (None, token) if token & APP_TOKEN != 0 => self.app_due((token - APP_TOKEN) as usize),
@@ -431,15 +444,12 @@ impl<D: Driver> Core<D> {
         self.driver.timer_set(self.facts.now + TICK, TICK_TOKEN);
         self.hub.handle_tick(self.facts.now);
         self.expire_suspended();
-        let limit = self.shared.options.limits.memory_bytes_max;
-        let live = self.shared.live_bytes();
-        if live > limit {
-            self.metrics().overloads.add(1);
-            self.hub.handle_overload(live - limit);
-        } else if self.facts.core == 0 {
+        if self.facts.core == 0 && self.shared.ledger.pressure() < Pressure::Full {
             self.shared.tell_space();
         }
         self.metrics().publications_refused.set(self.facts.refusals.get());
+        #[cfg(debug_assertions)]
+        self.check_holdings();
         self.metrics().record_past(self.hub.history_figures(), self.hub.log_figures());
     }
 
@@ -482,6 +492,11 @@ impl<D: Driver> Core<D> {
                         }
                     }
                     Later::Flush(index) => self.flush(index),
+                    Later::Overload(conn) => {
+                        if let Some(index) = self.table.index_of(conn) {
+                            self.refuse_input(index);
+                        }
+                    }
                 }
             } else if !self.actions.is_empty() {
                 self.act();
@@ -530,7 +545,8 @@ impl<D: Driver> Core<D> {
         self.record_load();
         // The new one counts already.
         let has_room = self.shared.connections() <= self.connections_max();
-        if self.shared.kernel_is_full() || !(has_room || self.evict()) {
+        let is_refused = self.shared.kernel_is_full() || self.shared.ledger.pressure() > Pressure::None;
+        if is_refused || !(has_room || self.evict()) {
             self.metrics().refused.add(1);
             self.driver.close(conn);
             return;

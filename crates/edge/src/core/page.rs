@@ -67,7 +67,8 @@ impl<D: Driver> Core<D> {
     pub(super) fn more_of_page(&mut self, index: usize) {
         let now = self.millis();
         let idle_time_max = self.shared.options.limits.idle_time_max;
-        let Some(Conn { stack: Stack::Http(http), replies, .. }) = self.table.get_mut(index) else { return };
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let Conn { stack: Stack::Http(http), replies, .. } = conn else { return };
         let Some(Waiting::Page(page)) = &mut http.waiting else { return };
         let Some((_, piece)) = page.pieces.pop_front() else { return };
         let out = replies.get_or_insert_default();
@@ -77,6 +78,7 @@ impl<D: Driver> Core<D> {
         }
         let deadline = now.after(if page.is_answered() { idle_time_max } else { page.next_after() });
         http.deadline = deadline;
+        conn.weigh(&self.shared.ledger);
         self.arm(index, deadline);
         self.flush(index);
     }

@@ -115,9 +115,8 @@ impl<D: Driver> Core<D> {
         let heartbeat = self.shared.options.heartbeat;
         let interval = self.shared.options.primus.ping_interval;
         let clock = self.facts.now.saturating_duration_since(self.clock.start());
-        let Some(Conn { stack: Stack::Socket(socket), replies, .. }) = self.table.get_mut(index) else {
-            return;
-        };
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let Conn { stack: Stack::Socket(socket), replies, .. } = conn else { return };
         let Dialect::Primus(pinging) = socket.speech.dialect else { return };
         if progressed {
             socket.alive_at = now;
@@ -141,6 +140,7 @@ impl<D: Driver> Core<D> {
         socket.pinged_at = Some(now);
         socket.speech.dialect = Dialect::Primus(Pinging::Awaited);
         say(replies.get_or_insert_default(), |out| primus::write_ping(out, clock));
+        conn.weigh(&self.shared.ledger);
         self.arm(index, now.after(interval));
         self.flush(index);
     }

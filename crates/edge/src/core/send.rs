@@ -13,6 +13,7 @@
 
 use super::Core;
 use super::client::Carrier;
+use super::memory::SMALL_INPUT_BYTES;
 use super::table::{Accepts, Conn, Held, Socket, Stack, Waiting};
 use std::time::Duration;
 use stentor_driver::{Driver, Frame, Sending};
@@ -60,6 +61,9 @@ impl<D: Driver> Core<D> {
                 }
             } else if self.driver.send_bytes(conn.id, &out) == Sending::InFlight {
                 conn.in_flight = true;
+                if out.len() > SMALL_INPUT_BYTES {
+                    self.report_memory();
+                }
             } else if matches!(conn.stack, Stack::Http(_)) {
                 // It may have been a poll's.
                 self.taken(index);
@@ -70,6 +74,7 @@ impl<D: Driver> Core<D> {
             out = Vec::with_capacity(CORK_BYTES);
         }
         self.cork = out;
+        self.weigh(index);
         self.settle(index);
     }
 
@@ -105,6 +110,7 @@ impl<D: Driver> Core<D> {
             }
             if let Some(replies) = conn.replies.take() {
                 self.frames.push(Frame::owned(*replies));
+                conn.weigh(&self.shared.ledger);
             }
             let mut left_by = None;
             if let Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) = conn.stack {

@@ -3,7 +3,7 @@
 use super::client::End;
 use super::table::{Accepts, Again, Conn, Dialect, Held, Socket, Speech, Stack, Unread};
 use super::turn::MESSAGE_BYTES;
-use super::{About, Core};
+use super::{About, Core, Later};
 use crate::app::{Action, Envelope, Message};
 use crate::writer::{Writer, frame};
 use stentor_driver::{Driver, Sending};
@@ -73,6 +73,10 @@ impl<D: Driver> Core<D> {
             match received.event {
                 Some(Event::Message { kind, data }) => {
                     ended = true;
+                    if self.is_too_large_now(data.len()) {
+                        self.later.push(Later::Overload(id));
+                        break;
+                    }
                     let goes_on = match (accepts, session) {
                         (Accepts::Client(client), _) => self.engine_frame(id, client, kind, data, out),
                         (Accepts::Messages, Some(session)) if speech.is_deaf => {
@@ -144,6 +148,7 @@ impl<D: Driver> Core<D> {
         if closed {
             if let Some(conn) = self.table.get_mut(index) {
                 conn.replies.get_or_insert_default().append(out);
+                conn.weigh(&self.shared.ledger);
             }
             return self.end(index);
         }
@@ -187,6 +192,7 @@ impl<D: Driver> Core<D> {
             let out = conn.replies.get_or_insert_default();
             socket.speech.dialect.say_goodbye(out, code, reason);
             socket.ws.close(code, reason, out);
+            conn.weigh(&self.shared.ledger);
         }
         self.end(index);
     }
@@ -256,6 +262,7 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get_mut(index) else { return };
         if conn.in_flight || conn.replies.is_some() {
             conn.replies.get_or_insert_default().extend_from_slice(&PING);
+            conn.weigh(&self.shared.ledger);
         } else if self.driver.send_bytes(conn.id, &PING) == Sending::InFlight {
             conn.in_flight = true;
         }

@@ -71,6 +71,11 @@ impl SocketIo {
         }
     }
 
+    /// Bytes of a packet whose attachments are still coming.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.unfinished.as_ref().map_or(0, |(decoder, _)| decoder.held_bytes())
+    }
+
     pub(super) fn into_feeds(self) -> Option<Box<Feeds>> {
         self.feeds
     }
@@ -180,6 +185,7 @@ impl<D: Driver> Core<D> {
         let Some(client) = self.clients.get_mut(id) else { return false };
         let version = client.version();
         let Upper::SocketIo(io) = &mut client.upper else { return false };
+        let was_mid_packet = io.unfinished.is_some();
         let (mut decoder, until) = match io.unfinished.take() {
             Some((decoder, until)) => (decoder, Some(until)),
             None => (Decoder::new(version.into(), Role::Server), None),
@@ -201,8 +207,12 @@ impl<D: Driver> Core<D> {
             Ok(None) => true,
             Err(_) => self.socketio_fault(id),
         };
+        let weighs = was_mid_packet || decoder.is_mid_packet();
         if decoder.is_mid_packet() {
             self.await_attachments(id, decoder, until);
+        }
+        if weighs {
+            self.weigh_client(id);
         }
         goes_on
     }

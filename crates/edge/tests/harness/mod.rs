@@ -190,11 +190,18 @@ impl Server {
         self.plane.publish(Publish { room, event: None, data }).unwrap();
     }
 
-    /// The sum of a figure over its samples.
+    /// The sum of a figure over its samples; `name{value}` is over those with this value of a label.
     pub(crate) fn metric(&self, name: &str) -> u64 {
+        let (name, label) = match name.strip_suffix('}').and_then(|name| name.split_once('{')) {
+            Some((name, label)) => (name, Some(label)),
+            None => (name, None),
+        };
         let all = self.plane.metrics();
         let metric = all.iter().find(|metric| metric.name == name).unwrap_or_else(|| panic!("no {name}"));
-        metric.samples.iter().map(|(_, value)| value).sum()
+        let is_asked_for = |labels: &[(&str, String)]| {
+            label.is_none_or(|label| labels.iter().any(|(_, value)| value == label))
+        };
+        metric.samples.iter().filter(|(labels, _)| is_asked_for(labels)).map(|(_, value)| value).sum()
     }
 
     /// Sessions ended by the server for this reason.
@@ -230,7 +237,7 @@ impl Server {
 
     /// Checks that everything that clients cost is given back.
     pub(crate) fn check_empty(&self) {
-        for name in ["connections", "sessions", "frame_bytes", "deliveries_owed", "owed_bytes"] {
+        for name in ["connections", "sessions", "memory_bytes{frames}", "deliveries_owed", "owed_bytes"] {
             self.until_metric(name, |value| value == 0);
         }
         self.check_balance();

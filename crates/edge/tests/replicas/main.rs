@@ -533,10 +533,16 @@ impl Simulation {
         }
         self.run_for(Duration::from_secs(1));
         self.check_figures();
-        let gauges =
-            ["connections", "sessions", "topics", "frame_bytes", "publication_bytes", "feed_patch_bytes"];
+        let gauges = ["connections", "sessions", "topics", "feed_patch_bytes"];
         for gauge in gauges {
             assert_eq!(self.metric(gauge), 0, "seed {seed}: {gauge} stays");
+        }
+        let others = ["connections", "sessions", "subscriptions", "outboxes"];
+        let metrics = self.plane.metrics();
+        let memory = metrics.iter().find(|m| m.name == "memory_bytes").unwrap();
+        for (labels, bytes) in &memory.samples {
+            let class = &*labels[0].1;
+            assert!(*bytes == 0 || others.contains(&class), "seed {seed}: {bytes} bytes of {class} stay");
         }
         self.seen
     }

@@ -418,8 +418,7 @@ impl<D: Driver> Core<D> {
         let decoder =
             payload_format(request, &query).map(|format| PayloadDecoder::new(format, body, packets_max));
         let Some(Ok(mut decoder)) = decoder else { return self.bad_payload(id, request, out) };
-        let mut queue =
-            self.clients.get_mut(id).map(|client| std::mem::take(&mut client.queue)).unwrap_or_default();
+        let mut queue = self.clients.get_mut(id).map(Client::take_queue).unwrap_or_default();
         let dispatches_before = self.hub.dispatches();
         let already_done = *done;
         let mut verdict = None;
@@ -453,11 +452,13 @@ impl<D: Driver> Core<D> {
             && !client.ended
         {
             client.queue = queue;
+            client.weigh(&self.shared.ledger);
             if client.queue.len() > outbox_bytes_max {
                 self.end_client(id, session::End::Because(stentor_hub::Disconnect::SlowConsumer));
                 verdict = None;
             } else if !matches!(verdict, Some(Verdict::Move(_))) {
                 self.flush_client(id);
+                self.weigh_client(id);
             }
         }
         if let Some(verdict) = verdict {

@@ -173,6 +173,7 @@ impl<D: Driver> Core<D> {
         let mut client = Client::new(sid, Protocol::Engine(engine), Carrier::None, now, due_at);
         client.upper = Upper::SocketIo(Box::new(SocketIo::new(connect_until, feeds)));
         client.queue = queue;
+        client.weigh(&self.shared.ledger);
         let id = self.clients.insert(client);
         self.arm_client(id, due_at.earlier(connect_until));
         let was_carried = carrier.is_some();
@@ -216,6 +217,7 @@ impl<D: Driver> Core<D> {
             unread,
         };
         let index = self.table.insert(conn, Stack::Socket(socket));
+        self.weigh(index);
         if let Some(since) = message_since {
             self.arm(index, since.after(self.shared.options.limits.message_time_max));
         }

@@ -104,7 +104,7 @@ impl<D: Driver> Core<D> {
         }
         let Some(client) = self.clients.get_mut(id) else { return };
         client.carrier = Carrier::Socket(conn);
-        let queue = std::mem::take(&mut client.queue);
+        let queue = client.take_queue();
         let writer = client.writer();
         for (kind, packet) in records(&queue) {
             match (kind, std::str::from_utf8(packet)) {
@@ -209,6 +209,7 @@ impl<D: Driver> Core<D> {
                 return;
             }
             write(writer, &mut client.queue);
+            client.weigh(&self.shared.ledger);
             if client.queue.len() > bytes_max {
                 return self.end_client(id, End::Because(Disconnect::SlowConsumer));
             }
@@ -218,7 +219,9 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get_mut(index) else { return };
         let replies = conn.replies.get_or_insert_default();
         write(writer, replies);
-        if replies.len() > bytes_max && conn.in_flight {
+        let is_slow = replies.len() > bytes_max && conn.in_flight;
+        conn.weigh(&self.shared.ledger);
+        if is_slow {
             self.end_client(id, End::Because(Disconnect::SlowConsumer));
         } else {
             self.flush(index);
@@ -228,7 +231,7 @@ impl<D: Driver> Core<D> {
     /// Everything that waits for a polled client, as records.
     pub(in super::super) fn take_records(&mut self, id: ClientId) -> Vec<u8> {
         let Some(client) = self.clients.get_mut(id) else { return Vec::new() };
-        let mut records = std::mem::take(&mut client.queue);
+        let mut records = client.take_queue();
         for session in client.sessions() {
             self.hub.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, frame| {
                 records.extend_from_slice(&frame.bytes());
@@ -254,12 +257,14 @@ impl<D: Driver> Core<D> {
         client.carrier = Carrier::None;
         let version = client.version();
         let Some(index) = self.table.index_of(conn) else { return };
-        let Some(Conn { stack: Stack::Http(http), replies, .. }) = self.table.get_mut(index) else { return };
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let Conn { stack: Stack::Http(http), replies, .. } = conn else { return };
         let Some(Waiting::Poll(poll)) = &mut http.waiting else { return };
         poll.answered = true;
         poll.keep_alive &= !self.draining;
         http.deadline = deadline;
         write(replies.get_or_insert_default(), version, poll);
+        conn.weigh(&self.shared.ledger);
         self.arm(index, deadline);
         self.flush(index);
     }
@@ -271,7 +276,7 @@ impl<D: Driver> Core<D> {
     pub(in super::super) fn end_engine(&mut self, id: ClientId, carrier: Carrier, end: End) {
         let linger = self.millis().after(self.shared.options.limits.close_time_max);
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.queue = Vec::new();
+        client.take_queue();
         if let Some(probe) = client.engine_mut().and_then(|engine| engine.probe.take()) {
             if end.may_reconnect() {
                 // The client may have moved there already, and its announcement be under way.

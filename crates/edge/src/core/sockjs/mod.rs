@@ -461,6 +461,7 @@ impl<D: Driver> Core<D> {
             self.tell_app(about, &mut queue, |app, ctx| app.opened(ctx, session, envelope));
             if let Some(client) = self.clients.get_mut(id) {
                 client.queue = queue;
+                client.weigh(&self.shared.ledger);
             }
         }
         let (keys, terms) = (key.iter().cloned().collect(), Policy::Latest.into());

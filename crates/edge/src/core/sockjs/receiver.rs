@@ -32,6 +32,12 @@ pub(super) struct PollStart {
 }
 
 impl Receiver {
+    /// Bytes held, this included.
+    pub(in super::super) fn held_bytes(&self) -> usize {
+        let start = self.poll.as_ref().map_or(0, |start| start.head.capacity() + start.callback.capacity());
+        size_of::<Self>() + start
+    }
+
     /// Appends a frame, and the end of the answer if it has carried enough.
     fn write(&mut self, out: &mut Vec<u8>, frame: &[u8]) {
         if let Some(PollStart { head, callback }) = self.poll.as_deref() {
@@ -84,7 +90,7 @@ impl Receiver {
                 frame.push(b',');
             }
         };
-        for (_, text) in records(&std::mem::take(&mut client.queue)) {
+        for (_, text) in records(&client.take_queue()) {
             separate(&mut frame);
             // Records are what applications wrote as text.
             wrapping.write_message(&mut frame, std::str::from_utf8(text).unwrap_or_default());

@@ -42,7 +42,7 @@ impl<D: Driver> Core<D> {
         }
         let sockjs = client.sockjs()?;
         let service = sockjs.service;
-        let mut queue = std::mem::take(&mut client.queue);
+        let mut queue = client.take_queue();
         let asked = self.actions.len();
         let (mut delivered, mut scratch) = (0, String::new());
         let mut left = None;
@@ -76,6 +76,7 @@ impl<D: Driver> Core<D> {
         if let Some(client) = self.clients.get_mut(id) {
             client.queue = queue;
         }
+        self.weigh_client(id);
         self.flush_client(id);
         // Nobody has come for so much.
         if self.clients.get(id).is_some_and(|client| client.queue.len() > outbox_bytes_max) {
@@ -176,8 +177,11 @@ impl<D: Driver> Core<D> {
 
     /// The messages on a WebSocket can't be understood: it ends, without a frame of SockJS, as in sockjs-node.
     pub(in super::super) fn close_broken_sockjs(&mut self, index: usize) {
-        if let Some(Conn { stack: Stack::Socket(socket), replies, .. }) = self.table.get_mut(index) {
+        if let Some(conn) = self.table.get_mut(index)
+            && let Conn { stack: Stack::Socket(socket), replies, .. } = conn
+        {
             socket.ws.close(Error::CLOSE_CODE, Error::CLOSE_REASON, replies.get_or_insert_default());
+            conn.weigh(&self.shared.ledger);
         }
         self.end(index);
     }
@@ -187,6 +191,7 @@ impl<D: Driver> Core<D> {
         let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
         let Some(client) = self.clients.get_mut(id).filter(|client| !client.ended) else { return };
         what.write(Writer::SockJs(Carriage::Record), &mut client.queue);
+        client.weigh(&self.shared.ledger);
         self.flush_client(id);
         if self.clients.get(id).is_some_and(|client| client.queue.len() > outbox_bytes_max) {
             self.end_client(id, End::Because(Disconnect::SlowConsumer));
@@ -203,13 +208,17 @@ impl<D: Driver> Core<D> {
         say(self, &mut receiver, &mut out);
         receiver.keep_alive &= !self.draining;
         let (client, answered) = (receiver.client, receiver.answered);
-        let Some(Conn { stack: Stack::Http(http), replies, .. }) = self.table.get_mut(index) else { return };
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let Conn { stack: Stack::Http(http), replies, .. } = conn else { return };
         http.waiting = Some(Waiting::Receiver(receiver));
         if !out.is_empty() {
             replies.get_or_insert_default().append(&mut out);
         }
+        conn.weigh(&self.shared.ledger);
         if answered {
-            http.deadline = deadline;
+            if let Some(http) = self.http(index) {
+                http.deadline = deadline;
+            }
             self.arm(index, deadline);
             self.receiver_left(client);
         }
