@@ -540,6 +540,22 @@ pub(crate) fn json_string(text: &str) -> Vec<u8> {
     serde_json::to_vec(text).unwrap_or_else(|_| b"\"\"".to_vec())
 }
 
+/// Bytes of an error's text at most, as it travels: escaped, without its quotes.
+pub(crate) const ERROR_BYTES_MAX: usize = 256;
+
+/// An error's text as a JSON string. It may repeat what a client sent, so it is cut to [`ERROR_BYTES_MAX`], whatever
+/// escaping makes of it.
+pub(crate) fn json_error_text(text: &str) -> String {
+    let mut end = text.floor_char_boundary(ERROR_BYTES_MAX);
+    loop {
+        let escaped = json_string(&text[..end]);
+        if escaped.len() <= ERROR_BYTES_MAX + 2 {
+            return String::from_utf8(escaped).unwrap_or_default();
+        }
+        end = text.floor_char_boundary(end * 3 / 4);
+    }
+}
+
 /// Data as a JSON value: JSON as it is, text as a string (bad UTF-8 replaced), bytes as base64, arguments as
 /// an array (without their attachments).
 fn json_value(data: &Data) -> Cow<'_> {

@@ -227,3 +227,23 @@ fn inbox_messages_max_and_inbox_bytes_max() {
     // One that is larger than the mailbox by itself goes in alone.
     check(1000, 1000, 5000, 1);
 }
+
+/// S1 of the attacks on Stentor: an error repeats what the client sent, escaped to many times its length.
+#[test]
+fn an_error_text_is_short_whatever_was_sent() {
+    let server = Server::start(1, |_| {});
+    let mut ws = client(&server);
+    let hostile = "\u{7f}\\u0001\\\"é".repeat(50_000);
+    for message in [
+        format!(r#"{{"type":"ping","epoch":"{hostile}"}}"#),
+        format!(r#"{{"type":"{hostile}"}}"#),
+        format!(r#"{{"type":"subscribe","feed":"{hostile}"}}"#),
+        format!(r#"{{"type":"subscribe","room":"r","policy":"{hostile}"}}"#),
+        hostile,
+    ] {
+        ws.send_text(&message);
+        let answer = ws.next_text();
+        let sent = answer.split(r#""message":""#).nth(1).unwrap().rsplit_once(r#"","retry""#).unwrap().0;
+        assert!(sent.len() <= 256, "{} bytes", sent.len());
+    }
+}

@@ -10,7 +10,7 @@ pub enum Disconnect {
     Draining,
     /// The session owed more than its outbox may hold.
     SlowConsumer,
-    /// The process is over its memory budget and this session is owed the most.
+    /// The process is at its memory budget, and this session holds much of it.
     Overloaded,
     /// No answer to a heartbeat.
     HeartbeatTimeout,
@@ -68,7 +68,7 @@ impl Disconnect {
         match self {
             Self::Draining => "the server is going away",
             Self::SlowConsumer => "you read too slowly: the outbox is full",
-            Self::Overloaded => "the server is out of memory for slow readers",
+            Self::Overloaded => "the server is short of memory and this session holds much of it",
             Self::HeartbeatTimeout => "no answer to the heartbeat",
             Self::MessageTimeout => "a message was begun and not ended in time",
             Self::NotAccepted => "nothing is accepted from clients here",

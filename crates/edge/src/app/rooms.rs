@@ -5,7 +5,7 @@
 
 use super::rules::{DONE, failed};
 use super::{Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, Overloaded};
-use crate::format::json_string;
+use crate::format::json_error_text;
 use crate::options::Rooms;
 use crate::terms::{Asked, TermsError};
 use bytes::Bytes;
@@ -271,7 +271,7 @@ fn answer(kind: &str, id: Option<&RawValue>, rest: &str) -> String {
 }
 
 fn error_answer(id: Option<&RawValue>, refusal: &Refusal) -> String {
-    let message = String::from_utf8(json_string(&refusal.message)).unwrap_or_default();
+    let message = json_error_text(&refusal.message);
     answer(
         "error",
         id,

@@ -5,6 +5,7 @@
 //! a name in it. Where none has one, nothing of the rule is done, and the client is told so if it asked to be.
 
 use super::{Arguments, Context, Event, Overloaded};
+use crate::format::json_error_text;
 use std::borrow::Cow;
 use std::fmt;
 use stentor_hub::{Policy, Room, RoomError, SessionId, SubscribeError};
@@ -157,10 +158,7 @@ impl Failure {
 
 /// The argument of an acknowledgement that says why not.
 pub(super) fn failed(code: &str, message: &str) -> String {
-    let mut text = format!(r#"{{"ok":false,"code":"{code}","message":"#).into_bytes();
-    json::write_string(&mut text, message);
-    text.push(b'}');
-    String::from_utf8(text).unwrap_or_default()
+    format!(r#"{{"ok":false,"code":"{code}","message":{}}}"#, json_error_text(message))
 }
 
 /// The argument of an acknowledgement that says that it was done.

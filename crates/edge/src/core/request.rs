@@ -1,5 +1,6 @@
 //! Which route a request takes, and the answers that HTTP clients get.
 
+use crate::format::ERROR_BYTES_MAX;
 use crate::options::{Options, Service};
 use stentor_driver::Frame;
 use stentor_hub::{Body, FeedState, Hub, Key, KeyError, Position, SessionId};
@@ -129,6 +130,7 @@ impl Manner {
 
 /// An answer with a short text for people.
 pub(super) fn text(out: &mut Vec<u8>, manner: Manner, status: u16, extra: &[(&str, &str)], text: &str) {
+    let text = &text[..text.floor_char_boundary(ERROR_BYTES_MAX)];
     let body = format!("{text}\n");
     answer(out, manner, status, "text/plain; charset=utf-8", extra, body.as_bytes());
 }

@@ -281,7 +281,7 @@ impl Drop for Server {
 }
 
 /// Waits until something is so, where nothing tells when.
-pub(crate) fn until(what: &str, holds: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
         assert!(Instant::now() < deadline, "waited in vain for {what}");

@@ -149,6 +149,44 @@ impl Ws {
         }
     }
 
+    /// Opens a WebSocket, unless the server closes the connection at once.
+    pub(crate) fn open_if_accepted(addr: SocketAddr, target: &str) -> std::io::Result<Self> {
+        let mut stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let handshake = handshake::ClientHandshake::new([7; 16], false);
+        let mut request = Vec::new();
+        handshake.write_request(&mut request, &addr.to_string(), target, &[]);
+        stream.write_all(&request)?;
+        let mut byte = [0];
+        if stream.peek(&mut byte)? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Self::answered(stream, Some(&handshake)).map_err(|_| ErrorKind::ConnectionRefused.into())
+    }
+
+    /// Whether an answer of type `ok` comes before the end.
+    pub(crate) fn answers_ok(&mut self) -> bool {
+        loop {
+            match self.next() {
+                Seen::Text(text) if text.contains(r#""type":"ok""#) => return true,
+                Seen::Text(text) if text.contains(r#""type":"error""#) => return false,
+                Seen::Closed(..) | Seen::End => return false,
+                _ => {}
+            }
+        }
+    }
+
+    /// Reads what comes until so many messages have come or the stream ends, and says how many came.
+    pub(crate) fn read_some(&mut self, messages: usize) -> usize {
+        (0..messages).take_while(|_| !matches!(self.next(), Seen::Closed(..) | Seen::End)).count()
+    }
+
+    /// Sends a message, unless the server has closed the connection.
+    pub(crate) fn send_frame_if_open(&mut self, opcode: Opcode, payload: &[u8]) -> bool {
+        self.stream.write_all(&frame(opcode, payload, true, false)).is_ok()
+    }
+
     pub(crate) fn next_text(&mut self) -> String {
         match self.next() {
             Seen::Text(text) => text,

@@ -185,8 +185,10 @@ section! {
         /// connection closes the one that has gone longest without a complete request, which
         /// `stentor_connections_evicted_total` counts. If all have one, the new connection is refused.
         connections_max: usize = 1_000_000, in 1..=100_000_000;
-        /// Memory for what is to be sent or kept: frames, history, documents, each counted once, however many
-        /// get it. Beyond it history is forgotten, then the slowest sessions end.
+        /// Memory held for clients, in all: unfinished input, answers, messages, history, documents, rooms, sessions and
+        /// connections (`stentor_memory_bytes`, by class). Above 95 % the server refuses new connections, new topics and
+        /// inputs larger than 16 KiB, and evicts history. Above 100 %, or after 2 s above 95 %, it ends the sessions that
+        /// hold the most, until 90 % are left.
         memory_bytes_max: Bytes = Bytes::mib(1024), in Bytes::mib(1)..=Bytes(1 << 42);
         /// Messages of the control plane that wait for a core (`stentor_inbox_messages`).
         inbox_messages_max: usize = 16_384, in 64..=1_048_576;
