@@ -70,7 +70,9 @@ fn check<A>(server: &Server, classes: &[&str], attack: impl FnOnce(&mut dyn FnMu
     for (seen, class) in seen.iter().zip(classes) {
         assert!(*seen as usize > BUDGET / 4, "of {class} only {seen} bytes are counted");
     }
-    let refused = server.metric("memory_inputs_refused") + server.disconnects("overloaded");
+    let refused = server.metric("memory_inputs_refused")
+        + server.metric("connections_refused")
+        + server.disconnects("overloaded");
     assert!(refused > 0, "nothing was refused");
     drop(attackers);
     for class in ["receive_buffers", "messages", "bodies", "attachments", "replies", "poll_records"] {
@@ -101,7 +103,7 @@ fn unfinished_messages() {
         let begun = [frame_head(Opcode::Text, 1_000_000), vec![b'x'; 900_000]].concat();
         (0..60)
             .filter_map(|_| {
-                let ws = Ws::open(server.addr, "/ws", &[], false);
+                let ws = Ws::open_if_accepted(server.addr, "/ws", false);
                 let stream = ws.ok()?.stream().try_clone().unwrap();
                 push(&stream, &begun);
                 step();
@@ -120,8 +122,9 @@ fn unfinished_bodies() {
             .map(|n| {
                 let mut http = server.http();
                 // Sessions are refused as well while memory is short.
-                let open = http.get("/engine.io/?EIO=4&transport=polling");
-                if open.status == 200 {
+                if let Some(open) = http.get_if_open("/engine.io/?EIO=4&transport=polling")
+                    && open.status == 200
+                {
                     let text = open.text().to_owned();
                     let sid = text.split(r#""sid":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
                     let length = if n % 2 == 0 { "Content-Length: 1000000\r\n" } else { "Transfer-Encoding: chunked\r\n" };
@@ -151,7 +154,7 @@ fn unfinished_attachments() {
         (0..80)
             .filter_map(|_| {
                 let mut ws =
-                    Ws::open(server.addr, "/socket.io/?EIO=4&transport=websocket", &[], false).ok()?;
+                    Ws::open_if_accepted(server.addr, "/socket.io/?EIO=4&transport=websocket", false).ok()?;
                 ws.next_text();
                 ws.send_text("40");
                 ws.next_text();
@@ -174,24 +177,21 @@ fn answers_that_are_not_polled_for() {
         options.app = App::Echo;
         options.sockjs = Vec::new();
     });
-    let server_rooms = &server;
-    let mut refused = 0;
-    let mut seen = 0;
+    let (mut refused, mut seen) = (0, 0);
     let text = "4".to_owned() + &"x".repeat(900_000);
     for _ in 0..60 {
         let mut http = server.http();
-        let open = http.get("/engine.io/?EIO=4&transport=polling");
-        if open.status != 200 {
+        let Some(open) = http.get_if_open("/engine.io/?EIO=4&transport=polling") else {
             refused += 1;
             continue;
-        }
+        };
         let sid = open.text().split(r#""sid":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
         http.send_if_open(post(
             &format!("/engine.io/?EIO=4&transport=polling&sid={sid}"),
             "text/plain",
             text.as_bytes(),
         ));
-        let bytes = server_rooms.metric("memory_bytes") as usize;
+        let bytes = server.metric("memory_bytes") as usize;
         assert!(bytes <= BUDGET + SLACK, "{bytes} bytes are held");
         seen = seen.max(server.metric("memory_bytes{poll_records}"));
     }
@@ -211,7 +211,7 @@ fn rooms() {
     check(&server, &["rooms"], |step| {
         (0..20)
             .filter_map(|n| {
-                let mut ws = Ws::open(server.addr, "/ws", &[], false).ok()?;
+                let mut ws = Ws::open_if_accepted(server.addr, "/ws", false).ok()?;
                 for batch in 0..5 {
                     let mut burst = Vec::new();
                     for m in 0..1_000 {
@@ -241,7 +241,7 @@ fn inflated_echoes() {
     let mut most = 0;
     let attackers: Vec<Ws> = (0..100)
         .filter_map(|_| {
-            let ws = Ws::open(server.addr, "/ws", &[], true).ok()?;
+            let ws = Ws::open_if_accepted(server.addr, "/ws", true).ok()?;
             for _ in 0..8 {
                 push(ws.stream(), &bomb);
             }
@@ -306,7 +306,7 @@ fn a_full_budget_locks_nobody_out() {
     let begun = [frame_head(Opcode::Text, 1_000_000), vec![b'x'; 900_000]].concat();
     let mut attackers = Vec::new();
     until("memory to be short", || {
-        if let Ok(ws) = Ws::open_if_accepted(server.addr, "/ws") {
+        if let Ok(ws) = Ws::open_if_accepted(server.addr, "/ws", false) {
             push(ws.stream(), &begun);
             attackers.push(ws);
         }
@@ -314,7 +314,7 @@ fn a_full_budget_locks_nobody_out() {
     });
     // Nobody leaves, and yet there is room again for a newcomer with a large message.
     until("a newcomer to be served", || {
-        let Ok(mut ws) = Ws::open_if_accepted(server.addr, "/ws") else { return false };
+        let Ok(mut ws) = Ws::open_if_accepted(server.addr, "/ws", false) else { return false };
         ws.send_text(&format!(r#"{{"type":"publish","room":"r","data":"{}"}}"#, "y".repeat(100_000)));
         ws.answers_ok()
     });

@@ -63,6 +63,13 @@ impl Http {
         self.response()
     }
 
+    /// The same, unless the server has closed the connection.
+    pub(crate) fn get_if_open(&mut self, target: &str) -> Option<Response> {
+        let sent = self.send_if_open(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let is_open = sent && self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
+        is_open.then(|| self.response())
+    }
+
     pub(crate) fn finish_sending(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }

@@ -150,11 +150,11 @@ impl Ws {
     }
 
     /// Opens a WebSocket, unless the server closes the connection at once.
-    pub(crate) fn open_if_accepted(addr: SocketAddr, target: &str) -> std::io::Result<Self> {
+    pub(crate) fn open_if_accepted(addr: SocketAddr, target: &str, deflate: bool) -> std::io::Result<Self> {
         let mut stream = TcpStream::connect(addr)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
-        let handshake = handshake::ClientHandshake::new([7; 16], false);
+        let handshake = handshake::ClientHandshake::new([7; 16], deflate);
         let mut request = Vec::new();
         handshake.write_request(&mut request, &addr.to_string(), target, &[]);
         stream.write_all(&request)?;
