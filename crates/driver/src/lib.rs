@@ -30,7 +30,7 @@
 //!
 //! The process must ignore SIGPIPE (as Rust's runtime arranges), because `sendfile` raises it.
 //!
-//! **Unsafe** is in `mailbox` (the ring), `epoll/socket` (two calls that no wrapper has), and in `uring/ring`,
+//! **Unsafe** is in `mailbox` (the ring), `epoll/socket` (two calls that no wrapper has), `cpu` (one call), and in `uring/ring`,
 //! `uring/flight` and `uring/receive` (what the kernel reads and writes while we don't). All are run under the
 //! address sanitizer, and the first two under Miri, as far as these know the system calls:
 //!
