@@ -54,7 +54,7 @@ fuzz-build:
 
 # Real clients against the binary that was tested above.
 client-test:
-	$(CARGO) build --quiet --package stentor
+	$(CARGO) build --quiet --package stentor --package stentor-lab
 	$(CARGO) build --quiet --workspace --example conformance
 	cd tests/clients && npm test --silent
 

@@ -8,6 +8,7 @@ mod overload;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufReader, Write};
+use std::iter::once;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,15 +18,18 @@ use crate::catalogue::Catalogue;
 use crate::ceiling::serve_bare_client;
 use crate::generator::{DriverKind, Invocation, Protocol, serve_worker};
 use crate::measure::{
-    Namespace, congestion_control, end_children_on_signal, enter_namespace, is_in_namespace, left_out,
-    take_priority,
+    Namespace, congestion_control, end_children_on_signal, enter_namespace, exit_after_signal_by,
+    is_in_namespace, left_out, take_priority,
 };
 use crate::scenario::{self, Effort, Record, Resume, SCENARIOS, Scenario};
 use crate::{Error, bench};
 
+/// What the program is called.
+const NAME: &str = "stentor-lab";
+
 /// Measures realtime servers: a load generator, and alternating comparisons.
 #[derive(Parser)]
-#[command(name = "lab", about)]
+#[command(name = NAME, about)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -98,7 +102,7 @@ struct BenchArguments {
 /// What is measured, where, and how undisturbed.
 #[derive(Args)]
 struct Placing {
-    /// The `stentor` binary [default: this one, run as `stentor lab`].
+    /// The `stentor` binary [default: the one beside this program].
     #[arg(long)]
     stentor: Option<PathBuf>,
     /// The folder of the peers.
@@ -197,47 +201,34 @@ struct InstallArguments {
     peers_dir: PathBuf,
 }
 
-/// How people called it, for the lines that say how it is used.
-fn called(prefix: &[&str]) -> impl Iterator<Item = OsString> {
-    let name =
-        if prefix.is_empty() { "stentor-lab".to_owned() } else { format!("stentor {}", prefix.join(" ")) };
-    std::iter::once(name.into())
-}
-
-/// Runs the lab. `args` are the arguments after the lab's own name; `prefix` is what leads from the program to
-/// the lab (`["lab"]` where it is a subcommand), because the lab starts itself as its generators.
+/// Runs the lab. `args` are the arguments after the program's name. The lab starts the running program again as its
+/// generators. `exit` ends the process with this code, after a signal that ends it.
 pub fn main(
     args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    prefix: &[&str],
     out: &mut (dyn Write + Send),
     progress: &mut dyn Write,
+    exit: fn(i32) -> !,
 ) -> ExitCode {
-    let parsed = Arguments::try_parse_from(called(prefix).chain(args.into_iter().map(Into::into)));
+    exit_after_signal_by(exit);
+    let parsed =
+        Arguments::try_parse_from(once(OsString::from(NAME)).chain(args.into_iter().map(Into::into)));
     let done = |result: Result<(), Error>| result.map(|()| ExitCode::SUCCESS);
     let result = match parsed {
-        Ok(Arguments { command: Command::Bench(arguments) }) => {
-            done(run_bench(arguments, prefix, out, progress))
-        }
-        Ok(Arguments { command: Command::Generate(arguments) }) => {
-            done(generate::generate(arguments, prefix, out))
-        }
-        Ok(Arguments { command: Command::Run(arguments) }) => {
-            done(run_scenario(&arguments, prefix, out, progress))
-        }
+        Ok(Arguments { command: Command::Bench(arguments) }) => done(run_bench(arguments, out, progress)),
+        Ok(Arguments { command: Command::Generate(arguments) }) => done(generate::generate(arguments, out)),
+        Ok(Arguments { command: Command::Run(arguments) }) => done(run_scenario(&arguments, out, progress)),
         Ok(Arguments { command: Command::Report(arguments) }) => judge::run_report(&arguments, out),
         Ok(Arguments { command: Command::Compare(arguments) }) => judge::run_compare(&arguments, out),
         Ok(Arguments { command: Command::History(arguments) }) => judge::run_history(arguments, out),
-        Ok(Arguments { command: Command::Gate(arguments) }) => {
-            judge::run_gate(arguments, prefix, out, progress)
-        }
+        Ok(Arguments { command: Command::Gate(arguments) }) => judge::run_gate(arguments, out, progress),
         Ok(Arguments { command: Command::Scenarios }) => done(list_scenarios(out)),
         Ok(Arguments { command: Command::Overload(arguments) }) => {
-            done(overload::run(arguments, prefix, out, progress))
+            done(overload::run(arguments, out, progress))
         }
         Ok(Arguments { command: Command::Peers(arguments) }) => done(list_peers(&arguments, out, progress)),
         Ok(Arguments { command: Command::Install(arguments) }) => done(install(&arguments, progress)),
         Ok(Arguments { command: Command::Ceiling(arguments) }) => {
-            judge::run_ceiling(&arguments, prefix, out, progress)
+            judge::run_ceiling(&arguments, out, progress)
         }
         Ok(Arguments { command: Command::BareClient }) => {
             done(serve_bare_client(&mut BufReader::new(std::io::stdin()), out))
@@ -257,12 +248,7 @@ pub fn main(
     })
 }
 
-fn run_bench(
-    arguments: BenchArguments,
-    prefix: &[&str],
-    out: &mut dyn Write,
-    progress: &mut dyn Write,
-) -> Result<(), Error> {
+fn run_bench(arguments: BenchArguments, out: &mut dyn Write, progress: &mut dyn Write) -> Result<(), Error> {
     end_children_on_signal(|| ());
     let placing = arguments.placing;
     let mut options = bench::Options {
@@ -276,7 +262,7 @@ fn run_bench(
         },
         echo_rate_hz: arguments.echo_rate,
         seed: arguments.seed,
-        ..placing.options(prefix)?
+        ..placing.options()?
     };
     if !is_in_namespace() {
         options.left_out = Some(bench::install(&options, progress)?);
@@ -293,14 +279,14 @@ fn run_bench(
 
 impl Placing {
     /// The options that these arguments say; what they don't say is as usual.
-    fn options(&self, prefix: &[&str]) -> Result<bench::Options, Error> {
-        // Run as `stentor lab`, the lab is a part of the server that it measures.
-        let own = || if prefix.is_empty() { None } else { std::env::current_exe().ok() };
+    fn options(&self) -> Result<bench::Options, Error> {
+        let invocation = Invocation::current()?;
+        let beside = || Some(invocation.program.with_file_name("stentor")).filter(|path| path.exists());
         Ok(bench::Options {
-            invocation: Invocation::current(prefix)?,
+            stentor: self.stentor.clone().or_else(beside),
+            invocation,
             servers: Vec::new(),
             cases: Vec::new(),
-            stentor: self.stentor.clone().or_else(own),
             peers: self.peers_dir.clone(),
             pairs: None,
             pace: bench::Pace::Full,
@@ -350,13 +336,12 @@ fn list_scenarios(out: &mut dyn Write) -> Result<(), Error> {
 
 fn run_scenario(
     arguments: &RunArguments,
-    prefix: &[&str],
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<(), Error> {
     let scenario = scenario_called(&arguments.scenario)?;
     let effort = arguments.run.effort().unwrap_or(Effort::Quick);
-    let (record, page) = run_record(scenario, effort, &arguments.run, prefix, progress)?;
+    let (record, page) = run_record(scenario, effort, &arguments.run, progress)?;
     write!(out, "{}", record.report).map_err(Error::io("printing the table"))?;
     writeln!(out, "\n{}", page.display()).map_err(Error::io("printing"))?;
     match record.is_complete() {
@@ -378,7 +363,6 @@ fn run_record(
     scenario: &Scenario,
     effort: Effort,
     run: &RunOptions,
-    prefix: &[&str],
     progress: &mut dyn Write,
 ) -> Result<(Record, PathBuf), Error> {
     let pace = match effort {
@@ -388,8 +372,7 @@ fn run_record(
     };
     let servers = run.peers.clone();
     let cases = run.cases.clone();
-    let mut options =
-        bench::Options { servers, cases, pairs: run.pairs, pace, ..run.placing.options(prefix)? };
+    let mut options = bench::Options { servers, cases, pairs: run.pairs, pace, ..run.placing.options()? };
     end_children_on_signal(|| tell_interrupted("nothing was measured yet"));
     if !is_in_namespace() {
         options.left_out = Some(scenario::install(scenario, effort, &options, progress)?);

@@ -35,10 +35,7 @@ fn run_quickly(case: &str, others: &[(&str, &str)]) -> Option<(Report, usize)> {
         }
     }
     let options = Options {
-        invocation: Invocation {
-            program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")),
-            prefix: Vec::new(),
-        },
+        invocation: Invocation { program: PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab")) },
         servers: servers.clone(),
         cases: vec![case.to_owned()],
         stentor: Some(stentor),

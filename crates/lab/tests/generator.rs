@@ -251,7 +251,7 @@ fn check_storm(cut: Cut) -> u64 {
 fn several_servers_share_the_connections_out() {
     let servers = [Server::start(false, Fault::None), Server::start(false, Fault::None)];
     let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
-    let invocation = Invocation { program, prefix: Vec::new() };
+    let invocation = Invocation { program };
     let mut spec = patient(&servers[0], echo());
     spec.targets_also = vec![servers[1].address];
     let outcome = Workers::connect(&invocation, &spec).unwrap().run().unwrap();
@@ -402,7 +402,7 @@ fn says_why_nothing_opened() {
 #[test]
 fn works_from_a_process_of_its_own() {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
-    let invocation = Invocation { program, prefix: Vec::new() };
+    let invocation = Invocation { program };
     let server = Server::start(true, Fault::None);
     let outcome = Workers::connect(&invocation, &patient(&server, fanout(1000))).unwrap().run().unwrap();
     assert_eq!(outcome.audit.delivered, 20 * CONNECTIONS as u64);

@@ -22,7 +22,7 @@ fn options() -> Options {
     let program = PathBuf::from(env!("CARGO_BIN_EXE_stentor-lab"));
     let stentor = program.with_file_name("stentor");
     Options {
-        invocation: Invocation { program, prefix: Vec::new() },
+        invocation: Invocation { program },
         servers: Vec::new(),
         cases: Vec::new(),
         stentor: stentor.exists().then_some(stentor),

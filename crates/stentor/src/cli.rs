@@ -31,11 +31,11 @@ pub(crate) enum Command {
     Keys,
     /// Run the server on live football matches, simulated, and a page that shows them.
     Demo(DemoArgs),
-    /// Measure realtime servers: `stentor lab help` says what there is.
+    /// Measure realtime servers: runs `stentor-lab`, which is built beside this program.
     Lab(LabArgs),
 }
 
-/// The lab has a command line of its own.
+/// The lab is a program with a command line of its own.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct LabArgs {

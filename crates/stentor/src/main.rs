@@ -15,6 +15,7 @@ mod demo;
 mod health;
 #[cfg(test)]
 mod http_client;
+mod lab;
 mod library;
 mod lifecycle;
 mod logging;
@@ -34,9 +35,7 @@ fn main() -> ExitCode {
         cli::Command::Keys => check::keys(),
         cli::Command::Health(args) => health::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
-        cli::Command::Lab(args) => {
-            Ok(stentor_lab::cli::main(args.args, &["lab"], &mut std::io::stdout(), &mut std::io::stderr()))
-        }
+        cli::Command::Lab(args) => lab::run(&args),
     };
     result.unwrap_or_else(|error| {
         complain(&error);

@@ -4,6 +4,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 
 /// The binary, with nothing of ours in its environment.
@@ -52,18 +54,30 @@ fn flags_that_do_not_exist() {
     assert!(said.err.contains("'--listen'"), "{}", said.err);
 }
 
-/// What it says can be typed as it is.
+/// The binary in a folder of its own.
+fn alone() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = dir.path().join("stentor");
+    std::fs::hard_link(env!("CARGO_BIN_EXE_stentor"), &program).unwrap();
+    (dir, program)
+}
+
 #[test]
-fn the_lab_says_how_it_is_called() {
-    fn check(args: &[&str], code: i32, usage: &str) {
-        let Said { code: got, out, err } = run(stentor().args(args));
-        assert_eq!(got, Some(code), "{args:?}: {out}{err}");
-        let text = if code == 0 { out } else { err };
-        assert!(text.contains(&format!("Usage: {usage}\n")), "{args:?}: {text}");
-    }
-    check(&["lab", "--help"], 0, "stentor lab <COMMAND>");
-    check(&["lab", "peers", "--help"], 0, "stentor lab peers [OPTIONS]");
-    check(&["lab", "run", "--smoke"], 2, "stentor lab run --smoke <SCENARIO>");
+fn the_lab_is_the_program_beside_it() {
+    let (dir, program) = alone();
+    symlink("/bin/sh", dir.path().join("stentor-lab")).unwrap();
+    let said = run(Command::new(program).args(["lab", "-c", "echo $0 $1; exit 7", "run", "--help"]));
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(7), "run --help\n", ""));
+}
+
+#[test]
+fn without_the_lab_it_says_what_to_build() {
+    let (dir, program) = alone();
+    let said = run(Command::new(program).args(["lab", "--help"]));
+    let lab = dir.path().join("stentor-lab");
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
+    let begin = format!("error: `stentor lab` runs {}, which isn't there", lab.display());
+    assert!(said.err.starts_with(&begin) && said.err.contains("--package stentor-lab"), "{}", said.err);
 }
 
 #[test]

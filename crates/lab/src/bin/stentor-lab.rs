@@ -1,7 +1,8 @@
-//! The lab by itself: `stentor-lab bench`, `stentor-lab generate`. The `stentor` binary has it as `stentor lab`.
+//! The lab: `stentor-lab bench`, `stentor-lab generate`. `stentor lab` runs this program.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    stentor_lab::cli::main(std::env::args().skip(1), &[], &mut std::io::stdout(), &mut std::io::stderr())
+    let (out, err) = (&mut std::io::stdout(), &mut std::io::stderr());
+    stentor_lab::cli::main(std::env::args_os().skip(1), out, err, |code| std::process::exit(code))
 }

@@ -171,7 +171,6 @@ fn by_bare_client(
         core: options.generator_core,
     };
     let mut child = Command::new(&options.invocation.program)
-        .args(&options.invocation.prefix)
         .arg(BARE_CLIENT)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

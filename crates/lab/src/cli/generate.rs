@@ -103,11 +103,7 @@ fn mask_key(text: &str) -> Result<MaskKey, String> {
     Ok(MaskKey::Fixed(key.to_be_bytes()))
 }
 
-pub(super) fn generate(
-    arguments: GenerateArguments,
-    prefix: &[&str],
-    out: &mut dyn Write,
-) -> Result<(), Error> {
+pub(super) fn generate(arguments: GenerateArguments, out: &mut dyn Write) -> Result<(), Error> {
     let bytes = arguments.bytes;
     let rate_hz = arguments.rate;
     let seconds =
@@ -151,7 +147,7 @@ pub(super) fn generate(
     spec.core = arguments.core;
     spec.driver = arguments.driver;
     end_children_on_signal(|| ());
-    let outcome = Workers::connect(&Invocation::current(prefix)?, &spec)?.run()?;
+    let outcome = Workers::connect(&Invocation::current()?, &spec)?.run()?;
     let text = if arguments.json {
         serde_json::to_string(&outcome).map_err(|error| Error::Usage(error.to_string()))? + "\n"
     } else {

@@ -110,13 +110,12 @@ pub(super) struct CeilingArguments {
 
 pub(super) fn run_ceiling(
     arguments: &CeilingArguments,
-    prefix: &[&str],
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
     let measure =
         Duration::try_from_secs_f64(arguments.seconds).map_err(|error| Error::Usage(error.to_string()))?;
-    let mut options = arguments.placing.options(prefix)?;
+    let mut options = arguments.placing.options()?;
     options.congestion = arguments.placing.enter(None, progress)?;
     end_children_on_signal(|| ());
     let plan = Plan {
@@ -178,7 +177,6 @@ pub(super) fn run_history(arguments: HistoryArguments, out: &mut dyn Write) -> R
 
 pub(super) fn run_gate(
     mut arguments: GateArguments,
-    prefix: &[&str],
     out: &mut dyn Write,
     progress: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
@@ -200,7 +198,7 @@ pub(super) fn run_gate(
     if effort != Effort::Full {
         run.pairs = run.pairs.or(Some(PAIRS_OF_GATE));
     }
-    let (record, page) = super::run_record(scenario, effort, run, prefix, progress)?;
+    let (record, page) = super::run_record(scenario, effort, run, progress)?;
     let judgement = judge(&baseline, &Kept::of(&record)?, arguments.tolerance / 100.0)?;
     write!(out, "{}\n{judgement}", page.display()).map_err(Error::io("printing"))?;
     Ok(ExitCode::from(judgement.gate.exit_code()))

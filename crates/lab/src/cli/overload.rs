@@ -44,17 +44,12 @@ pub(super) struct Arguments {
 }
 
 /// Runs it, prints the table, and fails if the server didn't do what it should.
-pub(super) fn run(
-    arguments: Arguments,
-    prefix: &[&str],
-    out: &mut dyn Write,
-    progress: &mut dyn Write,
-) -> Result<(), Error> {
+pub(super) fn run(arguments: Arguments, out: &mut dyn Write, progress: &mut dyn Write) -> Result<(), Error> {
     if let Some(path) = arguments.again {
         return print_and_draw(&kept(&path)?, arguments.svg.as_deref(), out);
     }
     let placing = arguments.placing;
-    let stentor = placing.options(prefix)?.stentor;
+    let stentor = placing.options()?.stentor;
     let phase =
         Duration::try_from_secs_f64(arguments.phase).map_err(|error| Error::Usage(error.to_string()))?;
     placing.enter(None, progress)?;

@@ -28,17 +28,15 @@ const LAST_IN_LINE: i32 = 19;
 /// How to run this program as a worker.
 #[derive(Clone, Debug)]
 pub struct Invocation {
-    /// The program.
+    /// The lab's program.
     pub program: PathBuf,
-    /// What precedes the arguments of the lab, such as `lab`.
-    pub prefix: Vec<String>,
 }
 
 impl Invocation {
-    /// The running program, whose lab is reached with `prefix`.
-    pub fn current(prefix: &[&str]) -> Result<Self, Error> {
+    /// The running program.
+    pub fn current() -> Result<Self, Error> {
         let program = std::env::current_exe().map_err(Error::io("the path of this program"))?;
-        Ok(Self { program, prefix: prefix.iter().map(|word| (*word).to_owned()).collect() })
+        Ok(Self { program })
     }
 }
 
@@ -192,7 +190,6 @@ impl Drop for Workers {
 impl Worker {
     fn start(invocation: &Invocation, spec: &Spec) -> Result<Self, Error> {
         let mut child = Command::new(&invocation.program)
-            .args(&invocation.prefix)
             .arg("worker")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

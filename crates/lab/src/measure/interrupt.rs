@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,13 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 
 static CHILDREN: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 static LAST_WORDS: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+static EXIT: OnceLock<fn(i32) -> !> = OnceLock::new();
 static OVER: AtomicBool = AtomicBool::new(false);
+
+/// After a signal the process is ended by this, with a code. Without it, only the children end. The first call counts.
+pub fn exit_after_signal_by(exit: fn(i32) -> !) {
+    let _ = EXIT.set(exit);
+}
 
 /// From now on ends the children with the process, saying `last_words` of what is left. A second call changes these.
 pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
@@ -41,8 +47,10 @@ pub fn end_children_on_signal(last_words: impl FnOnce() + Send + 'static) {
         if let Some(last_words) = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).take() {
             last_words();
         }
-        // As shells tell a death by signal.
-        std::process::exit(128 + signal);
+        if let Some(exit) = EXIT.get() {
+            // As shells tell a death by signal.
+            exit(128 + signal);
+        }
     });
 }
 

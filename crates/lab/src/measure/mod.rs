@@ -14,7 +14,7 @@ mod stolen;
 
 pub use calls::{CallCounter, Calls};
 pub use cpu::CpuClock;
-pub use interrupt::{Ward, end_children_on_signal, is_over};
+pub use interrupt::{Ward, end_children_on_signal, exit_after_signal_by, is_over};
 pub use memory::{KernelSockets, ProcessMemory, kernel_bytes, memfd_bytes, resident_bytes};
 pub use namespace::{Namespace, congestion_control, enter_namespace, is_in_namespace, left_out};
 pub use pin::{Pinned, cores, pin_current, take_priority};
