@@ -6,8 +6,14 @@ export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
 # Two of the transports that the demo's page can use need libraries of others: those of the tests, where they are installed.
 DEMO_LIBRARIES = $(if $(wildcard tests/clients/node_modules/sockjs-client),--libraries tests/clients/node_modules)
 
+# `make run PORT=9000`: where the demo listens. The admin port is the next one, if ADMIN_PORT doesn't say another.
+PORT ?= 8000
+ADMIN_PORT ?= $(shell expr $(PORT) + 1)
+
 run:
-	cargo run --release --quiet --package stentor -- demo $(DEMO_LIBRARIES)
+	@scripts/check-rust
+	$(CARGO) build --profile demo --package stentor
+	@exec $${CARGO_TARGET_DIR:-target}/demo/stentor demo --listen 127.0.0.1:$(PORT) --admin 127.0.0.1:$(ADMIN_PORT) $(DEMO_LIBRARIES)
 
 # Cargo takes the cores that it finds, not one of make's jobs.
 CARGO = env -u MAKEFLAGS -u MFLAGS cargo

@@ -96,6 +96,8 @@ pub(crate) async fn serve(
     if let Err(error) = say_ready(&mut std::io::stdout().lock(), started.addr) {
         tracing::warn!(%error, "standard output is closed; nobody hears that the server is ready");
     }
+    // The last line on a terminal, where the log and standard output meet.
+    tracing::info!("ready at http://{}", started.addr);
     let outcome = lifecycle::run(plane, ended, control.failed(), signals, config.server.drain_time_max).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
         control.shutdown().await;
