@@ -26,7 +26,7 @@ async function driver(server, asked = 'auto') {
   const { driver: taken } = await logged(server, (line) => line.driver, 'its driver');
   if (asked !== 'auto' || taken !== 'epoll') return { driver: taken, reason: undefined };
   // Said after the driver.
-  const { reason } = await logged(server, (line) => line.message === "io_uring isn't used", 'why');
+  const { reason } = await logged(server, (line) => line.message === "io_uring is not available, using epoll", 'why');
   return { driver: taken, reason };
 }
 
@@ -118,5 +118,5 @@ test('a health check tells a server that answers from one that drains, or is gon
   await server.closed;
   const { code, stderr } = await health();
   assert.equal(code, 1);
-  assert.match(stderr, /^error: no Stentor answers at 127\.0\.0\.1:\d+: /);
+  assert.match(stderr, /^error: no server answers at 127\.0\.0\.1:\d+: /);
 });

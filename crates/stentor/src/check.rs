@@ -29,9 +29,9 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     let has_tables = !(config.feeds.is_empty() && config.rules.is_empty() && config.sockjs.is_empty());
     // Writing to a string can't fail.
     _ = match (changed.len(), has_tables) {
-        (0, false) => writeln!(text, "\nEverything has its default."),
-        (0, true) => writeln!(text, "\nBeside what follows everything has its default."),
-        _ => writeln!(text, "\nOther than by default:"),
+        (0, false) => writeln!(text, "\nAll settings have their defaults."),
+        (0, true) => writeln!(text, "\nAll other settings have their defaults."),
+        _ => writeln!(text, "\nChanged settings:"),
     };
     for (section, key, value) in changed {
         _ = writeln!(text, "  [{section}] {key} = {value}");

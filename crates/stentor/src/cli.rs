@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Pushes live data to very many clients, over the client libraries they already have.
+/// Realtime push server for the Socket.IO, SockJS, WebSocket and SSE clients you already have.
 #[derive(Debug, Parser)]
 #[command(name = "stentor", version)]
 pub(crate) struct Cli {
@@ -23,13 +23,13 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Publish one message to a room of a running server.
     Publish(PublishArgs),
-    /// Check a configuration file and say what it changes.
+    /// Check a configuration file and print what it changes.
     Check(CheckArgs),
-    /// Say whether a running server answers, as health checks of containers ask.
+    /// Check whether a server answers; for health checks of containers.
     Health(HealthArgs),
-    /// Print every key of the configuration with its default, as docs/configuration.md has it.
+    /// Print every configuration key with its default (docs/configuration.md).
     Keys,
-    /// Run the server on live football matches, simulated, and a page that shows them.
+    /// Run a demo: simulated live football matches, and a page that shows them.
     Demo(DemoArgs),
     /// Measure realtime servers: runs `stentor-lab`, which is built beside this program.
     Lab(LabArgs),
@@ -47,19 +47,19 @@ pub(crate) struct LabArgs {
 /// Flags that `serve` and `demo` share.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CommonArgs {
-    /// Where clients connect [default: 127.0.0.1:8000]. Port 0 picks a free one.
+    /// The address for clients [default: 127.0.0.1:8000]. Port 0 picks a free port.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where the admin API is served [default: 127.0.0.1:8001].
+    /// The address of the admin API [default: 127.0.0.1:8001].
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
-    /// Threads of the data plane [default: 0, one for each core].
+    /// Threads of the data plane [default: 0, one per core].
     #[arg(long, value_name = "N")]
     pub(crate) cores: Option<usize>,
-    /// How a core talks to the kernel [default: auto].
+    /// The kernel interface of the data plane [default: auto].
     #[arg(long, value_enum)]
     pub(crate) driver: Option<Driver>,
-    /// How log lines look [default: text].
+    /// The format of log lines [default: text].
     #[arg(long, value_enum)]
     pub(crate) log: Option<LogFormat>,
 }
@@ -79,12 +79,12 @@ impl CommonArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// The configuration, TOML. docs/configuration.md lists its keys.
+    /// The configuration file (TOML). `stentor keys` lists its keys.
     #[arg(long, value_name = "FILE", env = crate::config::CONFIG_VARIABLE)]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// What the server does with clients' messages [default: rooms].
+    /// The application that handles clients' messages [default: rooms].
     #[arg(long, value_enum)]
     pub(crate) app: Option<App>,
 }
@@ -97,35 +97,35 @@ impl ServeArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct PublishArgs {
-    /// The server's admin address.
+    /// The URL of the server's admin API.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001")]
     pub(crate) admin: String,
-    /// The admin token, where the server has one. Better given in the environment, where other users of the
-    /// machine don't see it.
+    /// The admin token, if the server has one. Set it in the environment, where other users of the machine can't
+    /// see it.
     #[arg(long, env = "STENTOR_SERVER_ADMIN_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
     /// The room to publish to.
     #[arg(long, required_unless_present = "namespace")]
     pub(crate) room: Option<String>,
-    /// The Socket.IO namespace of the room. Without a room: all Socket.IO clients there.
+    /// The Socket.IO namespace of the room. Without --room: all Socket.IO clients of the namespace.
     #[arg(long)]
     pub(crate) namespace: Option<String>,
-    /// The event's name.
+    /// The name of the event.
     #[arg(long)]
     pub(crate) event: Option<String>,
-    /// What to publish: JSON, or else a text.
+    /// The message: JSON, or text if it is not valid JSON.
     pub(crate) data: String,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// The configuration, TOML.
+    /// The configuration file (TOML).
     pub(crate) file: PathBuf,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct HealthArgs {
-    /// Where clients connect. An address that means all of the machine's will do.
+    /// The server's address for clients; 0.0.0.0 and [::] work too.
     #[arg(
         long,
         value_name = "ADDR",
@@ -139,7 +139,7 @@ pub(crate) struct HealthArgs {
 /// A name may stand for several addresses, of which a server could only listen on one.
 fn address(text: &str) -> Result<SocketAddr, &'static str> {
     let expected =
-        "expected an address such as 127.0.0.1:8000, 0.0.0.0:8000 or [::1]:8000; names aren't looked up";
+        "expected an address such as 127.0.0.1:8000, 0.0.0.0:8000 or [::1]:8000; names aren't resolved";
     text.parse().map_err(|_| expected)
 }
 
@@ -147,18 +147,17 @@ fn address(text: &str) -> Result<SocketAddr, &'static str> {
 pub(crate) struct DemoArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// The world of the simulated matches; the same seed plays the same matches.
+    /// Seed of the simulated matches. The same seed plays the same matches.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Also serve the JSON files of this directory, in the order of their names, as versions of the feed
-    /// "replay". It begins when the feed is first wanted.
+    /// "replay". The replay starts with the first subscriber.
     #[arg(long, value_name = "DIR")]
     pub(crate) replay: Option<PathBuf>,
-    /// A folder of npm packages (node_modules) with socket.io-client and sockjs-client, so that the page can use
-    /// those transports too.
+    /// A node_modules folder with socket.io-client and sockjs-client, which the page needs for these transports.
     #[arg(long, value_name = "DIR")]
     pub(crate) libraries: Option<PathBuf>,
-    /// Versions a second of the replay.
+    /// Versions per second of the replay.
     #[arg(long, value_name = "X", default_value_t = 1.0, requires = "replay", value_parser = speed)]
     pub(crate) speed: f64,
 }
@@ -169,7 +168,7 @@ pub(crate) const SPEED_MAX: f64 = 100.0;
 fn speed(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(speed) if speed > 0.0 && speed <= SPEED_MAX => Ok(speed),
-        _ => Err(format!("expected versions a second, above 0 and at most {SPEED_MAX}")),
+        _ => Err(format!("expected versions per second, above 0 and at most {SPEED_MAX}")),
     }
 }
 
@@ -210,13 +209,13 @@ mod tests {
         check("stentor demo --speed 2", Err("--replay <DIR>"));
         check(
             "stentor demo --replay d --speed 0",
-            Err("expected versions a second, above 0 and at most 100"),
+            Err("expected versions per second, above 0 and at most 100"),
         );
-        check("stentor demo --replay d --speed NaN", Err("expected versions a second"));
+        check("stentor demo --replay d --speed NaN", Err("expected versions per second"));
         check("stentor serve --lisen 127.0.0.1:1", Err("a similar argument exists: '--listen'"));
         check("stentor serve --driver uring", Err("[possible values: auto, io_uring, epoll]"));
         let address =
-            "expected an address such as 127.0.0.1:8000, 0.0.0.0:8000 or [::1]:8000; names aren't looked up";
+            "expected an address such as 127.0.0.1:8000, 0.0.0.0:8000 or [::1]:8000; names aren't resolved";
         for wrong in ["8001", "localhost", "localhost:8000", "127.0.0.1", "::1:", ":8000"] {
             for flag in ["serve --listen", "demo --admin", "health --listen"] {
                 check(&format!("stentor {flag} {wrong}"), Err(address));

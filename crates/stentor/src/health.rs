@@ -18,9 +18,9 @@ const LINE_BYTES_MAX: u64 = 256;
 #[allow(clippy::print_stdout, reason = "the answer is what was asked for")]
 pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let addr = args.listen;
-    match ask(addr).with_context(|| format!("no Stentor answers at {addr}"))? {
+    match ask(addr).with_context(|| format!("no server answers at {addr}"))? {
         200 => println!("ok"),
-        status => bail!("the server at {addr} isn't ready: it answers with {status}"),
+        status => bail!("the server at {addr} is not ready: status {status}"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -66,7 +66,7 @@ mod tests {
             server.join().unwrap();
         }
         check("HTTP/1.1 200 OK\r\n\r\nok", Ok(()));
-        check("HTTP/1.1 503 Service Unavailable\r\n\r\n", Err("isn't ready: it answers with 503"));
+        check("HTTP/1.1 503 Service Unavailable\r\n\r\n", Err("is not ready: status 503"));
         check("SSH-2.0-OpenSSH\r\n", Err("isn't a web server"));
         check("", Err("isn't a web server"));
     }
@@ -75,6 +75,6 @@ mod tests {
     fn nobody_there() {
         let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = run(&HealthArgs { listen }).unwrap_err();
-        assert!(format!("{error:#}").starts_with("no Stentor answers at 127.0.0.1:"), "{error:#}");
+        assert!(format!("{error:#}").starts_with("no server answers at 127.0.0.1:"), "{error:#}");
     }
 }

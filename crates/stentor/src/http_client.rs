@@ -25,7 +25,7 @@ pub(crate) async fn send(request: Request<Bytes>, bytes_max: usize) -> anyhow::R
 async fn exchange(request: Request<Bytes>, bytes_max: usize) -> anyhow::Result<Response<Bytes>> {
     let uri = request.uri();
     if uri.scheme_str() != Some("http") {
-        bail!("only http:// is spoken here");
+        bail!("only http:// URLs are supported");
     }
     let authority = uri.authority().context("this URL has no host")?.clone();
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');

@@ -83,11 +83,11 @@ pub(crate) async fn run(
     tokio::select! {
         name = signals.recv() => {
             let signal = name.unwrap_or("no signal can come any more");
-            tracing::info!(signal, drain_time_max = ?drain_time_max, "draining; a second signal ends at once");
+            tracing::info!(signal, drain_time_max = ?drain_time_max, "shutting down; a second signal ends the process at once");
         }
         result = &mut ended => return failed_by(result),
         () = failed => {
-            tracing::error!("without all of the control plane the server is worth nothing; the process ends");
+            tracing::error!("a part of the control plane has failed; the process ends");
             return Outcome::Failed;
         }
     }
@@ -102,9 +102,9 @@ pub(crate) async fn run(
         () = tokio::time::sleep(drain_time_max.saturating_add(DRAIN_GRACE)) => Outcome::TimedOut,
     };
     match outcome {
-        Outcome::Drained => tracing::info!("drained"),
-        Outcome::TimedOut => tracing::warn!("the time to drain is over; what is left is cut off"),
-        Outcome::Forced => tracing::warn!("a second signal: ending at once"),
+        Outcome::Drained => tracing::info!("all connections have ended"),
+        Outcome::TimedOut => tracing::warn!("the time for a graceful shutdown is over; remaining connections are cut"),
+        Outcome::Forced => tracing::warn!("second signal; the process ends at once"),
         Outcome::Failed => {}
     }
     outcome
@@ -113,7 +113,7 @@ pub(crate) async fn run(
 /// The data plane has ended, though nothing had told it to, or not all of it in order.
 fn failed_by(result: Result<(), CoreFailed>) -> Outcome {
     match result {
-        Ok(()) => tracing::error!("the data plane has ended by itself; the process ends"),
+        Ok(()) => tracing::error!("the data plane has failed; the process ends"),
         Err(error) => tracing::error!(%error, "the data plane has failed; the process ends"),
     }
     Outcome::Failed

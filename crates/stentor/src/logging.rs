@@ -61,7 +61,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) -> anyhow::Result<Log> {
         LogFormat::Text => subscriber.compact().try_init(),
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     };
-    started.map_err(|error| anyhow::anyhow!("log lines can't be written: {error}"))?;
+    started.map_err(|error| anyhow::anyhow!("can't start logging: {error}"))?;
     std::panic::set_hook(Box::new(panicked));
     Ok(log)
 }
@@ -77,8 +77,8 @@ fn panicked(info: &PanicHookInfo<'_>) {
     // Where RUST_BACKTRACE asks for one.
     let backtrace = Backtrace::capture();
     if backtrace.status() == BacktraceStatus::Captured {
-        tracing::error!(thread, location, panic, %backtrace, "a panic, which is a bug of Stentor");
+        tracing::error!(thread, location, panic, %backtrace, "panic: this is a bug in Stentor");
     } else {
-        tracing::error!(thread, location, panic, "a panic, which is a bug of Stentor");
+        tracing::error!(thread, location, panic, "panic: this is a bug in Stentor");
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> 
         .thread_name("control")
         .enable_all()
         .build()
-        .context("the control plane's threads can't be started")?;
+        .context("can't start the threads of the control plane")?;
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
     // After a panic, too: the runtime's own drop would wait for the thread that joins the data plane.
     runtime.shutdown_background();
@@ -64,7 +64,7 @@ pub(crate) async fn serve(
     routes.push(library::route());
     let descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
-    let signals = lifecycle::signals().context("signals can't be received")?;
+    let signals = lifecycle::signals().context("can't install signal handlers")?;
     let Launched { started, plane, mut control, ended } =
         wiring::launch(config, routes, vec![log.dropped_lines()])?;
     tracing::info!(
@@ -78,14 +78,14 @@ pub(crate) async fn serve(
         "listening"
     );
     if let Some(reason) = &started.fallback_reason {
-        tracing::info!(reason, "io_uring isn't used");
+        tracing::info!(reason, "io_uring is not available, using epoll");
     }
     if descriptors_max < DESCRIPTORS_FEW {
         tracing::warn!(
             descriptors_max,
             connections_max = started.connections_max,
-            "few descriptors are allowed, and each connection takes one, unless io_uring has it in a table of its own; raise the \
-             hard limit: `ulimit -n 1048576` before the start, LimitNOFILE= in a unit, --ulimit nofile= for a container"
+            "the limit of file descriptors is low, and each connection needs one; raise the hard limit: \
+             `ulimit -n 1048576` before the start, LimitNOFILE= in a unit, --ulimit nofile= for a container"
         );
     }
     tracing::info!(allowed = origins(config), "origins");
@@ -94,7 +94,7 @@ pub(crate) async fn serve(
         tracing::info!("no feeds are configured");
     }
     if let Err(error) = say_ready(&mut std::io::stdout().lock(), started.addr) {
-        tracing::warn!(%error, "standard output is closed; nobody hears that the server is ready");
+        tracing::warn!(%error, "standard output is closed; the ready line is lost");
     }
     // The last line on a terminal, where the log and standard output meet.
     tracing::info!("ready at http://{}", started.addr);
@@ -121,7 +121,7 @@ fn origins(config: &Config) -> String {
 fn raise_descriptor_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum && setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).is_err() {
-        tracing::warn!("the limit on descriptors can't be raised");
+        tracing::warn!("can't raise the limit of file descriptors");
     }
     // None: no limit.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)

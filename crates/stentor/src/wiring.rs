@@ -349,7 +349,7 @@ pub(crate) fn launch(
     let joined = runtime.spawn_blocking(move || node.join());
     let ended = Box::pin(async move {
         joined.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "nobody waits for the data plane any more");
+            tracing::error!(%error, "can't wait for the data plane");
             Ok(())
         })
     });

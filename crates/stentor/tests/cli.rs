@@ -84,7 +84,7 @@ fn without_the_lab_it_says_what_to_build() {
 fn check_of_a_valid_file() {
     let said = check_file("");
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
-    assert_eq!(said.out, "stentor.toml is valid.\n\nEverything has its default.\n\nNo feeds.\n");
+    assert_eq!(said.out, "stentor.toml is valid.\n\nAll settings have their defaults.\n\nNo feeds.\n");
 
     let said = check_file(
         "[server]\nlisten = \"0.0.0.0:80\"\nadmin_token = \"0123456789abcdef\"\n\
@@ -97,7 +97,7 @@ fn check_of_a_valid_file() {
     assert_eq!(
         said.out,
         "stentor.toml is valid.\n\n\
-         Other than by default:\n  \
+         Changed settings:\n  \
            [server] listen = \"0.0.0.0:80\"\n  \
            [server] admin_token = (secret)\n  \
            [limits] message_bytes_max = \"2MB\"\n\n\
@@ -120,14 +120,14 @@ fn check_shows_no_secrets_and_warns_of_what_is_likely_not_meant() {
     assert_eq!(
         said.out,
         "stentor.toml is valid.\n\n\
-         Other than by default:\n  \
+         Changed settings:\n  \
            [rooms] history_length = 100\n  \
            [rooms] history_bytes_max = \"4MiB\"\n\n\
          Feeds:\n  \
            centre: m/{id} from http://api/{id}?…\n    \
              headers = { authorization = (secret with ${TOKEN}) }\n\n\
-         warning: stentor.toml:3: history_bytes_max in [rooms] is \"4MiB\", more than the \"1MiB\" that a session may be owed \
-         (outbox_bytes_max in [limits]): a client that resumes and missed that much is ended (4501)\n"
+         warning: stentor.toml:3: history_bytes_max in [rooms] is \"4MiB\", more than the \"1MiB\" that may be queued for a session \
+         (outbox_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)\n"
     );
 }
 
@@ -141,7 +141,7 @@ fn check_shows_rules_and_prefixes() {
     assert_eq!(
         said.out,
         "stentor.toml is valid.\n\n\
-         Beside what follows everything has its default.\n\n\
+         All other settings have their defaults.\n\n\
          No feeds.\n\n\
          Rules:\n  \
            join_room\n    \
@@ -278,6 +278,6 @@ fn publish_to_nobody() {
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "r", "hello"]));
     assert_eq!(said.code, Some(1));
-    let expect = format!("error: no Stentor answers at http://{addr} (");
+    let expect = format!("error: no server answers at http://{addr} (");
     assert!(said.err.starts_with(&expect) && said.err.contains("refused"), "{}", said.err);
 }

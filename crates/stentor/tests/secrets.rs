@@ -112,6 +112,6 @@ fn without_its_variable_it_does_not_start() {
         .unwrap();
     assert_eq!(said.status.code(), Some(1));
     let said = String::from_utf8(said.stderr).unwrap();
-    let expect = "4: headers in [[feeds]]: the header \"x-key\" needs the variable SECRET_OF_TEST, which the environment doesn't have\n";
+    let expect = "4: headers in [[feeds]]: the header \"x-key\" needs the environment variable SECRET_OF_TEST, which is not set\n";
     assert!(said.ends_with(expect), "{said}");
 }

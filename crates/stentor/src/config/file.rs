@@ -20,9 +20,7 @@ pub(super) fn read(path: &Path) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(|e| format!("cannot be read: {e}"))?;
     let mut text = String::new();
     match file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text) {
-        Ok(_) if text.len() as u64 > FILE_BYTES_MAX => {
-            Err(format!("is larger than {FILE_BYTES_MAX} bytes, which no configuration is"))
-        }
+        Ok(_) if text.len() as u64 > FILE_BYTES_MAX => Err(format!("is larger than {FILE_BYTES_MAX} bytes")),
         Ok(_) => Ok(text),
         Err(e) if e.kind() == std::io::ErrorKind::InvalidData => Err("is not UTF-8 text".into()),
         Err(e) => Err(format!("cannot be read: {e}")),
@@ -70,7 +68,7 @@ fn top_level(sources: &mut Sources, walk: &Walk<'_>, name: &str, at: usize, valu
         (DeValue::Array(items), true) if items.iter().all(|item| item.get_ref().is_table()) => {
             if items.len() > REPEATED_MAX {
                 return sources
-                    .problem(place, format!("{} {name}; at most {REPEATED_MAX} are served", items.len()));
+                    .problem(place, format!("{} {name}; the maximum is {REPEATED_MAX}", items.len()));
             }
             for (number, item) in items.iter().enumerate() {
                 let DeValue::Table(table) = item.get_ref() else { continue };
@@ -88,10 +86,10 @@ fn top_level(sources: &mut Sources, walk: &Walk<'_>, name: &str, at: usize, valu
             }
         }
         (_, true) => {
-            sources.problem(place, format!("write [[{name}]], with two brackets: there may be several"))
+            sources.problem(place, format!("write [[{name}]] with two brackets: the section may be repeated"))
         }
         (DeValue::Array(_), false) => {
-            sources.problem(place, format!("write [{name}], with one bracket: there is only one"));
+            sources.problem(place, format!("write [{name}] with one bracket: the section can't be repeated"));
         }
         (_, false) => sources.problem(place, format!("[{name}] is a section, not a value")),
     }

@@ -8,20 +8,19 @@ use std::fmt::Write;
 const HEAD: &str = "\
 # Configuration
 
-<!-- Written from crates/stentor/src/config/schema.rs; a test compares. To write it again:
+<!-- Generated from crates/stentor/src/config/schema.rs; a test compares. To generate it again:
      cargo run -p stentor -- keys > docs/configuration.md -->
 
-Stentor runs without any configuration. What you want otherwise comes from, first wins:
+Stentor runs without any configuration. Settings are read in this order of precedence:
 
 1. a flag (`stentor serve --help` lists them);
 2. an environment variable, `STENTOR_SECTION_KEY`, e.g. `STENTOR_LIMITS_MESSAGE_BYTES_MAX=2MB`; lists are
    separated by commas;
 3. the TOML file named by `--config` or `STENTOR_CONFIG`.
 
-`stentor check FILE` tells everything that is wrong with a file, and what it changes; `stentor keys` prints this
-page.
+`stentor check FILE` reports every mistake in a file, and what the file changes. `stentor keys` prints this page.
 
-Durations are written with their unit: `\"300ms\"`, `\"25s\"`, `\"5min\"`, `\"1h\"`. Sizes are integers (bytes) or
+Durations need a unit: `\"300ms\"`, `\"25s\"`, `\"5min\"`, `\"1h\"`. Sizes are integers (bytes) or
 have a unit: `\"1MB\"` is 1,000,000 bytes, `\"1MiB\"` is 1,048,576.
 
 ```toml
@@ -59,7 +58,7 @@ fn write_section(page: &mut String, section: &SectionInfo) -> std::fmt::Result {
     let name = section.name;
     let heading = if section.repeated { format!("[[{name}]]") } else { format!("[{name}]") };
     writeln!(page, "\n## `{heading}`\n\n{}\n", section.doc)?;
-    writeln!(page, "| key | default | values | what it is |\n|---|---|---|---|")?;
+    writeln!(page, "| key | default | values | meaning |\n|---|---|---|---|")?;
     for key in &section.keys {
         let required = required(name).contains(&key.name);
         let default = if required { "required".into() } else { format!("`{}`", key.default) };
@@ -73,7 +72,7 @@ fn write_section(page: &mut String, section: &SectionInfo) -> std::fmt::Result {
     if !section.repeated
         && let Some(key) = section.keys.first()
     {
-        writeln!(page, "\nIn the environment: `{}` and so on.", variable(name, key.name))?;
+        writeln!(page, "\nEnvironment variables: `{}` and so on.", variable(name, key.name))?;
     }
     Ok(())
 }

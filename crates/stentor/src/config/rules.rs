@@ -26,7 +26,7 @@ fn admin_beyond_loopback(sources: &mut Sources) {
         return;
     }
     let text = format!(
-        "the admin port at {addr} can be reached from other machines, which needs admin_token in [server] \
+        "the admin port at {addr} can be reached from other machines: set admin_token in [server] \
          (or STENTOR_SERVER_ADMIN_TOKEN)"
     );
     sources.problem(sources.place("server", "admin"), text);
@@ -43,7 +43,7 @@ fn two_ports(sources: &mut Sources) {
     // One of them has its default, mostly: what was written is to be changed.
     let written = |key| Some(sources.place("server", key)).filter(|place| *place != Place::Default);
     let place = written("admin").or_else(|| written("listen")).unwrap_or(Place::Default);
-    let text = format!("listen and admin in [server] can't both be at port {}", clients.port());
+    let text = format!("listen and admin in [server] can't both use port {}", clients.port());
     sources.problem(place, text);
 }
 
@@ -69,10 +69,10 @@ fn feeds(sources: &mut Sources) {
         };
         wrong("name", name(&feed.name));
         let again =
-            |before: Option<usize>| before.map(|m| format!("the feed number {} has it already", m + 1));
+            |before: Option<usize>| before.map(|m| format!("feed number {} has the same name", m + 1));
         wrong("name", again(names.insert(feed.name.clone(), n)));
         let shape = if feed.push {
-            let url = (!feed.url.is_empty()).then(|| "what is pushed has none".to_owned());
+            let url = (!feed.url.is_empty()).then(|| "a feed with push = true has no url".to_owned());
             wrong("url", url);
             Route::shape_of(&feed.prefix, &feed.key).map_err(|error| vec![error])
         } else {
@@ -87,7 +87,7 @@ fn feeds(sources: &mut Sources) {
                         (prefix, "") => ("prefix", format!("the prefix {prefix:?}")),
                         (_, key) => ("key", format!("the keys of {key:?}")),
                     };
-                    wrong(key, Some(format!("the feed number {} has {what} already", before + 1)));
+                    wrong(key, Some(format!("feed number {} already has {what}", before + 1)));
                 }
             }
         }
@@ -109,8 +109,8 @@ fn history(sources: &mut Sources) {
     let Config { rooms, limits, .. } = &sources.config;
     if rooms.history_length > 0 && rooms.history_bytes_max > limits.outbox_bytes_max {
         let text = format!(
-            "{}history_bytes_max in [rooms] is {}, more than the {} that a session may be owed (outbox_bytes_max in [limits]): \
-             a client that resumes and missed that much is ended (4501)",
+            "{}history_bytes_max in [rooms] is {}, more than the {} that may be queued for a session (outbox_bytes_max in [limits]): \
+             a client that resumes and missed that much is disconnected (4501)",
             sources.place("rooms", "history_bytes_max"),
             rooms.history_bytes_max.show(),
             limits.outbox_bytes_max.show(),
@@ -162,16 +162,16 @@ fn without_effect(rule: &Rule, before: &[Rule]) -> Option<String> {
         first.event == rule.event && (first.namespace.is_empty() || first.namespace == rule.namespace)
     };
     if let Some(n) = before.iter().position(covers) {
-        return Some(format!("it never counts, because rule number {} is for the same event", n + 1));
+        return Some(format!("it never applies, because rule number {} is for the same event", n + 1));
     }
     let rooms = [&rule.join, &rule.leave, &rule.broadcast].into_iter().any(|texts| !texts.is_empty());
-    let nothing = "it does nothing, so that the event is passed over (join, leave, broadcast, echo or ack say what it does)";
+    let nothing = "it does nothing, so the event is ignored (set join, leave, broadcast, echo or ack)";
     if !rooms && !rule.echo && !rule.ack {
         return Some(nothing.to_owned());
     }
     let of_broadcast = rule.except_sender || !rule.broadcast_as.is_empty();
     (of_broadcast && rule.broadcast.is_empty())
-        .then(|| "except_sender and broadcast_as do nothing without broadcast".to_owned())
+        .then(|| "except_sender and broadcast_as have no effect without broadcast".to_owned())
 }
 
 fn sockjs(sources: &mut Sources) {
@@ -186,7 +186,7 @@ fn namespace(name: &str) -> Option<String> {
     let room = stentor_hub::Room::everybody(name);
     match room {
         Ok(_) if name.starts_with('/') && !name.contains([',', '?']) => None,
-        Ok(_) => Some(format!("a namespace begins with / and has no comma or question mark: {name:?}")),
+        Ok(_) => Some(format!("a namespace must begin with / and have no comma or question mark: {name:?}")),
         Err(error) => Some(format!("{error}: {name:?}")),
     }
 }

@@ -90,9 +90,9 @@ fn the_wrong_kind() {
     check("server = 5", "stentor.toml:1: [server] is a section, not a value");
     check(
         "[feeds]\nname = \"a\"",
-        "stentor.toml:1: write [[feeds]], with two brackets: there may be several",
+        "stentor.toml:1: write [[feeds]] with two brackets: the section may be repeated",
     );
-    check("[[server]]\n", "stentor.toml:1: write [server], with one bracket: there is only one");
+    check("[[server]]\n", "stentor.toml:1: write [server] with one bracket: the section can't be repeated");
     check(
         "[server]\nlisten = \"here\"",
         r#"stentor.toml:2: listen in [server]: expected an address such as "127.0.0.1:8000" or "[::1]:8000", found "here""#,
@@ -148,7 +148,7 @@ fn the_wrong_kind() {
     );
     check(
         "[server]\nadmin_token = \"short\"",
-        "stentor.toml:2: admin_token in [server]: a token has at least 16 printable ASCII characters, no spaces",
+        "stentor.toml:2: admin_token in [server]: a token needs at least 16 printable ASCII characters without spaces",
     );
     check(
         "[server]\nhosts = [\"http://a.example\"]",
@@ -219,12 +219,12 @@ fn feeds_are_checked() {
     );
     check(
         &(feed("prefix = \"p\"\n") + &feed("prefix = \"p\"")),
-        "stentor.toml:6: name in [[feeds]]: the feed number 1 has it already\n\
-         stentor.toml:8: prefix in [[feeds]]: the feed number 1 has the prefix \"p\" already",
+        "stentor.toml:6: name in [[feeds]]: feed number 1 has the same name\n\
+         stentor.toml:8: prefix in [[feeds]]: feed number 1 already has the prefix \"p\"",
     );
     check(
         "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\n[[feeds]]\nname = \"b\"\nurl = \"http://b\"",
-        "stentor.toml:5: name in [[feeds]]: the feed number 1 has the prefix \"\" already",
+        "stentor.toml:5: name in [[feeds]]: feed number 1 already has the prefix \"\"",
     );
     check(
         &feed("document_bytes_max = \"1GiB\""),
@@ -234,10 +234,13 @@ fn feeds_are_checked() {
     let pushed = |keys: &str| format!("[[feeds]]\nname = \"p\"\npush = true\n{keys}\n");
     check(&pushed("prefix = \"live/\""), "");
     check(&pushed("key = \"live/{id}\""), "");
-    check(&pushed("url = \"http://a\""), "stentor.toml:4: url in [[feeds]]: what is pushed has none");
+    check(
+        &pushed("url = \"http://a\""),
+        "stentor.toml:4: url in [[feeds]]: a feed with push = true has no url",
+    );
     check(
         &(pushed("prefix = \"p\"") + &feed("prefix = \"p\"")),
-        "stentor.toml:8: prefix in [[feeds]]: the feed number 1 has the prefix \"p\" already",
+        "stentor.toml:8: prefix in [[feeds]]: feed number 1 already has the prefix \"p\"",
     );
     check("[[feeds]]\nname = \"p\"\npush = false", "stentor.toml:1: this feed has no \"url\"");
     let template = |key: &str, url: &str| format!("[[feeds]]\nname = \"a\"\nkey = {key:?}\nurl = {url:?}\n");
@@ -257,7 +260,7 @@ fn feeds_are_checked() {
     );
     check(
         &(template("m/{id}", "http://a/{id}") + &template("m/{x}", "http://a/{x}").replace("\"a\"", "\"b\"")),
-        "stentor.toml:7: key in [[feeds]]: the feed number 1 has the keys of \"m/{x}\" already",
+        "stentor.toml:7: key in [[feeds]]: feed number 1 already has the keys of \"m/{x}\"",
     );
     check(
         &feed("headers = { \"a b\" = \"x\" }"),
@@ -279,7 +282,7 @@ fn feeds_are_checked() {
     for _ in 0..=schema::REPEATED_MAX {
         many += "[[feeds]]\n";
     }
-    check(&many, "stentor.toml:1: 1001 feeds; at most 1000 are served");
+    check(&many, "stentor.toml:1: 1001 feeds; the maximum is 1000");
 }
 
 #[test]
@@ -314,17 +317,17 @@ fn headers_may_name_variables() {
         let expect = format!("stentor.toml:4: headers in [[feeds]]: {expect}");
         assert_eq!(load(value, variables), Err(expect), "{value}");
     };
-    let missing = "the header \"x-key\" needs the variable TOKEN, which the environment doesn't have";
+    let missing = "the header \"x-key\" needs the environment variable TOKEN, which is not set";
     wrong("Bearer ${TOKEN}", &[], missing);
     wrong("Bearer ${TOKEN}", &[("TOKEN", "")], missing);
     wrong(
         "Bearer ${TOKEN}",
         &[("TOKEN", "hunter2\n")],
-        "the variable TOKEN, for the header \"x-key\", has characters that no header can have (a line break at its end?)",
+        "the environment variable TOKEN, for the header \"x-key\", has characters that are not allowed in a header (a line break at its end?)",
     );
-    wrong("${TOKEN", &[], "the header \"x-key\" has a ${ without its }");
+    wrong("${TOKEN", &[], "the header \"x-key\" has a ${ without a }");
     for name in ["", "1A", "A-B", "A B"] {
-        let expect = "the header \"x-key\" has a ${…} whose name no variable can have";
+        let expect = "the header \"x-key\" has a ${…} that is not a valid variable name";
         wrong(&format!("${{{name}}}"), &[], expect);
     }
     // Without the environment, as `check` looks at a file, it is enough that they can be there.
@@ -340,11 +343,11 @@ fn rules_that_can_do_nothing_are_warned_of() {
         assert_eq!(warnings, expect, "{text}");
     };
     check("[[rules]]\nevent = \"a\"\necho = true\n[[rules]]\nevent = \"b\"\njoin = [\"r\"]\n", &[]);
-    let nothing = "stentor.toml:2: [[rules]] for \"a\": it does nothing, so that the event is passed over (join, leave, broadcast, \
-                   echo or ack say what it does)";
+    let nothing = "stentor.toml:2: [[rules]] for \"a\": it does nothing, so the event is ignored (set join, leave, \
+                   broadcast, echo or ack)";
     check("[[rules]]\nevent = \"a\"\nnamespace = \"/n\"", &[nothing]);
     let never =
-        "stentor.toml:6: [[rules]] for \"a\": it never counts, because rule number 1 is for the same event";
+        "stentor.toml:6: [[rules]] for \"a\": it never applies, because rule number 1 is for the same event";
     let two = |first: &str, second: &str| {
         format!(
             "[[rules]]\nevent = \"a\"\necho = true\n{first}\n[[rules]]\nevent = \"a\"\nack = true\n{second}"
@@ -355,8 +358,7 @@ fn rules_that_can_do_nothing_are_warned_of() {
     check(&two("namespace = \"/n\"", "namespace = \"/n\""), &[never]);
     check(&two("namespace = \"/n\"", ""), &[]);
     check(&two("namespace = \"/n\"", "namespace = \"/m\""), &[]);
-    let alone =
-        "stentor.toml:2: [[rules]] for \"a\": except_sender and broadcast_as do nothing without broadcast";
+    let alone = "stentor.toml:2: [[rules]] for \"a\": except_sender and broadcast_as have no effect without broadcast";
     check("[[rules]]\nevent = \"a\"\necho = true\nexcept_sender = true", &[alone]);
     check("[[rules]]\nevent = \"a\"\nbroadcast = [\"*\"]\nexcept_sender = true", &[]);
 }
@@ -367,8 +369,8 @@ fn a_history_that_no_session_may_be_owed_is_warned_of() {
         let (_, warnings) = from_file(text).load().unwrap();
         assert_eq!(warnings, expect, "{text}");
     };
-    let warning = "stentor.toml:3: history_bytes_max in [rooms] is \"2MiB\", more than the \"1MiB\" that a session may be \
-                   owed (outbox_bytes_max in [limits]): a client that resumes and missed that much is ended (4501)";
+    let warning = "stentor.toml:3: history_bytes_max in [rooms] is \"2MiB\", more than the \"1MiB\" that may be queued \
+                   for a session (outbox_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)";
     check("[rooms]\nhistory_length = 10\nhistory_bytes_max = \"2MiB\"", &[warning]);
     check("[rooms]\nhistory_bytes_max = \"2MiB\"", &[]);
     check("[rooms]\nhistory_length = 10", &[]);
@@ -376,8 +378,8 @@ fn a_history_that_no_session_may_be_owed_is_warned_of() {
         "[rooms]\nhistory_length = 10\nhistory_bytes_max = \"2MiB\"\n[limits]\noutbox_bytes_max = \"2MiB\"",
         &[],
     );
-    let smaller = "history_bytes_max in [rooms] is \"1MiB\", more than the \"1KiB\" that a session may be owed \
-                   (outbox_bytes_max in [limits]): a client that resumes and missed that much is ended (4501)";
+    let smaller = "history_bytes_max in [rooms] is \"1MiB\", more than the \"1KiB\" that may be queued for a session \
+                   (outbox_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)";
     check("[rooms]\nhistory_length = 10\n[limits]\noutbox_bytes_max = 1024", &[smaller]);
 }
 
@@ -385,7 +387,7 @@ fn a_history_that_no_session_may_be_owed_is_warned_of() {
 fn the_admin_port_beyond_loopback_needs_a_token() {
     check(
         "[server]\nadmin = \"0.0.0.0:8001\"",
-        "stentor.toml:2: the admin port at 0.0.0.0:8001 can be reached from other machines, which needs admin_token \
+        "stentor.toml:2: the admin port at 0.0.0.0:8001 can be reached from other machines: set admin_token \
          in [server] (or STENTOR_SERVER_ADMIN_TOKEN)",
     );
     check("[server]\nadmin = \"0.0.0.0:8001\"\nadmin_token = \"0123456789abcdef\"", "");
@@ -398,9 +400,8 @@ fn the_admin_port_beyond_loopback_needs_a_token() {
 
 #[test]
 fn clients_and_the_admin_port_need_two_ports() {
-    let expect = |line, port| {
-        format!("stentor.toml:{line}: listen and admin in [server] can't both be at port {port}")
-    };
+    let expect =
+        |line, port| format!("stentor.toml:{line}: listen and admin in [server] can't both use port {port}");
     check("[server]\nlisten = \"127.0.0.1:9000\"\nadmin = \"127.0.0.1:9000\"", &expect(3, 9000));
     check("[server]\nlisten = \"0.0.0.0:8001\"", &expect(2, 8001));
     check("[server]\nadmin = \"127.0.0.1:8000\"", &expect(2, 8000));
@@ -589,7 +590,7 @@ fn files_that_cannot_be_read() {
     check(&binary, "is not UTF-8 text");
     let large = dir.path().join("large.toml");
     std::fs::write(&large, " ".repeat((1 << 20) + 1)).unwrap();
-    check(&large, "is larger than 1048576 bytes, which no configuration is");
+    check(&large, "is larger than 1048576 bytes");
 }
 
 /// Whatever the file holds, the answer is a configuration or an error.

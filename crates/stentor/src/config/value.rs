@@ -303,7 +303,7 @@ impl Setting for Token {
         let text = raw.text().ok_or("expected a text in quotes")?;
         if text.len() < TOKEN_BYTES_MIN || !text.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(format!(
-                "a token has at least {TOKEN_BYTES_MIN} printable ASCII characters, no spaces"
+                "a token needs at least {TOKEN_BYTES_MIN} printable ASCII characters without spaces"
             ));
         }
         Ok(Self(Some(Secret(text.into()))))
@@ -389,10 +389,10 @@ impl Headers {
                     Ok(Piece::Text(plain)) => text.push_str(plain),
                     Ok(Piece::Variable(name)) => match variables.get(name).map(String::as_str) {
                         None | Some("") => wrong.push(format!(
-                            "the header {header:?} needs the variable {name}, which the environment doesn't have"
+                            "the header {header:?} needs the environment variable {name}, which is not set"
                         )),
                         Some(held) if hyper::header::HeaderValue::from_str(held).is_err() => wrong.push(format!(
-                            "the variable {name}, for the header {header:?}, has characters that no header can have \
+                            "the environment variable {name}, for the header {header:?}, has characters that are not allowed in a header \
                              (a line break at its end?)"
                         )),
                         Some(held) => text.push_str(held),
@@ -426,7 +426,7 @@ fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
         };
         let Some((name, more)) = after.split_once('}') else {
             rest = None;
-            return Some(Err("has a ${ without its }"));
+            return Some(Err("has a ${ without a }"));
         };
         rest = Some(more);
         let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
@@ -434,7 +434,7 @@ fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
         Some(if is_name {
             Ok(Piece::Variable(name))
         } else {
-            Err("has a ${…} whose name no variable can have")
+            Err("has a ${…} that is not a valid variable name")
         })
     })
 }

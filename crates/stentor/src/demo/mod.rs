@@ -34,7 +34,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let routes = page::routes(args.libraries.as_deref(), replay.is_some())?;
     block_on(async {
         // Bound before the configuration is read, because that names the port.
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the demo's provider")?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the demo's HTTP API")?;
         let config = config(listener.local_addr()?, replay.as_ref());
         let sources = Sources::from_config(config).environment(environment()).flags(&args.common.flags());
         let (config, warnings) = sources.load()?;
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let provider = Arc::new(Provider::new(args.seed, MATCHES, replay, Box::new(wall_clock)));
         tokio::spawn(async move {
             if let Err(error) = provider::serve(listener, provider).await {
-                tracing::error!(%error, "the demo's provider has ended");
+                tracing::error!(%error, "the demo's HTTP API has ended");
             }
         });
         serve(&config, routes, &log).await

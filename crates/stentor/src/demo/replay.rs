@@ -29,10 +29,10 @@ impl Replay {
         }
         paths.sort();
         if paths.is_empty() {
-            bail!("there is no file *.json");
+            bail!("it has no *.json files");
         }
         if paths.len() > FILES_MAX {
-            bail!("{} files; at most {FILES_MAX} are replayed", paths.len());
+            bail!("{} files; the maximum is {FILES_MAX}", paths.len());
         }
         let mut bytes = 0;
         let mut versions = Vec::with_capacity(paths.len());
@@ -41,10 +41,10 @@ impl Replay {
             let version = std::fs::read(&path).with_context(name)?;
             bytes += version.len();
             if bytes > BYTES_MAX {
-                bail!("more than {BYTES_MAX} bytes in all");
+                bail!("more than {BYTES_MAX} bytes in total");
             }
             serde_json::from_slice::<serde::de::IgnoredAny>(&version)
-                .with_context(|| format!("{}: no JSON", name()))?;
+                .with_context(|| format!("{}: not JSON", name()))?;
             versions.push(version.into());
         }
         Ok(Self { versions, per_second })
@@ -99,9 +99,9 @@ mod tests {
             let error = Replay::load(dir(files).path(), 1.0).err().map(|error| format!("{error:#}"));
             assert!(error.as_ref().is_some_and(|e| e.starts_with(expect)), "{error:?}");
         }
-        check(&[], "there is no file *.json");
-        check(&[("a.txt", "1")], "there is no file *.json");
-        check(&[("a.json", "1"), ("b.json", "{")], "b.json: no JSON: EOF while parsing");
+        check(&[], "it has no *.json files");
+        check(&[("a.txt", "1")], "it has no *.json files");
+        check(&[("a.json", "1"), ("b.json", "{")], "b.json: not JSON: EOF while parsing");
         let none = Replay::load(Path::new("/nonexistent"), 1.0).err().map(|error| format!("{error:#}"));
         assert_eq!(none.as_deref(), Some("can't be read: No such file or directory (os error 2)"));
     }

@@ -48,7 +48,7 @@ pub(super) fn routes(libraries: Option<&Path>, has_replay: bool) -> anyhow::Resu
     if let Some(folder) = libraries
         && found.values().all(serde_json::Value::is_null)
     {
-        bail!("there is neither socket.io-client nor sockjs-client in {}", folder.display());
+        bail!("neither socket.io-client nor sockjs-client is in {}", folder.display());
     }
     let facts = serde_json::to_string(&found).context("the names of libraries")?;
     let facts = format!("export const libraries = {facts};\nexport const replay = {has_replay};\n");
@@ -133,7 +133,7 @@ mod tests {
             "export const libraries = {\"socket.io\":null,\"sockjs\":null};\nexport const replay = true;\n";
         assert_eq!(facts(None).unwrap(), none);
         let dir = tempfile::tempdir().unwrap();
-        assert!(facts(Some(dir.path())).unwrap_err().starts_with("there is neither socket.io-client nor "));
+        assert!(facts(Some(dir.path())).unwrap_err().starts_with("neither socket.io-client nor "));
         let file = dir.path().join("sockjs-client/dist/sockjs.min.js");
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, "x").unwrap();
