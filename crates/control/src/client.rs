@@ -25,10 +25,10 @@ pub enum PublishError {
         url: String,
     },
     /// The token can't be sent.
-    #[error("the token has characters that can't be sent in a header field")]
+    #[error("the token has characters that are not allowed in a header")]
     Token,
     /// Nobody answers there.
-    #[error("no Stentor answers at {url} ({cause}); is it running, and does --admin name its admin port?")]
+    #[error("no server answers at {url} ({cause}); check that it runs and that --admin is its admin address")]
     Connect {
         /// What was given.
         url: String,
@@ -60,9 +60,7 @@ pub enum PublishError {
         message: String,
     },
     /// Something else listens there.
-    #[error(
-        "what answers at {url} isn't Stentor's admin port ({status}); --admin names it, by default http://127.0.0.1:8001"
-    )]
+    #[error("{url} is not Stentor's admin port ({status}); set --admin, by default http://127.0.0.1:8001")]
     Stranger {
         /// What was given.
         url: String,

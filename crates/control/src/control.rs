@@ -47,7 +47,7 @@ impl Control {
         let (admin_addr, listener) = bound.map_err(|source| Error::Listen { listen, source })?;
 
         upstreams.iter().for_each(|upstream| upstream.log());
-        tracing::info!(%admin_addr, token = options.admin.token.is_some(), "the admin port listens");
+        tracing::info!(%admin_addr, token = options.admin.token.is_some(), "the admin port is open");
         let metrics = Metrics::default();
         let (plane, busy_timeout) = (data_plane.clone(), options.admin.busy_timeout);
         let pushes = Pushes::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
@@ -81,7 +81,7 @@ impl Control {
     /// Nothing is lost if the future is dropped before it completes.
     pub async fn failed(&mut self) {
         if let Some(Err(error)) = self.tasks.join_next().await {
-            tracing::error!(%error, "a part of the control plane has died");
+            tracing::error!(%error, "a part of the control plane has failed");
         }
     }
 
@@ -90,7 +90,7 @@ impl Control {
         let _ = self.stop.send(true);
         while let Some(ended) = self.tasks.join_next().await {
             if let Err(error) = ended {
-                tracing::error!(%error, "a part of the control plane had died");
+                tracing::error!(%error, "a part of the control plane had failed");
             }
         }
     }

@@ -90,48 +90,48 @@ impl Metrics {
         let mut all = Registry::default();
         all.register_collector(Box::new(ProcessCollector));
         let registry = all.sub_registry_with_prefix("stentor");
-        registry.register("feed_fetches", "Fetches of documents, by outcome", self.fetches.clone());
+        registry.register("feed_fetches", "Fetches of documents, by feed and outcome", self.fetches.clone());
         registry.register_with_unit(
             "feed_fetch",
-            "Time of a fetch, from its begin until its document is compared",
+            "Duration of a fetch, including parsing and comparing the document",
             Unit::Seconds,
             self.fetch_seconds.clone(),
         );
         registry.register_with_unit(
             "feed_fetch_received",
-            "Bodies of answers, as received",
+            "Bytes of response bodies, as received",
             Unit::Bytes,
             self.fetch_received_bytes.clone(),
         );
         registry.register(
             "admin_publications",
-            "Messages published through the admin port",
+            "Messages published over the admin API",
             self.publications.clone(),
         );
         registry.register(
             "admin_publish_refusals",
-            "Publish requests that ended with an error, by reason",
+            "Publish requests that failed, by reason",
             self.publish_refusals.clone(),
         );
-        registry.register("feed_pushes", "Versions of documents that were pushed", self.pushes.clone());
+        registry.register("feed_pushes", "Document versions pushed by backends", self.pushes.clone());
         registry.register(
             "feed_push_refusals",
-            "Requests to push or delete documents that ended with an error, by reason",
+            "Requests to push or delete documents that failed, by reason",
             self.push_refusals.clone(),
         );
         registry.register(
             "admin_refusals",
-            "Requests and connections that the admin port's guard refused, by reason",
+            "Requests and connections refused by the admin port, by reason",
             self.admin_refusals.clone(),
         );
         registry.register(
             "admin_connections",
-            "Connections to the admin port that are open",
+            "Open connections to the admin port",
             self.admin_connections.clone(),
         );
         registry.register(
             "mailbox_waits",
-            "How often the control plane had to wait for room in the data plane's mailbox",
+            "Times that the control plane waited for a full mailbox of the data plane",
             self.mailbox_waits.clone(),
         );
         registry.register_collector(Box::new(FeedsCollector(feeds, pushes)));
@@ -168,7 +168,7 @@ impl Collector for FeedsCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let stats = self.0.stats();
         let mut keys =
-            encoder.encode_descriptor("feed_keys", "Keys kept, by state", None, MetricType::Gauge)?;
+            encoder.encode_descriptor("feed_keys", "Feed keys, by state", None, MetricType::Gauge)?;
         for (state, count) in [
             ("cold", stats.cold),
             ("live", stats.live),
@@ -192,21 +192,18 @@ impl Collector for FeedsCollector {
             }
             fmt::Result::Ok(())
         };
-        each(
-            "feed_upstream_fetches_in_flight",
-            "Fetches in flight, by upstream",
-            MetricType::Gauge,
-            |lane| lane.in_flight as u64,
-        )?;
+        each("feed_upstream_fetches_in_flight", "Fetches in flight, by feed", MetricType::Gauge, |lane| {
+            lane.in_flight as u64
+        })?;
         each(
             "feed_upstream_waiting_keys",
-            "Keys that are due and wait for a worker or for the rate, by upstream",
+            "Keys that are due and wait for a free fetch slot or for the rate, by feed",
             MetricType::Gauge,
             |lane| lane.waiting as u64,
         )?;
         each(
             "feed_upstream_rate_waits",
-            "How often a fetch had to wait for requests_per_second_max, or because the upstream asked for a pause",
+            "Fetches delayed by requests_per_second_max or by a pause that the API asked for",
             MetricType::Counter,
             |lane| lane.rate_waits,
         )?;
@@ -225,30 +222,49 @@ impl Collector for FeedsCollector {
             }
         }
         let encoder = &mut encoder;
-        write_one(encoder, "feed_wanted_keys", "Keys that somebody wants", gauge(stats.wanted))?;
+        write_one(encoder, "feed_wanted_keys", "Feed keys with subscribers", gauge(stats.wanted))?;
         write_one(
             encoder,
             "feed_waiting_keys",
-            "Keys that are due and wait for a worker",
+            "Keys that are due and wait for a free fetch slot",
             gauge(stats.waiting),
         )?;
         write_one(encoder, "feed_fetches_in_flight", "Fetches in flight", gauge(stats.in_flight))?;
-        write_one(encoder, "feed_documents_bytes", "Kept documents", gauge(stats.documents_bytes))?;
+        write_one(
+            encoder,
+            "feed_documents_bytes",
+            "Size of all kept documents",
+            gauge(stats.documents_bytes),
+        )?;
         let pushed = self.1.figures();
-        write_one(encoder, "feed_pushed_keys", "Keys that documents were pushed to", gauge(pushed.keys))?;
-        write_one(encoder, "feed_pushed_documents_bytes", "Documents that were pushed", gauge(pushed.bytes))?;
+        write_one(encoder, "feed_pushed_keys", "Keys with pushed documents", gauge(pushed.keys))?;
+        write_one(
+            encoder,
+            "feed_pushed_documents_bytes",
+            "Size of all pushed documents",
+            gauge(pushed.bytes),
+        )?;
         let bodies = gauge(pushed.bodies_bytes);
-        write_one(encoder, "feed_pushed_bodies_bytes", "Pushed documents that are being received", bodies)?;
+        write_one(
+            encoder,
+            "feed_pushed_bodies_bytes",
+            "Size of pushed documents that are being received",
+            bodies,
+        )?;
         for (name, help, count) in [
-            ("feed_refused_keys", "Keys refused because of feeds_limits.keys_max", stats.refused_keys),
+            ("feed_refused_keys", "Keys refused at feeds_limits.keys_max", stats.refused_keys),
             ("feed_unknown_keys", "Keys refused because no feed is configured for them", stats.unknown_keys),
             (
                 "feed_refused_documents",
-                "Versions refused because of feeds_limits.documents_bytes_max",
+                "Document versions refused at feeds_limits.documents_bytes_max",
                 stats.refused_documents,
             ),
-            ("feed_evicted_keys", "Keys that lingered and made room for others", stats.evicted_keys),
-            ("feed_pushed_evicted_keys", "Pushed keys that nobody wanted and that made room", pushed.evicted),
+            ("feed_evicted_keys", "Keys without subscribers evicted for other keys", stats.evicted_keys),
+            (
+                "feed_pushed_evicted_keys",
+                "Pushed keys without subscribers evicted for other keys",
+                pushed.evicted,
+            ),
         ] {
             write_one(encoder, name, help, ConstCounter::new(count))?;
         }
@@ -324,20 +340,20 @@ impl Collector for ProcessCollector {
         write_one(
             encoder,
             "process_resident_memory_bytes",
-            "Resident memory",
+            "Resident memory of the process",
             gauge(figures.resident_bytes),
         )?;
-        write_one(encoder, "process_open_fds", "Open descriptors", gauge(figures.descriptors))?;
+        write_one(encoder, "process_open_fds", "Open file descriptors", gauge(figures.descriptors))?;
         write_one(
             encoder,
             "process_max_fds",
-            "Most descriptors that may be open",
+            "Limit of open file descriptors",
             gauge(figures.descriptors_max),
         )?;
         write_one(
             encoder,
             "process_cpu_seconds",
-            "Processor time, user and system",
+            "CPU time of the process, user and system",
             ConstCounter::new(figures.cpu.as_secs_f64()),
         )
     }

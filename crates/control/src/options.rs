@@ -251,13 +251,11 @@ impl AdminOptions {
             Some(token) if token.len() < TOKEN_BYTES_MIN => {
                 return Err(Error::setting(
                     "admin.token",
-                    format!(
-                        "needs at least {TOKEN_BYTES_MIN} bytes; `openssl rand -hex 32` makes a good one"
-                    ),
+                    format!("needs at least {TOKEN_BYTES_MIN} bytes; `openssl rand -hex 32` generates one"),
                 ));
             }
             Some(token) if !token.bytes().all(|b| b.is_ascii_graphic()) => {
-                return Err(Error::setting("admin.token", "may only have visible ASCII characters"));
+                return Err(Error::setting("admin.token", "may have visible ASCII characters only"));
             }
             _ => {}
         }
@@ -280,7 +278,7 @@ pub(crate) fn duration(name: &str, value: Duration, min: Duration) -> Result<(),
     if value < min {
         Err(Error::setting(name, format!("must be at least {min:?}")))
     } else if value > DURATION_MAX {
-        Err(Error::setting(name, "must be at most a year"))
+        Err(Error::setting(name, "must be at most one year"))
     } else {
         Ok(())
     }

@@ -33,19 +33,17 @@ use tokio::time::Instant;
 /// Why a document isn't taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PushError {
-    #[error("the key belongs to {0:?}, from where its documents are fetched")]
+    #[error("the key belongs to the feed {0:?}, whose documents are fetched")]
     Fetched(String),
-    #[error(
-        "there are as many pushed keys as there may be, and all are subscribed to (feeds_limits.pushed_keys_max)"
-    )]
+    #[error("the maximum of pushed keys is reached, and all have subscribers (feeds_limits.pushed_keys_max)")]
     TooManyKeys,
-    #[error("there is no room for the document (feeds_limits.pushed_documents_bytes_max)")]
+    #[error("not enough memory for the document (feeds_limits.pushed_documents_bytes_max)")]
     NoRoom,
-    #[error("sequence {given} comes too late: {last} was there before")]
+    #[error("sequence {given} is too old: the last one was {last}")]
     Sequence { given: u64, last: u64 },
     #[error("{0}")]
     Document(#[from] Failure),
-    #[error("the server is too busy to take documents (admin_limits.busy_time_max); try later")]
+    #[error("the server is too busy to accept documents (admin_limits.busy_time_max); try again later")]
     Busy,
     #[error("no document was pushed to this key")]
     Unknown,
@@ -350,8 +348,7 @@ impl Pushes {
         } else {
             let (pushes, key) = (self.clone(), key.clone());
             tokio::spawn(async move {
-                let reason =
-                    "as many keys are waited for as may be (feeds_limits.pushed_keys_max); try later";
+                let reason = "too many keys wait for their first document (feeds_limits.pushed_keys_max); try again later";
                 pushes.refuse(&key, reason).await;
             });
         }
@@ -431,7 +428,7 @@ impl Pushes {
     async fn evict(self: &Arc<Self>, (key, slot): (Key, Slot)) {
         let held = Held { pushes: self.clone(), key, slot };
         let mut kept = held.slot.lock().await;
-        tracing::debug!(key = %held.key, "a pushed document made room");
+        tracing::debug!(key = %held.key, "evicted a pushed document");
         self.forget(&held.key, &mut kept).await;
     }
 

@@ -403,7 +403,7 @@ async fn the_publish_client_explains_itself() {
     }
     let stranger = http(|_, _| async { ok("[]") }).await;
     let error = publish_client(&format!("http://{stranger}"), None, to("a"), "1").await.unwrap_err();
-    assert!(error.to_string().contains("isn't Stentor's admin port"), "{error}");
+    assert!(error.to_string().contains("is not Stentor's admin port"), "{error}");
     // Bound without listening it refuses, and nobody else gets the port.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();

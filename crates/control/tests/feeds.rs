@@ -256,7 +256,7 @@ async fn bad_answers_keep_the_last_value() {
     check_bad(|| ok(&format!("\"{}\"", "x".repeat(1000))), too_large, "failed_too_large").await;
     check_bad(|| gzipped(&vec![b' '; 20 << 20]), too_large, "failed_too_large").await;
     check_bad(|| brotlied(&vec![b' '; 20 << 20]), too_large, "failed_too_large").await;
-    let undecodable = "the upstream's answer can't be decoded";
+    let undecodable = "the upstream's response can't be decoded";
     check_bad(|| encoded("gzip", b"not gzip".to_vec()), undecodable, "failed_encoding").await;
     check_bad(|| encoded("br", b"not brotli".to_vec()), undecodable, "failed_encoding").await;
     check_bad(|| encoded("zstd", b"1".to_vec()), undecodable, "failed_encoding").await;
@@ -343,7 +343,7 @@ async fn a_template_says_where_a_key_is_fetched_and_the_rest_is_unknown() {
     assert_eq!(rig.plane.next().await, "matchesfeed/8/other:forget");
     // One that would leave the path isn't asked for.
     rig.plane.want("d..", true);
-    assert_eq!(rig.plane.next().await, "d..:lost:no document can have this key");
+    assert_eq!(rig.plane.next().await, "d..:lost:no URL can be built from this key");
     assert_eq!(*paths.lock().unwrap(), Vec::<String>::new());
 }
 
@@ -540,7 +540,7 @@ async fn ever_new_keys_are_bounded() {
     while told + lost < 1000 || forgotten < 990 {
         match rig.plane.next().await {
             text if text.ends_with("=1") => told += 1,
-            text if text.contains(":lost:the server keeps as many keys as it may") => lost += 1,
+            text if text.contains(":lost:the maximum of keys is reached") => lost += 1,
             text if text.ends_with(":forget") => forgotten += 1,
             text => panic!("{text}"),
         }

@@ -224,7 +224,7 @@ async fn a_push_that_was_overtaken_is_refused() {
         assert!(found.0 == status && found.1.contains(expect), "{method} {query}: {found:?}");
     };
     check("PUT", "?sequence=7", "7", 200, "true").await;
-    check("PUT", "?sequence=6", "6", 409, "sequence 6 comes too late: 7 was there before").await;
+    check("PUT", "?sequence=6", "6", 409, "sequence 6 is too old: the last one was 7").await;
     // Tried again: the same.
     check("PUT", "?sequence=7", "7", 200, "false").await;
     // Without a number it is taken as it comes, and the number stays.
@@ -237,7 +237,7 @@ async fn a_push_that_was_overtaken_is_refused() {
     check("DELETE", "?sequence=9", "", 200, "true").await;
     // It begins anew.
     check("PUT", "?sequence=1", "1", 200, "true").await;
-    check("PUT", "?sequense=1", "1", 400, "the query may be sequence=N").await;
+    check("PUT", "?sequense=1", "1", 400, "the only query parameter is sequence=N").await;
     for expect in ["k=7", "k=0", "k:lost:it was deleted", "k:forget", "k=1"] {
         assert_eq!(rig.plane.next().await, expect);
     }
@@ -261,7 +261,7 @@ async fn compressed_documents_are_taken_within_bounds() {
     check("gzip", &gzip(&vec![b' '; 200_000]), 413, "feeds_limits.pushed_document_bytes_max").await;
     check("gzip", b"[1]", 400, "the compressed body is broken").await;
     check("br", &[0x11, 0xff], 400, "large window").await;
-    check("zstd", b"[1]", 415, "it may be gzip or br").await;
+    check("zstd", b"[1]", 415, "use gzip, br or none").await;
     check("identity", b"[3]", 200, "true").await;
     assert_eq!(rig.plane.next().await, "k=[3]");
 }
@@ -381,7 +381,7 @@ async fn who_comes_before_the_first_push_waits_where_one_is_to_come() {
     // There is an end to it.
     rig.plane.want("live/b", true);
     let lost = rig.plane.next().await;
-    assert!(lost.starts_with("live/b:lost:as many keys are waited for"), "{lost}");
+    assert!(lost.starts_with("live/b:lost:too many keys wait for their first document"), "{lost}");
     assert_eq!(rig.plane.next().await, "live/b:forget");
     rig.plane.want("live/b", false);
     // A push that fails changes nothing.

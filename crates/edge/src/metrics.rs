@@ -66,47 +66,46 @@ macro_rules! figures {
 }
 
 figures! {
-    /// Connections that are open.
+    /// Open connections.
     connections: Gauge = "connections",
-    /// Sessions that are open.
+    /// Open sessions.
     sessions: Gauge = "sessions",
-    /// Engine.IO sessions that are open.
+    /// Open Engine.IO sessions.
     clients: Gauge = "engineio_sessions",
-    /// SockJS sessions that are open, without those over WebSocket.
+    /// Open SockJS sessions, those over WebSocket excluded.
     sockjs: Gauge = "sockjs_sessions",
-    /// Socket.IO sockets whose clients are lost and may come back.
+    /// Socket.IO sockets of disconnected clients that can still be recovered.
     suspended: Gauge = "socketio_suspended",
-    /// Socket.IO sockets whose clients came back and got what they had missed.
+    /// Recovered Socket.IO sockets.
     recovered: Counter = "socketio_recoveries",
-    /// Socket.IO sockets whose clients came back too late, or for what wasn't kept.
+    /// Socket.IO sockets that could not be recovered: too late, or the messages were evicted.
     recoveries_failed: Counter = "socketio_recoveries_failed",
-    /// Publications kept for Socket.IO clients that are away.
+    /// Publications kept for disconnected Socket.IO clients.
     recovery_publications: Gauge = "socketio_recovery_publications",
-    /// Their bytes, as socketio.recovery_bytes_max counts them.
+    /// Bytes of the publications kept for disconnected Socket.IO clients, as socketio.recovery_bytes_max counts them.
     recovery_bytes: Gauge = "socketio_recovery_bytes",
-    /// Publications given up before their time for want of room (socketio.recovery_bytes_max,
-    /// limits.memory_bytes_max).
+    /// Publications evicted early from the recovery log (socketio.recovery_bytes_max, limits.memory_bytes_max).
     recovery_evicted: Counter = "socketio_recovery_evicted",
-    /// Publications kept as rooms' history.
+    /// Publications in the history of rooms.
     history_publications: Gauge = "room_history_publications",
-    /// Bytes of their bodies.
+    /// Bytes of the publications in the history of rooms.
     history_bytes: Gauge = "room_history_bytes",
-    /// Topics that the core knows.
+    /// Feeds and rooms.
     topics: Gauge = "topics",
-    /// Connections accepted.
+    /// Accepted connections.
     accepted: Counter = "connections_accepted",
     /// Connections closed at once: none could make room for them, or the kernel is short of socket memory.
     refused: Counter = "connections_refused",
     /// Connections without a complete request that were closed to make room for new ones: over connections_max, or
     /// over three quarters of the descriptors.
     evicted: Counter = "connections_evicted",
-    /// Attempts to accept that failed, for want of descriptors or memory.
+    /// Failed attempts to accept a connection, for lack of file descriptors or memory.
     accept_errors: Counter = "accept_errors",
-    /// Connections handed to another core.
+    /// Connections moved to another core.
     handed_over: Counter = "connections_handed_over",
-    /// HTTP requests answered, upgrades included.
+    /// Answered HTTP requests, upgrades included.
     requests: Counter = "http_requests",
-    /// HTTP requests answered with a status of 400 or above.
+    /// HTTP requests answered with status 400 or above.
     request_errors: Counter = "http_request_errors",
     /// Requests refused because of their Origin.
     origins_refused: Counter = "origins_refused",
@@ -114,43 +113,43 @@ figures! {
     messages: Counter = "messages_received",
     /// Bytes received from clients.
     received_bytes: Counter = "received_bytes",
-    /// Sessions and WebSocket connections ended because the client broke the protocol or a limit.
+    /// Sessions and connections ended because the client broke the protocol or a limit.
     protocol_errors: Counter = "protocol_errors",
-    /// Publications times sessions that they were for.
+    /// Deliveries due: publications times the sessions that receive them.
     due: Counter = "deliveries_due",
-    /// Deliveries taken by the kernel.
+    /// Deliveries handed to the kernel.
     sent: Counter = "deliveries_sent",
-    /// Deliveries left out: volatile, or pushed out of a full outbox.
+    /// Deliveries dropped: volatile, or evicted from a full outbox.
     dropped: Counter = "deliveries_dropped",
-    /// Deliveries replaced by a newer version.
+    /// Deliveries replaced by a newer version of the feed.
     conflated: Counter = "deliveries_conflated",
-    /// Deliveries that wait or are in flight.
+    /// Deliveries pending: queued or in flight.
     owed: Gauge = "deliveries_owed",
-    /// Deliveries owed to sessions when they ended.
+    /// Deliveries dropped because the session ended.
     abandoned: Counter = "deliveries_abandoned",
-    /// Encoded bytes owed under byte-limited policies; shared frames count each time.
+    /// Encoded bytes queued for sessions with the policies queue and drop_oldest. Shared frames count once per session.
     owed_bytes: Gauge = "owed_bytes",
-    /// Patches kept of feeds, for subscribers that are behind.
+    /// Feed patches kept for subscribers that are behind.
     patches: Gauge = "feed_patches",
-    /// Bytes of patches kept of feeds.
+    /// Bytes of kept feed patches.
     patch_bytes: Gauge = "feed_patch_bytes",
-    /// Patches given up for want of room (limits.feed_patches_bytes_max, limits.memory_bytes_max).
+    /// Evicted feed patches (limits.feed_patches_bytes_max, limits.memory_bytes_max).
     patches_evicted: Counter = "feed_patches_evicted",
-    /// Versions of documents that sessions took whole.
+    /// Feed versions sent as snapshots.
     snapshots: Counter = "feed_snapshots",
-    /// Versions of documents that sessions took as a patch from the version before.
+    /// Feed versions sent as deltas from the previous version.
     deltas: Counter = "feed_deltas",
-    /// Versions of documents that sessions took as a patch from an older version.
+    /// Feed versions sent as joined deltas from an older version.
     joined: Counter = "feed_deltas_joined",
-    /// Messages for other cores that didn't fit into a ring.
+    /// Messages to other cores that wait with the sender, because a mailbox is full.
     mailbox_overflow: Gauge = "mailbox_overflow_messages",
-    /// Connections not read from until other cores have caught up.
+    /// Connections that are not read until other cores have caught up.
     held: Gauge = "connections_held",
     /// Publications refused because the process was over its memory budget.
     publications_refused: Counter = "publications_refused",
     /// Times that a connection had used its share of a turn (limits.turn_bytes_max) and went on in the next.
     turns_shared: Counter = "turns_shared",
-    /// Times that a core made room because the memory budget was used up or nearly so.
+    /// Times that a core freed memory because limits.memory_bytes_max was reached or nearly so.
     overloads: Counter = "memory_overloads",
     /// Large messages and bodies refused because the memory budget was nearly used up.
     inputs_refused: Counter = "memory_inputs_refused",

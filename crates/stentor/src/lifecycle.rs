@@ -103,7 +103,9 @@ pub(crate) async fn run(
     };
     match outcome {
         Outcome::Drained => tracing::info!("all connections have ended"),
-        Outcome::TimedOut => tracing::warn!("the time for a graceful shutdown is over; remaining connections are cut"),
+        Outcome::TimedOut => {
+            tracing::warn!("the time for a graceful shutdown is over; remaining connections are cut")
+        }
         Outcome::Forced => tracing::warn!("second signal; the process ends at once"),
         Outcome::Failed => {}
     }

@@ -94,7 +94,7 @@ fn secrets_are_shown_nowhere_and_clients_add_nothing() {
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
     let log = log.join().unwrap();
-    assert!(log.contains("feeds come from here") && log.contains("a fetch failed"), "{log}");
+    assert!(log.contains("feed configured") && log.contains("a fetch failed"), "{log}");
     assert!(!log.contains("hunter") && !answer.contains("hunter"), "{log}");
 }
 

@@ -20,7 +20,7 @@ pub(super) fn check<B>(
     let headers = request.headers();
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "host", "exactly one Host field is needed"));
+        return Err(Refusal::new(StatusCode::BAD_REQUEST, "host", "exactly one Host header is required"));
     };
     let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
     let names = [host.as_ref(), request.uri().authority()];
@@ -29,7 +29,7 @@ pub(super) fn check<B>(
         return Err(Refusal::new(
             StatusCode::MISDIRECTED_REQUEST,
             "host",
-            "Host names neither loopback nor the address listened on; if it is right, add it to server.admin_hosts",
+            "Host is neither loopback nor the address of the admin port; to allow it, add it to server.admin_hosts",
         ));
     }
     let cross_site = |site: &[u8]| site != b"none" && site != b"same-origin";
@@ -39,7 +39,7 @@ pub(super) fn check<B>(
         return Err(Refusal::new(
             StatusCode::FORBIDDEN,
             "origin",
-            "the admin port isn't for web pages: requests with an Origin are refused",
+            "requests from web pages (with an Origin) are refused",
         ));
     }
     match &options.token {
@@ -47,7 +47,7 @@ pub(super) fn check<B>(
         Some(token) if request.uri().path() != "/healthz" && !has_token(headers, token) => Err(Refusal::new(
             StatusCode::UNAUTHORIZED,
             "token",
-            "Authorization: Bearer with the token in server.admin_token is needed",
+            "send the token of server.admin_token as Authorization: Bearer TOKEN",
         )),
         _ => Ok(()),
     }

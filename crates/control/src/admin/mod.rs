@@ -104,7 +104,7 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: wa
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Err(error) => {
-                    tracing::warn!(%error, "the admin port can't accept");
+                    tracing::warn!(%error, "the admin port can't accept connections connections");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
                 Ok((stream, _)) => match places.clone().try_acquire_owned() {
@@ -177,7 +177,7 @@ async fn connection(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection to the admin port broke");
+        tracing::debug!(%error, "a connection to the admin port failed");
     }
 }
 

@@ -178,7 +178,7 @@ async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>,
                 return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", message));
             }
             Ok(None) => return Ok(None),
-            Ok(Some(Err(error))) => return Err(bad(format!("the body broke off: {error}"))),
+            Ok(Some(Err(error))) => return Err(bad(format!("the body ended early: {error}"))),
             Ok(Some(Ok(frame))) => {
                 if let Ok(data) = frame.into_data() {
                     return Ok(Some(data));
@@ -193,7 +193,8 @@ async fn send(state: &State, message: Publish) -> Result<(), Refusal> {
     let sent =
         signals::publish(&*state.data_plane, &state.signals, state.options.busy_timeout, message, on_wait);
     sent.await.map_err(|_| {
-        let message = "the server is too busy to take messages (admin_limits.busy_time_max); try later";
+        let message =
+            "the server is too busy to accept messages (admin_limits.busy_time_max); try again later";
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
     })?;
     state.metrics.publications.inc();
@@ -239,7 +240,7 @@ impl Parser {
         }
         // Serde would take an array of the fields' values as well.
         if !text.trim_ascii_start().starts_with(b"{") {
-            return Err(bad("a message is a JSON object with \"room\" and \"data\"".into()));
+            return Err(bad("a message must be a JSON object with \"room\" and \"data\"".into()));
         }
         let text = std::str::from_utf8(text).map_err(|error| bad(format!("not UTF-8: {error}")))?;
         let message: Message<'_> = serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?;
@@ -332,8 +333,8 @@ mod tests {
             assert!(message.contains(expect), "{message}");
         }
         check("{", "EOF while parsing an object at column 1");
-        check("[]", "a message is a JSON object");
-        check(r#"["a",null,null,1]"#, "a message is a JSON object");
+        check("[]", "a message must be a JSON object");
+        check(r#"["a",null,null,1]"#, "a message must be a JSON object");
         check(r#"{"room":"a"}"#, "missing field `data` at column 12");
         check(r#"{"data":1}"#, "\"room\" or \"namespace\" is missing");
         check(r#"{"room":"","data":1}"#, "the room's name is empty");

@@ -54,11 +54,11 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let Some(content_type) = content_type.filter(|value| (1..=CONTENT_TYPE_BYTES_MAX).contains(&value.len()))
     else {
-        let message = "Content-Type must say what the document is";
+        let message = "a Content-Type is required";
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message));
     };
     let coding = coding(headers).map_err(|found| {
-        let message = format!("Content-Encoding is {found:?}; it may be gzip or br, or not be there");
+        let message = format!("Content-Encoding {found:?} is not supported; use gzip, br or none");
         Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message)
     })?;
     let bytes_max = state.pushes.document_bytes_max();
@@ -94,7 +94,7 @@ fn sequence(uri: &Uri) -> Result<Option<u64>, Refusal> {
     match number.and_then(|digits| digits.parse().ok()) {
         Some(number) => Ok(Some(number)),
         None => {
-            let message = format!("the query may be sequence=N, N from 0 to {}, and nothing else", u64::MAX);
+            let message = format!("the only query parameter is sequence=N, with N from 0 to {}", u64::MAX);
             Err(Refusal::new(StatusCode::BAD_REQUEST, "query", message))
         }
     }
@@ -113,7 +113,7 @@ fn key(uri: &Uri) -> Result<Key, Refusal> {
         let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
         match byte.filter(|byte| byte.is_ascii() && *byte != b'/') {
             Some(byte) => text.push(char::from(byte)),
-            None => return Err(bad("the key has an escape that means nothing in a key".into())),
+            None => return Err(bad("the key has an invalid percent escape".into())),
         }
         rest = &after[2..];
     }

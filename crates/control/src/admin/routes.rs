@@ -23,7 +23,7 @@ pub(super) fn router(state: Arc<State>) -> Router {
         .route("/metrics", get(show_metrics))
         .route("/healthz", get(healthz))
         .fallback(async || {
-            let message = "there are /api/v1/publish, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
+            let message = "known paths are /api/v1/publish, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
             Refusal::new(StatusCode::NOT_FOUND, "route", message)
         })
         .method_not_allowed_fallback(async || {
@@ -50,7 +50,7 @@ async fn show_metrics(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     };
     match tokio::task::spawn_blocking(encode).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        _ => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the metrics can't be written")
+        _ => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "can't write the metrics")
             .into_response(),
     }
 }

@@ -151,13 +151,13 @@ fn template(key: &str) -> Result<KeyPattern, String> {
         let (name, after) = tail.split_once('}').ok_or_else(|| wrong("a { has no }"))?;
         let (name, is_rest) = name.strip_suffix('*').map_or((name, false), |name| (name, true));
         if !is_name(name) {
-            return Err(wrong("a placeholder is { }, between them 1 to 32 of a-z 0-9 _"));
+            return Err(wrong("a placeholder is { }, with 1 to 32 of a-z 0-9 _ in between"));
         }
         if before.contains('}') || after.contains('}') && !after.contains('{') {
             return Err(wrong("a } has no {"));
         }
         if after.contains('{') {
-            return Err(wrong("a segment may have one placeholder"));
+            return Err(wrong("a segment may have only one placeholder"));
         }
         if is_rest && !(before.is_empty() && after.is_empty() && rest.is_none()) {
             return Err(wrong(&format!("{{{name}*}} must be the whole last segment")));

@@ -250,15 +250,15 @@ mod tests {
             "",
             "a/{}",
             url,
-            &[("key", "a placeholder is { }, between them 1 to 32 of a-z 0-9 _: \"a/{}\"")],
+            &[("key", "a placeholder is { }, with 1 to 32 of a-z 0-9 _ in between: \"a/{}\"")],
         );
         check(
             "",
             "a/{X}",
             url,
-            &[("key", "a placeholder is { }, between them 1 to 32 of a-z 0-9 _: \"a/{X}\"")],
+            &[("key", "a placeholder is { }, with 1 to 32 of a-z 0-9 _ in between: \"a/{X}\"")],
         );
-        check("", "{x}{y}", url, &[("key", "a segment may have one placeholder: \"{x}{y}\"")]);
+        check("", "{x}{y}", url, &[("key", "a segment may have only one placeholder: \"{x}{y}\"")]);
         check("", "{x}/{x}", url, &[("key", "two placeholders have the name \"x\"")]);
         check("", "{x*}/a", url, &[("key", "{x*} must be the whole last segment: \"{x*}/a\"")]);
         check("", "a{x*}", url, &[("key", "{x*} must be the whole last segment: \"a{x*}\"")]);
@@ -279,7 +279,7 @@ mod tests {
             "http://h/{x}/{x*}",
             &[("url", "{x*} is written {x} here, and keeps its slashes")],
         );
-        let placed = "a placeholder may stand in the path and in the query only";
+        let placed = "placeholders are allowed in the path and the query only";
         check("", "a/{x}", "http://{x}/", &[("url", placed)]);
         check("", "a/{x}", "http://h{x}", &[("url", placed)]);
         check("", "a/{x}", "http://h:{x}/", &[("url", placed)]);
@@ -304,7 +304,7 @@ mod tests {
             "",
             "",
             "gopher://h?token=secret",
-            &[("url", "expected a URL that begins with http:// or https://: \"gopher://h?…\"")],
+            &[("url", "expected a URL beginning with http:// or https://: \"gopher://h?…\"")],
         );
         check("", "", "", &[("url", "this is no URL: \"\"")]);
         check("", "", "http://h/ä", &[("url", "this is no URL: \"http://h/ä\"")]);
@@ -315,7 +315,7 @@ mod tests {
             "ftp://h",
             &[
                 ("key", "a { has no }: \"{x\""),
-                ("url", "expected a URL that begins with http:// or https://: \"ftp://h\""),
+                ("url", "expected a URL beginning with http:// or https://: \"ftp://h\""),
             ],
         );
     }

@@ -70,7 +70,7 @@ fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, Str
     let path_start = url.find("://").and_then(|at| Some(at + 3 + url.get(at + 3..)?.find(['/', '?', '#'])?));
     let path_start = path_start.unwrap_or(url.len());
     if url.contains("://") && url.find('{').is_some_and(|at| at < path_start) {
-        return Err("a placeholder may stand in the path and in the query only".into());
+        return Err("placeholders are allowed in the path and the query only".into());
     }
     let sample: String =
         pieces.iter().map(|piece| piece.placeholder().map_or_else(|| piece.text(), |_| "x")).collect();
@@ -83,7 +83,7 @@ fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, Str
         return Err(wrong("this is no URL"));
     }
     if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Err(wrong("expected a URL that begins with http:// or https://"));
+        return Err(wrong("expected a URL beginning with http:// or https://"));
     }
     let Some(authority) = uri.authority().filter(|authority| !authority.host().is_empty()) else {
         return Err(wrong("this URL has no host"));
@@ -92,7 +92,7 @@ fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, Str
         return Err("credentials belong in the headers, not in the URL".into());
     }
     if url.contains('#') {
-        return Err(wrong("a fragment is never sent, so this URL can't have one"));
+        return Err(wrong("a URL of an upstream can't have a fragment"));
     }
     if has_dot_segment(uri.path()) {
         return Err(wrong("the path has a segment '.' or '..'"));

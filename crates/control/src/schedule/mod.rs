@@ -146,10 +146,7 @@ impl Scheduler {
         if self.entries.len() >= self.options.keys_max {
             let Some(oldest) = self.queues.first_lingering(None) else {
                 self.refused_keys += 1;
-                self.refuse(
-                    key,
-                    "the server keeps as many keys as it may (feeds_limits.keys_max); try later",
-                );
+                self.refuse(key, "the maximum of keys is reached (feeds_limits.keys_max); try again later");
                 return;
             };
             self.evicted_keys += 1;

@@ -66,9 +66,11 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// The host that a redirect points to, for a message.
 pub(super) fn location_host(headers: &HeaderMap) -> String {
-    let Some(location) = headers.get(header::LOCATION) else { return "nowhere (no Location)".into() };
+    let Some(location) = headers.get(header::LOCATION) else {
+        return "an unknown host (no Location header)".into();
+    };
     match location.to_str().ok().and_then(|text| text.parse::<Uri>().ok()) {
-        None => "a Location that is no URL".into(),
+        None => "an invalid Location".into(),
         Some(uri) => match uri.host() {
             None => "another path of its own host".into(),
             Some(host) => format!("the host {}", host.chars().take(HOST_CHARS_MAX).collect::<String>()),
@@ -192,8 +194,8 @@ mod tests {
         check(&format!("http://{}/", "h".repeat(300)), &format!("the host {}", "h".repeat(255)));
         check("//evil.example/x", "another path of its own host");
         check("/elsewhere", "another path of its own host");
-        check("http://[", "a Location that is no URL");
-        assert_eq!(location_host(&HeaderMap::new()), "nowhere (no Location)");
+        check("http://[", "an invalid Location");
+        assert_eq!(location_host(&HeaderMap::new()), "an unknown host (no Location header)");
     }
 
     #[test]

@@ -72,10 +72,10 @@ impl Digester {
             return digest(received);
         }
         let Ok(_permit) = self.permits.acquire().await else {
-            return Err(Failure::Internal("the digester is closed"));
+            return Err(Failure::Internal("the document processor has ended"));
         };
         let work = tokio::task::spawn_blocking(move || digest(received));
-        work.await.unwrap_or(Err(Failure::Internal("a document's digestion panicked")))
+        work.await.unwrap_or(Err(Failure::Internal("processing a document panicked")))
     }
 }
 

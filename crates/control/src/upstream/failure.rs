@@ -15,9 +15,9 @@ pub(crate) enum Failure {
     /// The connection broke, or the answer wasn't HTTP.
     #[error("the connection broke: {0}")]
     Broken(String),
-    #[error("nothing came for {0:?} (read_timeout)")]
+    #[error("no data for {0:?} (read_timeout)")]
     Silence(Duration),
-    #[error("the answer wasn't complete after {0:?} (timeout)")]
+    #[error("the response was not complete after {0:?} (timeout)")]
     Timeout(Duration),
     /// A status that brings no document.
     #[error("the upstream answered {status}")]
@@ -26,7 +26,7 @@ pub(crate) enum Failure {
     Redirect { status: u16, host: String },
     #[error("the document has more than {0} bytes (document_bytes_max)")]
     TooLarge(usize),
-    #[error("the body is encoded as {0:?}, only gzip or br was asked for")]
+    #[error("the body has the encoding {0:?}; only gzip and br are accepted")]
     Encoding(String),
     #[error("the compressed body is broken: {0}")]
     Compressed(std::io::Error),
@@ -65,10 +65,10 @@ impl Failure {
                 format!("the upstream answered {status}").into()
             }
             Self::TooLarge(_) => "the upstream's document is too large".into(),
-            Self::Encoding(_) | Self::Compressed(_) => "the upstream's answer can't be decoded".into(),
+            Self::Encoding(_) | Self::Compressed(_) => "the upstream's response can't be decoded".into(),
             Self::NotJson { .. } => "the upstream's document is not JSON".into(),
             Self::Corrupt(_) => "the upstream's document is not valid JSON".into(),
-            Self::Internal(_) => "something went wrong".into(),
+            Self::Internal(_) => "internal error".into(),
         }
     }
 

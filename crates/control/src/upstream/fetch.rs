@@ -59,7 +59,7 @@ impl Upstream {
         let deadline = Instant::now() + self.options.timeout;
         let found = |label, outcome| Ok(Fetched { outcome, label, failure: None, received_bytes: 0 });
         let Some(url) = self.url(&job.key) else {
-            return found("lost", Outcome::Lost { reason: "no document can have this key".into() });
+            return found("lost", Outcome::Lost { reason: "no URL can be built from this key".into() });
         };
         let (head, body) = self.ask(job, &url, deadline).await?.into_parts();
         let freshness = if self.options.ignore_cache_control {

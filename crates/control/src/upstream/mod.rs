@@ -138,7 +138,7 @@ impl Upstream {
     pub(crate) fn log(&self) {
         let UpstreamOptions { prefix, key, interval, .. } = &self.options;
         let url = self.url.shown();
-        tracing::info!(upstream = &*self.name, prefix, key, url, ?interval, "feeds come from here");
+        tracing::info!(upstream = &*self.name, prefix, key, url, ?interval, "feed configured");
     }
 
     fn accepts_json_only(&self) -> bool {
@@ -161,7 +161,8 @@ fn headers(options: &UpstreamOptions) -> Result<HeaderMap, Error> {
         let wrong = |message: &str| {
             Error::setting(format!("feeds.upstreams.{}.headers", options.name), format!("{name:?} {message}"))
         };
-        let field = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("isn't a field's name"))?;
+        let field =
+            HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is not a valid header name"))?;
         if RESERVED_HEADERS.contains(&field.as_str()) {
             return Err(wrong("is set by Stentor itself"));
         }
@@ -211,7 +212,7 @@ pub(crate) fn tls(options: Option<&FeedsOptions>) -> Result<rustls::ClientConfig
                 roots.add(certificate).map_err(|error| wrong(&error))?;
             }
             if roots.is_empty() {
-                return Err(wrong(&"no certificates in it"));
+                return Err(wrong(&"it has no certificates"));
             }
         }
         Some(None) => {
@@ -228,7 +229,7 @@ pub(crate) fn tls(options: Option<&FeedsOptions>) -> Result<rustls::ClientConfig
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| Error::setting("feeds", format!("TLS can't be set up: {error}")))?;
+        .map_err(|error| Error::setting("feeds", format!("can't set up TLS: {error}")))?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
@@ -254,16 +255,16 @@ mod tests {
         }
         check(|u| u.name.clear(), "feeds.upstreams: an upstream has no name");
         check(|u| u.url = "h/x".into(), "feeds.upstreams.scores.url: ");
-        check(|u| u.url = "ftp://h/x".into(), "begins with http:// or https://");
+        check(|u| u.url = "ftp://h/x".into(), "beginning with http:// or https://");
         check(|u| u.url = "http://u:secret@h/x".into(), "credentials belong in the headers");
         check(|u| u.key = "a/{x}".into(), "feeds.upstreams.scores.url: {x} of the key isn't used in it");
         check(|u| u.key = "a/{x".into(), "feeds.upstreams.scores.key: a { has no }");
         check(|u| u.interval = Duration::ZERO, "feeds.upstreams.scores.interval: must be at least 1ms");
-        check(|u| u.timeout = Duration::MAX, "at most a year");
+        check(|u| u.timeout = Duration::MAX, "at most one year");
         check(|u| u.requests_per_second_max = 0, "requests_per_second_max: must be at least 1");
         check(|u| u.concurrency_max = 0, "concurrency_max: must be at least 1");
         check(|u| u.headers = vec![("Host".into(), "x".into())], "\"Host\" is set by Stentor itself");
-        check(|u| u.headers = vec![("a b".into(), "x".into())], "isn't a field's name");
+        check(|u| u.headers = vec![("a b".into(), "x".into())], "is not a valid header name");
         check(|u| u.headers = vec![("x".into(), "a\r\nb: c".into())], "forbidden characters");
         let twice = vec![options("http://h"), options("http://h")];
         assert!(Upstreams::new(&feeds(twice)).err().unwrap().to_string().contains("two upstreams"));

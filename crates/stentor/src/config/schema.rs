@@ -147,13 +147,8 @@ section! {
         /// Size of a request line with its headers.
         head_bytes_max: Bytes = Bytes::kib(16), in Bytes::kib(1)..=Bytes::mib(1);
         /// Number of headers of a request.
-<<<<<<< HEAD
         headers_max: usize = 64, in 8..=128;
-        /// Time from a connection's start, or a request's first byte, to the end of the head.
-=======
-        headers_max: usize = 64, in 8..=1000;
         /// Time from the start of a connection, or the first byte of a request, to the end of its headers.
->>>>>>> 6b77bea (Say the server's settings, flags and messages in plain English)
         head_time_max: Duration = s(10), in ms(100)..=HOUR;
         /// Size of a request body on routes that need none. It is read and ignored.
         body_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
@@ -189,15 +184,10 @@ section! {
         /// connection closes the one that has gone longest without a complete request, which
         /// `stentor_connections_evicted_total` counts. If all have one, the new connection is refused.
         connections_max: usize = 1_000_000, in 1..=100_000_000;
-<<<<<<< HEAD
         /// Memory held for clients, in all: unfinished input, answers, messages, history, documents, rooms, sessions and
         /// connections (`stentor_memory_bytes`, by class). Above 95 % the server refuses new connections, new topics and
         /// inputs larger than 16 KiB, and evicts history. Above 100 %, or after 2 s above 95 %, it ends the sessions that
         /// hold the most, until 90 % are left.
-=======
-        /// Memory for frames, history and documents. Each counts once, however many clients receive it. When exceeded,
-        /// history is evicted, then the slowest sessions end.
->>>>>>> 6b77bea (Say the server's settings, flags and messages in plain English)
         memory_bytes_max: Bytes = Bytes::mib(1024), in Bytes::mib(1)..=Bytes(1 << 42);
         /// Messages from the control plane queued for a core (`stentor_inbox_messages`).
         inbox_messages_max: usize = 16_384, in 64..=1_048_576;
@@ -259,15 +249,11 @@ section! {
         allow_version_3: bool = true;
         /// Name of a cookie with the session id, for load balancers that need one. Empty: no cookie.
         cookie: String = String::new();
-<<<<<<< HEAD
         /// Whether browsers send the session cookie over HTTPS only (`Secure`).
         cookie_secure: bool = false;
         /// Sites from which browsers send the session cookie (`SameSite`).
         cookie_same_site: CookieSameSite = CookieSameSite::Lax;
-        /// Packets in one body of a polling client.
-=======
         /// Packets in one polling body.
->>>>>>> 6b77bea (Say the server's settings, flags and messages in plain English)
         packets_max: usize = 100_000, in 1..=10_000_000;
         /// Binary attachments of one packet. Socket.IO's own limit is 10.
         attachments_max: usize = 10, in 0..=1000;
@@ -320,8 +306,7 @@ section! {
 }
 
 choice! {
-<<<<<<< HEAD
-    /// From which sites browsers send a cookie.
+    /// Sites from which browsers send a cookie.
     CookieSameSite {
         /// From its own, and with navigation from others.
         Lax = "lax",
@@ -333,10 +318,7 @@ choice! {
 }
 
 choice! {
-    /// Which application a prefix runs.
-=======
     /// The application of a prefix.
->>>>>>> 6b77bea (Say the server's settings, flags and messages in plain English)
     PrefixApp {
         /// The application of `server.app`.
         Same = "same",

@@ -200,19 +200,16 @@ fn feeds_are_checked() {
     for (text, why) in [
         ("", "this is no URL"),
         ("http://a b", "this is no URL"),
-        ("ftp://a", "expected a URL that begins with http:// or https://"),
-        ("/path", "expected a URL that begins with http:// or https://"),
-        ("http://a/#x", "a fragment is never sent, so this URL can't have one"),
+        ("ftp://a", "expected a URL beginning with http:// or https://"),
+        ("/path", "expected a URL beginning with http:// or https://"),
+        ("http://a/#x", "a URL of an upstream can't have a fragment"),
     ] {
         check(&url(text), &wrong(why, text));
     }
     // What may be secret isn't shown.
     let credentials = "stentor.toml:3: url in [[feeds]]: credentials belong in the headers, not in the URL";
     check(&url("http://me:secret@a"), credentials);
-    check(
-        &url("ftp://a/?secret"),
-        &wrong("expected a URL that begins with http:// or https://", "ftp://a/?…"),
-    );
+    check(&url("ftp://a/?secret"), &wrong("expected a URL beginning with http:// or https://", "ftp://a/?…"));
     check(
         "[[feeds]]\nname = \"A b\"\nurl = \"http://a\"",
         r#"stentor.toml:2: name in [[feeds]]: expected 1 to 64 of a-z 0-9 - _, found "A b""#,
@@ -256,7 +253,7 @@ fn feeds_are_checked() {
     check(
         &template("m/{id", "gopher://a"),
         "stentor.toml:3: key in [[feeds]]: a { has no }: \"m/{id\"\n\
-         stentor.toml:4: url in [[feeds]]: expected a URL that begins with http:// or https://: \"gopher://a\"",
+         stentor.toml:4: url in [[feeds]]: expected a URL beginning with http:// or https://: \"gopher://a\"",
     );
     check(
         &(template("m/{id}", "http://a/{id}") + &template("m/{x}", "http://a/{x}").replace("\"a\"", "\"b\"")),
