@@ -71,13 +71,13 @@ pub struct Limits {
     /// Distinct live bytes of the process: frames, history, documents. Beyond it history is forgotten, then
     /// the slowest sessions end.
     pub memory_bytes_max: usize,
-    /// Messages of the control plane that wait for a core.
+    /// Messages from the control plane queued for a core.
     pub inbox_messages_max: usize,
     /// Bytes of messages of the control plane that wait for a core.
     pub inbox_bytes_max: usize,
     /// Messages between each two cores that wait in their ring; what is beyond stays with the sender.
     pub mailbox_messages_max: usize,
-    /// Bytes of these messages.
+    /// Size of the messages from the control plane queued for a core.
     pub mailbox_bytes_max: usize,
 }
 
@@ -315,17 +315,20 @@ impl SockJs {
     /// For people: what is wrong with which.
     pub fn check(all: &[Self]) -> Result<(), String> {
         if all.len() > SOCKJS_PREFIXES_MAX {
-            return Err(format!("there may be {SOCKJS_PREFIXES_MAX} prefixes for SockJS, not {}", all.len()));
+            return Err(format!(
+                "at most {SOCKJS_PREFIXES_MAX} SockJS prefixes are allowed, found {}",
+                all.len()
+            ));
         }
         for (n, SockJs { prefix, .. }) in all.iter().enumerate() {
             let fits = prefix.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#".contains(&byte));
             if !fits || !prefix.starts_with('/') || prefix.ends_with('/') {
                 return Err(format!(
-                    "{prefix:?} is no prefix for SockJS: it begins with \"/\", doesn't end with it, and has no \"?\""
+                    "{prefix:?} is not a SockJS prefix: it must begin with \"/\", not end with \"/\", and have no \"?\""
                 ));
             }
             if all[..n].iter().any(|other| other.prefix == *prefix) {
-                return Err(format!("the prefix {prefix:?} for SockJS is there twice"));
+                return Err(format!("the SockJS prefix {prefix:?} is configured twice"));
             }
         }
         Ok(())

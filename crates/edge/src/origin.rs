@@ -32,7 +32,7 @@ impl fmt::Display for PatternError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no origin: write \"https://example.com\", \"https://*.example.com\", with \":PORT\" where it isn't \
+            "{:?} is not an origin: write \"https://example.com\", \"https://*.example.com\", with \":PORT\" where it isn't \
              the scheme's own, or \"*\" for any",
             self.0
         )

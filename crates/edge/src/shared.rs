@@ -305,9 +305,13 @@ impl DataPlane for Shared {
             self.ledger.bytes_max(),
         ));
         let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
-        all.push(gauge("inbox_messages", "Messages of the control plane that wait for a core.", waiting));
+        all.push(gauge("inbox_messages", "Messages from the control plane queued for a core.", waiting));
         let waiting = self.inboxes.iter().map(Inbox::bytes).sum();
-        all.push(gauge("inbox_bytes", "Bytes of these messages.", waiting));
+        all.push(gauge(
+            "inbox_bytes",
+            "Size of the messages from the control plane queued for a core.",
+            waiting,
+        ));
         all
     }
 

@@ -118,7 +118,7 @@ fn a_slow_member_is_ended_and_the_others_do_not_notice() {
                     got += 1;
                 }
                 Seen::Closed(code, reason) => {
-                    assert_eq!(reason, "you read too slowly: the outbox is full");
+                    assert_eq!(reason, "the client reads too slowly: its outbox is full");
                     break code;
                 }
                 other => panic!("{other:?}"),

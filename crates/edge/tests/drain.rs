@@ -35,7 +35,7 @@ fn clients_are_told_when_to_come_back() {
         server.drain(HOUR);
         assert!(!server.plane().is_ready());
         for ws in &mut clients {
-            assert_eq!(ws.expect_close(), (4500, "the server is going away".into()));
+            assert_eq!(ws.expect_close(), (4500, "the server is shutting down".into()));
         }
         for http in &mut idle {
             http.expect_end();
@@ -124,7 +124,7 @@ fn requests_that_wait_in_vain_are_answered_before_the_end() {
         server.drain(time);
         for http in &mut clients {
             let answer = http.response();
-            assert_eq!((answer.status, answer.text()), (503, "the server is going away\n"));
+            assert_eq!((answer.status, answer.text()), (503, "the server is shutting down\n"));
             http.expect_end();
         }
         assert_eq!(half.response().status, 408);

@@ -232,10 +232,10 @@ fn feeds_by_their_key() {
             assert_eq!(poll(&mut http, "/sockjs/feed/a/c/0/s"), "o\n");
             assert_eq!(poll(&mut http, "/sockjs/0/s"), "o\n");
             assert_eq!(send(&mut http, "/sockjs/feed/a/b/0/s", r#"["x"]"#), 204);
-            assert_eq!(down.next_chunk(), "c[4400,\"nothing is accepted from clients here\"]\n");
+            assert_eq!(down.next_chunk(), "c[4400,\"this connection accepts no messages\"]\n");
             assert_eq!(down.chunk(), None);
             ws.send_text(r#"["x"]"#);
-            assert_eq!(ws.next_text(), r#"c[4400,"nothing is accepted from clients here"]"#);
+            assert_eq!(ws.next_text(), r#"c[4400,"this connection accepts no messages"]"#);
             assert_eq!(ws.expect_close().0, 4400);
             let mut lost = stream(&server, "/sockjs/feed/gone/0/l", "xhr_streaming");
             assert_eq!(lost.next_chunk(), "o\n");
@@ -355,12 +355,12 @@ fn draining_says_goodbye() {
         let mut ws = server.ws("/sockjs/0/x/websocket");
         assert_eq!(ws.next_text(), "o");
         server.drain(HOUR);
-        assert_eq!(down.next_chunk(), "data: c[4500,\"the server is going away\"]\r\n\r\n");
+        assert_eq!(down.next_chunk(), "data: c[4500,\"the server is shutting down\"]\r\n\r\n");
         assert_eq!(down.chunk(), None);
         down.expect_end();
-        assert_eq!(waiting.response().text(), "c[4500,\"the server is going away\"]\n");
+        assert_eq!(waiting.response().text(), "c[4500,\"the server is shutting down\"]\n");
         waiting.expect_end();
-        assert_eq!(ws.next_text(), "c[4500,\"the server is going away\"]");
+        assert_eq!(ws.next_text(), "c[4500,\"the server is shutting down\"]");
         assert_eq!(ws.expect_close().0, 4500);
         drop((down, waiting, ws));
         server.join();
@@ -394,7 +394,7 @@ fn slow_readers() {
     assert_eq!(server.disconnects("slow_consumer"), 2);
     let mut http = server.http();
     let told = poll(&mut http, "/sockjs/0/y");
-    assert_eq!(told, "c[4501,\"you read too slowly: the outbox is full\"]\n");
+    assert_eq!(told, "c[4501,\"the client reads too slowly: its outbox is full\"]\n");
     drop((down, speaker, http));
     server.until_metric("owed_bytes", |bytes| bytes == 0);
     server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);

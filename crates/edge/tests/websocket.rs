@@ -253,7 +253,7 @@ fn a_message_that_does_not_end_in_time_ends_the_session() {
             let mut ws = server.ws("/ws");
             ws.send_raw(bytes);
             let (code, reason) = ws.expect_close();
-            assert_eq!((code, &*reason), (4504, "a message was begun and not ended in time"));
+            assert_eq!((code, &*reason), (4504, "the message was not complete in time"));
         };
         check(&frame(Opcode::Text, b"never", true, false)[..8]);
         check(&frame(Opcode::Text, b"never", true, false)[..1]);
@@ -309,7 +309,7 @@ fn a_silent_client_is_asked_and_then_let_go() {
             let mut dead = server.ws("/ws");
             dead.ignore_pings();
             let (code, reason) = dead.expect_close();
-            assert_eq!((code, &*reason), (4503, "no answer to the heartbeat"));
+            assert_eq!((code, &*reason), (4503, "the heartbeat was not answered"));
             // Who answers stays.
             let mut alive = server.ws("/ws");
             for _ in 0..10 {
@@ -496,7 +496,7 @@ fn a_key_in_the_path_gives_its_bodies_and_takes_nothing() {
         assert_eq!(later.next_text(), "2");
         assert_eq!(later.fence(), []);
         later.send_text("hello");
-        assert_eq!(later.expect_close(), (4400, "nothing is accepted from clients here".into()));
+        assert_eq!(later.expect_close(), (4400, "this connection accepts no messages".into()));
         drop(late);
         drop(clients);
         server.wait_wanted("match/8", false);

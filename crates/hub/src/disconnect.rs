@@ -66,17 +66,17 @@ impl Disconnect {
     /// The reason in words, at most 123 bytes.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Draining => "the server is going away",
-            Self::SlowConsumer => "you read too slowly: the outbox is full",
-            Self::Overloaded => "the server is short of memory and this session holds much of it",
-            Self::HeartbeatTimeout => "no answer to the heartbeat",
-            Self::MessageTimeout => "a message was begun and not ended in time",
-            Self::NotAccepted => "nothing is accepted from clients here",
+            Self::Draining => "the server is shutting down",
+            Self::SlowConsumer => "the client reads too slowly: its outbox is full",
+            Self::Overloaded => "the server is at its memory limit and this session holds much of it",
+            Self::HeartbeatTimeout => "the heartbeat was not answered",
+            Self::MessageTimeout => "the message was not complete in time",
+            Self::NotAccepted => "this connection accepts no messages",
             Self::UnknownKey => "there is no such feed",
             Self::BadRequest => "the request was malformed",
-            Self::NotConnected => "you connected to no namespace in time",
+            Self::NotConnected => "no namespace was connected in time",
             Self::Dismissed => "the application ended the session",
-            Self::ProtocolError => "what you sent breaks the protocol",
+            Self::ProtocolError => "the client broke the protocol",
         }
     }
 

@@ -116,7 +116,7 @@ impl Overloaded {
     /// For clients.
     pub(crate) const CODE: &'static str = "overloaded";
     pub(crate) const MESSAGE: &'static str =
-        "the server is over its budget for memory (limits.memory_bytes_max)";
+        "the server has reached its memory limit (limits.memory_bytes_max)";
 }
 
 /// A request whose answer is [`Connect::Pending`].

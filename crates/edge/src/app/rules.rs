@@ -140,15 +140,15 @@ enum Failure {
 impl Failure {
     fn answer(&self) -> String {
         let (code, message) = match self {
-            Self::NoRoom => ("bad_request", "the event doesn't say which room".to_owned()),
+            Self::NoRoom => ("bad_request", "the event has no value for the room".to_owned()),
             Self::Room(error) => ("bad_room", error.to_string()),
             Self::Subscribe(SubscribeError::TooManySubscriptions) => (
                 "too_many_subscriptions",
-                "this session has as many subscriptions as it may (limits.subscriptions_max)".to_owned(),
+                "the session's maximum of subscriptions is reached (limits.subscriptions_max)".to_owned(),
             ),
             Self::Subscribe(SubscribeError::TooManyTopics) => (
                 "too_many_topics",
-                "the server knows as many topics as it may (limits.topics_max)".to_owned(),
+                "the maximum of feeds and rooms is reached (limits.topics_max)".to_owned(),
             ),
             Self::Overloaded => (Overloaded::CODE, Overloaded::MESSAGE.to_owned()),
         };

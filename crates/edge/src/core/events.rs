@@ -180,7 +180,7 @@ impl<D: Driver> Core<D> {
         }
         if self.draining {
             extra.push(("Retry-After", "1"));
-            text(out, Manner::LAST, 503, &extra, "the server is going away");
+            text(out, Manner::LAST, 503, &extra, "the server is shutting down");
             return Verdict::Answered { keep_alive: false };
         }
         let chunked = request.version() == Version::Http11;

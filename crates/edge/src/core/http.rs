@@ -512,14 +512,14 @@ impl<D: Driver> Core<D> {
                     index,
                     &mut out,
                     504,
-                    "the application has not answered in time (limits.wait_time_max)",
+                    "no answer from the application in time (limits.wait_time_max)",
                 );
             }
             Some(Waiting::Document(waiting)) => {
                 let (status, why) = match (&waiting.unchanged, draining) {
                     (Some(_), _) => (304, ""),
-                    (None, true) => (503, "the server is going away"),
-                    (None, false) => (504, "there was no document in time (limits.wait_time_max)"),
+                    (None, true) => (503, "the server is shutting down"),
+                    (None, false) => (504, "no document arrived in time (limits.wait_time_max)"),
                 };
                 self.fail_waiting(index, status, why);
             }
@@ -528,7 +528,7 @@ impl<D: Driver> Core<D> {
             None if !http.begun || http.buffer.is_empty() => self.end(index),
             None => {
                 let mut out = Vec::new();
-                let why = "the request did not end in time (limits.head_time_max)";
+                let why = "the request headers did not arrive in time (limits.head_time_max)";
                 self.bad_request(index, &mut out, 408, why);
             }
         }

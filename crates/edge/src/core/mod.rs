@@ -66,7 +66,7 @@ use turn::{Budget, CpuSampler};
 const CORES_RETRY: Duration = Duration::from_millis(1);
 /// What a client is told whose topic can't be taken in.
 const TOO_MANY_TOPICS: &str =
-    "the server can't take in another topic now (limits.topics_max, limits.memory_bytes_max)";
+    "the maximum of feeds and rooms is reached (limits.topics_max, limits.memory_bytes_max)";
 /// How often limits that no event guards are looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// The timer's token of the tick; connections' tokens are above 2⁶³, the application's between.

@@ -98,7 +98,7 @@ impl<D: Driver> Core<D> {
             {
                 // What follows may be frames, which must not be read as requests.
                 self.metrics().request_errors.add(1);
-                text(out, Manner::LAST, 400, &cors(origin), "there is no WebSocket here; see /ws, /ws/KEY");
+                text(out, Manner::LAST, 400, &cors(origin), "this path has no WebSocket; use /ws or /ws/KEY");
                 return Verdict::Answered { keep_alive: false };
             }
             Route::Health if readable => {
@@ -138,7 +138,7 @@ impl<D: Driver> Core<D> {
             }
             Route::OldSocketIo => {
                 self.metrics().request_errors.add(1);
-                let why = "Socket.IO before 1.0 isn't spoken here; its protocols 5 and 4 are (socket.io-client 1 and newer)";
+                let why = "Socket.IO before 1.0 is not supported; use socket.io-client 1 or newer";
                 text(out, Manner::LAST, 400, &cors(origin), why);
                 return Verdict::Answered { keep_alive: false };
             }
@@ -236,7 +236,7 @@ impl<D: Driver> Core<D> {
             }
         };
         if self.draining {
-            text(out, Manner::LAST, 503, &[("Retry-After", "1")], "the server is going away");
+            text(out, Manner::LAST, 503, &[("Retry-After", "1")], "the server is shutting down");
             return Verdict::Answered { keep_alive: false };
         }
         let envelope = if is_deaf || raw { Envelope::Raw } else { self.app_of(service).envelope() };

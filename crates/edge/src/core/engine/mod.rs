@@ -109,7 +109,7 @@ impl<D: Driver> Core<D> {
                         return Verdict::Move(core);
                     }
                     (None, Some(_)) => {
-                        let why = "this core can't reach the session's now";
+                        let why = "the session's core is busy; try again";
                         text(out, Manner::LAST, 503, &[("Retry-After", "1")], why);
                         return Verdict::Answered { keep_alive: false };
                     }
@@ -191,7 +191,7 @@ impl<D: Driver> Core<D> {
         out: &mut Vec<u8>,
     ) -> Verdict {
         if self.draining {
-            text(out, Manner::LAST, 503, &[("Retry-After", "1")], "the server is going away");
+            text(out, Manner::LAST, 503, &[("Retry-After", "1")], "the server is shutting down");
             return Verdict::Answered { keep_alive: false };
         }
         if self.clients.count() >= self.shared.options.limits.connections_max {

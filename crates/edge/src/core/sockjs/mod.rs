@@ -317,7 +317,7 @@ impl<D: Driver> Core<D> {
                     if !self.draining && !self.is_to_stay(index) {
                         return Verdict::Move(home);
                     }
-                    let why = "this core can't reach the session's now";
+                    let why = "the session's core is busy; try again";
                     text(out, Manner::LAST, 503, &[("Retry-After", "1")], why);
                     return Verdict::Answered { keep_alive: false };
                 }
@@ -419,7 +419,7 @@ impl<D: Driver> Core<D> {
             Err(Verdict::Answered { keep_alive: false })
         };
         if self.draining {
-            return over(out, "1", "the server is going away");
+            return over(out, "1", "the server is shutting down");
         }
         if self.clients.count() >= self.shared.options.limits.connections_max {
             return over(out, "5", "too many sessions (limits.connections_max)");
