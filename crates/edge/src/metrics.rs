@@ -96,8 +96,8 @@ figures! {
     accepted: Counter = "connections_accepted",
     /// Connections closed at once: none could make room for them, or the kernel is short of socket memory.
     refused: Counter = "connections_refused",
-    /// Connections without a complete request that were closed to make room for new ones: over connections_max, or
-    /// over three quarters of the descriptors.
+    /// Connections without a complete request that were closed for new ones: limits.connections_max, or three quarters
+    /// of the file descriptors, were reached.
     evicted: Counter = "connections_evicted",
     /// Failed attempts to accept a connection, for lack of file descriptors or memory.
     accept_errors: Counter = "accept_errors",

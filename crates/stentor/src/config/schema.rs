@@ -180,9 +180,9 @@ section! {
         feed_patches_bytes_max: Bytes = Bytes::mib(16), in Bytes(0)..=Bytes::mib(65_536);
         /// Minimum time between two versions of a feed for a client with the policy `latest`, whatever its `rate`.
         feed_interval_min: Duration = s(0), in s(0)..=HOUR;
-        /// Connections at the same time, in all. At this limit, or when no file descriptors are left for clients, a new
-        /// connection closes the one that has gone longest without a complete request, which
-        /// `stentor_connections_evicted_total` counts. If all have one, the new connection is refused.
+        /// Open connections of the process. At this limit, or without free file descriptors, a new connection closes the
+        /// connection that has waited longest without a complete request (`stentor_connections_evicted_total`). If there
+        /// is none, the new connection is refused.
         connections_max: usize = 1_000_000, in 1..=100_000_000;
         /// Memory held for clients, in all: unfinished input, answers, messages, history, documents, rooms, sessions and
         /// connections (`stentor_memory_bytes`, by class). Above 95 % the server refuses new connections, new topics and
