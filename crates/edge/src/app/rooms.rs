@@ -82,11 +82,11 @@ fn subscribe_refusal(error: SubscribeError) -> Refusal {
     match error {
         SubscribeError::TooManySubscriptions => refusal(
             "too_many_subscriptions",
-            "the session's maximum of subscriptions is reached (limits.subscriptions_max)",
+            "this session has as many subscriptions as it may (limits.subscriptions_max)",
         ),
         SubscribeError::TooManyTopics => Refusal {
             code: "too_many_topics",
-            message: "the maximum of feeds and rooms is reached (limits.topics_max)".into(),
+            message: "the server knows as many topics as it may (limits.topics_max)".into(),
             retry: true,
         },
     }
@@ -131,7 +131,7 @@ impl RoomsApp {
                 if !self.options.publish {
                     return Err(refusal(
                         "not_allowed",
-                        "clients may not publish (rooms.publish = false)",
+                        "clients may not publish here; the setting is rooms.publish = true",
                     ));
                 }
                 let room = Room::plain(room).map_err(|e| refusal("bad_room", e.to_string()))?;
@@ -184,7 +184,7 @@ fn subscribe_event(
     arguments: Arguments<'_>,
 ) -> Result<(), Refusal> {
     if ctx.namespace() != Some("/") {
-        return Err(refusal("bad_request", "feeds are available in the main namespace only"));
+        return Err(refusal("bad_request", "feeds are subscribed to in the main namespace"));
     }
     let key = first_key(arguments)?;
     let topic = Topic::Feed(key);
@@ -302,18 +302,18 @@ impl Application for RoomsApp {
         let (id, parsed) = match message {
             // Without a name for each field it is no message, though serde would take a list for one.
             Message::Text(text) if !text.trim_ascii_start().starts_with('{') => {
-                (None, Err(refusal("bad_json", "not a stentor.v1 message: it is not a JSON object")))
+                (None, Err(refusal("bad_json", "not a message of stentor.v1: it is no JSON object")))
             }
             Message::Text(text) => match serde_json::from_str::<Incoming<'_>>(text) {
                 Ok(incoming) => (incoming.id, Ok(incoming)),
                 Err(error) => {
                     let known = serde_json::from_str::<Identified<'_>>(text).ok();
-                    let why = format!("not a stentor.v1 message: {error}");
+                    let why = format!("not a message of stentor.v1: {error}");
                     (known.and_then(|known| known.id), Err(refusal("bad_json", why)))
                 }
             },
             Message::Binary(_) => {
-                (None, Err(refusal("bad_json", "stentor.v1 messages are text; this message was binary")))
+                (None, Err(refusal("bad_json", "stentor.v1 is text; this message was binary")))
             }
         };
         let result = parsed.and_then(|incoming| self.handle(ctx, session, &incoming));
@@ -383,7 +383,7 @@ impl Application for RoomsApp {
             Notice::Gap { session, topic } => {
                 let name = name(topic);
                 let message = format!(
-                    "the history of {name:?} no longer reaches back to this position: messages were missed"
+                    "the history of {name:?} no longer covers what you asked for: something was missed"
                 );
                 (session, refusal("history_gone", message))
             }
