@@ -266,7 +266,11 @@ fn through_the_control_plane(case: &str) -> Duration {
     let spent = runtime.block_on(async {
         let plane = Arc::new(Counting {
             signals: Signals::new(),
-            wanted: Mutex::new(vec![Wanted { key: Key::parse("k").unwrap(), wanted: true }]),
+            wanted: Mutex::new(vec![Wanted {
+                key: Key::parse("k").unwrap(),
+                wanted: true,
+                requesters: Vec::new(),
+            }]),
             versions: AtomicU64::new(0),
             changed: Notify::new(),
         });

@@ -158,7 +158,7 @@ impl Feeds {
                 for wish in self.data_plane.take_wanted() {
                     // What is pushed lies there whether it is wanted or not.
                     if !self.pushes.handle_wanted(&wish.key, wish.wanted) {
-                        self.scheduler.handle_wanted(now, &wish.key, wish.wanted);
+                        self.scheduler.handle_wanted(now, &wish.key, wish.wanted, &wish.requesters);
                     }
                 }
             }

@@ -202,6 +202,12 @@ impl Collector for FeedsCollector {
             |lane| lane.waiting as u64,
         )?;
         each(
+            "feed_upstream_waiting_first_keys",
+            "Keys that are due and wait for their first document, by upstream",
+            MetricType::Gauge,
+            |lane| lane.first_waiting as u64,
+        )?;
+        each(
             "feed_upstream_rate_waits",
             "Fetches delayed by requests_per_second_max or by a pause that the API asked for",
             MetricType::Counter,
@@ -253,6 +259,11 @@ impl Collector for FeedsCollector {
         )?;
         for (name, help, count) in [
             ("feed_refused_keys", "Keys refused at feeds_limits.keys_max", stats.refused_keys),
+            (
+                "feed_refused_cold_keys",
+                "Subscriptions refused at limits.cold_keys_max",
+                stats.refused_cold_keys,
+            ),
             ("feed_unknown_keys", "Keys refused because no feed is configured for them", stats.unknown_keys),
             (
                 "feed_refused_documents",

@@ -59,8 +59,10 @@ pub struct FeedsOptions {
     /// Keys whose documents are pushed, and that clients may wait for. One that an upstream serves, and more specifically, is
     /// the upstream's.
     pub pushed: Vec<PushedKeys>,
-    /// How many keys are kept at once, wanted and lingering ones; a further one is refused as lost. At least 1.
+    /// How many keys are kept at once, wanted and lingering ones; a further one is refused. At least 1.
     pub keys_max: usize,
+    /// For how many keys a session may wait that were never fetched; a further one is refused to it. At least 1.
+    pub cold_keys_max: usize,
     /// Bytes of all kept documents. A version that doesn't fit is refused, its feed goes stale.
     pub documents_bytes_max: usize,
     /// Fetches in flight at once, of all upstreams. At least 1. Times `document_bytes_max` (as received) is what
@@ -92,6 +94,7 @@ impl Default for FeedsOptions {
             upstreams: Vec::new(),
             pushed: Vec::new(),
             keys_max: 10_000,
+            cold_keys_max: 250,
             documents_bytes_max: 256 << 20,
             fetches_max: 32,
             linger: Duration::from_secs(30),
@@ -110,6 +113,7 @@ impl Default for FeedsOptions {
 impl FeedsOptions {
     fn check(&self) -> Result<(), Error> {
         at_least_one("feeds.keys_max", self.keys_max)?;
+        at_least_one("limits.cold_keys_max", self.cold_keys_max)?;
         at_least_one("feeds.fetches_max", self.fetches_max)?;
         at_least_one("feeds.pushed_keys_max", self.pushed_keys_max)?;
         at_least_one("feeds.pushed_document_bytes_max", self.pushed_document_bytes_max)?;

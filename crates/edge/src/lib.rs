@@ -32,5 +32,5 @@ pub use options::{
 pub use origin::{Origins, PatternError};
 pub use plane::{
     Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, HistogramSample, Metric, MetricKind, Publish,
-    Wanted,
+    REQUESTERS_MAX, Wanted,
 };

@@ -4,9 +4,10 @@
 //! control plane, and a full mailbox is an answer ([`Busy`]), not a wait: the caller waits for
 //! [`ControlPlane::space`] and tries again.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
+use stentor_hub::{Data, Document, FeedState, Key, Patch, Requester, Room};
 
 /// A message for a room, from outside of the data plane.
 #[derive(Clone, Debug)]
@@ -38,6 +39,9 @@ pub enum FeedUpdate {
     /// subscribed. Follows when a key that nobody wants has lingered, and after a `Lost` that the control
     /// plane doesn't remember.
     Forget,
+    /// The feed isn't fetched for this session, which waits for as many first documents as it may
+    /// (`limits.cold_keys_max`): its subscription ends. Others' don't. Goes to the session's core, not to the key's home.
+    Refuse(Requester),
 }
 
 /// Whether anybody wants a key now. A level, not an event: only the newest answer per key counts.
@@ -47,6 +51,21 @@ pub struct Wanted {
     pub key: Key,
     /// True from the first subscriber on, false after the last one.
     pub wanted: bool,
+    /// Who has asked for it since the last call, while nothing was known of it: at most [`REQUESTERS_MAX`] sessions, each
+    /// once. Where there are as many there may have been more.
+    pub requesters: Vec<Requester>,
+}
+
+/// So many sessions that ask for one key are told apart.
+pub const REQUESTERS_MAX: usize = 16;
+
+/// The number that stands for a client's address where sessions take turns: the IPv4 address, or the first 64 bits of the
+/// IPv6 address, since one customer mostly has all addresses behind those (RFC 6177).
+pub(crate) fn source_of(address: IpAddr) -> u64 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => u64::from(u32::from(address)),
+        IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
+    }
 }
 
 /// The data plane's mailbox is full. Wait for [`ControlPlane::space`], then try again.
@@ -132,4 +151,18 @@ pub trait ControlPlane: Send + Sync {
 
     /// A mailbox that was full has room again.
     fn space(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_customer_are_one_source() {
+        let source = |text: &str| source_of(text.parse().unwrap());
+        assert_eq!(source("192.0.2.1"), source("::ffff:192.0.2.1"));
+        assert_ne!(source("192.0.2.1"), source("192.0.2.2"));
+        assert_eq!(source("2001:db8::1"), source("2001:db8::ffff:1"));
+        assert_ne!(source("2001:db8::1"), source("2001:db8:0:1::1"));
+    }
 }

@@ -4,14 +4,14 @@ use crate::ledger::{Ledger, Pressure};
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{
-    Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, Metric, MetricKind, Publish, Wanted,
+    Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, Metric, MetricKind, Publish, REQUESTERS_MAX, Wanted,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use stentor_driver::Waker;
-use stentor_hub::{CoreId, Key, Topic, core_of};
+use stentor_hub::{CoreId, Key, Requester, Topic, core_of};
 
 /// A core hands over new connections when it holds so many more than the least loaded one.
 const IMBALANCE_MIN: usize = 32;
@@ -115,6 +115,35 @@ impl Inbox {
     }
 }
 
+/// What the control plane is to be told of a key.
+#[derive(Default)]
+pub(crate) struct Demand {
+    wanted: bool,
+    requesters: Vec<Requester>,
+}
+
+/// What the control plane is to be told of all keys.
+pub(crate) struct Demands<'a>(MutexGuard<'a, HashMap<Key, Demand>>);
+
+impl Demands<'_> {
+    pub(crate) fn set_wanted(&mut self, key: Key, wanted: bool) {
+        let demand = self.0.entry(key).or_default();
+        demand.wanted = wanted;
+        if !wanted {
+            demand.requesters.clear();
+        }
+    }
+
+    /// A session asks for a key of which nothing is known, and which is wanted.
+    pub(crate) fn add_requester(&mut self, key: Key, requester: Requester) {
+        let demand = self.0.entry(key).or_default();
+        demand.wanted = true;
+        if demand.requesters.len() < REQUESTERS_MAX && !demand.requesters.contains(&requester) {
+            demand.requesters.push(requester);
+        }
+    }
+}
+
 /// What the cores of a node share.
 pub(crate) struct Shared {
     pub(crate) options: Options,
@@ -132,7 +161,7 @@ pub(crate) struct Shared {
     mail_bytes: Vec<AtomicUsize>,
     pub(crate) metrics: Vec<CoreMetrics>,
     pub(crate) control: Arc<dyn ControlPlane>,
-    wanted: Mutex<HashMap<Key, bool>>,
+    wanted: Mutex<HashMap<Key, Demand>>,
     drain_until: Mutex<Option<Instant>>,
     draining: AtomicBool,
     kernel_full: AtomicBool,
@@ -192,8 +221,9 @@ impl Shared {
         }
     }
 
-    pub(crate) fn set_wanted(&self, key: Key, wanted: bool) {
-        locked(&self.wanted).insert(key, wanted);
+    /// What the control plane is to be told, to be changed. It takes nothing meanwhile.
+    pub(crate) fn demands(&self) -> Demands<'_> {
+        Demands(locked(&self.wanted))
     }
 
     /// Bytes of the messages in the ring from one core to another. Both write it.
@@ -271,14 +301,18 @@ impl DataPlane for Shared {
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
-        let core = core_of(self.seed, self.cores, &Topic::Feed(key.clone()));
+        let core = match &update {
+            FeedUpdate::Refuse(requester) => requester.core,
+            _ => core_of(self.seed, self.cores, &Topic::Feed(key.clone())),
+        };
         self.inboxes[core].put(Order::Feed(key.clone(), update))
     }
 
     fn take_wanted(&self) -> Vec<Wanted> {
         // Cores wait for the lock, so it is held for a moment only.
-        let wanted = std::mem::take(&mut *locked(&self.wanted));
-        wanted.into_iter().map(|(key, wanted)| Wanted { key, wanted }).collect()
+        let demands = std::mem::take(&mut *locked(&self.wanted));
+        let wanted = |(key, Demand { wanted, requesters })| Wanted { key, wanted, requesters };
+        demands.into_iter().map(wanted).collect()
     }
 
     fn metrics(&self) -> Vec<Metric> {

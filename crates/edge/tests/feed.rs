@@ -7,7 +7,7 @@ mod harness;
 use harness::{Http, PATIENCE, Server, on_one_and_three, with_more_time};
 use std::time::{Duration, Instant};
 use stentor_edge::{FeedUpdate, Origins};
-use stentor_hub::{Document, FeedState};
+use stentor_hub::{Document, FeedState, Requester};
 
 fn request(target: &str, headers: &str) -> String {
     format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n{headers}\r\n")
@@ -119,6 +119,64 @@ fn a_failed_first_fetch_is_answered_502_with_its_cause() {
         // What has a document is answered with it, stale or not.
         server.state("k", FeedState::Stale, "the upstream answered 500");
         assert_eq!(waiting[3].get("/feed/k").status, 200);
+    });
+}
+
+/// A session that asks for a key of which nothing is known, as the control plane is told of it.
+fn requester(server: &Server, key: &str) -> Requester {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let all = server.plane().take_wanted();
+        let wanted = all.iter().find(|wanted| wanted.key.as_str() == key && wanted.wanted);
+        if let Some(requester) = wanted.and_then(|wanted| wanted.requesters.first()) {
+            return *requester;
+        }
+        assert!(Instant::now() < deadline, "nobody asks for {key}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_key_can_be_refused_to_one_session_alone() {
+    on_one_and_three(|cores| {
+        let server = Server::start(cores, |_| {});
+        let mut http = server.http();
+        http.send(request("/feed/cold", ""));
+        let first = requester(&server, "cold");
+        assert_eq!(first.source, u64::from(u32::from_be_bytes([127, 0, 0, 1])));
+        // Others who ask for the same are told of as well, on whichever core they are.
+        let mut others = Vec::new();
+        let mut requesters = vec![first];
+        for _ in 0..6 {
+            others.push(server.ws("/ws?feed=cold"));
+            let next = requester(&server, "cold");
+            assert!(!requesters.contains(&next));
+            requesters.push(next);
+        }
+        server.update("cold", FeedUpdate::Refuse(first));
+        let answer = http.response();
+        assert_eq!(answer.status, 429, "{}", answer.text());
+        assert!(answer.text().contains("limits.cold_keys_max"), "{}", answer.text());
+        // A WebSocket learns it by an error without an id.
+        server.update("cold", FeedUpdate::Refuse(requesters[1]));
+        let mut refused = others.remove(0);
+        assert_eq!(refused.next_json()["type"], "welcome");
+        let error = refused.next_json();
+        assert_eq!(
+            (&error["code"], &error["retry"]),
+            (&"too_many_cold_keys".into(), &true.into()),
+            "{error}"
+        );
+        // The others wait on.
+        server.document("cold", "1");
+        for ws in &mut others {
+            assert_eq!(ws.next_json()["type"], "welcome");
+            assert_eq!(ws.next_json()["type"], "snapshot");
+        }
+        // What is known is refused to nobody.
+        server.update("cold", FeedUpdate::Refuse(requesters[2]));
+        server.document("cold", "2");
+        assert_eq!(others[0].next_json()["offset"], 2);
     });
 }
 

@@ -8,7 +8,7 @@ use harness::{Server, Ws, on_one_and_three};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;
-use stentor_edge::{Heartbeat, Limits};
+use stentor_edge::{FeedUpdate, Heartbeat, Limits};
 use stentor_hub::{Disconnect, FeedState, HistoryLimits};
 
 fn document() -> String {
@@ -153,6 +153,20 @@ fn the_error_codes_are_those_of_the_code() {
         server.document("k", &"1".repeat(2_000_000));
         server.until_metric("memory_bytes{publications}", |bytes| bytes > 2_000_000);
         ws.send_text(r#"{"type":"publish","room":"r"}"#);
+        let answer = ws.next_json();
+        [&answer["code"], &answer["retry"]].map(Value::clone).into_iter().collect()
+    });
+    told.push({
+        // The control plane refuses to fetch another new key for this session.
+        let server = Server::start(1, |_| {});
+        let mut ws = server.ws("/ws?feed=cold");
+        let mut requesters = Vec::new();
+        while requesters.is_empty() {
+            requesters.extend(server.plane().take_wanted().into_iter().flat_map(|wanted| wanted.requesters));
+            std::thread::yield_now();
+        }
+        server.update("cold", FeedUpdate::Refuse(requesters[0]));
+        ws.next_json();
         let answer = ws.next_json();
         [&answer["code"], &answer["retry"]].map(Value::clone).into_iter().collect()
     });

@@ -66,6 +66,8 @@ pub enum Dispatch<F> {
         topic: Topic,
         /// Who.
         session: SessionId,
+        /// Where that session comes from.
+        source: u64,
         /// What the client has.
         since: Option<Position>,
     },

@@ -4,13 +4,25 @@
 //! last, by the home core only. What is known of a feed stays until the control plane has forgotten it *and*
 //! nobody is subscribed, in whichever order that comes about.
 
-use crate::dispatch::Emit;
+use crate::dispatch::{CoreId, Emit};
 use crate::publication::{Body, Document, FeedState, Publication};
-use crate::session::Encoder;
-use crate::shard::Hub;
+use crate::session::{Encoder, SessionId};
+use crate::shard::{Hub, Notice, SubscribeError};
 use crate::topic::{Key, Topic};
+use crate::topics::TopicState;
 use crate::version::{Past, Patch, Step};
 use std::sync::Arc;
+
+/// A session that asks for a feed of which nothing is known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Requester {
+    /// Where it comes from ([`Hub::set_source`]).
+    pub source: u64,
+    /// On which core it is.
+    pub core: CoreId,
+    /// Which it is there.
+    pub session: SessionId,
+}
 
 impl<E: Encoder> Hub<E> {
     /// A feed has a new version, to which perhaps a patch leads. To be called on the home core of the key only. A
@@ -124,6 +136,32 @@ impl<E: Encoder> Hub<E> {
             }
         }
         None
+    }
+
+    /// The next session that asks for a feed of which its home core knows nothing yet. To be asked after
+    /// [`Hub::poll_wanted`]: the key is wanted.
+    pub fn poll_requester(&mut self) -> Option<(Key, Requester)> {
+        while let Some((key, requester)) = self.requesters.pop_front() {
+            let state = self.topics.find(&Topic::Feed(key.clone())).and_then(|index| self.topics.at(index));
+            let still = |state: &TopicState<_>| {
+                state.is_cold() && !(state.members.is_empty() && state.interested.is_empty())
+            };
+            if state.is_some_and(still) {
+                return Some((key, requester));
+            }
+        }
+        None
+    }
+
+    /// The control plane doesn't fetch a feed for a session of this core. If nothing of the feed is known by now, the
+    /// subscription ends, and [`Notice::Refused`] says so.
+    pub fn handle_refusal(&mut self, session: SessionId, key: &Key) {
+        let topic = Topic::Feed(key.clone());
+        let state = self.topics.find(&topic).and_then(|index| self.topics.at(index));
+        if state.is_some_and(TopicState::is_cold) && self.handle_unsubscribe(session, &topic) {
+            let why = SubscribeError::TooManyColdKeys;
+            self.notices.push_back(Notice::Refused { session, topic, why });
+        }
     }
 
     /// Whether anybody wants the feed may have changed.

@@ -24,9 +24,10 @@
 //! answering its `Join` to its `Leave`.
 
 use crate::dispatch::{CoreId, Current, Dispatch};
+use crate::feed::Requester;
 use crate::publication::{Position, Publication};
 use crate::session::{Encoder, SessionId};
-use crate::shard::{Hub, Notice};
+use crate::shard::{Hub, Notice, SubscribeError};
 use crate::subscription::{Flags, Member, NO_TOPIC};
 use crate::topic::Topic;
 use std::sync::Arc;
@@ -37,7 +38,9 @@ impl<E: Encoder> Hub<E> {
     pub fn handle_dispatch(&mut self, now: Instant, from: CoreId, dispatch: Dispatch<E::Frame>) {
         match dispatch {
             Dispatch::Interest { room, wanted } => self.handle_interest(from, Topic::Room(room), wanted),
-            Dispatch::Join { topic, session, since } => self.handle_join(from, topic, session, since),
+            Dispatch::Join { topic, session, source, since } => {
+                self.handle_join(from, topic, session, source, since);
+            }
             Dispatch::Joined { topic, session, since, replay, current } => {
                 self.outgoing.answered(from);
                 self.handle_joined(&topic, session, since, replay, current);
@@ -73,17 +76,25 @@ impl<E: Encoder> Hub<E> {
         let Some(state) = self.topics.at_mut(index) else { return };
         // A follower knows the newest document, but not the past.
         let wants_past = since.is_some() && matches!(state.topic, Topic::Room(_));
+        // Of a feed without a document the home core is told everybody who asks.
+        let is_cold = state.is_cold();
         match state.home {
-            Some(home) if home != self.core && (!state.joined || wants_past) => {
+            Some(home) if home != self.core && (!state.joined || wants_past || is_cold) => {
                 state.asked = state.asked.wrapping_add(1);
                 state.joining += 1;
                 let subscription = self.sessions.subscription_mut(member);
                 subscription.flags.set(Flags::PENDING, true);
                 subscription.member = state.asked;
                 let (topic, session) = (state.topic.clone(), self.sessions.id_of(member));
-                self.outgoing.push(home, Dispatch::Join { topic, session, since });
+                let source = self.sessions.source_of(member);
+                self.outgoing.push(home, Dispatch::Join { topic, session, source, since });
             }
             _ => {
+                if let (Topic::Feed(key), true) = (&state.topic, is_cold) {
+                    let session = self.sessions.id_of(member);
+                    let source = self.sessions.source_of(member);
+                    self.requesters.push_back((key.clone(), Requester { source, core: self.core, session }));
+                }
                 self.add_member(member, index);
                 self.replay(member, index, since);
             }
@@ -171,7 +182,14 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    fn handle_join(&mut self, from: CoreId, topic: Topic, session: SessionId, since: Option<Position>) {
+    fn handle_join(
+        &mut self,
+        from: CoreId,
+        topic: Topic,
+        session: SessionId,
+        source: u64,
+        since: Option<Position>,
+    ) {
         let Some(index) = self.topics.find_or_insert(&topic) else {
             self.outgoing.push(from, Dispatch::Refused { topic, session: Some(session) });
             return;
@@ -180,6 +198,9 @@ impl<E: Encoder> Hub<E> {
         let replay = if matches!(topic, Topic::Feed(_)) { None } else { self.owed_since(index, since) };
         let Some(state) = self.topics.at_mut(index) else { return };
         state.interested.set(from, true);
+        if let (Topic::Feed(key), true) = (&state.topic, state.is_cold()) {
+            self.requesters.push_back((key.clone(), Requester { source, core: from, session }));
+        }
         let current = state.current.clone();
         self.outgoing.push(from, Dispatch::Joined { topic, session, since, replay, current });
         self.wanted_changed(index);
@@ -226,7 +247,8 @@ impl<E: Encoder> Hub<E> {
         for member in refused {
             self.sessions.subscription_mut(member).topic = NO_TOPIC;
             let session = self.sessions.id_of(member);
-            self.notices.push_back(Notice::Refused { session, topic: topic.clone() });
+            let why = SubscribeError::TooManyTopics;
+            self.notices.push_back(Notice::Refused { session, topic: topic.clone(), why });
         }
         self.settle(index);
     }

@@ -14,6 +14,7 @@ use crate::outbox::{Entry, Outbox};
 use crate::patches::FeedFigures;
 use crate::publication::{FORMATS_MAX, FormatId, Publication};
 use crate::rates::Rates;
+pub use crate::session_id::SessionId;
 use crate::shelf::{Shelf, Shelved};
 use crate::stamps::Stamps;
 use crate::subscription::{Flags, Member, NO_TOPIC, Policy, Subscription, Terms, UNKNOWN};
@@ -28,13 +29,6 @@ const MEMBER_BYTES: usize = size_of::<Member>() * 3 / 2;
 /// Subscriptions that a session has room for outside of itself.
 fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
     if subscriptions.spilled() { subscriptions.capacity() } else { 0 }
-}
-
-/// Names a session of one shard. Never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SessionId {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
 }
 
 /// How publications become frames. The hub knows no format.
@@ -115,6 +109,8 @@ pub(crate) struct Sessions<E: Encoder> {
     /// What was delivered of late, for those that come back.
     pub(crate) log: Log<E::Frame>,
     pub(crate) stamps: Stamps,
+    /// Where sessions come from, by index: apart from what a fan-out touches.
+    sources: Chunks<u64>,
     pub(crate) rates: Rates,
     /// In which form documents were taken.
     pub(crate) taken: FeedFigures,
@@ -137,6 +133,7 @@ impl<E: Encoder> Sessions<E> {
             counters: Counters::default(),
             log,
             stamps: Stamps::default(),
+            sources: Chunks::default(),
             rates: Rates::default(),
             taken: FeedFigures::default(),
             queue_bytes: 0,
@@ -146,7 +143,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// What sessions take, and what their subscriptions and those's places among topics' members do, in bytes.
     pub(crate) fn bytes(&self) -> (usize, usize) {
-        let sessions = self.slots.len() * size_of::<Session>();
+        let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>());
         (sessions, self.spilled * size_of::<Subscription>() + (self.count() + self.spilled) * MEMBER_BYTES)
     }
 
@@ -183,11 +180,25 @@ impl<E: Encoder> Sessions<E> {
         if let Some(slot) = self.slots.get_mut(index as usize) {
             let generation = slot.generation.wrapping_add(1);
             *slot = fresh(generation);
+            self.sources[index as usize] = 0;
             SessionId { index, generation }
         } else {
             self.slots.push(fresh(0));
+            self.sources.push(0);
             SessionId { index, generation: 0 }
         }
+    }
+
+    /// Notes where a session comes from.
+    pub(crate) fn set_source(&mut self, id: SessionId, source: u64) {
+        if self.alive(id).is_some() {
+            self.sources[id.index as usize] = source;
+        }
+    }
+
+    /// Where a member's session comes from.
+    pub(crate) fn source_of(&self, member: Member) -> u64 {
+        self.sources.get(member.session as usize).copied().unwrap_or(0)
     }
 
     /// Ends a session: what waits and what is in flight is abandoned. Its topics must have let it go.

@@ -7,6 +7,7 @@ use crate::budget::{Counters, Footprint, LiveBytes};
 use crate::crowd::Crowd;
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Emit};
+use crate::feed::Requester;
 use crate::history::{HistoryFigures, HistoryLimits};
 use crate::ids::Ids;
 use crate::log::{Log, LogFigures, RecoveryLimits};
@@ -78,6 +79,8 @@ pub enum SubscribeError {
     TooManySubscriptions,
     /// The core knows `topics_max` topics already, or memory is short.
     TooManyTopics,
+    /// The session waits for as many first documents as it may. Comes as [`Notice::Refused`] only.
+    TooManyColdKeys,
 }
 
 /// What a session has to be told about one of its subscriptions.
@@ -98,12 +101,15 @@ pub enum Notice {
         /// Of what.
         topic: Topic,
     },
-    /// Another core knows too many topics to take part in this one. The subscription has ended.
+    /// The subscription has ended: another core knows too many topics to take part in this one, or the control plane
+    /// refuses to fetch the feed for this session.
     Refused {
         /// Whose.
         session: SessionId,
         /// To what.
         topic: Topic,
+        /// Why.
+        why: SubscribeError,
     },
 }
 
@@ -131,6 +137,8 @@ pub struct Hub<E: Encoder> {
     pub(crate) wanted_dirty: VecDeque<Key>,
     /// The keys that control was told are wanted; true: it has forgotten the key since, and so did this core.
     pub(crate) wanted_reported: HashMap<Key, bool, Seeded>,
+    /// Who has asked for feeds at home of which nothing is known yet.
+    pub(crate) requesters: VecDeque<(Key, Requester)>,
     pub(crate) notices: VecDeque<Notice>,
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
     pub(crate) crowd: Crowd,
@@ -169,6 +177,7 @@ impl<E: Encoder> Hub<E> {
             outgoing: Outbound::new(cores, seed),
             wanted_dirty: VecDeque::new(),
             wanted_reported: HashMap::with_hasher(Seeded(seed)),
+            requesters: VecDeque::new(),
             notices: VecDeque::new(),
             suspended: HashMap::with_hasher(Seeded(seed)),
             crowd: Crowd::default(),
@@ -188,6 +197,12 @@ impl<E: Encoder> Hub<E> {
     /// short.
     pub fn set_memory_short(&mut self, is_short: bool) {
         self.topics.is_closed = is_short;
+    }
+
+    /// Says where a session comes from: a number of the caller's, the same for sessions of one address. 0 if it is never
+    /// said.
+    pub fn set_source(&mut self, session: SessionId, source: u64) {
+        self.sessions.set_source(session, source);
     }
 
     /// Changes the caller's tag of a session.
@@ -403,7 +418,10 @@ impl<E: Encoder> Hub<E> {
     /// one look instead of four, in turns that didn't concern the hub.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.notices.is_empty() && self.wanted_dirty.is_empty() && self.sessions.is_quiet()
+        self.notices.is_empty()
+            && self.wanted_dirty.is_empty()
+            && self.requesters.is_empty()
+            && self.sessions.is_quiet()
     }
 
     /// The next session that is owed something new, with its tag.

@@ -70,6 +70,11 @@ pub(crate) struct TopicState<F> {
 }
 
 impl<F> TopicState<F> {
+    /// Whether it is a feed of which this core knows nothing yet, neither a document nor a state.
+    pub(crate) fn is_cold(&self) -> bool {
+        matches!(self.topic, Topic::Feed(_)) && self.current.is_empty()
+    }
+
     /// Adds a member and says where in the list.
     pub(crate) fn add(&mut self, member: Member) -> u32 {
         self.members.push(member);

@@ -147,7 +147,10 @@ fn a_home_core_that_knows_too_many_topics_refuses() {
     let session = node.open(1);
     node.subscribe(1, session, &feed, Policy::Latest);
     node.settle();
-    assert_eq!(node.hubs[1].poll_notice(), Some(Notice::Refused { session, topic: feed.clone() }));
+    assert_eq!(
+        node.hubs[1].poll_notice(),
+        Some(Notice::Refused { session, topic: feed.clone(), why: SubscribeError::TooManyTopics })
+    );
     assert_eq!(node.hubs[1].topics(), 0);
     // When there is room, it may come again.
     node.hubs[0].handle_close(other);
@@ -166,7 +169,10 @@ fn members_of_a_plain_room_that_another_core_cant_know_of_have_to_go() {
     let session = node.open(0);
     node.subscribe(0, session, &topic, Policy::Queue);
     node.settle();
-    assert_eq!(node.hubs[0].poll_notice(), Some(Notice::Refused { session, topic }));
+    assert_eq!(
+        node.hubs[0].poll_notice(),
+        Some(Notice::Refused { session, topic, why: SubscribeError::TooManyTopics })
+    );
     assert_eq!((node.hubs[0].topics(), node.hubs[1].topics()), (0, 0));
 }
 

@@ -198,6 +198,7 @@ pub(crate) fn control_options(config: &Config) -> stentor_control::Options {
             upstreams: feeds.iter().filter(|feed| !feed.push).map(upstream_options).collect(),
             pushed: feeds.iter().filter(|feed| feed.push).map(pushed_keys).collect(),
             keys_max: feeds_limits.keys_max,
+            cold_keys_max: limits.cold_keys_max,
             documents_bytes_max: feeds_limits.documents_bytes_max.0,
             fetches_max: feeds_limits.fetches_max,
             linger: feeds_limits.linger,

@@ -4,12 +4,11 @@
 
 mod process;
 
-use process::{PATIENCE, Subscriber, answer, ask};
+use process::{Subscriber, answer, ask, until_metric};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 /// What is wrong with the answer for a key, what clients are told, and the kind of failure.
 const FAILURES: [(&str, &str, &str); 5] = [
@@ -54,20 +53,6 @@ fn upstream(is_well: Arc<AtomicBool>) -> SocketAddr {
         }
     });
     addr
-}
-
-fn metric(admin: &str, line: &str) -> f64 {
-    let (_, text) = answer(ask(admin, "GET", "/metrics", ""));
-    let value = text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok());
-    value.unwrap_or(-1.0)
-}
-
-fn until_metric(admin: &str, line: &str, holds: impl Fn(f64) -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds(metric(admin, line)) {
-        assert!(Instant::now() < deadline, "{line} is {}", metric(admin, line));
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

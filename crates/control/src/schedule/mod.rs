@@ -26,8 +26,9 @@
 //! Invariants: one fetch in flight per key; never more than the bounds of process and upstream, nor faster than the
 //! upstream's rate; after
 //! `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`; the kept documents' bytes are within
-//! `documents_bytes_max`; keys within `keys_max`.
+//! `documents_bytes_max`; keys within `keys_max`, where nothing is kept of a key that was never fetched and isn't wanted.
 
+mod fair;
 #[cfg(test)]
 mod model;
 mod outcome;
@@ -41,12 +42,13 @@ pub use outcome::{
 
 use crate::options::{DURATION_MAX, FeedsOptions};
 use crate::route::Routes;
+use fair::Owner;
 use queues::{Place, Queues};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_edge::FeedUpdate;
-use stentor_hub::{FeedState, Key};
+use stentor_edge::{FeedUpdate, REQUESTERS_MAX};
+use stentor_hub::{FeedState, Key, Requester};
 
 /// No retry comes sooner, whatever the dice say.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -56,6 +58,8 @@ const FRESH_MIN: Duration = Duration::from_secs(1);
 /// How a key is doing; `None` in [`Entry::state`] is cold.
 struct Entry {
     upstream: usize,
+    /// For whom it is fetched as long as it has no document.
+    owner: Owner,
     wanted: bool,
     /// Somebody has asked for it while it was lost, since it was last fetched.
     asked: bool,
@@ -77,6 +81,11 @@ impl Entry {
         self.kept.as_ref().map_or(0, |kept| kept.document.body.len())
     }
 
+    /// Whether it waits for its first fetch.
+    fn is_cold(&self) -> bool {
+        self.state.is_none() && !matches!(self.place, Place::InFlight { .. })
+    }
+
     /// Whether it is worth a fetch: a key without a document that nobody waits for isn't. Of a lost key nobody can be
     /// seen to wait, since who asks for it is let go at once.
     fn is_active(&self) -> bool {
@@ -93,6 +102,7 @@ pub struct Scheduler {
     events: VecDeque<(Key, FeedUpdate)>,
     random: SplitMix,
     refused_keys: u64,
+    refused_cold_keys: u64,
     unknown_keys: u64,
     refused_documents: u64,
     evicted_keys: u64,
@@ -110,6 +120,7 @@ impl Scheduler {
             events: VecDeque::new(),
             random: SplitMix(seed),
             refused_keys: 0,
+            refused_cold_keys: 0,
             unknown_keys: 0,
             refused_documents: 0,
             evicted_keys: 0,
@@ -117,43 +128,59 @@ impl Scheduler {
     }
 
     /// Says whether anybody wants `key`. A level: repeating it changes nothing, except that the state of a key
-    /// without a document is told again.
-    pub fn handle_wanted(&mut self, now: Instant, key: &Key, wanted: bool) {
-        if let Some(entry) = self.entries.get_mut(key) {
-            self.queues.detach(key, entry);
+    /// without a document is told again. `requesters` are those who have asked for it since, if it is new to the data
+    /// plane; none if nobody knows.
+    pub fn handle_wanted(&mut self, now: Instant, key: &Key, wanted: bool, requesters: &[Requester]) {
+        let Some(entry) = self.entries.get_mut(key) else {
             if wanted {
-                entry.linger_end = None;
-                entry.asked |= entry.state == Some(FeedState::Lost);
-                if let (Some(state), None) = (entry.state, &entry.kept) {
-                    self.events.push_back((key.clone(), state_update(state, &entry.reason)));
-                }
-            } else if entry.wanted {
-                entry.linger_end = Some(later(now, self.options.linger));
+                self.admit(now, key, requesters);
             }
-            entry.wanted = wanted;
-            self.queues.attach(key, entry);
-        } else if wanted {
-            self.admit(now, key);
+            return;
+        };
+        if !wanted && entry.is_cold() {
+            // Nothing is known of it, and nothing is under way.
+            self.forget(key);
+            return;
         }
+        self.queues.detach(key, entry);
+        if wanted {
+            entry.linger_end = None;
+            entry.asked |= entry.state == Some(FeedState::Lost);
+            if let (Some(state), None) = (entry.state, &entry.kept) {
+                self.events.push_back((key.clone(), state_update(state, &entry.reason)));
+            }
+            // Whoever waits for fewer keys gets it sooner: nobody can hide a key behind thousands of others. Who is known
+            // goes before who isn't.
+            for owner in requesters.iter().map(Owner::from) {
+                if entry.owner.is_nobody() || self.queues.sooner(entry.upstream, owner, entry.owner).is_lt() {
+                    entry.owner = owner;
+                }
+            }
+        } else if entry.wanted {
+            entry.linger_end = Some(later(now, self.options.linger));
+        }
+        entry.wanted = wanted;
+        self.queues.attach(key, entry);
     }
 
-    fn admit(&mut self, now: Instant, key: &Key) {
+    fn admit(&mut self, now: Instant, key: &Key, requesters: &[Requester]) {
         let Some(upstream) = self.routes.find(key) else {
             self.unknown_keys += 1;
             self.refuse(key, "no feed is configured for this key");
             return;
         };
-        if self.entries.len() >= self.options.keys_max {
-            let Some(oldest) = self.queues.first_lingering(None) else {
-                self.refused_keys += 1;
-                self.refuse(key, "the maximum of keys is reached (feeds_limits.keys_max); try again later");
-                return;
-            };
-            self.evicted_keys += 1;
-            self.forget(&oldest);
+        let allowed = |requester: &&Requester| {
+            self.queues.cold_keys_of(Owner::from(*requester)) < self.options.cold_keys_max
+        };
+        let owners = requesters.iter().filter(allowed).map(Owner::from);
+        let owner = owners.min_by(|one, other| self.queues.sooner(upstream, *one, *other));
+        if owner.is_none() && self.refuse_requesters(key, requesters) {
+            self.refused_cold_keys += 1;
+            return;
         }
         let mut entry = Entry {
             upstream,
+            owner: owner.unwrap_or_default(),
             wanted: true,
             asked: false,
             state: None,
@@ -166,7 +193,58 @@ impl Scheduler {
             place: Place::Parked,
         };
         self.queues.attach(key, &mut entry);
+        self.queues.enqueue(key, &mut entry);
         self.entries.insert(key.clone(), entry);
+        if self.entries.len() > self.options.keys_max {
+            self.make_room(key, requesters);
+        }
+    }
+
+    /// There is a key too many, `newest`, which was never fetched. One goes that nobody wants, but keys that were never
+    /// fetched displace documents in half of the table only. Else one goes of those who wait for far more, if there are
+    /// any: not for slightly more, or two floods would displace each other for ever. Else it is the newest itself.
+    fn make_room(&mut self, newest: &Key, requesters: &[Requester]) {
+        let displaces_documents = self.queues.stats().cold <= self.options.keys_max.div_ceil(2);
+        let spare = self.queues.first_empty_lingering();
+        let spare = spare.or_else(|| self.queues.first_lingering(None).filter(|_| displaces_documents));
+        if let Some(oldest) = spare {
+            self.evicted_keys += 1;
+            self.forget(&oldest);
+            return;
+        }
+        self.refused_keys += 1;
+        let last = self.queues.last_of_longest().filter(|last| self.waits_for_far_more(last, newest));
+        let goes = last.as_ref().unwrap_or(newest);
+        if let Some(mut entry) = self.entries.remove(goes) {
+            self.queues.detach(goes, &mut entry);
+        }
+        if last.is_none() && self.refuse_requesters(newest, requesters) {
+            return;
+        }
+        self.refuse(goes, "the maximum of keys is reached (feeds_limits.keys_max); try again later");
+    }
+
+    /// Whether the owner of one key waits for at least twice as many as the owner of another: by addresses, or by sessions
+    /// if both have the same.
+    fn waits_for_far_more(&self, one: &Key, other: &Key) -> bool {
+        let (Some(one), Some(other)) = (self.entries.get(one), self.entries.get(other)) else { return false };
+        let waiting = |entry: &Entry| self.queues.waiting_of(entry.upstream, entry.owner);
+        let ((address, session), (other_address, other_session)) = (waiting(one), waiting(other));
+        if one.owner.is_of_address(other.owner) {
+            session >= other_session.saturating_mul(2)
+        } else {
+            address >= other_address.saturating_mul(2)
+        }
+    }
+
+    /// Tells those who ask for a new key that it isn't fetched for them. False if they aren't all known.
+    fn refuse_requesters(&mut self, key: &Key, requesters: &[Requester]) -> bool {
+        if requesters.is_empty() || requesters.len() >= REQUESTERS_MAX {
+            return false;
+        }
+        let refuse = |requester: &Requester| (key.clone(), FeedUpdate::Refuse(*requester));
+        self.events.extend(requesters.iter().map(refuse));
+        true
     }
 
     fn refuse(&mut self, key: &Key, reason: &str) {
@@ -197,7 +275,7 @@ impl Scheduler {
         self.queues.detach(&key, entry);
         entry.due = None;
         entry.asked = false;
-        entry.place = Place::InFlight { started: now };
+        entry.place = Place::InFlight { started: now, first: entry.kept.is_none() };
         self.queues.attach(&key, entry);
         Some(FetchJob { upstream: entry.upstream, kept: entry.kept.clone(), key })
     }
@@ -205,7 +283,7 @@ impl Scheduler {
     /// Takes the outcome of a fetch. Without such a fetch in flight, nothing happens.
     pub fn handle_result(&mut self, now: Instant, key: &Key, outcome: Outcome) {
         let Some(entry) = self.entries.get_mut(key) else { return };
-        let Place::InFlight { started } = entry.place else { return };
+        let Place::InFlight { started, .. } = entry.place else { return };
         self.queues.detach(key, entry);
         entry.place = Place::Parked;
         let over = entry.linger_end.is_some_and(|end| end <= now);
@@ -342,6 +420,7 @@ impl Scheduler {
     pub fn stats(&self) -> Stats {
         Stats {
             refused_keys: self.refused_keys,
+            refused_cold_keys: self.refused_cold_keys,
             unknown_keys: self.unknown_keys,
             refused_documents: self.refused_documents,
             evicted_keys: self.evicted_keys,

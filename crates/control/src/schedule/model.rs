@@ -1,5 +1,6 @@
 //! Random operations against a shadow that knows only the rules, on virtual time.
 
+use super::tests::requester;
 use super::*;
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
@@ -26,6 +27,10 @@ struct Shadow {
     document: Option<Bytes>,
     state: Option<FeedState>,
     unwanted_since: Option<Instant>,
+    /// Who asks for it was refused, and nobody else asks.
+    refused: bool,
+    /// Since somebody asked last, subscribers were told that there is no such key.
+    lost_told: bool,
 }
 
 fn upstream_of(key: &str) -> usize {
@@ -48,6 +53,7 @@ fn hear(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, place: &
             FeedUpdate::State { state, .. } => {
                 if state == FeedState::Lost {
                     shadow.document = None;
+                    shadow.lost_told = true;
                 }
                 shadow.state = Some(state);
             }
@@ -55,6 +61,7 @@ fn hear(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, place: &
                 shadow.document = None;
                 shadow.state = None;
             }
+            FeedUpdate::Refuse(_) => shadow.refused = true,
         }
     }
 }
@@ -72,6 +79,7 @@ fn run(seed: u64) {
             })
             .into(),
         keys_max: 12,
+        cold_keys_max: 2,
         documents_bytes_max: 400,
         fetches_max: 5,
         linger: Duration::from_secs(4),
@@ -98,7 +106,12 @@ fn run(seed: u64) {
                 }
                 shadow.asked |= wanted && shadow.state == Some(FeedState::Lost);
                 shadow.wanted = wanted;
-                scheduler.handle_wanted(now, key, wanted);
+                shadow.refused = false;
+                shadow.lost_told = false;
+                // One of two addresses with three sessions each, or nobody knows.
+                let requester = requester(random.draw() % 2, random.draw() % 3);
+                let known = usize::from(!random.draw().is_multiple_of(4));
+                scheduler.handle_wanted(now, key, wanted, &[requester][..known]);
             }
             3..=5 => {
                 let flying = keys.iter().filter(|key| shadows[*key].in_flight).count();
@@ -181,6 +194,12 @@ fn run(seed: u64) {
         assert_eq!(stats.documents_bytes, held, "seed {seed} step {step}: bytes");
         assert!(stats.documents_bytes <= options.documents_bytes_max, "seed {seed} step {step}: bytes");
         assert!(stats.keys <= options.keys_max, "seed {seed} step {step}: keys");
+        // Whoever wants a key gets it fetched, or is told.
+        for (key, shadow) in &shadows {
+            let known = scheduler.entries.contains_key(key) || shadow.refused;
+            let told_lost = shadow.lost_told;
+            assert!(!shadow.wanted || known || told_lost, "seed {seed} step {step}: {key} is forgotten");
+        }
         assert_eq!(stats.keys, stats.cold + stats.live + stats.stale + stats.ended + stats.lost);
         assert!(stats.in_flight <= options.fetches_max, "seed {seed} step {step}: workers");
         for (i, (_, _, most, _)) in UPSTREAMS.iter().enumerate() {
@@ -193,13 +212,24 @@ fn run(seed: u64) {
             let is_free = stats.in_flight < options.fetches_max && lane.in_flight < UPSTREAMS[i].2;
             let opens = starts[i].last().map(|last| *last + Duration::from_secs(1) / UPSTREAMS[i].3 as u32);
             if is_free && opens.is_none_or(|opens| opens <= now) {
-                assert_eq!(lane.waiting, 0, "seed {seed} step {step}: idle workers of {i}");
+                assert_eq!(
+                    lane.waiting - lane.first_waiting,
+                    0,
+                    "seed {seed} step {step}: idle workers of {i}"
+                );
+                // First fetches leave half of the workers to the others, and no more.
+                let half_is_free = lane.in_flight < UPSTREAMS[i].2.div_ceil(2)
+                    && stats.in_flight < options.fetches_max.div_ceil(2);
+                assert!(
+                    lane.first_waiting == 0 || !half_is_free,
+                    "seed {seed} step {step}: idle workers of {i} for new keys"
+                );
             }
         }
     }
     // Everybody has left; let the linger times pass.
     for key in &keys {
-        scheduler.handle_wanted(now, key, false);
+        scheduler.handle_wanted(now, key, false, &[]);
     }
     for _ in 0..200 {
         while let Some(job) = scheduler.poll_fetch(now) {

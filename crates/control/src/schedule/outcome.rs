@@ -207,6 +207,8 @@ pub struct Stats {
     pub documents_bytes: usize,
     /// Keys refused because of `keys_max`.
     pub refused_keys: u64,
+    /// Keys refused to sessions that wait for as many as they may.
+    pub refused_cold_keys: u64,
     /// Keys refused because no upstream serves them.
     pub unknown_keys: u64,
     /// Versions refused because of `documents_bytes_max`.
@@ -222,6 +224,8 @@ pub struct LaneStats {
     pub in_flight: usize,
     /// Keys that are due and wait for a worker, or for the upstream's rate.
     pub waiting: usize,
+    /// Those of them that wait for their first document.
+    pub first_waiting: usize,
     /// How often a fetch had to wait though a worker was free: for the rate, or because the upstream asked for a pause.
     pub rate_waits: u64,
     /// Keys whose last fetch failed, by [`FailureClass`].

@@ -8,9 +8,12 @@
 //! generic cell rate algorithm (ITU-T I.371): each fetch takes its turn in an evenly spaced row, and may be ahead of it by a
 //! tenth of a second. An upstream that asks to be left alone (429) moves the row's begin.
 //!
-//! Keys whose first document is awaited and keys that are refreshed queue apart and are served in turn: a flood of
-//! new keys takes at most every second worker from the feeds that run already.
+//! Keys whose first document is awaited and keys that are refreshed queue apart. Refreshes come first, but one fetch in
+//! [`REFRESHES_IN_ROW_MAX`] is left to the others. Since a fetch can't be taken back, first fetches leave up to half of the
+//! workers free, one for each key that may be refreshed: so a flood of new keys delays no running feed, but for one place in
+//! the row where `requests_per_second_max` is reached, or with a single worker. First fetches take turns ([`super::fair`]).
 
+use super::fair::{FairQueue, Owner};
 use super::{Entry, FAILURE_CLASSES, LaneStats, Stats};
 use crate::options::UpstreamOptions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +27,12 @@ pub(super) enum Place {
     Parked,
     /// For a worker; `due` has passed.
     Ready { refresh: bool, ticket: u64 },
-    /// For an answer.
-    InFlight { started: Instant },
+    /// For an answer; `first`: there is no document yet.
+    InFlight { started: Instant, first: bool },
 }
+
+/// After so many refreshes in a row a first fetch may begin, if one waits.
+const REFRESHES_IN_ROW_MAX: u32 = 7;
 
 /// How far ahead of its place in the row a fetch may begin.
 const AHEAD_MAX: Duration = Duration::from_millis(100);
@@ -46,17 +52,27 @@ struct Lane {
     /// Keys whose last fetch failed, by kind of failure.
     failing: [usize; FAILURE_CLASSES],
     has_failed: [bool; FAILURE_CLASSES],
-    /// First fetches (no document yet), and refreshes.
-    ready: [BTreeMap<u64, Key>; 2],
-    /// Which of the two is served next.
-    turn: usize,
+    /// First fetches in flight.
+    first_in_flight: usize,
+    /// Keys with a document.
+    documents: usize,
+    /// Keys that wait for a refresh, and those that wait for their first document.
+    refreshes: BTreeMap<u64, Key>,
+    firsts: FairQueue,
+    refreshes_in_row: u32,
+}
+
+/// How many of these workers first fetches may have, beside so many keys that are refreshed.
+fn first_fetches_max(workers: usize, documents: usize) -> usize {
+    workers - documents.min(workers / 2)
 }
 
 impl Lane {
-    /// The key that would be served next.
-    fn next(&self) -> Option<&Key> {
-        let first = |turn: usize| self.ready[turn].first_key_value().map(|(_, key)| key);
-        first(self.turn).or_else(|| first(1 - self.turn))
+    /// Whether a refresh, and whether a first fetch could begin if the rate allows it.
+    fn has_next(&self, first_allowed: bool) -> (bool, bool) {
+        let first_max = first_fetches_max(self.concurrency_max, self.documents);
+        let first = first_allowed && self.first_in_flight < first_max && self.firsts.len() > 0;
+        (!self.refreshes.is_empty() && self.has_worker(), first && self.has_worker())
     }
 
     fn has_worker(&self) -> bool {
@@ -82,11 +98,17 @@ impl Lane {
 pub(super) struct Queues {
     due: BTreeSet<(Instant, Key)>,
     lingering: BTreeSet<(Instant, Key)>,
+    /// Those of them that have no document.
+    empty_lingering: BTreeSet<(Instant, Key)>,
     lanes: Vec<Lane>,
     /// The lane that is asked first next time.
     lane: usize,
     tickets: u64,
     fetches_max: usize,
+    first_in_flight: usize,
+    documents: usize,
+    /// For how many keys each session waits that were never answered.
+    cold: BTreeMap<Owner, usize>,
     stats: Stats,
 }
 
@@ -103,16 +125,23 @@ impl Queues {
             rate_waits_total: 0,
             failing: [0; FAILURE_CLASSES],
             has_failed: [false; FAILURE_CLASSES],
-            ready: Default::default(),
-            turn: 0,
+            first_in_flight: 0,
+            documents: 0,
+            refreshes: BTreeMap::new(),
+            firsts: FairQueue::default(),
+            refreshes_in_row: 0,
         };
         Self {
             due: BTreeSet::new(),
             lingering: BTreeSet::new(),
+            empty_lingering: BTreeSet::new(),
             lanes: upstreams.iter().map(lane).collect(),
             lane: 0,
             tickets: 0,
             fetches_max,
+            first_in_flight: 0,
+            documents: 0,
+            cold: BTreeMap::new(),
             stats: Stats::default(),
         }
     }
@@ -122,12 +151,17 @@ impl Queues {
         self.count(entry, |sum, n| *sum += n);
         let lane = &mut self.lanes[entry.upstream];
         match entry.place {
-            Place::InFlight { .. } => {
+            Place::InFlight { first, .. } => {
                 lane.in_flight += 1;
+                lane.first_in_flight += usize::from(first);
+                self.first_in_flight += usize::from(first);
                 return;
             }
-            Place::Ready { refresh, ticket } if entry.is_active() => {
-                lane.ready[usize::from(refresh)].insert(ticket, key.clone());
+            Place::Ready { refresh: true, ticket } if entry.is_active() => {
+                lane.refreshes.insert(ticket, key.clone());
+            }
+            Place::Ready { refresh: false, ticket } if entry.is_active() => {
+                lane.firsts.insert(entry.owner, ticket, key.clone());
             }
             // Nobody waits for it any more: it stays due, and queues again when somebody does.
             Place::Ready { .. } => entry.place = Place::Parked,
@@ -139,6 +173,9 @@ impl Queues {
         }
         if let Some(end) = entry.linger_end {
             self.lingering.insert((end, key.clone()));
+            if entry.kept.is_none() {
+                self.empty_lingering.insert((end, key.clone()));
+            }
         }
     }
 
@@ -147,10 +184,15 @@ impl Queues {
         self.count(entry, |sum, n| *sum -= n);
         let lane = &mut self.lanes[entry.upstream];
         match entry.place {
-            Place::InFlight { .. } => lane.in_flight -= 1,
-            Place::Ready { refresh, ticket } => {
-                lane.ready[usize::from(refresh)].remove(&ticket);
+            Place::InFlight { first, .. } => {
+                lane.in_flight -= 1;
+                lane.first_in_flight -= usize::from(first);
+                self.first_in_flight -= usize::from(first);
             }
+            Place::Ready { refresh: true, ticket } => {
+                lane.refreshes.remove(&ticket);
+            }
+            Place::Ready { refresh: false, ticket } => lane.firsts.remove(entry.owner, ticket),
             Place::Parked => {
                 if let Some(due) = entry.due {
                     self.due.remove(&(due, key.clone()));
@@ -158,7 +200,11 @@ impl Queues {
             }
         }
         if let Some(end) = entry.linger_end {
-            self.lingering.remove(&(end, key.clone()));
+            let at = (end, key.clone());
+            self.lingering.remove(&at);
+            if entry.kept.is_none() {
+                self.empty_lingering.remove(&at);
+            }
         }
     }
 
@@ -176,6 +222,16 @@ impl Queues {
             Some(FeedState::Lost) => &mut stats.lost,
         };
         change(state, 1);
+        let documents = usize::from(entry.kept.is_some());
+        change(&mut self.documents, documents);
+        change(&mut self.lanes[entry.upstream].documents, documents);
+        if entry.is_cold() {
+            let cold = self.cold.entry(entry.owner).or_default();
+            change(cold, 1);
+            if *cold == 0 {
+                self.cold.remove(&entry.owner);
+            }
+        }
         if let Some(class) = entry.failing {
             let lane = &mut self.lanes[entry.upstream];
             change(&mut lane.failing[class as usize], 1);
@@ -202,27 +258,65 @@ impl Queues {
         first.map(|(_, key)| key.clone())
     }
 
+    /// The same of those without a document.
+    pub(super) fn first_empty_lingering(&self) -> Option<Key> {
+        self.empty_lingering.first().map(|(_, key)| key.clone())
+    }
+
+    /// For how many keys a session waits that were never answered.
+    pub(super) fn cold_keys_of(&self, owner: Owner) -> usize {
+        self.cold.get(&owner).copied().unwrap_or(0)
+    }
+
+    /// For how many first fetches of an upstream an owner's address waits, and the session itself.
+    pub(super) fn waiting_of(&self, upstream: usize, owner: Owner) -> (usize, usize) {
+        self.lanes[upstream].firsts.waiting_of(owner)
+    }
+
+    /// Which of two owners waits for fewer first fetches of an upstream, and so is served sooner.
+    pub(super) fn sooner(&self, upstream: usize, one: Owner, other: Owner) -> std::cmp::Ordering {
+        self.waiting_of(upstream, one).cmp(&self.waiting_of(upstream, other))
+    }
+
+    /// The key that was asked for last by the session that waits for the most, of the address that does.
+    pub(super) fn last_of_longest(&self) -> Option<Key> {
+        let longest = self.lanes.iter().map(|lane| &lane.firsts).max_by_key(|firsts| firsts.longest())?;
+        longest.last_of_longest().cloned()
+    }
+
+    /// Whether first fetches may begin, for all upstreams together.
+    fn first_allowed(&self) -> bool {
+        self.first_in_flight < first_fetches_max(self.fetches_max, self.documents)
+    }
+
     /// The key to fetch now, if a worker is free and its upstream may be asked. The caller marks it as in flight.
     pub(super) fn next_ready(&mut self, now: Instant) -> Option<Key> {
         if self.stats.in_flight >= self.fetches_max {
             return None;
         }
+        let first_allowed = self.first_allowed();
         let lanes = self.lanes.len();
         for i in 0..lanes {
             let at = (self.lane + i) % lanes;
             let lane = &mut self.lanes[at];
-            if !lane.has_worker() {
+            let (refresh, first) = lane.has_next(first_allowed);
+            if !(refresh || first) {
                 continue;
             }
-            let Some(key) = lane.next().cloned() else { continue };
             if lane.open_from().is_some_and(|open| open > now) {
                 lane.rate_waits_total += u64::from(!std::mem::replace(&mut lane.rate_waits, true));
                 continue;
             }
+            let takes_refresh = refresh && (!first || lane.refreshes_in_row < REFRESHES_IN_ROW_MAX);
+            let key = if takes_refresh {
+                lane.refreshes.first_key_value().map(|(_, key)| key.clone())
+            } else {
+                lane.firsts.next()
+            };
+            lane.refreshes_in_row = if takes_refresh { lane.refreshes_in_row.saturating_add(1) } else { 0 };
             lane.begin(now);
-            lane.turn = 1 - lane.turn;
             self.lane = (at + 1) % lanes;
-            return Some(key);
+            return key;
         }
         None
     }
@@ -236,7 +330,8 @@ impl Queues {
     pub(super) fn next_timeout(&self) -> Option<Instant> {
         let first = |set: &BTreeSet<(Instant, Key)>| set.first().map(|(at, _)| *at);
         let is_free = self.stats.in_flight < self.fetches_max;
-        let waits = |lane: &&Lane| is_free && lane.has_worker() && lane.next().is_some();
+        let first_allowed = self.first_allowed();
+        let waits = |lane: &&Lane| is_free && lane.has_next(first_allowed) != (false, false);
         let open = self.lanes.iter().filter(waits).filter_map(Lane::open_from).min();
         [first(&self.due), first(&self.lingering), open].into_iter().flatten().min()
     }
@@ -244,7 +339,8 @@ impl Queues {
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneStats> {
         self.lanes.iter().map(|lane| LaneStats {
             in_flight: lane.in_flight,
-            waiting: lane.ready.iter().map(BTreeMap::len).sum(),
+            waiting: lane.refreshes.len() + lane.firsts.len(),
+            first_waiting: lane.firsts.len(),
             rate_waits: lane.rate_waits_total,
             failing: lane.failing,
             has_failed: lane.has_failed,
@@ -256,7 +352,7 @@ impl Queues {
     }
 
     pub(super) fn stats(&self) -> Stats {
-        let waiting = self.lanes.iter().flat_map(|lane| &lane.ready).map(BTreeMap::len).sum();
+        let waiting = self.lanes.iter().map(|lane| lane.refreshes.len() + lane.firsts.len()).sum();
         Stats { waiting, ..self.stats }
     }
 }

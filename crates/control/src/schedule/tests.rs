@@ -38,7 +38,14 @@ impl Bench {
     }
 
     fn want(&mut self, key: &str, wanted: bool) -> &mut Self {
-        self.scheduler.handle_wanted(self.now, &Key::parse(key).unwrap(), wanted);
+        self.scheduler.handle_wanted(self.now, &Key::parse(key).unwrap(), wanted, &[]);
+        self
+    }
+
+    /// A session of an address wants a key.
+    fn want_by(&mut self, key: &str, source: u64, session: u64) -> &mut Self {
+        let requester = requester(source, session);
+        self.scheduler.handle_wanted(self.now, &Key::parse(key).unwrap(), true, &[requester]);
         self
     }
 
@@ -69,6 +76,7 @@ impl Bench {
                 }
                 FeedUpdate::State { state, .. } => format!("{key}:{}", state.as_str()),
                 FeedUpdate::Forget => format!("{key}:forget"),
+                FeedUpdate::Refuse(requester) => format!("{key}:refuse:{}", requester.session.to_bits()),
             });
         }
         events.join(" ")
@@ -95,6 +103,10 @@ impl Bench {
         self.now += wait;
         self
     }
+}
+
+pub(super) fn requester(source: u64, session: u64) -> Requester {
+    Requester { source, core: 0, session: stentor_hub::SessionId::from_bits(session) }
 }
 
 fn version(body: &str) -> Version {
@@ -311,10 +323,12 @@ fn workers_are_bounded_per_upstream_and_process_and_shared_fairly() {
         bench.want(key, true);
     }
     bench.check("a1 b1 a2", "").next(None);
-    bench.result("b1", fresh("1")).check("b2", "b1=1").result("a1", fresh("1")).check("a3", "a1=1");
+    // One of three workers is left to the key that runs.
+    bench.result("b1", fresh("1")).check("", "b1=1").result("a1", fresh("1")).check("b2", "a1=1");
+    bench.result("a2", fresh("1")).check("a3", "a2=1");
     // One that nobody wants any more before its turn came isn't fetched at all.
-    bench.want("a4", true).check("", "").want("a4", false).result("a2", fresh("1"));
-    bench.check("", "a2=1").want("a4", true).check("a4", "");
+    bench.want("a4", true).check("", "").want("a4", false).result("a3", fresh("1"));
+    bench.check("", "a3=1").want("a4", true).check("a4", "");
 }
 
 #[test]
@@ -380,8 +394,8 @@ fn an_upstream_that_is_asked_too_much_is_left_alone() {
         .result("a1", fresh("1"))
         .check("", "a1=1");
     // What is in flight may end well, which doesn't end the pause.
-    let hour = Freshness::For(Duration::from_secs(3600));
-    bench.at(2).result("b2", fresh_for("1", hour)).check("", "b2=1").at(9).check("", "").next(Some(10));
+    bench.at(2).result("b2", lost()).check("", "b2:lost").want("b2", false);
+    bench.at(9).check("", "").next(Some(10));
     bench.at(10).check("a1", "").next(Some(21)).at(21).check("b3 b4", "");
     bench.result("b3", too_many);
     // No longer than the longest back-off.
@@ -399,7 +413,7 @@ fn an_upstream_that_is_asked_too_much_is_left_alone() {
 }
 
 #[test]
-fn new_keys_take_every_second_worker_at_most() {
+fn refreshes_come_before_first_fetches() {
     let mut bench = Bench::new(FeedsOptions { fetches_max: 1, keys_max: 100, ..options() });
     for key in ["a1", "a2"] {
         bench.want(key, true).check(key, "").result(key, fresh("1"));
@@ -410,12 +424,152 @@ fn new_keys_take_every_second_worker_at_most() {
     }
     bench.check("a3", "").at(10).check("", "");
     let mut order = Vec::new();
-    for last in ["a3", "a1", "a4", "a2"] {
-        bench.result(last, fresh("2"));
+    for last in ["a3", "a1", "a2", "a4"] {
+        bench.result(last, fresh_for("2", Freshness::For(Duration::from_secs(3600))));
         order.push(bench.jobs());
         bench.events();
     }
-    assert_eq!(order, ["a1", "a4", "a2", "a5"]);
+    assert_eq!(order, ["a1", "a2", "a4", "a5"]);
+}
+
+#[test]
+fn first_fetches_leave_workers_for_the_keys_that_run() {
+    let mut options = options();
+    options.upstreams[0].concurrency_max = 4;
+    options = FeedsOptions { fetches_max: 100, keys_max: 100, ..options };
+    let mut bench = Bench::new(options);
+    // While nothing runs, new keys may have all workers.
+    for key in ["a1", "a2", "a3", "a4", "a5"] {
+        bench.want(key, true);
+    }
+    bench.check("a1 a2 a3 a4", "").result("a1", fresh("1")).check("", "a1=1");
+    bench.result("a2", fresh("1")).check("", "a2=1").result("a3", fresh("1")).check("a5", "a3=1");
+    for key in ["a4", "a5"] {
+        bench.result(key, fresh("1"));
+    }
+    bench.events();
+    // Now half of them stay free, and whoever is due doesn't wait.
+    for n in 0..20 {
+        bench.want(&format!("ax{n}"), true);
+    }
+    bench.check("ax0 ax1", "").at(10);
+    bench
+        .check("a1 a2", "")
+        .result("a1", same())
+        .check("a3", "")
+        .result("ax0", fresh("1"))
+        .check("a4", "ax0=1");
+}
+
+#[test]
+fn first_fetches_are_not_starved_by_refreshes() {
+    let mut options = options();
+    options.upstreams[1].concurrency_max = 1;
+    options = FeedsOptions { fetches_max: 1, keys_max: 100, ..options };
+    let mut bench = Bench::new(options);
+    // So many keys that one is due at any time.
+    let running: Vec<String> = (0..20).map(|n| format!("b{n}")).collect();
+    for key in &running {
+        bench.want(key, true).check(key, "").result(key, fresh("1"));
+        bench.events();
+    }
+    bench.want("bnew", true);
+    let mut waited = 0;
+    loop {
+        bench.now += Duration::from_millis(500);
+        let job = bench.jobs();
+        if job == "bnew" {
+            break;
+        }
+        assert_ne!(job, "");
+        bench.result(&job, same());
+        waited += 1;
+    }
+    assert!(waited <= 8, "{waited}");
+}
+
+#[test]
+fn a_session_with_thousands_of_new_keys_delays_nobody() {
+    let mut options = options();
+    options.upstreams[0].concurrency_max = 8;
+    options = FeedsOptions { fetches_max: 32, keys_max: 10_000, cold_keys_max: 1000, ..options };
+    let mut bench = Bench::new(options);
+    for session in 0..11 {
+        for n in 0..1000 {
+            bench.want_by(&format!("a{session}/{n}"), 1, session);
+        }
+    }
+    // The table is full. The last session has displaced some keys of those who wait for far more, and they are told;
+    // then it is refused.
+    assert_eq!(bench.scheduler.stats().keys, 10_000);
+    assert_eq!(bench.scheduler.stats().refused_keys, 1000);
+    let events = bench.events();
+    let refused = events.split(' ').filter(|event| event.contains(":refuse:")).count();
+    let displaced = events.split(' ').filter(|event| event.ends_with(":lost")).count();
+    assert_eq!((refused + displaced, events.split(' ').count()), (1000, 1000 + displaced));
+    assert!((400..=500).contains(&displaced), "{displaced}");
+    let mut in_flight = bench.jobs();
+    assert_eq!(in_flight.split(' ').count(), 8);
+    // Until each of them has had its turn.
+    for _ in 0..5 {
+        for key in in_flight.split(' ') {
+            bench.result(key, lost());
+        }
+        in_flight = bench.jobs();
+    }
+    bench.events();
+    // One of another address, and one of the same.
+    bench.want_by("amine", 2, 100).want_by("aours", 1, 101);
+    assert_eq!(bench.scheduler.stats().refused_keys, 1002);
+    bench.events();
+    let mut flying = in_flight.split(' ');
+    let mut next = || flying.next().unwrap();
+    bench.result(next(), lost());
+    let first = bench.jobs();
+    bench.result(next(), lost());
+    assert_eq!((first.as_str(), bench.jobs().as_str()), ("amine", "aours"));
+    // The same session again has to wait for its turn, not for all.
+    bench.want_by("amine2", 2, 100);
+    bench.result(next(), lost());
+    bench.result(next(), lost());
+    assert!(bench.jobs().split(' ').any(|key| key == "amine2"));
+}
+
+#[test]
+fn a_key_is_fetched_for_who_waits_for_fewer() {
+    let mut bench = Bench::new(FeedsOptions { keys_max: 1000, fetches_max: 1, ..options() });
+    for n in 0..100 {
+        bench.want_by(&format!("a{n}"), 1, 1);
+    }
+    bench.check("a0", "");
+    // Another session wants one that is far behind in the first one's queue.
+    bench.want_by("a90", 2, 2).result("a0", lost());
+    bench.check("a90", "a0:lost");
+    bench.result("a90", lost()).check("a1", "a90:lost");
+}
+
+#[test]
+fn a_session_waits_for_a_bounded_number_of_first_fetches() {
+    let mut bench = Bench::new(FeedsOptions { cold_keys_max: 2, keys_max: 100, fetches_max: 1, ..options() });
+    bench.want_by("a1", 1, 7).check("a1", "");
+    // What is under way doesn't wait.
+    bench.want_by("a2", 1, 7).want_by("b2", 1, 7).check("", "");
+    bench.want_by("a3", 1, 7).want_by("a4", 1, 7).check("", "a3:refuse:7 a4:refuse:7");
+    assert_eq!(bench.scheduler.stats().refused_cold_keys, 2);
+    // Another session may, and what is fetched for that one is refused to nobody.
+    bench.want_by("a3", 1, 8).want_by("a3", 1, 7).check("", "");
+    // Where so many ask that not all are known, none is refused.
+    let many: Vec<_> = (0..REQUESTERS_MAX).map(|_| requester(1, 7)).collect();
+    bench.scheduler.handle_wanted(bench.now, &Key::parse("a4").unwrap(), true, &many);
+    bench.check("", "");
+    // Its keys are forgotten when it leaves, and then it may ask again.
+    for key in ["a2", "b2", "a4"] {
+        bench.want(key, false);
+    }
+    bench.check("", "");
+    assert_eq!(bench.scheduler.stats().cold, 2);
+    bench.want_by("a5", 1, 7).check("", "").result("a1", lost()).check("a5", "a1:lost");
+    bench.result("a5", fresh("1")).check("a3", "a5=1");
 }
 
 #[test]
@@ -428,6 +582,38 @@ fn keys_are_bounded_and_those_nobody_wants_make_room() {
     assert_eq!((stats.keys, stats.refused_keys, stats.evicted_keys), (2, 1, 1));
     // What is in flight can't make room.
     bench.want("a3", false).want("a1", true).want("a4", true).check("", "a4:lost a4:forget");
+}
+
+#[test]
+fn keys_that_were_never_fetched_displace_documents_in_half_of_the_table() {
+    let mut bench = Bench::new(FeedsOptions { keys_max: 6, fetches_max: 1, ..options() });
+    for key in ["a1", "a2", "a3", "a4"] {
+        bench.want(key, true).check(key, "").result(key, fresh("1")).want(key, false);
+        bench.check("", &format!("{key}=1"));
+    }
+    bench.want_by("ax1", 1, 1).want_by("ax2", 1, 1).check("ax1", "");
+    // A third one may. A fourth one of the same session is refused, and another session displaces one of its keys.
+    bench.want_by("ax3", 1, 1).check("", "a1:forget");
+    bench.want_by("ax4", 1, 1).check("", "ax4:refuse:1");
+    bench.want_by("ay1", 2, 2).check("", "ax3:lost ax3:forget");
+    // What has no document and no subscribers goes first.
+    bench.result("ax1", lost()).want("ax1", false).want_by("ay2", 2, 2).check("ay1", "ax1:lost ax1:forget");
+}
+
+#[test]
+fn a_key_whose_requester_comes_late_is_fetched_for_that_one() {
+    let mut bench = Bench::new(FeedsOptions { keys_max: 100, fetches_max: 1, ..options() });
+    for n in 0..10 {
+        bench.want(&format!("a{n}"), true);
+    }
+    bench.check("a0", "");
+    // It isn't the session's shortest queue, but the only one that is known.
+    for n in 0..20 {
+        bench.want_by(&format!("ax{n}"), 1, 1);
+    }
+    bench.want_by("a9", 1, 1);
+    let owner = bench.scheduler.entries[&Key::parse("a9").unwrap()].owner;
+    assert_eq!(owner, Owner::from(&requester(1, 1)));
 }
 
 #[test]

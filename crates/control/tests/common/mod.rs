@@ -23,7 +23,7 @@ use stentor_edge::{
     Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, HistogramSample, Metric, MetricKind, Publish,
     Wanted,
 };
-use stentor_hub::Key;
+use stentor_hub::{Key, Requester, SessionId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -105,7 +105,16 @@ impl FakePlane {
     }
 
     pub fn want(&self, key: &str, wanted: bool) {
-        self.wanted.lock().unwrap().push(Wanted { key: Key::parse(key).unwrap(), wanted });
+        let requesters = Vec::new();
+        self.wanted.lock().unwrap().push(Wanted { key: Key::parse(key).unwrap(), wanted, requesters });
+        self.signals.wanted();
+    }
+
+    /// A session of an address wants a key.
+    pub fn want_by(&self, key: &str, source: u64, session: u64) {
+        let key = Key::parse(key).unwrap();
+        let requesters = vec![Requester { source, core: 0, session: SessionId::from_bits(session) }];
+        self.wanted.lock().unwrap().push(Wanted { key, wanted: true, requesters });
         self.signals.wanted();
     }
 
@@ -151,6 +160,7 @@ impl FakePlane {
             }
             FeedUpdate::State { state, reason } => format!("{key}:{}:{reason}", state.as_str()),
             FeedUpdate::Forget => format!("{key}:forget"),
+            FeedUpdate::Refuse(requester) => format!("{key}:refuse:{}", requester.session.to_bits()),
         }
     }
 

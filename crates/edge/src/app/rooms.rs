@@ -89,6 +89,11 @@ fn subscribe_refusal(error: SubscribeError) -> Refusal {
             message: "the server knows as many topics as it may (limits.topics_max)".into(),
             retry: true,
         },
+        SubscribeError::TooManyColdKeys => Refusal {
+            code: "too_many_cold_keys",
+            message: crate::core::TOO_MANY_COLD_KEYS.into(),
+            retry: true,
+        },
     }
 }
 
@@ -387,13 +392,10 @@ impl Application for RoomsApp {
                 );
                 (session, refusal("history_gone", message))
             }
-            Notice::Refused { session, topic } => {
-                let message = format!(
-                    "the subscription to {:?} has ended: the server knows as many topics as it may \
-                     (limits.topics_max)",
-                    name(topic)
-                );
-                (session, Refusal { code: "too_many_topics", message, retry: true })
+            Notice::Refused { session, topic, why } => {
+                let refusal = subscribe_refusal(*why);
+                let message = format!("the subscription to {:?} has ended: {}", name(topic), refusal.message);
+                (session, Refusal { message, ..refusal })
             }
         };
         ctx.send(*session, Message::Text(&error_answer(None, &refusal)));

@@ -150,6 +150,9 @@ impl Failure {
                 "too_many_topics",
                 "the maximum of feeds and rooms is reached (limits.topics_max)".to_owned(),
             ),
+            Self::Subscribe(SubscribeError::TooManyColdKeys) => {
+                ("too_many_cold_keys", crate::core::TOO_MANY_COLD_KEYS.to_owned())
+            }
             Self::Overloaded => (Overloaded::CODE, Overloaded::MESSAGE.to_owned()),
         };
         failed(code, &message)

@@ -186,6 +186,8 @@ pub(super) struct Client {
     pub(super) upper: Upper,
     /// What waits to be carried, as records (see [`crate::writer`]): packets of Engine.IO, messages of SockJS.
     pub(super) queue: Vec<u8>,
+    /// What stands for the address that it came from first.
+    pub(super) source: u64,
     /// When something was last received of it.
     pub(super) alive_at: Millis,
     /// When the next heartbeat, the answer to the last one, or the next request is due.
@@ -220,6 +222,7 @@ impl Client {
             carrier,
             upper: Upper::None,
             queue: Vec::new(),
+            source: 0,
             alive_at: now,
             due_at,
             ended: false,

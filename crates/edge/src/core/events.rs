@@ -216,6 +216,7 @@ impl<D: Driver> Core<D> {
             .collect();
         let format = if seen.len() == 1 { format::EVENTS_OF_ONE } else { format::EVENTS_OF_SEVERAL };
         let session = self.hub.handle_open(format, index as u64);
+        self.hub.set_source(session, self.source_of(index));
         for (key, seen) in &seen {
             let topic = Topic::Feed(key.clone());
             let Err(error) = self.hub.handle_subscribe(session, &topic, terms, *seen) else {
@@ -228,6 +229,7 @@ impl<D: Driver> Core<D> {
                     (400, "more feeds than a session may have (limits.subscriptions_max)")
                 }
                 SubscribeError::TooManyTopics => (503, super::TOO_MANY_TOPICS),
+                SubscribeError::TooManyColdKeys => (429, super::TOO_MANY_COLD_KEYS),
             };
             text(out, manner, status, &extra, why);
             return answered(manner);

@@ -5,7 +5,7 @@
 
 use super::client::{self, ClientId};
 use super::table::Stack;
-use super::{APP_TOKEN, Core, Owner, Sockets, TOO_MANY_TOPICS};
+use super::{APP_TOKEN, Core, Owner, Sockets, TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 use crate::app::{Acks, Action, Application, Arguments, Context, Envelope, RequestId, Sent};
 use crate::format::Formats;
 use crate::ledger::Pressure;
@@ -15,7 +15,7 @@ use crate::writer::Writer;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 use stentor_driver::Driver;
-use stentor_hub::{CoreId, Disconnect, Hub, Notice, SessionId};
+use stentor_hub::{CoreId, Disconnect, Hub, Key, Notice, SessionId, SubscribeError, Topic};
 use stentor_wire::http1;
 
 /// What a timer of the application's side is for.
@@ -189,8 +189,12 @@ impl<D: Driver> Core<D> {
             }
             Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.stack) {
                 Some(Stack::Http(_)) => {
-                    if let Notice::Refused { .. } = notice {
-                        self.fail_waiting(index, 503, TOO_MANY_TOPICS);
+                    if let Notice::Refused { why, .. } = notice {
+                        let (status, text) = match why {
+                            SubscribeError::TooManyColdKeys => (429, TOO_MANY_COLD_KEYS),
+                            _ => (503, TOO_MANY_TOPICS),
+                        };
+                        self.fail_waiting(index, status, text);
                         self.cut_events(index);
                     }
                     return;
@@ -202,9 +206,33 @@ impl<D: Driver> Core<D> {
         // A client that gets bodies only can be told by closing only; what it is owed has been left out.
         match notice {
             Notice::Lost { .. } if raw => self.disconnect(session, Disconnect::UnknownKey),
+            Notice::Refused { topic: Topic::Feed(key), why: SubscribeError::TooManyColdKeys, .. }
+                if self.is_socketio(session) =>
+            {
+                self.refuse_feed_event(session, key);
+            }
             Notice::Refused { .. } if raw => self.disconnect(session, Disconnect::Overloaded),
             _ => self.call_app(session, |app, ctx| app.notice(ctx, notice)),
         }
+    }
+
+    fn is_socketio(&self, session: SessionId) -> bool {
+        let Some(Owner::Client(id)) = self.owner_of(session) else { return false };
+        self.clients.get(id).is_some_and(|client| matches!(client.upper, client::Upper::SocketIo(_)))
+    }
+
+    /// Tells a Socket.IO client, in the event of its feeds, that a subscription has ended. One that gets documents as
+    /// strings expects nothing else.
+    fn refuse_feed_event(&mut self, session: SessionId, key: &Key) {
+        let options = &self.shared.options.engine;
+        if options.feed_as_string {
+            return;
+        }
+        // A key has no character that JSON escapes, and neither has the reason.
+        let json =
+            format!(r#"{{"type":"state","feed":"{key}","state":"lost","reason":"{TOO_MANY_COLD_KEYS}"}}"#);
+        let what = Sent::Event { name: options.feed_event.clone(), json, attachments: Vec::new(), ack: None };
+        self.actions.push(Action::Send { session, what });
     }
 
     /// Calls the application about a session, not in answer to its client.

@@ -16,6 +16,7 @@ use super::{Core, Incoming};
 use crate::app::Connect;
 use crate::format;
 use crate::millis::Millis;
+use crate::plane;
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{CoreId, Policy, Topic};
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, Request};
@@ -78,6 +79,14 @@ impl<D: Driver> Core<D> {
         match self.table.get_mut(index) {
             Some(Conn { stack: Stack::Http(http), .. }) => Some(http),
             _ => None,
+        }
+    }
+
+    /// What stands for the address of an HTTP connection's client.
+    pub(super) fn source_of(&self, index: usize) -> u64 {
+        match self.table.get(index).map(|conn| &conn.stack) {
+            Some(Stack::Http(http)) => plane::source_of(http.peer.ip()),
+            _ => 0,
         }
     }
 
@@ -385,6 +394,7 @@ impl<D: Driver> Core<D> {
         let deadline = self.millis().after(self.shared.options.limits.wait_time_max);
         let topic = Topic::Feed(waiting.key.clone());
         let session = self.hub.handle_open(format::BODY, index as u64);
+        self.hub.set_source(session, self.source_of(index));
         if self.hub.handle_subscribe(session, &topic, Policy::Latest, None).is_err() {
             self.hub.handle_close(session);
             self.metrics().request_errors.add(1);

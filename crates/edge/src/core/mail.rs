@@ -218,6 +218,9 @@ impl<D: Driver> Core<D> {
                     self.hub.handle_state(&key, state, reason)
                 }
                 Order::Feed(key, FeedUpdate::Forget) => self.hub.handle_forget(&key),
+                Order::Feed(key, FeedUpdate::Refuse(requester)) => {
+                    self.hub.handle_refusal(requester.session, &key);
+                }
             }
             self.pump_if_much_was_published();
         }

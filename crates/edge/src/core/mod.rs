@@ -67,6 +67,8 @@ const CORES_RETRY: Duration = Duration::from_millis(1);
 /// What a client is told whose topic can't be taken in.
 const TOO_MANY_TOPICS: &str =
     "the maximum of feeds and rooms is reached (limits.topics_max, limits.memory_bytes_max)";
+pub(crate) const TOO_MANY_COLD_KEYS: &str =
+    "the maximum of new feeds is reached (limits.cold_keys_max, feeds_limits.keys_max); try again later";
 /// How often limits that no event guards are looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// The timer's token of the tick; connections' tokens are above 2⁶³, the application's between.
@@ -97,7 +99,7 @@ fn client_tag(id: ClientId) -> u64 {
 fn why_refused(error: SubscribeError) -> Disconnect {
     match error {
         SubscribeError::TooManySubscriptions => Disconnect::BadRequest,
-        SubscribeError::TooManyTopics => Disconnect::Overloaded,
+        SubscribeError::TooManyTopics | SubscribeError::TooManyColdKeys => Disconnect::Overloaded,
     }
 }
 
@@ -524,14 +526,28 @@ impl<D: Driver> Core<D> {
                 break;
             }
         }
-        let mut wanted = false;
-        while let Some((key, level)) = self.hub.poll_wanted() {
-            self.shared.set_wanted(key, level);
-            wanted = true;
+        self.tell_wanted();
+    }
+
+    /// Tells the control plane which feeds are wanted, together with who asks for them.
+    fn tell_wanted(&mut self) {
+        let mut wanted = self.hub.poll_wanted();
+        let mut requester = self.hub.poll_requester();
+        if wanted.is_none() && requester.is_none() {
+            return;
         }
-        if wanted {
-            self.shared.control.wanted();
+        // Under one lock, so that a key never comes without its requesters.
+        let mut demands = self.shared.demands();
+        while let Some((key, level)) = wanted {
+            demands.set_wanted(key, level);
+            wanted = self.hub.poll_wanted();
         }
+        while let Some((key, who)) = requester {
+            demands.add_requester(key, who);
+            requester = self.hub.poll_requester();
+        }
+        drop(demands);
+        self.shared.control.wanted();
     }
 
     /// Lets sessions have what they are owed before it is so much that it seems as if they didn't read.

@@ -259,6 +259,7 @@ impl<D: Driver> Core<D> {
         // Shared deflated frames are made with the largest window.
         let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= format::WINDOW_BITS);
         let session = self.hub.handle_open(door.format(envelope, deflates), index as u64);
+        self.hub.set_source(session, self.source_of(index));
         self.become_socket(index, Accepts::Messages, door.speech, envelope, accepted.deflate);
         if let Some(conn) = self.table.get_mut(index) {
             conn.session = Some(session);

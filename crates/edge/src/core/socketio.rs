@@ -158,6 +158,7 @@ impl<D: Driver> Core<D> {
         }
         let writer = client.writer();
         let session = self.hub.handle_open(format::of_engine(writer, envelope, false), client_tag(id));
+        self.hub.set_source(session, client.source);
         client.upper = Upper::Plain { session, envelope };
         let about = About {
             session: Some(session),
@@ -350,6 +351,8 @@ impl<D: Driver> Core<D> {
             }
             None => {
                 let session = self.hub.handle_open(format, client_tag(id));
+                let source = self.clients.get(id).map_or(0, |client| client.source);
+                self.hub.set_source(session, source);
                 let (core, cores) = (self.facts.core, self.shared.cores);
                 let recovery = recovers.then(|| {
                     let (pid, own) = (self.sids.draw(core, cores), self.sids.draw(core, cores));

@@ -128,7 +128,8 @@ impl Server {
         let mut levels = self.levels.lock().unwrap();
         let mut calls = self.control.calls.lock().unwrap();
         loop {
-            levels.extend(self.plane.take_wanted().into_iter().map(|Wanted { key, wanted }| (key, wanted)));
+            levels
+                .extend(self.plane.take_wanted().into_iter().map(|Wanted { key, wanted, .. }| (key, wanted)));
             if levels.get(&key).copied().unwrap_or(false) == level {
                 return;
             }

@@ -613,7 +613,10 @@ impl Shadow {
         let uid = self.uids;
         let t = &mut self.topics[topic];
         let follower = t.home.is_some_and(|home| home != core);
-        let ask = follower && (t.at[core].following.is_none() || (since.is_some() && !t.is_feed()));
+        let following = t.at[core].following.as_ref();
+        // Home is told everybody who asks for a feed of which nothing is known.
+        let is_cold = t.is_feed() && following.is_some_and(|v| v.document.is_none() && v.state.is_none());
+        let ask = follower && (following.is_none() || is_cold || (since.is_some() && !t.is_feed()));
         let gapless = t.history.is_some() && policy == Policy::Queue;
         self.sessions[session].subs.push(Sub {
             uid,

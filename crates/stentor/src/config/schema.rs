@@ -173,6 +173,9 @@ section! {
         subscriptions_max: usize = 1000, in 1..=1_000_000;
         /// Rooms and feeds per core.
         topics_max: usize = 1_000_000, in 1..=100_000_000;
+        /// Feeds that were never fetched and that a session waits for. Further subscriptions are refused with
+        /// `too_many_cold_keys` (429 over HTTP).
+        cold_keys_max: usize = 250, in 1..=1_000_000;
         /// Patches kept per feed for clients that are several versions behind. Clients further behind get the whole
         /// document.
         feed_patches_max: usize = 100, in 0..=10_000;

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -97,7 +97,18 @@ fn connect(addr: &str) -> TcpStream {
 
 /// Sends a request that ends its connection, which then holds the answer.
 pub(crate) fn ask(addr: &str, method: &str, path: &str, body: &str) -> TcpStream {
-    let mut stream = connect(addr);
+    send_request(connect(addr), method, path, body)
+}
+
+/// The same from another address of this machine.
+pub(crate) fn ask_from(from: &str, addr: &str, method: &str, path: &str, body: &str) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(from.parse().unwrap(), 0).into()).unwrap();
+    socket.connect(&addr.parse::<SocketAddr>().unwrap().into()).unwrap();
+    send_request(socket.into(), method, path, body)
+}
+
+fn send_request(mut stream: TcpStream, method: &str, path: &str, body: &str) -> TcpStream {
     let length = body.len();
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -113,6 +124,22 @@ pub(crate) fn answer(mut stream: TcpStream) -> (u16, String) {
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{text:?}"));
     (head[9..12].parse().unwrap(), body.trim_end().to_owned())
+}
+
+/// The value of a line of `/metrics`; -1 if it isn't there.
+pub(crate) fn metric(admin: &str, line: &str) -> f64 {
+    let (_, text) = answer(ask(admin, "GET", "/metrics", ""));
+    let value = text.lines().find_map(|l| l.strip_prefix(line)?.trim().parse().ok());
+    value.unwrap_or(-1.0)
+}
+
+/// Waits until a line of `/metrics` has such a value.
+pub(crate) fn until_metric(admin: &str, line: &str, holds: impl Fn(f64) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds(metric(admin, line)) {
+        assert!(Instant::now() < deadline, "{line} is {}", metric(admin, line));
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A WebSocket, or a stream of events, from which pieces are read.
@@ -157,9 +184,14 @@ impl Subscriber {
 
     /// The next text message, or `close CODE`. Pings are passed over.
     pub(crate) fn hear(&mut self) -> String {
+        self.try_hear().unwrap()
+    }
+
+    /// The same; nothing once the connection has ended.
+    pub(crate) fn try_hear(&mut self) -> Option<String> {
         loop {
             let mut head = [0; 2];
-            self.stream.read_exact(&mut head).unwrap();
+            self.stream.read_exact(&mut head).ok()?;
             let mut length = usize::from(head[1]);
             assert!(length <= 126, "longer than this test's");
             if length == 126 {
@@ -170,8 +202,8 @@ impl Subscriber {
             let mut payload = vec![0; length];
             self.stream.read_exact(&mut payload).unwrap();
             match head[0] {
-                0x81 => return String::from_utf8(payload).unwrap(),
-                0x88 => return format!("close {}", u16::from_be_bytes([payload[0], payload[1]])),
+                0x81 => return Some(String::from_utf8(payload).unwrap()),
+                0x88 => return Some(format!("close {}", u16::from_be_bytes([payload[0], payload[1]]))),
                 other => assert_eq!(other, 0x89, "a frame that nobody asked for"),
             }
         }

@@ -263,7 +263,11 @@ impl<D: Driver> Core<D> {
         let headers: Vec<(String, String)> = headers.into_iter().chain(cookie).collect();
         let extra: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (&**name, &**value)).collect();
         let carrier = if accepted.is_some() { Carrier::Socket(conn) } else { Carrier::None };
+        let source = self.source_of(index);
         let id = self.new_client(sid, query, is_socketio, carrier);
+        if let Some(client) = self.clients.get_mut(id) {
+            client.source = source;
+        }
         let open = self.open_packet(&name, query);
         match accepted {
             Some(accepted) => {

@@ -50,6 +50,7 @@ impl Departed {
 /// A client on its way. Its sockets are still to come, and its timers begin anew.
 pub(crate) struct Departure {
     sid: Sid,
+    source: u64,
     version: Version,
     base64: bool,
     queue: Vec<u8>,
@@ -120,6 +121,7 @@ impl<D: Driver> Core<D> {
         };
         let departure = Departure {
             sid,
+            source: client.source,
             version,
             base64,
             queue: client.queue,
@@ -163,7 +165,7 @@ impl<D: Driver> Core<D> {
 
     /// A client has come from the core that its id names.
     pub(in super::super) fn arrive(&mut self, departure: Departure) {
-        let Departure { sid, version, base64, queue, feeds, carrier, probe } = departure;
+        let Departure { sid, source, version, base64, queue, feeds, carrier, probe } = departure;
         let now = self.millis();
         let options = &self.shared.options;
         let until = now.after(options.engine.upgrade_time_max);
@@ -173,6 +175,7 @@ impl<D: Driver> Core<D> {
         let mut client = Client::new(sid, Protocol::Engine(engine), Carrier::None, now, due_at);
         client.upper = Upper::SocketIo(Box::new(SocketIo::new(connect_until, feeds)));
         client.queue = queue;
+        client.source = source;
         client.weigh(&self.shared.ledger);
         let id = self.clients.insert(client);
         self.arm_client(id, due_at.earlier(connect_until));

@@ -445,6 +445,7 @@ impl<D: Driver> Core<D> {
         self.arm_client(id, due_at);
         let wrapping = Wrapping::of(*transport).unwrap_or(Wrapping::Xhr);
         let session = self.hub.handle_open(format::of_sockjs(wrapping, envelope), client_tag(id));
+        self.hub.set_source(session, self.source_of(index));
         if let Some(client) = self.clients.get_mut(id) {
             client.upper = Upper::Plain { session, envelope };
         }

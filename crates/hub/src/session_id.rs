@@ -1,0 +1,20 @@
+//! What names a session of one shard.
+
+/// Names a session of one shard. Never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl SessionId {
+    /// The same as a number.
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The session of [`SessionId::to_bits`].
+    pub fn from_bits(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
