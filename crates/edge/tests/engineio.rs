@@ -1037,8 +1037,8 @@ fn a_message_over_the_limit_ends_a_websocket_with_1009() {
 fn clients_that_are_too_old_are_told_what_is_spoken() {
     let server = echo(1);
     for (target, says) in [
-        ("/socket.io/1/?t=1", "its protocols 5 and 4 are"),
-        ("/socket.io/1/websocket/1234", "its protocols 5 and 4 are"),
+        ("/socket.io/1/?t=1", "use socket.io-client 1 or newer"),
+        ("/socket.io/1/websocket/1234", "use socket.io-client 1 or newer"),
         ("/socket.io/?EIO=2&transport=polling", "protocols 4 and 3 are spoken here"),
         ("/engine.io/?EIO=1&transport=websocket", "protocols 4 and 3 are spoken here"),
     ] {
