@@ -42,10 +42,12 @@ pub(crate) enum Class {
     Replies,
     /// Packets and messages that wait for a client's next poll.
     PollRecords,
+    /// What the control plane has sent and cores haven't taken in.
+    Inboxes,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -57,6 +59,7 @@ impl Class {
         Self::Attachments,
         Self::Replies,
         Self::PollRecords,
+        Self::Inboxes,
     ];
 
     /// The label in metrics.
@@ -73,6 +76,7 @@ impl Class {
             Self::Attachments => "attachments",
             Self::Replies => "replies",
             Self::PollRecords => "poll_records",
+            Self::Inboxes => "inboxes",
         }
     }
 }
@@ -148,6 +152,16 @@ impl Ledger {
     /// How many bytes have to go until there is room again; 0 where there is.
     pub(crate) fn excess_bytes(&self) -> usize {
         self.bytes().saturating_sub(percent(self.bytes_max, RELIEVED_PERCENT))
+    }
+
+    /// Counts what the control plane sends a core.
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.adjust(Class::Inboxes, 0, bytes);
+    }
+
+    /// A core handles that: from now on its publications count themselves.
+    pub(crate) fn taken_in(&self, bytes: usize) {
+        self.adjust(Class::Inboxes, bytes, 0);
     }
 
     /// Replaces what was counted of a class before.

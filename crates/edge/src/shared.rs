@@ -23,7 +23,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Publish(message) => message.data.len(),
             Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
@@ -46,6 +46,7 @@ pub(crate) struct Inbox {
     queue: Mutex<Queue>,
     waiting: AtomicUsize,
     waker: OnceLock<Waker>,
+    ledger: Arc<Ledger>,
     messages_max: usize,
     bytes_max: usize,
 }
@@ -56,9 +57,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inbox {
-    fn new(messages_max: usize, bytes_max: usize) -> Self {
+    fn new(ledger: Arc<Ledger>, messages_max: usize, bytes_max: usize) -> Self {
         let (queue, waiting, waker) = (Mutex::default(), AtomicUsize::new(0), OnceLock::new());
-        Self { queue, waiting, waker, messages_max, bytes_max }
+        Self { queue, waiting, waker, ledger, messages_max, bytes_max }
     }
 
     /// By which the core is woken.
@@ -81,13 +82,14 @@ impl Inbox {
             }
             queue.orders.push(order);
             queue.bytes += bytes;
+            self.ledger.sent(bytes);
             self.waiting.store(queue.orders.len(), Ordering::SeqCst);
         }
         self.wake();
         Ok(())
     }
 
-    /// Everything that waits, `None` where nothing does. Never blocks.
+    /// Everything that waits, `None` where nothing does; the ledger counts it until [`Ledger::taken_in`]. Never blocks.
     pub(crate) fn take(&self) -> Option<Vec<Order>> {
         if self.is_empty() {
             return None;
@@ -177,12 +179,13 @@ impl Shared {
         control: Arc<dyn ControlPlane>,
     ) -> Self {
         let limits = &options.limits;
-        let inboxes =
-            (0..cores).map(|_| Inbox::new(limits.inbox_messages_max, limits.inbox_bytes_max)).collect();
+        let ledger = Arc::new(Ledger::new(limits.memory_bytes_max));
+        let inbox = || Inbox::new(ledger.clone(), limits.inbox_messages_max, limits.inbox_bytes_max);
+        let inboxes = (0..cores).map(|_| inbox()).collect();
         Self {
             cores,
             seed,
-            ledger: Arc::new(Ledger::new(limits.memory_bytes_max)),
+            ledger,
             largest: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             inboxes,
             loads: (0..cores).map(|_| AtomicUsize::new(0)).collect(),

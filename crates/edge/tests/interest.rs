@@ -166,7 +166,7 @@ fn large_messages_are_weighed() {
         let mut stream = node.first.stream().try_clone().unwrap();
         scope.spawn(move || std::io::Write::write_all(&mut stream, &frames).unwrap());
         node.server.until_metric("connections_held", |held| held == 1);
-        let bytes = node.server.metric("publication_bytes");
+        let bytes = node.server.metric("memory_bytes{publications}");
         assert!(bytes < 4_000_000, "{bytes} bytes wait");
         node.go_on();
         for _ in 0..MESSAGES {

@@ -18,7 +18,7 @@ fn overloaded(set: impl FnOnce(&mut Options)) -> Server {
         set(options);
     });
     server.document("large", &"1".repeat(200_000));
-    server.until_metric("publication_bytes", |bytes| bytes > 100_000);
+    server.until_metric("memory_bytes{publications}", |bytes| bytes > 100_000);
     server
 }
 

@@ -388,7 +388,7 @@ impl Application for RoomsApp {
             Notice::Gap { session, topic } => {
                 let name = name(topic);
                 let message = format!(
-                    "the history of {name:?} no longer covers what you asked for: something was missed"
+                    "the history of {name:?} no longer reaches back to this position: messages were missed"
                 );
                 (session, refusal("history_gone", message))
             }

@@ -199,6 +199,7 @@ impl<D: Driver> Core<D> {
         let shared = self.shared.clone();
         let Some(orders) = shared.inboxes[core].take() else { return };
         for order in orders {
+            shared.ledger.taken_in(order.bytes());
             match order {
                 Order::Publish(message) => {
                     let (room, event, data) = (message.room, message.event, message.data);
