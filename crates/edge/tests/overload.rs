@@ -10,43 +10,51 @@ use serde_json::json;
 use std::time::Duration;
 use stentor_edge::{App, Options, Recovery, Rule, Template};
 
-/// A server that is over its budget from now on: it keeps a document that is larger.
-fn overloaded(set: impl FnOnce(&mut Options)) -> Server {
-    let server = Server::start(1, |options| {
-        options.limits.memory_bytes_max = 100_000;
+fn server(set: impl FnOnce(&mut Options)) -> Server {
+    Server::start(1, |options| {
+        options.limits.memory_bytes_max = 1_000_000;
         options.heartbeat.interval = Duration::from_secs(3600);
         set(options);
-    });
-    server.document("large", &"1".repeat(200_000));
-    server.until_metric("memory_bytes{publications}", |bytes| bytes > 100_000);
-    server
+    })
+}
+
+/// The server is over its budget from now on: it keeps a document that is larger.
+fn overload(server: &Server) {
+    server.document("large", &"1".repeat(2_000_000));
+    server.until_metric("memory_bytes{publications}", |bytes| bytes > 2_000_000);
 }
 
 #[test]
 fn a_rule_says_so_in_its_acknowledgement() {
-    let server = overloaded(|options| {
+    let server = server(|options| {
         let broadcast = vec![Template::parse("room").unwrap()];
         options.rooms.rules =
             vec![Rule { event: "say".into(), broadcast, ack: true, echo: true, ..Rule::default() }];
     });
+    let mut clients = Vec::new();
     for version in VERSIONS {
         for way in WAYS {
             let mut io = Io::open(server.addr, "/socket.io/", version, way, "");
             io.connect("", json!(null));
-            let answer = io.ask("say", &[json!("hello")]);
-            assert_eq!(answer[0]["code"], "overloaded", "{version:?} {way:?}: {answer}");
-            io.leave();
+            clients.push((version, way, io));
         }
+    }
+    overload(&server);
+    for (version, way, mut io) in clients {
+        let answer = io.ask("say", &[json!("hello")]);
+        assert_eq!(answer[0]["code"], "overloaded", "{version:?} {way:?}: {answer}");
+        io.leave();
     }
     server.until_metric("publications_refused", |refused| refused == 6);
 }
 
 #[test]
 fn a_chat_says_nothing() {
-    let server = overloaded(|options| options.app = App::Chat);
+    let server = server(|options| options.app = App::Chat);
     let mut plain = server.ws("/ws");
     let mut io = Io::socket(&server, Way::Socket);
     io.connect("", json!(null));
+    overload(&server);
     plain.send_text("hello");
     io.send(r#"42["hello"]"#);
     io.send(r#"427["hello"]"#);
@@ -56,12 +64,13 @@ fn a_chat_says_nothing() {
 
 #[test]
 fn an_echo_answers_and_keeps_nothing() {
-    let server = overloaded(|options| {
+    let server = server(|options| {
         options.app = App::Echo;
         options.engine.recovery = Some(Recovery::default());
     });
     let mut io = Io::socket(&server, Way::Socket);
     io.connect("", json!(null));
+    overload(&server);
     io.send(r#"42["hello",1]"#);
     io.expect(r#"42["hello",1]"#);
     assert_eq!(server.metric("socketio_recovery_publications"), 0);

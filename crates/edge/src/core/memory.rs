@@ -25,6 +25,8 @@ use stentor_hub::{Disconnect, SessionId};
 
 /// Inputs of at most so many bytes are taken in while memory is short.
 pub(super) const SMALL_INPUT_BYTES: usize = 16 * 1024;
+/// Nobody ends for holding less: that gives nothing back.
+const LARGE_HOLDING_BYTES: usize = 4 * 1024;
 /// How often room is made while memory is short.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 /// How long memory may be short before the largest end.
@@ -256,7 +258,7 @@ impl<D: Driver> Core<D> {
             let carrier = carrier.map_or(0, |conn| self.held_by_connection(conn));
             Some((client.holding.bytes() + sessions + carrier, Holder::Client(id)))
         });
-        connections.chain(clients).filter(|(bytes, _)| *bytes > 0).collect()
+        connections.chain(clients).filter(|(bytes, _)| *bytes >= LARGE_HOLDING_BYTES).collect()
     }
 
     /// What a connection holds itself; with what is in flight, unless that is its session's.
