@@ -5,32 +5,19 @@
 
 mod harness;
 
-use harness::{Io, Server, VERSIONS, WAYS, Way, Ws};
+use harness::{Io, Server, VERSIONS, WAYS, Way};
 use serde_json::json;
 use std::time::Duration;
 use stentor_edge::{App, Options, Recovery, Rule, Template};
 
-const BYTES_MAX: usize = 200_000;
-const DOCUMENT_BYTES: usize = 3_000;
+const BUDGET: usize = 200_000;
 
 fn server(set: impl FnOnce(&mut Options)) -> Server {
     Server::start(1, |options| {
-        options.limits.memory_bytes_max = BYTES_MAX;
+        options.limits.memory_bytes_max = BUDGET;
         options.heartbeat.interval = Duration::from_secs(3600);
         set(options);
     })
-}
-
-/// Puts the server over its budget for as long as the clients that this returns are open: their feeds' documents are
-/// larger together, and nobody holds enough to be ended for it.
-fn overload(server: &Server) -> Vec<Ws> {
-    let keys: Vec<_> = (0..BYTES_MAX / DOCUMENT_BYTES + 1).map(|n| format!("document-{n}")).collect();
-    let subscribers = keys.iter().map(|key| server.ws(&format!("/ws/{key}"))).collect();
-    for key in &keys {
-        server.document(key, &"1".repeat(DOCUMENT_BYTES));
-    }
-    server.until_metric("memory_bytes{publications}", |bytes| bytes > BYTES_MAX as u64);
-    subscribers
 }
 
 #[test]
@@ -48,7 +35,7 @@ fn a_rule_says_so_in_its_acknowledgement() {
             clients.push((version, way, io));
         }
     }
-    let _subscribers = overload(&server);
+    let _subscribers = server.overload(BUDGET);
     for (version, way, mut io) in clients {
         let answer = io.ask("say", &[json!("hello")]);
         assert_eq!(answer[0]["code"], "overloaded", "{version:?} {way:?}: {answer}");
@@ -63,7 +50,7 @@ fn a_chat_says_nothing() {
     let mut plain = server.ws("/ws");
     let mut io = Io::socket(&server, Way::Socket);
     io.connect("", json!(null));
-    let _subscribers = overload(&server);
+    let _subscribers = server.overload(BUDGET);
     plain.send_text("hello");
     io.send(r#"42["hello"]"#);
     io.send(r#"427["hello"]"#);
@@ -79,7 +66,7 @@ fn an_echo_answers_and_keeps_nothing() {
     });
     let mut io = Io::socket(&server, Way::Socket);
     io.connect("", json!(null));
-    let _subscribers = overload(&server);
+    let _subscribers = server.overload(BUDGET);
     io.send(r#"42["hello",1]"#);
     io.expect(r#"42["hello",1]"#);
     assert_eq!(server.metric("socketio_recovery_publications"), 0);

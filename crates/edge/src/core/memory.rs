@@ -301,9 +301,13 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Checks that all that is held has been charged.
+    /// Checks that all that is held has been charged, at the end of a turn; not where that would take too long.
     #[cfg(debug_assertions)]
     pub(super) fn check_holdings(&self) {
+        const CONNECTIONS_MAX: usize = 64;
+        if self.table.count() > CONNECTIONS_MAX {
+            return;
+        }
         for index in self.table.indices() {
             if let Some(conn) = self.table.get(index) {
                 assert_eq!(conn.holding.bytes(), conn.held().iter().sum::<usize>(), "connection {index}");

@@ -332,6 +332,8 @@ impl<D: Driver> Core<D> {
         self.set_rate_timer();
         self.record_load();
         self.report_memory();
+        #[cfg(debug_assertions)]
+        self.check_holdings();
         self.shared.metrics[self.facts.core].record(
             &self.hub,
             self.table.count(),
@@ -450,8 +452,6 @@ impl<D: Driver> Core<D> {
             self.shared.tell_space();
         }
         self.metrics().publications_refused.set(self.facts.refusals.get());
-        #[cfg(debug_assertions)]
-        self.check_holdings();
         self.metrics().record_past(self.hub.history_figures(), self.hub.log_figures());
     }
 

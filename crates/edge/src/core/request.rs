@@ -248,7 +248,7 @@ impl Awaited {
                     Body::Snapshot { position, document, .. } => {
                         let tag = etag(*position);
                         if self.known.as_deref().is_some_and(|known| is_known(known, &tag)) {
-                            self.unchanged = Some(tag);
+                            self.unchanged = Some(*position);
                             return;
                         }
                         self.answered = true;
@@ -293,7 +293,8 @@ impl Awaited {
     pub(super) fn fail(&self, status: u16, reason: &str, draining: bool, out: &mut Vec<u8>) {
         let mut extra = cors(self.origin.as_deref());
         extra.push(SANDBOX);
-        match &self.unchanged {
+        let tag = self.unchanged.map(etag);
+        match &tag {
             Some(tag) if status == 304 => extra.extend([("ETag", &**tag), ("Cache-Control", "no-cache")]),
             _ => extra.push(("Cache-Control", "no-store")),
         }

@@ -12,7 +12,7 @@ use crate::options::Service;
 use crate::writer::{Carriage, Writer};
 use std::net::SocketAddr;
 use stentor_driver::{ConnId, TimerId};
-use stentor_hub::{Chunks, CoreId, Key, SessionId};
+use stentor_hub::{Chunks, CoreId, Key, Position, SessionId};
 use stentor_wire::http1::{BodyDecoder, HeadScanner};
 use stentor_wire::ws;
 
@@ -276,15 +276,15 @@ pub(super) struct Awaited {
     pub(super) origin: Option<String>,
     /// The client has the version with one of these tags and waits for another (`?wait=`).
     pub(super) known: Option<String>,
-    /// The tag of the version that it has, once seen to be the newest.
-    pub(super) unchanged: Option<String>,
+    /// The version that it has, once seen to be the newest.
+    pub(super) unchanged: Option<Position>,
     /// The answer has been handed to the driver.
     pub(super) answered: bool,
 }
 
 impl Awaited {
     fn held_bytes(&self) -> usize {
-        let texts = [&self.if_none_match, &self.origin, &self.known, &self.unchanged];
+        let texts = [&self.if_none_match, &self.origin, &self.known];
         size_of::<Self>() + texts.into_iter().flatten().map(String::capacity).sum::<usize>()
     }
 }

@@ -226,6 +226,19 @@ impl Server {
         }
     }
 
+    /// Puts the server over its budget for as long as the clients that this returns are open: their feeds' documents are
+    /// larger together, and nobody holds enough to be ended for it.
+    pub(crate) fn overload(&self, budget: usize) -> Vec<Ws> {
+        const DOCUMENT_BYTES: usize = 3_000;
+        let keys: Vec<_> = (0..budget / DOCUMENT_BYTES + 1).map(|n| format!("document-{n}")).collect();
+        let subscribers = keys.iter().map(|key| self.ws(&format!("/ws/{key}"))).collect();
+        for key in &keys {
+            self.document(key, &"1".repeat(DOCUMENT_BYTES));
+        }
+        self.until_metric("memory_bytes{publications}", |bytes| bytes > budget as u64);
+        subscribers
+    }
+
     /// Checks that the counters of deliveries add up, once nothing moves.
     pub(crate) fn check_balance(&self) {
         until("the counters of deliveries to add up", || {
