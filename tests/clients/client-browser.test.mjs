@@ -32,8 +32,9 @@ async function open(t, browser, address, url, transport, options) {
   const page = await context.newPage();
   const errors = [];
   page.on('pageerror', ({ message }) => {
-    // Firefox reports as errors of the page what happens to its WebSockets when the server is killed.
-    if (!/^(Firefox can’t establish a connection|The connection to wss?:)/.test(message)) errors.push(message);
+    // Firefox reports as errors of the page what happens to its WebSockets and requests when a connection is cut.
+    const isCut = /^(Firefox can’t establish a connection|The connection to wss?:|XML Parsing Error: no root element found)/;
+    if (!isCut.test(message)) errors.push(message);
   });
   await page.goto(address);
   for (const name of [transport].flat()) {
