@@ -1,8 +1,8 @@
-"""A tiny HTTP API with live documents, as yours might be: nothing but Python's own library.
+"""A small HTTP API with live documents. It needs only Python's standard library.
 
     python3 examples/live/api.py [PORT]
 
-`/match/8` is a match that changes about once a second; so is any other number, up to 99. `/` is a page that shows it.
+`/match/8` is a match that changes about once per second. Matches 1 to 99 exist. `/` is a page that shows match 8.
 """
 
 import json
@@ -18,7 +18,7 @@ TOKEN = "let-me-in"
 
 
 def match(number, second):
-    """The match as it is in this second: the same for whoever asks."""
+    """Returns the match at this second. All clients get the same one."""
     dice = random.Random(number)
     minute = (second // 10) % 90
     goals = sorted(dice.randrange(90) for _ in range(4))
@@ -45,7 +45,7 @@ class Api(BaseHTTPRequestHandler):
         elif name != "match" or not number.isdigit() or not 0 < int(number) < 100:
             self.answer(404, b'{"error":"no such match"}')
         elif self.headers.get("Authorization") != f"Bearer {TOKEN}":
-            self.answer(401, b'{"error":"who are you?"}')
+            self.answer(401, b'{"error":"token required"}')
         else:
             second = int(time.time())
             etag = f'"{second}"'
