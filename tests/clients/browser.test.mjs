@@ -105,7 +105,7 @@ for (const browser of browserNames) {
       assert.ok(await page.locator('#operations li').count() > 1);
       for (const [name, label] of [['sse', 'SSE'], ['polling', 'Polling'], ['socket.io', 'Socket.IO'], ['sockjs', 'SockJS'], ['websocket', 'WebSocket']]) {
         await page.locator(`label[for="transport-${name}"]`).click();
-        await page.waitForFunction((text) => document.querySelector('#linktext').textContent === text, `live by ${label}`, { timeout: PATIENCE_MS });
+        await page.waitForFunction((text) => document.querySelector('#linktext').textContent === text, `live over ${label}`, { timeout: PATIENCE_MS });
         await more(2);
       }
       // What changed last comes first: without a change seen, it would be the last of the 30.
@@ -129,7 +129,7 @@ for (const browser of browserNames) {
       await page.waitForFunction((team) => document.querySelector('#home .name').textContent !== team, team, { timeout: PATIENCE_MS });
       await page.locator('#transport-websocket').focus();
       await page.keyboard.press('ArrowRight');
-      await page.waitForFunction(() => document.querySelector('#linktext').textContent === 'live by SSE', null, { timeout: PATIENCE_MS });
+      await page.waitForFunction(() => document.querySelector('#linktext').textContent === 'live over SSE', null, { timeout: PATIENCE_MS });
       await more(1);
       assert.deepEqual(errors, []);
     });

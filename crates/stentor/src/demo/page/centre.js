@@ -1,5 +1,5 @@
-// The match that is looked at. What didn't change isn't drawn again: a new version shares with the one before what is the
-// same, so it is enough to compare references.
+// The selected match. Unchanged parts aren't drawn again: a new version shares them with the previous one, so comparing
+// references is enough.
 
 import { $, colour, drawn, element, text } from './dom.js';
 
@@ -45,7 +45,7 @@ function board(match, isGoal) {
   text($('score'), score);
   if (isGoal) {
     $('score').classList.remove('flash');
-    // Asking for a size makes the browser notice that it was gone.
+    // Reading the size makes the browser notice that the class was removed.
     void $('score').offsetWidth;
     $('score').classList.add('flash');
     text($('said'), `Goal. ${match.home.name} ${match.score[0]}, ${match.away.name} ${match.score[1]}`);
@@ -56,7 +56,7 @@ function board(match, isGoal) {
   window.document.title = `${match.home.short} ${score} ${match.away.short} · Stentor`;
 }
 
-/** The teams' colours; where they can't be told apart, the away team plays in another one. */
+/** The teams' colours. If they are too similar, the away team gets another one. */
 function colours({ home, away }) {
   const parts = (value) => [1, 3, 5].map((at) => parseInt(value.slice(at, at + 2), 16));
   const distance = (a, b) => Math.hypot(...parts(a).map((part, n) => part - parts(b)[n]));
@@ -67,7 +67,7 @@ function colours({ home, away }) {
   style.setProperty('--away-is', theirs);
 }
 
-/** Shows a list whose newest come first; what wasn't there before is marked. */
+/** Shows a list, newest first. New items are marked. */
 function list(id, items, before, line) {
   const known = before && new Set(before.map((item) => item.id));
   $(id).replaceChildren(...items.map((item) => {
@@ -119,7 +119,7 @@ function ratings(teams, before) {
   $('ratings').replaceChildren(...lists);
 }
 
-/** Whose ground is whose: touches by both teams, in the colour of whoever has more. */
+/** The heat map: touches of both teams, in the colour of the team with more of them. */
 function pitch({ match, teams }) {
   const heat = teams.map((team, side) => {
     const sum = new Float64Array(COLUMNS * ROWS);

@@ -1,10 +1,10 @@
-// Small things to build a page with.
+// Helpers for building the page.
 
 const SVG = 'http://www.w3.org/2000/svg';
 
 export const $ = (id) => document.getElementById(id);
 
-/** Sets a text, unless it is there. */
+/** Sets a text if it differs. */
 export function text(node, value) {
   if (node.textContent !== `${value}`) node.textContent = value;
 }
@@ -22,7 +22,7 @@ export function drawn(tag, attributes) {
   return node;
 }
 
-/** A radio button, of which only its label is to be seen. */
+/** A radio button of which only the label is visible. */
 export function choice(name, value, label, chosen) {
   const input = document.createElement('input');
   Object.assign(input, { type: 'radio', name, value, id: `${name}-${value}` });
@@ -37,5 +37,5 @@ export function size(bytes) {
   return `${(bytes / 1e6).toFixed(bytes < 1e8 ? 1 : 0)} MB`;
 }
 
-/** A colour that a document names, or grey. */
+/** The colour from a document, or grey. */
 export const colour = (value) => (/^#[0-9a-f]{6}$/i.test(value) ? value : '#888888');

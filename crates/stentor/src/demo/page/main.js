@@ -1,4 +1,4 @@
-// The demo's page: five matches by the client library, over a transport that can be changed while it runs.
+// The demo page: five matches, received with the client library over a transport that can be changed at runtime.
 
 import * as centre from './centre.js';
 import { $, choice, element, text } from './dom.js';
@@ -18,7 +18,7 @@ stentor.on('state', (state, { reason, retryMs = 0 }) => {
   $('link').dataset.state = state;
   $('again').hidden = state !== 'waiting' && state !== 'refused';
   until = Date.now() + retryMs;
-  if (state === 'open') text($('linktext'), `live by ${TRANSPORTS[stentor.transport]}`);
+  if (state === 'open') text($('linktext'), `live over ${TRANSPORTS[stentor.transport]}`);
   else if (state === 'connecting') text($('linktext'), 'connecting');
   else if (state === 'refused') text($('linktext'), reason);
   if (state === 'waiting') countdown();
@@ -26,7 +26,7 @@ stentor.on('state', (state, { reason, retryMs = 0 }) => {
 
 function countdown() {
   if (stentor.state !== 'waiting') return;
-  text($('linktext'), `connection lost, next try in ${Math.max(0, (until - Date.now()) / 1000).toFixed(0)} s`);
+  text($('linktext'), `disconnected, reconnecting in ${Math.max(0, (until - Date.now()) / 1000).toFixed(0)} s`);
   setTimeout(countdown, 250);
 }
 
@@ -38,13 +38,13 @@ for (const [name, title] of Object.entries(TRANSPORTS)) {
   const label = element('label', '', title);
   const input = choice('transport', name, label, go);
   input.checked = name === stentor.transport;
-  // Not one that needs nothing: those aren't listed.
+  // `null`: the library is missing. Transports that need no library aren't listed.
   input.disabled = libraries[name] === null;
-  if (input.disabled) label.title = `${title} needs its own library: start the demo with --libraries`;
+  if (input.disabled) label.title = `${title} needs its client library. Start the demo with --libraries and a folder of npm packages.`;
   $('transports').append(input, label);
 }
 
-/** Goes on by another transport, with its library if it has one. */
+/** Switches to another transport, and loads its library if it has one. */
 async function go(name) {
   try {
     if (libraries[name]) await loaded(libraries[name]);
@@ -60,7 +60,7 @@ function loaded(url) {
   const script = element('script');
   script.whenLoaded = new Promise((resolve, reject) => {
     script.onload = resolve;
-    script.onerror = () => reject(new Error(`${url} can't be loaded`));
+    script.onerror = () => reject(new Error(`${url} could not be loaded`));
   });
   script.src = url;
   window.document.head.append(script);
@@ -69,7 +69,7 @@ function loaded(url) {
 
 /* ---- The matches ---- */
 
-// `/#3` is the third one.
+// `/#3` selects the third match.
 let current = MATCHES.find((id) => location.hash === `#${id}`) ?? MATCHES[0];
 let feed;
 
@@ -97,12 +97,12 @@ function tile(rows, match) {
   });
 }
 
-/** Looks at a match: its whole document, as long as it is looked at. */
+/** Shows a match: subscribes to its document until another match is selected. */
 function look(id) {
   feed?.close();
   current = Number(id);
   history.replaceState(null, '', `#${current}`);
-  // Where they don't all fit, the chosen one is to be seen.
+  // If the matches don't all fit, the selected one is visible.
   $(`match-${current}`).parentNode.scrollIntoView({ block: 'nearest', inline: 'center' });
   meter.restart();
   const mine = feed = stentor.feed(`matchcentre/${current}`);

@@ -1,4 +1,4 @@
-// What the updates cost, and how old they are when they arrive: figures and two graphs of the last 60.
+// Size and latency of the updates: figures, and two graphs of the last 60.
 
 import { $, drawn, element, size, text } from './dom.js';
 
@@ -9,18 +9,18 @@ let updates = [];
 let count = 0;
 const total = { received: 0, whole: 0 };
 
-/** Sizes of the last whole documents, by key: what isn't shown needn't be written to know its size. */
+/** Sizes of the last whole documents, by key, so that documents that aren't shown needn't be serialized each time. */
 const wholes = new Map();
 
-/** Another match is looked at. */
+/** Starts again, because another match is shown. */
 export function restart() {
   updates = [];
 }
 
-/** Counts an update of any feed; gives its bytes and those of the whole document. */
+/** Counts an update of any feed. Returns its size and that of the whole document, in bytes. */
 export function counted(key, document, change) {
   const bytes = change.chars ?? JSON.stringify(change.patch ?? document).length;
-  // A document's size changes slowly: once in 16 updates is enough for those that nobody looks at.
+  // A document's size changes slowly, so it is measured once in 16 updates.
   const known = wholes.get(key);
   const isDue = !known || known.updates % 16 === 0;
   const whole = change.kind === 'snapshot' ? bytes : isDue ? JSON.stringify(document).length : known.whole;
@@ -34,7 +34,7 @@ export function counted(key, document, change) {
   return { bytes, whole };
 }
 
-/** Shows an update of the match that is looked at. */
+/** Shows an update of the selected match. */
 export function show({ bytes, whole }, document, change) {
   count += 1;
   const age = Number.isFinite(document.generated_ms) ? Math.max(0, Date.now() - document.generated_ms) : undefined;
@@ -63,7 +63,7 @@ function ages() {
   const known = updates.map(({ age }) => age).filter((age) => age !== undefined);
   if (known.length === 0) return;
   const [output, svg] = ['output', 'svg'].map((tag) => $('ages').querySelector(tag));
-  // A scale that doesn't jump about: the next of 10, 25, 50, 100, …
+  // A stable scale: the next of 10, 25, 50, 100, …
   const most = Math.max(...known);
   const scale = [10, 25, 50].flatMap((step) => [1, 10, 100, 1e3, 1e4].map((by) => step * by)).sort((a, b) => a - b).find((step) => step >= most) ?? most;
   const left = POINTS - known.length;
@@ -79,12 +79,12 @@ function ages() {
 
 const duration = (ms) => (ms < 1000 ? `${ms} ms` : `${Math.round(ms / 100) / 10} s`);
 
-/** The first operations of a patch, if somebody wants to see them. */
+/** Shows the first operations of a patch, if the list is open. */
 function operations(change) {
-  text($('changes'), change.kind === 'delta' ? `The last patch: ${change.patch.length} operations` : 'The last update was no patch');
+  text($('changes'), change.kind === 'delta' ? `The last patch: ${change.patch.length} operations` : 'The last update was a whole document');
   if (!$('operations').closest('details').open) return;
   const lines = (change.patch ?? []).slice(0, 40).map(({ op, path, value }) => {
-    // Read from its end, where the paths differ: marks keep the signs at the ends in their places.
+    // The path is cut at its start, because paths differ at their end. The marks keep the slashes in place.
     const where = element('span', '', `\u200e${path}\u200e`);
     where.title = path;
     return element('li', '', element('b', '', op), where, element('em', '', value === undefined ? '' : JSON.stringify(value).slice(0, 60)));

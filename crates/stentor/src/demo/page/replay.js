@@ -1,5 +1,5 @@
-// The replayed document, whatever it is: its text; where it is a list of matches, their results, those first that changed
-// last.
+// The replayed document. If it is a list of matches, their results are shown, the last changed first. Otherwise its text is
+// shown.
 
 import { $, element, size, text } from './dom.js';
 
