@@ -1,39 +1,39 @@
-//! What the log says of upstreams that fail: each kind of failure of an upstream when it begins and when it ends, not
-//! each failed fetch. Sans-I/O: counts of failing keys go in, lines come out.
+//! Log lines about failing upstreams: one when a kind of failure of an upstream begins and one when it ends, not one
+//! per failed fetch. Sans-I/O: counts of failing keys go in, lines come out.
 //!
-//! A kind of failure that comes and goes may change the log [`CHANGES_MAX`] times within [`INTERVAL`]; what differs from
-//! the log after that is said later, with a later fetch.
+//! An intermittent kind of failure may cause [`CHANGES_MAX`] lines within [`INTERVAL`]. Later changes are logged
+//! after that, with a later fetch.
 
 use crate::schedule::{FAILURE_CLASSES, FailureClass};
 use std::time::{Duration, Instant};
 use stentor_hub::Key;
 
-/// How often one kind of failure of one upstream may change the log within [`INTERVAL`].
+/// Log lines for one kind of failure of one upstream within [`INTERVAL`].
 const CHANGES_MAX: u32 = 4;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// A line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// Fetches begin to fail in this way.
+    /// The first key fails in this way.
     Fails {
         class: FailureClass,
-        /// Of which key, and why, with all that is known. Unknown where the scheduler itself refused a document.
+        /// The key and the reason with all details. `None` if the scheduler itself refused a document.
         last: Option<(Key, String)>,
     },
     /// No key fails in this way any more.
     Recovered { class: FailureClass },
 }
 
-/// One upstream's failures as the log knows them.
+/// The failures of one upstream, as logged.
 #[derive(Default)]
 pub(crate) struct FailureLog([Logged; FAILURE_CLASSES]);
 
 #[derive(Default)]
 struct Logged {
-    /// What the log said last.
+    /// The last logged state.
     failing: bool,
-    /// Since when changes are counted, and how many there were.
+    /// Start of the interval in which changes are counted, and their number.
     since: Option<Instant>,
     changes: u32,
     last: Option<(Key, String)>,
@@ -45,7 +45,7 @@ impl FailureLog {
         self.0[class as usize].last = Some((key.clone(), cause.to_owned()));
     }
 
-    /// Says what is to be logged when so many keys fail in each way.
+    /// Returns the log lines for these counts of failing keys.
     pub(crate) fn review(&mut self, now: Instant, failing: &[usize; FAILURE_CLASSES]) -> Vec<Line> {
         let mut lines = Vec::new();
         for (class, (logged, failing)) in FailureClass::ALL.into_iter().zip(self.0.iter_mut().zip(failing)) {
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(review(&mut log, now, 0, 0), "");
         log.note(FailureClass::ServerError, &key, "503");
         assert_eq!(review(&mut log, now, 1, 0), "server_error a 503");
-        // More keys, and again and again.
+        // More keys fail, repeatedly.
         assert_eq!(review(&mut log, now, 7, 0), "");
         assert_eq!(review(&mut log, now, 1, 0), "");
         log.note(FailureClass::Unauthorized, &key, "401");
@@ -108,7 +108,7 @@ mod tests {
         let (mut log, now) = (FailureLog::default(), Instant::now());
         let lines = (0..1000).filter(|n| !review(&mut log, now, n % 2, 0).is_empty()).count();
         assert_eq!(lines, CHANGES_MAX as usize);
-        // The log ends with what is so.
+        // The last line matches the current state.
         assert_eq!(review(&mut log, now, 1, 0), "");
         assert_eq!(review(&mut log, now + INTERVAL, 1, 0), "server_error  ");
         assert_eq!(review(&mut log, now + INTERVAL, 1, 0), "");

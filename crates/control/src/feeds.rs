@@ -68,7 +68,7 @@ pub(crate) struct Feeds {
     undelivered: Option<(Key, FeedUpdate)>,
     /// Whether the data plane may have wishes to take.
     has_wishes: bool,
-    /// What the log says of each upstream.
+    /// The logged failures of each upstream.
     failures: Vec<FailureLog>,
 }
 
@@ -220,7 +220,7 @@ impl Feeds {
         self.log(upstream, &name);
     }
 
-    /// Logs which kinds of failures of an upstream have begun or ended.
+    /// Logs the kinds of failures of an upstream that have begun or ended.
     fn log(&mut self, upstream: usize, name: &str) {
         let Some(lane) = self.scheduler.lanes().nth(upstream) else { return };
         for line in self.failures[upstream].review(Instant::now().into_std(), &lane.failing) {

@@ -21,7 +21,7 @@ pub struct Options {
     pub counters: Vec<ProcessCounter>,
 }
 
-/// A counter that is kept outside of both planes, for `/metrics`.
+/// A counter for `/metrics` that neither plane keeps.
 #[derive(Clone)]
 pub struct ProcessCounter {
     /// Its name, without the prefix `stentor_` and the suffix `_total`.
@@ -59,9 +59,10 @@ pub struct FeedsOptions {
     /// Keys whose documents are pushed, and that clients may wait for. One that an upstream serves, and more specifically, is
     /// the upstream's.
     pub pushed: Vec<PushedKeys>,
-    /// How many keys are kept at once, wanted and lingering ones; a further one is refused. At least 1.
+    /// Maximum number of keys, with and without subscribers. Further keys are refused. At least 1.
     pub keys_max: usize,
-    /// For how many keys a session may wait that were never fetched; a further one is refused to it. At least 1.
+    /// Maximum number of never-fetched keys that a session may wait for. Further subscriptions are refused. At least
+    /// 1.
     pub cold_keys_max: usize,
     /// Bytes of all kept documents. A version that doesn't fit is refused, its feed goes stale.
     pub documents_bytes_max: usize,
@@ -172,10 +173,10 @@ pub struct UpstreamOptions {
     pub headers: Vec<(String, String)>,
     /// What it serves.
     pub content: Content,
-    /// Whether the upstream's `Cache-Control` is ignored: then `interval` is all that counts.
+    /// Whether the upstream's `Cache-Control` is ignored. Then only `interval` applies.
     pub ignore_cache_control: bool,
-    /// Whether `Cache-Control: max-age=0` says that no newer version will come. Many frameworks send it by default, so it
-    /// doesn't unless the upstream is known to mean it.
+    /// Whether `Cache-Control: max-age=0` ends the feed. Off by default, because many frameworks send this header by
+    /// default.
     pub end_on_max_age_zero: bool,
     /// Names of members that tell the objects of a list apart, tried in this order before `id` and its like: so that
     /// what changed in one of them is sent as that.

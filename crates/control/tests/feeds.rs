@@ -151,7 +151,7 @@ async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
     rig.plane.want("s/gone", true);
     assert_eq!(rig.plane.next().await, "s/gone:ended:the upstream said that it has ended (410)");
     assert_eq!(requests.load(Ordering::SeqCst), 2);
-    // An upstream whose Cache-Control doesn't count.
+    // An upstream whose Cache-Control is ignored.
     rig.plane.want("t/k", true);
     assert_eq!(rig.plane.next().await, "t/k=\"last\"");
     let more = async {
@@ -164,7 +164,7 @@ async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
     assert_eq!(rig.metric("stentor_feed_keys{state=\"ended\"}").await, Some(2.0));
 }
 
-/// What Rails, Express, Spring, Django and others send by default.
+/// The default headers of Rails, Express, Spring, Django and others.
 #[tokio::test]
 async fn cache_control_without_a_max_age_ends_no_feed() {
     for cache_control in [
@@ -445,7 +445,7 @@ async fn a_key_that_is_always_corrupt_is_stale_and_counted_and_harms_no_other() 
     assert!(status.contains("the document is not valid JSON: the JSON text ends too early"), "{status}");
 }
 
-/// Subscribers and the metrics follow the cause while a feed stays stale.
+/// Subscribers and metrics receive a new cause while a feed stays stale.
 #[tokio::test]
 async fn a_failure_that_changes_is_told_again() {
     let addr = http(|n, _| async move {
@@ -474,7 +474,7 @@ async fn a_failure_that_changes_is_told_again() {
         let keys = format!("stentor_feed_failing_keys{{upstream=\"s\",failure=\"{keys}\"}}");
         assert_eq!(rig.metric(&keys).await, Some(0.0), "{outcome}");
     }
-    // An upstream that never failed has no such lines.
+    // An upstream that has never failed has no such lines.
     let never = rig.metric("stentor_feed_failing_keys{upstream=\"t\",failure=\"server_error\"}").await;
     assert_eq!(never, None);
 }

@@ -1,31 +1,31 @@
-//! First fetches take turns: of those who wait, each address is served in turn, of an address each session, of a session
-//! the key that has waited longest. Whoever asks for thousands of keys makes nobody else wait for them.
+//! Fair queueing of first fetches. Addresses take turns, and within an address its sessions. A session's keys are
+//! fetched in the order of its requests. A client that requests thousands of keys therefore delays no other client.
 //!
-//! Both levels go round as in RFC 8290 (FlowQueue-CoDel, section 4.2): one that has just begun to wait comes before those
-//! that were served already, so that a client's first key doesn't wait for a whole round. One whose queue has run empty is
-//! remembered until its turn comes, or it would be new again with each key. New ones are served at most [`NEW_IN_ROW_MAX`]
-//! times in a row, or an endless row of them would stop the others.
+//! Both levels use the two lists of RFC 8290 (FlowQueue-CoDel, section 4.2). A new queue is served before the old
+//! ones, so that a client's first key doesn't wait for a whole round. An empty queue stays in the list until its
+//! turn; otherwise it would count as new with each key. At most [`NEW_IN_ROW_MAX`] new queues are served in a row, so
+//! that an endless supply of new queues can't starve the old ones.
 //!
-//! **Invariants.** `len` is the sum of the children's; `by_len` has exactly the children that aren't empty; every child is
-//! in one of the two rows, once. Nothing is remembered while nothing waits.
+//! **Invariants.** `len` is the sum of the children's lengths. `by_len` contains exactly the children that aren't
+//! empty. Every child is in one of the two lists, once. No state is kept while no key waits.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use stentor_hub::{Key, Requester};
 
-/// After so many new ones in a row an old one is served, if one waits.
+/// After this many new queues in a row, an old one is served if one waits.
 const NEW_IN_ROW_MAX: u32 = 3;
 
-/// For whom a key is fetched: the first who asked, or who waits for fewer keys.
+/// The session that a key is fetched for: the first requester, or a later one that waits for fewer keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Owner {
     /// The address.
     source: u64,
-    /// Core and session; `None` where nobody knows who asks.
+    /// Core and session; `None` if the requester is unknown.
     session: Option<(usize, u64)>,
 }
 
 impl Owner {
-    /// Whether nobody knows who asks.
+    /// Whether the requester is unknown.
     pub(super) fn is_nobody(self) -> bool {
         self.session.is_none()
     }
@@ -43,9 +43,9 @@ impl From<&Requester> for Owner {
     }
 }
 
-/// What both levels do.
+/// The operations of both levels.
 trait Queue: Default {
-    /// Where in it a key is.
+    /// The position of a key.
     type At: Copy;
 
     fn len(&self) -> usize;
@@ -53,7 +53,7 @@ trait Queue: Default {
     fn remove(&mut self, at: Self::At);
     /// The key whose turn it is. It stays until it is removed, but its turn is over.
     fn next(&mut self) -> Option<Key>;
-    /// Of those who wait for the most keys: the key that was asked for last.
+    /// The last requested key of the longest queue.
     fn last_of_longest(&self) -> Option<&Key>;
 }
 
@@ -85,10 +85,10 @@ impl Queue for Tickets {
     }
 }
 
-/// Queues that are served in turn.
+/// Queues that take turns.
 struct Turns<I, Q> {
     children: BTreeMap<I, Q>,
-    /// Those that haven't been served since they began to wait, and the others; of both the next in front.
+    /// The new queues (not served since they began to wait) and the old ones, each with the next one first.
     new: VecDeque<I>,
     old: VecDeque<I>,
     new_in_row: u32,
@@ -114,7 +114,7 @@ impl<I: Copy + Ord, Q: Queue> Turns<I, Q> {
         self.children.get(&id).is_none_or(|child| child.len() == 0)
     }
 
-    /// Notes that a child has another length.
+    /// Updates `by_len` after the length of a child has changed.
     fn changed(&mut self, id: I, before: usize) {
         let now = self.children.get(&id).map_or(0, Queue::len);
         self.by_len.remove(&(before, id));
@@ -165,7 +165,7 @@ impl<I: Copy + Ord, Q: Queue> Queue for Turns<I, Q> {
             let is_new = !self.new.is_empty() && (self.new_in_row < NEW_IN_ROW_MAX || self.old.is_empty());
             let id = if is_new { self.new.pop_front() } else { self.old.pop_front() }?;
             self.old.push_back(id);
-            // A new one that is empty has left before its turn.
+            // A new queue that is empty lost its keys before its turn.
             if self.is_empty(id) {
                 continue;
             }
@@ -191,7 +191,7 @@ impl FairQueue {
         self.0.len()
     }
 
-    /// Adds a key; a greater ticket comes later in its session's queue.
+    /// Adds a key. A greater ticket comes later in its session's queue.
     pub(super) fn insert(&mut self, owner: Owner, ticket: u64, key: Key) {
         self.0.insert((owner.source, (owner.session, ticket)), key);
     }
@@ -206,17 +206,18 @@ impl FairQueue {
         self.0.next()
     }
 
-    /// How many keys the address that waits for the most waits for.
+    /// The length of the longest queue of an address.
     pub(super) fn longest(&self) -> usize {
         self.0.by_len.last().map_or(0, |(len, _)| *len)
     }
 
-    /// Of the session that waits for the most keys, of the address that does: the key that was asked for last.
+    /// The last requested key of the longest session queue of the longest address queue.
     pub(super) fn last_of_longest(&self) -> Option<&Key> {
         self.0.last_of_longest()
     }
 
-    /// For how many keys an owner's address waits, and the session itself: who waits for fewer is served sooner.
+    /// The number of keys that an owner's address waits for, and its session. The owner with fewer keys is served
+    /// sooner.
     pub(super) fn waiting_of(&self, owner: Owner) -> (usize, usize) {
         let Some(address) = self.0.children.get(&owner.source) else { return (0, 0) };
         (address.len(), address.children.get(&owner.session).map_or(0, Queue::len))
@@ -292,12 +293,12 @@ mod tests {
             }
         }
         bench.order(100);
-        // From the same address, and from another one.
+        // One from the same address, one from another address.
         bench.insert(owner(1, 99), "same");
         assert!(bench.order(1) == "same");
         bench.insert(owner(2, 1), "other");
         assert!(bench.order(1) == "other");
-        // One that asks for the next key whenever it has got one is new once.
+        // A session that requests its next key after each document is new only once.
         bench.insert(owner(1, 50), "x");
         let mut served = 0;
         for _ in 0..110 {
@@ -343,13 +344,13 @@ mod tests {
         assert_eq!(bench.queue.waiting_of(owner(7, 7)), (0, 0));
     }
 
-    /// Random keys come, leave and are served: all that waits is served, none twice, and nobody waits for more than a few
-    /// rounds of the others.
+    /// Random keys arrive, leave and are served. Every waiting key is served exactly once, and no session waits for
+    /// more than a few rounds of the others.
     #[test]
     fn everybody_is_served_whatever_happens() {
         for seed in 0..50 {
             let (mut bench, mut random) = (Bench::new(), SplitMix(seed));
-            // By address and session: how often others were served while it waited.
+            // By address and session: keys of others served while it waited.
             let mut passed: BTreeMap<(u64, u64), usize> = BTreeMap::new();
             let owner_of = |key: &Key| {
                 let mut parts = key.as_str().split('/').map(|part| part.parse::<u64>().unwrap());
@@ -375,7 +376,7 @@ mod tests {
                         for owner in waiting {
                             let passed = passed.entry(owner).or_default();
                             *passed += 1;
-                            // A round of 20 sessions, and new ones that come before.
+                            // A round of 20 sessions, and the new ones served before it.
                             assert!(*passed <= 4 * 20, "seed {seed}: {owner:?} starves");
                         }
                     }

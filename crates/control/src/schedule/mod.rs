@@ -1,5 +1,5 @@
-//! The fetch scheduler: which key is to be fetched when, and what its subscribers are told.
-//! Sans-I/O: time, answers and a seed come in; [`FetchJob`]s and [`FeedUpdate`]s come out.
+//! The fetch scheduler: when each key is fetched, and the updates for its subscribers. Sans-I/O: time, answers and a
+//! seed come in; [`FetchJob`]s and [`FeedUpdate`]s come out.
 //!
 //! ```text
 //!                  ┌────────────── success ──────────────┐
@@ -11,22 +11,22 @@
 //!   └──410, end_on─────► Ended (never fetched again)
 //! ```
 //!
-//! A key is known from its first wish on until nobody has wanted it for the linger time. It is fetched while it
-//! is wanted, or lingers with a document. Wishes never move the time at which a key is due, so a client that
-//! subscribes and unsubscribes in a loop forces no fetch.
+//! A key is known from its first subscription until it has had no subscribers for the linger time. It is fetched
+//! while it has subscribers, or lingers with a document. Subscriptions never change the time at which a key is due,
+//! so a client that subscribes and unsubscribes in a loop causes no fetch.
 //!
-//! **Contract with the home core.** It keeps the last document and state for as long as the scheduler does, also
-//! while nobody subscribes: a wish that returns within the linger time isn't answered with the document again. The
-//! end is told by `Forget`, which also follows a refusal at once. States of keys without a document are told again
-//! at each wish, since `Lost` ends subscriptions.
+//! **Contract with the home core.** The home core keeps the last document and state for as long as the scheduler
+//! does, also without subscribers. A subscription within the linger time therefore doesn't send the document again.
+//! `Forget` reports the end; it also follows a refusal at once. The state of a key without a document is sent again
+//! for each subscription, because `Lost` ends subscriptions.
 //!
-//! What it doesn't do: fetch, parse, compare, wait for the data plane. Its caller does, and polls no fetch while
-//! updates are undelivered, so that undelivered updates are bounded by the fetches in flight.
+//! The scheduler doesn't fetch, parse, compare or wait for the data plane. Its caller does. The caller polls no fetch
+//! while updates are undelivered, so the fetches in flight bound the undelivered updates.
 //!
-//! Invariants: one fetch in flight per key; never more than the bounds of process and upstream, nor faster than the
-//! upstream's rate; after
-//! `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`; the kept documents' bytes are within
-//! `documents_bytes_max`; keys within `keys_max`, where nothing is kept of a key that was never fetched and isn't wanted.
+//! Invariants: one fetch in flight per key; never more fetches than the limits of process and upstream, nor more per
+//! second than the upstream's rate; after `poll_fetch(now)` returned `None`, `poll_timeout()` is later than `now`;
+//! the kept documents' bytes are within `documents_bytes_max`; the number of keys is within `keys_max`; a key without
+//! subscribers that was never fetched isn't kept.
 
 mod fair;
 #[cfg(test)]
@@ -50,15 +50,15 @@ use std::time::{Duration, Instant};
 use stentor_edge::{FeedUpdate, REQUESTERS_MAX};
 use stentor_hub::{FeedState, Key, Requester};
 
-/// No retry comes sooner, whatever the dice say.
+/// The minimum delay before a retry, whatever the random number.
 const RETRY_MIN: Duration = Duration::from_millis(100);
-/// `max-age` counts whole seconds, so an answer whose age has eaten it up is fresh for one more.
+/// `max-age` counts whole seconds, so a response whose `Age` equals it stays fresh for one more second.
 const FRESH_MIN: Duration = Duration::from_secs(1);
 
 /// How a key is doing; `None` in [`Entry::state`] is cold.
 struct Entry {
     upstream: usize,
-    /// For whom it is fetched as long as it has no document.
+    /// The session that the key is fetched for while it has no document.
     owner: Owner,
     wanted: bool,
     /// Somebody has asked for it while it was lost, since it was last fetched.
@@ -127,9 +127,9 @@ impl Scheduler {
         }
     }
 
-    /// Says whether anybody wants `key`. A level: repeating it changes nothing, except that the state of a key
-    /// without a document is told again. `requesters` are those who have asked for it since, if it is new to the data
-    /// plane; none if nobody knows.
+    /// Sets whether `key` has subscribers. Repeating a call changes nothing, except that the state of a key without a
+    /// document is sent again. `requesters` are the sessions that have asked for the key since the last call, if it
+    /// is new to the data plane. The list is empty if they are unknown.
     pub fn handle_wanted(&mut self, now: Instant, key: &Key, wanted: bool, requesters: &[Requester]) {
         let Some(entry) = self.entries.get_mut(key) else {
             if wanted {
@@ -138,7 +138,7 @@ impl Scheduler {
             return;
         };
         if !wanted && entry.is_cold() {
-            // Nothing is known of it, and nothing is under way.
+            // It has neither a state nor a fetch in flight.
             self.forget(key);
             return;
         }
@@ -149,8 +149,8 @@ impl Scheduler {
             if let (Some(state), None) = (entry.state, &entry.kept) {
                 self.events.push_back((key.clone(), state_update(state, &entry.reason)));
             }
-            // Whoever waits for fewer keys gets it sooner: nobody can hide a key behind thousands of others. Who is known
-            // goes before who isn't.
+            // The key belongs to the requester that waits for the fewest keys, so that nobody can hide it behind
+            // thousands of others. A known requester precedes an unknown one.
             for owner in requesters.iter().map(Owner::from) {
                 if entry.owner.is_nobody() || self.queues.sooner(entry.upstream, owner, entry.owner).is_lt() {
                     entry.owner = owner;
@@ -200,9 +200,10 @@ impl Scheduler {
         }
     }
 
-    /// There is a key too many, `newest`, which was never fetched. One goes that nobody wants, but keys that were never
-    /// fetched displace documents in half of the table only. Else one goes of those who wait for far more, if there are
-    /// any: not for slightly more, or two floods would displace each other for ever. Else it is the newest itself.
+    /// The never-fetched key `newest` exceeds the maximum. One key is removed, in this order of preference: a key
+    /// without subscribers (one with a document only while never-fetched keys fill less than half of the table); a
+    /// key of a requester that waits for far more keys (not for slightly more, or two floods would replace each
+    /// other's keys forever); `newest` itself.
     fn make_room(&mut self, newest: &Key, requesters: &[Requester]) {
         let displaces_documents = self.queues.stats().cold <= self.options.keys_max.div_ceil(2);
         let spare = self.queues.first_empty_lingering();
@@ -224,8 +225,8 @@ impl Scheduler {
         self.refuse(goes, "the maximum of keys is reached (feeds_limits.keys_max); try again later");
     }
 
-    /// Whether the owner of one key waits for at least twice as many as the owner of another: by addresses, or by sessions
-    /// if both have the same.
+    /// Whether the owner of one key waits for at least twice as many keys as the owner of another: counted by
+    /// address, or by session if both have the same address.
     fn waits_for_far_more(&self, one: &Key, other: &Key) -> bool {
         let (Some(one), Some(other)) = (self.entries.get(one), self.entries.get(other)) else { return false };
         let waiting = |entry: &Entry| self.queues.waiting_of(entry.upstream, entry.owner);
@@ -237,7 +238,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells those who ask for a new key that it isn't fetched for them. False if they aren't all known.
+    /// Refuses a new key to its requesters. Returns false if not all of them are known.
     fn refuse_requesters(&mut self, key: &Key, requesters: &[Requester]) -> bool {
         if requesters.is_empty() || requesters.len() >= REQUESTERS_MAX {
             return false;

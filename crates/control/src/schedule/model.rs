@@ -21,15 +21,15 @@ struct Shadow {
     not_before: Option<Instant>,
     in_flight: bool,
     started: Option<Instant>,
-    /// If this document is told (it may be refused), no fetch may start before that time.
+    /// If this document is sent (it may be refused), no fetch may start before that time.
     promise: Option<(Bytes, Instant)>,
-    /// What the home core holds: the last document and state told.
+    /// The home core's copy: the last document and state sent to it.
     document: Option<Bytes>,
     state: Option<FeedState>,
     unwanted_since: Option<Instant>,
-    /// Who asks for it was refused, and nobody else asks.
+    /// Its requesters were refused, and there are no others.
     refused: bool,
-    /// Since somebody asked last, subscribers were told that there is no such key.
+    /// `lost` was sent to subscribers since the last subscription.
     lost_told: bool,
 }
 
@@ -37,7 +37,7 @@ fn upstream_of(key: &str) -> usize {
     if key.starts_with("ab") { 2 } else { usize::from(key.starts_with('b')) }
 }
 
-/// Takes what was told, as a home core would.
+/// Applies the updates as a home core would.
 fn hear(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, place: &str) {
     while let Some((key, update)) = scheduler.poll_event() {
         let shadow = shadows.get_mut(&key).unwrap();
@@ -108,7 +108,7 @@ fn run(seed: u64) {
                 shadow.wanted = wanted;
                 shadow.refused = false;
                 shadow.lost_told = false;
-                // One of two addresses with three sessions each, or nobody knows.
+                // One of two addresses with three sessions each, or an unknown requester.
                 let requester = requester(random.draw() % 2, random.draw() % 3);
                 let known = usize::from(!random.draw().is_multiple_of(4));
                 scheduler.handle_wanted(now, key, wanted, &[requester][..known]);
@@ -194,7 +194,7 @@ fn run(seed: u64) {
         assert_eq!(stats.documents_bytes, held, "seed {seed} step {step}: bytes");
         assert!(stats.documents_bytes <= options.documents_bytes_max, "seed {seed} step {step}: bytes");
         assert!(stats.keys <= options.keys_max, "seed {seed} step {step}: keys");
-        // Whoever wants a key gets it fetched, or is told.
+        // Every wanted key is fetched or refused.
         for (key, shadow) in &shadows {
             let known = scheduler.entries.contains_key(key) || shadow.refused;
             let told_lost = shadow.lost_told;
@@ -217,7 +217,7 @@ fn run(seed: u64) {
                     0,
                     "seed {seed} step {step}: idle workers of {i}"
                 );
-                // First fetches leave half of the workers to the others, and no more.
+                // First fetches leave exactly half of the workers to the others.
                 let half_is_free = lane.in_flight < UPSTREAMS[i].2.div_ceil(2)
                     && stats.in_flight < options.fetches_max.div_ceil(2);
                 assert!(

@@ -1,10 +1,10 @@
-//! What goes into the scheduler and comes out of it.
+//! The scheduler's input and output types.
 
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{Document, Key, Patch};
 
-/// What a conditional request sends back, as received.
+/// The validators for a conditional request, as received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validators {
     /// For `If-None-Match`.
@@ -13,34 +13,34 @@ pub struct Validators {
     pub last_modified: Option<Arc<[u8]>>,
 }
 
-/// A document as it was fetched.
+/// A fetched document.
 #[derive(Clone, Debug)]
 pub struct Version {
-    /// What subscribers get.
+    /// The content for subscribers.
     pub document: Document,
-    /// How to ask whether it changed.
+    /// The validators for the next request.
     pub validators: Validators,
 }
 
-/// For how long the upstream says that its answer holds.
+/// How long a response stays fresh, according to the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// It doesn't say: the configured interval counts.
+    /// Not specified. The configured interval applies.
     Unsaid,
-    /// `max-age`, less the answer's age.
+    /// `max-age` minus the response's `Age`.
     For(Duration),
-    /// `max-age<=0`, where that says that no newer version will come.
+    /// `max-age<=0`, if the configuration says that it ends the feed.
     Over,
 }
 
-/// What became of a fetch.
+/// The outcome of a fetch.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// A new document.
     Fresh {
         /// It.
         version: Version,
-        /// What leads to it from the one that was kept when the fetch began.
+        /// The patch from the document that was kept when the fetch began.
         patch: Option<Patch>,
         /// Until when.
         freshness: Freshness,
@@ -62,20 +62,20 @@ pub enum Outcome {
         /// For subscribers.
         reason: Arc<str>,
     },
-    /// Anything else.
+    /// A failure.
     Failed {
-        /// What kind of failure, for the log and the metrics.
+        /// The kind of failure, for the log and the metrics.
         class: FailureClass,
-        /// For subscribers: says nothing about the inside of the network.
+        /// The reason for subscribers, without details of the internal network.
         reason: Arc<str>,
-        /// The upstream asks not to be asked again sooner.
+        /// The earliest time of the next request, if the upstream sent one.
         retry_after: Option<Duration>,
-        /// Whether it wants to be left alone until then (429), not with this key alone.
+        /// Whether this time applies to all keys of the upstream (429).
         pause: bool,
     },
 }
 
-/// Kinds of failures. What an operator does about two failures of one kind is the same.
+/// Kinds of failures. Failures of one kind have the same remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureClass {
     /// No connection: refused, no such host, TLS.
@@ -100,17 +100,17 @@ pub enum FailureClass {
     TooLarge,
     /// A content coding that wasn't asked for, or a broken one.
     Encoding,
-    /// Something else than JSON, and says so.
+    /// Not JSON, according to its Content-Type.
     NotJson,
-    /// JSON that is none.
+    /// Invalid JSON.
     Corrupt,
-    /// The document doesn't fit beside the others.
+    /// There is no room for the document (`feeds_limits.documents_bytes_max`).
     NoRoom,
     /// A bug.
     Internal,
 }
 
-/// How many kinds there are.
+/// The number of kinds.
 pub const FAILURE_CLASSES: usize = FailureClass::ALL.len();
 
 impl FailureClass {
@@ -174,22 +174,22 @@ impl FailureClass {
 /// A fetch to do now. Exactly one [`Scheduler::handle_result`] must follow.
 #[derive(Clone, Debug)]
 pub struct FetchJob {
-    /// Of which key.
+    /// The key.
     pub key: Key,
-    /// From which upstream: an index into [`FeedsOptions::upstreams`].
+    /// The upstream: an index into [`FeedsOptions::upstreams`].
     pub upstream: usize,
-    /// What is kept already, to compare with.
+    /// The kept document, for comparison.
     pub kept: Option<Arc<Version>>,
 }
 
-/// What the scheduler has in hand, and what it refused so far.
+/// The scheduler's current numbers, and the number of refusals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Keys known.
     pub keys: usize,
-    /// Those of them that somebody wants.
+    /// Keys with subscribers.
     pub wanted: usize,
-    /// Keys that never had an answer.
+    /// Keys without any response yet.
     pub cold: usize,
     /// Keys whose document is as new as the upstream allows.
     pub live: usize,
@@ -207,7 +207,7 @@ pub struct Stats {
     pub documents_bytes: usize,
     /// Keys refused because of `keys_max`.
     pub refused_keys: u64,
-    /// Keys refused to sessions that wait for as many as they may.
+    /// Keys refused because of `limits.cold_keys_max`.
     pub refused_cold_keys: u64,
     /// Keys refused because no upstream serves them.
     pub unknown_keys: u64,
@@ -217,19 +217,19 @@ pub struct Stats {
     pub evicted_keys: u64,
 }
 
-/// What the scheduler has in hand of one upstream.
+/// The scheduler's current numbers for one upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneStats {
     /// Fetches in flight.
     pub in_flight: usize,
     /// Keys that are due and wait for a worker, or for the upstream's rate.
     pub waiting: usize,
-    /// Those of them that wait for their first document.
+    /// Waiting keys without a document.
     pub first_waiting: usize,
-    /// How often a fetch had to wait though a worker was free: for the rate, or because the upstream asked for a pause.
+    /// Fetches that had to wait although a worker was free: for the rate, or because the upstream requested a pause.
     pub rate_waits: u64,
     /// Keys whose last fetch failed, by [`FailureClass`].
     pub failing: [usize; FAILURE_CLASSES],
-    /// Which kinds of failures there have been, by the same.
+    /// The kinds of failures that have occurred, by [`FailureClass`].
     pub has_failed: [bool; FAILURE_CLASSES],
 }

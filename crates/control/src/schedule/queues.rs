@@ -8,10 +8,10 @@
 //! generic cell rate algorithm (ITU-T I.371): each fetch takes its turn in an evenly spaced row, and may be ahead of it by a
 //! tenth of a second. An upstream that asks to be left alone (429) moves the row's begin.
 //!
-//! Keys whose first document is awaited and keys that are refreshed queue apart. Refreshes come first, but one fetch in
-//! [`REFRESHES_IN_ROW_MAX`] is left to the others. Since a fetch can't be taken back, first fetches leave up to half of the
-//! workers free, one for each key that may be refreshed: so a flood of new keys delays no running feed, but for one place in
-//! the row where `requests_per_second_max` is reached, or with a single worker. First fetches take turns ([`super::fair`]).
+//! First fetches and refreshes have separate queues. Refreshes come first, but after [`REFRESHES_IN_ROW_MAX`] of them
+//! a first fetch may begin. A fetch can't be interrupted, so first fetches leave up to half of the workers free, one
+//! for each key with a document. A flood of new keys therefore delays no running feed, except by one request when
+//! `requests_per_second_max` is reached, or with a single worker. First fetches take turns ([`super::fair`]).
 
 use super::fair::{FairQueue, Owner};
 use super::{Entry, FAILURE_CLASSES, LaneStats, Stats};
@@ -27,11 +27,11 @@ pub(super) enum Place {
     Parked,
     /// For a worker; `due` has passed.
     Ready { refresh: bool, ticket: u64 },
-    /// For an answer; `first`: there is no document yet.
+    /// In flight. `first`: there is no document yet.
     InFlight { started: Instant, first: bool },
 }
 
-/// After so many refreshes in a row a first fetch may begin, if one waits.
+/// After this many refreshes in a row, a first fetch may begin if one waits.
 const REFRESHES_IN_ROW_MAX: u32 = 7;
 
 /// How far ahead of its place in the row a fetch may begin.
@@ -62,13 +62,13 @@ struct Lane {
     refreshes_in_row: u32,
 }
 
-/// How many of these workers first fetches may have, beside so many keys that are refreshed.
+/// The number of these workers that first fetches may use, given the number of keys that are refreshed.
 fn first_fetches_max(workers: usize, documents: usize) -> usize {
     workers - documents.min(workers / 2)
 }
 
 impl Lane {
-    /// Whether a refresh, and whether a first fetch could begin if the rate allows it.
+    /// Whether a refresh and whether a first fetch could begin, if the rate allows it.
     fn has_next(&self, first_allowed: bool) -> (bool, bool) {
         let first_max = first_fetches_max(self.concurrency_max, self.documents);
         let first = first_allowed && self.first_in_flight < first_max && self.firsts.len() > 0;
@@ -107,7 +107,7 @@ pub(super) struct Queues {
     fetches_max: usize,
     first_in_flight: usize,
     documents: usize,
-    /// For how many keys each session waits that were never answered.
+    /// The number of never-fetched keys that each session waits for.
     cold: BTreeMap<Owner, usize>,
     stats: Stats,
 }
@@ -263,22 +263,22 @@ impl Queues {
         self.empty_lingering.first().map(|(_, key)| key.clone())
     }
 
-    /// For how many keys a session waits that were never answered.
+    /// The number of never-fetched keys that a session waits for.
     pub(super) fn cold_keys_of(&self, owner: Owner) -> usize {
         self.cold.get(&owner).copied().unwrap_or(0)
     }
 
-    /// For how many first fetches of an upstream an owner's address waits, and the session itself.
+    /// The number of first fetches of an upstream that an owner's address waits for, and its session.
     pub(super) fn waiting_of(&self, upstream: usize, owner: Owner) -> (usize, usize) {
         self.lanes[upstream].firsts.waiting_of(owner)
     }
 
-    /// Which of two owners waits for fewer first fetches of an upstream, and so is served sooner.
+    /// Compares two owners: the one that waits for fewer first fetches of an upstream is served sooner.
     pub(super) fn sooner(&self, upstream: usize, one: Owner, other: Owner) -> std::cmp::Ordering {
         self.waiting_of(upstream, one).cmp(&self.waiting_of(upstream, other))
     }
 
-    /// The key that was asked for last by the session that waits for the most, of the address that does.
+    /// The last requested key of the session that waits for the most keys, at the address that does.
     pub(super) fn last_of_longest(&self) -> Option<Key> {
         let longest = self.lanes.iter().map(|lane| &lane.firsts).max_by_key(|firsts| firsts.longest())?;
         longest.last_of_longest().cloned()

@@ -323,7 +323,7 @@ fn workers_are_bounded_per_upstream_and_process_and_shared_fairly() {
         bench.want(key, true);
     }
     bench.check("a1 b1 a2", "").next(None);
-    // One of three workers is left to the key that runs.
+    // One of three workers stays free for the key with a document.
     bench.result("b1", fresh("1")).check("", "b1=1").result("a1", fresh("1")).check("b2", "a1=1");
     bench.result("a2", fresh("1")).check("a3", "a2=1");
     // One that nobody wants any more before its turn came isn't fetched at all.
@@ -438,7 +438,7 @@ fn first_fetches_leave_workers_for_the_keys_that_run() {
     options.upstreams[0].concurrency_max = 4;
     options = FeedsOptions { fetches_max: 100, keys_max: 100, ..options };
     let mut bench = Bench::new(options);
-    // While nothing runs, new keys may have all workers.
+    // While no key has a document, new keys may use all workers.
     for key in ["a1", "a2", "a3", "a4", "a5"] {
         bench.want(key, true);
     }
@@ -448,7 +448,7 @@ fn first_fetches_leave_workers_for_the_keys_that_run() {
         bench.result(key, fresh("1"));
     }
     bench.events();
-    // Now half of them stay free, and whoever is due doesn't wait.
+    // Now half of them stay free, and a due key doesn't wait.
     for n in 0..20 {
         bench.want(&format!("ax{n}"), true);
     }
@@ -467,7 +467,7 @@ fn first_fetches_are_not_starved_by_refreshes() {
     options.upstreams[1].concurrency_max = 1;
     options = FeedsOptions { fetches_max: 1, keys_max: 100, ..options };
     let mut bench = Bench::new(options);
-    // So many keys that one is due at any time.
+    // Enough keys that one is due at any time.
     let running: Vec<String> = (0..20).map(|n| format!("b{n}")).collect();
     for key in &running {
         bench.want(key, true).check(key, "").result(key, fresh("1"));
@@ -499,8 +499,8 @@ fn a_session_with_thousands_of_new_keys_delays_nobody() {
             bench.want_by(&format!("a{session}/{n}"), 1, session);
         }
     }
-    // The table is full. The last session has displaced some keys of those who wait for far more, and they are told;
-    // then it is refused.
+    // The table is full. The last session has replaced some keys of sessions that wait for far more, which are
+    // `lost`. Then it is refused.
     assert_eq!(bench.scheduler.stats().keys, 10_000);
     assert_eq!(bench.scheduler.stats().refused_keys, 1000);
     let events = bench.events();
@@ -510,7 +510,7 @@ fn a_session_with_thousands_of_new_keys_delays_nobody() {
     assert!((400..=500).contains(&displaced), "{displaced}");
     let mut in_flight = bench.jobs();
     assert_eq!(in_flight.split(' ').count(), 8);
-    // Until each of them has had its turn.
+    // Until each session has had its turn.
     for _ in 0..5 {
         for key in in_flight.split(' ') {
             bench.result(key, lost());
@@ -552,17 +552,17 @@ fn a_key_is_fetched_for_who_waits_for_fewer() {
 fn a_session_waits_for_a_bounded_number_of_first_fetches() {
     let mut bench = Bench::new(FeedsOptions { cold_keys_max: 2, keys_max: 100, fetches_max: 1, ..options() });
     bench.want_by("a1", 1, 7).check("a1", "");
-    // What is under way doesn't wait.
+    // Fetches in flight don't count as waiting.
     bench.want_by("a2", 1, 7).want_by("b2", 1, 7).check("", "");
     bench.want_by("a3", 1, 7).want_by("a4", 1, 7).check("", "a3:refuse:7 a4:refuse:7");
     assert_eq!(bench.scheduler.stats().refused_cold_keys, 2);
-    // Another session may, and what is fetched for that one is refused to nobody.
+    // Another session may ask for it. A key fetched for that session is refused to nobody.
     bench.want_by("a3", 1, 8).want_by("a3", 1, 7).check("", "");
-    // Where so many ask that not all are known, none is refused.
+    // If there are too many requesters to know them all, none is refused.
     let many: Vec<_> = (0..REQUESTERS_MAX).map(|_| requester(1, 7)).collect();
     bench.scheduler.handle_wanted(bench.now, &Key::parse("a4").unwrap(), true, &many);
     bench.check("", "");
-    // Its keys are forgotten when it leaves, and then it may ask again.
+    // When the session leaves, its keys are removed, and it may ask again.
     for key in ["a2", "b2", "a4"] {
         bench.want(key, false);
     }
@@ -592,11 +592,12 @@ fn keys_that_were_never_fetched_displace_documents_in_half_of_the_table() {
         bench.check("", &format!("{key}=1"));
     }
     bench.want_by("ax1", 1, 1).want_by("ax2", 1, 1).check("ax1", "");
-    // A third one may. A fourth one of the same session is refused, and another session displaces one of its keys.
+    // A third key is accepted. A fourth one of the same session is refused, and another session replaces one of its
+    // keys.
     bench.want_by("ax3", 1, 1).check("", "a1:forget");
     bench.want_by("ax4", 1, 1).check("", "ax4:refuse:1");
     bench.want_by("ay1", 2, 2).check("", "ax3:lost ax3:forget");
-    // What has no document and no subscribers goes first.
+    // A key without document and subscribers is removed first.
     bench.result("ax1", lost()).want("ax1", false).want_by("ay2", 2, 2).check("ay1", "ax1:lost ax1:forget");
 }
 
@@ -607,7 +608,7 @@ fn a_key_whose_requester_comes_late_is_fetched_for_that_one() {
         bench.want(&format!("a{n}"), true);
     }
     bench.check("a0", "");
-    // It isn't the session's shortest queue, but the only one that is known.
+    // It isn't the shortest queue, but the only known one.
     for n in 0..20 {
         bench.want_by(&format!("ax{n}"), 1, 1);
     }

@@ -23,8 +23,9 @@ pub(super) fn validators(headers: &HeaderMap) -> Validators {
     Validators { etag: take(header::ETAG), last_modified: take(header::LAST_MODIFIED) }
 }
 
-/// For how long the answer holds. Only `max-age` above 0 counts: `max-age=0`, `no-cache` and `no-store` speak to caches, and
-/// a feed asks the origin each time anyway. With `ends_on_zero`, `max-age=0` says that no newer version will come.
+/// How long the response stays fresh. Only `max-age` above 0 counts. `max-age=0`, `no-cache` and `no-store` are meant
+/// for caches, and a feed requests the document from the origin each time. With `ends_on_zero`, `max-age=0` ends the
+/// feed.
 pub(super) fn freshness(headers: &HeaderMap, ends_on_zero: bool) -> Freshness {
     let fields = headers.get_all(header::CACHE_CONTROL);
     let mut directives = fields.iter().filter_map(|v| v.to_str().ok()).flat_map(|v| v.split(','));
@@ -142,7 +143,7 @@ mod tests {
         fn check(fields: &[(&'static str, &str)], expect: Freshness) {
             let ending = freshness(&headers(fields), true);
             assert_eq!(ending, expect, "{fields:?}");
-            // Where zero ends nothing, the rest means the same.
+            // If `max-age=0` doesn't end the feed, the other values have the same effect.
             let expect = if expect == Freshness::Over { Freshness::Unsaid } else { expect };
             assert_eq!(freshness(&headers(fields), false), expect, "{fields:?}");
         }

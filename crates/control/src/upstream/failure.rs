@@ -39,7 +39,7 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// What kind it is.
+    /// The kind of failure.
     pub(crate) fn class(&self) -> FailureClass {
         match self {
             Self::Connect(_) => FailureClass::Connect,

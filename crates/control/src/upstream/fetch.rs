@@ -32,7 +32,7 @@ impl From<Failure> for Fetched {
                 class: failure.class(),
                 reason: failure.reason(),
                 retry_after: failure.retry_after(),
-                // The upstream is asked too much altogether (RFC 6585, 4).
+                // The limit applies to all requests to the upstream (RFC 6585, section 4).
                 pause: failure.class() == FailureClass::TooManyRequests,
             },
             label: failure.class().outcome(),
