@@ -540,11 +540,10 @@ pub(crate) fn json_string(text: &str) -> Vec<u8> {
     serde_json::to_vec(text).unwrap_or_else(|_| b"\"\"".to_vec())
 }
 
-/// Bytes of an error's text at most, as it travels: escaped, without its quotes.
+/// Maximum size of an error text as sent: escaped, without its quotes.
 pub(crate) const ERROR_BYTES_MAX: usize = 256;
 
-/// An error's text as a JSON string. It may repeat what a client sent, so it is cut to [`ERROR_BYTES_MAX`], whatever
-/// escaping makes of it.
+/// An error text as a JSON string. It may repeat client input, so it is cut to [`ERROR_BYTES_MAX`] after escaping.
 pub(crate) fn json_error_text(text: &str) -> String {
     let mut end = text.floor_char_boundary(ERROR_BYTES_MAX);
     loop {

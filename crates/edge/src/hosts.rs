@@ -1,7 +1,7 @@
-//! By which names the server may be addressed: the list that a request's `Host` is compared with (RFC 9110, 7.4).
+//! The host names of the server: the list that a request's `Host` is compared with (RFC 9110, section 7.4).
 //!
-//! A page can make its own name resolve to this server's address (DNS rebinding). Its requests then have an `Origin` that
-//! equals their `Host`, so they pass for requests of the server's own pages. A list of names refuses them.
+//! A page can make its own name resolve to this server's address (DNS rebinding). Its requests then have an `Origin`
+//! that equals their `Host`, so they look like requests of the server's own pages. A list of names refuses them.
 
 use crate::origin::split_port;
 use std::fmt;
@@ -17,7 +17,7 @@ struct Host {
     port: Option<u16>,
 }
 
-/// Why a text is no host.
+/// The reason why a text isn't a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostError(String);
 
@@ -38,7 +38,7 @@ impl Hosts {
     /// Reads a list of `name` or `name:port`. A name without a port allows every port.
     ///
     /// # Errors
-    /// The first text that isn't one.
+    /// The first text that isn't a host.
     pub fn parse(texts: &[impl AsRef<str>]) -> Result<Self, HostError> {
         let host = |text: &str| {
             let (name, port) = split_port(text).filter(|(name, _)| is_name(name))?;

@@ -1,26 +1,26 @@
-//! What the process holds for its clients, by class, and how that compares with `limits.memory_bytes_max`.
+//! The memory that the process holds for its clients, by class, compared with `limits.memory_bytes_max`.
 //!
-//! Shared frames and publications count themselves, once each, in a [`Meter`] and a [`LiveBytes`]. What belongs to one
-//! connection or client is measured by its core whenever it may have changed, and kept in a [`Holding`], which takes it off
-//! again when its owner goes. What is counted by number, such as sessions and rooms, each core reports once per turn in its
-//! [`Report`].
+//! Shared frames and publications count themselves, once each, in a [`Meter`] and a [`LiveBytes`]. A core measures
+//! the memory of one connection or client whenever it may have changed, and keeps it in a [`Holding`], which
+//! subtracts it when its owner is dropped. Each core reports memory that is counted by number, such as sessions and
+//! rooms, once per turn in its [`Report`].
 //!
-//! **Invariant.** The bytes of a class are the sum of what holdings and reports that are alive have added to it.
+//! **Invariant.** The bytes of a class are the sum over all live holdings and reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stentor_driver::Meter;
 use stentor_hub::LiveBytes;
 
-/// From here on nothing large grows: a share of the budget, in per cent.
+/// Above this share of the budget, in percent, large inputs are refused.
 const TIGHT_PERCENT: usize = 95;
-/// Where the server makes room, it makes so much that it need not do so again at once: a share of the budget, in per cent.
+/// The server makes room down to this share of the budget, in percent, so that it needn't do so again at once.
 const RELIEVED_PERCENT: usize = 90;
 
-/// Kinds of what is held.
+/// Classes of held memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// Connections and clients, at the size of what is kept for each.
+    /// Connections and clients, at their fixed size.
     Connections,
     /// Sessions of the hub.
     Sessions,
@@ -28,21 +28,21 @@ pub(crate) enum Class {
     Subscriptions,
     /// Rooms and feeds that cores know of.
     Rooms,
-    /// What waits to be sent, without the frames and publications themselves.
+    /// Entries of outboxes, without the frames and publications themselves.
     Outboxes,
     /// Received bytes that wait to be handled.
     ReceiveBuffers,
-    /// WebSocket messages that have begun and not ended.
+    /// Incomplete WebSocket messages.
     Messages,
     /// Bodies of requests.
     Bodies,
-    /// Socket.IO packets whose attachments are still coming.
+    /// Socket.IO packets with missing attachments.
     Attachments,
-    /// Answers that their clients have not read, those in flight included.
+    /// Answers that clients haven't read, including those in flight.
     Replies,
     /// Packets and messages that wait for a client's next poll.
     PollRecords,
-    /// What the control plane has sent and cores haven't taken in.
+    /// Messages from the control plane that cores haven't received.
     Inboxes,
 }
 
@@ -81,10 +81,10 @@ impl Class {
     }
 }
 
-/// How much of the budget is used.
+/// The memory pressure: the used part of the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pressure {
-    /// There is room.
+    /// Below 95 %.
     #[default]
     None,
     /// Above 95 %: no new connections, subscriptions or large inputs.
@@ -93,7 +93,7 @@ pub(crate) enum Pressure {
     Full,
 }
 
-/// What the process holds for its clients.
+/// The memory that the process holds for its clients.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     classes: [AtomicUsize; Class::ALL.len()],
@@ -101,13 +101,13 @@ pub(crate) struct Ledger {
     counted: AtomicUsize,
     /// Encoded frames.
     pub(crate) frames: Meter,
-    /// Publications and what keeps them: documents, messages in outboxes, history, the recovery log.
+    /// Publications, which include documents, messages in outboxes, history and the recovery log.
     pub(crate) publications: LiveBytes,
     bytes_max: usize,
 }
 
 impl Ledger {
-    /// An empty one with a budget.
+    /// An empty ledger with a budget.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             classes: Default::default(),
@@ -149,22 +149,22 @@ impl Ledger {
         }
     }
 
-    /// How many bytes have to go until there is room again; 0 where there is.
+    /// The bytes to free until there is room again, or 0.
     pub(crate) fn excess_bytes(&self) -> usize {
         self.bytes().saturating_sub(percent(self.bytes_max, RELIEVED_PERCENT))
     }
 
-    /// Counts what the control plane sends a core.
+    /// Counts a message from the control plane to a core.
     pub(crate) fn sent(&self, bytes: usize) {
         self.adjust(Class::Inboxes, 0, bytes);
     }
 
-    /// A core handles that: from now on its publications count themselves.
+    /// A core handles that message: from now on its publications count themselves.
     pub(crate) fn taken_in(&self, bytes: usize) {
         self.adjust(Class::Inboxes, bytes, 0);
     }
 
-    /// Replaces what was counted of a class before.
+    /// Replaces the previous amount of a class.
     fn adjust(&self, class: Class, before: usize, now: usize) {
         // Wrapping, as a decrease is the addition of its two's complement.
         let difference = now.wrapping_sub(before);
@@ -179,7 +179,7 @@ fn percent(bytes: usize, share: usize) -> usize {
     bytes / 100 * share
 }
 
-/// Kinds that one connection or client may hold.
+/// The classes that one connection or client can hold.
 pub(crate) const HOLDING_CLASSES: [Class; 6] = [
     Class::ReceiveBuffers,
     Class::Messages,
@@ -192,7 +192,7 @@ pub(crate) const HOLDING_CLASSES: [Class; 6] = [
 /// Bytes by [`HOLDING_CLASSES`].
 pub(crate) type Held = [usize; HOLDING_CLASSES.len()];
 
-/// What one connection or client holds besides its fixed size; nothing is kept while that is nothing.
+/// The memory that one connection or client holds besides its fixed size. Empty while it holds none.
 #[derive(Debug, Default)]
 pub(crate) struct Holding(Option<Box<HeldBytes>>);
 
@@ -203,7 +203,7 @@ struct HeldBytes {
 }
 
 impl Holding {
-    /// Notes what is held now, and says by how many bytes that is more than before.
+    /// Sets the amount held now. Returns the increase in bytes.
     pub(crate) fn set(&mut self, ledger: &Arc<Ledger>, held: Held) -> usize {
         if self.0.is_none() && held.iter().all(|bytes| *bytes == 0) {
             return 0;
@@ -220,7 +220,7 @@ impl Holding {
         now.saturating_sub(before)
     }
 
-    /// Notes what is held after some of it has gone.
+    /// Sets the amount after a decrease.
     pub(crate) fn lower(&mut self, held: Held) {
         let Some(entry) = &mut self.0 else { return };
         entry.replace(held);
@@ -256,7 +256,7 @@ impl Drop for HeldBytes {
     }
 }
 
-/// Kinds that a core counts by number, and answers in flight, which its driver counts.
+/// The classes that a core counts by number, and answers in flight, which its driver counts.
 const REPORT_CLASSES: [Class; 6] = [
     Class::Connections,
     Class::Sessions,
@@ -266,7 +266,7 @@ const REPORT_CLASSES: [Class; 6] = [
     Class::Replies,
 ];
 
-/// What one core holds, as of its last turn.
+/// The memory of one core, as of its last turn.
 #[derive(Debug)]
 pub(crate) struct Report {
     ledger: Arc<Ledger>,
@@ -278,7 +278,7 @@ impl Report {
         Self { ledger, held: Default::default() }
     }
 
-    /// Notes what is held now: connections, sessions, subscriptions, rooms, outboxes, answers in flight.
+    /// Sets the amounts held now: connections, sessions, subscriptions, rooms, outboxes, answers in flight.
     #[inline]
     pub(crate) fn set(&mut self, held: [usize; REPORT_CLASSES.len()]) {
         if held != self.held {

@@ -64,8 +64,8 @@ pub struct Started {
     pub addr: SocketAddr,
     /// Threads of the data plane.
     pub cores: usize,
-    /// Connections that it may have, by its limits and by the process's descriptors. Beyond that, those without a
-    /// complete request make room.
+    /// Maximum connections, by its limits and the process's file descriptors. Beyond that, connections without a
+    /// complete request are closed for new ones.
     pub connections_max: usize,
     /// The driver's name.
     pub driver: &'static str,
@@ -73,17 +73,17 @@ pub struct Started {
     pub fallback_reason: Option<String>,
 }
 
-/// How long an address in use is tried again. After a process was killed, the kernel still closes its sockets: those
-/// that its io_uring held took up to 80 ms (Linux 6.18).
+/// How long an address in use is retried. After a process was killed, the kernel still closes its sockets: those held
+/// by its io_uring took up to 80 ms (Linux 6.18).
 const LISTEN_RETRY: Duration = Duration::from_secs(1);
-/// How long between two tries.
+/// Delay between two tries.
 const LISTEN_RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A core has ended without having been told to. Its clients get nothing any more, while those of the other cores are
-/// still served: whoever runs the node ends the process.
+/// A core has ended unexpectedly. Its clients receive nothing any more, while those of the other cores are still
+/// served. The caller should end the process.
 #[derive(Debug)]
 pub struct CoreFailed {
-    /// Which core.
+    /// The core.
     pub core: CoreId,
     /// The kernel's error; `None` after a panic.
     pub error: Option<io::Error>,
@@ -104,7 +104,7 @@ impl std::error::Error for CoreFailed {}
 pub struct Node {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    /// How each core ended.
+    /// The result of each core.
     ends: mpsc::Receiver<Result<(), CoreFailed>>,
     started: Started,
 }
@@ -122,13 +122,13 @@ fn wait_until_unused(addr: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// A core accepts such a part of its connections per turn at most.
+/// A core accepts at most this fraction of its connections per turn.
 const ACCEPTS_PART: usize = 8;
 
-/// How often the kernel's memory for sockets is looked at.
+/// Interval between checks of the kernel's socket memory.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Does what would block a core, until the node is gone.
+/// Runs the blocking work of the cores, until the node is dropped.
 fn watch(shared: &Arc<Shared>) -> io::Result<()> {
     let shared = Arc::downgrade(shared);
     let watch = move || {
@@ -237,7 +237,7 @@ impl Node {
         // Nothing here asks when exactly something arrived.
         let mut driver_options =
             stentor_driver::Options { receive_times: false, ..stentor_driver::Options::default() };
-        // A small part of those that there may be: one that has to make room for others has been read from before.
+        // A small part of the maximum, so that a connection is read from before it can be evicted.
         let part = options.limits.connections_max / cores / ACCEPTS_PART;
         driver_options.accepts_per_turn = driver_options.accepts_per_turn.min(part).max(1);
         let shared = Arc::new(Shared::new(options, cores, seed, control));
@@ -303,7 +303,7 @@ impl Node {
             };
             let thread = std::thread::Builder::new().name(format!("core-{core}")).spawn(move || {
                 let ended = catch_unwind(AssertUnwindSafe(serve));
-                // Nobody receives it only where the start has failed.
+                // The receiver is gone only if the start has failed.
                 let _ = end.send(ended.unwrap_or(Err(CoreFailed { core, error: None })));
             });
             threads.push(thread.map_err(StartError::Io)?);
@@ -344,13 +344,13 @@ impl Node {
     /// Waits until the node is drained.
     ///
     /// # Errors
-    /// As soon as a core has failed. The other cores go on.
+    /// As soon as a core has failed. The other cores continue.
     pub fn join(self) -> Result<(), CoreFailed> {
         for ended in self.ends.iter().take(self.threads.len()) {
             ended?;
         }
         for thread in self.threads {
-            // Nothing panics after it has told how it ended.
+            // Nothing panics after it has sent its result.
             let _ = thread.join();
         }
         Ok(())

@@ -51,7 +51,7 @@ pub struct Limits {
     pub outbox_bytes_max: usize,
     /// Bytes of answers to a client that doesn't read them, before its messages are no longer read.
     pub replies_bytes_max: usize,
-    /// Bytes that are received, inflated and handed on for a connection in a turn of its core, before others have theirs.
+    /// Bytes that a core receives, inflates and handles for one connection per turn.
     pub turn_bytes_max: usize,
     /// How deep arrays and objects may be nested in JSON that a client publishes.
     pub json_depth_max: usize,
@@ -187,15 +187,15 @@ impl Default for Recovery {
     }
 }
 
-/// From which sites browsers send a cookie (RFC 6265bis, section 5.6.7).
+/// The sites from which browsers send a cookie (RFC 6265bis, section 5.6.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SameSite {
-    /// From the cookie's own, and with navigation from others.
+    /// The cookie's own site, and navigation from others.
     #[default]
     Lax,
-    /// From the cookie's own only.
+    /// The cookie's own site only.
     Strict,
-    /// From any: browsers take it together with [`EngineIo::cookie_secure`] only.
+    /// Any site. Browsers require [`EngineIo::cookie_secure`] for this.
     None,
 }
 
@@ -220,7 +220,7 @@ pub struct EngineIo {
     pub cookie: Option<String>,
     /// Whether browsers send the cookie over HTTPS only.
     pub cookie_secure: bool,
-    /// From which sites browsers send the cookie.
+    /// The sites from which browsers send the cookie.
     pub cookie_same_site: SameSite,
     /// Packets in one body. Clients put everything that they have to say into one.
     pub packets_max: usize,
@@ -388,7 +388,7 @@ pub struct Options {
     pub cores: usize,
     /// Which built-in application runs.
     pub app: App,
-    /// By which names clients may address the server.
+    /// The host names of the server.
     pub hosts: Hosts,
     /// Which pages may connect.
     pub origins: Origins,

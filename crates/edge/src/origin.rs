@@ -118,8 +118,8 @@ impl Origins {
         Some(std::iter::once("'self'".to_owned()).chain(sources).collect::<Vec<_>>().join(" "))
     }
 
-    /// What `Access-Control-Allow-Origin` says to a request with this `Origin`, which is allowed: the origin itself if a
-    /// pattern names it or the list isn't for any, else `*`, with which browsers send no credentials.
+    /// The value of `Access-Control-Allow-Origin` for an allowed `Origin`: the origin itself if a pattern lists it or
+    /// the list has no `*`, otherwise `*`, with which browsers send no credentials.
     pub(crate) fn answer<'a>(&self, origin: Option<&'a str>) -> Option<&'a str> {
         let is_named = |origin| {
             parse(origin).is_some_and(|origin| self.patterns.iter().any(|pattern| pattern.matches(&origin)))

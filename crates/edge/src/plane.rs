@@ -39,8 +39,9 @@ pub enum FeedUpdate {
     /// subscribed. Follows when a key that nobody wants has lingered, and after a `Lost` that the control
     /// plane doesn't remember.
     Forget,
-    /// The feed isn't fetched for this session, which waits for as many first documents as it may
-    /// (`limits.cold_keys_max`): its subscription ends. Others' don't. Goes to the session's core, not to the key's home.
+    /// The feed isn't fetched for this session, which already waits for the maximum number of never-fetched keys
+    /// (`limits.cold_keys_max`). Ends the subscription of this session only. Sent to the session's core, not to the
+    /// key's home core.
     Refuse(Requester),
 }
 
@@ -51,16 +52,16 @@ pub struct Wanted {
     pub key: Key,
     /// True from the first subscriber on, false after the last one.
     pub wanted: bool,
-    /// Who has asked for it since the last call, while nothing was known of it: at most [`REQUESTERS_MAX`] sessions, each
-    /// once. Where there are as many there may have been more.
+    /// The sessions that have requested the key since the last call, while it had no state: at most
+    /// [`REQUESTERS_MAX`], each once. If the list is full, there may have been more.
     pub requesters: Vec<Requester>,
 }
 
-/// So many sessions that ask for one key are told apart.
+/// Maximum number of requesters that are recorded per key.
 pub const REQUESTERS_MAX: usize = 16;
 
-/// The number that stands for a client's address where sessions take turns: the IPv4 address, or the first 64 bits of the
-/// IPv6 address, since one customer mostly has all addresses behind those (RFC 6177).
+/// A number for a client's address, used for fair queueing: the IPv4 address, or the first 64 bits of the IPv6
+/// address, because one customer usually has all addresses of this prefix (RFC 6177).
 pub(crate) fn source_of(address: IpAddr) -> u64 {
     match address.to_canonical() {
         IpAddr::V4(address) => u64::from(u32::from(address)),
@@ -94,7 +95,7 @@ pub struct Metric {
     pub samples: Vec<(Vec<(&'static str, String)>, u64)>,
 }
 
-/// How values are distributed, as Prometheus understands it.
+/// A Prometheus histogram.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     /// Name with the unit last, without the prefix `stentor_`.
@@ -103,16 +104,16 @@ pub struct Histogram {
     pub help: &'static str,
     /// Upper bounds of the buckets, ascending.
     pub bounds: &'static [f64],
-    /// By label set.
+    /// The series, one per label set.
     pub samples: Vec<HistogramSample>,
 }
 
-/// One label set's part of a [`Histogram`].
+/// The series of one label set in a [`Histogram`].
 #[derive(Clone, Debug)]
 pub struct HistogramSample {
     /// For example `("core", "0")`.
     pub labels: Vec<(&'static str, String)>,
-    /// How many values are in each bucket; the last one, beyond all bounds, has no bound of its own.
+    /// The number of values per bucket. The last bucket has no upper bound.
     pub buckets: Vec<u64>,
     /// The sum of all values.
     pub sum: f64,
@@ -132,7 +133,7 @@ pub trait DataPlane: Send + Sync {
     /// All figures of the data plane.
     fn metrics(&self) -> Vec<Metric>;
 
-    /// How the data plane's figures are distributed, where that is known.
+    /// The histograms of the data plane.
     fn histograms(&self) -> Vec<Histogram> {
         Vec::new()
     }

@@ -89,12 +89,12 @@ impl Inbox {
         Ok(())
     }
 
-    /// Everything that waits, `None` where nothing does; the ledger counts it until [`Ledger::taken_in`]. Never blocks.
+    /// All waiting messages, or `None`. The ledger counts them until [`Ledger::taken_in`]. Never blocks.
     pub(crate) fn take(&self) -> Option<Vec<Order>> {
         if self.is_empty() {
             return None;
         }
-        // Where the control plane is at it, the next turn looks again: what waits doesn't let the core sleep.
+        // If the control plane holds the lock, the next turn tries again: a core with waiting messages doesn't sleep.
         let mut queue = match self.queue.try_lock() {
             Ok(queue) => queue,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -117,14 +117,14 @@ impl Inbox {
     }
 }
 
-/// What the control plane is to be told of a key.
+/// The pending report about a key for the control plane.
 #[derive(Default)]
 pub(crate) struct Demand {
     wanted: bool,
     requesters: Vec<Requester>,
 }
 
-/// What the control plane is to be told of all keys.
+/// The pending reports about all keys for the control plane.
 pub(crate) struct Demands<'a>(MutexGuard<'a, HashMap<Key, Demand>>);
 
 impl Demands<'_> {
@@ -136,7 +136,7 @@ impl Demands<'_> {
         }
     }
 
-    /// A session asks for a key of which nothing is known, and which is wanted.
+    /// A session requests a key that has subscribers and no state yet.
     pub(crate) fn add_requester(&mut self, key: Key, requester: Requester) {
         let demand = self.0.entry(key).or_default();
         demand.wanted = true;
@@ -152,9 +152,9 @@ pub(crate) struct Shared {
     pub(crate) cores: usize,
     /// Drawn at random at the start.
     pub(crate) seed: [u64; 2],
-    /// What is held for clients.
+    /// The memory held for clients.
     pub(crate) ledger: Arc<Ledger>,
-    /// By core: what the connection or client holds that holds the most, while memory is short.
+    /// By core: the bytes of the largest holder, while memory is short.
     pub(crate) largest: Vec<AtomicUsize>,
     pub(crate) inboxes: Vec<Inbox>,
     /// Connections of each core.
@@ -224,7 +224,7 @@ impl Shared {
         }
     }
 
-    /// What the control plane is to be told, to be changed. It takes nothing meanwhile.
+    /// Locks the pending reports for the control plane, to change them.
     pub(crate) fn demands(&self) -> Demands<'_> {
         Demands(locked(&self.wanted))
     }
@@ -267,8 +267,8 @@ impl Shared {
         self.kernel_full.load(Ordering::Relaxed)
     }
 
-    /// Reads how much memory the kernel's sockets hold, so that new connections are refused before the
-    /// kernel starts to drop packets of all of them (tcp_mem's middle figure). Reads files, which may take a while.
+    /// Reads how much memory the kernel's sockets hold, so that new connections are refused before the kernel starts
+    /// to drop packets of all of them (tcp_mem's middle figure). Reads files, so it may block.
     pub(crate) fn look_at_kernel_memory(&self) {
         let used = std::fs::read_to_string("/proc/net/sockstat").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("TCP:"))?;
@@ -312,7 +312,7 @@ impl DataPlane for Shared {
     }
 
     fn take_wanted(&self) -> Vec<Wanted> {
-        // Cores wait for the lock, so it is held for a moment only.
+        // Cores wait for this lock, so hold it only briefly.
         let demands = std::mem::take(&mut *locked(&self.wanted));
         let wanted = |(key, Demand { wanted, requesters })| Wanted { key, wanted, requesters };
         demands.into_iter().map(wanted).collect()

@@ -1,6 +1,6 @@
-//! `--app chat`: what a client sends goes to everybody, the sender included; joined at open. A Socket.IO client's event
-//! goes to everybody in its namespace, and plain clients are in the main one. An event that can't be published isn't
-//! acknowledged.
+//! `--app chat`: what a client sends goes to everybody, the sender included; joined at open. A Socket.IO client's
+//! event goes to everybody in its namespace, and plain clients are in the main one. An event that can't be published
+//! isn't acknowledged.
 
 use super::{Application, Arguments, Context, Envelope, Event, Hello, Message};
 use bytes::Bytes;
@@ -38,7 +38,7 @@ impl Application for Chat {
             Message::Text(text) => Data::Text(Bytes::copy_from_slice(text.as_bytes())),
             Message::Binary(bytes) => Data::Binary(Bytes::copy_from_slice(bytes)),
         };
-        // There is nothing by which a plain client could be told; a metric counts it.
+        // The protocol has no message to report this to a plain client. A metric counts it.
         let _ = ctx.publish(&self.room, None, data, Emit::default());
     }
 

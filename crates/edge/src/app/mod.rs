@@ -108,12 +108,13 @@ pub enum Admission {
     },
 }
 
-/// The process is over its budget for memory (`limits.memory_bytes_max`): nothing was published. The same may succeed later.
+/// The process is above its memory budget (`limits.memory_bytes_max`): the message wasn't published. A retry may
+/// succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overloaded;
 
 impl Overloaded {
-    /// For clients.
+    /// The error text for clients.
     pub(crate) const CODE: &'static str = "overloaded";
     pub(crate) const MESSAGE: &'static str =
         "the server has reached its memory limit (limits.memory_bytes_max)";
@@ -350,7 +351,8 @@ impl<'a> Context<'a> {
         self.facts.now
     }
 
-    /// Whether the process is over its budget for memory (`limits.memory_bytes_max`). [`Context::publish`] looks by itself.
+    /// Whether the process is above its memory budget (`limits.memory_bytes_max`). [`Context::publish`] checks this
+    /// itself.
     pub fn is_overloaded(&self) -> bool {
         self.facts.pressure == Pressure::Full
     }
@@ -429,8 +431,8 @@ impl<'a> Context<'a> {
     /// recovered, it comes in order with what it is owed, and is kept for it like what is published: also when the
     /// connection is gone, until it is back or has been away for too long.
     ///
-    /// While the process is over its budget for memory, nothing is kept: the event is sent only where it is for the client
-    /// whose message is being handled, and overtakes nothing.
+    /// While the process is above its memory budget, no event is queued: it is sent only to the client whose message
+    /// is being handled, and only if no earlier delivery is pending.
     pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
         let Some(room) = self.recoverable(session) else {
             return self.emit_numbered(session, name, arguments, None);
@@ -530,10 +532,11 @@ impl<'a> Context<'a> {
         self.hub.handle_unsubscribe(session, topic)
     }
 
-    /// Publishes to a room, on all cores. All that clients publish goes this way, so this is where overload is looked at.
+    /// Publishes to a room, on all cores. All publications of clients pass through here, so this function checks for
+    /// overload.
     ///
     /// # Errors
-    /// [`Overloaded`]: then nobody gets it.
+    /// [`Overloaded`]: no client receives the message.
     pub fn publish(
         &mut self,
         room: &Room,

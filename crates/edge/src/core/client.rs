@@ -124,7 +124,7 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
-    /// The connection that it is.
+    /// The connection, if the carrier is one.
     pub(super) fn conn(self) -> Option<ConnId> {
         match self {
             Self::None => None,
@@ -132,7 +132,7 @@ impl Carrier {
         }
     }
 
-    /// Whether it is this connection.
+    /// Whether the carrier is this connection.
     pub(super) fn is(self, conn: ConnId) -> bool {
         self.conn() == Some(conn)
     }
@@ -154,7 +154,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// Whether the client is to reconnect by itself.
+    /// Whether the client should reconnect by itself.
     pub(super) fn may_reconnect(self) -> bool {
         matches!(self, Self::Because(why) if why.reconnect())
     }
@@ -186,7 +186,7 @@ pub(super) struct Client {
     pub(super) upper: Upper,
     /// What waits to be carried, as records (see [`crate::writer`]): packets of Engine.IO, messages of SockJS.
     pub(super) queue: Vec<u8>,
-    /// What stands for the address that it came from first.
+    /// A number for the address of its first connection.
     pub(super) source: u64,
     /// When something was last received of it.
     pub(super) alive_at: Millis,
@@ -194,11 +194,11 @@ pub(super) struct Client {
     pub(super) due_at: Millis,
     /// It has ended, but for the next request, which is told so.
     pub(super) ended: bool,
-    /// It has ended for a reason after which it may reconnect at once.
+    /// The client has ended and may reconnect at once.
     pub(super) may_reconnect: bool,
     pub(super) timer: Option<TimerId>,
     pub(super) timer_at: Millis,
-    /// What it holds besides this.
+    /// Memory held besides this struct.
     pub(super) holding: Holding,
 }
 
@@ -343,7 +343,7 @@ impl Clients {
         self.slots.len()
     }
 
-    /// Bytes that clients take, each as if it spoke Socket.IO.
+    /// The size of all clients, each counted as a Socket.IO client.
     pub(super) fn bytes(&self) -> usize {
         let slot = size_of::<(NonZeroU32, Client)>() + size_of::<SocketIo>();
         self.slots.capacity() * slot + self.by_sid.capacity() * size_of::<(Sid, ClientId)>()

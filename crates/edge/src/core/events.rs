@@ -9,8 +9,9 @@
 //!                                          └──► the node drains ──► cut: no last chunk
 //! ```
 //!
-//! `retry` is a line of the first event's block, and heartbeats are lines without a block: some clients deliver a block
-//! without data. A stream whose clients are to return is cut, since some take a clean end as final (r3labs/sse).
+//! `retry` is a line of the first event's block, and heartbeats are lines without a block: some clients deliver a
+//! block without data. If its client should reconnect, a stream ends without its last chunk, because some clients
+//! take a clean end as final (r3labs/sse).
 //!
 //! A browser waits for exactly as long as `retry` says, and so would all browsers after a restart. So each stream is told
 //! another time ([`spread`]).
@@ -268,7 +269,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Ends a stream of events, if there is one, so that its client returns.
+    /// Ends an SSE stream, if there is one, so that its client reconnects.
     pub(super) fn cut_events(&mut self, index: usize) {
         let Some(http) = self.http(index) else { return };
         if matches!(&http.waiting, Some(Waiting::Events(events)) if !events.answered) {

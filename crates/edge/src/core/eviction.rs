@@ -1,25 +1,26 @@
-//! Room for a new connection where there are as many as may be: the connection ends that has gone longest without a
-//! complete request.
+//! Makes room for a new connection at the limit: closes the connection that has waited longest without a complete
+//! request.
 //!
-//! Whoever opens connections and says nothing so evicts its own, while those that do what they came for stay: a
-//! WebSocket, a stream of events, a request that is being answered. What a client loses by it is a connection that it was
-//! about to use, and it tries again.
+//! A client that opens silent connections thus evicts its own. Active connections stay: WebSockets, SSE streams, and
+//! requests that are being answered. At worst a client loses an idle connection, and tries again.
 //!
-//! The connections that speak HTTP are in a list, by when their last complete request came, or else they themselves. Its
-//! links lie in [`super::table::Http`], which an upgrade gives back. **Invariant:** a connection is in the list exactly while its stack is
-//! [`Stack::Http`]; only [`Table::insert`], [`Table::set_stack`] and [`Table::remove`] change that.
+//! Connections that speak HTTP are in a list, ordered by the time of their last complete request, or of the
+//! connection itself. Its links are in [`super::table::Http`], which an upgrade frees. **Invariant:** a connection is
+//! in the list exactly while its stack is [`Stack::Http`]; only [`Table::insert`], [`Table::set_stack`] and
+//! [`Table::remove`] change that.
 
 use super::Core;
 use super::table::{Conn, Stack, Table};
 use stentor_driver::{Capacity, Driver};
 
-/// Connections that are looked at to find one without a request: enough, as those that have one go to the list's end.
+/// Connections to examine for one without a request. Few suffice, because connections with a request move to the
+/// list's end.
 const LOOKS_MAX: usize = 16;
 
 /// No connection.
 const NONE: u32 = u32::MAX;
 
-/// A connection's place in the list.
+/// A connection's links in the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Links {
     older: u32,
@@ -53,7 +54,7 @@ impl Table {
         }
     }
 
-    /// Adds a connection that speaks HTTP and isn't in the list; others stay out.
+    /// Adds a connection that speaks HTTP and isn't in the list. Ignores others.
     pub(super) fn link(&mut self, index: usize) {
         let (index, newest) = (index as u32, self.ends.newest);
         let Some(links) = self.links(index) else { return };
@@ -65,7 +66,7 @@ impl Table {
         self.ends.newest = index;
     }
 
-    /// Takes a connection out of the list, if it is there.
+    /// Removes a connection from the list, if it is there.
     pub(super) fn unlink(&mut self, index: usize) {
         let Some(links) = self.links(index as u32) else { return };
         let Links { older, newer } = std::mem::take(links);
@@ -79,7 +80,7 @@ impl Table {
         }
     }
 
-    /// A complete request has come on this connection.
+    /// A complete request has arrived on this connection.
     pub(super) fn requested(&mut self, index: usize) {
         if self.ends.newest != index as u32 {
             self.unlink(index);
@@ -87,12 +88,12 @@ impl Table {
         }
     }
 
-    /// The connection that has gone longest without a complete request.
+    /// The connection that has waited longest without a complete request.
     fn oldest(&self) -> Option<usize> {
         (self.ends.oldest != NONE).then_some(self.ends.oldest as usize)
     }
 
-    /// Whether a connection has no request that is waited for or being answered.
+    /// Whether a connection has no request that waits or is being answered.
     fn awaits_request(&self, index: usize) -> bool {
         match self.get(index) {
             Some(Conn { stack: Stack::Http(http), in_flight, replies, .. }) => {
@@ -104,19 +105,19 @@ impl Table {
 }
 
 impl<D: Driver> Core<D> {
-    /// Connections that the process may have: by its options, and by its descriptors.
+    /// Maximum connections of the process: by its options and its file descriptors.
     pub(super) fn connections_max(&self) -> usize {
         let Capacity { shared, own } = self.driver.capacity();
         let descriptors = shared.saturating_add(own.saturating_mul(self.shared.cores));
         self.shared.options.limits.connections_max.min(descriptors)
     }
 
-    /// Whether there are nearly as many connections as may be.
+    /// Whether the number of connections is near the maximum.
     pub(super) fn is_nearly_full(&self) -> bool {
         self.shared.connections() > self.connections_max() / 8 * 7
     }
 
-    /// Ends a connection that has no request, the oldest first; says whether there was one on this core.
+    /// Closes a connection without a request, the oldest first. Returns whether there was one on this core.
     pub(super) fn evict(&mut self) -> bool {
         for _ in 0..LOOKS_MAX {
             let Some(index) = self.table.oldest() else { return false };

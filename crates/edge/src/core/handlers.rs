@@ -63,14 +63,14 @@ pub(crate) struct Facts {
     pub(crate) seed: [u64; 2],
     pub(crate) heartbeat_interval: Duration,
     pub(crate) json_depth_max: usize,
-    /// How much of the memory budget is used.
+    /// The current memory pressure.
     pub(crate) pressure: Pressure,
-    /// What wasn't published because of that, so far.
+    /// Publications refused because of it.
     pub(super) refusals: Cell<u64>,
 }
 
 impl Facts {
-    /// Something wasn't published because the process is over its budget.
+    /// Counts a publication refused because the process is above its memory budget.
     pub(crate) fn count_refusal(&self) {
         self.refusals.set(self.refusals.get() + 1);
     }
@@ -221,14 +221,14 @@ impl<D: Driver> Core<D> {
         self.clients.get(id).is_some_and(|client| matches!(client.upper, client::Upper::SocketIo(_)))
     }
 
-    /// Tells a Socket.IO client, in the event of its feeds, that a subscription has ended. One that gets documents as
-    /// strings expects nothing else.
+    /// Notifies a Socket.IO client, with its feed event, that a subscription has ended. Clients that receive
+    /// documents as strings expect no other message.
     fn refuse_feed_event(&mut self, session: SessionId, key: &Key) {
         let options = &self.shared.options.engine;
         if options.feed_as_string {
             return;
         }
-        // A key has no character that JSON escapes, and neither has the reason.
+        // Neither a key nor the reason contains a character that JSON escapes.
         let json =
             format!(r#"{{"type":"state","feed":"{key}","state":"lost","reason":"{TOO_MANY_COLD_KEYS}"}}"#);
         let what = Sent::Event { name: options.feed_event.clone(), json, attachments: Vec::new(), ack: None };

@@ -21,9 +21,9 @@ use stentor_driver::{ConnId, Driver};
 use stentor_hub::{CoreId, Policy, Topic};
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, Request};
 
-/// What a client is told whose request is too large for what memory is left.
+/// The response text for a request that is too large for the remaining memory.
 const MEMORY_SHORT: &str = "the server is short of memory; send it again later (limits.memory_bytes_max)";
-/// After how many seconds it may try again.
+/// `Retry-After`, in seconds.
 const RETRY_AFTER_SECONDS: &str = "5";
 
 /// What became of a request.
@@ -82,7 +82,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// What stands for the address of an HTTP connection's client.
+    /// A number for the client address of an HTTP connection.
     pub(super) fn source_of(&self, index: usize) -> u64 {
         match self.table.get(index).map(|conn| &conn.stack) {
             Some(Stack::Http(http)) => plane::source_of(http.peer.ip()),
@@ -372,7 +372,7 @@ impl<D: Driver> Core<D> {
         self.finish_after(index, out)
     }
 
-    /// Answers a request whose body is larger than what memory is left for: 503.
+    /// Answers 503 to a request whose body is too large for the remaining memory.
     fn refuse_body(&mut self, index: usize, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
         self.metrics().request_errors.add(1);
         let mut extra = vec![("Retry-After", RETRY_AFTER_SECONDS)];
@@ -381,7 +381,7 @@ impl<D: Driver> Core<D> {
         self.finish_after(index, out)
     }
 
-    /// Ends a connection that waits for the rest of a request, because memory is short.
+    /// Closes a connection with an incomplete request, because memory is short.
     pub(super) fn refuse_request(&mut self, index: usize) {
         self.metrics().request_errors.add(1);
         let mut out = Vec::new();

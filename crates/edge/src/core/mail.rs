@@ -135,7 +135,7 @@ impl<D: Driver> Core<D> {
                 && let Some(dispatch) = outgoing.pop_front()
             {
                 let bytes = dispatch.weight_bytes();
-                // Before it is taken out there.
+                // Before the other core takes it out.
                 ring_bytes = in_ring_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
                 match sender.try_send(Mail::Dispatch(dispatch)) {
                     Ok(()) => sent = true,
@@ -164,7 +164,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Stops reading from a connection that makes more for other cores than they take in.
+    /// Stops reading from a connection that produces more messages for other cores than they receive.
     pub(super) fn hold_if_congested(&mut self, index: usize) {
         if self.is_congested()
             && let Some(conn) = self.table.get(index)
@@ -180,7 +180,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Whether another core is behind by more than a ring, in messages or in bytes, or with its answers.
+    /// Whether another core is behind by more than one ring, in messages, bytes or answers.
     pub(super) fn is_congested(&mut self) -> bool {
         let limits = &self.shared.options.limits;
         let (messages_max, bytes_max) = (limits.mailbox_messages_max, limits.mailbox_bytes_max);

@@ -1,17 +1,17 @@
-//! How a core keeps the process inside `limits.memory_bytes_max`.
+//! Keeps the process within `limits.memory_bytes_max`.
 //!
-//! Whatever a connection or client holds besides its fixed size is measured ([`Conn::held`], [`Client::held`]) after it
-//! may have changed, and charged to the ledger. While memory is short:
+//! The memory that a connection or client holds besides its fixed size is measured ([`Conn::held`], [`Client::held`])
+//! after it may have changed, and charged to the ledger. While memory is short:
 //!
-//! 1. Above 95 % of the budget nothing large grows: new connections, large inputs and new topics are refused. What is kept
-//!    of the past goes: the recovery log, patches, history.
-//! 2. Above the budget, or after 2 s above 95 %, the connections and clients that hold the most end, until 90 % are left.
-//!    So filling the budget once locks nobody out.
-//! 3. Above the budget nothing is published either.
+//! 1. Above 95 % of the budget, new connections, large inputs and new topics are refused. The recovery log, patches
+//!    and history are evicted.
+//! 2. Above the budget, or after 2 s above 95 %, the connections and clients that hold the most are closed, until 90
+//!    % are in use. A client that fills the budget once therefore doesn't lock others out.
+//! 3. Above the budget, publications are refused too.
 //!
-//! Cores make room in rounds, each for itself. A round spares those that hold less than half of what the largest on any
-//! core does, and ends when it has ended so much that the excess would be gone, if nothing was shared. Where much is
-//! shared, less is given back, so each round that wasn't enough doubles what the next one may end.
+//! Cores make room in rounds, each for itself. A round spares holders with less than half of the largest holder on
+//! any core. It stops when it has closed enough to cover the excess, if no memory were shared. Shared memory isn't
+//! freed, so each insufficient round doubles the amount that the next one may close.
 
 use super::client::{Client, ClientId, End, Upper};
 use super::table::{Conn, Http, Receiving, Stack, Waiting};
@@ -23,32 +23,32 @@ use std::time::{Duration, Instant};
 use stentor_driver::Driver;
 use stentor_hub::{Disconnect, SessionId};
 
-/// Inputs of at most so many bytes are taken in while memory is short.
+/// Largest input that is accepted while memory is short.
 pub(super) const SMALL_INPUT_BYTES: usize = 16 * 1024;
-/// Nobody ends for holding less: that gives nothing back.
+/// Smallest holding that is closed: closing smaller ones frees too little.
 const LARGE_HOLDING_BYTES: usize = 4 * 1024;
-/// How often room is made while memory is short.
+/// Interval between rounds while memory is short.
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
-/// How long memory may be short before the largest end.
+/// Time that memory may be short before the largest holders are closed.
 const SHORT_TIME_MAX: Duration = Duration::from_secs(2);
-/// About what a subscription of a session costs, if its topic is there for it alone.
+/// Approximate size of a subscription that is the only one of its topic.
 const SUBSCRIPTION_BYTES: usize = 512;
-/// What the driver and the timing wheel keep for a connection.
+/// Memory of a connection in the driver and the timing wheel.
 const DRIVER_BYTES: usize = 96;
-/// Each round that wasn't enough doubles what the next one may end, at most so often.
+/// Maximum number of doublings.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// How a core makes room.
+/// The state of a core's rounds.
 #[derive(Debug, Default)]
 pub(super) struct Relief {
-    /// Since when memory has been short.
+    /// Start of the memory shortage.
     short_since: Option<Instant>,
     round_at: Option<Instant>,
-    /// Rounds in a row that ended connections and weren't enough.
+    /// Insufficient rounds in a row.
     rounds: u32,
 }
 
-/// Who holds something.
+/// A holder of memory.
 #[derive(Clone, Copy)]
 enum Holder {
     Connection(usize),
@@ -69,13 +69,14 @@ impl Conn {
         [received, messages, bodies, 0, replies, 0]
     }
 
-    /// Charges what it holds now. For what is written to it from outside; its own input is weighed by [`Core::weigh`].
+    /// Charges the memory that the connection holds now. Called after writes from outside; [`Core::weigh`] does this
+    /// after the connection's own input.
     pub(super) fn weigh(&mut self, ledger: &Arc<Ledger>) {
         let held = self.held();
         self.holding.set(ledger, held);
     }
 
-    /// Whether there is nothing to measure, as for most.
+    /// Whether the connection holds no additional memory, which is the usual case.
     #[inline]
     fn holds_nothing(&self) -> bool {
         self.holding.is_empty()
@@ -85,7 +86,7 @@ impl Conn {
 }
 
 impl Http {
-    /// Bytes of the body that is arriving or waits to be handled, and of what is known of a request that waits.
+    /// Bytes of the body that is arriving or waiting, and of a waiting request.
     fn held_bytes(&self) -> usize {
         let arriving = match &self.body {
             Some(Receiving { kept: Some(kept), .. }) => kept.held_bytes(),
@@ -105,14 +106,14 @@ impl Client {
         [0, 0, 0, attachments, 0, self.queue.capacity()]
     }
 
-    /// Charges what it holds now. For what is written to it from outside; its own input is weighed by
-    /// [`Core::weigh_client`].
+    /// Charges the memory that the client holds now. Called after writes from outside; [`Core::weigh_client`] does
+    /// this after the client's own input.
     pub(super) fn weigh(&mut self, ledger: &Arc<Ledger>) {
         let held = self.held();
         self.holding.set(ledger, held);
     }
 
-    /// Takes all records that wait.
+    /// Takes all waiting records.
     pub(super) fn take_queue(&mut self) -> Vec<u8> {
         let queue = std::mem::take(&mut self.queue);
         let held = self.held();
@@ -122,7 +123,8 @@ impl Client {
 }
 
 impl<D: Driver> Core<D> {
-    /// Charges what a connection holds now. One that grows to more than a little while memory is short has to end.
+    /// Charges the memory that a connection holds now. Closes it if it grows beyond [`SMALL_INPUT_BYTES`] while
+    /// memory is short.
     #[inline]
     pub(super) fn weigh(&mut self, index: usize) {
         if self.table.get(index).is_some_and(|conn| !conn.holds_nothing()) {
@@ -140,7 +142,8 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Charges what a client holds now; the same goes for it.
+    /// Charges the memory that a client holds now. Closes it if it grows beyond [`SMALL_INPUT_BYTES`] while memory is
+    /// short.
     pub(super) fn weigh_client(&mut self, id: ClientId) {
         let ledger = &self.shared.ledger;
         let Some(client) = self.clients.get_mut(id) else { return };
@@ -153,13 +156,13 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Whether an input of so many bytes is too large for what memory is left.
+    /// Whether an input of this size is too large for the remaining memory.
     #[inline]
     pub(super) fn is_too_large_now(&self, bytes: usize) -> bool {
         bytes > SMALL_INPUT_BYTES && self.shared.ledger.pressure() > Pressure::None
     }
 
-    /// Ends a connection whose input is too large for what memory is left.
+    /// Closes a connection whose input is too large for the remaining memory.
     pub(super) fn refuse_input(&mut self, index: usize) {
         self.metrics().inputs_refused.add(1);
         let Some(conn) = self.table.get(index) else { return };
@@ -172,7 +175,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Reports what this core holds, as it is now.
+    /// Reports the memory that this core holds now.
     pub(super) fn report_memory(&mut self) {
         let footprint = self.hub.footprint();
         let connections =
@@ -187,7 +190,7 @@ impl<D: Driver> Core<D> {
         ]);
     }
 
-    /// Looks at how much of the budget is used, and makes room where it is time to.
+    /// Checks the memory pressure, and makes room if a round is due.
     pub(super) fn mind_memory(&mut self) {
         let pressure = self.shared.ledger.pressure();
         if pressure == self.facts.pressure && pressure == Pressure::None {
@@ -201,7 +204,7 @@ impl<D: Driver> Core<D> {
             return;
         }
         if before == Pressure::None {
-            // Others may sleep, and hold the most.
+            // Other cores may be asleep and hold the most memory.
             self.shared.inboxes.iter().for_each(crate::shared::Inbox::wake);
         }
         let now = self.facts.now;
@@ -214,11 +217,11 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// One round of making room: what is kept of the past, then, where `ends`, those that hold the most.
+    /// One round: evicts history, then, if `ends`, closes the connections and clients that hold the most.
     fn make_room(&mut self, ends: bool) {
         self.metrics().overloads.add(1);
         let excess = self.shared.ledger.excess_bytes();
-        // Each core gives up its share.
+        // Each core frees its share.
         self.hub.handle_overload(excess.div_ceil(self.shared.cores));
         if !ends {
             return;
@@ -242,11 +245,11 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Who holds how much, of this core.
+    /// The holders of this core, with the bytes that each holds.
     fn holders(&self) -> Vec<(usize, Holder)> {
         let connections = self.table.indices().into_iter().filter_map(|index| {
             let conn = self.table.get(index)?;
-            // What a client's carrier holds is the client's.
+            // The memory of a client's carrier counts for the client.
             let is_client = self.client_of(index).is_some();
             let session = conn.session.map_or(0, |session| self.held_by_session(session));
             (!is_client).then(|| (self.held_by_connection(conn) + session, Holder::Connection(index)))
@@ -261,7 +264,7 @@ impl<D: Driver> Core<D> {
         connections.chain(clients).filter(|(bytes, _)| *bytes >= LARGE_HOLDING_BYTES).collect()
     }
 
-    /// What a connection holds itself; with what is in flight, unless that is its session's.
+    /// The memory that a connection holds, including bytes in flight, unless these belong to its session.
     fn held_by_connection(&self, conn: &Conn) -> usize {
         let is_sessions = conn.session.is_some_and(|session| self.hub.is_in_flight(session));
         let in_flight = if is_sessions { 0 } else { self.driver.in_flight_bytes(conn.id) };
@@ -272,8 +275,8 @@ impl<D: Driver> Core<D> {
         self.hub.held_bytes(session) + self.hub.subscriptions(session) * SUBSCRIPTION_BYTES
     }
 
-    /// Ends a connection, with its session or client, because it holds too much; at once where something is in flight,
-    /// since its memory is wanted now.
+    /// Closes a connection, with its session or client, because it holds too much. Resets it if bytes are in flight,
+    /// because their memory is needed now.
     pub(super) fn end_for_memory(&mut self, index: usize) {
         if let Some(client) = self.client_of(index) {
             return self.end_client_for_memory(client);
@@ -301,7 +304,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Checks that all that is held has been charged, at the end of a turn; not where that would take too long.
+    /// Checks at the end of a turn that all held memory has been charged. Skipped if there are too many connections.
     #[cfg(debug_assertions)]
     pub(super) fn check_holdings(&self) {
         const CONNECTIONS_MAX: usize = 64;

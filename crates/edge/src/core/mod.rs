@@ -62,7 +62,7 @@ use stentor_wire::ws;
 use table::{Again, Kept, Table};
 use turn::{Budget, CpuSampler};
 
-/// How soon a full ring to another core, or a frame that it encodes, is looked at again.
+/// Interval after which a full ring to another core, or a frame that another core encodes, is checked again.
 const CORES_RETRY: Duration = Duration::from_millis(1);
 /// What a client is told whose topic can't be taken in.
 const TOO_MANY_TOPICS: &str =
@@ -77,7 +77,7 @@ const TICK_TOKEN: u64 = 0;
 const DRAINED_TOKEN: u64 = 1;
 /// The timer's token for what sessions get at their own rate: all that it does is to end a wait.
 const RATE_TOKEN: u64 = 2;
-/// The timer's token for the next round of making room: all that it does is to end a wait.
+/// The timer token for the next round of making room. The timer only ends a wait.
 const RELIEF_TOKEN: u64 = 3;
 const APP_TOKEN: u64 = 1 << 62;
 /// A timer's token that names a client.
@@ -120,7 +120,7 @@ enum Later {
     /// The messages of a SockJS client's WebSocket can't be understood.
     Broken(ConnId),
     Flush(usize),
-    /// It holds more than may be held now.
+    /// It holds more memory than is allowed now.
     Overload(ConnId),
 }
 
@@ -157,7 +157,7 @@ pub struct Core<D: Driver> {
     /// Where clients are that began here and were moved.
     departed: Departed,
     sids: Sids,
-    /// What of the message that is dealt with is left for later.
+    /// The rest of the current message, if it is left for later.
     again: Option<Again>,
     report: Report,
     relief: Relief,
@@ -176,9 +176,9 @@ pub struct Core<D: Driver> {
     revisit: VecDeque<usize>,
     /// The same, but not before other events have had their turn.
     next_turn: Vec<usize>,
-    /// Connections that earlier turns left.
+    /// Connections left by earlier turns.
     left: VecDeque<usize>,
-    /// Connections with messages that are inflated when no other is half inflated.
+    /// Connections whose messages wait until no other message is half inflated.
     waiting_to_inflate: VecDeque<ConnId>,
     budget: Budget,
     cpu: CpuSampler,
@@ -303,7 +303,8 @@ impl<D: Driver> Core<D> {
             || self.shared.drain_until().is_some() != self.draining;
         let timeout = match timeout {
             _ if busy => Some(Duration::ZERO),
-            // The reader of a full ring doesn't tell when it has read, nor a core that it has encoded: look again soon.
+            // Neither the reader of a full ring nor a core that encodes a frame sends a notification, so check again
+            // soon.
             timeout if self.mail_waits || self.hub.awaits_encodings() => {
                 Some(timeout.unwrap_or(CORES_RETRY).min(CORES_RETRY))
             }
@@ -529,14 +530,14 @@ impl<D: Driver> Core<D> {
         self.tell_wanted();
     }
 
-    /// Tells the control plane which feeds are wanted, together with who asks for them.
+    /// Reports the feeds that have subscribers, and their requesters, to the control plane.
     fn tell_wanted(&mut self) {
         let mut wanted = self.hub.poll_wanted();
         let mut requester = self.hub.poll_requester();
         if wanted.is_none() && requester.is_none() {
             return;
         }
-        // Under one lock, so that a key never comes without its requesters.
+        // Under one lock, so that a key always arrives with its requesters.
         let mut demands = self.shared.demands();
         while let Some((key, level)) = wanted {
             demands.set_wanted(key, level);

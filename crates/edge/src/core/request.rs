@@ -184,12 +184,11 @@ pub(super) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
     }
 }
 
-/// A document is content of its upstream, not of this server: a browser that opens it gives it an origin of its own and
-/// runs no script in it (CSP 3, section 6.3.2).
+/// A document is content of its upstream, not of this server. With this header, a browser that opens it gives it a
+/// separate origin and runs no script in it (CSP 3, section 6.3.2).
 const SANDBOX: (&str, &str) = ("Content-Security-Policy", "sandbox");
 
-/// Lets a page send cookies along, where its origin is named. For any origin at all it would let every page act as the
-/// user.
+/// Lets a page send cookies if its origin is listed. For `*`, this would let every page act as the user.
 pub(super) fn push_credentials(headers: &mut Vec<(&str, &str)>, origin: Option<&str>) {
     if origin.is_some_and(|origin| origin != "*") {
         headers.push(("Access-Control-Allow-Credentials", "true"));
@@ -266,7 +265,7 @@ impl Awaited {
                         }
                     }
                     Body::State { state, reason, .. } => {
-                        // While the client has the newest document, only the end of the feed is an answer.
+                        // While the client has the newest document, only the end of the feed completes the request.
                         let status = match state {
                             FeedState::Lost => 404,
                             FeedState::Ended if self.unchanged.is_none() => 404,

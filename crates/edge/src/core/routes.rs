@@ -64,7 +64,7 @@ impl<D: Driver> Core<D> {
             Route::Static(_) | Route::Unknown if is_upgrade && request.path() == "/" => Route::Socket(None),
             target => target,
         };
-        // Load balancers ask after the server's health by its address.
+        // Load balancers check the server's health by its address.
         if !matches!(target, Route::Health) && !options.hosts.allow(request.authority()) {
             self.metrics().request_errors.add(1);
             text(out, Manner::LAST, 421, &[], "this server has another name ([server] hosts)");
@@ -171,7 +171,7 @@ impl<D: Driver> Core<D> {
         Verdict::Answered { keep_alive }
     }
 
-    /// What `Access-Control-Allow-Origin` says in the answer to a request, but for those of SockJS.
+    /// The value of `Access-Control-Allow-Origin` for a request, except those of SockJS.
     pub(super) fn allow_origin<'a>(&self, request: &Request<'a>) -> Option<&'a str> {
         self.shared.options.origins.answer(request.header_str("origin"))
     }

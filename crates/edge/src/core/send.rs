@@ -27,7 +27,7 @@ pub(super) const SEND_FRAMES_MAX: usize = 512;
 /// as the connection of a stream of events; and what was sent has left by then.
 const DRAINING_LINGER: Duration = Duration::from_secs(1);
 
-/// The same where new connections are about to need the room.
+/// The same limit when new connections will soon need the memory.
 const FULL_LINGER: Duration = Duration::from_millis(100);
 
 /// What the cork keeps of its memory after an unusually large answer.
@@ -200,7 +200,7 @@ impl<D: Driver> Core<D> {
                 self.driver.finish(id, linger);
                 return;
             }
-            // It is in line.
+            // It is queued already.
             _ if held.has(Held::TURN) => {}
             Stack::Http(http) => {
                 let answered = http.waiting.as_ref().is_some_and(Waiting::is_answered);

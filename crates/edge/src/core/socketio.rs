@@ -30,12 +30,12 @@ use stentor_wire::http1::{self, Request};
 use stentor_wire::json;
 use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
 
-/// Pairs of a namespace's query that are read, as in Node.
+/// Maximum number of parameters in a namespace's query, as in Node.
 const QUERY_PAIRS_MAX: usize = 1_000;
 
 /// What Socket.IO knows of a client.
 pub(super) struct SocketIo {
-    /// A packet whose attachments are still to come, and when all of it has to be there.
+    /// A packet with missing attachments, and the deadline for them.
     unfinished: Option<(Decoder, Millis)>,
     pub(super) sockets: SmallVec<[Socket; 1]>,
     /// When it has to be connected to some namespace.
@@ -59,19 +59,19 @@ impl SocketIo {
         self.sockets.is_empty() && self.unfinished.is_none()
     }
 
-    /// When the attachments of a packet have to be there, if any are missing.
+    /// The deadline for missing attachments, if any.
     pub(super) fn packet_until(&self) -> Option<Millis> {
         self.unfinished.as_ref().map(|(_, until)| *until)
     }
 
-    /// Gives the missing attachments until then.
+    /// Sets the deadline for the missing attachments.
     pub(super) fn extend_packet(&mut self, until: Millis) {
         if let Some((_, current)) = &mut self.unfinished {
             *current = until;
         }
     }
 
-    /// Bytes of a packet whose attachments are still coming.
+    /// Bytes of a packet with missing attachments.
     pub(super) fn held_bytes(&self) -> usize {
         self.unfinished.as_ref().map_or(0, |(decoder, _)| decoder.held_bytes())
     }
@@ -218,8 +218,8 @@ impl<D: Driver> Core<D> {
         goes_on
     }
 
-    /// Keeps a packet whose attachments are still to come. It has as long as a WebSocket message in fragments, from its
-    /// first part on.
+    /// Keeps a packet until its attachments have arrived. As for a fragmented WebSocket message, the time limit
+    /// starts with its first part.
     fn await_attachments(&mut self, id: ClientId, decoder: Decoder, until: Option<Millis>) {
         let until = until.unwrap_or_else(|| self.millis().after(self.shared.options.limits.message_time_max));
         if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
@@ -249,7 +249,7 @@ impl<D: Driver> Core<D> {
         let found = io.find(namespace);
         let (session, body) = match (found, body) {
             (None, Body::Connect { payload, query }) => {
-                // Clients of protocol 4 authenticate by the namespace's query, as in socket.io 4.
+                // Clients of protocol 4 authenticate with the namespace's query, as in socket.io 4.
                 let auth = query.map(object_of_query);
                 let payload = payload.or(auth.as_deref());
                 return self.socketio_connect(id, namespace, payload, query, request, out);
@@ -529,7 +529,7 @@ fn refuse(engine: EngineWriter, namespace: &str, message: &str, data: Option<&st
     });
 }
 
-/// A query as a JSON object of strings, or of lists where a name comes again, as Node's `querystring` reads it.
+/// A query as a JSON object of strings, with arrays for repeated names, as Node's `querystring` parses it.
 fn object_of_query(query: &str) -> String {
     let mut names: HashMap<Cow<'_, str>, usize> = HashMap::new();
     let mut members: Vec<(Cow<'_, str>, Vec<Cow<'_, str>>)> = Vec::new();

@@ -35,7 +35,7 @@ pub(super) struct Conn {
     pub(super) held: Held,
     /// Bytes in flight when it was last looked at: progress is a sign of life.
     pub(super) in_flight_bytes: u32,
-    /// What it holds besides this.
+    /// Memory held besides this struct.
     pub(super) holding: Holding,
 }
 
@@ -50,7 +50,7 @@ impl Held {
     pub(super) const CORES: Self = Self(2);
     /// What was read of it hasn't all been dealt with.
     pub(super) const INPUT: Self = Self(4);
-    /// It has used its share of a turn, and is in line for the next.
+    /// It has used its share of a turn, and is queued for the next.
     pub(super) const TURN: Self = Self(8);
 
     pub(super) fn is_none(self) -> bool {
@@ -61,7 +61,7 @@ impl Held {
         self.0 & reason.0 != 0
     }
 
-    /// Whether its client may have sent what wasn't read because of us.
+    /// Whether its client may have sent data that we haven't read because we paused reading.
     pub(super) fn is_ours(self) -> bool {
         self.has(Self::CORES) || self.has(Self::TURN)
     }
@@ -108,7 +108,7 @@ pub(super) struct Http {
     pub(super) stalled: bool,
     /// The client has finished sending: after the answers that it is owed, this ends.
     pub(super) finished: bool,
-    /// Its place among those that may have to make room.
+    /// Its links in the eviction list.
     pub(super) links: Links,
 }
 
@@ -152,9 +152,9 @@ pub(super) struct Receiving {
 pub(super) struct Kept {
     pub(super) head: Vec<u8>,
     pub(super) body: Vec<u8>,
-    /// How many bytes of the body (decoded, where it is a form) have been dealt with.
+    /// Handled bytes of the body (decoded, if it is a form).
     pub(super) done: usize,
-    /// Something of it has been dealt with: `body` is decoded, and of SockJS's so many messages are left.
+    /// Partly handled: `body` is decoded, and this many SockJS messages remain.
     pub(super) begun: Option<usize>,
     /// Its client moves to another core with what is left.
     pub(super) departs: Option<ClientId>,
@@ -185,7 +185,7 @@ pub(super) enum Waiting {
 }
 
 impl Waiting {
-    /// Bytes held besides this, but for what is counted elsewhere.
+    /// Bytes held besides this struct, except those counted elsewhere.
     pub(super) fn held_bytes(&self) -> usize {
         match self {
             Self::Document(awaited) => awaited.held_bytes(),
@@ -276,7 +276,7 @@ pub(super) struct Awaited {
     pub(super) origin: Option<String>,
     /// The client has the version with one of these tags and waits for another (`?wait=`).
     pub(super) known: Option<String>,
-    /// The version that it has, once seen to be the newest.
+    /// The client's version, once it is known to be the newest.
     pub(super) unchanged: Option<Position>,
     /// The answer has been handed to the driver.
     pub(super) answered: bool,
@@ -367,11 +367,11 @@ pub(super) struct Socket {
     pub(super) unread: Option<Box<Unread>>,
 }
 
-/// What was read of a WebSocket and waits.
+/// Data that was read from a WebSocket and waits.
 #[derive(Default)]
 pub(super) struct Unread {
     pub(super) bytes: Vec<u8>,
-    /// What comes before that.
+    /// Data before that.
     pub(super) rest: Option<RestOfFrame>,
 }
 
@@ -382,15 +382,16 @@ impl Unread {
     }
 }
 
-/// Messages of SockJS in one frame of a WebSocket, which come later than those before them.
+/// Remaining SockJS messages of one WebSocket frame.
 pub(super) struct RestOfFrame {
     pub(super) text: String,
     pub(super) messages: usize,
 }
 
-/// What of a message on a WebSocket is left for later.
+/// The part of a WebSocket message that is left for later.
 pub(super) enum Again {
-    /// All of it, as a frame: it is to be looked at where its client goes, or when it has turned out that it stays.
+    /// The whole message, as a frame. It is handled on the core that the client moves to, or here once it is known
+    /// that the client stays.
     Frame(Vec<u8>),
     Rest(RestOfFrame),
 }
@@ -400,7 +401,7 @@ pub(super) enum Again {
 pub(super) struct Table {
     slots: Chunks<Option<Conn>>,
     count: usize,
-    /// Which connection makes room first.
+    /// The eviction list.
     pub(super) ends: Ends,
     serial: u32,
 }
@@ -433,7 +434,7 @@ impl Table {
         index
     }
 
-    /// The connection speaks something else from now on.
+    /// Sets the connection's protocol stack.
     pub(super) fn set_stack(&mut self, index: usize, stack: Stack) {
         self.unlink(index);
         if let Some(conn) = self.get_mut(index) {
@@ -466,7 +467,7 @@ impl Table {
         self.count
     }
 
-    /// Bytes that connections take, each as if it spoke HTTP.
+    /// The size of all connections, each counted as an HTTP connection.
     pub(super) fn bytes(&self) -> usize {
         self.slots.len() * size_of::<Option<Conn>>() + self.count * size_of::<Http>()
     }

@@ -1,16 +1,17 @@
-//! How much one turn does: a connection's share of it, and what is left for the next.
+//! Limits the work of one turn: the share of each connection, and the rest that waits for the next turn.
 //!
-//! What a client causes is counted in bytes: received, inflated, handed on, and a constant for each message and request.
-//! A connection that has used its share isn't read from, and goes on in the next turn, after what has arrived meanwhile: so
-//! clients that send little never wait for those that send much.
+//! Work is counted in bytes: received, inflated, passed to the application, plus a constant for each message and
+//! request. A connection that has used its share isn't read from. It continues in the next turn, after newly arrived
+//! data, so clients that send little never wait for clients that send much.
 //!
 //! ```text
 //!  a turn:  what has arrived, each its share ──► what earlier turns left, as much as fits ──► what sessions are owed
 //!                 └─ next_turn ◄───────────────────────┘
 //! ```
 //!
-//! **Invariants.** In each turn at least one connection that was left goes on. One message is never divided between turns
-//! once it is handed to the application; one that is larger than a share has a turn for itself.
+//! **Invariants.** In each turn, at least one connection left by an earlier turn continues. A message is never
+//! divided between turns once it has been passed to the application. A message larger than a share has a turn of its
+//! own.
 
 use super::Core;
 use super::table::{Conn, Held, Stack};
@@ -18,26 +19,26 @@ use std::time::Duration;
 use stentor_driver::{Driver, thread_cpu_time};
 use stentor_wire::ws::StepLimits;
 
-/// What each message, ping and fragment counts for besides its bytes: about what handling a short one costs, compared with
-/// scanning JSON (1 µs; 4 ns a byte).
+/// The constant for each message, ping and fragment: about the cost of a short one, compared with scanning JSON (1
+/// µs; 4 ns per byte).
 pub(super) const MESSAGE_BYTES: usize = 128;
-/// The same for a request of HTTP, and for a message that comes with an answer of its own.
+/// The constant for an HTTP request, and for a message with its own answer.
 pub(super) const REQUEST_BYTES: usize = 1024;
-/// A connection's share is this part of `limits.turn_bytes_max` where others have used that up.
+/// The divisor of `limits.turn_bytes_max` for a connection's share once others have used up the turn.
 const SMALLEST_SHARE: usize = 8;
 
-/// What was done in this turn, and how much the connection that is dealt with may still do.
+/// The work done in this turn, and the rest of the current connection's share.
 pub(super) struct Budget {
     bytes_max: usize,
-    /// What was done in this turn.
+    /// Work done in this turn.
     done_bytes: usize,
-    /// How much of that was left by earlier turns.
+    /// The part of it left by earlier turns.
     left_bytes: usize,
-    /// How much of that by connections for which something had to happen first.
+    /// The part of that for connections that waited for a condition.
     revisited_bytes: usize,
-    /// Where the connection that is dealt with has used its share.
+    /// The value of `done_bytes` at which the current connection has used its share.
     stop_at_bytes: usize,
-    /// It is the first of those that were left, and may be handed a message of any size.
+    /// The current connection is the first one left by an earlier turn, and may handle a message of any size.
     takes_any: bool,
 }
 
@@ -60,20 +61,20 @@ impl Budget {
         self.revisited_bytes = 0;
     }
 
-    /// Something has arrived on a connection, or can be looked at now.
+    /// Data has arrived on a connection, or can be handled now.
     #[inline]
     pub(super) fn begin(&mut self) {
         self.stop_at_bytes = self.bytes_max.max(self.done_bytes + self.bytes_max / SMALLEST_SHARE);
         self.takes_any = false;
     }
 
-    /// A connection goes on with what an earlier turn left.
+    /// A connection continues with the rest of an earlier turn.
     fn begin_left(&mut self) {
         self.stop_at_bytes = self.done_bytes + self.bytes_max.saturating_sub(self.left_bytes).max(1);
         self.takes_any = self.left_bytes == 0;
     }
 
-    /// Whether there is room in this turn for more that was left.
+    /// Whether this turn has room for more connections left by earlier turns.
     fn has_room(&self) -> bool {
         self.left_bytes < self.bytes_max
     }
@@ -89,8 +90,8 @@ impl Budget {
         self.done_bytes >= self.stop_at_bytes
     }
 
-    /// How much of a message may be inflated, and how large one may be that is handed on, where it doesn't lie in what was
-    /// just received.
+    /// How many bytes of a message may be inflated, and the maximum size of a delivered message that isn't in the
+    /// receive buffer.
     #[inline]
     pub(super) fn steps(&self) -> StepLimits {
         let bytes = self.stop_at_bytes.saturating_sub(self.done_bytes);
@@ -99,14 +100,14 @@ impl Budget {
     }
 }
 
-/// One turn of so many has its processor time measured: reading the clock is a system call.
+/// One turn out of this many has its CPU time measured, because reading the clock is a system call.
 const SAMPLED: u32 = 64;
 
-/// Measures some turns' processor time, without what sending publications takes.
+/// Measures the CPU time of some turns, except that of sending publications.
 #[derive(Default)]
 pub(super) struct CpuSampler {
     turns: u32,
-    /// Of a turn that is measured: the thread's time at its beginning, moved on by what doesn't count.
+    /// The thread's CPU time at the start of a measured turn, plus the time that doesn't count.
     begun: Option<Duration>,
     paused: Option<Duration>,
 }
@@ -125,7 +126,7 @@ impl CpuSampler {
         self.begun.is_some()
     }
 
-    /// What follows doesn't count.
+    /// Excludes the time from now on.
     #[inline]
     pub(super) fn pause(&mut self) {
         if self.is_sampled() {
@@ -133,7 +134,7 @@ impl CpuSampler {
         }
     }
 
-    /// What follows counts again.
+    /// Includes the time from now on.
     #[inline]
     pub(super) fn resume(&mut self) {
         if let (Some(begun), Some(paused)) = (&mut self.begun, self.paused.take()) {
@@ -147,7 +148,7 @@ impl CpuSampler {
 }
 
 impl<D: Driver> Core<D> {
-    /// A connection has used its share: it goes on in the next turn.
+    /// A connection has used its share. It continues in the next turn.
     pub(super) fn leave(&mut self, index: usize) {
         let Some(conn) = self.table.get(index) else { return };
         if conn.held.has(Held::TURN) {
@@ -164,7 +165,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// A turn begins: what was left has its turn once more.
+    /// Starts a turn: connections left by the last one may continue.
     pub(super) fn resume_left(&mut self) {
         if !self.next_turn.is_empty() {
             self.left.extend(self.next_turn.drain(..));
@@ -180,7 +181,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Goes on with a connection that can be looked at now, if this turn has room. Says whether there was one.
+    /// Continues with a connection that can be handled now, if this turn has room. Returns whether there was one.
     pub(super) fn go_on_with_revisited(&mut self) -> bool {
         if self.budget.revisited_bytes >= self.budget.bytes_max {
             return false;
@@ -193,7 +194,7 @@ impl<D: Driver> Core<D> {
         true
     }
 
-    /// Goes on with a connection that an earlier turn left, if this one has room. Says whether there was one.
+    /// Continues with a connection left by an earlier turn, if this one has room. Returns whether there was one.
     pub(super) fn go_on_with_left(&mut self) -> bool {
         if !self.budget.has_room() {
             return false;
@@ -203,12 +204,12 @@ impl<D: Driver> Core<D> {
         self.budget.begin_left();
         self.release(index, Held::TURN);
         self.go_on(index);
-        // Whatever it was took a moment.
+        // The work took some time.
         self.budget.left_bytes += (self.budget.done_bytes - before).max(MESSAGE_BYTES);
         true
     }
 
-    /// Whether something waits for the next turn.
+    /// Whether work waits for the next turn.
     pub(super) fn has_left(&self) -> bool {
         !self.left.is_empty() || !self.next_turn.is_empty() || !self.waiting_to_inflate.is_empty()
     }

@@ -536,7 +536,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// A page of another origin may read the answer, and send cookies where its origin is named.
+    /// Lets a page of another origin read the response, and send cookies if its origin is listed.
     fn engine_cors<'a>(&self, request: &Request<'a>) -> Vec<(&'a str, &'a str)> {
         let origin = self.allow_origin(request);
         let mut extra: Vec<(&str, &str)> = cors(origin);

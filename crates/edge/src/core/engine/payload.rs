@@ -1,5 +1,5 @@
-//! The body of a poll's answer, put together from records when the poll is there; and the answer without one that makes
-//! clients reconnect.
+//! The response body of a poll, assembled from records when the poll arrives; and the response without a body that
+//! makes clients reconnect.
 
 use super::super::request::{Manner, answer, push_credentials, text};
 use super::super::table::Poll;
@@ -44,8 +44,8 @@ pub(in super::super) fn write_answer(
     answer(out, manner_of(poll), 200, content_type, &headers, &body);
 }
 
-/// Appends the answer to a poll of a session that has ended, and whose client is to reconnect by itself. The close packet
-/// wouldn't do: python-engineio and rust_socketio take it as the server's wish that they stay away.
+/// Appends the response to a poll of a session that has ended and whose client should reconnect by itself. A close
+/// packet doesn't work: python-engineio and rust_socketio don't reconnect after it.
 pub(in super::super) fn write_unavailable(out: &mut Vec<u8>, poll: &Poll) {
     let mut headers = cors_of(poll);
     headers.push(("Retry-After", "1"));

@@ -271,15 +271,15 @@ impl<D: Driver> Core<D> {
 
     /// The client has ended; `carrier` carried it. It is told, now or when it comes again.
     ///
-    /// Where it is to reconnect, a poll is answered 503, and a WebSocket ends without a Close frame: OkHttp reports a frame
-    /// as the wish to close only, so that its Socket.IO client goes on until a ping fails to come.
+    /// If the client should reconnect, a poll is answered 503 and a WebSocket ends without a Close frame: OkHttp
+    /// reports a Close frame only as "closing", so its Socket.IO client continues until a ping is missing.
     pub(in super::super) fn end_engine(&mut self, id: ClientId, carrier: Carrier, end: End) {
         let linger = self.millis().after(self.shared.options.limits.close_time_max);
         let Some(client) = self.clients.get_mut(id) else { return };
         client.take_queue();
         if let Some(probe) = client.engine_mut().and_then(|engine| engine.probe.take()) {
             if end.may_reconnect() {
-                // The client may have moved there already, and its announcement be under way.
+                // The client may have moved there already while its announcement is still in flight.
                 self.cut_socket(probe.conn);
             } else {
                 self.close_socket_of(probe.conn, 1000, "");
@@ -341,7 +341,7 @@ impl<D: Driver> Core<D> {
         self.clients.get(id).is_none()
     }
 
-    /// When the attachments that a client's packet lacks have to be there, if any are missing.
+    /// The deadline for the missing attachments of a client's packet, if any.
     fn attachments_until(&mut self, id: ClientId) -> Option<Millis> {
         let later = self.millis().after(self.shared.options.limits.message_time_max);
         let client = self.clients.get_mut(id)?;
@@ -352,7 +352,7 @@ impl<D: Driver> Core<D> {
         if !conn.is_some_and(|conn| conn.held.is_ours()) {
             return Some(until);
         }
-        // It isn't read from because of us: what it sends meanwhile can't be seen.
+        // We have paused reading, so we can't see what the client sends.
         io.extend_packet(later);
         Some(later)
     }

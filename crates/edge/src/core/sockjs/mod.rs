@@ -507,7 +507,7 @@ impl<D: Driver> Core<D> {
         };
         let limits = Limits { messages_max: options.messages_max };
         let messages = match begun {
-            // It was checked at the beginning.
+            // Checked when the request arrived.
             Some(left) => {
                 let rest = payload.get(*done..).and_then(|rest| std::str::from_utf8(rest).ok());
                 Ok(Messages::resume(rest.unwrap_or_default(), *left))

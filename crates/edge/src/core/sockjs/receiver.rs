@@ -32,7 +32,7 @@ pub(super) struct PollStart {
 }
 
 impl Receiver {
-    /// Bytes held, this included.
+    /// Bytes held, including this struct.
     pub(in super::super) fn held_bytes(&self) -> usize {
         let start = self.poll.as_ref().map_or(0, |start| start.head.capacity() + start.callback.capacity());
         size_of::<Self>() + start

@@ -25,8 +25,9 @@ impl SockJs {
 }
 
 impl<D: Driver> Core<D> {
-    /// Hands the messages of a client's body to the application, and sends what it answers. Where so much has been done
-    /// that others come first, it says in how many bytes at the end of the body messages are left, and how many.
+    /// Passes the messages of a client's body to the application, and sends its answers. If the connection has used
+    /// its share of the turn, returns the number of remaining bytes at the end of the body, and of remaining
+    /// messages.
     pub(super) fn deliver_sockjs(
         &mut self,
         id: ClientId,
@@ -113,7 +114,8 @@ impl<D: Driver> Core<D> {
         goes_on
     }
 
-    /// Hands on messages of one frame, until there is too much to do at once: then it says which are left.
+    /// Passes the messages of one frame to the application, until the share of the turn is used. Then returns the
+    /// remaining ones.
     fn hand_messages(
         &mut self,
         talker: Talker,
@@ -144,7 +146,7 @@ impl<D: Driver> Core<D> {
         result
     }
 
-    /// Goes on with the messages of a frame. Says whether that was all of them; what is left is kept.
+    /// Continues with the messages of a frame. Returns whether all are handled; the rest is kept.
     pub(in super::super) fn sockjs_rest(
         &mut self,
         index: usize,
