@@ -37,7 +37,7 @@ pub(crate) struct Backlog {
     _charge: Option<Charge>,
 }
 
-/// Counts what of `frames` no other connection shares.
+/// Counts the bytes of `frames` that no other connection shares.
 pub(crate) fn charge_owned<'a>(frames: impl IntoIterator<Item = &'a Frame>, owned: &Meter) -> Option<Charge> {
     let bytes = frames.into_iter().map(Frame::owned_bytes).sum();
     (bytes > 0).then(|| owned.charge(bytes))

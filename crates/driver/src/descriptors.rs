@@ -1,12 +1,12 @@
-//! How many of the process's descriptors are for what, by RLIMIT_NOFILE as it is when this is asked.
+//! The use of the process's file descriptors, computed from the current RLIMIT_NOFILE.
 //!
-//! Connections may take three quarters. The rest is for everything that must work while clients take all that they
-//! can get: the driver's own descriptors, the admin port, upstreams, and frames in memfds.
+//! Connections may use three quarters. The rest is reserved, so that other parts work while clients use up their
+//! share: the driver's own descriptors, the admin port, upstreams, and frames in memfds.
 
 use rustix::process::{Resource, getrlimit};
 
-/// Descriptors that aren't for connections, unless that would be more than half: with a small limit a quarter is
-/// less than a server needs before it has met its first client.
+/// Minimum number of reserved descriptors, unless that is more than half. With a small limit, a quarter is less than
+/// a server needs before its first client.
 const RESERVED_MIN: u32 = 64;
 
 /// The limit.
@@ -15,18 +15,18 @@ pub(crate) fn limit() -> u32 {
     getrlimit(Resource::Nofile).current.map_or(u32::MAX, |max| u32::try_from(max).unwrap_or(u32::MAX))
 }
 
-/// How many are for connections.
+/// The number for connections.
 pub(crate) fn for_connections() -> u32 {
     share(limit())
 }
 
-/// Connections that a driver accepts per turn at most: a small part of those that there may be, so that one that has to
-/// make room for others has been read from before.
+/// Maximum number of connections that a driver accepts per turn: a small part of the total, so that a connection is
+/// read from before it can be evicted.
 pub(crate) fn accepts_per_turn(wanted: usize) -> usize {
     wanted.min(for_connections() as usize / 16).max(1)
 }
 
-/// How many are for frames in memfds.
+/// The number for frames in memfds.
 pub(crate) fn for_frames() -> usize {
     limit() as usize / 8
 }

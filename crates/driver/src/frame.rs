@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// even at 8 kB, 1.4 times faster with sendfile at 16 kB).
 pub const FILE_FRAME_BYTES_MIN: usize = 16 * 1024;
 
-/// Frames in a memfd that may live at once in the process, since each takes a file descriptor; where RLIMIT_NOFILE is
-/// small, an eighth of it. Those beyond live on the heap.
+/// Maximum number of frames in memfds in the process, because each takes a file descriptor. If RLIMIT_NOFILE is
+/// small, an eighth of it. Further frames are on the heap.
 pub const FILE_FRAMES_MAX: usize = 1024;
 
 static FILE_FRAMES: AtomicUsize = AtomicUsize::new(0);

@@ -123,13 +123,13 @@ pub enum Event {
     Woken,
 }
 
-/// For how many connections there are descriptors.
+/// The number of connections that have file descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
     /// For connections of all drivers of the process together: three quarters of RLIMIT_NOFILE as it was when the driver
     /// was made, or half where it is small. The others are reserved.
     pub shared: usize,
-    /// Beyond these for connections of this driver: direct descriptors.
+    /// Additional ones for connections of this driver: direct descriptors.
     pub own: usize,
 }
 
@@ -211,7 +211,7 @@ pub trait Driver {
     /// How many connections this driver holds, those being finished included.
     fn connections(&self) -> usize;
 
-    /// For how many connections there are descriptors. Nothing here holds to it: more may be accepted, at the cost of
+    /// The number of connections that have file descriptors. The driver doesn't enforce it: more may be accepted, at the cost of
     /// the descriptors that are reserved for the rest of the process.
     fn capacity(&self) -> Capacity;
 

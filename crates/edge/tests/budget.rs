@@ -1,5 +1,5 @@
-//! The memory budget holds whatever clients do: attacks S1 to S3 and S9 on Stentor itself, over real sockets. Each fills
-//! what one class of the ledger counts, against a small budget, beside a client that must notice nothing.
+//! The memory budget holds whatever clients do: attacks S1 to S3 and S9, over real sockets. Each fills one class of
+//! the ledger against a small budget, while a well-behaved client must be served as usual.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -17,7 +17,7 @@ use stentor_wire::ws::{Deflater, Opcode};
 
 const MIB: usize = 1 << 20;
 const BUDGET: usize = 16 * MIB;
-/// What one turn of each core may add before it notices: inputs of the connections that it handles in it.
+/// The overshoot that one turn of each core may cause: inputs of the connections that it handles in the turn.
 const SLACK: usize = 4 * MIB;
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -200,11 +200,11 @@ fn answers_that_are_not_polled_for() {
     });
     refused += server.metric("memory_inputs_refused") + server.disconnects("overloaded");
     assert!(refused > 0, "nothing was refused");
-    // Nobody asks for them: the sessions end by themselves, and if not, memory is taken back.
+    // Nobody polls them: the sessions time out, or are closed to free memory.
     until("room for others", || server.metric("memory_bytes") as usize <= BUDGET);
 }
 
-/// S3: rooms without number.
+/// S3: very many rooms.
 #[test]
 fn rooms() {
     let server = server(|options| options.limits.subscriptions_max = 5_000);
@@ -256,7 +256,7 @@ fn inflated_echoes() {
     server.check_serves();
 }
 
-/// S9: many sessions over the budget at once. They end within seconds, not one in each.
+/// S9: many sessions exceed the budget at once. They end within seconds, not one per second.
 #[test]
 fn many_slow_sessions_at_once_are_ended_in_seconds() {
     let server = server(|options| options.limits.outbox_bytes_max = 100 * MIB);
@@ -274,7 +274,7 @@ fn many_slow_sessions_at_once_are_ended_in_seconds() {
         let room = Room::plain(&format!("slow/{n}")).unwrap();
         server.plane().publish(Publish { room, event: None, data: message.clone() })
     };
-    // What the kernel takes for each client is not the process's, so it takes several rounds.
+    // The kernel's memory for each client isn't the process's, so several rounds are needed.
     let deadline = Instant::now() + harness::PATIENCE;
     'filling: for n in (0..slow.len()).cycle() {
         while publish(n) == Err(Busy) {
@@ -285,7 +285,7 @@ fn many_slow_sessions_at_once_are_ended_in_seconds() {
             pace(Duration::from_millis(1));
         }
         let bytes = server.metric("memory_bytes") as usize;
-        // The mailbox to the other core and what it holds beyond the budget come on top.
+        // The mailbox to the other core, and its content above the budget, are additional.
         assert!(bytes <= 2 * BUDGET + SLACK, "{bytes} bytes are held");
     }
     let begun = Instant::now();
@@ -298,7 +298,8 @@ fn many_slow_sessions_at_once_are_ended_in_seconds() {
     server.check_balance();
 }
 
-/// Filling the budget once locks nobody out: after two seconds above 95 % those who hold the most end.
+/// A client that fills the budget once locks nobody out: after two seconds above 95 %, the largest holders are
+/// closed.
 #[test]
 fn a_full_budget_locks_nobody_out() {
     let server = server(|_| {});
@@ -311,7 +312,7 @@ fn a_full_budget_locks_nobody_out() {
         }
         server.metric("memory_overloads") > 0
     });
-    // Nobody leaves, and yet there is room again for a newcomer with a large message.
+    // No client leaves, but there is room again for a new client with a large message.
     until("a newcomer to be served", || {
         let Ok(mut ws) = Ws::open_if_accepted(server.addr, "/ws", false) else { return false };
         ws.send_text(&format!(r#"{{"type":"publish","room":"r","data":"{}"}}"#, "y".repeat(100_000)));

@@ -1,5 +1,5 @@
-//! What the clients of other servers rely on, where the protocols' documents don't say it: each case is one that a stock
-//! client met. Compared with socket.io 4.8, engine.io 6.6 and ws 8.
+//! Behaviour that clients of other servers rely on although the protocols don't specify it. Each case was found with
+//! a stock client. Compared with socket.io 4.8, engine.io 6.6 and ws 8.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -65,8 +65,8 @@ fn polled_base64_may_have_line_breaks_and_no_padding() {
     });
 }
 
-/// How a session ends whose client sent what `why` names: the code of the Close frame, 1006 without one, 0 for the close
-/// packet in a poll, 503 for a poll that is refused.
+/// How a session ends after its client sent the input that `why` names: the code of the Close frame, 1006 without
+/// one, 0 for the close packet in a poll, 503 for a refused poll.
 fn end_of(server: &Server, way: Way, packet: &str) -> u16 {
     let mut io = Io::socket(server, way);
     io.connect("", serde_json::json!(null));
@@ -79,8 +79,8 @@ fn end_of(server: &Server, way: Way, packet: &str) -> u16 {
     io.expect_end()
 }
 
-/// python-engineio and rust_socketio stay away after the close packet, OkHttp's Socket.IO client takes 43 s to notice a
-/// Close frame. So both are for those only who are to stay away.
+/// python-engineio and rust_socketio don't reconnect after the close packet, and OkHttp's Socket.IO client takes 43 s
+/// to notice a Close frame. Both are therefore sent only to clients that shouldn't reconnect.
 #[test]
 fn ends_after_which_clients_are_to_reconnect_look_like_lost_connections() {
     on_one_and_three(|cores| {
@@ -89,7 +89,7 @@ fn ends_after_which_clients_are_to_reconnect_look_like_lost_connections() {
         let flood = format!("42[\"x\",\"{}\"]", "x".repeat(30_000));
         assert_eq!(end_of(&server, Way::Polling, &flood), 503);
         assert_eq!(server.disconnects("slow_consumer"), 1);
-        // What breaks the protocol would break it again.
+        // A client that breaks the protocol would do so again.
         assert_eq!(end_of(&server, Way::Polling, "42[]"), 0);
         for way in [Way::Socket, Way::Moved] {
             assert_eq!(end_of(&server, way, "42[]"), 4405);

@@ -1,4 +1,4 @@
-//! A core that needs a large encoding which another core is making serves its clients meanwhile.
+//! A core that needs a large encoding which another core is making continues to serve its clients.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of the document: so many take long to deflate.
 const DOCUMENT_BYTES: usize = 8_000_000;
-/// How often it is tried: on a machine that is busy with other things anybody may have to wait.
+/// Number of attempts: on a busy machine, every client may have to wait.
 const TRIES: usize = 8;
 
 /// A client of each core.
@@ -24,7 +24,7 @@ fn on_each_core(server: &Server, deflate: bool) -> [Ws; 2] {
         server.until_metric("sessions", |sessions| sessions == count);
         let core = usize::from(server.by_core("sessions")[0] == before[0]);
         match &mut found[core] {
-            // What is too much on this core ends before the next one is counted.
+            // Excess connections of this core are closed before the next one is counted.
             Some(_) => {
                 drop(client);
                 server.until_metric("sessions", |sessions| sessions == count - 1);

@@ -110,13 +110,13 @@ fn a_failed_first_fetch_is_answered_502_with_its_cause() {
             assert_eq!(http.get("/healthz").status, 200);
         }
         server.until_metric("http_request_errors", |errors| errors == 6);
-        // The cause is known until the next fetch: nobody waits for that one.
+        // The cause is known until the next fetch, so no request waits for that fetch.
         assert_eq!(waiting[0].get("/feed/k").status, 502);
         server.state("k", FeedState::Stale, "the upstream answered 401");
         until_text(&mut waiting[1], "/feed/k", "the upstream answered 401\n");
         server.document("k", "1");
         until_text(&mut waiting[2], "/feed/k", "1");
-        // What has a document is answered with it, stale or not.
+        // A feed with a document is answered with it, stale or not.
         server.state("k", FeedState::Stale, "the upstream answered 500");
         assert_eq!(waiting[3].get("/feed/k").status, 200);
     });
@@ -144,7 +144,7 @@ fn a_key_can_be_refused_to_one_session_alone() {
         http.send(request("/feed/cold", ""));
         let first = requester(&server, "cold");
         assert_eq!(first.source, u64::from(u32::from_be_bytes([127, 0, 0, 1])));
-        // Others who ask for the same are told of as well, on whichever core they are.
+        // Other requesters of the same key are reported too, on any core.
         let mut others = Vec::new();
         let mut requesters = vec![first];
         for _ in 0..6 {
@@ -173,7 +173,7 @@ fn a_key_can_be_refused_to_one_session_alone() {
             assert_eq!(ws.next_json()["type"], "welcome");
             assert_eq!(ws.next_json()["type"], "snapshot");
         }
-        // What is known is refused to nobody.
+        // A known key is refused to nobody.
         server.update("cold", FeedUpdate::Refuse(requesters[2]));
         server.document("cold", "2");
         assert_eq!(others[0].next_json()["offset"], 2);

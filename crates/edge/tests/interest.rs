@@ -1,4 +1,4 @@
-//! What waits between two cores is bounded, whatever clients do while one of them is busy.
+//! Messages between two cores are bounded, whatever clients do while one of the cores is busy.
 //!
 //! The second core is stopped inside its application, so that nothing is taken out of its mailbox meanwhile.
 
@@ -18,7 +18,7 @@ struct Gate {
     changed: Condvar,
 }
 
-/// Does what its clients tell it.
+/// Executes its clients' commands.
 struct Obedient {
     core: usize,
     gate: Arc<Gate>,
@@ -122,7 +122,7 @@ fn joining_and_leaving_rooms_in_a_loop_makes_nothing_wait() {
         assert_eq!(node.first.next_text(), "done");
         node.server.until_metric("mailbox_overflow_messages", |waiting| waiting < 10);
         node.go_on();
-        // What is so in the end is told.
+        // Only the final state is sent.
         node.server.until_metric("topics", |topics| topics == 2);
         assert_eq!(node.server.by_core("topics"), [1, 1]);
     }
@@ -157,7 +157,7 @@ fn large_messages_are_weighed() {
         },
         |server, second| {
             second.send_text("join large");
-            // Both cores know of the room once they have told each other.
+            // Both cores know the room after they have exchanged their interest.
             server.until_metric("topics", |topics| topics == 2);
         },
     );

@@ -1,5 +1,4 @@
-//! Over the budget for memory nothing is published, whatever application, rule or protocol would: nothing that others get
-//! depends on which of them looks at it.
+//! Above the memory budget, no application, rule or protocol publishes anything.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 

@@ -1,4 +1,4 @@
-//! A core that panics is reported to whoever runs the node: the library doesn't end the process.
+//! A core that panics is reported to the caller of the node. The library doesn't end the process.
 
 #![allow(clippy::unwrap_used, clippy::panic)] // Tests may panic; clippy knows only functions marked as such.
 

@@ -1,7 +1,7 @@
-//! How much a core does for one connection before others have their turn (`limits.turn_bytes_max`).
+//! A core's work for one connection before others have their turn (`limits.turn_bytes_max`).
 //!
-//! What is checked is an order, not a time: the core is stopped until everything that clients sent has arrived, and goes on
-//! then. A message of somebody else must not wait until all that an attacker sent before it is dealt with.
+//! The tests check an order, not a time: the core is stopped until all input has arrived, then continues. A message
+//! of another client must not wait until all earlier input of an attacker is handled.
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 

@@ -1,7 +1,8 @@
 //! Sessions whose next publication is being encoded by another core.
 //!
-//! They are sent nothing meanwhile, so that what they are owed keeps its order, and are ready again when the frame is
-//! there. **Invariant:** a session that is here counts as listed: nothing else makes it ready. So it is here once at most.
+//! They receive nothing meanwhile, so that their pending deliveries keep their order. They are ready again when the
+//! frame exists. **Invariant:** a session in this set counts as listed: nothing else makes it ready. It is therefore
+//! in the set at most once.
 
 use crate::publication::{FormatId, Publication};
 use crate::session::SessionId;
@@ -29,7 +30,7 @@ impl<F> Awaited<F> {
         self.0.is_empty()
     }
 
-    /// A session waits for this encoding. One that is `listed` is looked at in any case.
+    /// A session waits for this encoding. A `listed` session is handled in any case.
     pub(crate) fn add(
         &mut self,
         publication: &Arc<Publication<F>>,
@@ -51,7 +52,7 @@ impl<F> Awaited<F> {
         }
     }
 
-    /// Those whose frames are there are ready.
+    /// Makes the sessions ready whose frames exist.
     pub(crate) fn move_encoded_to(&mut self, ready: &mut VecDeque<SessionId>) {
         for one in self.0.extract_if(.., |one| one.publication.is_encoded(one.format)) {
             ready.extend(one.sessions);

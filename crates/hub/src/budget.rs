@@ -41,7 +41,7 @@ impl Drop for Charge {
     }
 }
 
-/// Bytes that a shard takes itself, besides publications and frames, which count themselves.
+/// The size of a shard, without publications and frames, which count themselves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Footprint {
     /// Sessions.

@@ -66,7 +66,7 @@ pub enum Dispatch<F> {
         topic: Topic,
         /// Who.
         session: SessionId,
-        /// Where that session comes from.
+        /// The source of that session ([`Hub::set_source`](crate::Hub::set_source)).
         source: u64,
         /// What the client has.
         since: Option<Position>,
@@ -129,11 +129,11 @@ pub enum Dispatch<F> {
     },
 }
 
-/// About how many bytes a message takes besides what it carries.
+/// Approximate size of a message without its content.
 const DISPATCH_BYTES: usize = 64;
 
 impl<F> Dispatch<F> {
-    /// About how many bytes a message is for each session that it reaches.
+    /// Approximate size of a message per receiving session.
     pub fn weight_bytes(&self) -> usize {
         let publications = |all: &[Arc<Publication<F>>]| {
             all.iter().map(|publication| publication.body().len() + DISPATCH_BYTES).sum::<usize>()
@@ -152,7 +152,7 @@ impl<F> Dispatch<F> {
         DISPATCH_BYTES + carried
     }
 
-    /// Whether the receiver answers it.
+    /// Whether the receiver sends an answer.
     pub(crate) fn is_question(&self) -> bool {
         matches!(self, Self::Join { .. })
     }

@@ -13,14 +13,14 @@ use crate::topics::TopicState;
 use crate::version::{Past, Patch, Step};
 use std::sync::Arc;
 
-/// A session that asks for a feed of which nothing is known yet.
+/// A session that requests a feed without a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requester {
-    /// Where it comes from ([`Hub::set_source`]).
+    /// Its source ([`Hub::set_source`]).
     pub source: u64,
-    /// On which core it is.
+    /// Its core.
     pub core: CoreId,
-    /// Which it is there.
+    /// Its session on that core.
     pub session: SessionId,
 }
 
@@ -138,8 +138,8 @@ impl<E: Encoder> Hub<E> {
         None
     }
 
-    /// The next session that asks for a feed of which its home core knows nothing yet. To be asked after
-    /// [`Hub::poll_wanted`]: the key is wanted.
+    /// The next session that requests a feed for which its home core has no state. Call it after
+    /// [`Hub::poll_wanted`], which reports the key.
     pub fn poll_requester(&mut self) -> Option<(Key, Requester)> {
         while let Some((key, requester)) = self.requesters.pop_front() {
             let state = self.topics.find(&Topic::Feed(key.clone())).and_then(|index| self.topics.at(index));
@@ -153,8 +153,8 @@ impl<E: Encoder> Hub<E> {
         None
     }
 
-    /// The control plane doesn't fetch a feed for a session of this core. If nothing of the feed is known by now, the
-    /// subscription ends, and [`Notice::Refused`] says so.
+    /// The control plane doesn't fetch a feed for a session of this core. If the feed still has no state, the
+    /// subscription ends with [`Notice::Refused`].
     pub fn handle_refusal(&mut self, session: SessionId, key: &Key) {
         let topic = Topic::Feed(key.clone());
         let state = self.topics.find(&topic).and_then(|index| self.topics.at(index));

@@ -1,8 +1,8 @@
 //! How cores agree on who gets what: members come and go, cores register interest, and follow the home
 //! cores of topics.
 //!
-//! In a *plain room*, the first member makes its core tell all others (`Interest`), the last one too. That is a level: what
-//! changes back before it was told isn't told ([`crate::outgoing`]).
+//! In a *plain room*, a core notifies all others (`Interest`) when the first member joins and when the last one
+//! leaves. This is a level: a change that is undone before it was sent isn't sent ([`crate::outgoing`]).
 //!
 //! In a topic with a *home core*, each session that comes before its core follows the topic, or that wants
 //! the past, makes its core send `Join`. The answer `Joined` marks the exact place in the home's stream from
@@ -76,7 +76,7 @@ impl<E: Encoder> Hub<E> {
         let Some(state) = self.topics.at_mut(index) else { return };
         // A follower knows the newest document, but not the past.
         let wants_past = since.is_some() && matches!(state.topic, Topic::Room(_));
-        // Of a feed without a document the home core is told everybody who asks.
+        // For a feed without a document, the home core is notified of every requester.
         let is_cold = state.is_cold();
         match state.home {
             Some(home) if home != self.core && (!state.joined || wants_past || is_cold) => {

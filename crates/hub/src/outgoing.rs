@@ -1,12 +1,12 @@
-//! What a shard has to tell the others and hasn't been passed on.
+//! Messages from a shard to the others that haven't been passed on yet.
 //!
-//! Interest in plain rooms is a level: what waits of it for a core is at most the difference between what that core was told
-//! and what is so now, however often members come and go meanwhile. It goes before everything else, so that whoever gets a
-//! publication of this core has heard of its members before. Everything else is first in, first out.
+//! Interest in plain rooms is a level: at most the difference between the last sent and the current state waits for a
+//! core, however often members join and leave. Interest is sent before everything else, so that a core that receives
+//! a publication of this core knows its members. Everything else is first in, first out.
 //!
-//! **Invariants.** A room is in `levels` at most once for each core. A level waits only while it differs from what the core
-//! was told; or, where that core has refused the room, until the core has been told anew, since it is unknown then which of
-//! the questions it refused. `bytes` is the sum of [`Dispatch::weight_bytes`] of what is in `messages`.
+//! **Invariants.** A room is in `levels` at most once for each core. A level waits only while it differs from the
+//! last sent one. If a core has refused the room, the level waits until it has been sent again, because it is unknown
+//! which of the messages the core refused. `bytes` is the sum of [`Dispatch::weight_bytes`] over `messages`.
 
 use crate::dispatch::{CoreId, Dispatch};
 use crate::topic::Room;
@@ -16,19 +16,19 @@ use std::collections::{HashMap, VecDeque};
 /// What waits for one core.
 pub struct Outgoing<F> {
     levels: VecDeque<Level>,
-    /// Where each room is in `levels`, counted from the first one that ever was.
+    /// The position of each room in `levels`, counted from the first one ever added.
     places: HashMap<Room, u64, Seeded>,
     first: u64,
     messages: VecDeque<Dispatch<F>>,
     bytes: usize,
-    /// Questions that were asked and haven't been answered.
+    /// Messages that wait for an answer.
     unanswered: usize,
 }
 
 struct Level {
     room: Room,
     wanted: bool,
-    /// It is told although it may be what was told before.
+    /// Send it even if it equals the last sent one.
     anew: bool,
 }
 
@@ -44,22 +44,22 @@ impl<F> Outgoing<F> {
         }
     }
 
-    /// How many messages wait.
+    /// The number of waiting messages.
     pub fn len(&self) -> usize {
         self.levels.len() + self.messages.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no message waits.
     pub fn is_empty(&self) -> bool {
         self.levels.is_empty() && self.messages.is_empty()
     }
 
-    /// About how many bytes they are, as [`Dispatch::weight_bytes`] says.
+    /// The approximate size of the messages: the sum of [`Dispatch::weight_bytes`].
     pub fn weight_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many messages wait, or were passed on and are questions that haven't been answered.
+    /// The number of messages that wait, or that were passed on and haven't been answered.
     pub fn pending(&self) -> usize {
         self.len() + self.unanswered
     }
@@ -83,7 +83,7 @@ impl<F> Outgoing<F> {
             Dispatch::Interest { room, wanted } => {
                 self.first -= 1;
                 self.places.insert(room.clone(), self.first);
-                // It may have been said anew; then it does no harm to say it although it was told.
+                // The level may have changed meanwhile. Sending it twice does no harm.
                 self.levels.push_front(Level { room, wanted, anew: true });
             }
             dispatch => {
@@ -94,12 +94,12 @@ impl<F> Outgoing<F> {
         }
     }
 
-    /// The messages that wait, but for interest.
+    /// The waiting messages except interest.
     pub fn messages(&self) -> impl DoubleEndedIterator<Item = &Dispatch<F>> {
         self.messages.iter()
     }
 
-    /// The core has gone: nothing is passed on to it, and it answers nothing.
+    /// The core has ended: it receives and answers nothing.
     pub fn clear(&mut self) {
         self.first += self.levels.len() as u64;
         self.levels.clear();
@@ -108,7 +108,7 @@ impl<F> Outgoing<F> {
         (self.bytes, self.unanswered) = (0, 0);
     }
 
-    /// Whether there are members of a plain room here is another now than it was.
+    /// Records that this core has members of a plain room now, or no longer.
     fn set_level(&mut self, room: &Room, wanted: bool) {
         let Some(place) = self.places.get(room).copied() else {
             self.places.insert(room.clone(), self.first + self.levels.len() as u64);
@@ -120,7 +120,7 @@ impl<F> Outgoing<F> {
             self.levels[at].wanted = wanted;
             return;
         }
-        // It is again as the core was told.
+        // The level equals the last sent one again.
         self.places.remove(room);
         self.levels.swap_remove_back(at);
         if let Some(moved) = self.levels.get(at) {
@@ -132,7 +132,7 @@ impl<F> Outgoing<F> {
 /// What waits for each core.
 pub(crate) struct Outbound<F> {
     to: Vec<Outgoing<F>>,
-    /// How many messages there were, ever.
+    /// The number of messages since the start.
     pub(crate) count: u64,
 }
 
@@ -158,8 +158,8 @@ impl<F> Outbound<F> {
         self.to[core].set_level(room, wanted);
     }
 
-    /// A core has refused to take note of members of a plain room, of which there are none any more: what it knows of them
-    /// is unknown, so it is told.
+    /// A core has refused interest in a plain room that has no members here any more. It is unknown what the core has
+    /// recorded, so the level is sent again.
     pub(crate) fn tell_anew(&mut self, core: CoreId, room: &Room) {
         self.count += 1;
         let outgoing = &mut self.to[core];
@@ -172,7 +172,7 @@ impl<F> Outbound<F> {
         }
     }
 
-    /// A core has answered a question.
+    /// A core has answered a message.
     pub(crate) fn answered(&mut self, core: CoreId) {
         let outgoing = &mut self.to[core];
         outgoing.unanswered = outgoing.unanswered.saturating_sub(1);

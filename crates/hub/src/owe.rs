@@ -127,7 +127,7 @@ impl<E: Encoder> Sessions<E> {
                     _ => (UNKNOWN, false, UNKNOWN),
                 };
                 let mut form = self.shelf.form(shelved, behind, resumes, session.format);
-                // Whether the format can say a delta has to be known now. (They are small as a rule.)
+                // It must be known now whether the format supports deltas. (Deltas are usually small.)
                 if form != shelved && self.shelf.bytes_now(form, session.format).is_none() {
                     form = shelved;
                 }
@@ -314,7 +314,7 @@ impl<E: Encoder> Sessions<E> {
                         break;
                     }
                 }
-                // The format has no way to say it, as has turned out since it began to wait.
+                // The format doesn't support it, which became known after the wait began.
                 match place {
                     Some(place) => *place = Shelved::NONE,
                     None => {

@@ -209,10 +209,9 @@ struct Shapes<F> {
     explained: [OnceLock<Arc<Publication<F>>>; 2],
 }
 
-/// A list of encodings that only grows: memory for those that are used, and nothing that a core waits for while one is
-/// made.
+/// A list of encodings that only grows. Only used formats take memory, and no core waits while another one encodes.
 struct Encoding<F> {
-    /// Its number, or [`NO_FORMAT`].
+    /// The number of the format, or [`NO_FORMAT`].
     format: AtomicU8,
     /// A core makes the frame, or has made it.
     begun: AtomicBool,
@@ -231,19 +230,19 @@ impl<F> Encoding<F> {
     }
 }
 
-/// What comes of asking for an encoding. Within, `None` where the format has no way to say it.
+/// The result of requesting an encoding. The inner value is `None` if the format can't represent the publication.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Encoded<'a, F> {
-    /// It is the one that all share.
+    /// The shared encoding.
     Shared(Option<&'a F>),
-    /// It was made for the caller alone, while another core makes the one that all share.
+    /// An encoding for the caller alone, made while another core makes the shared one.
     Own(Option<F>),
-    /// Another core is making it. [`Publication::is_encoded`] tells when it is there.
+    /// Another core is making it. [`Publication::is_encoded`] returns true when it exists.
     Elsewhere,
 }
 
-/// Up to so many bytes of a body a core makes an encoding of its own while another core makes the shared one: that takes
-/// less than to come back to it.
+/// Largest body that a core encodes for itself while another core makes the shared encoding. For small bodies this is
+/// cheaper than waiting.
 pub const OWN_ENCODING_BYTES_MAX: usize = 4096;
 
 impl<F> Publication<F> {
@@ -341,7 +340,7 @@ impl<F> Publication<F> {
             return Encoded::Shared(frame.as_ref());
         }
         if !encoding.begun.swap(true, Ordering::Relaxed) {
-            // Nobody else sets it, so it is empty.
+            // No other thread sets it, so it is empty.
             return Encoded::Shared(encoding.frame.get_or_init(|| encode(self)).as_ref());
         }
         if self.body.len() > OWN_ENCODING_BYTES_MAX {
@@ -350,7 +349,7 @@ impl<F> Publication<F> {
         Encoded::Own(encode(self))
     }
 
-    /// Whether the encoding for `format` that all share is there.
+    /// Whether the shared encoding for `format` exists.
     ///
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`].
@@ -394,7 +393,8 @@ mod tests {
         assert!(Data::Arguments { json: Bytes::new(), attachments: [].into() }.is_empty());
     }
 
-    /// Four threads ask for all formats, each in another order, of a body so large: how often each was made.
+    /// Four threads request all formats of a body of this size, each in another order. Returns how often each was
+    /// made.
     fn race(bytes: usize) -> [usize; FORMATS_MAX] {
         let publication = publication(&LiveBytes::default(), bytes);
         let made: [AtomicUsize; FORMATS_MAX] = Default::default();
@@ -440,7 +440,7 @@ mod tests {
     fn nobody_waits_for_an_encoding_that_another_core_makes() {
         let large = publication(&LiveBytes::default(), OWN_ENCODING_BYTES_MAX + 1);
         let small = publication(&LiveBytes::default(), 1);
-        // What the other core would find in the middle of it.
+        // The state that another core would find during the encoding.
         for publication in [&large, &small] {
             let inner = |_: &Publication<Vec<u8>>| {
                 let other = publication.encoded(FormatId(1), |_| Some(vec![2]));

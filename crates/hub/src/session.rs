@@ -23,10 +23,10 @@ use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// Bytes that a place in a topic's list of members takes, at the load that is usual between two doublings.
+/// Size of an entry in a topic's list of members, at the usual load between two doublings.
 const MEMBER_BYTES: usize = size_of::<Member>() * 3 / 2;
 
-/// Subscriptions that a session has room for outside of itself.
+/// Capacity for subscriptions outside of the session struct.
 fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
     if subscriptions.spilled() { subscriptions.capacity() } else { 0 }
 }
@@ -109,14 +109,14 @@ pub(crate) struct Sessions<E: Encoder> {
     /// What was delivered of late, for those that come back.
     pub(crate) log: Log<E::Frame>,
     pub(crate) stamps: Stamps,
-    /// Where sessions come from, by index: apart from what a fan-out touches.
+    /// The sources of sessions, by index. Separate from the data that a fan-out touches.
     sources: Chunks<u64>,
     pub(crate) rates: Rates,
     /// In which form documents were taken.
     pub(crate) taken: FeedFigures,
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
-    /// Subscriptions that there is room for outside of the sessions themselves.
+    /// Capacity for subscriptions outside of the session structs.
     spilled: usize,
 }
 
@@ -141,13 +141,13 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// What sessions take, and what their subscriptions and those's places among topics' members do, in bytes.
+    /// The size of the sessions, and of their subscriptions including the entries in topics' member lists, in bytes.
     pub(crate) fn bytes(&self) -> (usize, usize) {
         let sessions = self.slots.len() * (size_of::<Session>() + size_of::<u64>());
         (sessions, self.spilled * size_of::<Subscription>() + (self.count() + self.spilled) * MEMBER_BYTES)
     }
 
-    /// What waits in outboxes takes, without the publications and frames themselves, in bytes.
+    /// The size of the outboxes without the publications and frames themselves, in bytes.
     pub(crate) fn outbox_bytes(&self) -> usize {
         self.counters.owed as usize * size_of::<Entry>() + self.shelf.bytes_held()
     }
@@ -189,14 +189,14 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Notes where a session comes from.
+    /// Sets the source of a session.
     pub(crate) fn set_source(&mut self, id: SessionId, source: u64) {
         if self.alive(id).is_some() {
             self.sources[id.index as usize] = source;
         }
     }
 
-    /// Where a member's session comes from.
+    /// The source of a member's session.
     pub(crate) fn source_of(&self, member: Member) -> u64 {
         self.sources.get(member.session as usize).copied().unwrap_or(0)
     }

@@ -1,6 +1,6 @@
-//! What names a session of one shard.
+//! The id of a session of one shard.
 
-/// Names a session of one shard. Never reused.
+/// The id of a session of one shard. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionId {
     pub(crate) index: u32,

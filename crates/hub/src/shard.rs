@@ -77,9 +77,9 @@ impl Default for Options {
 pub enum SubscribeError {
     /// The session has `subscriptions_max` already.
     TooManySubscriptions,
-    /// The core knows `topics_max` topics already, or memory is short.
+    /// The core has `topics_max` topics already, or memory is short.
     TooManyTopics,
-    /// The session waits for as many first documents as it may. Comes as [`Notice::Refused`] only.
+    /// The session waits for the maximum number of never-fetched feeds. Only as [`Notice::Refused`].
     TooManyColdKeys,
 }
 
@@ -101,14 +101,14 @@ pub enum Notice {
         /// Of what.
         topic: Topic,
     },
-    /// The subscription has ended: another core knows too many topics to take part in this one, or the control plane
-    /// refuses to fetch the feed for this session.
+    /// The subscription has ended: another core has too many topics to join this one, or the control plane refuses to
+    /// fetch the feed for this session.
     Refused {
         /// Whose.
         session: SessionId,
         /// To what.
         topic: Topic,
-        /// Why.
+        /// The reason.
         why: SubscribeError,
     },
 }
@@ -137,7 +137,7 @@ pub struct Hub<E: Encoder> {
     pub(crate) wanted_dirty: VecDeque<Key>,
     /// The keys that control was told are wanted; true: it has forgotten the key since, and so did this core.
     pub(crate) wanted_reported: HashMap<Key, bool, Seeded>,
-    /// Who has asked for feeds at home of which nothing is known yet.
+    /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
     pub(crate) notices: VecDeque<Notice>,
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
@@ -193,14 +193,13 @@ impl<E: Encoder> Hub<E> {
         self.sessions.open(format, tag)
     }
 
-    /// Whether topics that this shard doesn't know yet are refused ([`SubscribeError::TooManyTopics`]), since memory is
-    /// short.
+    /// Sets whether new topics are refused ([`SubscribeError::TooManyTopics`]) because memory is short.
     pub fn set_memory_short(&mut self, is_short: bool) {
         self.topics.is_closed = is_short;
     }
 
-    /// Says where a session comes from: a number of the caller's, the same for sessions of one address. 0 if it is never
-    /// said.
+    /// Sets the source of a session: a number chosen by the caller, the same for all sessions of one address.
+    /// Default: 0.
     pub fn set_source(&mut self, session: SessionId, source: u64) {
         self.sessions.set_source(session, source);
     }
@@ -384,15 +383,15 @@ impl<E: Encoder> Hub<E> {
         self.sessions.rates.next_due()
     }
 
-    /// Whether sessions wait for what other cores encode. [`Hub::handle_time`] notices when it is there, and nothing
-    /// else tells: it is to be called soon again.
+    /// Whether sessions wait for encodings of other cores. Only [`Hub::handle_time`] notices when an encoding exists,
+    /// so call it again soon.
     #[inline]
     pub fn awaits_encodings(&self) -> bool {
         !self.sessions.awaited.is_empty()
     }
 
-    /// The process needs `excess_bytes` of memory: gives up the recovery log first, then the patches of feeds, then
-    /// history. Returns about how many bytes that gives back.
+    /// Frees `excess_bytes` of memory: evicts the recovery log first, then the patches of feeds, then history.
+    /// Returns the approximate number of freed bytes.
     pub fn handle_overload(&mut self, excess_bytes: usize) -> usize {
         let mut freed = 0;
         while freed < excess_bytes {
@@ -452,7 +451,8 @@ impl<E: Encoder> Hub<E> {
         self.outgoing.to(core)
     }
 
-    /// How many messages this shard had for others, ever: so it shows whether something that was handled made any.
+    /// The number of messages from this shard to others since the start. It shows whether handling an input produced
+    /// any.
     #[inline]
     pub fn dispatches(&self) -> u64 {
         self.outgoing.count
@@ -490,15 +490,15 @@ impl<E: Encoder> Hub<E> {
         self.sessions.alive(session).is_some_and(|s| s.in_flight > 0)
     }
 
-    /// Bytes that the shard takes itself.
+    /// The size of the shard itself.
     pub fn footprint(&self) -> Footprint {
         let (sessions, subscriptions) = self.sessions.bytes();
         let (topics, outboxes) = (self.topics.bytes(), self.sessions.outbox_bytes());
         Footprint { sessions, subscriptions, topics, outboxes }
     }
 
-    /// Encoded bytes that a session keeps alive, waiting or in flight; frames that several share count for each of them.
-    /// What waits of `Latest` subscriptions doesn't count: it is everybody's newest.
+    /// Encoded bytes that a session keeps alive, queued or in flight. Shared frames count for each session. Pending
+    /// versions of `Latest` subscriptions don't count, because all sessions share the newest version.
     pub fn held_bytes(&self, session: SessionId) -> usize {
         let Some(session) = self.sessions.alive(session) else { return 0 };
         let latest = session.in_flight_bytes.saturating_sub(session.queue_bytes_in_flight);

@@ -79,7 +79,7 @@ impl<E: Encoder> Shelf<E> {
         Self { encoder, items: Slab::new() }
     }
 
-    /// Bytes that the shelf itself takes, without the publications and frames.
+    /// The size of the shelf without the publications and frames.
     pub(crate) fn bytes_held(&self) -> usize {
         self.items.capacity() * size_of::<Item<E::Frame>>()
     }
@@ -170,9 +170,9 @@ impl<E: Encoder> Shelf<E> {
         self.items[shelved.0 as usize].is_recoverable
     }
 
-    /// Bytes of its frame in `format`, `None` where the format has no way to say it. Nothing counts as less
-    /// than 1, so that a limit of bytes bounds the number of frames too, or as more than 4 GiB. Of a frame that another
-    /// core is making, those of its body.
+    /// Bytes of its frame in `format`, `None` where the format has no way to say it. Nothing counts as less than 1,
+    /// so that a limit of bytes bounds the number of frames too, or as more than 4 GiB. For a frame that another core
+    /// is making, the size of its body.
     pub(crate) fn bytes(&mut self, shelved: Shelved, format: FormatId) -> Option<u32> {
         let item = &self.items[shelved.0 as usize];
         if let Some((_, made)) = item.frames.iter().find(|(f, _)| *f == format) {
@@ -182,7 +182,7 @@ impl<E: Encoder> Shelf<E> {
         self.make(shelved, format).unwrap_or(Some(body_bytes))
     }
 
-    /// The same, of what another core is making as well: then of a frame that is made here, for this core alone.
+    /// The same, also if another core is making the frame: then this core makes one for itself.
     pub(crate) fn bytes_now(&mut self, shelved: Shelved, format: FormatId) -> Option<u32> {
         self.make(shelved, format).unwrap_or_else(|Elsewhere| {
             let frame = self.encoder.encode(format, &self.items[shelved.0 as usize].publication);
@@ -190,7 +190,7 @@ impl<E: Encoder> Shelf<E> {
         })
     }
 
-    /// Has the frame made, unless it is there; says its bytes, or that another core is at it.
+    /// Makes the frame unless it exists. Returns its size, or that another core is making it.
     pub(crate) fn make(&mut self, shelved: Shelved, format: FormatId) -> Result<Option<u32>, Elsewhere> {
         let item = &self.items[shelved.0 as usize];
         if let Some((_, made)) = item.frames.iter().find(|(f, _)| *f == format) {
@@ -217,8 +217,8 @@ impl<E: Encoder> Shelf<E> {
         &self.items[shelved.0 as usize].publication
     }
 
-    /// The publication, its frame in a format for which [`Shelf::bytes`] gave an answer, and its length; nothing while another
-    /// core is making it.
+    /// The publication, its frame in a format for which [`Shelf::bytes`] returned a size, and its length. `None`
+    /// while another core is making the frame.
     #[expect(clippy::type_complexity, reason = "three references, named where they are taken")]
     pub(crate) fn frame(
         &self,

@@ -35,7 +35,7 @@ pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
     (bits % cores as u64) as usize
 }
 
-/// A table with room for no more topics than this doesn't give memory back.
+/// A table with at most this capacity doesn't shrink.
 const IDLE_MAX: usize = 1024;
 
 /// What a topic's home core keeps of it.
@@ -70,7 +70,7 @@ pub(crate) struct TopicState<F> {
 }
 
 impl<F> TopicState<F> {
-    /// Whether it is a feed of which this core knows nothing yet, neither a document nor a state.
+    /// Whether it is a feed without a document and a state on this core.
     pub(crate) fn is_cold(&self) -> bool {
         matches!(self.topic, Topic::Feed(_)) && self.current.is_empty()
     }
@@ -116,18 +116,18 @@ pub(crate) struct Topics<F> {
     /// Of feeds whose home this core is.
     pub(crate) patches: Patches,
     epochs: u64,
-    /// What the topics take, but for their members, documents and pasts.
+    /// The size of the topics without members, documents and history.
     bytes: usize,
-    /// No topic is taken in that isn't known yet.
+    /// New topics are refused.
     pub(crate) is_closed: bool,
 }
 
-/// Bytes that an entry of a hash table takes, at the load that is usual between two doublings.
+/// Size of a hash table entry, at the usual load between two doublings.
 const fn table_entry_bytes(entry_bytes: usize) -> usize {
     (entry_bytes + 1) * 3 / 2
 }
 
-/// Bytes of an allocation of a shared text: two counters, and the text.
+/// Size of an allocation of a shared text: two counters and the text.
 fn shared_text_bytes(text: &str) -> usize {
     2 * size_of::<usize>() + text.len()
 }
@@ -161,12 +161,12 @@ impl<F> Topics<F> {
         self.slots.len()
     }
 
-    /// What the topics take, but for their members, documents and pasts, in bytes.
+    /// The size of the topics without members, documents and history, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What one topic takes.
+    /// The size of one topic.
     fn bytes_of(state: &TopicState<F>) -> usize {
         let names = match &state.topic {
             Topic::Feed(key) => shared_text_bytes(key.as_str()),
@@ -208,7 +208,7 @@ impl<F> Topics<F> {
         self.slots.get_mut(index as usize)
     }
 
-    /// The topic's place in the table, made where there was none; `None` if there are `topics_max` already, or while
+    /// The topic's slot in the table, created if there was none. `None` if there are `topics_max` already, or while
     /// memory is short.
     pub(crate) fn find_or_insert(&mut self, topic: &Topic) -> Option<u32> {
         if let Some(index) = self.find(topic) {
@@ -255,7 +255,7 @@ impl<F> Topics<F> {
             let state = self.slots.remove(index as usize);
             self.bytes -= Self::bytes_of(&state);
             self.by_name.remove(&state.topic);
-            // What many topics took is given back once most of them are gone, but not at each one that goes.
+            // The table shrinks after most topics are gone, not with each one.
             if self.by_name.capacity() > IDLE_MAX && self.by_name.len() < self.by_name.capacity() / 8 {
                 self.by_name.shrink_to(self.by_name.len() * 2);
                 self.slots.shrink_to_fit();

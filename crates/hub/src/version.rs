@@ -100,7 +100,7 @@ struct Rest<F> {
 }
 
 impl<F> Rest<F> {
-    /// What there is of so many patches, and will be: nothing where enough are joined already.
+    /// The joined form of this many patches. `None` if enough are joined already.
     fn made(&self, behind: u16) -> Option<Option<Arc<Publication<F>>>> {
         let found = self.joins.iter().find(|(of, _)| *of == behind).map(|(_, made)| made.clone());
         found.or_else(|| (self.joins.len() >= JOINS_MAX).then_some(None))
@@ -126,7 +126,7 @@ impl<F> Version<F> {
             }
             rest.past.clone()
         };
-        // No lock is held meanwhile. Where two cores join the same, the first one's is kept.
+        // No lock is held during this. If two cores join the same patches, the first result is kept.
         let joined = past.joined(usize::from(behind), len);
         let mut rest = self.rest();
         if let Some(made) = rest.made(behind) {

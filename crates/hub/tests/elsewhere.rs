@@ -1,4 +1,4 @@
-//! What a core does while another one makes the encoding that it needs: it goes on, and comes back to it.
+//! A core that needs an encoding which another core is making: it continues with other work and returns to it later.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -12,10 +12,10 @@ use stentor_hub::{
 };
 
 const FORMAT: FormatId = FormatId(0);
-/// A format that can say nothing.
+/// A format that can't represent anything.
 const MUTE: FormatId = FormatId(1);
 
-/// What happens on other cores while this one encodes.
+/// The work of other cores while this one encodes.
 type Meanwhile = Rc<RefCell<Option<Box<dyn FnOnce()>>>>;
 
 /// Encodes to the body's length and who made it.
@@ -47,7 +47,7 @@ impl Encoder for Lengths {
 struct Core(Rc<RefCell<Hub<Lengths>>>);
 
 impl Core {
-    /// What a session takes now: each frame's length, and the core that made it.
+    /// The frames that a session takes now: each one's length, and the core that made it.
     fn take(&self, session: SessionId) -> Vec<(usize, usize)> {
         let mut taken = Vec::new();
         self.0.borrow_mut().take(session, usize::MAX, usize::MAX, |_, frame| taken.push(*frame));
@@ -69,7 +69,7 @@ impl Core {
     }
 }
 
-/// Three cores, and what happens while the first encodes.
+/// Three cores, and the work during the encoding of the first.
 fn cores() -> ([Core; 3], Meanwhile) {
     let (live, meanwhile) = (LiveBytes::default(), Meanwhile::default());
     let core = |core| {
@@ -80,7 +80,7 @@ fn cores() -> ([Core; 3], Meanwhile) {
     ([core(0), core(1), core(2)], meanwhile)
 }
 
-/// Passes on all that is on its way.
+/// Passes on all messages between cores.
 fn settle(cores: &[Core; 3]) {
     let mut moved = true;
     while std::mem::take(&mut moved) {
@@ -94,7 +94,7 @@ fn settle(cores: &[Core; 3]) {
     }
 }
 
-/// A document of so many bytes, owed to a session on each of the first two cores.
+/// A document of this size, pending for a session on each of the first two cores.
 fn owed_document(bytes: usize) -> ([Core; 3], Meanwhile, [SessionId; 2]) {
     let (cores, meanwhile) = cores();
     let key = Key::parse("k").unwrap();
@@ -152,7 +152,7 @@ fn a_session_that_ends_while_it_waits_is_let_go() {
     assert!(!cores[1].0.borrow().awaits_encodings());
 }
 
-/// What waits in order stays in order, and is weighed by its body until its frame is there.
+/// Queued publications keep their order, and count with their body's size until the frame exists.
 #[test]
 fn messages_wait_in_their_order() {
     fn check(format: FormatId, expect: &[(usize, usize)]) {

@@ -1,4 +1,4 @@
-//! `stentor lab …` runs `stentor-lab …`, the program beside this one: the server doesn't link the lab.
+//! `stentor lab …` runs `stentor-lab …` from the folder of this program. The server doesn't link the lab.
 
 use crate::cli::LabArgs;
 use anyhow::{Context, bail};
@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 /// The lab's program.
 const PROGRAM: &str = "stentor-lab";
 
-/// Becomes the lab. Returns only where that fails.
+/// Replaces this process with the lab. Returns only if that fails.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     let program =
         std::env::current_exe().context("the path of this program is unknown")?.with_file_name(PROGRAM);

@@ -8,7 +8,7 @@
 //!     └─ a core of the data plane has failed, or a part of the control plane has died ─▶ exit 1
 //! ```
 //!
-//! SIGHUP, which asks servers to read their configuration again, is only answered by a log line.
+//! SIGHUP, the usual signal to reload the configuration, only writes a log line.
 //!
 //! Signals come in by a channel and the data plane by its trait, so that this is tested without either.
 
@@ -45,7 +45,7 @@ impl From<Outcome> for ExitCode {
     }
 }
 
-/// SIGINT and SIGTERM, by name, from now on. SIGHUP no longer ends the process.
+/// Receives SIGINT and SIGTERM, by name, from now on. SIGHUP no longer ends the process.
 pub(crate) fn signals() -> std::io::Result<mpsc::Receiver<&'static str>> {
     let (sender, receiver) = mpsc::channel(2);
     let mut hangups = signal(SignalKind::hangup())?;
@@ -112,7 +112,7 @@ pub(crate) async fn run(
     outcome
 }
 
-/// The data plane has ended, though nothing had told it to, or not all of it in order.
+/// The data plane has ended unexpectedly, or a part of it with an error.
 fn failed_by(result: Result<(), CoreFailed>) -> Outcome {
     match result {
         Ok(()) => tracing::error!("the data plane has failed; the process ends"),

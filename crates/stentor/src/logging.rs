@@ -1,7 +1,7 @@
 //! Log lines, to standard error. Standard output is for what was asked: the `ready` line, a summary.
 //!
-//! A thread of its own writes them, so that a core never waits for whoever reads the log. While nobody does,
-//! [`LINES_MAX`] lines wait; further ones are dropped and counted.
+//! A separate thread writes them, so that a core never waits for the reader of the log. If the log isn't read, up to
+//! [`LINES_MAX`] lines are queued; further ones are dropped and counted.
 
 use crate::config::schema::{LogFormat, LogLevel};
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -13,10 +13,10 @@ use stentor_control::ProcessCounter;
 use tracing::Level;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 
-/// Log lines that may wait to be written.
+/// Maximum number of queued log lines.
 const LINES_MAX: usize = 1024;
 
-/// The log. When it is dropped, the lines that wait are written, unless that takes longer than a second.
+/// The log. When it is dropped, queued lines are written, unless that takes longer than a second.
 #[must_use]
 pub(crate) struct Log {
     dropped: ErrorCounter,
@@ -66,9 +66,9 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) -> anyhow::Result<Log> {
     Ok(log)
 }
 
-/// Logs a panic as anything else, so that it isn't lost between lines of JSON. Whether the process ends is decided by
-/// whoever is told of it: a panic of the main thread, a core or a lasting task of the control plane ends it, one of a fetch or
-/// a request doesn't.
+/// Logs a panic like any other event, so that it isn't lost between lines of JSON. The caller of the failed part
+/// decides whether the process ends: a panic of the main thread, a core or a permanent task of the control plane ends
+/// it, a panic of a fetch or a request doesn't.
 fn panicked(info: &PanicHookInfo<'_>) {
     let thread = thread::current();
     let thread = thread.name().unwrap_or("without a name");

@@ -96,7 +96,7 @@ pub(crate) async fn serve(
     if let Err(error) = say_ready(&mut std::io::stdout().lock(), started.addr) {
         tracing::warn!(%error, "standard output is closed; the ready line is lost");
     }
-    // The last line on a terminal, where the log and standard output meet.
+    // The last line on a terminal that shows both the log and standard output.
     tracing::info!("ready at http://{}", started.addr);
     let outcome = lifecycle::run(plane, ended, control.failed(), signals, config.server.drain_time_max).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {

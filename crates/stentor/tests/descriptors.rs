@@ -1,4 +1,4 @@
-//! Somebody opens connections until there are no descriptors left, and says nothing on them.
+//! An attacker opens silent connections until no file descriptors are left.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 #![allow(clippy::print_stderr, reason = "figures that are asked for, with `--nocapture`")]

@@ -1,4 +1,4 @@
-//! Upstreams that fail: whoever waits for a document learns the cause at once, and so do the log and the metrics.
+//! Failing upstreams: waiting clients, the log and the metrics receive the cause at once.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 
@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What is wrong with the answer for a key, what clients are told, and the kind of failure.
+/// The fault of the response for a key, the reason that clients receive, and the kind of failure.
 const FAILURES: [(&str, &str, &str); 5] = [
     ("500", "the upstream answered 500", "server_error"),
     ("401", "the upstream answered 401", "unauthorized"),

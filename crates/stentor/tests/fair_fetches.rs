@@ -1,4 +1,4 @@
-//! Clients that ask for thousands of keys that don't exist make nobody else wait: threat S5.
+//! Clients that request thousands of keys that don't exist delay nobody else: threat S5.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 

@@ -64,7 +64,7 @@ pub struct EpollDriver {
     sleeper: Sleeper,
     alarm: Alarm,
     options: Options,
-    /// Those of the process that are for connections.
+    /// The process's descriptors for connections.
     descriptors: u32,
     now: Instant,
     connections: Slab<Connection>,
@@ -87,7 +87,7 @@ pub struct EpollDriver {
     buffers: Buffers,
     /// Where small frames are put together.
     cork: Vec<u8>,
-    /// What is in flight and belongs to one connection alone.
+    /// Bytes in flight that belong to one connection alone.
     owned: Meter,
 }
 

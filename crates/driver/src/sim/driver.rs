@@ -65,7 +65,7 @@ pub struct SimDriver {
     accepts_left: usize,
     woken: bool,
     buffers: Buffers,
-    /// What is in flight and belongs to one connection alone.
+    /// Bytes in flight that belong to one connection alone.
     owned: Meter,
 }
 

@@ -103,7 +103,7 @@ unsafe impl Send for Run {}
 pub(super) struct Flights {
     flights: Slab<Flight>,
     sailing: usize,
-    /// What belongs to one connection alone.
+    /// Bytes that belong to one connection alone.
     owned: Meter,
     #[allow(clippy::vec_box)] // It goes into a flight as it is.
     spare: Vec<Box<Run>>,

@@ -439,7 +439,7 @@ impl World {
         self.log(format!("core {core} is {excess} bytes over"));
         let freed = self.hubs[core].handle_overload(excess);
         assert_eq!(freed, self.shadow.overload(core, excess));
-        // By this its caller decides who ends, where that isn't enough.
+        // If that isn't enough, the caller uses this to decide which session ends.
         let here = self.shadow.sessions.iter().filter(|s| s.core == core && s.alive && !s.doomed);
         let mut held = 0;
         for session in here {

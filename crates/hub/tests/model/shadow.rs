@@ -614,7 +614,7 @@ impl Shadow {
         let t = &mut self.topics[topic];
         let follower = t.home.is_some_and(|home| home != core);
         let following = t.at[core].following.as_ref();
-        // Home is told everybody who asks for a feed of which nothing is known.
+        // The home core is notified of every requester of a feed without a state.
         let is_cold = t.is_feed() && following.is_some_and(|v| v.document.is_none() && v.state.is_none());
         let ask = follower && (following.is_none() || is_cold || (since.is_some() && !t.is_feed()));
         let gapless = t.history.is_some() && policy == Policy::Queue;
@@ -1135,7 +1135,7 @@ impl Shadow {
         }
         let interested = &mut self.topics[topic].at[at].interested;
         if wanted {
-            // Who has refused is told anew, also what it knows.
+            // A core that has refused is notified again, even of what it knows.
             interested.insert(from);
         } else {
             interested.remove(&from);

@@ -6,8 +6,7 @@
 //! | binary | binary message: the data | binary message: the kind as a byte (4), data |
 //! | binary as base64 (`b64=1`) | text message: `b`, base64 | text message: `b`, kind as a digit, base64 |
 //!
-//! Base64 is read as the reference server reads it from clients in use: padding may be missing, and white space
-//! anywhere is skipped.
+//! Base64 is decoded as in the reference server: padding may be missing, and whitespace is skipped anywhere.
 
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};

@@ -21,9 +21,9 @@
 //!   attachment. Attachments may be named twice or not at all, as in the reference. In a packet without attachments it
 //!   is an object like others.
 //!
-//! Stricter than the reference, in what no client sends: an event has a payload, an ack
-//! has an id and others but events have none, counts and ids are digits (it takes `2 [` for id 0, and `51.0-` for one
-//! attachment), an id has 64 bits.
+//! Stricter than the reference for packets that no client sends: an event has a payload, an ack has an id and others
+//! but events have none, counts and ids are digits (it takes `2 [` for id 0, and `51.0-` for one attachment), an id
+//! has 64 bits.
 //!
 //! Deliberately absent: connections, namespaces and who may send what when ([`Decoder`] only refuses what no server or
 //! no client ever sends); other parsers (msgpack).

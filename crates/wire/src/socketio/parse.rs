@@ -145,7 +145,7 @@ impl Layout {
         if self.id.is_none() {
             return Err(Error::BadId);
         }
-        // As in the reference, an ack that says nothing has no arguments.
+        // As in the reference, an ack without payload has no arguments.
         if self.payload.is_empty() && self.attachments == 0 {
             return Ok(());
         }

@@ -32,13 +32,12 @@ pub struct Messages<'b> {
 }
 
 impl<'b> Messages<'b> {
-    /// Goes on with what [`Messages::rest`] said: so many messages are left in it.
+    /// Continues with the rest that [`Messages::rest`] returned, which has this many messages.
     pub fn resume(rest: &'b str, left: usize) -> Self {
         Messages { first: None, rest, left }
     }
 
-    /// The text that the messages that are left are in, from the payload's end; `None` while the first one hasn't been
-    /// taken.
+    /// The end of the payload that contains the remaining messages; `None` before the first one was taken.
     pub fn rest(&self) -> Option<&'b str> {
         self.first.is_none().then_some(self.rest)
     }

@@ -26,14 +26,14 @@ pub fn write_event(out: &mut Vec<u8>, event: &Event<'_>) {
     out.push(b'\n');
 }
 
-/// Appends a comment: something to send where there is nothing to say. It ends no block: some clients deliver a block
-/// without data as an event (httpx-sse, once there was an id).
+/// Appends a comment, which serves as a heartbeat. It doesn't end a block, because some clients deliver a block
+/// without data as an event (httpx-sse, after an id).
 pub fn write_comment(out: &mut Vec<u8>, text: &str) {
     write_lines(out, b": ", text);
 }
 
-/// Appends the line that says how long clients wait before they reconnect, in whole milliseconds. It belongs to the event
-/// that follows, for the same reason; browsers heed it as soon as they read it.
+/// Appends the `retry` line: the time that clients wait before they reconnect, in whole milliseconds. It belongs to
+/// the block of the next event, for the same reason. Browsers apply it as soon as they read it.
 pub fn write_retry(out: &mut Vec<u8>, delay: Duration) {
     out.extend_from_slice(format!("retry: {}\n", delay.as_millis()).as_bytes());
 }

@@ -7,10 +7,10 @@
 //!    └── peer's close (echoed), violation (1002…) ──────┘
 //! ```
 //!
-//! Invariants: `partial` is there exactly while a frame or a fragmented message has begun and not ended, or a message has
-//! arrived and is paused; its memory is at most about twice the bytes that have arrived of it, and those are at most
-//! `message_bytes_max`. (What is inflated in steps comes on top, of one connection at a time.) While a message is paused no
-//! input is consumed. At most one close frame is ever transmitted.
+//! Invariants: `partial` exists exactly while a frame or a fragmented message is incomplete, or a message has arrived
+//! and is paused. Its memory is at most about twice the bytes that have arrived, and those are at most
+//! `message_bytes_max`. (Data inflated in steps is additional, for one connection at a time.) While a message is
+//! paused no input is consumed. At most one close frame is ever transmitted.
 
 use super::deflate::Negotiated;
 use super::frame::{self, CONTROL_BYTES_MAX, FIN, HEADER_BYTES_MAX, Kind, MASKED, Opcode, RSV1, RSV2_RSV3};
@@ -90,21 +90,22 @@ impl Connection {
         self.partial.as_ref().is_some_and(|partial| partial.paused.is_none())
     }
 
-    /// True while a message has arrived whose rest is for the next call of [`Connection::receive`], with the input that
-    /// wasn't consumed, or none: see [`StepLimits`](super::StepLimits).
+    /// True while the rest of an arrived message waits for the next call of [`Connection::receive`], with the input
+    /// that wasn't consumed, or none: see [`StepLimits`](super::StepLimits).
     #[inline]
     pub fn is_paused(&self) -> bool {
         self.partial.as_ref().is_some_and(|partial| partial.paused.is_some())
     }
 
-    /// True while a paused message can't go on before another connection's is inflated ([`Shared::is_step_slot_free`]).
+    /// True while a paused message waits for the message of another connection to be inflated
+    /// ([`Shared::is_step_slot_free`]).
     pub fn waits_for_step_slot(&self) -> bool {
         let paused = self.partial.as_ref().and_then(|partial| partial.paused.as_ref());
         paused.is_some_and(Paused::waits_for_slot)
     }
 
-    /// Lets others inflate: what was inflated of a paused message is forgotten. To be called where its connection can't
-    /// go on for a while.
+    /// Frees the step slot for other connections and drops the inflated part of a paused message. Call this if the
+    /// connection can't continue for a while.
     pub fn leave_step_slot(&mut self) {
         if let Some(paused) = self.partial.as_mut().and_then(|partial| partial.paused.as_mut()) {
             paused.inflating = None;
@@ -443,7 +444,7 @@ impl Connection {
         self.resume(shared)
     }
 
-    /// Goes on with the message that is paused.
+    /// Continues with the paused message.
     fn resume(&mut self, shared: &mut Shared) -> Result<Outcome, Error> {
         let Some(partial) = &mut self.partial else { return Ok(Outcome::Nothing) };
         let Some(Paused { kind, compressed, inflating }) = partial.paused.take() else {
@@ -458,7 +459,7 @@ impl Connection {
                 Step::Paused(inflating) => inflating,
             }
         } else if shared.may_deliver(partial.payload.len()) {
-            // It was checked as it arrived.
+            // Checked on arrival.
             shared.gathered = std::mem::take(&mut partial.payload);
             return Ok(Outcome::Message(kind, Place::Gathered(0)));
         } else {
@@ -513,7 +514,7 @@ impl Connection {
                     }
                 };
                 if self.phase == Phase::Open {
-                    // Code and reason go back as they came. The reason has just been checked.
+                    // Code and reason are sent back unchanged. The reason has just been checked.
                     self.send_close(code, str::from_utf8(reason).unwrap_or_default(), transmit);
                 }
                 self.phase = Phase::Closed;

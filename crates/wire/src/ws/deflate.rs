@@ -109,14 +109,14 @@ pub struct Inflater {
     final_blocks: u32,
 }
 
-/// Why a run of the decompressor ended.
+/// The reason why a run of the decompressor ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RunEnd {
-    /// The input is used up, and everything in it has come out.
+    /// The input is used up and completely inflated.
     InputUsed,
     /// A final block has ended.
     FinalBlock,
-    /// As much was inflated as one step may.
+    /// The limit of one step is reached.
     Step,
 }
 
@@ -164,7 +164,8 @@ impl Inflater {
         }
     }
 
-    /// Inflates at most `step_bytes` more of a message whose whole payload this is, and says whether that was all of it.
+    /// Inflates at most `step_bytes` more of a message with this whole payload. Returns whether the message is
+    /// complete.
     ///
     /// # Errors
     /// Those of [`Inflater::inflate`].
@@ -175,7 +176,7 @@ impl Inflater {
         step_bytes: usize,
     ) -> Result<bool, Error> {
         if payload.is_empty() {
-            // RFC 7692 section 7.2.3.6 wants one zero byte, but what an empty frame means is plain.
+            // RFC 7692 section 7.2.3.6 requires one zero byte, but the meaning of an empty frame is clear.
             return Ok(true);
         }
         let until = self.length.saturating_add(step_bytes);
@@ -187,7 +188,7 @@ impl Inflater {
                 RunEnd::Step => return Ok(false),
                 RunEnd::InputUsed => break,
                 RunEnd::FinalBlock if input.is_empty() => return Ok(true),
-                // A final block before the end: what follows is a stream of its own.
+                // A final block before the end. A new stream follows.
                 RunEnd::FinalBlock => {
                     self.final_blocks += 1;
                     if self.final_blocks > FINAL_BLOCKS_MAX {
@@ -204,7 +205,8 @@ impl Inflater {
         self.consumed = payload.len() + read;
         match end {
             RunEnd::Step => Ok(false),
-            // At the tail's end; or at the payload's, whose last step left only the end of its final block to be seen.
+            // At the end of the tail; or at the end of the payload, if the last step left only the end of its final
+            // block.
             RunEnd::FinalBlock if input.is_empty() || read == 0 => Ok(true),
             RunEnd::FinalBlock | RunEnd::InputUsed => Err(Error::BadDeflate),
         }
@@ -212,7 +214,7 @@ impl Inflater {
 
     /// Inflates until the input is used up, a final block has ended, or `until` bytes are inflated.
     fn run(&mut self, input: &mut &[u8], bytes_max: usize, until: usize) -> Result<RunEnd, Error> {
-        // One byte more than the limit, to tell a message that ends there from one that does not.
+        // One byte more than the limit, to distinguish a message that ends there from a longer one.
         let room_max = bytes_max.saturating_add(1);
         loop {
             if self.length >= until {

@@ -8,8 +8,8 @@
 //!   a message that comes in pieces is gathered, in memory that grows with what has arrived.
 //! * Deflate never takes a context over, on either side: no connection keeps a window, frames can be shared, and one
 //!   inflater per core ([`Shared`]) does for all.
-//! * What is too much to be inflated or delivered at once is done in steps ([`StepLimits`]), between which the caller
-//!   serves others; of all messages of a core, one is half inflated at the most.
+//! * Large messages are inflated or delivered in steps ([`StepLimits`]), between which the caller serves other
+//!   connections. At most one message per core is half inflated.
 //! * Errors are found as early as the bytes allow: reserved bits with a frame's second byte, a size with its length
 //!   field, bad UTF-8 with the byte that makes it bad.
 //! * We never send fragments; a length in more bytes than it needs is accepted, as everywhere.

@@ -1,9 +1,9 @@
-//! What is kept of a connection while a frame or a message is under way.
+//! The state of a connection during a frame or a message.
 
 use super::frame::{HEADER_BYTES_MAX, Kind, Opcode};
 use super::step::Paused;
 
-/// A frame or message under way.
+/// An incomplete frame or message.
 #[derive(Default)]
 pub(super) struct Partial {
     /// The start of a header: `header[..header_len]`, too short to be read yet.
@@ -11,25 +11,26 @@ pub(super) struct Partial {
     pub(super) header_len: u8,
     /// The frame whose payload is arriving.
     pub(super) frame: Option<Frame>,
-    /// The message that has begun, however many frames it has so far.
+    /// The incomplete message, with any number of frames so far.
     pub(super) message: Option<Message>,
     /// The message's bytes so far, unmasked, not inflated.
     pub(super) payload: Vec<u8>,
     /// The payload of a control frame that arrives in pieces.
     pub(super) control: Vec<u8>,
-    /// The message whose bytes `payload` has is whole, and waits to be delivered.
+    /// The message in `payload` is complete and waits to be delivered.
     pub(super) paused: Option<Paused>,
 }
 
-/// A frame whose header has been read and found good.
+/// A frame with a valid header.
 #[derive(Clone, Copy)]
 pub(super) struct Frame {
     pub(super) opcode: Opcode,
     pub(super) fin: bool,
     pub(super) rsv1: bool,
-    /// Turned so that its first byte belongs to the next byte of the payload; zero if there is none.
+    /// The masking key, rotated so that its first byte applies to the next byte of the payload. Zero if there is
+    /// none.
     pub(super) mask: [u8; 4],
-    /// Bytes of the payload that are still to come. `usize` suffices: the limits were checked first.
+    /// Missing bytes of the payload. `usize` suffices, because the limits were checked first.
     pub(super) left: usize,
 }
 
@@ -49,7 +50,7 @@ impl Partial {
 }
 
 impl Frame {
-    /// What is left of the frame after `done` more bytes of its payload.
+    /// The rest of the frame after `done` more bytes of its payload.
     pub(super) fn after(mut self, done: usize) -> Frame {
         self.mask.rotate_left(done % 4);
         self.left -= done;

@@ -1,26 +1,26 @@
-//! Messages that have arrived and wait, because inflating or delivering them at once would take too long.
+//! Messages that have arrived and are inflated or delivered in steps, because doing so at once would take too long.
 //!
 //! ```text
 //!  arrived ──► Waiting ──► Inflating, step by step ──► delivered
 //!     └─ small, or not compressed ─────────────────────────▲
 //! ```
 //!
-//! Invariant: [`Shared::step_slot`] has one [`Inflating`] at the most. A compressed message without one is kept as it
-//! arrived, and inflated from its start when the slot is free.
+//! Invariant: [`Shared::step_slot`] has at most one [`Inflating`]. A compressed message without the slot is kept as
+//! it arrived, and inflated from its start when the slot is free.
 
 use std::sync::Arc;
 
 use super::deflate::Inflater;
 use super::{Error, Kind, Shared};
 
-/// A whole message that hasn't been delivered. Its payload, as it arrived, is kept beside it.
+/// A complete message that hasn't been delivered. Its payload is kept separately, as it arrived.
 pub(super) struct Paused {
     pub(super) kind: Kind,
     pub(super) compressed: bool,
     pub(super) inflating: Option<Inflating>,
 }
 
-/// What has been inflated of a message so far.
+/// The inflated part of a message.
 pub(super) struct Inflating {
     inflater: Box<Inflater>,
     /// That is all of it.
@@ -28,16 +28,16 @@ pub(super) struct Inflating {
     slot: Arc<()>,
 }
 
-/// What came of a step.
+/// The result of a step.
 pub(super) enum Step {
     /// The whole message is in [`Shared::inflater`].
     Inflated,
-    /// There is more to do, or too much to deliver now.
+    /// There is more to inflate, or the message is too large to deliver now.
     Paused(Option<Inflating>),
 }
 
 impl Paused {
-    /// Whether it can't go on before another connection's message is inflated.
+    /// Whether it waits for the message of another connection to be inflated.
     pub(super) fn waits_for_slot(&self) -> bool {
         self.compressed && self.inflating.is_none()
     }
@@ -48,7 +48,7 @@ impl Paused {
 }
 
 impl Shared {
-    /// Whether a message of so many bytes, as they arrived, may be delivered now.
+    /// Whether a message that arrived with this many bytes may be delivered now.
     pub(super) fn may_deliver(&mut self, bytes: usize) -> bool {
         let may = bytes <= self.steps.deliver_bytes_max;
         if may {
@@ -57,7 +57,7 @@ impl Shared {
         may
     }
 
-    /// Inflates a step more of a message whose whole payload this is.
+    /// Inflates the next step of a message with this whole payload.
     pub(super) fn inflate_step(
         &mut self,
         payload: &[u8],

@@ -28,7 +28,8 @@ impl Default for Limits {
     }
 }
 
-/// How much of what isn't delivered where it lies may be done before a connection pauses ([`Connection::is_paused`]).
+/// Limits of the work on messages outside of the receive buffer before a connection pauses
+/// ([`Connection::is_paused`]).
 ///
 /// [`Connection::is_paused`]: super::Connection::is_paused
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +48,8 @@ impl Default for StepLimits {
 
 /// What the connections of one core share: the limits, one inflater, and room for the message being delivered.
 ///
-/// Of all messages that are too large to be inflated in one step, one is inflated at a time: so however many clients send
-/// some, no more than one is half inflated.
+/// Messages that are too large for one step are inflated one at a time. However many clients send such messages, at
+/// most one is half inflated.
 pub struct Shared {
     pub(super) limits: Limits,
     pub(super) steps: StepLimits,
@@ -78,19 +79,19 @@ impl Shared {
         self.limits
     }
 
-    /// Sets how much may be done until this is called again.
+    /// Sets the limits until the next call.
     #[inline]
     pub fn set_steps(&mut self, steps: StepLimits) {
         self.steps = steps;
     }
 
-    /// How many bytes were inflated, or delivered from where they were gathered, since this was last asked.
+    /// The number of bytes inflated, or delivered from outside of the receive buffer, since the last call.
     #[inline]
     pub fn take_stepped_bytes(&mut self) -> usize {
         std::mem::take(&mut self.stepped_bytes)
     }
 
-    /// Whether no message is half inflated, so that a connection that waits for that can go on.
+    /// Whether no message is half inflated, so that a waiting connection can continue.
     pub fn is_step_slot_free(&self) -> bool {
         Arc::strong_count(&self.step_slot) == 1
     }

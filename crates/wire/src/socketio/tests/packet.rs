@@ -194,7 +194,7 @@ fn acks() {
     check_all("31{}", Err(BadPayload));
     check_all("31[1,]", Err(BadJson));
     check_all("31[]1", Err(BadJson));
-    // Protocol 5 demands a payload; the reference takes an ack without one as one without arguments.
+    // Protocol 5 requires a payload; the reference accepts an ack without one as an ack without arguments.
     for role in [Server, Client] {
         check(V5, role, "31", Ok("/ ack 1 "));
         check(V4, role, "31", Ok("/ ack 1 "));
