@@ -211,8 +211,8 @@ pub trait Driver {
     /// How many connections this driver holds, those being finished included.
     fn connections(&self) -> usize;
 
-    /// The number of connections that have file descriptors. The driver doesn't enforce it: more may be accepted, at the cost of
-    /// the descriptors that are reserved for the rest of the process.
+    /// The number of connections that have file descriptors. The driver doesn't enforce it: more may be accepted, at
+    /// the cost of the descriptors reserved for the rest of the process.
     fn capacity(&self) -> Capacity;
 
     /// Sets a timer: [`Event::Timer`] with `token` comes at `at` or up to 10 ms later, never before, and

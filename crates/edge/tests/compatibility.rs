@@ -19,7 +19,7 @@ use stentor_wire::engineio::Version;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A server whose heartbeats disturb nobody.
+/// A server with a heartbeat interval longer than any test.
 fn with(cores: usize, app: App, set: impl FnOnce(&mut Options)) -> Server {
     Server::start(cores, |options| {
         options.app = app;
@@ -178,7 +178,7 @@ fn the_query_of_a_namespace_is_auth_for_clients_of_version_3() {
     }
 }
 
-/// `*` lets every page read, but not with the cookies of whoever looks at it.
+/// `*` lets every page read, but without the user's cookies.
 #[test]
 fn any_origin_may_read_without_credentials() {
     let server = with(1, App::Rooms, |options| {

@@ -122,7 +122,7 @@ fn a_failed_first_fetch_is_answered_502_with_its_cause() {
     });
 }
 
-/// A session that asks for a key of which nothing is known, as the control plane is told of it.
+/// A requester of a key without a state, as reported to the control plane.
 fn requester(server: &Server, key: &str) -> Requester {
     let deadline = Instant::now() + PATIENCE;
     loop {

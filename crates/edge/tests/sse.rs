@@ -14,8 +14,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Bytes of what a stream begins with: four digits of milliseconds.
 const RETRY_BYTES: usize = "retry: 3000\n".len();
 
-/// What a stream begins with: when to come back, about 3 s. It is a line of the first event's block, since clients such as
-/// httpx-sse and r3labs/sse deliver a block with nothing else in it.
+/// The start of a stream: `retry`, about 3 s. It is a line of the first event's block, because clients such as
+/// httpx-sse and r3labs/sse deliver a block that contains nothing else.
 fn check_retry(text: &str) {
     let ms = text.strip_prefix("retry: ").and_then(|rest| rest.strip_suffix("\n")).map(str::parse);
     assert!(matches!(ms, Some(Ok(1500..4500))), "{text:?}");

@@ -18,7 +18,7 @@ use stentor_wire::ws::{Deflater, Opcode};
 
 const OTHER: &str = "somebody else";
 
-/// What the application was given, in order.
+/// The application's input, in order.
 #[derive(Default)]
 struct Log {
     handled: Mutex<Vec<String>>,
@@ -90,8 +90,8 @@ fn start(set: impl FnOnce(&mut Options)) -> (Server, Arc<Log>) {
     (Server::with_app(1, Some(app), set), log)
 }
 
-/// How many messages of the attackers were handled before one that somebody else sent right after them; `prepare` makes
-/// what `attack` sends at once, and `messages` says how many messages that is.
+/// Returns how many messages of the attackers were handled before a message that another client sent right after
+/// them. `prepare` makes the data that `attack` sends at once, and `messages` is the number of messages in it.
 fn handled_before<A>(
     messages: usize,
     set: impl FnOnce(&mut Options),
@@ -105,7 +105,7 @@ fn handled_before<A>(
     log.wait_until_stopped();
     attack(&mut attackers);
     other.send_text(OTHER);
-    // What was sent is in the server's sockets, but for a moment that a busy machine takes.
+    // All data is in the server's sockets, except for a moment on a busy machine.
     harness::pace(std::time::Duration::from_millis(50));
     log.go_on();
     assert_eq!(other.next_text(), OTHER);

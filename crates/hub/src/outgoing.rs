@@ -13,7 +13,7 @@ use crate::topic::Room;
 use crate::topics::Seeded;
 use std::collections::{HashMap, VecDeque};
 
-/// What waits for one core.
+/// The messages that wait for one core.
 pub struct Outgoing<F> {
     levels: VecDeque<Level>,
     /// The position of each room in `levels`, counted from the first one ever added.
@@ -129,7 +129,7 @@ impl<F> Outgoing<F> {
     }
 }
 
-/// What waits for each core.
+/// The messages that wait for each core.
 pub(crate) struct Outbound<F> {
     to: Vec<Outgoing<F>>,
     /// The number of messages since the start.

@@ -24,7 +24,7 @@ use crate::measure::{
 use crate::scenario::{self, Effort, Record, Resume, SCENARIOS, Scenario};
 use crate::{Error, bench};
 
-/// What the program is called.
+/// The name of the program.
 const NAME: &str = "stentor-lab";
 
 /// Measures realtime servers: a load generator, and alternating comparisons.

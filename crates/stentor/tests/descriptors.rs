@@ -20,7 +20,7 @@ const ROUNDS: usize = 20;
 /// Far more than the 100 ms that half of the answers may take on a machine with nothing else to do.
 const HALF_WITHIN: Duration = Duration::from_secs(2);
 
-/// An upstream whose document is another one each time.
+/// An upstream that returns a different document each time.
 fn upstream() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

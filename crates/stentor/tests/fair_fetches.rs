@@ -131,7 +131,7 @@ fn a_session_is_refused_more_new_keys_than_it_may_wait_for() {
     };
     assert!(refusal.contains(r#""code":"too_many_cold_keys""#), "{refusal}");
     assert!(refusal.contains(r#""retry":true"#) && refusal.contains("limits.cold_keys_max"), "{refusal}");
-    // What exists and is known is no new key.
+    // A key that exists and is known isn't new.
     assert_eq!(answer(process::ask(&server.addr, "GET", "/feed/real/1", "")), (200, "1".to_owned()));
     socket.say(r#"{"type":"subscribe","feed":"real/1"}"#);
     while !socket.hear().contains(r#""type":"snapshot""#) {}

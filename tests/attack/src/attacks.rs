@@ -1,4 +1,5 @@
-//! The attacks that Stentor was found to be open to, each bounded in count and time, and what must hold meanwhile.
+//! The attacks that Stentor was found to be vulnerable to, each bounded in count and time, with the conditions that
+//! must hold.
 //!
 //! The names are those of the measuring table in docs/attacks.md. Each is a list of [`Script`]s, so that it is run by the
 //! same code as the fuzzer's sessions, and is one of the fuzzer's seeds.
@@ -12,23 +13,23 @@ use std::time::Duration;
 pub(crate) struct Attack {
     pub(crate) name: &'static str,
     pub(crate) summary: &'static str,
-    /// What its clients do. At most this many of them are wanted.
+    /// The clients' scripts. At most this many clients are needed.
     pub(crate) scripts: fn(usize) -> Vec<Script>,
-    /// How many clients the table's attack has.
+    /// The number of clients in the table's attack.
     pub(crate) clients: usize,
     /// The server's limit of descriptors.
     pub(crate) descriptors_max: Option<u64>,
     /// The canaries' p99 must not exceed this.
     pub(crate) latency_max: Duration,
-    /// What else is measured.
+    /// The additional measurement.
     pub(crate) also: Also,
 }
 
-/// What is measured beside memory and canaries.
+/// Measurements besides memory and canaries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Also {
     Nothing,
-    /// How long another session waits for a key that nobody has asked for.
+    /// The time that another session waits for a new key.
     ColdKeys,
     /// How long `/healthz` of both ports takes.
     Health,

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const ROOM: &str = "canary-room-5f1c";
 const FEED: &str = "canary/5f1c";
 
-/// What one canary got.
+/// The record of one canary.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) name: &'static str,
@@ -37,14 +37,14 @@ pub(crate) struct Record {
     pub(crate) missed: u64,
     /// Publications that came again, or after later ones.
     pub(crate) misplaced: u64,
-    /// From when a publication was due until it was here.
+    /// The time from when a publication was due until it arrived.
     pub(crate) latencies: Vec<Duration>,
-    /// Why the canary is no longer served.
+    /// The reason why the canary is no longer served.
     pub(crate) ended: Option<String>,
 }
 
 impl Record {
-    /// Takes down that publication `number` came.
+    /// Records the arrival of publication `number`.
     fn note(&mut self, number: u64, latency: Option<Duration>) {
         match self.newest {
             // A feed's newest version is there from the start, and polls of it may answer with the same version again.
@@ -57,7 +57,7 @@ impl Record {
         self.latencies.extend(latency);
     }
 
-    /// What went wrong.
+    /// The faults.
     pub(crate) fn fault(&self) -> Option<String> {
         let name = self.name;
         if let Some(why) = &self.ended {
@@ -79,7 +79,7 @@ impl Record {
     }
 }
 
-/// Shared between the canaries' thread and whoever judges.
+/// Shared between the canaries' thread and the checks.
 struct Board {
     listen: SocketAddr,
     admin: SocketAddr,
@@ -117,7 +117,7 @@ impl Board {
     }
 }
 
-/// What publication `number` says: found in any encoding, for nothing in it is ever escaped.
+/// The text of publication `number`. It is found in any encoding, because none of its characters is ever escaped.
 fn mark(number: u64) -> String {
     format!("canary={number};")
 }
@@ -205,7 +205,7 @@ impl Canaries {
         self.until("don't get the newest publication", |record| record.newest >= Some(newest))
     }
 
-    /// What each canary got until now.
+    /// The current record of each canary.
     pub(crate) fn records(&self) -> Vec<Record> {
         lock(&self.board.records).clone()
     }
@@ -221,7 +221,7 @@ impl Canaries {
     }
 }
 
-/// Runs the publisher, the probes and all canaries until it is told to stop.
+/// Runs the publisher, the probes and all canaries until it is stopped.
 async fn live(board: Arc<Board>) {
     tokio::task::spawn_local(publisher::publish(board.clone()));
     for is_admin in [false, true] {

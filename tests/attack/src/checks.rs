@@ -1,4 +1,4 @@
-//! Attacks whose answer counts, not their load: S6 and S10 of the table in docs/attacks.md.
+//! Attacks that are checked by their answer, not by their load: S6 and S10 of the table in docs/attacks.md.
 
 use crate::http::{Http, WebSocket};
 use crate::server::Server;
@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 /// The lines of `[limits]` that these need.
 pub(crate) const LIMITS: &str = "message_time_max = \"2s\"";
-/// When a packet whose attachments don't come must have ended its session: the limit, and time for a busy machine.
+/// The time within which a packet with missing attachments must end its session: the limit, plus time for a busy
+/// machine.
 const ATTACHMENTS_TIME_MAX: Duration = Duration::from_secs(5);
 /// No check takes longer.
 const CHECK_TIME_MAX: Duration = Duration::from_secs(45);

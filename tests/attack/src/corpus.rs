@@ -1,4 +1,4 @@
-//! What the fuzzer mutates: valid sessions of every protocol as clients send them, and the attacks.
+//! The fuzzer's corpus: valid sessions of every protocol as clients send them, and the attacks.
 //!
 //! Rooms and feeds are others than the canaries', so that no mutated publication can be taken for one of theirs.
 
@@ -14,10 +14,10 @@ const PAYLOAD: &str = "text/plain;charset=UTF-8";
 /// The type that browsers give forms, and SockJS's JSONP clients their messages.
 const FORM: &str = "application/x-www-form-urlencoded";
 
-/// Of so many sessions one is an attack's client: more would leave little of a round to the others.
+/// One session out of this many is an attack's client. More would leave little of a round to the others.
 const ATTACK_SHARE: usize = 6;
 
-/// What sessions are made of.
+/// The corpus.
 pub(crate) struct Seeds {
     sessions: Vec<Script>,
     /// One client of each attack.

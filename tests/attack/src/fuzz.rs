@@ -1,8 +1,9 @@
 //! Rounds of mutated sessions against a running server with canaries.
 //!
-//! Round `r` of seed `s` consists of the sessions `0..n`, each made from `s`, `r` and its number alone: a failing round is
-//! replayed by its numbers, and reduced by leaving sessions out. After each round: the process lives and no thread has
-//! panicked, every canary has every publication, and no more memory is held than the bound. At the end memory returns.
+//! Round `r` of seed `s` consists of the sessions `0..n`, each made from `s`, `r` and its number alone: a failing
+//! round is replayed by its numbers, and reduced by leaving sessions out. After each round, the process must be
+//! alive, no thread may have panicked, every canary must have every publication, and memory must be within the bound.
+//! At the end, memory must return.
 
 use crate::canary::{Canaries, Record};
 use crate::corpus::Seeds;
@@ -19,14 +20,14 @@ use std::time::{Duration, Instant};
 
 /// How long one round's sessions live. Beyond the server's short timeouts below, which are part of what is tested.
 const ROUND_TIME: Duration = Duration::from_millis(2500);
-/// When memory must be back after the last round.
+/// The time within which memory must return after the last round.
 const RETURN_TIME_MAX: Duration = Duration::from_secs(60);
-/// A server that has served its canaries for so long is measured as the start.
+/// The start is measured after the server has served its canaries for this time.
 const CALM_TIME: Duration = Duration::from_secs(1);
 /// Replays for reducing a failing round, at most.
 const REDUCE_ATTEMPTS: usize = 24;
 
-/// `heartbeat.timeout`: long enough for a server without optimisations on a busy machine to hear its canaries.
+/// `heartbeat.timeout`: long enough for an unoptimized server on a busy machine to receive its canaries' answers.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeouts so short that mutated sessions run into them, and a short connection state recovery. Those that a canary could
 /// run into on a busy machine are longer.
@@ -48,7 +49,7 @@ disconnect_delay = "20s"
 response_bytes_max = "4KiB"
 "#;
 
-/// What is fuzzed, and from which seed.
+/// The server, the seed and the limits of a fuzzing run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) binary: PathBuf,
@@ -56,20 +57,20 @@ pub(crate) struct Plan {
     pub(crate) upstream: SocketAddr,
     pub(crate) seed: u64,
     pub(crate) sessions: usize,
-    /// What the server may hold.
+    /// The maximum memory of the server.
     pub(crate) bound_bytes: u64,
-    /// What may remain after the last round.
+    /// The maximum memory after the last round, beyond the start.
     pub(crate) remains_bytes_max: u64,
 }
 
 /// A server with everything that watches it.
 struct Subject {
-    // In the order in which they end: who watches, before what is watched.
+    // In the order in which they end: the watchers before the server.
     canaries: Canaries,
     meter: Meter,
     server: Server,
     bound_bytes: u64,
-    /// What must be reached again after the last round.
+    /// The memory that must be reached again after the last round.
     return_bytes: u64,
 }
 
@@ -89,7 +90,7 @@ impl Subject {
         Ok(Self { canaries, meter, server, bound_bytes: plan.bound_bytes, return_bytes })
     }
 
-    /// Runs sessions; what is wrong afterwards.
+    /// Runs sessions. Returns the faults found afterwards.
     fn round(&mut self, scripts: Vec<Script>) -> anyhow::Result<Option<String>> {
         script::run(self.server.listen, scripts, ROUND_TIME)?;
         if let Some(fault) = self.server.fault() {
@@ -165,7 +166,7 @@ impl Plan {
         Ok(fault.is_none())
     }
 
-    /// Says what failed and how to replay it, with as few sessions as are found in a few attempts.
+    /// Prints the failure and the command that replays it, with as few sessions as a few attempts find.
     fn report(&self, seeds: &Seeds, round: u64, all: Vec<usize>, fault: &str) -> anyhow::Result<()> {
         crate::say(&format!(
             "fuzz: driver {}, seed {}, round {round} failed: {fault}",

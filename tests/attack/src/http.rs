@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 /// Headers of a response, at most.
 const HEADERS_MAX: usize = 64;
-/// What no answer to a canary exceeds.
+/// Maximum size of an answer to a canary.
 const BODY_BYTES_MAX: usize = 64 << 20;
 
 /// The headers of a response.

@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Attacks a Stentor binary and checks that it holds its budgets and serves everybody else.
+/// Attacks a Stentor binary and checks that it stays within its budgets and serves all other clients.
 #[derive(Debug, Parser)]
 #[command(name = "stentor-attack", version)]
 struct Cli {
@@ -42,7 +42,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the attacks of docs/attacks.md and print what was measured.
+    /// Run the attacks of docs/attacks.md and print the measurements.
     Table(TableArgs),
     /// Mutate sessions of every protocol for a while, or replay one round.
     Fuzz(FuzzArgs),
@@ -65,7 +65,7 @@ struct TableArgs {
     /// Run these attacks only, by name or by the beginning of it.
     #[arg(long = "attack", value_name = "NAME")]
     attacks: Vec<String>,
-    /// How long each attack lasts.
+    /// Duration of each attack.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     seconds: u64,
 }
@@ -74,25 +74,25 @@ struct TableArgs {
 struct FuzzArgs {
     #[command(flatten)]
     common: CommonArgs,
-    /// How long each driver is fuzzed.
+    /// Duration per driver.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     seconds: u64,
-    /// What all sessions are derived from [default: a random number, which is printed].
+    /// Seed of all sessions [default: a random number, which is printed].
     #[arg(long)]
     seed: Option<u64>,
     /// Sessions at the same time.
     #[arg(long, value_name = "COUNT", default_value_t = 120)]
     sessions: usize,
-    /// What the server may hold at any time: resident set and memfds.
+    /// Maximum memory of the server at any time: resident set and memfds.
     #[arg(long, value_name = "MB", default_value_t = table::BOUND_BYTES / 1_000_000)]
     held_max: u64,
-    /// What may remain after the last round, beyond what was held at the start.
+    /// Maximum growth of memory between the start and the end.
     #[arg(long, value_name = "MB", default_value_t = table::REMAINS_BYTES_MAX / 1_000_000)]
     remains_max: u64,
     /// Replay this round of the seed only.
     #[arg(long, value_name = "NUMBER", requires = "seed")]
     round: Option<u64>,
-    /// Of the round, replay these sessions only.
+    /// Replay only these sessions of the round.
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', requires = "round")]
     only: Vec<usize>,
 }

@@ -1,4 +1,5 @@
-//! What the server holds while it is attacked: the kernel's figures and its own gauges, on a thread of its own.
+//! Measures the server's memory during an attack, by the kernel's figures and the server's gauges, on a separate
+//! thread.
 
 use crate::http::Http;
 use crate::process::{memfd_bytes, resident_bytes};
@@ -10,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the resident set.
+/// Interval between two reads of the resident set.
 const RESIDENT_PACE: Duration = Duration::from_millis(50);
-/// Time between two looks at all descriptors, of which there may be ten thousand.
+/// Interval between two scans of all descriptors, of which there may be ten thousand.
 const MEMFD_PACE: Duration = Duration::from_secs(1);
 /// Time between two scrapes of `/metrics`.
 const SCRAPE_PACE: Duration = Duration::from_millis(500);
@@ -22,7 +23,7 @@ const SCRAPE_TIME_MAX: Duration = Duration::from_secs(5);
 /// The gauge of what the ledger has charged, one sample per class.
 pub(crate) const LEDGER: &str = "stentor_memory_bytes";
 
-/// What was seen since the last [`Meter::reset`].
+/// The maxima since the last [`Meter::reset`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// Resident set and memfds, the most.
@@ -51,7 +52,7 @@ impl Seen {
 struct Shared {
     pid: u32,
     admin: SocketAddr,
-    /// What resident set and memfds must not exceed.
+    /// The bound of resident set and memfds together.
     bound_bytes: u64,
     memfd_bytes: Mutex<u64>,
     held_bytes: Mutex<u64>,
@@ -113,7 +114,7 @@ impl Meter {
         *lock(&self.shared.seen) = Seen::default();
     }
 
-    /// Waits until the server holds no more than this; how long that took.
+    /// Waits until the server holds no more than this. Returns the time it took.
     pub(crate) fn until_below(&self, bytes: u64, patience: Duration) -> Option<Duration> {
         let begun = Instant::now();
         while begun.elapsed() < patience {

@@ -12,7 +12,7 @@ const SEND_BYTES_MAX: usize = 2 << 20;
 /// Bytes that are sent one by one, at most: a session lasts a second or two.
 const DRIBBLED_BYTES_MAX: usize = 400;
 
-/// What breaks parsers: numbers at the edges, separators, names that mean something in some language.
+/// Inputs that often break parsers: boundary numbers, separators, names with a meaning in some language.
 const WORDS: [&[u8]; 26] = [
     b"0",
     b"-1",
@@ -168,7 +168,7 @@ fn splice_bytes(script: &mut Script, other: &Script, rng: &mut Rng) {
 fn repeat_step(script: &mut Script, rng: &mut Rng) {
     let Some(at) = pick(script.steps.len(), rng) else { return };
     let (step, times) = (script.steps[at].clone(), rng.usize(1..8));
-    // What repeats for ever grows with every pass otherwise.
+    // Otherwise a repeated session would grow with every pass.
     script.steps.splice(at..at, std::iter::repeat_n(step, times));
 }
 

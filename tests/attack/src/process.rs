@@ -1,5 +1,5 @@
-//! What the kernel says about the server's process (proc(5)): pages of its own, and memfds, which belong to it although
-//! they may be mapped nowhere. A page of a memfd that is mapped as well counts twice, which is on the safe side.
+//! The kernel's figures for the server process (proc(5)): its own pages, and memfds, which belong to it even if they
+//! aren't mapped. A page of a memfd that is mapped as well counts twice, which is on the safe side.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,7 +11,7 @@ pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
     Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? << 10)
 }
 
-/// What the memfds of a process take: allocated blocks, not the length. 0 once the process has ended.
+/// The size of a process's memfds: allocated blocks, not the length. 0 once the process has ended.
 pub(crate) fn memfd_bytes(pid: u32) -> u64 {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return 0 };
     descriptors.flatten().map(|descriptor| bytes_of_memfd(&descriptor.path()).unwrap_or(0)).sum()

@@ -1,4 +1,4 @@
-//! What one client of an attack does, as data: connections opened, bytes sent, how it ends.
+//! The behaviour of one client of an attack, as data: the connections it opens, the bytes it sends, how it ends.
 //!
 //! A script has *lanes*, its connections. Two placeholders of a fixed meaning are replaced when bytes are sent: [`SID`]
 //! by the session's id that the server has sent, and [`NUMBER`] by eight digits that grow with every pass. Scripts are
@@ -54,7 +54,7 @@ pub(crate) enum Step {
     Close(usize),
 }
 
-/// What one client does.
+/// The behaviour of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) steps: Vec<Step>,
@@ -103,7 +103,7 @@ impl Script {
     }
 }
 
-/// What all clients together did.
+/// The totals of all clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) connections: u64,
@@ -130,7 +130,7 @@ pub(crate) fn run(addr: SocketAddr, scripts: Vec<Script>, duration: Duration) ->
             .map(|script| tokio::task::spawn_local(play(shared.clone(), script, deadline)))
             .collect();
         for client in clients {
-            // A client that panicked is a fault of this program, and is told of by its panic.
+            // A panic of a client is a bug of this program. The panic has been printed.
             let _ = client.await;
         }
     });

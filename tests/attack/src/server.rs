@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Lines of the log that are kept: the last ones.
 const LOG_LINES_MAX: usize = 200;
-/// What the log says when a thread panicked (`crates/stentor/src/logging.rs`).
+/// The log message of a panic (`crates/stentor/src/logging.rs`).
 const PANIC_MARK: &str = "a panic";
 
 /// How to start a server.
@@ -80,7 +80,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What is wrong with the process: it has ended, or a thread has panicked.
+    /// The fault of the process, if any: it has ended, or a thread has panicked.
     pub(crate) fn fault(&mut self) -> Option<String> {
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(line) = log.panics.first() {
@@ -116,7 +116,7 @@ fn command(launch: &Launch, configuration: &Path) -> Command {
     command
 }
 
-/// Where it listens, from the line of the log that says so.
+/// The listening addresses, from the log.
 fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr)> {
     let field = |name: &str| line.split(name).nth(1)?.split_whitespace().next()?.parse().ok();
     if !line.contains(" listening ") {

@@ -1,5 +1,5 @@
-//! Runs the attacks one by one, each against a fresh server with canaries, and prints what was measured beside what
-//! must hold.
+//! Runs the attacks one by one, each against a fresh server with canaries, and prints the measurements and the
+//! targets.
 
 use crate::attacks::{Also, Attack};
 use crate::canary::{Canaries, Record};
@@ -16,38 +16,38 @@ use std::time::{Duration, Instant};
 
 /// `limits.memory_bytes_max` of every server that is attacked.
 pub(crate) const BUDGET_BYTES: u64 = 64 << 20;
-/// What resident set and memfds must not exceed.
+/// The bound of resident set and memfds together.
 pub(crate) const BOUND_BYTES: u64 = BUDGET_BYTES / 4 * 5 + (32 << 20);
-/// How much more than before an attack may remain after it.
+/// Maximum growth of memory between the start and the end of an attack.
 pub(crate) const REMAINS_BYTES_MAX: u64 = 16 << 20;
-/// When memory must be back.
+/// The time within which memory must return.
 pub(crate) const RETURN_TIME_MAX: Duration = Duration::from_secs(20);
 /// `heartbeat.timeout`: a polled session that nobody fetches from ends within the time that memory has to return.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long memory is waited for.
+/// Maximum time to wait for memory to return.
 const RETURN_PATIENCE: Duration = Duration::from_secs(45);
 /// How long ports and feeds may take to answer under [`Also::Health`].
 const HEALTH_TIME_MAX: Duration = Duration::from_millis(100);
 /// How long the server may be above its bound under [`Also::TimeAboveBound`].
 const ABOVE_BOUND_TIME_MAX: Duration = Duration::from_secs(2);
-/// A server that has served its canaries for so long is measured as the start.
+/// The start is measured after the server has served its canaries for this time.
 const CALM_TIME: Duration = Duration::from_secs(1);
 
-/// What an attack did to the server.
+/// The measurements of one attack.
 pub(crate) struct Outcome {
     name: &'static str,
     driver: String,
     totals: Totals,
     start_bytes: u64,
     seen: Seen,
-    /// How long after the attack memory was back.
+    /// The time until memory returned after the attack.
     back: Option<Duration>,
     latency: Duration,
     slowest: &'static str,
     missed: u64,
-    /// What else was measured, in words.
+    /// The additional measurement, in words.
     also: String,
-    /// Conditions that don't hold.
+    /// Missed targets.
     pub(crate) faults: Vec<String>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn run(
     if let Err(error) = canaries.catch_up() {
         faults.push(format!("canaries {error:#}"));
     }
-    // What was published during the attack and came after it counts, and nothing that was published later.
+    // Publications sent during the attack count, even if they arrive later. Publications sent later don't.
     let records_then = canaries.records();
     let back = meter.until_below(start_bytes + REMAINS_BYTES_MAX, RETURN_PATIENCE);
     let records = canaries.records();
@@ -184,7 +184,7 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// The answers that are no matter of load: one line each, and whether all are right.
+/// The checks of answers: one line each, and whether all pass.
 pub(crate) fn check_answers(binary: &Path, driver: &str, upstream: SocketAddr) -> anyhow::Result<bool> {
     let server = Server::start(&Launch {
         binary: binary.to_owned(),
@@ -210,7 +210,7 @@ struct ColdKeys {
 
 /// Time between two sessions.
 const COLD_PACE: Duration = Duration::from_millis(250);
-/// When a key is no longer waited for.
+/// Maximum time to wait for a key.
 const COLD_TIME_MAX: Duration = Duration::from_secs(30);
 
 impl ColdKeys {

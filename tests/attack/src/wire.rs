@@ -1,8 +1,8 @@
-//! What clients put on the wire: requests, WebSocket handshakes and frames, deflated messages.
+//! Data that clients send: requests, WebSocket handshakes and frames, deflated messages.
 //!
-//! Written apart from `stentor-wire`: an attack needs bytes that no well-behaved client writes, and a fault of the
-//! server's own parsers must not hide in what tests them. Frames have a mask of zeros (RFC 6455, section 5.3 allows any),
-//! so that their payload can be read, replaced and mutated in place.
+//! Independent of `stentor-wire`: an attack needs bytes that no well-behaved client writes, and a bug of the server's
+//! own parsers must not hide in its tests. Frames have a mask of zeros (RFC 6455, section 5.3 allows any), so that
+//! their payload can be read, replaced and mutated in place.
 
 use flate2::{Compress, Compression, FlushCompress};
 

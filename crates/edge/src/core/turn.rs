@@ -5,7 +5,7 @@
 //! data, so clients that send little never wait for clients that send much.
 //!
 //! ```text
-//!  a turn:  what has arrived, each its share ──► what earlier turns left, as much as fits ──► what sessions are owed
+//!  a turn:  what has arrived, each its share ──► what earlier turns left, as much as fits ──► pending deliveries
 //!                 └─ next_turn ◄───────────────────────┘
 //! ```
 //!

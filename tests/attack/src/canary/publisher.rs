@@ -1,4 +1,4 @@
-//! What the canaries wait for: numbered publications through the admin API; and probes of both ports.
+//! Publishes the numbered publications for the canaries through the admin API, and probes both ports.
 
 use super::{Board, FEED, PACE, Probe, ROOM, lock, mark};
 use crate::http::Http;
