@@ -3,10 +3,10 @@
 
 export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
 
-# Two of the transports that the demo's page can use need libraries of others: those of the tests, where they are installed.
+# Two transports of the demo page need client libraries. The demo uses those of the tests, if they are installed.
 DEMO_LIBRARIES = $(if $(wildcard tests/clients/node_modules/sockjs-client),--libraries tests/clients/node_modules)
 
-# `make run PORT=9000`: where the demo listens. The admin port is the next one, if ADMIN_PORT doesn't say another.
+# `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
 ADMIN_PORT ?= $(shell expr $(PORT) + 1)
 
@@ -15,11 +15,11 @@ run:
 	$(CARGO) build --profile demo --package stentor
 	@exec $${CARGO_TARGET_DIR:-target}/demo/stentor demo --listen 127.0.0.1:$(PORT) --admin 127.0.0.1:$(ADMIN_PORT) $(DEMO_LIBRARIES)
 
-# Cargo takes the cores that it finds, not one of make's jobs.
+# Cargo uses all cores, independently of make's jobs.
 CARGO = env -u MAKEFLAGS -u MFLAGS cargo
 
-# What is tested first is what others need, so it goes in this order, also with `make --jobs`. The clients mostly wait, and the
-# others mostly compile: they go side by side, each one's output when it has ended.
+# Targets that others need run first, in this order, also with `make --jobs`. The client tests mostly wait and the others mostly
+# compile, so both run in parallel. The output of each appears when it has ended.
 ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
@@ -27,7 +27,7 @@ test: setup lint rust-test uring-test
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target SIDE_BY_SIDE=yes client-test delta-test sanitize fuzz-build
 	@$(MAKE) --no-print-directory live-fuzz
 
-# What the tests need and this machine lacks.
+# Installs missing dependencies of the tests.
 setup:
 	scripts/setup-tests
 
@@ -39,7 +39,7 @@ lint:
 rust-test:
 	$(CARGO) test --quiet --workspace
 
-# The data plane's tests over real sockets once more, on io_uring where it works. (Without the variable: epoll.)
+# The data plane's tests over real sockets again, on io_uring if it works. (Without the variable: epoll.)
 uring-test:
 	$(CARGO) test --quiet --workspace --tests --config 'target."cfg(all())".runner = "scripts/on-io-uring"'
 
@@ -54,28 +54,28 @@ sanitize:
 	    $(CARGO) +nightly test --quiet --package stentor-driver --target x86_64-unknown-linux-gnu; \
 	else echo "sanitize: skipped, there is no nightly compiler"; fi
 
-# The fuzz targets build, so that they can be run when they are wanted: see fuzz/README.md.
+# Builds the fuzz targets. To run them, see fuzz/README.md.
 fuzz-build:
 	CARGO_TARGET_DIR=target/fuzz $(CARGO) build --quiet --manifest-path fuzz/Cargo.toml
 
-# Real clients against the binary that was tested above.
+# Real clients against the binary.
 client-test:
 	$(CARGO) build --quiet --package stentor --package stentor-lab
 	$(CARGO) build --quiet --workspace --example conformance
 	cd tests/clients && npm test --silent
 
-# Mutated sessions of all protocols, 30 s on each driver: see docs/attacks.md. The bounds are those that hold today.
+# Mutated sessions of all protocols, 30 s on each driver: see docs/attacks.md. The bounds are the current ones.
 FUZZ_SECONDS = 30
 FUZZ_BOUNDS = --held-max 400 --remains-max 100
 live-fuzz:
 	$(CARGO) build --quiet --package stentor --package stentor-attack
 	target/debug/stentor-attack fuzz --binary target/debug/stentor --seconds $(FUZZ_SECONDS) --seed 1 $(FUZZ_BOUNDS)
 
-# The attacks one by one, with a table of what was measured: see docs/attacks.md.
+# The attacks one by one, with a table of the measurements: see docs/attacks.md.
 attack:
 	$(CARGO) build --release --quiet --package stentor --package stentor-attack
 	target/release/stentor-attack table
 
-# Our figures beside the bare loops' and the peers', in the same run: see docs/benchmarks.md.
+# Compares Stentor with bare loops and other servers in the same run: see docs/benchmarks.md.
 bench:
 	lab/bench

@@ -124,7 +124,7 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
-    /// The connection, if the carrier is one.
+    /// The connection, if there is one.
     pub(super) fn conn(self) -> Option<ConnId> {
         match self {
             Self::None => None,

@@ -27,7 +27,7 @@ pub(super) const SEND_FRAMES_MAX: usize = 512;
 /// as the connection of a stream of events; and what was sent has left by then.
 const DRAINING_LINGER: Duration = Duration::from_secs(1);
 
-/// The same limit when new connections will soon need the memory.
+/// The same time while the number of connections is near the maximum.
 const FULL_LINGER: Duration = Duration::from_millis(100);
 
 /// What the cork keeps of its memory after an unusually large answer.
