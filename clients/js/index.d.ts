@@ -1,125 +1,126 @@
-// Types of @stentor/client. README.md tells how it is used.
+// Types of @stentor/client. See README.md for the guide.
 
-/** How bytes travel. `websocket` and `sockjs` carry rooms as well, the others feeds only. */
+/** The transport. `websocket` and `sockjs` support feeds and rooms, the others feeds only. */
 export type Transport = 'websocket' | 'sse' | 'polling' | 'socket.io' | 'sockjs';
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 
 export interface ConnectOptions {
-  /** One transport, or several to fall back through, the best one first. `websocket` if it is left out. */
+  /** One transport, or a list to fall back through, the best one first. Default: `websocket`. */
   transport?: Transport | Transport[];
-  /** The library of the transport `socket.io`; the page's own `io` if it is left out. */
+  /** The client library for the transport `socket.io`. Default: the page's `io`. */
   io?: unknown;
-  /** What `io` is given besides: `auth`, `transports`, … */
+  /** Further options for `io`: `auth`, `transports`, … */
   ioOptions?: object;
-  /** The library of the transport `sockjs`; the page's own `SockJS` if it is left out. */
+  /** The client library for the transport `sockjs`. Default: the page's `SockJS`. */
   SockJS?: unknown;
-  /** For Node before 22, which has none: that of npm `ws`. */
+  /** The WebSocket class. Required in Node before 22: pass that of npm `ws`. */
   WebSocket?: unknown;
-  /** Instead of the global `fetch`, for `sse` and `polling`. */
+  /** Replaces the global `fetch`, for `sse` and `polling`. */
   fetch?: typeof fetch;
-  /** How long a transport may take to open before it counts as failed: 10,000 if it is left out. */
+  /** Time for a transport to open, in milliseconds. It then counts as failed. Default: 10,000. */
   openMs?: number;
   /**
-   * While another than the first transport of a list carries, the first one is looked at again after so long, and up to twice as
-   * long: 200,000 if it is left out.
+   * While a fallback is in use, time until the client tries the first transport of the list again, in milliseconds. The client
+   * adds a random time of up to the same length. Default: 200,000.
    */
   climbMs?: number;
   /**
-   * How long a server may be silent before it is taken for dead. Left out: `websocket` and `sockjs` twice what the server
-   * says, `sse` 50,000, `polling` 30,000, which must be more than the server's `limits.wait_time_max`. Socket.IO has its own.
+   * Silence after which the client treats the connection as dead, in milliseconds. Default: twice the server's `ping_ms` for
+   * `websocket` and `sockjs`, 50,000 for `sse`, 30,000 for `polling`. For `polling`, it must exceed the server's
+   * `limits.wait_time_max`. `socket.io` uses its own heartbeat.
    */
   silenceMs?: number;
-  /** Time to the next attempt, with full jitter: up to 500 first, doubled each time, up to 30,000, if they are left out. */
+  /** Delay before the next attempt, in milliseconds, with full jitter: at first up to `firstMs` (500), doubled each time, up to `mostMs` (30,000). */
   backoff?: { firstMs?: number; mostMs?: number };
-  /** Publications that may wait for a connection or an answer: 1,000 if it is left out. */
+  /** Maximum number of publications that wait for a connection or an answer. Default: 1,000. */
   queueMax?: number;
-  /** Their length together, in characters of JSON: 1,000,000 if it is left out. */
+  /** Their maximum total length, in characters of JSON. Default: 1,000,000. */
   queueCharsMax?: number;
 }
 
-/** `waiting`: for the next attempt. `refused`: the server says not to come back. `closed`: by `close()`. */
+/** `waiting`: until the next attempt. `refused`: the server doesn't allow a reconnect. `closed`: by `close()`. */
 export type ConnectionState = 'connecting' | 'open' | 'waiting' | 'refused' | 'closed';
 
 export interface ConnectionDetails {
   transport: Transport;
-  /** What the server calls the session in its logs, with `open`. */
+  /** With `open`: the session's id in the server's log. */
   session?: string;
-  /** Why there is no connection: words for people. */
+  /** The reason why there is no connection, for humans. */
   reason?: string;
-  /** A close code or an HTTP status, where there was one. */
+  /** The close code or HTTP status, if there was one. */
   code?: number;
-  /** With `waiting`: how long. */
+  /** With `waiting`: the time until the next attempt. */
   retryMs?: number;
 }
 
 /**
- * `loading`: no document yet. `live`: as new as the source allows. `stale`: newer ones may exist, because the source fails
- * or because there is no connection. `ended`: no newer one will come. `lost`: there is no such feed, or it was refused.
+ * `loading`: no document yet. `live`: the document is current. `stale`: a newer version may exist, because requests to the
+ * upstream fail or there is no connection. `ended`: no newer version will come. `lost`: there is no such feed, or it was refused.
  */
 export type FeedState = 'loading' | 'live' | 'stale' | 'ended' | 'lost';
 
-/** What the server is asked for, over `websocket`, `sockjs` and `socket.io`. See docs/protocol.md, "subscribe". */
+/** Options of a subscription, for `websocket`, `sockjs` and `socket.io`. See docs/protocol.md, "subscribe". */
 export interface Terms {
-  /** At most so many versions a second. */
+  /** Maximum number of versions per second. */
   rate?: number;
   /** `false`: whole documents only. */
   delta?: boolean;
   policy?: 'latest' | 'queue' | 'drop_oldest';
 }
 
-/** An operation of a JSON Patch (RFC 6902), as the server makes them. */
+/** An operation of a JSON Patch (RFC 6902). The server uses these only. */
 export type Operation =
   | { op: 'add' | 'replace'; path: string; value: Json }
   | { op: 'remove'; path: string }
   | { op: 'move'; from: string; path: string };
 
-/** How a document became what it is. */
+/** The change that led to a version. */
 export type Change = {
-  /** Which life of the feed, and which version in it. */
+  /** The position of this version. */
   epoch: number;
   offset: number;
-  /** Length of the message as text; not known over Socket.IO. */
+  /** Length of the message in characters. Unknown over Socket.IO. */
   chars?: number;
 } & (
   | { kind: 'snapshot' }
-  /** `patch` turned the version `base` into this one. It shares its values with the document: don't change it. */
+  /** `patch` turned the version `base` into this one. It shares values with the document: don't modify it. */
   | { kind: 'delta'; base: number; patch: Operation[] }
 );
 
-/** Ends what `on` began. */
+/** Removes the listener. */
 export type Off = () => void;
 
 /** A document that the server keeps up to date. */
 export interface Feed<T = Json> {
   readonly key: string;
   /**
-   * The newest version; `undefined` before the first one. A document that was handed out never changes: each new version
-   * is another value, which shares with the old one what is the same. Don't change it either.
+   * The newest version; `undefined` before the first one. Documents are immutable: each new version is a new value, which
+   * shares its unchanged parts with the old one. Don't modify it.
    */
   readonly document: T | undefined;
   readonly state: FeedState;
-  /** Why, for people. */
+  /** The reason for the state, for humans. */
   readonly reason: string;
   readonly epoch: number | undefined;
   readonly offset: number | undefined;
-  /** A new version. Not called for the one that is there already. */
+  /** Called with each new version, but not with the current one. */
   on(event: 'change', listener: (document: T, change: Change) => void): Off;
   on(event: 'state', listener: (state: FeedState, reason: string) => void): Off;
   close(): void;
 }
 
 export interface RoomMessage {
-  /** The name that it was published with. */
+  /** The event name, if the publisher set one. */
   event?: string;
-  /** Where the room keeps history. */
+  /** The position, if the room keeps history. */
   epoch?: number;
   offset?: number;
-  /** `base64` where the data was bytes. */
+  /** `base64` if the data is binary. */
   encoding?: string;
 }
 
-/** What is said in a room. Where the room keeps history, nothing is missed after a short absence. */
+/** A room. If it keeps history, messages missed during a disconnect follow after the reconnect. */
 export interface Room<T = Json> {
   readonly name: string;
   on(event: 'message', listener: (data: T, message: RoomMessage) => void): Off;
@@ -129,38 +130,39 @@ export interface Room<T = Json> {
 export declare class StentorError extends Error {
   /** A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `not_carried`, `no_library`, `no_transport`. */
   readonly code: string;
-  /** The same may succeed later. */
+  /** Whether a retry may succeed. */
   readonly retry: boolean;
 }
 
 export declare class Connection {
   readonly state: ConnectionState;
-  /** The one that is in use or tried. */
+  /** The transport that is in use or being tried. */
   readonly transport: Transport;
   readonly session: string | undefined;
   /**
-   * A feed of its own for each call; those of one key share document and subscription, until the last one is closed. With
-   * `terms`, these hold for the key from now on. For a feed that is `lost` it asks again.
+   * Subscribes to a feed. Each call returns a new object. All objects of a key share one document and one subscription, which
+   * ends when the last of them is closed. `terms` apply to all of them. If the feed is `lost`, the client subscribes again.
    */
   feed<T = Json>(key: string, terms?: Terms): Feed<T>;
   room<T = Json>(name: string): Room<T>;
   /**
-   * Says something to everybody in a room. Resolved when the server has taken it. Without a connection it waits for one;
-   * what was sent when a connection ended is rejected with `connection_lost`, as it may have arrived, and never sent twice.
+   * Publishes to a room. Resolves when the server has accepted the message. Without a connection, the message waits for one.
+   * If the connection ends while the message is in flight, the promise is rejected with `connection_lost`. The message may
+   * have arrived; it is never sent twice.
    */
   publish(room: string, data?: Json, event?: string): Promise<void>;
   on(event: 'state', listener: (state: ConnectionState, details: ConnectionDetails) => void): Off;
-  /** What the server says that concerns no single feed or publication. */
+  /** Called with errors that don't belong to a single feed or publication. */
   on(event: 'error', listener: (error: StentorError) => void): Off;
-  /** Goes on by another transport, or another list of them, from the documents that are there. */
+  /** Switches to another transport, or another list of them. Documents continue from their version. */
   use(transport: Transport | Transport[]): void;
-  /** Connects anew, now: also after `refused`. */
+  /** Reconnects now, also after `refused`. */
   reconnect(): void;
   close(): void;
 }
 
-/** Connects to the server at `url`: `https://live.example.com`, or with a path where a proxy has it; the page's own server if it is left out. */
+/** Connects to the server at `url`, such as `https://live.example.com`, with a path if the proxy needs one. Default: the page's own server. */
 export declare function connect(url?: string | URL | null, options?: ConnectOptions): Connection;
 
-/** The document that a JSON Patch makes of `document`, which stays as it is. Throws where the patch doesn't fit. */
+/** Applies a JSON Patch to a copy of `document` and returns it. Throws if the patch can't be applied. */
 export declare function patched(document: Json, patch: Operation[]): Json;
