@@ -30,7 +30,7 @@
 //!
 //! The process must ignore SIGPIPE (as Rust's runtime arranges), because `sendfile` raises it.
 //!
-//! **Unsafe** is in `mailbox` (the ring), `epoll/socket` (two calls that no wrapper has), `cpu` (one call), and in `uring/ring`,
+//! **Unsafe** is in `mailbox` (the ring), `epoll/socket` (two calls that no wrapper has), `cpu` and `allocator` (one call each), and in `uring/ring`,
 //! `uring/flight` and `uring/receive` (what the kernel reads and writes while we don't). All are run under the
 //! address sanitizer, and the first two under Miri, as far as these know the system calls:
 //!
@@ -41,6 +41,8 @@
 //! ```
 
 mod alarm;
+#[cfg(feature = "mimalloc")]
+pub mod allocator;
 mod backlog;
 mod buffer;
 mod cpu;
@@ -68,6 +70,13 @@ pub use parcel::Parcel;
 pub use probe::{Kind, Probe, probe};
 pub use uring::{UringDriver, UringOptions};
 pub use waker::Waker;
+
+/// Gives the system back what the calling thread has freed, as far as the allocator knows how: without the feature
+/// `mimalloc` this does nothing. To be called after much has been freed; it looks at all that the thread holds.
+pub fn release_unused_memory() {
+    #[cfg(feature = "mimalloc")]
+    allocator::release_unused();
+}
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

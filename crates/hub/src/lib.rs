@@ -27,6 +27,7 @@ mod log;
 mod outbox;
 mod outgoing;
 mod owe;
+mod paged_slab;
 mod patches;
 mod publication;
 mod rates;

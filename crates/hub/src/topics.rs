@@ -2,11 +2,11 @@
 
 use crate::dispatch::{CoreId, CoreSet, Current};
 use crate::history::{History, HistoryFigures, HistoryLimits};
+use crate::paged_slab::PagedSlab;
 use crate::patches::{PatchLimits, Patches};
 use crate::publication::{Epoch, Position, Publication};
 use crate::subscription::Member;
 use crate::topic::{Room, Topic};
-use slab::Slab;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -109,7 +109,7 @@ pub(crate) struct Topics<F> {
     seed: [u64; 2],
     topics_max: usize,
     room_history: Vec<(String, HistoryLimits)>,
-    slots: Slab<TopicState<F>>,
+    slots: PagedSlab<TopicState<F>>,
     by_name: HashMap<Topic, u32, Seeded>,
     /// Topics with a past that isn't empty.
     with_past: BTreeSet<u32>,
@@ -147,7 +147,7 @@ impl<F> Topics<F> {
             seed,
             topics_max,
             room_history,
-            slots: Slab::new(),
+            slots: PagedSlab::new(),
             by_name: HashMap::with_hasher(Seeded(seed)),
             with_past: BTreeSet::new(),
             patches: Patches::new(patches),
@@ -252,13 +252,12 @@ impl<F> Topics<F> {
         let Some(state) = self.at(index) else { return };
         let idle = state.members.is_empty() && state.joining == 0 && state.interested.is_empty();
         if idle && state.current.is_empty() && !state.has_past() {
-            let state = self.slots.remove(index as usize);
+            let Some(state) = self.slots.try_remove(index as usize) else { return };
             self.bytes -= Self::bytes_of(&state);
             self.by_name.remove(&state.topic);
             // The table shrinks after most topics are gone, not with each one.
             if self.by_name.capacity() > IDLE_MAX && self.by_name.len() < self.by_name.capacity() / 8 {
                 self.by_name.shrink_to(self.by_name.len() * 2);
-                self.slots.shrink_to_fit();
             }
         }
     }

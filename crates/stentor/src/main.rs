@@ -28,6 +28,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    stentor_driver::allocator::return_freed_pages_at_once();
     let result = match cli::Cli::parse().command {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Publish(args) => publish::run(&args),

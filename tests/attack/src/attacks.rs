@@ -35,6 +35,10 @@ pub(crate) enum Also {
     Health,
     /// How long the server is above its bound without a break.
     TimeAboveBound,
+    /// Whether the ledger agrees with what the process holds.
+    Ledger,
+    /// How many turns are short.
+    Turns,
 }
 
 const PLAIN: Attack = Attack {
@@ -54,6 +58,7 @@ pub(crate) const ALL: [Attack; 15] = [
         summary: "deflated text of 1 kB that an error would repeat seven times as long",
         scripts: |clients| list(clients, reflected_error),
         clients: 300,
+        also: Also::Ledger,
         ..PLAIN
     },
     Attack {
@@ -61,6 +66,7 @@ pub(crate) const ALL: [Attack; 15] = [
         summary: "SockJS frames of 100,000 messages, answers unread",
         scripts: |clients| list(clients, sockjs_flood),
         clients: 20,
+        also: Also::Ledger,
         ..PLAIN
     },
     Attack {
@@ -68,6 +74,7 @@ pub(crate) const ALL: [Attack; 15] = [
         summary: "WebSocket messages of 1 MB that never end",
         scripts: |clients| list(clients, |_| unfinished_message()),
         clients: 250,
+        also: Also::Ledger,
         ..PLAIN
     },
     Attack {
@@ -75,6 +82,7 @@ pub(crate) const ALL: [Attack; 15] = [
         summary: "polling bodies of 1 MB that never end",
         scripts: |clients| list(clients, |_| unfinished_body()),
         clients: 250,
+        also: Also::Ledger,
         ..PLAIN
     },
     Attack {
@@ -82,6 +90,7 @@ pub(crate) const ALL: [Attack; 15] = [
         summary: "Socket.IO packets of 900 kB whose last attachment never comes",
         scripts: |clients| list(clients, |_| unfinished_attachments()),
         clients: 250,
+        also: Also::Ledger,
         ..PLAIN
     },
     Attack {
@@ -93,6 +102,7 @@ pub(crate) const ALL: [Attack; 15] = [
             scripts
         },
         clients: 300,
+        also: Also::Ledger,
         ..PLAIN
     },
     Attack {
@@ -100,6 +110,7 @@ pub(crate) const ALL: [Attack; 15] = [
         summary: "100,000 rooms with names of 200 bytes",
         scripts: |clients| list(clients, many_rooms),
         clients: 100,
+        also: Also::Ledger,
         ..PLAIN
     },
     Attack {
@@ -108,6 +119,7 @@ pub(crate) const ALL: [Attack; 15] = [
         scripts: |clients| list(clients, |_| deflated_numbers()),
         clients: 10,
         latency_max: Duration::from_millis(20),
+        also: Also::Turns,
         ..PLAIN
     },
     Attack {
@@ -116,6 +128,7 @@ pub(crate) const ALL: [Attack; 15] = [
         scripts: |clients| list(clients, |_| reflected_bytes()),
         clients: 10,
         latency_max: Duration::from_millis(20),
+        also: Also::Turns,
         ..PLAIN
     },
     Attack {

@@ -23,6 +23,17 @@ const SCRAPE_TIME_MAX: Duration = Duration::from_secs(5);
 /// The gauge of what the ledger has charged, one sample per class.
 pub(crate) const LEDGER: &str = "stentor_memory_bytes";
 
+/// The histogram of turns.
+const TURNS: &str = "stentor_turn_cpu_seconds_count";
+const TURN_BUCKETS: &str = "stentor_turn_cpu_seconds_bucket";
+/// The label of turns of at most 5 ms.
+const SHORT_TURN: &str = "le=\"0.005\"";
+
+/// How far the ledger may be from what is held: 20 % and 16 MB.
+fn tolerance_bytes(held: u64) -> u64 {
+    held / 5 + 16_000_000
+}
+
 /// The maxima since the last [`Meter::reset`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
@@ -30,6 +41,11 @@ pub(crate) struct Seen {
     pub(crate) held_bytes_max: u64,
     /// The ledger's classes together, the most. 0: the server has no such gauge.
     pub(crate) ledger_bytes_max: u64,
+    /// By how much the ledger was off beyond [`tolerance_bytes`], the most.
+    pub(crate) ledger_off_bytes_max: u64,
+    /// Turns measured, and those of them that took at most 5 ms of processor time.
+    pub(crate) turns: u64,
+    pub(crate) short_turns: u64,
     /// Publications between cores that waited, the most.
     pub(crate) mailbox_overflow_max: u64,
     /// The longest time without a break above the bound.
@@ -56,6 +72,7 @@ struct Shared {
     bound_bytes: u64,
     memfd_bytes: Mutex<u64>,
     held_bytes: Mutex<u64>,
+    ledger_bytes: Mutex<u64>,
     seen: Mutex<Seen>,
     stop: AtomicBool,
 }
@@ -87,6 +104,7 @@ impl Meter {
             bound_bytes,
             memfd_bytes: Mutex::default(),
             held_bytes: Mutex::default(),
+            ledger_bytes: Mutex::default(),
             seen: Mutex::default(),
             stop: AtomicBool::new(false),
         });
@@ -103,6 +121,11 @@ impl Meter {
     /// Resident set and memfds now.
     pub(crate) fn held_bytes(&self) -> u64 {
         *lock(&self.shared.held_bytes)
+    }
+
+    /// What the ledger has charged, as of the last scrape.
+    pub(crate) fn ledger_bytes(&self) -> u64 {
+        *lock(&self.shared.ledger_bytes)
     }
 
     pub(crate) fn seen(&self) -> Seen {
@@ -160,7 +183,15 @@ async fn watch_gauges(shared: &Shared) {
         match scrape(shared.admin, &mut connection).await {
             Some(metrics) => {
                 let seen = &mut *lock(&shared.seen);
-                seen.ledger_bytes_max = seen.ledger_bytes_max.max(sum(&metrics, LEDGER));
+                let ledger = sum(&metrics, LEDGER);
+                *lock(&shared.ledger_bytes) = ledger;
+                seen.ledger_bytes_max = seen.ledger_bytes_max.max(ledger);
+                let held = *lock(&shared.held_bytes);
+                let off = held.abs_diff(ledger).saturating_sub(tolerance_bytes(held));
+                seen.ledger_off_bytes_max = seen.ledger_off_bytes_max.max(off);
+                seen.turns = sum(&metrics, TURNS);
+                let short = |line: &&str| line.contains(SHORT_TURN);
+                seen.short_turns = sum_where(&metrics, TURN_BUCKETS, short);
                 let overflow = sum(&metrics, "stentor_mailbox_overflow_messages");
                 seen.mailbox_overflow_max = seen.mailbox_overflow_max.max(overflow);
             }
@@ -184,7 +215,13 @@ async fn scrape(admin: SocketAddr, connection: &mut Option<Http>) -> Option<Stri
 
 /// The sum of a metric over all its labels.
 fn sum(metrics: &str, name: &str) -> u64 {
+    sum_where(metrics, name, |_| true)
+}
+
+/// The sum of a metric over those of its samples that `is_meant` says.
+fn sum_where(metrics: &str, name: &str, is_meant: impl Fn(&&str) -> bool) -> u64 {
     let samples = metrics.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
+    let samples = samples.filter(is_meant);
     samples.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// Lines of the log that are kept: the last ones.
 const LOG_LINES_MAX: usize = 200;
-/// The log message of a panic (`crates/stentor/src/logging.rs`).
-const PANIC_MARK: &str = "a panic";
+/// What the log says when a thread panicked (`crates/stentor/src/logging.rs`).
+const PANIC_MARK: &str = "panic: this is a bug";
 
 /// How to start a server.
 #[derive(Clone, Debug)]

@@ -94,7 +94,9 @@ pub(crate) fn run(
         faults.push(format!("more than {} MB held", mb(BOUND_BYTES)));
     }
     if back.is_none_or(|time| time > RETURN_TIME_MAX) {
-        faults.push(format!("memory isn't back after {} s", RETURN_TIME_MAX.as_secs()));
+        let (held, ledger) = (mb(meter.held_bytes()), mb(meter.ledger_bytes()));
+        let after = RETURN_TIME_MAX.as_secs();
+        faults.push(format!("memory isn't back after {after} s (at last {held} MB, ledger {ledger} MB)"));
     }
     let mut also = format!("{} publish retries", canaries.publish_retries());
     match attack.also {
@@ -117,6 +119,20 @@ pub(crate) fn run(
             also = format!("/healthz {public}, admin {admin}");
             if longest.iter().any(|longest| *longest > HEALTH_TIME_MAX) {
                 faults.push(format!("/healthz takes longer than {} ms", HEALTH_TIME_MAX.as_millis()));
+            }
+        }
+        Also::Ledger => {
+            let off = seen.ledger_off_bytes_max;
+            also = format!("the ledger is off by {} MB more than it may", mb(off));
+            if off > 0 {
+                faults.push("the ledger doesn't agree with what is held".to_owned());
+            }
+        }
+        Also::Turns => {
+            let long = seen.turns - seen.short_turns;
+            also = format!("{long} of {} turns above 5 ms", seen.turns);
+            if long > seen.turns / 1000 {
+                faults.push("more than 0.1 % of the turns take longer than 5 ms".to_owned());
             }
         }
         Also::TimeAboveBound => {

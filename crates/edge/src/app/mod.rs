@@ -10,6 +10,7 @@ mod chat;
 mod echo;
 mod rooms;
 mod rules;
+mod scalar;
 
 pub use chat::Chat;
 pub use echo::Echo;

@@ -4,6 +4,7 @@
 //! with `error` and changes nothing.
 
 use super::rules::{DONE, failed};
+use super::scalar::scalar;
 use super::{Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, Overloaded};
 use crate::format::json_error_text;
 use crate::options::Rooms;
@@ -50,15 +51,15 @@ struct Incoming<'a> {
     feed: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     room: Option<Cow<'a, str>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar")]
     epoch: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar")]
     offset: Option<u64>,
     #[serde(borrow, default)]
     policy: Option<Cow<'a, str>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar")]
     delta: Option<bool>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar")]
     rate: Option<f64>,
     #[serde(borrow, default)]
     event: Option<Cow<'a, str>>,
@@ -210,15 +211,15 @@ fn subscribe_event(
 /// What a Socket.IO client says of a subscription.
 #[derive(Deserialize)]
 struct Wishes<'a> {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar")]
     epoch: Option<u32>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar")]
     offset: Option<u64>,
     #[serde(borrow, default)]
     policy: Option<Cow<'a, str>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar")]
     delta: Option<bool>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar")]
     rate: Option<f64>,
 }
 

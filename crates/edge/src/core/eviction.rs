@@ -97,7 +97,7 @@ impl Table {
     fn awaits_request(&self, index: usize) -> bool {
         match self.get(index) {
             Some(Conn { stack: Stack::Http(http), in_flight, replies, .. }) => {
-                !http.is_busy() && !in_flight && replies.is_none()
+                !http.is_busy() && !in_flight && !replies.is_some()
             }
             _ => false,
         }

@@ -31,6 +31,10 @@ const LARGE_HOLDING_BYTES: usize = 4 * 1024;
 const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 /// Time that memory may be short before the largest holders are closed.
 const SHORT_TIME_MAX: Duration = Duration::from_secs(2);
+/// Decrease of the process's memory after which cores return the allocator's unused pages.
+const RELEASE_BYTES_MIN: usize = 4 << 20;
+/// Number of times in a row that they do.
+const RELEASE_TIMES: u32 = 3;
 /// Approximate size of a subscription that is the only one of its topic.
 const SUBSCRIPTION_BYTES: usize = 512;
 /// Memory of a connection in the driver and the timing wheel.
@@ -48,6 +52,15 @@ pub(super) struct Relief {
     rounds: u32,
 }
 
+/// The state of a core's returns of unused pages.
+#[derive(Debug, Default)]
+pub(super) struct Release {
+    /// Maximum of the process's memory since the last decrease.
+    bytes_max: usize,
+    /// Remaining times: other cores may still free blocks of this core.
+    times_left: u32,
+}
+
 /// A holder of memory.
 #[derive(Clone, Copy)]
 enum Holder {
@@ -58,7 +71,7 @@ enum Holder {
 impl Conn {
     /// Bytes held besides the connection itself, by [`ledger::HOLDING_CLASSES`].
     fn held(&self) -> ledger::Held {
-        let replies = self.replies.as_ref().map_or(0, |replies| replies.capacity());
+        let replies = self.replies.get().map_or(0, Vec::capacity);
         let (received, messages, bodies) = match &self.stack {
             Stack::Http(http) => (http.buffer.capacity(), 0, http.held_bytes()),
             Stack::Socket(socket) => {
@@ -73,14 +86,13 @@ impl Conn {
     /// after the connection's own input.
     pub(super) fn weigh(&mut self, ledger: &Arc<Ledger>) {
         let held = self.held();
-        self.holding.set(ledger, held);
+        self.replies.set_holding(ledger, held);
     }
 
     /// Whether the connection holds no additional memory, which is the usual case.
     #[inline]
     fn holds_nothing(&self) -> bool {
-        self.holding.is_empty()
-            && self.replies.is_none()
+        self.replies.is_empty()
             && matches!(&self.stack, Stack::Socket(socket) if socket.unread.is_none() && !socket.ws.is_mid_message())
     }
 }
@@ -136,8 +148,9 @@ impl<D: Driver> Core<D> {
         let ledger = &self.shared.ledger;
         let Some(conn) = self.table.get_mut(index) else { return };
         let held = conn.held();
-        let grown = conn.holding.set(ledger, held);
-        if grown > 0 && conn.holding.bytes() > SMALL_INPUT_BYTES && ledger.pressure() > Pressure::None {
+        let grown = conn.replies.set_holding(ledger, held);
+        if grown > 0 && conn.replies.holding_bytes() > SMALL_INPUT_BYTES && ledger.pressure() > Pressure::None
+        {
             self.later.push(Later::Overload(conn.id));
         }
     }
@@ -217,6 +230,19 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// Returns the allocator's unused pages to the system after much memory has been freed. Called once per tick.
+    pub(super) fn release_unused_memory(&mut self) {
+        let bytes = self.shared.ledger.bytes();
+        self.release.bytes_max = self.release.bytes_max.max(bytes);
+        if self.release.bytes_max - bytes >= RELEASE_BYTES_MIN {
+            self.release = Release { bytes_max: bytes, times_left: RELEASE_TIMES };
+        }
+        if self.release.times_left > 0 {
+            self.release.times_left -= 1;
+            stentor_driver::release_unused_memory();
+        }
+    }
+
     /// One round: evicts history, then, if `ends`, closes the connections and clients that hold the most.
     fn make_room(&mut self, ends: bool) {
         self.metrics().overloads.add(1);
@@ -268,7 +294,7 @@ impl<D: Driver> Core<D> {
     fn held_by_connection(&self, conn: &Conn) -> usize {
         let is_sessions = conn.session.is_some_and(|session| self.hub.is_in_flight(session));
         let in_flight = if is_sessions { 0 } else { self.driver.in_flight_bytes(conn.id) };
-        conn.holding.bytes() + in_flight
+        conn.replies.holding_bytes() + in_flight
     }
 
     fn held_by_session(&self, session: SessionId) -> usize {
@@ -313,7 +339,11 @@ impl<D: Driver> Core<D> {
         }
         for index in self.table.indices() {
             if let Some(conn) = self.table.get(index) {
-                assert_eq!(conn.holding.bytes(), conn.held().iter().sum::<usize>(), "connection {index}");
+                assert_eq!(
+                    conn.replies.holding_bytes(),
+                    conn.held().iter().sum::<usize>(),
+                    "connection {index}"
+                );
             }
         }
         for id in self.clients.ids() {

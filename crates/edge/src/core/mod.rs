@@ -46,7 +46,7 @@ use crate::shared::Shared;
 use client::{ClientId, End, Sids};
 use engine::moving::Departed;
 use handlers::{About, AppTimer};
-use memory::Relief;
+use memory::{Release, Relief};
 use recovery::Suspension;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -161,6 +161,7 @@ pub struct Core<D: Driver> {
     again: Option<Again>,
     report: Report,
     relief: Relief,
+    release: Release,
     /// Moved out while messages are taken out of what was received.
     ws: Option<Box<ws::Shared>>,
     http_limits: http1::Limits,
@@ -242,6 +243,7 @@ impl<D: Driver> Core<D> {
             again: None,
             report: Report::new(shared.ledger.clone()),
             relief: Relief::default(),
+            release: Release::default(),
             ws: Some(Box::new(ws::Shared::new(ws_limits))),
             http_limits: http1::Limits {
                 head_bytes_max: options.limits.head_bytes_max,
@@ -453,6 +455,7 @@ impl<D: Driver> Core<D> {
             self.shared.tell_space();
         }
         self.metrics().publications_refused.set(self.facts.refusals.get());
+        self.release_unused_memory();
         self.metrics().record_past(self.hub.history_figures(), self.hub.log_figures());
     }
 

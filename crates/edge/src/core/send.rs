@@ -109,7 +109,7 @@ impl<D: Driver> Core<D> {
                 return;
             }
             if let Some(replies) = conn.replies.take() {
-                self.frames.push(Frame::owned(*replies));
+                self.frames.push(Frame::owned(replies));
                 conn.weigh(&self.shared.ledger);
             }
             let mut left_by = None;

@@ -6,11 +6,12 @@ use super::eviction::{Ends, Links};
 use super::page::Later;
 use super::sockjs::Receiver;
 use crate::app::{Connect, Envelope};
-use crate::ledger::Holding;
+use crate::ledger::{self, Holding, Ledger};
 use crate::millis::Millis;
 use crate::options::Service;
 use crate::writer::{Carriage, Writer};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use stentor_driver::{ConnId, TimerId};
 use stentor_hub::{Chunks, CoreId, Key, Position, SessionId};
 use stentor_wire::http1::{BodyDecoder, HeadScanner};
@@ -23,9 +24,8 @@ pub(super) struct Conn {
     pub(super) serial: u32,
     pub(super) stack: Stack,
     pub(super) session: Option<SessionId>,
-    /// Answers that wait for the send in flight.
-    #[expect(clippy::box_collection, reason = "8 bytes instead of 24 in every idle connection")]
-    pub(super) replies: Option<Box<Vec<u8>>>,
+    /// Replies that wait for the send in flight, and the connection's charge in the ledger.
+    pub(super) replies: Replies,
     pub(super) timer: Option<TimerId>,
     /// When the timer is set to; meaningless without one.
     pub(super) timer_at: Millis,
@@ -35,8 +35,61 @@ pub(super) struct Conn {
     pub(super) held: Held,
     /// Bytes in flight when it was last looked at: progress is a sign of life.
     pub(super) in_flight_bytes: u32,
-    /// Memory held besides this struct.
-    pub(super) holding: Holding,
+}
+
+/// Replies and the connection's charge in the ledger, behind one pointer: an idle connection has neither.
+#[derive(Default)]
+pub(super) struct Replies(Option<Box<RepliesAndHolding>>);
+
+#[derive(Default)]
+struct RepliesAndHolding {
+    replies: Option<Vec<u8>>,
+    holding: Holding,
+}
+
+impl Replies {
+    pub(super) fn get(&self) -> Option<&Vec<u8>> {
+        self.0.as_ref()?.replies.as_ref()
+    }
+
+    pub(super) fn is_some(&self) -> bool {
+        self.get().is_some()
+    }
+
+    pub(super) fn get_or_insert_default(&mut self) -> &mut Vec<u8> {
+        self.0.get_or_insert_default().replies.get_or_insert_default()
+    }
+
+    pub(super) fn take(&mut self) -> Option<Vec<u8>> {
+        let replies = self.0.as_mut()?.replies.take();
+        self.drop_if_empty();
+        replies
+    }
+
+    /// The connection's charge in the ledger, in bytes.
+    pub(super) fn holding_bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |both| both.holding.bytes())
+    }
+
+    /// Charges `held` to the ledger instead of what was charged before. Returns by how many bytes that is more.
+    pub(super) fn set_holding(&mut self, ledger: &Arc<Ledger>, held: ledger::Held) -> usize {
+        if self.0.is_none() && held.iter().all(|bytes| *bytes == 0) {
+            return 0;
+        }
+        let grown = self.0.get_or_insert_default().holding.set(ledger, held);
+        self.drop_if_empty();
+        grown
+    }
+
+    /// Whether there are neither replies nor anything charged.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn drop_if_empty(&mut self) {
+        self.0.take_if(|both| both.replies.is_none() && both.holding.is_empty());
+    }
 }
 
 /// The reasons for which a connection isn't read from; it is read again when none is left.
@@ -422,13 +475,12 @@ impl Table {
             serial: self.serial,
             stack,
             session: None,
-            replies: None,
+            replies: Replies::default(),
             timer: None,
             timer_at: Millis::default(),
             in_flight: false,
             held: Held::default(),
             in_flight_bytes: 0,
-            holding: Holding::default(),
         });
         self.link(index);
         index
@@ -494,8 +546,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_idle_connection_takes_120_bytes() {
-        assert!(size_of::<Option<Conn>>() <= 120, "{}", size_of::<Option<Conn>>());
+    fn an_idle_connection_takes_112_bytes() {
+        assert!(size_of::<Option<Conn>>() <= 112, "{}", size_of::<Option<Conn>>());
     }
 
     #[test]

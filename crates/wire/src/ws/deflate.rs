@@ -25,7 +25,7 @@ const INFLATE_TAIL: [u8; 9] = [0x00, 0x00, 0xff, 0xff, 0x01, 0x00, 0x00, 0xff, 0
 const FINAL_BLOCKS_MAX: u32 = 64;
 
 /// What the inflater keeps of its buffer from one message to the next.
-const INFLATED_BYTES_KEPT: usize = 256 * 1024;
+const INFLATED_BYTES_KEPT: usize = 1 << 20;
 
 /// How a server answers offers of compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl Inflater {
         Inflater { decompress, buffer: Vec::new(), length: 0, consumed: 0, final_blocks: 0 }
     }
 
-    /// Bytes of memory held for output; at most the limit and one, or 256 kB, between messages.
+    /// Bytes of memory held for output; at most the limit and one, or 1 MiB, between messages.
     pub fn held_bytes(&self) -> usize {
         self.buffer.capacity()
     }

@@ -141,8 +141,8 @@ impl<D: Driver> Core<D> {
     /// Takes a WebSocket out of this core, if nothing of it is under way.
     fn pack(&mut self, conn: ConnId) -> Option<Cargo> {
         let index = self.table.index_of(conn)?;
-        let Conn { in_flight: false, replies: None, held, .. } = self.table.get(index)? else { return None };
-        if held.has(Held::CORES) {
+        let Conn { in_flight: false, replies, held, .. } = self.table.get(index)? else { return None };
+        if held.has(Held::CORES) || replies.is_some() {
             return None;
         }
         let was_held = held.has(Held::INPUT);

@@ -1,0 +1,70 @@
+//! Numbers and booleans in messages of clients. Unlike serde's, their errors don't repeat the value that stands there instead:
+//! it may be as long as a message, and would be longer still once it is escaped.
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error};
+use serde_json::value::RawValue;
+
+/// Longer numbers have no meaning: an `f64` has at most 24 characters.
+const TEXT_BYTES_MAX: usize = 64;
+
+/// A type whose JSON text is short.
+pub(super) trait Scalar: DeserializeOwned {
+    /// The error where there is another value.
+    const EXPECTED: &str;
+}
+
+impl Scalar for bool {
+    const EXPECTED: &str = "expected true or false";
+}
+
+impl Scalar for u32 {
+    const EXPECTED: &str = "expected an integer from 0 to 4294967295";
+}
+
+impl Scalar for u64 {
+    const EXPECTED: &str = "expected an integer from 0 to 18446744073709551615";
+}
+
+impl Scalar for f64 {
+    const EXPECTED: &str = "expected a number";
+}
+
+/// For `#[serde(deserialize_with)]`: `None` is `null`.
+pub(super) fn scalar<'de, T: Scalar, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let raw = <&RawValue>::deserialize(deserializer)?.get();
+    let parsed = if raw.len() <= TEXT_BYTES_MAX { serde_json::from_str(raw).ok() } else { None };
+    parsed.ok_or_else(|| Error::custom(T::EXPECTED))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default)]
+    struct Message {
+        #[serde(deserialize_with = "scalar")]
+        epoch: Option<u32>,
+        #[serde(deserialize_with = "scalar")]
+        delta: Option<bool>,
+        #[serde(deserialize_with = "scalar")]
+        rate: Option<f64>,
+    }
+
+    #[test]
+    fn values_null_and_nothing() {
+        let message: Message =
+            serde_json::from_str(r#"{"epoch":4294967295,"rate":0.5,"delta":null}"#).unwrap();
+        assert_eq!((message.epoch, message.delta, message.rate), (Some(u32::MAX), None, Some(0.5)));
+    }
+
+    #[test]
+    fn an_error_does_not_repeat_the_value() {
+        let error = |json: &str| serde_json::from_str::<Message>(json).unwrap_err().to_string();
+        assert_eq!(error(r#"{"epoch":"x"}"#), "expected an integer from 0 to 4294967295 at line 1 column 12");
+        assert!(error(r#"{"delta":1}"#).starts_with("expected true or false"));
+        let long = format!(r#"{{"rate":"{}"}}"#, "\u{7f}".repeat(1_000_000));
+        assert!(error(&long).len() < 100);
+    }
+}
