@@ -62,7 +62,7 @@ mod tests {
     #[test]
     fn an_error_does_not_repeat_the_value() {
         let error = |json: &str| serde_json::from_str::<Message>(json).unwrap_err().to_string();
-        assert_eq!(error(r#"{"epoch":"x"}"#), "expected an integer from 0 to 4294967295 at line 1 column 12");
+        assert_eq!(error(r#"{"epoch":"x"}"#), "expected an integer from 0 to 4294967295 at line 1 column 13");
         assert!(error(r#"{"delta":1}"#).starts_with("expected true or false"));
         let long = format!(r#"{{"rate":"{}"}}"#, "\u{7f}".repeat(1_000_000));
         assert!(error(&long).len() < 100);

@@ -32,10 +32,10 @@ pub(super) struct PollStart {
 }
 
 impl Receiver {
-    /// Bytes held, including this struct.
+    /// Bytes held besides this struct, whose size [`Table::bytes`](crate::core::table::Table::bytes) covers: an idle stream
+    /// needs no charge of its own.
     pub(in super::super) fn held_bytes(&self) -> usize {
-        let start = self.poll.as_ref().map_or(0, |start| start.head.capacity() + start.callback.capacity());
-        size_of::<Self>() + start
+        self.poll.as_ref().map_or(0, |start| start.head.capacity() + start.callback.capacity())
     }
 
     /// Appends a frame, and the end of the answer if it has carried enough.
