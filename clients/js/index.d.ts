@@ -19,20 +19,20 @@ export interface ConnectOptions {
   /** Replaces the global `fetch`, for `sse` and `polling`. */
   fetch?: typeof fetch;
   /** Time for a transport to open, in milliseconds. It then counts as failed. Default: 10,000. */
-  openMs?: number;
+  connectTimeoutMs?: number;
   /**
    * While a fallback is in use, time until the client tries the first transport of the list again, in milliseconds. The client
    * adds a random time of up to the same length. Default: 200,000.
    */
-  climbMs?: number;
+  preferredRetryMs?: number;
   /**
    * Silence after which the client treats the connection as dead, in milliseconds. Default: twice the server's `ping_ms` for
    * `websocket` and `sockjs`, 50,000 for `sse`, 30,000 for `polling`. For `polling`, it must exceed the server's
-   * `limits.wait_time_max`. `socket.io` uses its own heartbeat.
+   * `limits.request_timeout`. `socket.io` uses its own heartbeat.
    */
-  silenceMs?: number;
-  /** Delay before the next attempt, in milliseconds, with full jitter: at first up to `firstMs` (500), doubled each time, up to `mostMs` (30,000). */
-  backoff?: { firstMs?: number; mostMs?: number };
+  heartbeatTimeoutMs?: number;
+  /** Delay before the next attempt, in milliseconds, with full jitter: at first up to `initialMs` (500), doubled each time, up to `maxMs` (30,000). */
+  backoff?: { initialMs?: number; maxMs?: number };
   /** Maximum number of publications that wait for a connection or an answer. Default: 1,000. */
   queueMax?: number;
   /** Their maximum total length, in characters of JSON. Default: 1,000,000. */
@@ -56,12 +56,12 @@ export interface ConnectionDetails {
 
 /**
  * `loading`: no document yet. `live`: the document is current. `stale`: a newer version may exist, because requests to the
- * upstream fail or there is no connection. `ended`: no newer version will come. `lost`: there is no such feed, or it was refused.
+ * upstream fail or there is no connection. `complete`: no newer version will come. `not_found`: there is no such feed, or it was refused.
  */
-export type FeedState = 'loading' | 'live' | 'stale' | 'ended' | 'lost';
+export type FeedState = 'loading' | 'live' | 'stale' | 'complete' | 'not_found';
 
 /** Options of a subscription, for `websocket`, `sockjs` and `socket.io`. See docs/protocol.md, "subscribe". */
-export interface Terms {
+export interface SubscribeOptions {
   /** Maximum number of versions per second. */
   rate?: number;
   /** `false`: whole documents only. */
@@ -89,7 +89,7 @@ export type Change = {
 );
 
 /** Removes the listener. */
-export type Off = () => void;
+export type Unsubscribe = () => void;
 
 /** A document that the server keeps up to date. */
 export interface Feed<T = Json> {
@@ -105,8 +105,8 @@ export interface Feed<T = Json> {
   readonly epoch: number | undefined;
   readonly offset: number | undefined;
   /** Called with each new version, but not with the current one. */
-  on(event: 'change', listener: (document: T, change: Change) => void): Off;
-  on(event: 'state', listener: (state: FeedState, reason: string) => void): Off;
+  on(event: 'change', listener: (document: T, change: Change) => void): Unsubscribe;
+  on(event: 'state', listener: (state: FeedState, reason: string) => void): Unsubscribe;
   close(): void;
 }
 
@@ -123,12 +123,12 @@ export interface RoomMessage {
 /** A room. If it keeps history, messages missed during a disconnect follow after the reconnect. */
 export interface Room<T = Json> {
   readonly name: string;
-  on(event: 'message', listener: (data: T, message: RoomMessage) => void): Off;
+  on(event: 'message', listener: (data: T, message: RoomMessage) => void): Unsubscribe;
   close(): void;
 }
 
 export declare class StentorError extends Error {
-  /** A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `not_carried`, `no_library`, `no_transport`. */
+  /** A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `not_supported`, `no_library`, `no_transport`. */
   readonly code: string;
   /** Whether a retry may succeed. */
   readonly retry: boolean;
@@ -141,9 +141,9 @@ export declare class Connection {
   readonly session: string | undefined;
   /**
    * Subscribes to a feed. Each call returns a new object. All objects of a key share one document and one subscription, which
-   * ends when the last of them is closed. `terms` apply to all of them. If the feed is `lost`, the client subscribes again.
+   * ends when the last of them is closed. `options` apply to all of them. If the feed is `not_found`, the client subscribes again.
    */
-  feed<T = Json>(key: string, terms?: Terms): Feed<T>;
+  feed<T = Json>(key: string, options?: SubscribeOptions): Feed<T>;
   room<T = Json>(name: string): Room<T>;
   /**
    * Publishes to a room. Resolves when the server has accepted the message. Without a connection, the message waits for one.
@@ -151,9 +151,9 @@ export declare class Connection {
    * have arrived; it is never sent twice.
    */
   publish(room: string, data?: Json, event?: string): Promise<void>;
-  on(event: 'state', listener: (state: ConnectionState, details: ConnectionDetails) => void): Off;
+  on(event: 'state', listener: (state: ConnectionState, details: ConnectionDetails) => void): Unsubscribe;
   /** Called with errors that don't belong to a single feed or publication. */
-  on(event: 'error', listener: (error: StentorError) => void): Off;
+  on(event: 'error', listener: (error: StentorError) => void): Unsubscribe;
   /** Switches to another transport, or another list of them. Documents continue from their version. */
   use(transport: Transport | Transport[]): void;
   /** Reconnects now, also after `refused`. */
@@ -165,4 +165,4 @@ export declare class Connection {
 export declare function connect(url?: string | URL | null, options?: ConnectOptions): Connection;
 
 /** Applies a JSON Patch to a copy of `document` and returns it. Throws if the patch can't be applied. */
-export declare function patched(document: Json, patch: Operation[]): Json;
+export declare function applyPatch(document: Json, patch: Operation[]): Json;

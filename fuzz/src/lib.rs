@@ -77,7 +77,7 @@ pub fn http1_request(data: &[u8]) {
     let limits = if flags & 1 == 0 {
         Limits::default()
     } else {
-        Limits { head_bytes_max: 100, headers_max: 4, target_bytes_max: 20 }
+        Limits { header_bytes_max: 100, headers_max: 4, target_bytes_max: 20 }
     };
     let Some(head) = head(bytes, cuts, &limits) else { return };
     let Ok(request) = parse_request(head, &limits) else { return };
@@ -99,7 +99,7 @@ pub fn http1_request(data: &[u8]) {
     if request.version() == http1::Version::Http11 && headers.len() == request.headers().iter().count() {
         let mut written = Vec::new();
         http1::write_request_head(&mut written, request.method(), request.target(), &headers);
-        let limits = Limits { head_bytes_max: usize::MAX, ..limits };
+        let limits = Limits { header_bytes_max: usize::MAX, ..limits };
         let again = parse_request(&written, &limits).expect("our own head is sound");
         assert_eq!(again.headers().iter().collect::<Vec<_>>(), request.headers().iter().collect::<Vec<_>>());
         assert_eq!(

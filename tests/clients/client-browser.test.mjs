@@ -20,7 +20,7 @@ ${more}
 interval = "300ms"
 timeout = "300ms"
 [limits]
-wait_time_max = "300ms"
+request_timeout = "300ms"
 ${feedsFrom(api.url)}`;
 
 const version = (n) => ({ n, events: Array.from({ length: 20 + (n % 5) }, (_, i) => ({ id: n - i, text: `at ${n - i}`.padEnd(100, '.') })) });
@@ -42,7 +42,7 @@ async function open(t, browser, address, url, transport, options) {
   }
   await page.addScriptTag({ url: `${url}/stentor.js` });
   await page.evaluate(([url, transport, options]) => {
-    const stentor = window.Stentor.connect(url, { transport, backoff: { firstMs: 20, mostMs: 200 }, silenceMs: 1_000, openMs: 2_000, ...options });
+    const stentor = window.Stentor.connect(url, { transport, backoff: { initialMs: 20, maxMs: 200 }, heartbeatTimeoutMs: 1_000, connectTimeoutMs: 2_000, ...options });
     const feed = stentor.feed('a');
     window.seen = { all: [], states: [], kinds: [] };
     feed.on('state', (state) => window.seen.states.push(state));
@@ -130,7 +130,7 @@ for (const browser of browserNames) {
       api.documents.set('a', version(1));
       const server = await serve(t, { config: config(api) });
       const between = await proxy(t, server.http, { refuses: (head) => /upgrade: websocket/i.test(head) });
-      const { has, seen } = await open(t, browser, `${between.url}/healthz`, between.url, ['websocket', 'sse', 'polling'], { silenceMs: PATIENCE_MS, openMs: PATIENCE_MS });
+      const { has, seen } = await open(t, browser, `${between.url}/healthz`, between.url, ['websocket', 'sse', 'polling'], { heartbeatTimeoutMs: PATIENCE_MS, connectTimeoutMs: PATIENCE_MS });
       await has(1);
       assert.equal((await seen()).transport, 'sse');
     });

@@ -50,23 +50,23 @@ test('the types fit what people write, and refuse what they should not', { skip 
     assert.match(output, expect, source);
   };
   await check(`
-    import { connect, patched, StentorError, type Change, type Transport } from '@stentor/client';
+    import { connect, applyPatch, StentorError, type Change, type Transport } from '@stentor/client';
     interface Score { home: number; away: number }
     const transport: Transport[] = ['websocket', 'sse', 'polling'];
-    const stentor = connect('https://live.example.com', { transport, backoff: { firstMs: 100 } });
+    const stentor = connect('https://live.example.com', { transport, backoff: { initialMs: 100 } });
     const feed = stentor.feed<Score>('scores/8', { rate: 2 });
     const off = feed.on('change', (score, change: Change) => {
       const goals: number = score.home + score.away;
       if (change.kind === 'delta') for (const { op, path } of change.patch) console.log(op, path, goals);
     });
-    feed.on('state', (state, reason) => { if (state === 'lost') console.log(reason.length); });
+    feed.on('state', (state, reason) => { if (state === 'not_found') console.log(reason.length); });
     stentor.on('state', (state, { retryMs }) => { if (state === 'waiting') console.log(retryMs); });
     stentor.publish('lobby', { text: 'hello' }, 'said').catch((error: StentorError) => console.log(error.code));
     stentor.room<{ text: string }>('lobby').on('message', ({ text }, { event }) => console.log(text, event));
     stentor.use('socket.io');
     off();
     feed.close();
-    console.log(patched({ a: 1 }, [{ op: 'remove', path: '/a' }]));
+    console.log(applyPatch({ a: 1 }, [{ op: 'remove', path: '/a' }]));
   `, /^$/);
   await check(`import { connect } from '@stentor/client'; connect('x', { transport: 'pigeon' });`, /TS2322/);
   await check(`import { connect } from '@stentor/client'; connect().feed('x').document = 1;`, /TS2540/);

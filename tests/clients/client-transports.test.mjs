@@ -24,7 +24,7 @@ const config = (api, more = '') => `
 interval = "300ms"
 timeout = "300ms"
 [limits]
-wait_time_max = "300ms"
+request_timeout = "300ms"
 ${more}
 ${feedsFrom(api.url)}`;
 
@@ -40,7 +40,7 @@ function freeze(value) {
 }
 
 function client(t, url, options) {
-  const connection = connect(url, { WebSocket, SockJS, io, backoff: { firstMs: 20, mostMs: 200 }, silenceMs: 1_000, openMs: 1_000, ...options });
+  const connection = connect(url, { WebSocket, SockJS, io, backoff: { initialMs: 20, maxMs: 200 }, heartbeatTimeoutMs: 1_000, connectTimeoutMs: 1_000, ...options });
   t.after(() => connection.close());
   return connection;
 }
@@ -90,7 +90,7 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
       api.documents.set('live/2', version(2));
       const [one, two, none] = ['live/1', 'live/2', 'live/none'].map((key) => connection.feed(key));
       const bad = ['', 'a//b', '/a', 'a/', '../admin', 'a/./b', 'a b', 'a/..', 'é', 'a'.repeat(257)].map((key) => connection.feed(key));
-      assert.deepEqual(bad.map(({ state }) => state), bad.map(() => 'lost'));
+      assert.deepEqual(bad.map(({ state }) => state), bad.map(() => 'not_found'));
       const [first, second] = [one, two].map(follow);
       await Promise.all([first.has(1), second.has(2)]);
       assert.equal(connection.transport, transport);
@@ -101,12 +101,12 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
       }
       const kinds = first.changes.map(({ kind }) => kind);
       if (WITH_DELTAS.includes(transport)) assert.deepEqual(kinds, ['snapshot', ...Array(5).fill('delta')]);
-      await until(() => none.state === 'lost', () => `there is none: ${none.state}`);
+      await until(() => none.state === 'not_found', () => `there is none: ${none.state}`);
       assert.ok(none.reason);
       // Asking again is the application's decision.
       const again = connection.feed('live/none');
       assert.equal(none.state, 'loading');
-      await until(() => again.state === 'lost', () => `there is still none: ${again.state}`);
+      await until(() => again.state === 'not_found', () => `there is still none: ${again.state}`);
       two.close();
       one.close();
       const requests = api.requests.get('live/1');
@@ -204,7 +204,7 @@ describe('lists of transports', { concurrency: true }, () => {
     const server = await serve(t, { config: config(api) });
     const between = await proxy(t, server.http, { refuses });
     // What is refused decides which transport is taken, not how slow the machine is.
-    const connection = client(t, between.url, { transport, openMs: PATIENCE_MS, silenceMs: PATIENCE_MS, ...options });
+    const connection = client(t, between.url, { transport, connectTimeoutMs: PATIENCE_MS, heartbeatTimeoutMs: PATIENCE_MS, ...options });
     api.documents.set('a', version(1));
     const seen = follow(connection.feed('a'));
     await seen.has(1);
@@ -242,7 +242,7 @@ describe('lists of transports', { concurrency: true }, () => {
 
   test('the first one is taken again when it works again', async (t) => {
     const transport = ['websocket', 'polling'];
-    const { api, between, connection, seen } = await check(t, { transport, refuses: blocks(webSocket), options: { climbMs: 50 }, expect: 'polling' });
+    const { api, between, connection, seen } = await check(t, { transport, refuses: blocks(webSocket), options: { preferredRetryMs: 50 }, expect: 'polling' });
     // It was tried in vain meanwhile, which disturbs nobody.
     const { connections } = between;
     await until(() => between.connections > connections + 3, () => `${between.connections} connections`);
@@ -261,7 +261,7 @@ describe('lists of transports', { concurrency: true }, () => {
     const connection = client(t, 'http://127.0.0.1:9', { transport: ['sockjs', 'socket.io'], SockJS: undefined, io: undefined });
     const feed = connection.feed('a');
     await until(() => connection.state === 'refused', () => connection.state);
-    assert.deepEqual([feed.state, feed.reason], ['lost', 'there is no io here; give one: { io }']);
+    assert.deepEqual([feed.state, feed.reason], ['not_found', 'there is no io here; give one: { io }']);
   });
 
   test('the transport is changed while a document is followed', async (t) => {
@@ -280,7 +280,7 @@ describe('lists of transports', { concurrency: true }, () => {
 });
 
 describe('rooms', { concurrency: true }, () => {
-  const patient = { silenceMs: PATIENCE_MS, openMs: PATIENCE_MS };
+  const patient = { heartbeatTimeoutMs: PATIENCE_MS, connectTimeoutMs: PATIENCE_MS };
   for (const transport of ['websocket', 'sockjs']) {
     test(`by ${transport}, with what was said meanwhile`, async (t) => {
       const api = await upstream(t);
@@ -311,7 +311,7 @@ describe('rooms', { concurrency: true }, () => {
     const server = await serve(t);
     for (const transport of ['sse', 'polling', 'socket.io']) {
       const connection = client(t, server.http, { transport, ...patient });
-      await assert.rejects(within(connection.publish('news', 1), transport), { code: 'not_carried' });
+      await assert.rejects(within(connection.publish('news', 1), transport), { code: 'not_supported' });
     }
   });
 

@@ -6,7 +6,7 @@ import http from 'node:http';
 import test from 'node:test';
 import WebSocket, { WebSocketServer } from 'ws';
 import { Backoff } from '../../clients/js/src/backoff.js';
-import { connect, patched } from '../../clients/js/src/index.js';
+import { connect, applyPatch } from '../../clients/js/src/index.js';
 import { decoder } from '../../clients/js/src/transports/sse.js';
 import { oneInFive, PATIENCE_MS, within } from './harness.mjs';
 
@@ -34,8 +34,8 @@ test('patches are what RFC 6902 says', () => {
     freeze(patch);
     const text = JSON.stringify(before);
     const name = JSON.stringify(patch);
-    if (after === undefined) assert.throws(() => patched(before, patch), name);
-    else assert.equal(JSON.stringify(patched(before, patch)), JSON.stringify(after), name);
+    if (after === undefined) assert.throws(() => applyPatch(before, patch), name);
+    else assert.equal(JSON.stringify(applyPatch(before, patch)), JSON.stringify(after), name);
     assert.equal(JSON.stringify(before), text);
   };
   const add = (path, value) => ({ op: 'add', path, value });
@@ -87,7 +87,7 @@ test('patches are what RFC 6902 says', () => {
 test('a patch copies what it touches and shares the rest', () => {
   const value = { fresh: [1] };
   const before = freeze({ a: { deep: [{ n: 1 }, { n: 2 }] }, b: { large: [] } });
-  const after = patched(before, [{ op: 'replace', path: '/a/deep/0/n', value: 9 }, { op: 'add', path: '/c', value }, { op: 'add', path: '/c/fresh/-', value: 2 }]);
+  const after = applyPatch(before, [{ op: 'replace', path: '/a/deep/0/n', value: 9 }, { op: 'add', path: '/c', value }, { op: 'add', path: '/c/fresh/-', value: 2 }]);
   assert.equal(after.b, before.b);
   assert.equal(after.a.deep[1], before.a.deep[1]);
   assert.notEqual(after.a.deep[0], before.a.deep[0]);
@@ -104,7 +104,7 @@ test('back-off is exponential, bounded, with full jitter', (t) => {
   assert.equal(most.next(), 500);
   assert.equal(most.next(1000), 2000, 'on top of what the server asks for');
   chance = 0;
-  const least = new Backoff({ firstMs: 100 });
+  const least = new Backoff({ initialMs: 100 });
   assert.deepEqual([least.next(), least.next(), least.next(250)], [0, 0, 250]);
 });
 
@@ -143,7 +143,7 @@ async function v1(t, serve) {
 }
 
 function client(t, url, options) {
-  const connection = connect(url, { WebSocket, backoff: { firstMs: 20, mostMs: 100 }, ...options });
+  const connection = connect(url, { WebSocket, backoff: { initialMs: 20, maxMs: 100 }, ...options });
   t.after(() => connection.close());
   return connection;
 }
@@ -152,13 +152,13 @@ test('close codes: 44xx is the end, 45xx is not, and 4502 takes longer', async (
   t.mock.method(Math, 'random', () => 1);
   const check = async (code, expect) => {
     const server = await v1(t, (socket, n) => { if (n === 1) socket.close(code, 'because'); });
-    const connection = client(t, server.url, { backoff: { firstMs: 10, mostMs: 1000 } });
+    const connection = client(t, server.url, { backoff: { initialMs: 10, maxMs: 1000 } });
     const feed = connection.feed('a');
     const [state, details] = await next(connection, 'state', (now) => now === 'waiting' || now === 'refused');
     assert.equal(state, expect.state, `${code}`);
     assert.deepEqual([details.code, details.reason, details.retryMs], [code, 'because', expect.retryMs]);
     if (state === 'refused') {
-      assert.deepEqual([feed.state, feed.reason], ['lost', 'because']);
+      assert.deepEqual([feed.state, feed.reason], ['not_found', 'because']);
       await assert.rejects(connection.publish('room', 1), { code: 'closed' });
       assert.equal(server.times.length, 1);
     }
@@ -192,14 +192,14 @@ test('an error that says retry is tried again, another one is not', async (t) =>
   const connection = client(t, server.url);
   const bad = connection.feed('bad');
   const later = connection.feed('later');
-  assert.deepEqual(await next(bad, 'state'), ['lost', 'no bad']);
+  assert.deepEqual(await next(bad, 'state'), ['not_found', 'no bad']);
   const [document] = await next(later, 'change');
   assert.deepEqual(document, [3]);
   assert.equal(server.received.filter(({ feed }) => feed === 'bad').length, 1);
   // Asking again is the application's decision.
   const again = connection.feed('bad');
   assert.equal(bad.state, 'loading');
-  await next(again, 'state', isState('lost'));
+  await next(again, 'state', isState('not_found'));
 });
 
 test('documents: never older, mended where a delta does not fit, resumed from where they are', async (t) => {
@@ -318,7 +318,7 @@ test('rooms: messages, and the place where to go on', async (t) => {
 test('a server that is silent is left, a slow timer alone is no reason', async (t) => {
   await oneInFive(async () => {
     const server = await v1(t, (socket, n) => { socket.answers = () => n > 1; });
-    const connection = client(t, server.url, { silenceMs: 400 });
+    const connection = client(t, server.url, { heartbeatTimeoutMs: 400 });
     const [, details] = await next(connection, 'state', isState('waiting'));
     assert.equal(details.reason, 'the server is silent');
     await next(connection, 'state', isState('open'));
@@ -399,7 +399,7 @@ test('polls that come back to nothing new are live at once, and cold keys may ta
     server.closeAllConnections();
     server.close();
   });
-  const connection = client(t, `http://127.0.0.1:${server.address().port}`, { transport: 'polling', openMs: 100 });
+  const connection = client(t, `http://127.0.0.1:${server.address().port}`, { transport: 'polling', connectTimeoutMs: 100 });
   const feed = connection.feed('a');
   await next(feed, 'state', isState('live'));
   assert.deepEqual([feed.document, feed.epoch, feed.offset], [{ n: 7 }, 5, 7]);
@@ -413,7 +413,7 @@ test('polls that come back to nothing new are live at once, and cold keys may ta
 
 test('whoever hears of a loss may act on it', async (t) => {
   const server = await v1(t, (socket, n) => { if (n < 5) socket.close(4500); });
-  const connection = client(t, server.url, { backoff: { firstMs: 30, mostMs: 30 } });
+  const connection = client(t, server.url, { backoff: { initialMs: 30, maxMs: 30 } });
   const feed = connection.feed('a');
   connection.on('state', (state) => { if (state === 'waiting' && server.times.length % 2) connection.reconnect(); });
   connection.on('state', (state) => { if (state === 'waiting' && !(server.times.length % 2)) connection.use(['websocket']); });

@@ -110,7 +110,7 @@ for (const [who, error, reason] of [
 }
 
 test('a health check tells a server that answers from one that drains, or is gone', async (t) => {
-  const server = await serve(t, { config: '[server]\ndrain_time_max = "5s"\n' });
+  const server = await serve(t, { config: '[server]\nshutdown_timeout = "5s"\n' });
   const health = () => run('health', '--listen', server.http.replace('http://', ''));
   // It asks for two seconds only.
   await oneInFive(async () => assert.deepEqual(await health(), { code: 0, signal: null, stdout: 'ok\n', stderr: '' }));

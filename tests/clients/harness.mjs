@@ -205,7 +205,7 @@ export const feedsFrom = (url, interval = '50ms') => `
 name = "all"
 prefix = ""
 url = "${url}/"
-interval = "${interval}"
+poll_interval = "${interval}"
 `;
 
 // What an operation of a JSON Patch (RFC 6902) makes of a document, which it changes.

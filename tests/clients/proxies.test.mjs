@@ -51,7 +51,7 @@ broadcast_as = "tick"
 `;
 
 // What heartbeats must outlive, below.
-const BRIEF = '[heartbeat]\ninterval = "400ms"\ntimeout = "20s"\n[limits]\nwait_time_max = "400ms"\n';
+const BRIEF = '[heartbeat]\ninterval = "400ms"\ntimeout = "20s"\n[limits]\nrequest_timeout = "400ms"\n';
 const brief = (text) => BRIEF + text.replaceAll(/prefix = "\/.*"/g, '$&\nheartbeat = "400ms"');
 
 /** Somebody in a room, and in one of its own, who keeps what is said in either. */
@@ -374,7 +374,7 @@ describe('each transport delivers or is replaced', { concurrency: 3 }, () => {
 
 test('polls came by connections of other cores than their sessions', { skip: missing('nginx') && missing('haproxy') }, async () => {
   const metrics = await (await fetch(`${servers.usual.admin}/metrics`)).text();
-  const handed = [...metrics.matchAll(/^stentor_connections_handed_over_total\S* (\d+)$/gm)].map(([, count]) => Number(count));
+  const handed = [...metrics.matchAll(/^stentor_connections_migrated_total\S* (\d+)$/gm)].map(([, count]) => Number(count));
   assert.ok(handed.length === 2 && handed.every((count) => count > 100), `handed over: ${handed}`);
 });
 

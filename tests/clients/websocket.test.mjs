@@ -99,7 +99,7 @@ test('an unknown key is told, not left hanging', async (t) => {
   const { socket, messages } = await connect(`${server.ws}/ws`);
   socket.send(JSON.stringify({ type: 'subscribe', feed: 'no/such/key' }));
   const told = await messages.until((m) => m.type === 'state');
-  assert.equal(told.state, 'lost');
+  assert.equal(told.state, 'not_found');
 });
 
 test('an upstream that fails makes the feed stale, and live again', async (t) => {

@@ -26,7 +26,7 @@ const FAITHFUL = 3;
 /** After so long a connection was a good one, and its end is no continuation of troubles before it. */
 const STEADY_MS = 5_000;
 /** How long until the first transport of the list is tried again: so long at the least, and twice as long at the most. */
-const CLIMB_MS = 200_000;
+const PREFERRED_RETRY_MS = 200_000;
 /** How long a server that has no memory left is spared. */
 const OVERLOADED_MS = 5_000;
 
@@ -92,7 +92,7 @@ export class Connection extends Emitter {
       this.#stores.delete(key);
       this.#carrier?.unsubscribe(key);
     });
-    if (isNew || isOther || store.state === 'lost') this.#subscribe(store);
+    if (isNew || isOther || store.state === 'not_found') this.#subscribe(store);
     return feed;
   }
 
@@ -163,7 +163,7 @@ export class Connection extends Emitter {
     refused: (key, error) => {
       const store = this.#stores.get(key);
       if (!store || error.code === 'connection_lost') return;
-      if (!error.retry) return store.become('lost', error.message);
+      if (!error.retry) return store.become('not_found', error.message);
       this.#after(this.#backoff.next(), () => this.#stores.get(key) === store && this.#subscribe(store));
     },
 
@@ -205,7 +205,7 @@ export class Connection extends Emitter {
 
   /** Sees later whether the first transport works by now, and goes on by it if so. */
   #climb() {
-    this.#after((this.#options.climbMs ?? CLIMB_MS) * (1 + Math.random()), () => {
+    this.#after((this.#options.preferredRetryMs ?? PREFERRED_RETRY_MS) * (1 + Math.random()), () => {
       try {
         // One that says nothing is left to end by itself.
         this.#probe = transports[this.#list[0]](this.#base, (what, session) => {
@@ -259,8 +259,8 @@ export class Connection extends Emitter {
     const link = this.#link = (what, ...details) => { if (this.#link === link) this.#told[what](...details); };
     this.#become('connecting');
     if (this.#link !== link) return;
-    this.#after(this.#options.openMs ?? 10_000, () => {
-      if (this.#state === 'connecting' && !this.#carrier.isPatient) this.#told.lost({ reason: 'no answer' });
+    this.#after(this.#options.connectTimeoutMs ?? 10_000, () => {
+      if (this.#state === 'connecting' && !this.#carrier.isPatient) this.#told.lost({ reason: 'the server is silent' });
     });
     try {
       this.#carrier = transports[this.transport](this.#base, link, this.#options);
@@ -275,8 +275,8 @@ export class Connection extends Emitter {
 
   #subscribe(store) {
     // By some transports one of these would fail all the others, or be a path to elsewhere.
-    if (!KEY.test(store.key)) return store.become('lost', 'no key');
-    if (store.state === 'lost') store.become(store.position ? 'stale' : 'loading', 'asked again');
+    if (!KEY.test(store.key)) return store.become('not_found', 'no key');
+    if (store.state === 'not_found') store.become(store.position ? 'stale' : 'loading', 'asked again');
     this.#carrier?.subscribe(store.key, store.position, store.terms);
   }
 
@@ -303,7 +303,7 @@ export class Connection extends Emitter {
 
   #refuse(details) {
     this.#end('refused', details);
-    for (const store of this.#stores.values()) store.become('lost', details.reason);
+    for (const store of this.#stores.values()) store.become('not_found', details.reason);
   }
 }
 
@@ -315,4 +315,4 @@ function list(transport = 'websocket') {
   return names;
 }
 
-const notCarried = (transport) => new StentorError('not_carried', `no rooms by ${transport}`);
+const notCarried = (transport) => new StentorError('not_supported', `no rooms by ${transport}`);

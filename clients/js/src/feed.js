@@ -4,11 +4,11 @@
 // into it.
 //
 //   loading ──► live ◄──► stale     stale: the source fails, or we aren't connected
-//      │          └──► ended        no newer version will come
-//      └──────────┴──► lost         there is no such feed, or it was refused
+//      │          └──► complete     no newer version will come
+//      └──────────┴──► not_found    there is no such feed, or it was refused
 
 import { Handle, tell } from './emitter.js';
-import { patched } from './patch.js';
+import { applyPatch } from './patch.js';
 
 export class Store {
   document = undefined;
@@ -67,8 +67,8 @@ export class Store {
     // Types that we don't know are none of our business.
     if (message.type !== 'delta' || this.mending || (isSame && message.offset <= this.offset)) return true;
     try {
-      if (!isSame || message.base !== this.offset) throw new Error('a delta for another version');
-      const document = patched(this.document, message.patch);
+      if (!isSame || message.base !== this.offset) throw new Error(); // A delta for another version.
+      const document = applyPatch(this.document, message.patch);
       this.#take(message, document, { kind: 'delta', base: message.base, patch: message.patch, chars });
     } catch {
       this.mending = true;

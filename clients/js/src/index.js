@@ -11,7 +11,7 @@ import { Connection } from './connection.js';
 export { Connection } from './connection.js';
 export { StentorError } from './error.js';
 export { Feed } from './feed.js';
-export { patched } from './patch.js';
+export { applyPatch } from './patch.js';
 export { Room } from './room.js';
 
 /** Connects to a server, and stays connected until `close()`. */

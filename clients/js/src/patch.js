@@ -9,7 +9,7 @@
 const fail = () => { throw new Error('misfit'); };
 
 /** The document that the operations make of `document`. Throws where one of them can't be carried out. */
-export function patched(document, operations) {
+export function applyPatch(document, operations) {
   // Containers that were made here, and nobody else has.
   const own = new Set();
   const owned = (container) => {

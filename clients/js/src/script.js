@@ -1,5 +1,5 @@
 // What a page gets by a script tag: dist/stentor.js is made from this.
 
-import { connect, patched, StentorError } from './index.js';
+import { connect, applyPatch, StentorError } from './index.js';
 
-globalThis.Stentor = { connect, patched, StentorError };
+globalThis.Stentor = { connect, applyPatch, StentorError };

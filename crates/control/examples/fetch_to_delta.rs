@@ -277,7 +277,7 @@ fn through_the_control_plane(case: &str) -> Duration {
         let upstream = UpstreamOptions {
             name: "it".into(),
             url: format!("http://127.0.0.1:{}", port.trim()),
-            interval: Duration::from_millis(1),
+            poll_interval: Duration::from_millis(1),
             ..UpstreamOptions::default()
         };
         let options = Options {

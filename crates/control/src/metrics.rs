@@ -173,8 +173,8 @@ impl Collector for FeedsCollector {
             ("cold", stats.cold),
             ("live", stats.live),
             ("stale", stats.stale),
-            ("ended", stats.ended),
-            ("lost", stats.lost),
+            ("complete", stats.complete),
+            ("not_found", stats.not_found),
         ] {
             gauge(count).encode(keys.encode_family(&[("state", state)])?)?;
         }
@@ -202,7 +202,7 @@ impl Collector for FeedsCollector {
             |lane| lane.waiting as u64,
         )?;
         each(
-            "feed_upstream_waiting_first_keys",
+            "feed_upstream_waiting_cold_keys",
             "Keys that are due and wait for their first document, by upstream",
             MetricType::Gauge,
             |lane| lane.first_waiting as u64,
@@ -228,7 +228,7 @@ impl Collector for FeedsCollector {
             }
         }
         let encoder = &mut encoder;
-        write_one(encoder, "feed_wanted_keys", "Feed keys with subscribers", gauge(stats.wanted))?;
+        write_one(encoder, "feed_subscribed_keys", "Feed keys with subscribers", gauge(stats.wanted))?;
         write_one(
             encoder,
             "feed_waiting_keys",

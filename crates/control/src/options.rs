@@ -70,11 +70,11 @@ pub struct FeedsOptions {
     /// fetching may cost in memory.
     pub fetches_max: usize,
     /// For how long a key that nobody wants any more is still kept and fetched.
-    pub linger: Duration,
+    pub idle_ttl: Duration,
     /// After this time a wanted key whose upstream answered 404 is looked at again.
-    pub lost_interval: Duration,
+    pub not_found_retry_interval: Duration,
     /// The first retry after an error comes within this time; the bound doubles with each further error.
-    pub backoff_first: Duration,
+    pub backoff_initial: Duration,
     /// The longest wait for a retry. Also bounds an upstream's `Retry-After`.
     pub backoff_max: Duration,
     /// The longest wait that an upstream may ask for with `Cache-Control: max-age`.
@@ -98,9 +98,9 @@ impl Default for FeedsOptions {
             cold_keys_max: 250,
             documents_bytes_max: 256 << 20,
             fetches_max: 32,
-            linger: Duration::from_secs(30),
-            lost_interval: Duration::from_secs(60),
-            backoff_first: Duration::from_secs(1),
+            idle_ttl: Duration::from_secs(30),
+            not_found_retry_interval: Duration::from_secs(60),
+            backoff_initial: Duration::from_secs(1),
             backoff_max: Duration::from_secs(60),
             max_age_max: Duration::from_secs(24 * 3600),
             pushed_keys_max: 10_000,
@@ -118,9 +118,9 @@ impl FeedsOptions {
         at_least_one("feeds.fetches_max", self.fetches_max)?;
         at_least_one("feeds.pushed_keys_max", self.pushed_keys_max)?;
         at_least_one("feeds.pushed_document_bytes_max", self.pushed_document_bytes_max)?;
-        duration("feeds.linger", self.linger, Duration::ZERO)?;
-        duration("feeds.lost_interval", self.lost_interval, Duration::from_millis(1))?;
-        duration("feeds.backoff_first", self.backoff_first, Duration::from_millis(1))?;
+        duration("feeds.idle_ttl", self.idle_ttl, Duration::ZERO)?;
+        duration("feeds.not_found_retry_interval", self.not_found_retry_interval, Duration::from_millis(1))?;
+        duration("feeds.backoff_initial", self.backoff_initial, Duration::from_millis(1))?;
         duration("feeds.backoff_max", self.backoff_max, Duration::from_millis(1))?;
         duration("feeds.max_age_max", self.max_age_max, Duration::from_secs(1))
     }
@@ -157,7 +157,7 @@ pub struct UpstreamOptions {
     /// both; otherwise the whole key is appended to the path.
     pub url: String,
     /// A key is due again so long after its last fetch began, where the upstream doesn't say otherwise. At least 1 ms.
-    pub interval: Duration,
+    pub poll_interval: Duration,
     /// A fetch, from its begin to the last byte, takes no longer.
     pub timeout: Duration,
     /// The longest silence while connecting, before the answer's head and in the middle of its body.
@@ -173,11 +173,11 @@ pub struct UpstreamOptions {
     pub headers: Vec<(String, String)>,
     /// What it serves.
     pub content: Content,
-    /// Whether the upstream's `Cache-Control` is ignored. Then only `interval` applies.
+    /// Whether the upstream's `Cache-Control` is ignored. Then only `poll_interval` applies.
     pub ignore_cache_control: bool,
     /// Whether `Cache-Control: max-age=0` ends the feed. Off by default, because many frameworks send this header by
     /// default.
-    pub end_on_max_age_zero: bool,
+    pub complete_on_max_age_zero: bool,
     /// Names of members that tell the objects of a list apart, tried in this order before `id` and its like: so that
     /// what changed in one of them is sent as that.
     pub identity: Vec<String>,
@@ -190,7 +190,7 @@ impl Default for UpstreamOptions {
             prefix: String::new(),
             key: String::new(),
             url: String::new(),
-            interval: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
             timeout: Duration::from_secs(10),
             read_timeout: Duration::from_secs(5),
             document_bytes_max: 4 << 20,
@@ -199,7 +199,7 @@ impl Default for UpstreamOptions {
             headers: Vec::new(),
             content: Content::Json,
             ignore_cache_control: false,
-            end_on_max_age_zero: false,
+            complete_on_max_age_zero: false,
             identity: Vec::new(),
         }
     }
@@ -219,7 +219,7 @@ pub struct AdminOptions {
     /// Connections at once; further ones are answered 503 and closed.
     pub connections_max: usize,
     /// Time for a request's head, on a fresh connection or after the last answer.
-    pub head_timeout: Duration,
+    pub header_timeout: Duration,
     /// The longest silence within a request's body, and of a client that doesn't take its answer.
     pub body_timeout: Duration,
     /// How long a publication waits for room in the data plane's mailbox before it is refused (503).
@@ -236,7 +236,7 @@ impl Default for AdminOptions {
             hosts: Vec::new(),
             message_bytes_max: 1_000_000,
             connections_max: 256,
-            head_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             busy_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(5),
@@ -266,7 +266,7 @@ impl AdminOptions {
         }
         at_least_one("admin.message_bytes_max", self.message_bytes_max)?;
         at_least_one("admin.connections_max", self.connections_max)?;
-        duration("admin.head_timeout", self.head_timeout, Duration::from_millis(1))?;
+        duration("admin.header_timeout", self.header_timeout, Duration::from_millis(1))?;
         duration("admin.body_timeout", self.body_timeout, Duration::from_millis(1))?;
         duration("admin.busy_timeout", self.busy_timeout, Duration::ZERO)?;
         duration("admin.shutdown_timeout", self.shutdown_timeout, Duration::ZERO)

@@ -43,7 +43,7 @@ pub(crate) enum PushError {
     Sequence { given: u64, last: u64 },
     #[error("{0}")]
     Document(#[from] Failure),
-    #[error("the server is too busy to accept documents (admin_limits.busy_time_max); try again later")]
+    #[error("the server is too busy to accept documents (admin_limits.busy_timeout); try again later")]
     Busy,
     #[error("no document was pushed to this key")]
     Unknown,
@@ -291,7 +291,7 @@ impl Pushes {
                 return Err(PushError::Unknown);
             }
             in_sequence(&kept, sequence)?;
-            let state = FeedUpdate::State { state: FeedState::Lost, reason: "it was deleted".into() };
+            let state = FeedUpdate::State { state: FeedState::NotFound, reason: "it was deleted".into() };
             held.pushes.tell(&held.key, state).await?;
             held.pushes.forget(&held.key, &mut kept).await;
             Ok(())
@@ -361,7 +361,7 @@ impl Pushes {
 
     /// Lets those go who wait for a key that there is no document of.
     async fn refuse(&self, key: &Key, reason: &str) {
-        let lost = FeedUpdate::State { state: FeedState::Lost, reason: reason.into() };
+        let lost = FeedUpdate::State { state: FeedState::NotFound, reason: reason.into() };
         self.insist(key, lost).await;
         self.insist(key, FeedUpdate::Forget).await;
     }

@@ -290,7 +290,7 @@ async fn health_status_and_metrics() {
 async fn slow_clients_are_cut_off() {
     with_more_time(Duration::from_millis(100), async |time| {
         let rig = rig(|options| {
-            options.head_timeout = time;
+            options.header_timeout = time;
             options.body_timeout = time;
         });
         let addr = rig.control.admin_addr();

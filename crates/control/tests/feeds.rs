@@ -43,8 +43,10 @@ async fn a_wanted_key_is_fetched_and_its_changes_are_told() {
     assert_eq!(rig.plane.next().await, "s/x/1={\"a\":2,\"b\":[]}");
     assert_eq!(rig.plane.next().await, "s/x/1=null");
     assert!(paths.lock().unwrap().iter().all(|path| path == "/api/s/x/1"));
-    assert_eq!(rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"fresh\"}").await, Some(3.0));
-    assert!(rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"same\"}").await >= Some(3.0));
+    assert_eq!(rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"changed\"}").await, Some(3.0));
+    assert!(
+        rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"unchanged\"}").await >= Some(3.0)
+    );
     assert_eq!(rig.metric("stentor_feed_keys{state=\"live\"}").await, Some(1.0));
     assert_eq!(rig.metric("stentor_feed_documents_bytes").await, Some(4.0));
     rig.control.shutdown().await;
@@ -102,7 +104,7 @@ async fn many_who_want_a_cold_key_cost_one_request() {
     })
     .await;
     let hour = Duration::from_secs(3600);
-    let rig = Rig::feeds(vec![UpstreamOptions { interval: hour, ..upstream("s", addr) }]);
+    let rig = Rig::feeds(vec![UpstreamOptions { poll_interval: hour, ..upstream("s", addr) }]);
     for _ in 0..1000 {
         rig.plane.want("s/k", true);
         tokio::task::yield_now().await;
@@ -139,17 +141,17 @@ async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
     })
     .await;
     let rig = Rig::feeds(vec![
-        UpstreamOptions { concurrency_max: 1, end_on_max_age_zero: true, ..upstream("s", addr) },
-        UpstreamOptions { end_on_max_age_zero: true, ignore_cache_control: true, ..upstream("t", addr) },
+        UpstreamOptions { concurrency_max: 1, complete_on_max_age_zero: true, ..upstream("s", addr) },
+        UpstreamOptions { complete_on_max_age_zero: true, ignore_cache_control: true, ..upstream("t", addr) },
     ]);
     rig.plane.want("s/k", true);
     assert_eq!(rig.plane.next().await, "s/k=\"last\"");
     assert_eq!(
         rig.plane.next().await,
-        "s/k:ended:the upstream said that this is the last version (max-age=0)"
+        "s/k:complete:the upstream said that this is the last version (max-age=0)"
     );
     rig.plane.want("s/gone", true);
-    assert_eq!(rig.plane.next().await, "s/gone:ended:the upstream said that it has ended (410)");
+    assert_eq!(rig.plane.next().await, "s/gone:complete:the upstream said that it has ended (410)");
     assert_eq!(requests.load(Ordering::SeqCst), 2);
     // An upstream whose Cache-Control is ignored.
     rig.plane.want("t/k", true);
@@ -161,7 +163,7 @@ async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
     };
     patiently("more fetches", more).await;
     assert!(!rig.plane.has_updates());
-    assert_eq!(rig.metric("stentor_feed_keys{state=\"ended\"}").await, Some(2.0));
+    assert_eq!(rig.metric("stentor_feed_keys{state=\"complete\"}").await, Some(2.0));
 }
 
 /// The default headers of Rails, Express, Spring, Django and others.
@@ -246,12 +248,13 @@ async fn bad_answers_keep_the_last_value() {
     check_bad(|| bare(500, &[]), "the upstream answered 500", "failed_server_error").await;
     check_bad(|| bare(403, &[]), "the upstream answered 403", "failed_unauthorized").await;
     check_bad(|| bare(204, &[]), "the upstream answered 204", "failed_status").await;
-    check_bad(|| ok("{\"a\":"), "the upstream's document is not valid JSON", "failed_corrupt").await;
-    check_bad(|| ok("<html>"), "the upstream's document is not valid JSON", "failed_corrupt").await;
+    check_bad(|| ok("{\"a\":"), "the upstream's document is not valid JSON", "failed_invalid_json").await;
+    check_bad(|| ok("<html>"), "the upstream's document is not valid JSON", "failed_invalid_json").await;
     check_bad(|| html("<html>"), "the upstream's document is not JSON", "failed_not_json").await;
     check_bad(|| html("{"), "the upstream's document is not JSON", "failed_not_json").await;
-    check_bad(|| ok(""), "the upstream's document is not valid JSON", "failed_corrupt").await;
-    check_bad(|| ok(&"[".repeat(900)), "the upstream's document is not valid JSON", "failed_corrupt").await;
+    check_bad(|| ok(""), "the upstream's document is not valid JSON", "failed_invalid_json").await;
+    check_bad(|| ok(&"[".repeat(900)), "the upstream's document is not valid JSON", "failed_invalid_json")
+        .await;
     let too_large = "the upstream's document is too large";
     check_bad(|| ok(&format!("\"{}\"", "x".repeat(1000))), too_large, "failed_too_large").await;
     check_bad(|| gzipped(&vec![b' '; 20 << 20]), too_large, "failed_too_large").await;
@@ -320,7 +323,7 @@ async fn a_template_says_where_a_key_is_fetched_and_the_rest_is_unknown() {
         key: key.into(),
         url: format!("http://{addr}{url}"),
         headers: vec![("X-Api-Key".into(), "of the configuration".into())],
-        interval: Duration::from_secs(3600),
+        poll_interval: Duration::from_secs(3600),
         ..upstream(name, addr)
     };
     let rig = Rig::feeds(vec![
@@ -339,11 +342,11 @@ async fn a_template_says_where_a_key_is_fetched_and_the_rest_is_unknown() {
         assert_eq!(paths.lock().unwrap().pop().as_deref(), Some(expect));
     }
     rig.plane.want("matchesfeed/8/other", true);
-    assert_eq!(rig.plane.next().await, "matchesfeed/8/other:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "matchesfeed/8/other:not_found:no feed is configured for this key");
     assert_eq!(rig.plane.next().await, "matchesfeed/8/other:forget");
     // One that would leave the path isn't asked for.
     rig.plane.want("d..", true);
-    assert_eq!(rig.plane.next().await, "d..:lost:no URL can be built from this key");
+    assert_eq!(rig.plane.next().await, "d..:not_found:no URL can be built from this key");
     assert_eq!(*paths.lock().unwrap(), Vec::<String>::new());
 }
 
@@ -366,7 +369,7 @@ async fn fetches_keep_to_the_upstreams_limits() {
     let limited = UpstreamOptions {
         concurrency_max: 3,
         requests_per_second_max: 100,
-        interval: Duration::from_secs(3600),
+        poll_interval: Duration::from_secs(3600),
         ..upstream("s", addr)
     };
     let rig = Rig::feeds(vec![limited]);
@@ -397,8 +400,11 @@ async fn an_upstream_that_says_429_is_left_alone_with_all_its_keys() {
         async move { if n == 0 { bare(429, &[("retry-after", "1")]) } else { ok("1") } }
     })
     .await;
-    let one =
-        UpstreamOptions { concurrency_max: 1, interval: Duration::from_secs(3600), ..upstream("s", addr) };
+    let one = UpstreamOptions {
+        concurrency_max: 1,
+        poll_interval: Duration::from_secs(3600),
+        ..upstream("s", addr)
+    };
     let patient = FeedsOptions { backoff_max: Duration::from_secs(60), ..feeds(vec![one]) };
     let rig = Rig::new(patient, AdminOptions::default());
     rig.plane.want("s/1", true);
@@ -418,7 +424,7 @@ async fn a_key_that_is_gone_after_it_was_there_keeps_its_last_value() {
     let rig = Rig::feeds(vec![upstream("s", addr)]);
     rig.plane.want("s/k", true);
     assert_eq!(rig.plane.next().await, "s/k=1");
-    assert_eq!(rig.plane.next().await, "s/k:ended:the upstream said that it has ended (410)");
+    assert_eq!(rig.plane.next().await, "s/k:complete:the upstream said that it has ended (410)");
     assert_eq!(rig.metric("stentor_feed_documents_bytes").await, Some(1.0));
     assert_eq!(rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"gone\"}").await, Some(1.0));
 }
@@ -438,7 +444,7 @@ async fn a_key_that_is_always_corrupt_is_stale_and_counted_and_harms_no_other() 
         assert!(rig.plane.next().await.starts_with("s/1="));
     }
     assert!(
-        rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"failed_corrupt\"}").await
+        rig.metric("stentor_feed_fetches_total{upstream=\"s\",outcome=\"failed_invalid_json\"}").await
             >= Some(1.0)
     );
     let (_, status) = rig.admin("/api/v1/status").await;
@@ -458,7 +464,7 @@ async fn a_failure_that_changes_is_told_again() {
     })
     .await;
     let other = http(|_, _| async { ok("1") }).await;
-    let hour = UpstreamOptions { interval: Duration::from_secs(3600), ..upstream("s", addr) };
+    let hour = UpstreamOptions { poll_interval: Duration::from_secs(3600), ..upstream("s", addr) };
     let rig = Rig::feeds(vec![hour, upstream("t", other)]);
     rig.plane.want("s/k", true);
     for reason in
@@ -513,10 +519,10 @@ async fn unknown_keys_and_strangers_are_lost() {
     .await;
     let rig = Rig::feeds(vec![upstream("s", addr)]);
     rig.plane.want("nobody/serves/this", true);
-    assert_eq!(rig.plane.next().await, "nobody/serves/this:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "nobody/serves/this:not_found:no feed is configured for this key");
     assert_eq!(rig.plane.next().await, "nobody/serves/this:forget");
     rig.plane.want("s/k", true);
-    assert_eq!(rig.plane.next().await, "s/k:lost:the upstream has no such key (404)");
+    assert_eq!(rig.plane.next().await, "s/k:not_found:the upstream has no such key (404)");
     // While it is wanted it is looked at again.
     found.store(1, Ordering::SeqCst);
     assert_eq!(rig.plane.next().await, "s/k=1");
@@ -531,7 +537,7 @@ async fn ever_new_keys_are_bounded() {
         async { ok("1") }
     })
     .await;
-    let slow = UpstreamOptions { interval: Duration::from_secs(3600), ..upstream("s", addr) };
+    let slow = UpstreamOptions { poll_interval: Duration::from_secs(3600), ..upstream("s", addr) };
     let rig = Rig::new(FeedsOptions { keys_max: 10, ..feeds(vec![slow]) }, AdminOptions::default());
     for i in 0..1000 {
         rig.plane.want(&format!("s/{i}"), true);
@@ -540,7 +546,7 @@ async fn ever_new_keys_are_bounded() {
     while told + lost < 1000 || forgotten < 990 {
         match rig.plane.next().await {
             text if text.ends_with("=1") => told += 1,
-            text if text.contains(":lost:the maximum of keys is reached") => lost += 1,
+            text if text.contains(":not_found:the maximum of keys is reached") => lost += 1,
             text if text.ends_with(":forget") => forgotten += 1,
             text => panic!("{text}"),
         }
@@ -552,7 +558,7 @@ async fn ever_new_keys_are_bounded() {
 #[tokio::test]
 async fn documents_that_do_not_fit_together_are_refused() {
     let addr = http(|_, _| async { ok(&format!("\"{}\"", "x".repeat(98))) }).await;
-    let slow = UpstreamOptions { interval: Duration::from_secs(3600), ..upstream("s", addr) };
+    let slow = UpstreamOptions { poll_interval: Duration::from_secs(3600), ..upstream("s", addr) };
     let rig =
         Rig::new(FeedsOptions { documents_bytes_max: 150, ..feeds(vec![slow]) }, AdminOptions::default());
     rig.plane.want("s/1", true);

@@ -93,12 +93,12 @@ async fn a_key_that_becomes_wanted_is_given_again_and_one_that_is_deleted_is_los
     assert_eq!(rig.plane.next().await, "k=1");
     rig.plane.want("k", false);
     assert_eq!(delete(&rig, "k").await, (200, CHANGED.into()));
-    assert_eq!(rig.plane.next().await, "k:lost:it was deleted");
+    assert_eq!(rig.plane.next().await, "k:not_found:it was deleted");
     assert_eq!(rig.plane.next().await, "k:forget");
     let (status, body) = delete(&rig, "k").await;
-    assert!(status == 404 && body.contains("unknown"), "{body}");
+    assert!(status == 404 && body.contains("not_found"), "{body}");
     rig.plane.want("k", true);
-    assert_eq!(rig.plane.next().await, "k:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "k:not_found:no feed is configured for this key");
     assert_eq!(rig.plane.next().await, "k:forget");
     // It begins anew.
     assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
@@ -129,7 +129,7 @@ async fn what_cant_be_taken_is_refused_and_changes_nothing() {
     rig.plane.want("a", true);
     heard(&rig, "a").await;
     heard(&rig, "a").await;
-    check(put(&rig, "b", &string(21)).await, 507, "no_room").await;
+    check(put(&rig, "b", &string(21)).await, 507, "no_space").await;
     assert_eq!(put(&rig, "b", &string(20)).await, (200, CHANGED.into()));
     heard(&rig, "b").await;
     rig.plane.want("b", true);
@@ -196,7 +196,7 @@ async fn those_that_nobody_wants_make_room_the_least_recently_used_first() {
     assert_eq!(rig.metric("stentor_feed_pushed_evicted_keys_total").await, Some(1.0));
     // Nothing goes for what doesn't fit anyhow.
     let (status, body) = put(&rig, "e", &string(71)).await;
-    assert!(status == 507 && body.contains("no_room"), "{body}");
+    assert!(status == 507 && body.contains("no_space"), "{body}");
     assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(3.0));
     // A larger version of a key itself: its own bytes don't count twice.
     assert_eq!(put(&rig, "d", &string(70)).await, (200, CHANGED.into()));
@@ -238,7 +238,7 @@ async fn a_push_that_was_overtaken_is_refused() {
     // It begins anew.
     check("PUT", "?sequence=1", "1", 200, "true").await;
     check("PUT", "?sequense=1", "1", 400, "the only query parameter is sequence=N").await;
-    for expect in ["k=7", "k=0", "k:lost:it was deleted", "k:forget", "k=1"] {
+    for expect in ["k=7", "k=0", "k:not_found:it was deleted", "k:forget", "k=1"] {
         assert_eq!(rig.plane.next().await, expect);
     }
 }
@@ -356,7 +356,7 @@ async fn who_waits_for_a_first_push_that_fails_is_told() {
         assert!(status == 503 && body.contains("busy"), "{body}");
         rig.plane.busy.store(0, Ordering::SeqCst);
         let lost = rig.plane.next().await;
-        assert!(lost.starts_with("k:lost:no "), "{lost}");
+        assert!(lost.starts_with("k:not_found:no "), "{lost}");
         assert_eq!(rig.plane.next().await, "k:forget");
         assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(0.0));
         assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
@@ -376,12 +376,12 @@ async fn who_comes_before_the_first_push_waits_where_one_is_to_come() {
     // Nothing is told of it: what follows is about another key.
     rig.plane.want("live/a", true);
     rig.plane.want("b", true);
-    assert_eq!(rig.plane.next().await, "b:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "b:not_found:no feed is configured for this key");
     assert_eq!(rig.plane.next().await, "b:forget");
     // There is an end to it.
     rig.plane.want("live/b", true);
     let lost = rig.plane.next().await;
-    assert!(lost.starts_with("live/b:lost:too many keys wait for their first document"), "{lost}");
+    assert!(lost.starts_with("live/b:not_found:too many keys wait for their first document"), "{lost}");
     assert_eq!(rig.plane.next().await, "live/b:forget");
     rig.plane.want("live/b", false);
     // A push that fails changes nothing.
@@ -396,12 +396,12 @@ async fn who_comes_before_the_first_push_waits_where_one_is_to_come() {
     assert_eq!((rig.plane.next().await, rig.plane.next().await), ("live/a:forget".into(), "live/b=2".into()));
     // After it was deleted it is waited for as before.
     assert_eq!(delete(&rig, "live/b").await.0, 200);
-    assert_eq!(rig.plane.next().await, "live/b:lost:it was deleted");
+    assert_eq!(rig.plane.next().await, "live/b:not_found:it was deleted");
     assert_eq!(rig.plane.next().await, "live/b:forget");
     rig.plane.want("live/b", true);
     rig.plane.want("b", false);
     rig.plane.want("b", true);
-    assert_eq!(rig.plane.next().await, "b:lost:no feed is configured for this key");
+    assert_eq!(rig.plane.next().await, "b:not_found:no feed is configured for this key");
     assert_eq!(rig.plane.next().await, "b:forget");
     // What an upstream serves more specifically is the upstream's.
     assert_eq!(put(&rig, "live/fetched/a", "1").await.0, 409);

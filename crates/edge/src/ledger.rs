@@ -69,7 +69,7 @@ impl Class {
             Self::Sessions => "sessions",
             Self::Subscriptions => "subscriptions",
             Self::Rooms => "rooms",
-            Self::Outboxes => "outboxes",
+            Self::Outboxes => "send_buffers",
             Self::ReceiveBuffers => "receive_buffers",
             Self::Messages => "messages",
             Self::Bodies => "bodies",

@@ -75,7 +75,7 @@ figures! {
     /// Open SockJS sessions, those over WebSocket excluded.
     sockjs: Gauge = "sockjs_sessions",
     /// Socket.IO sockets of disconnected clients that can still be recovered.
-    suspended: Gauge = "socketio_suspended",
+    suspended: Gauge = "socketio_recovery_sockets",
     /// Recovered Socket.IO sockets.
     recovered: Counter = "socketio_recoveries",
     /// Socket.IO sockets that could not be recovered: too late, or the messages were evicted.
@@ -102,7 +102,7 @@ figures! {
     /// Failed attempts to accept a connection, for lack of file descriptors or memory.
     accept_errors: Counter = "accept_errors",
     /// Connections moved to another core.
-    handed_over: Counter = "connections_handed_over",
+    handed_over: Counter = "connections_migrated",
     /// Answered HTTP requests, upgrades included.
     requests: Counter = "http_requests",
     /// HTTP requests answered with status 400 or above.
@@ -119,16 +119,16 @@ figures! {
     due: Counter = "deliveries_due",
     /// Deliveries handed to the kernel.
     sent: Counter = "deliveries_sent",
-    /// Deliveries dropped: volatile, or evicted from a full outbox.
+    /// Deliveries dropped: volatile, or evicted from a full send buffer.
     dropped: Counter = "deliveries_dropped",
     /// Deliveries replaced by a newer version of the feed.
     conflated: Counter = "deliveries_conflated",
     /// Deliveries pending: queued or in flight.
-    owed: Gauge = "deliveries_owed",
+    owed: Gauge = "deliveries_pending",
     /// Deliveries dropped because the session ended.
-    abandoned: Counter = "deliveries_abandoned",
+    abandoned: Counter = "deliveries_dropped_on_disconnect",
     /// Encoded bytes queued for sessions with the policies queue and drop_oldest. Shared frames count once per session.
-    owed_bytes: Gauge = "owed_bytes",
+    owed_bytes: Gauge = "send_buffer_bytes",
     /// Feed patches kept for subscribers that are behind.
     patches: Gauge = "feed_patches",
     /// Bytes of kept feed patches.
@@ -144,11 +144,11 @@ figures! {
     /// Messages to other cores that wait with the sender, because a mailbox is full.
     mailbox_overflow: Gauge = "mailbox_overflow_messages",
     /// Connections that are not read until other cores have caught up.
-    held: Gauge = "connections_held",
+    held: Gauge = "connections_paused",
     /// Publications refused because the process was over its memory budget.
     publications_refused: Counter = "publications_refused",
     /// Times that a connection had used its share of a turn (limits.turn_bytes_max) and went on in the next.
-    turns_shared: Counter = "turns_shared",
+    turn_yields: Counter = "turn_yields",
     /// Times that a core freed memory because limits.memory_bytes_max was reached or nearly so.
     overloads: Counter = "memory_overloads",
     /// Large messages and bodies refused because the memory budget was nearly used up.

@@ -30,25 +30,25 @@ pub struct Limits {
     /// Fragments of a message (Autobahn 9.3 needs 65,536).
     pub fragments_max: u32,
     /// From a message's first byte to its last.
-    pub message_time_max: Duration,
+    pub message_timeout: Duration,
     /// Bytes of a request's head.
-    pub head_bytes_max: usize,
+    pub header_bytes_max: usize,
     /// Headers of a request.
     pub headers_max: usize,
     /// From a request's first byte, or the connection's start, to the end of the head.
-    pub head_time_max: Duration,
+    pub header_timeout: Duration,
     /// Bytes of a request's body that are read and thrown away on routes that take none.
     pub body_bytes_max: usize,
     /// Silence of an HTTP connection between two requests; also the time for a body, and for any progress of
     /// an answer.
-    pub idle_time_max: Duration,
+    pub idle_timeout: Duration,
     /// From a request to what it waits for: a document, or an application's answer.
-    pub wait_time_max: Duration,
+    pub request_timeout: Duration,
     /// From the server's decision to close to the end of the connection, or to any progress of what the client
     /// must still get.
-    pub close_time_max: Duration,
+    pub close_timeout: Duration,
     /// Encoded bytes that a session may be owed under the policies `queue` and `drop_oldest`.
-    pub outbox_bytes_max: usize,
+    pub send_buffer_bytes_max: usize,
     /// Bytes of answers to a client that doesn't read them, before its messages are no longer read.
     pub replies_bytes_max: usize,
     /// Bytes that a core receives, inflates and handles for one connection per turn.
@@ -86,15 +86,15 @@ impl Default for Limits {
         Self {
             message_bytes_max: 1_000_000,
             fragments_max: 131_072,
-            message_time_max: Duration::from_secs(30),
-            head_bytes_max: 16 * 1024,
+            message_timeout: Duration::from_secs(30),
+            header_bytes_max: 16 * 1024,
             headers_max: 64,
-            head_time_max: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
             body_bytes_max: 64 * 1024,
-            idle_time_max: Duration::from_secs(75),
-            wait_time_max: Duration::from_secs(10),
-            close_time_max: Duration::from_secs(5),
-            outbox_bytes_max: 1 << 20,
+            idle_timeout: Duration::from_secs(75),
+            request_timeout: Duration::from_secs(10),
+            close_timeout: Duration::from_secs(5),
+            send_buffer_bytes_max: 1 << 20,
             replies_bytes_max: 64 * 1024,
             turn_bytes_max: 128 * 1024,
             json_depth_max: 128,
@@ -225,9 +225,9 @@ pub struct EngineIo {
     /// Packets in one body. Clients put everything that they have to say into one.
     pub packets_max: usize,
     /// From a WebSocket's handshake to the end of the move to it.
-    pub upgrade_time_max: Duration,
+    pub upgrade_timeout: Duration,
     /// From the start of a Socket.IO session, or from the last namespace that was left, to a namespace.
-    pub connect_time_max: Duration,
+    pub connect_timeout: Duration,
     /// Attachments of a Socket.IO packet.
     pub attachments_max: usize,
     /// Namespaces that a client may be connected to at once.
@@ -251,8 +251,8 @@ impl Default for EngineIo {
             cookie_secure: false,
             cookie_same_site: SameSite::default(),
             packets_max: 100_000,
-            upgrade_time_max: Duration::from_secs(10),
-            connect_time_max: Duration::from_secs(45),
+            upgrade_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(45),
             attachments_max: 10,
             namespaces_max: 16,
             recovery: None,

@@ -30,13 +30,13 @@ pub enum FeedUpdate {
     Patched(Document, Patch),
     /// The document stays as it is (or there never was one); the state changed.
     State {
-        /// The new state. `Lost` means that there is no such key: subscribers are told and let go.
+        /// The new state. `NotFound` means that there is no such key: subscribers are told and let go.
         state: FeedState,
         /// Why, for people.
         reason: Arc<str>,
     },
     /// The feed isn't kept any more: what was known of it may be forgotten. Does nothing while somebody is
-    /// subscribed. Follows when a key that nobody wants has lingered, and after a `Lost` that the control
+    /// subscribed. Follows when a key that nobody wants has lingered, and after a `NotFound` that the control
     /// plane doesn't remember.
     Forget,
     /// The feed isn't fetched for this session, which already waits for the maximum number of never-fetched keys

@@ -207,7 +207,7 @@ impl Shared {
             core,
             cores: self.cores,
             seed: self.seed,
-            outbox_bytes_max: limits.outbox_bytes_max,
+            send_buffer_bytes_max: limits.send_buffer_bytes_max,
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
             room_history: self.options.rooms.history.clone(),

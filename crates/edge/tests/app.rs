@@ -158,7 +158,7 @@ fn timers_fire_once_in_order() {
 #[test]
 fn messages_of_the_application_to_one_who_does_not_read_are_bounded() {
     let (server, _) = puppet(|options| {
-        options.limits.outbox_bytes_max = 1 << 20;
+        options.limits.send_buffer_bytes_max = 1 << 20;
         options.heartbeat.interval = Duration::from_secs(3600);
     });
     let mut silent = server.ws("/ws");

@@ -18,8 +18,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Nothing but what a test is about ends a session.
 fn patient(options: &mut Options) {
     options.heartbeat.interval = HOUR;
-    options.limits.close_time_max = HOUR;
-    options.limits.message_time_max = HOUR;
+    options.limits.close_timeout = HOUR;
+    options.limits.message_timeout = HOUR;
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_client_that_never_reads_its_answers_is_let_go() {
         options.app = App::Echo;
         options.heartbeat.interval = Duration::from_millis(50);
         options.heartbeat.timeout = Duration::from_millis(50);
-        options.limits.close_time_max = Duration::from_millis(50);
+        options.limits.close_timeout = Duration::from_millis(50);
     });
     let mut ws = server.ws("/ws");
     let message = frame(Opcode::Binary, &vec![0; 100_000], true, false);
@@ -92,7 +92,7 @@ fn a_slow_member_is_ended_and_the_others_do_not_notice() {
         let server = Server::start(cores, |options| {
             patient(options);
             options.app = App::Chat;
-            options.limits.outbox_bytes_max = 1 << 20;
+            options.limits.send_buffer_bytes_max = 1 << 20;
         });
         let mut clients = speakers(&server);
         let mut slow = clients.pop().unwrap();
@@ -108,7 +108,7 @@ fn a_slow_member_is_ended_and_the_others_do_not_notice() {
         }
         // An outbox, and what the kernel holds.
         assert!(said > 9, "{said} messages are less than an outbox");
-        server.until_metric("owed_bytes", |bytes| bytes == 0);
+        server.until_metric("send_buffer_bytes", |bytes| bytes == 0);
         // The slow one learns why, as soon as it reads.
         let mut got = 0;
         let code = loop {
@@ -118,7 +118,7 @@ fn a_slow_member_is_ended_and_the_others_do_not_notice() {
                     got += 1;
                 }
                 Seen::Closed(code, reason) => {
-                    assert_eq!(reason, "the client reads too slowly: its outbox is full");
+                    assert_eq!(reason, "the client reads too slowly: its send buffer is full");
                     break code;
                 }
                 other => panic!("{other:?}"),
@@ -142,7 +142,7 @@ fn a_slow_member_that_never_reads_is_reset() {
     let server = Server::start(1, |options| {
         patient(options);
         options.app = App::Chat;
-        options.limits.close_time_max = Duration::from_millis(50);
+        options.limits.close_timeout = Duration::from_millis(50);
     });
     let mut clients = speakers(&server);
     let slow = clients.pop().unwrap();
@@ -209,7 +209,7 @@ fn drop_oldest_leaves_out_the_oldest() {
         let server = Server::start(cores, |options| {
             patient(options);
             options.rooms.publish = true;
-            options.limits.outbox_bytes_max = 500_000;
+            options.limits.send_buffer_bytes_max = 500_000;
         });
         let mut slow = server.ws("/ws");
         assert_eq!(slow.next_json()["type"], "welcome");
@@ -223,7 +223,7 @@ fn drop_oldest_leaves_out_the_oldest() {
             server.until_metric("inbox_messages", |waiting| waiting == 0);
             assert!(last < 10_000);
         }
-        assert!(server.metric("owed_bytes") <= 500_000);
+        assert!(server.metric("send_buffer_bytes") <= 500_000);
         let mut seen = Vec::new();
         while seen.last() != Some(&last) {
             seen.push(slow.next_json()["data"][0].as_u64().unwrap());
@@ -270,7 +270,7 @@ fn full_rings_between_cores_only_slow_publishers_down() {
         }
     }
     writers.into_iter().for_each(|writer| writer.join().unwrap());
-    server.until_metric("connections_held", |held| held == 0);
+    server.until_metric("connections_paused", |held| held == 0);
     server.until_metric("mailbox_overflow_messages", |waiting| waiting == 0);
     clients[0].send_text("on");
     for ws in &mut clients {

@@ -25,9 +25,9 @@ fn server(set: impl FnOnce(&mut Options)) -> Server {
     Server::start(2, |options| {
         options.limits.memory_bytes_max = BUDGET;
         options.heartbeat.interval = HOUR;
-        options.limits.idle_time_max = HOUR;
-        options.limits.message_time_max = HOUR;
-        options.limits.close_time_max = Duration::from_millis(100);
+        options.limits.idle_timeout = HOUR;
+        options.limits.message_timeout = HOUR;
+        options.limits.close_timeout = Duration::from_millis(100);
         options.rooms.publish = true;
         set(options);
     })
@@ -259,7 +259,7 @@ fn inflated_echoes() {
 /// S9: many sessions exceed the budget at once. They end within seconds, not one per second.
 #[test]
 fn many_slow_sessions_at_once_are_ended_in_seconds() {
-    let server = server(|options| options.limits.outbox_bytes_max = 100 * MIB);
+    let server = server(|options| options.limits.send_buffer_bytes_max = 100 * MIB);
     let mut canary = Canary::new(&server);
     let slow: Vec<Ws> = (0..400)
         .map(|n| {

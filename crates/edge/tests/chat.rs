@@ -83,7 +83,7 @@ fn who_leaves_hears_nothing_and_the_others_go_on() {
 fn a_burst_dooms_nobody_who_reads() {
     let server = Server::start(1, |options| {
         options.app = App::Chat;
-        options.limits.outbox_bytes_max = 32 * 1024;
+        options.limits.send_buffer_bytes_max = 32 * 1024;
     });
     let mut clients: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
     meet(&mut clients, |ws, text| ws.send_text(text), Ws::next_text);

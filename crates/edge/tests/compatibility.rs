@@ -84,7 +84,7 @@ fn end_of(server: &Server, way: Way, packet: &str) -> u16 {
 #[test]
 fn ends_after_which_clients_are_to_reconnect_look_like_lost_connections() {
     on_one_and_three(|cores| {
-        let server = with(cores, App::Echo, |options| options.limits.outbox_bytes_max = 20_000);
+        let server = with(cores, App::Echo, |options| options.limits.send_buffer_bytes_max = 20_000);
         // The answers to it are more than an outbox holds, and nobody reads them.
         let flood = format!("42[\"x\",\"{}\"]", "x".repeat(30_000));
         assert_eq!(end_of(&server, Way::Polling, &flood), 503);

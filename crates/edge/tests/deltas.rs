@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Nothing but what a test is about ends a session.
 fn patient(options: &mut Options) {
     options.heartbeat.interval = HOUR;
-    options.limits.message_time_max = HOUR;
+    options.limits.message_timeout = HOUR;
 }
 
 /// What a client keeps of a feed.
@@ -254,7 +254,7 @@ fn a_rate_bounds_how_often_news_comes() {
         server.version("k", "true");
         assert_eq!(kept.take(&slow.next_json()), "snapshot");
         server.version("k", "false");
-        server.until_metric("deliveries_owed", |owed| owed == 1);
+        server.until_metric("deliveries_pending", |owed| owed == 1);
         drop(slow);
         server.check_empty();
     });
@@ -441,7 +441,7 @@ fn the_terms_of_a_query_hold_for_bodies_only_as_well() {
     }
     // The newest waits for its time.
     server.until_metric("deliveries_conflated", |conflated| conflated == 2);
-    server.until_metric("deliveries_owed", |owed| owed == 1);
+    server.until_metric("deliveries_pending", |owed| owed == 1);
     let refused = Ws::open(server.addr, "/ws/k?rate=fast", &[], false);
     assert!(refused.is_err());
 }
@@ -513,7 +513,7 @@ fn who_asks_again_and_again_is_owed_one_document() {
             greedy.send_json(json!({"type": "subscribe", "feed": "k", "epoch": n % 2, "offset": n}));
             // The document, and the same with a reason, each once for all; and what is in flight.
             assert!(server.metric("memory_bytes{frames}") < 4 * body.len() as u64);
-            assert!(server.metric("deliveries_owed") <= 2);
+            assert!(server.metric("deliveries_pending") <= 2);
         }
         // What it is sent is less than what it asked for, unless it reads as fast as it asks.
         let mut kept = Kept::default();

@@ -40,7 +40,7 @@ fn clients_are_told_when_to_come_back() {
         for http in &mut idle {
             http.expect_end();
         }
-        assert_eq!(server.disconnects("draining"), 12);
+        assert_eq!(server.disconnects("shutdown"), 12);
         let addr = server.addr;
         drop((clients, idle));
         // With nobody left it ends, long before the time is over.
@@ -52,7 +52,7 @@ fn clients_are_told_when_to_come_back() {
 #[test]
 fn idle_connections_are_not_waited_for() {
     on_one_and_three(|cores| {
-        let server = Server::start(cores, |options| options.limits.close_time_max = HOUR);
+        let server = Server::start(cores, |options| options.limits.close_timeout = HOUR);
         let mut idle: Vec<Http> = (0..6).map(|_| server.http()).collect();
         let (answered, new) = idle.split_at_mut(3);
         for http in &mut *answered {
@@ -85,7 +85,7 @@ fn nobody_at_all() {
 #[test]
 fn requests_that_wait_are_answered_as_the_last_ones() {
     on_one_and_three(|cores| {
-        let server = Server::start(cores, |options| options.limits.wait_time_max = HOUR);
+        let server = Server::start(cores, |options| options.limits.request_timeout = HOUR);
         let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
         for (n, http) in clients.iter_mut().enumerate() {
             http.send(request(&format!("/feed/{n}")));
@@ -108,8 +108,8 @@ fn requests_that_wait_are_answered_as_the_last_ones() {
 fn requests_that_wait_in_vain_are_answered_before_the_end() {
     let check = |cores: usize, time: Duration| {
         let server = Server::start(cores, |options| {
-            options.limits.wait_time_max = HOUR;
-            options.limits.head_time_max = HOUR;
+            options.limits.request_timeout = HOUR;
+            options.limits.header_timeout = HOUR;
         });
         let mut clients: Vec<Http> = (0..6).map(|_| server.http()).collect();
         for (n, http) in clients.iter_mut().enumerate() {
@@ -167,7 +167,7 @@ fn clients_that_do_not_read_hold_nothing_up() {
     on_one_and_three(|cores| {
         let server = Server::start(cores, |options| {
             options.app = App::Echo;
-            options.limits.close_time_max = HOUR;
+            options.limits.close_timeout = HOUR;
             options.routes = vec![StaticRoute {
                 path: "/huge".into(),
                 content_type: "text/plain".into(),
@@ -190,7 +190,7 @@ fn clients_that_do_not_read_hold_nothing_up() {
 
 #[test]
 fn a_second_drain_may_be_shorter() {
-    let server = Server::start(3, |options| options.limits.wait_time_max = HOUR);
+    let server = Server::start(3, |options| options.limits.request_timeout = HOUR);
     let mut http = server.http();
     http.send(request("/feed/k"));
     server.wait_wanted("k", true);

@@ -149,7 +149,7 @@ fn sessions_share_connections_of_all_cores() {
                     }
                 }
             }
-            handed_over += server.metric("connections_handed_over");
+            handed_over += server.metric("connections_migrated");
             drop((proxy, sessions));
             server.check_serves();
         }
@@ -194,7 +194,7 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
             let mut dice = Dice(seed);
             let server = with(cores, App::Chat, |options| {
                 // That polls are released while it moves would be another reason for their ends.
-                options.engine.upgrade_time_max = HOUR;
+                options.engine.upgrade_timeout = HOUR;
             });
             let version = VERSIONS[dice.roll(2)];
             let mut publisher = server.ws("/ws");
@@ -277,7 +277,7 @@ fn an_upgrade_that_comes_to_nothing_leaves_the_session_polled() {
     on_one_and_three(|cores| {
         with_more_time(Duration::from_millis(50), |time| {
             let server = with(cores, App::Echo, |options| {
-                options.engine.upgrade_time_max = time;
+                options.engine.upgrade_timeout = time;
             });
             let mut io = Io::engine(&server, Way::Polling);
             // Silence, another message than the probe, and the end of the connection.
@@ -325,8 +325,8 @@ fn a_waiting_poll_is_released_while_the_client_moves() {
 #[test]
 fn a_websocket_for_a_session_that_has_ended_is_refused() {
     let server = with(1, App::Chat, |options| {
-        options.limits.outbox_bytes_max = 1_000;
-        options.limits.close_time_max = HOUR;
+        options.limits.send_buffer_bytes_max = 1_000;
+        options.limits.close_timeout = HOUR;
     });
     let io = Io::engine(&server, Way::Polling);
     let mut publisher = server.ws("/ws");
@@ -345,7 +345,7 @@ fn a_websocket_for_a_session_that_has_ended_is_refused() {
 #[test]
 fn a_client_that_doesnt_poll_stays_in_its_budget() {
     on_one_and_three(|cores| {
-        let server = with(cores, App::Chat, |options| options.limits.outbox_bytes_max = 10_000);
+        let server = with(cores, App::Chat, |options| options.limits.send_buffer_bytes_max = 10_000);
         let mut others = server.ws_on_each_core("/ws");
         harness::meet(&mut others, |ws, text| ws.send_text(text), Ws::next_text);
         let idle = VERSIONS.map(|version| Io::open(server.addr, "/engine.io/", version, Way::Polling, ""));
@@ -358,12 +358,12 @@ fn a_client_that_doesnt_poll_stays_in_its_budget() {
             for ws in &mut others {
                 assert_eq!(ws.next_text().len(), 1_000);
             }
-            assert!(server.metric("owed_bytes") <= 2 * 10_000);
+            assert!(server.metric("send_buffer_bytes") <= 2 * 10_000);
             if server.disconnects("slow_consumer") == 2 {
                 break;
             }
         }
-        server.until_metric("owed_bytes", |bytes| bytes == 0);
+        server.until_metric("send_buffer_bytes", |bytes| bytes == 0);
         server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
         for mut io in idle {
             assert_eq!(io.expect_end(), 503);
@@ -375,7 +375,7 @@ fn a_client_that_doesnt_poll_stays_in_its_budget() {
 
 #[test]
 fn answers_that_arent_polled_for_stay_in_their_budget() {
-    let server = with(1, App::Echo, |options| options.limits.outbox_bytes_max = 10_000);
+    let server = with(1, App::Echo, |options| options.limits.send_buffer_bytes_max = 10_000);
     let mut io = Io::engine(&server, Way::Polling);
     let packet = format!("4{}", "x".repeat(999));
     for _ in 0..9 {
@@ -412,7 +412,7 @@ fn a_long_body_dooms_nobody_who_reads() {
         let crowd: AppFactory = Arc::new(|_| Box::new(Crowd(Room::plain("all").unwrap())));
         let server = Server::with_app(cores, Some(crowd), |options| {
             options.heartbeat.interval = HOUR;
-            options.limits.outbox_bytes_max = 100_000;
+            options.limits.send_buffer_bytes_max = 100_000;
             options.limits.mailbox_messages_max = 64;
         });
         let mut readers = server.ws_on_each_core("/ws");
@@ -645,7 +645,7 @@ fn bodies_come_in_every_shape() {
 
 #[test]
 fn a_body_that_doesnt_end_has_its_time() {
-    let server = with(1, App::Echo, |options| options.limits.idle_time_max = Duration::from_millis(50));
+    let server = with(1, App::Echo, |options| options.limits.idle_timeout = Duration::from_millis(50));
     let io = Io::engine(&server, Way::Polling);
     let request = post(&io.target("polling"), "text/plain", b"4hello");
     let mut http = server.http();
@@ -907,7 +907,7 @@ fn admission_may_take_its_time() {
 
 #[test]
 fn admission_that_never_comes_has_its_time() {
-    let server = porter(|options| options.limits.wait_time_max = Duration::from_millis(50));
+    let server = porter(|options| options.limits.request_timeout = Duration::from_millis(50));
     for transport in ["polling", "websocket"] {
         let target = format!("/engine.io/?EIO=4&transport={transport}&later=yes");
         let status = if transport == "polling" {

@@ -19,7 +19,7 @@ static ALLOCATOR: Cap<mimalloc::MiMalloc> = Cap::new(mimalloc::MiMalloc, usize::
 
 fn patient(options: &mut Options) {
     options.heartbeat.interval = HOUR;
-    options.limits.idle_time_max = HOUR;
+    options.limits.idle_timeout = HOUR;
     options.sockjs[0].heartbeat = HOUR;
 }
 

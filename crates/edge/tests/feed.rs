@@ -72,7 +72,7 @@ fn a_key_that_is_lost_is_answered_404() {
             http.send(request("/feed/nobody", ""));
         }
         server.wait_wanted("nobody", true);
-        server.state("nobody", FeedState::Lost, "the upstream says 404");
+        server.state("nobody", FeedState::NotFound, "the upstream says 404");
         for http in &mut waiting {
             let answer = http.response();
             assert_eq!((answer.status, answer.text()), (404, "the upstream says 404\n"));
@@ -195,7 +195,7 @@ fn a_key_that_ended_without_a_document_is_answered_404() {
         let mut http = server.http();
         http.send(request("/feed/never", ""));
         server.wait_wanted("never", true);
-        server.state("never", FeedState::Ended, "the upstream says 410");
+        server.state("never", FeedState::Complete, "the upstream says 410");
         let answer = http.response();
         assert_eq!((answer.status, answer.text()), (404, "the upstream says 410\n"));
         // Who comes later isn't kept waiting either.
@@ -203,7 +203,7 @@ fn a_key_that_ended_without_a_document_is_answered_404() {
         // With a document, that is the answer.
         server.document("once", "1");
         let tag = http.get("/feed/once").header("etag").to_owned();
-        server.state("once", FeedState::Ended, "the upstream says 410");
+        server.state("once", FeedState::Complete, "the upstream says 410");
         assert_eq!(http.get("/feed/once").text(), "1");
         assert_eq!(server.http().get("/feed/once").text(), "1");
         http.send(request("/feed/once", &format!("If-None-Match: {tag}\r\n")));
@@ -214,7 +214,7 @@ fn a_key_that_ended_without_a_document_is_answered_404() {
 #[test]
 fn an_upstream_that_does_not_answer_in_time_is_told_504() {
     with_more_time(Duration::from_millis(50), |time| {
-        let server = Server::start(3, |options| options.limits.wait_time_max = time);
+        let server = Server::start(3, |options| options.limits.request_timeout = time);
         let mut http = server.http();
         for key in ["a", "b", "c", "d"] {
             let answer = http.get(&format!("/feed/{key}"));
@@ -260,7 +260,7 @@ fn entity_tags_and_head() {
 fn wait_holds_the_answer_until_there_is_another_version() {
     on_one_and_three(|cores| {
         with_more_time(Duration::from_millis(100), |time| {
-            let server = Server::start(cores, |options| options.limits.wait_time_max = time);
+            let server = Server::start(cores, |options| options.limits.request_timeout = time);
             let mut http = server.http();
             server.document("k", "1");
             let tag = http.get("/feed/k").header("etag").to_owned();
@@ -289,7 +289,7 @@ fn wait_holds_the_answer_until_there_is_another_version() {
         server.wait_wanted("k", false);
         http.send(request(&format!("/feed/k?wait={tag}"), ""));
         server.wait_wanted("k", true);
-        server.state("k", FeedState::Lost, "gone");
+        server.state("k", FeedState::NotFound, "gone");
         let answer = http.response();
         assert_eq!((answer.status, answer.header("etag")), (404, ""));
     });
@@ -321,7 +321,7 @@ fn pages_of_other_origins_read_if_they_are_allowed() {
     check("Origin: https://www.example.com\u{e9}\r\n", 403, "");
     assert_eq!(server.metric("origins_refused"), 4);
     // An error is readable for those pages too.
-    server.state("lost", FeedState::Lost, "no");
+    server.state("lost", FeedState::NotFound, "no");
     let mut http = server.http();
     http.send(request("/feed/lost", "Origin: https://www.example.com\r\n"));
     assert_eq!(http.response().header("access-control-allow-origin"), "https://www.example.com");
@@ -359,7 +359,7 @@ fn moves(mailbox_messages_max: usize, moves_min: u64) {
             check(http, key);
         }
     }
-    let moved = server.metric("connections_handed_over");
+    let moved = server.metric("connections_migrated");
     assert!(moved > moves_min, "{moved} moves for 6 connections, 40 keys and 3 cores");
     // Pipelined, together with requests that any core answers.
     for http in &mut clients {
@@ -405,7 +405,7 @@ fn cold_keys_pipelined_over_one_connection_are_answered_in_order() {
             server.wait_wanted(key, true);
             match n % 3 {
                 0 => server.document(key, &n.to_string()),
-                1 => server.state(key, FeedState::Lost, "lost"),
+                1 => server.state(key, FeedState::NotFound, "lost"),
                 _ => server.document(key, &format!("\"{}\"", "x".repeat(300_000))),
             }
             let answer = http.response();
@@ -424,7 +424,7 @@ fn cold_keys_pipelined_over_one_connection_are_answered_in_order() {
 #[test]
 fn pipelining_behind_a_request_that_waits_is_bounded() {
     use std::io::{ErrorKind, Write};
-    let server = Server::start(1, |options| options.limits.wait_time_max = Duration::from_secs(3600));
+    let server = Server::start(1, |options| options.limits.request_timeout = Duration::from_secs(3600));
     let mut http = server.http();
     http.send(request("/feed/cold", ""));
     server.wait_wanted("cold", true);

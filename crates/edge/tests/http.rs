@@ -366,7 +366,7 @@ fn a_request_may_come_in_any_pieces() {
 #[test]
 fn a_head_that_does_not_end_is_answered_408() {
     with_more_time(Duration::from_millis(100), |time| {
-        let server = Server::start(1, |options| options.limits.head_time_max = time);
+        let server = Server::start(1, |options| options.limits.header_timeout = time);
         let mut http = server.http();
         http.send("GET / HTTP/1.1\r\nHost:");
         assert_eq!(http.response().status, 408);
@@ -400,8 +400,8 @@ fn a_later_head_has_its_time_from_its_first_byte() {
         // Longer than a test may take: if the time-out is that of an idle connection, nothing comes.
         let idle = Duration::from_secs(3600);
         let server = Server::start(1, |options| {
-            options.limits.idle_time_max = idle;
-            options.limits.head_time_max = time;
+            options.limits.idle_timeout = idle;
+            options.limits.header_timeout = time;
         });
         let mut http = server.http();
         http.send(format!("{GET}GET /"));
@@ -419,7 +419,7 @@ fn a_later_head_has_its_time_from_its_first_byte() {
 #[test]
 fn an_idle_connection_is_ended_without_a_word() {
     with_more_time(Duration::from_millis(50), |time| {
-        let server = Server::start(1, |options| options.limits.idle_time_max = time);
+        let server = Server::start(1, |options| options.limits.idle_timeout = time);
         let mut http = server.http();
         assert_eq!(http.get("/healthz").status, 200);
         http.expect_end();
@@ -514,8 +514,8 @@ fn slow_is_not_dead() {
     with_more_time(Duration::from_millis(500), |time| {
         let server = Server::start(1, |options| {
             with_pages(options);
-            options.limits.idle_time_max = time;
-            options.limits.close_time_max = time;
+            options.limits.idle_timeout = time;
+            options.limits.close_timeout = time;
         });
         for connection in ["keep-alive", "close"] {
             let request = format!("GET /huge HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n");

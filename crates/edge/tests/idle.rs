@@ -41,9 +41,9 @@ fn who_waits_costs_nothing() {
     for app in [App::Echo, App::Chat] {
         let server = Server::start(3, |options| {
             options.app = app;
-            options.limits.wait_time_max = HOUR;
-            options.limits.close_time_max = HOUR;
-            options.limits.head_time_max = HOUR;
+            options.limits.request_timeout = HOUR;
+            options.limits.close_timeout = HOUR;
+            options.limits.header_timeout = HOUR;
             let body = vec![b'x'; 16 << 20].into();
             options.routes =
                 vec![StaticRoute { path: "/huge".into(), content_type: "text/plain".into(), body }];

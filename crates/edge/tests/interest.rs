@@ -136,14 +136,14 @@ fn who_subscribes_and_leaves_feeds_in_a_loop_isnt_read_from() {
     let frames = frames(loops.chain(["done".to_owned()]));
     let (begin, rest) = frames.split_at(frames.len() / 2);
     node.first.send_raw(begin);
-    node.server.until_metric("connections_held", |held| held == 1);
+    node.server.until_metric("connections_paused", |held| held == 1);
     // No more than is dealt with in one turn.
     assert!(node.waiting() < 2_000, "{} messages wait", node.waiting());
     node.go_on();
     node.first.send_raw(rest);
     assert_eq!(node.first.next_text(), "done");
     node.server.until_metric("mailbox_overflow_messages", |waiting| waiting == 0);
-    node.server.until_metric("connections_held", |held| held == 0);
+    node.server.until_metric("connections_paused", |held| held == 0);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn large_messages_are_weighed() {
     let mut node = Stopped::new(
         |options| {
             options.limits.mailbox_bytes_max = 1_000_000;
-            options.limits.outbox_bytes_max = 64 << 20;
+            options.limits.send_buffer_bytes_max = 64 << 20;
         },
         |server, second| {
             second.send_text("join large");
@@ -165,7 +165,7 @@ fn large_messages_are_weighed() {
     std::thread::scope(|scope| {
         let mut stream = node.first.stream().try_clone().unwrap();
         scope.spawn(move || std::io::Write::write_all(&mut stream, &frames).unwrap());
-        node.server.until_metric("connections_held", |held| held == 1);
+        node.server.until_metric("connections_paused", |held| held == 1);
         let bytes = node.server.metric("memory_bytes{publications}");
         assert!(bytes < 4_000_000, "{bytes} bytes wait");
         node.go_on();

@@ -3,12 +3,12 @@
 //!
 //! | limit | test |
 //! |---|---|
-//! | `message_time_max` | `websocket.rs`: `a_message_that_does_not_end_in_time_ends_the_session` |
+//! | `message_timeout` | `websocket.rs`: `a_message_that_does_not_end_in_time_ends_the_session` |
 //! | `fragments_max` | `websocket.rs`: `as_many_fragments_as_the_limit_says` |
 //! | `body_bytes_max` | `http.rs`: `bodies_that_are_too_large_or_broken_end_the_connection_after_one_answer` |
-//! | `head_time_max`, `idle_time_max` | `http.rs`: `a_head_that_does_not_end_is_answered_408` and those after it |
-//! | `wait_time_max` | `feed.rs`: `an_upstream_that_does_not_answer_in_time_is_told_504` |
-//! | `close_time_max`, `outbox_bytes_max`, `replies_bytes_max`, `mailbox_messages_max` | `backpressure.rs`, `memory.rs` |
+//! | `header_timeout`, `idle_timeout` | `http.rs`: `a_head_that_does_not_end_is_answered_408` and those after it |
+//! | `request_timeout` | `feed.rs`: `an_upstream_that_does_not_answer_in_time_is_told_504` |
+//! | `close_timeout`, `send_buffer_bytes_max`, `replies_bytes_max`, `mailbox_messages_max` | `backpressure.rs`, `memory.rs` |
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
@@ -45,7 +45,7 @@ fn message_bytes_max() {
 #[test]
 fn head_bytes_max_and_headers_max() {
     let server = Server::start(1, |options| {
-        options.limits.head_bytes_max = 500;
+        options.limits.header_bytes_max = 500;
         options.limits.headers_max = 5;
     });
     let check = |headers: &str, status: u16| {
@@ -148,9 +148,9 @@ fn memory_bytes_max() {
     let server = Server::start(1, |options| {
         options.rooms.publish = true;
         options.limits.memory_bytes_max = 2_000_000;
-        options.limits.outbox_bytes_max = 100_000_000;
+        options.limits.send_buffer_bytes_max = 100_000_000;
         options.heartbeat.interval = Duration::from_secs(3600);
-        options.limits.close_time_max = Duration::from_millis(10);
+        options.limits.close_timeout = Duration::from_millis(10);
     });
     let mut slow = client(&server);
     slow.ask(json!({"type": "subscribe", "room": "r"}));

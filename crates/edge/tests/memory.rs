@@ -32,8 +32,8 @@ fn growth(f: impl FnOnce()) -> usize {
 
 fn patient(options: &mut Options) {
     options.heartbeat.interval = HOUR;
-    options.limits.close_time_max = HOUR;
-    options.limits.idle_time_max = HOUR;
+    options.limits.close_timeout = HOUR;
+    options.limits.idle_timeout = HOUR;
 }
 
 /// Waits until the server has done all it does without us: it has read something and reads no more.
@@ -93,7 +93,7 @@ fn little_input_never_takes_much_memory() {
     let server = Server::start(1, |options| {
         patient(options);
         options.app = App::Chat;
-        options.limits.close_time_max = Duration::from_millis(10);
+        options.limits.close_timeout = Duration::from_millis(10);
     });
     let mut clients: Vec<Ws> = (0..2).map(|_| server.ws("/ws")).collect();
     meet(&mut clients, |ws, text| ws.send_text(text), Ws::next_text);

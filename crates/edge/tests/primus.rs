@@ -121,7 +121,7 @@ fn feeds_by_resource_id() {
         server.document("a/b", "[2]");
         // One that clients would take for the protocol's own is left out.
         raw.expect_json(json!([2]));
-        server.state("a/b", FeedState::Lost, "gone");
+        server.state("a/b", FeedState::NotFound, "gone");
         raw.expect_json(json!("primus::server::close"));
         assert_eq!(raw.expect_close().0, 4404);
     });

@@ -43,15 +43,15 @@ fn the_limits_are_those_of_the_code() {
     let Limits {
         message_bytes_max,
         fragments_max,
-        message_time_max,
-        head_bytes_max,
+        message_timeout,
+        header_bytes_max,
         headers_max,
-        head_time_max,
+        header_timeout,
         body_bytes_max,
-        idle_time_max,
-        wait_time_max,
-        close_time_max,
-        outbox_bytes_max,
+        idle_timeout,
+        request_timeout,
+        close_timeout,
+        send_buffer_bytes_max,
         replies_bytes_max,
         turn_bytes_max,
         json_depth_max,
@@ -80,15 +80,15 @@ fn the_limits_are_those_of_the_code() {
     let expect = [
         ("limits.message_bytes_max", count(message_bytes_max)),
         ("limits.fragments_max", count(fragments_max as usize)),
-        ("limits.message_time_max", time(message_time_max)),
-        ("limits.head_bytes_max", count(head_bytes_max)),
+        ("limits.message_timeout", time(message_timeout)),
+        ("limits.header_bytes_max", count(header_bytes_max)),
         ("limits.headers_max", count(headers_max)),
-        ("limits.head_time_max", time(head_time_max)),
+        ("limits.header_timeout", time(header_timeout)),
         ("limits.body_bytes_max", count(body_bytes_max)),
-        ("limits.idle_time_max", time(idle_time_max)),
-        ("limits.wait_time_max", time(wait_time_max)),
-        ("limits.close_time_max", time(close_time_max)),
-        ("limits.outbox_bytes_max", count(outbox_bytes_max)),
+        ("limits.idle_timeout", time(idle_timeout)),
+        ("limits.request_timeout", time(request_timeout)),
+        ("limits.close_timeout", time(close_timeout)),
+        ("limits.send_buffer_bytes_max", count(send_buffer_bytes_max)),
         ("limits.replies_bytes_max", count(replies_bytes_max)),
         ("limits.turn_bytes_max", count(turn_bytes_max)),
         ("limits.json_depth_max", count(json_depth_max)),
@@ -218,7 +218,7 @@ fn run(example: &str, cores: usize) {
                     what.strip_prefix("the feed ").and_then(|rest| rest.split_once(" is "))
                 {
                     let (state, reason) = rest.split_once(": ").unwrap();
-                    let state = [FeedState::Stale, FeedState::Lost, FeedState::Ended, FeedState::Live]
+                    let state = [FeedState::Stale, FeedState::NotFound, FeedState::Complete, FeedState::Live]
                         .into_iter()
                         .find(|known| known.as_str() == state)
                         .unwrap();

@@ -73,7 +73,7 @@ fn member(server: &Server, way: Way) -> (Io, Memory) {
 
 /// The client's connections are gone, and the server has noticed: so many sockets are lost now.
 fn lose(server: &Server, io: Io, lost: u64) {
-    lose_until(server, io, || server.metric("socketio_suspended") == lost);
+    lose_until(server, io, || server.metric("socketio_recovery_sockets") == lost);
 }
 
 /// The client's connections are gone; waits until the server shows it so.
@@ -307,7 +307,7 @@ fn who_is_back_before_it_is_missed_is_who_it_was() {
             hear(&mut io, &mut memory, &messages(9..10));
             io.leave();
             stranger.leave();
-            server.until_metric("socketio_suspended", |suspended| suspended == 3);
+            server.until_metric("socketio_recovery_sockets", |suspended| suspended == 3);
         });
     }
 }
@@ -364,7 +364,7 @@ fn who_cant_be_recovered_begins_anew() {
                 let (shows, left) = if recovery.age_max < Recovery::default().age_max {
                     ("sessions", 0)
                 } else {
-                    ("socketio_suspended", 1)
+                    ("socketio_recovery_sockets", 1)
                 };
                 lose_until(&server, io, || server.metric(shows) == left);
                 act(&server, &mut memory);
@@ -372,7 +372,7 @@ fn who_cant_be_recovered_begins_anew() {
                 assert_eq!((missed, recovered), (vec![], false), "{what} {way:?}");
                 // It is a member of nothing, and served.
                 assert_eq!(io.ask("join", &[json!("r")]), json!([{"ok": true}]));
-                server.until_metric("socketio_suspended", |suspended| suspended == 0);
+                server.until_metric("socketio_recovery_sockets", |suspended| suspended == 0);
                 // Tried again it isn't there.
                 assert!(!come_back(&server, way, &mut memory).2);
             }
@@ -417,7 +417,7 @@ fn who_leaves_or_breaks_the_protocol_isnt_kept() {
                 drop(io);
             }
             server.until_metric("connections", |connections| connections == 0);
-            let suspended = (server.metric("engineio_sessions"), server.metric("socketio_suspended"));
+            let suspended = (server.metric("engineio_sessions"), server.metric("socketio_recovery_sockets"));
             assert_eq!(suspended, (0, 0), "{way:?} {last}");
             assert!(!come_back(&server, way, &mut memory).2);
         }
@@ -432,9 +432,9 @@ fn as_many_are_kept_as_may_be() {
         let clients: Vec<_> = (0..5).map(|_| member(&server, Way::Socket)).collect();
         clients.into_iter().for_each(|(io, _)| io.cut());
         server.until_metric("engineio_sessions", |clients| clients == 0);
-        server.until_metric("socketio_suspended", |suspended| suspended == 2);
+        server.until_metric("socketio_recovery_sockets", |suspended| suspended == 2);
         server.until_metric("sessions", |sessions| sessions == 2);
-        server.until_metric("socketio_suspended", |suspended| suspended == 0);
+        server.until_metric("socketio_recovery_sockets", |suspended| suspended == 0);
         server.check_empty();
     });
 }

@@ -152,13 +152,13 @@ fn a_feed_tells_how_it_is_doing() {
         for ws in [&mut ws, &mut late] {
             ws.expect_json(json!({"type": "state", "feed": "k", "state": "live", "reason": ""}));
         }
-        server.state("k", FeedState::Ended, "over");
-        server.state("k", FeedState::Lost, "gone");
+        server.state("k", FeedState::Complete, "over");
+        server.state("k", FeedState::NotFound, "gone");
         for ws in [&mut ws, &mut late] {
             let state = ws.next_json();
             // Only the newest change of state waits for a client that is slow.
-            let lost = if state["state"] == "ended" { ws.next_json() } else { state };
-            assert_eq!(lost, json!({"type": "state", "feed": "k", "state": "lost", "reason": "gone"}));
+            let lost = if state["state"] == "complete" { ws.next_json() } else { state };
+            assert_eq!(lost, json!({"type": "state", "feed": "k", "state": "not_found", "reason": "gone"}));
             // The subscription is over; the session is not.
             ws.ask(json!({"type": "unsubscribe", "feed": "k"}));
         }
@@ -356,7 +356,7 @@ fn history_is_replayed_to_who_comes_back_on_any_core() {
             let mut lost = client(&server);
             lost.ask(json!({"type": "subscribe", "room": "kept/a", "epoch": epoch, "offset": offset}));
             let error = lost.next_json();
-            assert_eq!((&error["code"], error.get("id")), (&json!("history_gone"), None));
+            assert_eq!((&error["code"], error.get("id")), (&json!("history_expired"), None));
         }
         ws.ask(json!({"type": "publish", "room": "kept/a", "data": 6}));
         assert_eq!(next_message(&mut fresh)["data"], 6);
@@ -382,7 +382,7 @@ fn history_is_bounded() {
         let epoch = last["epoch"].clone();
         let mut lost = client(&server);
         lost.ask(json!({"type": "subscribe", "room": "kept/b", "epoch": epoch, "offset": first_offset + 48}));
-        assert_eq!(lost.next_json()["code"], "history_gone");
+        assert_eq!(lost.next_json()["code"], "history_expired");
         let mut back = client(&server);
         back.ask(json!({"type": "subscribe", "room": "kept/b", "epoch": epoch, "offset": first_offset + 49}));
         for n in 51..=150 {

@@ -150,7 +150,7 @@ impl Simulation {
                 ..EngineIo::default()
             },
             limits: Limits {
-                outbox_bytes_max: 2_000 + dice.roll(20_000),
+                send_buffer_bytes_max: 2_000 + dice.roll(20_000),
                 mailbox_messages_max: 2 + dice.roll(30),
                 replies_bytes_max: 500,
                 ..Limits::default()
@@ -581,7 +581,7 @@ impl Simulation {
     }
 
     fn check_counters(&self) {
-        let ends = ["sent", "dropped", "conflated", "owed", "abandoned"];
+        let ends = ["sent", "dropped", "conflated", "pending", "dropped_on_disconnect"];
         let accounted: u64 = ends.iter().map(|end| self.metric(&format!("deliveries_{end}"))).sum();
         assert_eq!(self.metric("deliveries_due"), accounted, "seed {}: counters don't add up", self.seed);
     }
@@ -641,7 +641,7 @@ impl Simulation {
                 }
             }
         }
-        assert_eq!(self.metric("deliveries_owed"), 0, "seed {seed}");
+        assert_eq!(self.metric("deliveries_pending"), 0, "seed {seed}");
         for code in self.closed_by_server.keys() {
             assert_eq!(*code, 4501, "seed {seed}: closed for another reason than a full outbox");
         }
@@ -655,10 +655,10 @@ impl Simulation {
         }
         self.run_for(Duration::from_secs(3_700));
         self.check_counters();
-        for gauge in ["connections", "sessions", "topics", "owed_bytes"] {
+        for gauge in ["connections", "sessions", "topics", "send_buffer_bytes"] {
             assert_eq!(self.metric(gauge), 0, "seed {seed}: {gauge} stays");
         }
-        let others = ["connections", "sessions", "subscriptions", "outboxes"];
+        let others = ["connections", "sessions", "subscriptions", "send_buffers"];
         let metrics = self.plane.metrics();
         let memory = metrics.iter().find(|m| m.name == "memory_bytes").unwrap();
         for (labels, bytes) in &memory.samples {

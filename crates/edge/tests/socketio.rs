@@ -403,8 +403,8 @@ fn who_connects_to_nothing_is_disconnected() {
     on_one_and_three(|cores| {
         with_more_time(Duration::from_millis(30), |time| {
             let server = puppet(cores, |options| {
-                options.engine.connect_time_max = time;
-                options.limits.close_time_max = HOUR;
+                options.engine.connect_timeout = time;
+                options.limits.close_timeout = HOUR;
             });
             for way in WAYS {
                 let mut io = open(&server, Version::V4, way);
@@ -549,7 +549,7 @@ fn a_publication_reaches_each_client_as_it_expects_it() {
             }
         }
         // Each format is encoded once, however many there are.
-        server.until_metric("deliveries_owed", |owed| owed == 0);
+        server.until_metric("deliveries_pending", |owed| owed == 0);
         assert!(members > 15);
         drop((v1, raw));
         for io in engine_v1.into_iter().chain(engine_raw).chain(sockets) {

@@ -188,7 +188,7 @@ fn long_bodies_are_taken_in_turns() {
         for app in [App::Echo, App::Chat] {
             let server = Server::start(cores, |options| {
                 options.app = app;
-                options.limits.outbox_bytes_max = 60_000;
+                options.limits.send_buffer_bytes_max = 60_000;
                 options.sockjs[0].response_bytes_max = usize::MAX;
             });
             let mut down = stream(&server, "/sockjs/0/x", "xhr_streaming");
@@ -240,7 +240,7 @@ fn feeds_by_their_key() {
             let mut lost = stream(&server, "/sockjs/feed/gone/0/l", "xhr_streaming");
             assert_eq!(lost.next_chunk(), "o\n");
             server.wait_wanted("gone", true);
-            server.state("gone", FeedState::Lost, "404");
+            server.state("gone", FeedState::NotFound, "404");
             assert_eq!(lost.next_chunk(), "c[4404,\"there is no such feed\"]\n");
             assert_eq!(http.get("/sockjs/feed/a%2fb/0/s/eventsource").status, 400);
             drop((down, ws, http, lost));
@@ -372,8 +372,8 @@ fn draining_says_goodbye() {
 fn slow_readers() {
     let server = Server::start(1, |options| {
         options.app = App::Chat;
-        options.limits.outbox_bytes_max = 100_000;
-        options.limits.close_time_max = Duration::from_millis(100);
+        options.limits.send_buffer_bytes_max = 100_000;
+        options.limits.close_timeout = Duration::from_millis(100);
         options.sockjs[0].disconnect_delay = HOUR;
         options.sockjs[0].response_bytes_max = usize::MAX;
     });
@@ -394,14 +394,14 @@ fn slow_readers() {
     assert_eq!(server.disconnects("slow_consumer"), 2);
     let mut http = server.http();
     let told = poll(&mut http, "/sockjs/0/y");
-    assert_eq!(told, "c[4501,\"the client reads too slowly: its outbox is full\"]\n");
+    assert_eq!(told, "c[4501,\"the client reads too slowly: its send buffer is full\"]\n");
     drop((down, speaker, http));
-    server.until_metric("owed_bytes", |bytes| bytes == 0);
+    server.until_metric("send_buffer_bytes", |bytes| bytes == 0);
     server.until_metric("memory_bytes{frames}", |bytes| bytes == 0);
     // The same where it is answers that wait.
     let server = Server::start(1, |options| {
         options.app = App::Echo;
-        options.limits.outbox_bytes_max = 100_000;
+        options.limits.send_buffer_bytes_max = 100_000;
     });
     let mut http = server.http();
     assert_eq!(poll(&mut http, "/sockjs/0/y"), "o\n");
@@ -519,7 +519,7 @@ fn a_session_is_found_from_every_core() {
     }
     // Each core owns some.
     assert!(server.by_core("sockjs_sessions").iter().all(|sessions| *sessions > 0));
-    assert!(server.metric("connections_handed_over") > 0);
+    assert!(server.metric("connections_migrated") > 0);
 }
 
 #[test]

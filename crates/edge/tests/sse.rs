@@ -158,14 +158,16 @@ fn a_feed_that_is_lost_ends_the_stream_when_it_was_the_last() {
         server.wait_wanted("a", true);
         server.wait_wanted("b", true);
         let lost = |key| {
-            format!("event: state\ndata: {{\"feed\":\"{key}\",\"state\":\"lost\",\"reason\":\"404\"}}\n\n")
+            format!(
+                "event: state\ndata: {{\"feed\":\"{key}\",\"state\":\"not_found\",\"reason\":\"404\"}}\n\n"
+            )
         };
-        server.state("a", FeedState::Lost, "404");
+        server.state("a", FeedState::NotFound, "404");
         assert_eq!(http.next_chunk(), lost("a"));
         server.document("b", "1");
         assert!(event(&http.next_chunk()).0.starts_with("b!"));
         http.next_chunk();
-        server.state("b", FeedState::Lost, "404");
+        server.state("b", FeedState::NotFound, "404");
         assert_eq!(http.next_chunk(), "retry: 60000\n");
         assert_eq!(http.next_chunk(), lost("b"));
         assert_eq!(http.chunk(), None);

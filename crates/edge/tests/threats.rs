@@ -115,8 +115,8 @@ fn cve_2026_62389_endless_continuations() {
         let server = Server::start(1, |options| {
             options.app = App::Echo;
             options.limits.fragments_max = 10_000;
-            options.limits.message_time_max = time;
-            options.limits.close_time_max = time;
+            options.limits.message_timeout = time;
+            options.limits.close_timeout = time;
         });
         for payload in [&b""[..], b"x"] {
             // As many as the server takes.
@@ -311,7 +311,7 @@ fn osv_2020_1694_subscribing_and_leaving_while_it_is_published() {
         version += 1;
         server.document("storm", &version.to_string());
         if version % 50 == 0 {
-            server.state("storm", FeedState::Lost, "for a moment");
+            server.state("storm", FeedState::NotFound, "for a moment");
         }
         server.publish("storm", &version.to_string());
         server.until_metric("inbox_messages", |waiting| waiting == 0);
@@ -339,7 +339,7 @@ fn cve_2020_7693_upgrades_where_there_is_no_socket() {
 fn cve_2020_35896_a_client_that_never_reads() {
     let server = Server::start(1, |options| {
         options.app = App::Chat;
-        options.limits.close_time_max = Duration::from_millis(50);
+        options.limits.close_timeout = Duration::from_millis(50);
     });
     let mut clients: Vec<Ws> = (0..3).map(|_| server.ws("/ws")).collect();
     meet(&mut clients, |ws, text| ws.send_text(text), Ws::next_text);
@@ -455,7 +455,7 @@ fn what_is_said_back_is_no_markup_and_no_header() {
     let server = Server::start(1, |options| {
         options.origins = Origins::parse(&["*"]).unwrap();
         options.sockjs[0].jsessionid = true;
-        options.limits.wait_time_max = Duration::from_millis(20);
+        options.limits.request_timeout = Duration::from_millis(20);
     });
     let script = "%3Cscript%3Ealert(1)%3C/script%3E";
     let raw = "<script>alert(1)</script>";

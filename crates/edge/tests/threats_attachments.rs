@@ -14,11 +14,11 @@ use stentor_wire::engineio::Version;
 const HOUR: Duration = Duration::from_secs(3600);
 const TWO_ATTACHMENTS: &str = r#"452-["x",{"_placeholder":true,"num":0},{"_placeholder":true,"num":1}]"#;
 
-fn start(cores: usize, message_time_max: Duration) -> Server {
+fn start(cores: usize, message_timeout: Duration) -> Server {
     Server::start(cores, |options| {
         options.app = App::Echo;
         options.heartbeat.interval = HOUR;
-        options.limits.message_time_max = message_time_max;
+        options.limits.message_timeout = message_timeout;
     })
 }
 

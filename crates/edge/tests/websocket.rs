@@ -147,7 +147,7 @@ fn violations() {
         echo(options);
         options.limits.message_bytes_max = 1000;
         // A server that waits for the client to close would wait that long.
-        options.limits.close_time_max = HOUR;
+        options.limits.close_timeout = HOUR;
     });
     let check = |bytes: &[u8], code: u16| {
         let mut ws = server.ws("/ws");
@@ -206,7 +206,7 @@ fn violations() {
 fn a_close_is_answered_and_ends_the_connection_at_once() {
     let server = Server::start(1, |options| {
         echo(options);
-        options.limits.close_time_max = HOUR;
+        options.limits.close_timeout = HOUR;
     });
     for code in [1000, 1001, 1002, 1003, 1007, 1011, 1014, 3000, 3999, 4000, 4999] {
         let mut ws = server.ws("/ws");
@@ -247,7 +247,7 @@ fn a_message_that_does_not_end_in_time_ends_the_session() {
     with_more_time(Duration::from_millis(50), |time| {
         let server = Server::start(1, |options| {
             echo(options);
-            options.limits.message_time_max = time;
+            options.limits.message_timeout = time;
         });
         let check = |bytes: &[u8]| {
             let mut ws = server.ws("/ws");
@@ -281,7 +281,7 @@ fn a_stream_of_messages_may_last() {
     with_more_time(Duration::from_millis(200), |time| {
         let server = Server::start(1, |options| {
             echo(options);
-            options.limits.message_time_max = time;
+            options.limits.message_timeout = time;
         });
         let mut ws = server.ws("/ws");
         let message = frame(Opcode::Text, b"message", true, false);
@@ -304,7 +304,7 @@ fn a_silent_client_is_asked_and_then_let_go() {
                 options.heartbeat.interval = time / 4;
                 options.heartbeat.timeout = time;
                 // If the timer of the handshake were the next one to fire, nothing would come.
-                options.limits.head_time_max = HOUR;
+                options.limits.header_timeout = HOUR;
             });
             let mut dead = server.ws("/ws");
             dead.ignore_pings();
@@ -511,14 +511,14 @@ fn an_unknown_key_closes_with_4404() {
         let mut clients: Vec<Ws> =
             ["/ws/no", "/ws/no", "/ws/no", "/ws?feed=no&format=raw"].map(|target| server.ws(target)).into();
         server.wait_wanted("no", true);
-        server.state("no", FeedState::Lost, "404");
+        server.state("no", FeedState::NotFound, "404");
         for ws in &mut clients {
             assert_eq!(ws.expect_close(), (4404, "there is no such feed".into()));
         }
         server.wait_wanted("no", false);
         // Known to be lost: at once.
         assert_eq!(server.ws("/ws/no").expect_close().0, 4404);
-        assert_eq!(server.disconnects("unknown_key"), 5);
+        assert_eq!(server.disconnects("not_found"), 5);
         server.update("no", stentor_edge::FeedUpdate::Forget);
         server.check_empty();
     });

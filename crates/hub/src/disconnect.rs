@@ -7,7 +7,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Disconnect {
     /// The server drains (deployment, shutdown).
-    Draining,
+    Shutdown,
     /// The session owed more than its outbox may hold.
     SlowConsumer,
     /// The process is at its memory budget, and this session holds much of it.
@@ -19,13 +19,13 @@ pub enum Disconnect {
     /// The client sent what this endpoint doesn't take.
     NotAccepted,
     /// There is no such feed.
-    UnknownKey,
+    NotFound,
     /// The request for a subscription was malformed.
     BadRequest,
     /// The client opened a Socket.IO connection and connected to no namespace in time.
     NotConnected,
     /// The application wants it so.
-    Dismissed,
+    ClosedByApplication,
     /// The client broke the protocol that it speaks over its connection.
     ProtocolError,
 }
@@ -33,16 +33,16 @@ pub enum Disconnect {
 impl Disconnect {
     /// Every reason, for documents and tests.
     pub const ALL: [Self; 11] = [
-        Self::Draining,
+        Self::Shutdown,
         Self::SlowConsumer,
         Self::Overloaded,
         Self::HeartbeatTimeout,
         Self::MessageTimeout,
         Self::NotAccepted,
-        Self::UnknownKey,
+        Self::NotFound,
         Self::BadRequest,
         Self::NotConnected,
-        Self::Dismissed,
+        Self::ClosedByApplication,
         Self::ProtocolError,
     ];
 
@@ -52,10 +52,10 @@ impl Disconnect {
             Self::NotAccepted => 4400,
             Self::BadRequest => 4401,
             Self::NotConnected => 4402,
-            Self::Dismissed => 4403,
-            Self::UnknownKey => 4404,
+            Self::ClosedByApplication => 4403,
+            Self::NotFound => 4404,
             Self::ProtocolError => 4405,
-            Self::Draining => 4500,
+            Self::Shutdown => 4500,
             Self::SlowConsumer => 4501,
             Self::Overloaded => 4502,
             Self::HeartbeatTimeout => 4503,
@@ -66,16 +66,16 @@ impl Disconnect {
     /// The reason in words, at most 123 bytes.
     pub fn reason(self) -> &'static str {
         match self {
-            Self::Draining => "the server is shutting down",
-            Self::SlowConsumer => "the client reads too slowly: its outbox is full",
+            Self::Shutdown => "the server is shutting down",
+            Self::SlowConsumer => "the client reads too slowly: its send buffer is full",
             Self::Overloaded => "the server is at its memory limit and this session holds much of it",
             Self::HeartbeatTimeout => "the heartbeat was not answered",
             Self::MessageTimeout => "the message was not complete in time",
             Self::NotAccepted => "this connection accepts no messages",
-            Self::UnknownKey => "there is no such feed",
+            Self::NotFound => "there is no such feed",
             Self::BadRequest => "the request was malformed",
             Self::NotConnected => "no namespace was connected in time",
-            Self::Dismissed => "the application ended the session",
+            Self::ClosedByApplication => "the application ended the session",
             Self::ProtocolError => "the client broke the protocol",
         }
     }
@@ -88,16 +88,16 @@ impl Disconnect {
     /// The name in metrics.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Draining => "draining",
+            Self::Shutdown => "shutdown",
             Self::SlowConsumer => "slow_consumer",
             Self::Overloaded => "overloaded",
             Self::HeartbeatTimeout => "heartbeat_timeout",
             Self::MessageTimeout => "message_timeout",
             Self::NotAccepted => "not_accepted",
-            Self::UnknownKey => "unknown_key",
+            Self::NotFound => "not_found",
             Self::BadRequest => "bad_request",
             Self::NotConnected => "not_connected",
-            Self::Dismissed => "dismissed",
+            Self::ClosedByApplication => "closed_by_application",
             Self::ProtocolError => "protocol_error",
         }
     }

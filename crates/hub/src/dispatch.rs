@@ -228,7 +228,7 @@ impl<F> Current<F> {
     pub(crate) fn apply(&mut self, publication: &Arc<Publication<F>>) {
         match publication.body() {
             Body::Snapshot { .. } => *self = Self { snapshot: Some(publication.clone()), state: None },
-            Body::State { state: FeedState::Lost, .. } => {
+            Body::State { state: FeedState::NotFound, .. } => {
                 *self = Self { snapshot: None, state: Some(publication.clone()) };
             }
             Body::State { state, .. } => {

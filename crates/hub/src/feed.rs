@@ -80,7 +80,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// A feed's state changed. To be called on the home core of the key only. The same state for the same
-    /// reason is no change. `Lost` ends all its subscriptions after they were told
+    /// reason is no change. `NotFound` ends all its subscriptions after they were told
     /// ([`Hub::poll_notice`](crate::Hub::poll_notice)).
     pub fn handle_state(&mut self, key: &Key, state: FeedState, reason: Arc<str>) {
         let Some(index) = self.feed_at_home(key) else { return };
@@ -95,7 +95,7 @@ impl<E: Encoder> Hub<E> {
         if !same {
             let publication = self.make(Body::State { key: key.clone(), state, reason }, false);
             self.news(index, &publication);
-            if state == FeedState::Lost {
+            if state == FeedState::NotFound {
                 self.topics.account(index);
             }
         }

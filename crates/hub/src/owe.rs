@@ -16,7 +16,7 @@
 //!
 //! **Invariants.** An outbox holds names of publications, never copies. A `Latest` subscription, or one that begins, has at
 //! most one document and one change of state after it waiting, so that no byte limit is needed; the bytes of all
-//! other frames, in flight included, stay within `outbox_bytes_max`, but for one that is larger by itself
+//! other frames, in flight included, stay within `send_buffer_bytes_max`, but for one that is larger by itself
 //! and alone. A delta follows what it is for. The counters add up after every call.
 
 use crate::disconnect::Disconnect;
@@ -188,7 +188,7 @@ impl<E: Encoder> Sessions<E> {
             policy => {
                 let over = |queue_bytes: u32| {
                     queue_bytes > 0
-                        && u64::from(queue_bytes) + u64::from(bytes) > self.outbox_bytes_max.into()
+                        && u64::from(queue_bytes) + u64::from(bytes) > self.send_buffer_bytes_max.into()
                 };
                 while over(session.queue_bytes) {
                     let subscriptions = &mut session.subscriptions;
@@ -241,7 +241,8 @@ impl<E: Encoder> Sessions<E> {
             bytes += u64::from(self.shelf.bytes(shelved, format).unwrap_or(0));
             self.shelf.release(shelved);
         }
-        queue_bytes + bytes <= self.outbox_bytes_max.into() || (queue_bytes == 0 && publications.len() <= 1)
+        queue_bytes + bytes <= self.send_buffer_bytes_max.into()
+            || (queue_bytes == 0 && publications.len() <= 1)
     }
 
     /// Whether no session is ready and none is doomed.

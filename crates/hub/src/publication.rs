@@ -39,9 +39,9 @@ pub enum FeedState {
     /// The last good document is kept, but the upstream fails; newer ones may exist.
     Stale,
     /// The upstream said that no newer version will come.
-    Ended,
+    Complete,
     /// There is no such key, or there never was a document of it.
-    Lost,
+    NotFound,
 }
 
 impl FeedState {
@@ -50,8 +50,8 @@ impl FeedState {
         match self {
             Self::Live => "live",
             Self::Stale => "stale",
-            Self::Ended => "ended",
-            Self::Lost => "lost",
+            Self::Complete => "complete",
+            Self::NotFound => "not_found",
         }
     }
 }

@@ -66,7 +66,7 @@ impl fmt::Display for ResumeError {
         f.write_str(match self {
             Self::NotSuspended => "there is no session that waits to be resumed",
             Self::NotCovered => "what was missed isn't kept any more",
-            Self::TooMuch => "more was missed than the outbox may hold",
+            Self::TooMuch => "more was missed than the send buffer may hold",
         })
     }
 }
@@ -242,6 +242,6 @@ impl<E: Encoder> Sessions<E> {
             }
             self.shelf.release(shelved);
         }
-        bytes <= self.outbox_bytes_max.into() || count <= 1
+        bytes <= self.send_buffer_bytes_max.into() || count <= 1
     }
 }

@@ -99,7 +99,7 @@ pub(crate) struct Session {
 /// All sessions of a shard. Slots are reused, so its memory follows the most that ever lived at once.
 pub(crate) struct Sessions<E: Encoder> {
     pub(crate) shelf: Shelf<E>,
-    pub(crate) outbox_bytes_max: u32,
+    pub(crate) send_buffer_bytes_max: u32,
     pub(crate) slots: Chunks<Session>,
     free: Vec<u32>,
     pub(crate) ready: VecDeque<SessionId>,
@@ -121,10 +121,10 @@ pub(crate) struct Sessions<E: Encoder> {
 }
 
 impl<E: Encoder> Sessions<E> {
-    pub(crate) fn new(encoder: E, outbox_bytes_max: usize, log: Log<E::Frame>) -> Self {
+    pub(crate) fn new(encoder: E, send_buffer_bytes_max: usize, log: Log<E::Frame>) -> Self {
         Self {
             shelf: Shelf::new(encoder),
-            outbox_bytes_max: u32::try_from(outbox_bytes_max).unwrap_or(u32::MAX),
+            send_buffer_bytes_max: u32::try_from(send_buffer_bytes_max).unwrap_or(u32::MAX),
             slots: Chunks::default(),
             free: Vec::new(),
             ready: VecDeque::new(),

@@ -34,7 +34,7 @@ pub struct Options {
     /// on it. The same on all cores.
     pub seed: [u64; 2],
     /// Bytes that a session may be owed under `Queue` and `DropOldest`, in flight included; at most 4 GiB.
-    pub outbox_bytes_max: usize,
+    pub send_buffer_bytes_max: usize,
     /// Topics that one session may be subscribed to. One that ended by itself counts until the session has
     /// taken what it was owed of it.
     pub subscriptions_max: usize,
@@ -60,7 +60,7 @@ impl Default for Options {
             core: 0,
             cores: 1,
             seed: [0, 0],
-            outbox_bytes_max: 1 << 20,
+            send_buffer_bytes_max: 1 << 20,
             subscriptions_max: 1_000,
             topics_max: 1_000_000,
             room_history: Vec::new(),
@@ -155,7 +155,7 @@ impl<E: Encoder> Hub<E> {
             core,
             cores,
             seed,
-            outbox_bytes_max,
+            send_buffer_bytes_max,
             subscriptions_max,
             topics_max,
             room_history,
@@ -172,7 +172,7 @@ impl<E: Encoder> Hub<E> {
             subscriptions_max,
             feed_interval_min,
             live,
-            sessions: Sessions::new(encoder, outbox_bytes_max, log),
+            sessions: Sessions::new(encoder, send_buffer_bytes_max, log),
             topics: Topics::new(core, cores, seed, topics_max, room_history, patches),
             outgoing: Outbound::new(cores, seed),
             wanted_dirty: VecDeque::new(),

@@ -129,7 +129,7 @@ impl<E: Encoder> Hub<E> {
         }
         let Some(state) = self.topics.at_mut(index) else { return };
         self.sessions.fan_out(&state.members, publication, how.volatile, None);
-        if let Body::State { key, state: FeedState::Lost, .. } = publication.body() {
+        if let Body::State { key, state: FeedState::NotFound, .. } = publication.body() {
             for member in std::mem::take(&mut state.members) {
                 self.sessions.subscription_mut(member).topic = NO_TOPIC;
                 let session = self.sessions.id_of(member);
@@ -248,7 +248,7 @@ impl<E: Encoder> Hub<E> {
         }
         if let Some(state) = state {
             self.sessions.fan_out(&[member], &state, false, None);
-            if let Body::State { key, state: FeedState::Lost, .. } = state.body() {
+            if let Body::State { key, state: FeedState::NotFound, .. } = state.body() {
                 let session = self.sessions.id_of(member);
                 self.leave(member);
                 self.notices.push_back(Notice::Lost { session, key: key.clone() });

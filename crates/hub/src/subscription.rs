@@ -10,11 +10,11 @@ use std::time::Duration;
 pub enum Policy {
     /// Only the newest waits; older ones that weren't sent are left out. For documents.
     Latest,
-    /// Everything waits. Over `outbox_bytes_max`, and with nothing waiting that may be dropped, the session
+    /// Everything waits. Over `send_buffer_bytes_max`, and with nothing waiting that may be dropped, the session
     /// ends with [`Disconnect::SlowConsumer`].
     #[default]
     Queue,
-    /// Everything waits. Over `outbox_bytes_max` the oldest of such subscriptions are left out.
+    /// Everything waits. Over `send_buffer_bytes_max` the oldest of such subscriptions are left out.
     DropOldest,
 }
 

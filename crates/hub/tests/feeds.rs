@@ -163,7 +163,7 @@ fn a_document_that_a_format_cant_say_is_left_out() {
 
 #[test]
 fn a_queue_of_deltas_has_no_gap() {
-    let mut rig = rig(2, |o| o.outbox_bytes_max = 200);
+    let mut rig = rig(2, |o| o.send_buffer_bytes_max = 200);
     let session = rig.join(1, Policy::Queue);
     // Until the first document was taken, there is nothing that a gap could be in.
     rig.publish([1]);
@@ -187,7 +187,7 @@ fn a_queue_of_deltas_has_no_gap() {
 fn the_first_document_fits_whatever_else_waits() {
     for policy in [Policy::Queue, Policy::DropOldest] {
         // Not even two of the documents, which are 60 bytes long, fit.
-        let mut rig = rig(1, |o| o.outbox_bytes_max = 100);
+        let mut rig = rig(1, |o| o.send_buffer_bytes_max = 100);
         let keys: Vec<Key> = (0..5).map(|n| Key::parse(&format!("k/{n}")).unwrap()).collect();
         let session = rig.node.open(0);
         for (n, key) in keys.iter().enumerate() {
@@ -336,7 +336,7 @@ fn a_key_that_was_forgotten_is_wanted_anew() {
     let first = rig.join(0, Policy::Latest);
     let key = rig.key.clone();
     assert_eq!(rig.node.hubs[0].poll_wanted(), Some((key.clone(), true)));
-    rig.node.hubs[0].handle_state(&key, FeedState::Lost, "no feed is configured for this key".into());
+    rig.node.hubs[0].handle_state(&key, FeedState::NotFound, "no feed is configured for this key".into());
     rig.node.hubs[0].handle_forget(&key);
     rig.node.hubs[0].handle_close(first);
     rig.join(0, Policy::Latest);
@@ -404,13 +404,13 @@ fn what_is_held_is_accounted_for_when_its_session_goes() {
         match how {
             0 => rig.node.hubs[0].handle_close(session),
             1 => assert!(rig.node.hubs[0].handle_unsubscribe(session, &rig.feed)),
-            _ => rig.node.state(&rig.key.clone(), FeedState::Lost, "gone"),
+            _ => rig.node.state(&rig.key.clone(), FeedState::NotFound, "gone"),
         }
         let counters = rig.node.hubs[0].counters();
         assert!(counters.balanced());
         if how == 2 {
             wait(&mut rig, 100);
-            assert_eq!(rig.node.take(0, session), [patch([1]), "lost gone".to_owned()]);
+            assert_eq!(rig.node.take(0, session), [patch([1]), "not_found gone".to_owned()]);
         }
         assert_eq!((rig.node.hubs[0].counters().owed, rig.node.hubs[0].poll_timeout()), (0, None));
     }

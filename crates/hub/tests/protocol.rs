@@ -122,14 +122,14 @@ fn who_comes_to_a_follower_after_the_key_was_lost_gets_no_old_document() {
     node.subscribe(1, second, &feed, Policy::Latest);
     node.pass(1, 0);
     node.pass(0, 1);
-    node.state(&key, FeedState::Lost, "gone");
+    node.state(&key, FeedState::NotFound, "gone");
     // It follows, knows that the key is lost, and still waits for the answer to the second.
     node.pass(0, 1);
-    assert_eq!(node.take(1, first), ["doc one live", "lost gone"]);
+    assert_eq!(node.take(1, first), ["doc one live", "not_found gone"]);
     node.subscribe(1, third, &feed, Policy::Latest);
-    assert_eq!(node.take(1, third), ["lost gone"]);
+    assert_eq!(node.take(1, third), ["not_found gone"]);
     node.settle();
-    assert_eq!(node.take(1, second), ["lost gone"]);
+    assert_eq!(node.take(1, second), ["not_found gone"]);
     assert_eq!(node.hubs[1].topics(), 0);
     for session in [first, third, second] {
         assert_eq!(node.hubs[1].poll_notice(), Some(Notice::Lost { session, key: key.clone() }));
@@ -196,7 +196,7 @@ fn the_newest_state_is_told_where_it_isnt_the_documents() {
     }
     let doc = |n: &mut Node, k: &Key, state| n.document(k, "one", state);
     check(|n, k| doc(n, k, FeedState::Live), &["doc one live"]);
-    check(|n, k| doc(n, k, FeedState::Ended), &["doc one ended"]);
+    check(|n, k| doc(n, k, FeedState::Complete), &["doc one complete"]);
     check(
         |n, k| {
             doc(n, k, FeedState::Live);
@@ -214,17 +214,17 @@ fn the_newest_state_is_told_where_it_isnt_the_documents() {
     );
     check(
         |n, k| {
-            doc(n, k, FeedState::Ended);
+            doc(n, k, FeedState::Complete);
             n.state(k, FeedState::Live, "it is back");
         },
-        &["doc one ended", "live it is back"],
+        &["doc one complete", "live it is back"],
     );
     check(
         |n, k| {
-            doc(n, k, FeedState::Ended);
+            doc(n, k, FeedState::Complete);
             doc(n, k, FeedState::Live);
         },
-        &["doc one ended", "live "],
+        &["doc one complete", "live "],
     );
 }
 
@@ -235,9 +235,9 @@ fn the_same_again_is_no_news() {
     let session = node.open(0);
     node.subscribe(0, session, &feed, Policy::Queue);
     for _ in 0..2 {
-        node.document(&key, "one", FeedState::Ended);
+        node.document(&key, "one", FeedState::Complete);
     }
-    assert_eq!(node.take(0, session), ["doc one ended"]);
+    assert_eq!(node.take(0, session), ["doc one complete"]);
     for _ in 0..2 {
         node.state(&key, FeedState::Stale, "why");
     }
@@ -256,11 +256,11 @@ fn what_is_told_of_a_lost_key_isnt_taken_back_with_the_next_subscription() {
     let (key, feed) = feed_at_0();
     let session = node.open(0);
     node.subscribe(0, session, &feed, Policy::Latest);
-    node.state(&key, FeedState::Lost, "gone");
+    node.state(&key, FeedState::NotFound, "gone");
     let room = Topic::from(Room::plain("chat").unwrap());
     node.subscribe(0, session, &room, Policy::Queue);
     assert!(node.hubs[0].handle_unsubscribe(session, &room));
-    assert_eq!(node.take(0, session), ["lost gone"]);
+    assert_eq!(node.take(0, session), ["not_found gone"]);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn asking_for_lost_keys_without_reading_comes_to_an_end() {
     let mut refused = 0;
     for n in 0..10 {
         let key = key(&format!("k/{n}"));
-        node.state(&key, FeedState::Lost, "gone");
+        node.state(&key, FeedState::NotFound, "gone");
         let result = node.hubs[0].handle_subscribe(session, &key.into(), Policy::Latest, None);
         refused += usize::from(result == Err(SubscribeError::TooManySubscriptions));
     }
@@ -323,7 +323,7 @@ fn a_change_of_policy_leaves_no_state_that_is_older_than_the_document() {
 
 #[test]
 fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
-    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let mut node = Node::with(1, |o| o.send_buffer_bytes_max = 10);
     let [may, must] = ["may", "must"].map(|name| Room::plain(name).unwrap());
     let session = node.open(0);
     node.subscribe(0, session, &may.clone().into(), Policy::DropOldest);
@@ -342,7 +342,7 @@ fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
 
 #[test]
 fn what_may_be_dropped_after_all_is_dropped_in_its_turn() {
-    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let mut node = Node::with(1, |o| o.send_buffer_bytes_max = 10);
     let [kept, may_later, may] =
         ["kept", "later", "may"].map(|name| Room::plain(&format!("r/{name}")).unwrap());
     let session = node.open(0);
@@ -361,7 +361,7 @@ fn what_may_be_dropped_after_all_is_dropped_in_its_turn() {
 
 #[test]
 fn a_past_that_doesnt_fit_is_a_gap_and_not_the_end() {
-    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let mut node = Node::with(1, |o| o.send_buffer_bytes_max = 10);
     let (room, topic) = kept_at_0();
     let first = node.open(0);
     node.subscribe(0, first, &topic, Policy::DropOldest);
@@ -399,7 +399,7 @@ fn what_was_taken_back_doesnt_stand_in_the_way_of_the_volatile() {
 
 #[test]
 fn frames_without_bytes_are_bounded_too() {
-    let mut node = Node::with(1, |o| o.outbox_bytes_max = 10);
+    let mut node = Node::with(1, |o| o.send_buffer_bytes_max = 10);
     let room = Room::plain("chat").unwrap();
     let session = node.open(0);
     node.subscribe(0, session, &room.clone().into(), Policy::Queue);
@@ -466,7 +466,7 @@ fn the_dead_are_told_nothing() {
     let (key, feed) = feed_at_0();
     let session = node.open(0);
     node.subscribe(0, session, &feed, Policy::Latest);
-    node.state(&key, FeedState::Lost, "gone");
+    node.state(&key, FeedState::NotFound, "gone");
     node.hubs[0].handle_close(session);
     assert_eq!(node.hubs[0].poll_notice(), None);
     assert_eq!(node.hubs[0].poll_ready(), None);

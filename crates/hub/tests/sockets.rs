@@ -22,7 +22,7 @@ impl Node {
         Self::with(cores, |options| {
             let bytes_max = publications_max * (RECOVERY_ENTRY_BYTES + 10);
             options.recovery = Some(RecoveryLimits { bytes_max, age_max: Duration::from_secs(60) });
-            options.outbox_bytes_max = 100;
+            options.send_buffer_bytes_max = 100;
         })
     }
 
@@ -208,7 +208,7 @@ fn arguments_and_their_attachments_count() {
 
 #[test]
 fn what_waits_is_weighed_anew() {
-    let mut node = Node::with(1, |options| options.outbox_bytes_max = 20);
+    let mut node = Node::with(1, |options| options.send_buffer_bytes_max = 20);
     let [must, may] = ["must", "may"].map(room);
     let session = node.member(0, &[&must]);
     node.subscribe(0, session, &may.clone().into(), Policy::DropOldest);
@@ -230,7 +230,7 @@ fn what_waits_is_weighed_anew() {
 
 #[test]
 fn more_than_the_outbox_may_hold_in_the_new_format_is_too_much() {
-    let mut node = Node::with(1, |options| options.outbox_bytes_max = 7);
+    let mut node = Node::with(1, |options| options.send_buffer_bytes_max = 7);
     let chat = room("chat");
     let session = node.member(0, &[&chat]);
     for text in ["1", "2", "3"] {
@@ -627,7 +627,7 @@ fn what_it_is_to_be_told_waits_for_it() {
     node.subscribe(0, session, &feed, Policy::Latest);
     node.subscribe(0, other, &feed, Policy::Latest);
     node.suspend(0, session);
-    node.state(&key, FeedState::Lost, "gone");
+    node.state(&key, FeedState::NotFound, "gone");
     assert_eq!(node.hubs[0].poll_notice(), Some(Notice::Lost { session: other, key: key.clone() }));
     assert_eq!(node.hubs[0].poll_notice(), None);
     assert_eq!(node.hubs[0].handle_resume(session, None), Ok(()));
@@ -784,7 +784,7 @@ fn what_was_sent_to_a_session_alone_is_recovered_in_its_place() {
 #[test]
 fn what_is_sent_to_a_session_alone_stays_in_its_budget_and_takes_no_subscription() {
     let mut node = Node::with(1, |options| {
-        options.outbox_bytes_max = 100;
+        options.send_buffer_bytes_max = 100;
         options.subscriptions_max = 1;
     });
     let session = node.open(0);

@@ -77,13 +77,13 @@ pub(crate) async fn run(
     ended: impl Future<Output = Result<(), CoreFailed>>,
     failed: impl Future<Output = ()>,
     mut signals: mpsc::Receiver<&'static str>,
-    drain_time_max: Duration,
+    shutdown_timeout: Duration,
 ) -> Outcome {
     tokio::pin!(ended);
     tokio::select! {
         name = signals.recv() => {
             let signal = name.unwrap_or("no signal can come any more");
-            tracing::info!(signal, drain_time_max = ?drain_time_max, "shutting down; a second signal ends the process at once");
+            tracing::info!(signal, shutdown_timeout = ?shutdown_timeout, "shutting down; a second signal ends the process at once");
         }
         result = &mut ended => return failed_by(result),
         () = failed => {
@@ -91,7 +91,7 @@ pub(crate) async fn run(
             return Outcome::Failed;
         }
     }
-    plane.drain(drain_time_max);
+    plane.drain(shutdown_timeout);
     let outcome = tokio::select! {
         biased;
         result = &mut ended => match result {
@@ -99,7 +99,7 @@ pub(crate) async fn run(
             failed => return failed_by(failed),
         },
         Some(_) = signals.recv() => Outcome::Forced,
-        () = tokio::time::sleep(drain_time_max.saturating_add(DRAIN_GRACE)) => Outcome::TimedOut,
+        () = tokio::time::sleep(shutdown_timeout.saturating_add(DRAIN_GRACE)) => Outcome::TimedOut,
     };
     match outcome {
         Outcome::Drained => tracing::info!("all connections have ended"),

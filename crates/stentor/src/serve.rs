@@ -62,7 +62,7 @@ pub(crate) async fn serve(
     log: &Log,
 ) -> anyhow::Result<ExitCode> {
     routes.push(library::route());
-    let descriptors_max = raise_descriptor_limit();
+    let file_descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
     let signals = lifecycle::signals().context("can't install signal handlers")?;
     let Launched { started, plane, mut control, ended } =
@@ -73,16 +73,16 @@ pub(crate) async fn serve(
         driver = started.driver,
         cores = started.cores,
         app = config.server.app.as_str(),
-        descriptors_max,
+        file_descriptors_max,
         connections_max = started.connections_max,
         "listening"
     );
     if let Some(reason) = &started.fallback_reason {
         tracing::info!(reason, "io_uring is not available, using epoll");
     }
-    if descriptors_max < DESCRIPTORS_FEW {
+    if file_descriptors_max < DESCRIPTORS_FEW {
         tracing::warn!(
-            descriptors_max,
+            file_descriptors_max,
             connections_max = started.connections_max,
             "the limit of file descriptors is low, and each connection needs one; raise the hard limit: \
              `ulimit -n 1048576` before the start, LimitNOFILE= in a unit, --ulimit nofile= for a container"
@@ -98,7 +98,8 @@ pub(crate) async fn serve(
     }
     // The last line on a terminal that shows both the log and standard output.
     tracing::info!("ready at http://{}", started.addr);
-    let outcome = lifecycle::run(plane, ended, control.failed(), signals, config.server.drain_time_max).await;
+    let outcome =
+        lifecycle::run(plane, ended, control.failed(), signals, config.server.shutdown_timeout).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
         control.shutdown().await;
     }

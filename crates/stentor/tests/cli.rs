@@ -127,7 +127,7 @@ fn check_shows_no_secrets_and_warns_of_what_is_likely_not_meant() {
            centre: m/{id} from http://api/{id}?…\n    \
              headers = { authorization = (secret with ${TOKEN}) }\n\n\
          warning: stentor.toml:3: history_bytes_max in [rooms] is \"4MiB\", more than the \"1MiB\" that may be queued for a session \
-         (outbox_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)\n"
+         (send_buffer_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)\n"
     );
 }
 

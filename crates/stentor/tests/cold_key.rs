@@ -103,9 +103,9 @@ async fn one_request_serves_all_who_ask_for_a_cold_key() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("stentor.toml");
     let text = format!(
-        "[limits]\nwait_time_max = \"5min\"\n\
+        "[limits]\nrequest_timeout = \"5min\"\n\
          [[feeds]]\nname = \"centre\"\nkey = \"matchesfeed/{{id}}/matchcentre\"\n\
-         url = \"http://{api}/match/{{id}}?full=1\"\ninterval = \"1h\"\ntimeout = \"5min\"\nread_timeout = \"5min\"\n"
+         url = \"http://{api}/match/{{id}}?full=1\"\npoll_interval = \"1h\"\ntimeout = \"5min\"\nread_timeout = \"5min\"\n"
     );
     std::fs::write(&config, text).unwrap();
     let server = start(&config);

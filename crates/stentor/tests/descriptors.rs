@@ -99,7 +99,7 @@ fn check(driver: &str, descriptors_max: u32, connections_max: usize, evicts: boo
         descriptors_max,
         &format!(
             "[server]\ndriver = \"{driver}\"\n[limits]\nconnections_max = {connections_max}\n\
-             [[feeds]]\nname = \"n\"\nprefix = \"n/\"\nurl = \"{url}\"\ninterval = \"100ms\"\n"
+             [[feeds]]\nname = \"n\"\nprefix = \"n/\"\nurl = \"{url}\"\npoll_interval = \"100ms\"\n"
         ),
     );
     let mut running = Subscriber::events(&server.addr, "/sse/n/1");

@@ -15,7 +15,7 @@ const FAILURES: [(&str, &str, &str); 5] = [
     ("500", "the upstream answered 500", "server_error"),
     ("401", "the upstream answered 401", "unauthorized"),
     ("html", "the upstream's document is not JSON", "not_json"),
-    ("cut", "the upstream's document is not valid JSON", "corrupt"),
+    ("cut", "the upstream's document is not valid JSON", "invalid_json"),
     ("down", "the upstream can't be reached", "connect"),
 ];
 
@@ -65,9 +65,9 @@ fn whoever_waits_learns_the_cause_at_once() {
     let down = closed.local_addr().unwrap().as_socket().unwrap();
     // A client that is answered only when its time is over waits for ten minutes: the test fails by its own patience.
     let server = process::start(&format!(
-        "[limits]\nwait_time_max = \"10min\"\n\
-         [feeds_limits]\nbackoff_first = \"20ms\"\nbackoff_max = \"20ms\"\n\
-         [[feeds]]\nname = \"api\"\nprefix = \"api/\"\nurl = \"http://{addr}\"\ninterval = \"1h\"\n\
+        "[limits]\nrequest_timeout = \"10min\"\n\
+         [feeds_limits]\nbackoff_initial = \"20ms\"\nbackoff_max = \"20ms\"\n\
+         [[feeds]]\nname = \"api\"\nprefix = \"api/\"\nurl = \"http://{addr}\"\npoll_interval = \"1h\"\n\
          [[feeds]]\nname = \"down\"\nprefix = \"down/\"\nurl = \"http://{down}\"\n"
     ));
     let key = |what: &str| if what == "down" { "down/down".into() } else { format!("api/{what}") };

@@ -78,7 +78,7 @@ fn flood(addr: &str, number: usize) {
         }
         // Until the server is gone.
         while let Some(text) = socket.try_hear() {
-            if text.contains(r#""state":"lost""#) {
+            if text.contains(r#""state":"not_found""#) {
                 subscribe(&mut socket);
             }
         }
@@ -89,8 +89,8 @@ fn flood(addr: &str, number: usize) {
 fn a_new_key_waits_for_no_flood_of_others() {
     let api = api();
     let server = process::start(&format!(
-        "[limits]\nwait_time_max = \"10min\"\ncold_keys_max = 1000\n\
-         [[feeds]]\nname = \"api\"\nurl = \"http://{}\"\ninterval = \"1h\"\n",
+        "[limits]\nrequest_timeout = \"10min\"\ncold_keys_max = 1000\n\
+         [[feeds]]\nname = \"api\"\nurl = \"http://{}\"\npoll_interval = \"1h\"\n",
         api.addr
     ));
     for number in 0..11 {

@@ -11,8 +11,8 @@ use std::time::Instant;
 const FEEDS: &str = "[[feeds]]\nname = \"live\"\nkey = \"live/{id}\"\npush = true\n\
                      [[feeds]]\nname = \"api\"\nprefix = \"api/\"\nurl = \"http://127.0.0.1:9\"\n";
 
-fn start(wait_time_max: &str) -> Server {
-    process::start(&format!("[limits]\nwait_time_max = \"{wait_time_max}\"\n{FEEDS}"))
+fn start(request_timeout: &str) -> Server {
+    process::start(&format!("[limits]\nrequest_timeout = \"{request_timeout}\"\n{FEEDS}"))
 }
 
 fn push(server: &Server, key: &str, document: &str) -> (u16, String) {
@@ -45,7 +45,7 @@ fn who_comes_first_waits_for_what_is_pushed() {
     client.say(r#"{"id":2,"type":"subscribe","feed":"other/1"}"#);
     assert_eq!(client.hear(), r#"{"type":"ok","id":2}"#);
     let lost = client.hear();
-    assert!(lost.starts_with(r#"{"type":"state","feed":"other/1","state":"lost","#), "{lost}");
+    assert!(lost.starts_with(r#"{"type":"state","feed":"other/1","state":"not_found","#), "{lost}");
     assert_eq!(answer(ask(&server.addr, "GET", "/feed/other/1", "")).0, 404);
     assert_eq!(Subscriber::open(&server.addr, "/ws/other/1").hear(), "close 4404");
 
@@ -72,7 +72,7 @@ fn who_comes_first_waits_for_what_is_pushed() {
     // What it is lost for lets everybody go; who comes after that waits again.
     assert_eq!(answer(ask(&server.admin, "DELETE", "/api/v1/feeds/live/1", "")).0, 200);
     let lost = client.hear();
-    assert!(lost.starts_with(r#"{"type":"state","feed":"live/1","state":"lost","#), "{lost}");
+    assert!(lost.starts_with(r#"{"type":"state","feed":"live/1","state":"not_found","#), "{lost}");
     assert_eq!(raw.hear(), "close 4404");
     until_nobody_is_subscribed(&server);
     client.say(r#"{"id":3,"type":"subscribe","feed":"live/1"}"#);

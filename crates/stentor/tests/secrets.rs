@@ -51,7 +51,7 @@ fn secrets_are_shown_nowhere_and_clients_add_nothing() {
     let config = dir.path().join("stentor.toml");
     let text = format!(
         "[server]\nlog_level = \"trace\"\n\
-         [[feeds]]\nname = \"api\"\nkey = \"k/{{x}}\"\nurl = \"http://{api}/{{x}}?apikey=hunter3\"\ninterval = \"50ms\"\n\
+         [[feeds]]\nname = \"api\"\nkey = \"k/{{x}}\"\nurl = \"http://{api}/{{x}}?apikey=hunter3\"\npoll_interval = \"50ms\"\n\
          headers = {{ Authorization = \"Bearer ${{SECRET_OF_TEST}}\", X-Key = \"hunter4\" }}\n"
     );
     std::fs::write(&config, text).unwrap();

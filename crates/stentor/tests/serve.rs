@@ -184,7 +184,10 @@ fn few_descriptors_are_told_of_with_what_to_do() {
                 told.split(name).nth(1).unwrap().split(' ').next().unwrap().parse::<u64>().unwrap()
             };
             // At least: io_uring holds more than there are descriptors.
-            assert!(field("descriptors_max=") == limit && field("connections_max=") >= limit / 2, "{told}");
+            assert!(
+                field("file_descriptors_max=") == limit && field("connections_max=") >= limit / 2,
+                "{told}"
+            );
         }
     };
     check(64, true);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 /// The lines of `[limits]` that these need.
-pub(crate) const LIMITS: &str = "message_time_max = \"2s\"";
+pub(crate) const LIMITS: &str = "message_timeout = \"2s\"";
 /// The time within which a packet with missing attachments must end its session: the limit, plus time for a busy
 /// machine.
 const ATTACHMENTS_TIME_MAX: Duration = Duration::from_secs(5);

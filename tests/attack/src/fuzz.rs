@@ -31,17 +31,17 @@ const REDUCE_ATTEMPTS: usize = 24;
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeouts so short that mutated sessions run into them, and a short connection state recovery. Those that a canary could
 /// run into on a busy machine are longer.
-const LIMITS: &str = r#"message_time_max = "1s"
-head_time_max = "1s"
-idle_time_max = "3s"
-wait_time_max = "1s"
-close_time_max = "1s"
+const LIMITS: &str = r#"message_timeout = "1s"
+header_timeout = "1s"
+idle_timeout = "3s"
+request_timeout = "1s"
+close_timeout = "1s"
 
 [socketio]
 namespaces = ["/a"]
-upgrade_time_max = "1s"
-connect_time_max = "2s"
-recovery_time_max = "2s"
+upgrade_timeout = "1s"
+connect_timeout = "2s"
+recovery_ttl = "2s"
 
 [[sockjs]]
 prefix = "/sockjs"

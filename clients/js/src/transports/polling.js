@@ -11,8 +11,8 @@ const WAITING_MAX = 4;
 const CROWDED_MS = 2_000;
 /** Least time between two requests for a feed that bring nothing new, if the server doesn't let them wait. */
 const IDLE_MS = 500;
-/** Three times what the server lets a request wait (limits.wait_time_max). */
-const SILENCE_MS = 30_000;
+/** Three times what the server lets a request wait (limits.request_timeout). */
+const HEARTBEAT_TIMEOUT_MS = 30_000;
 
 export function polling(base, link, options) {
   const fetch = library(options, 'fetch');
@@ -47,7 +47,7 @@ export function polling(base, link, options) {
   /** One request; gives the tag of what we have then. */
   async function once(key, tag, over, method) {
     const { signal } = over;
-    const silence = setTimeout(lose, options.silenceMs ?? SILENCE_MS, { reason: 'the server is silent' });
+    const silence = setTimeout(lose, options.heartbeatTimeoutMs ?? HEARTBEAT_TIMEOUT_MS, { reason: 'the server is silent' });
     try {
       const url = new URL(`feed/${key}`, base);
       // Without `wait` the browser's cache asks whether there is another version.
@@ -62,7 +62,7 @@ export function polling(base, link, options) {
         over.abort();
         feeds.delete(key);
         link('opened');
-        link('received', { type: 'state', feed: key, state: 'lost', reason: text.trim() });
+        link('received', { type: 'state', feed: key, state: 'not_found', reason: text.trim() });
       } else if (status === 304 || (found && found[1] === tag)) {
         link('opened');
         link('confirmed', key);

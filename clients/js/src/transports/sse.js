@@ -10,7 +10,7 @@ import { failure, parsed } from './http.js';
 /** The server reads no longer id. */
 const ID_CHARS_MAX = 4096;
 /** Two of the server's heartbeats. */
-const SILENCE_MS = 50_000;
+const HEARTBEAT_TIMEOUT_MS = 50_000;
 
 export function sse(base, link, options) {
   const fetch = library(options, 'fetch');
@@ -32,7 +32,7 @@ export function sse(base, link, options) {
   };
   const heard = () => {
     clearTimeout(silence);
-    silence = setTimeout(lose, options.silenceMs ?? SILENCE_MS, { reason: 'the server is silent' });
+    silence = setTimeout(lose, options.heartbeatTimeoutMs ?? HEARTBEAT_TIMEOUT_MS, { reason: 'the server is silent' });
   };
 
   /** Once for all changes that are made together. What the stream of now still brings is passed over. */
@@ -79,7 +79,7 @@ export function sse(base, link, options) {
     else Object.assign(message, body);
     if (controller.signal.aborted || !feeds.has(message.feed)) return;
     // Asking again for a feed that isn't there would end the stream of the others.
-    if (message.state === 'lost') feeds.delete(message.feed);
+    if (message.state === 'not_found') feeds.delete(message.feed);
     else if (type !== 'state') feeds.set(message.feed, { epoch: message.epoch, offset: message.offset });
     link('received', message, data.length);
   }

@@ -14,7 +14,7 @@ export function sockjs(base, link, options) {
   return speak(new SockJS(new URL('sockjs', base).href), link, options);
 }
 
-function speak(socket, link, { silenceMs }) {
+function speak(socket, link, { heartbeatTimeoutMs }) {
   // Answers come in the order of the requests, and each names its request.
   const asked = new Map();
   let lastId = 0;
@@ -41,7 +41,7 @@ function speak(socket, link, { silenceMs }) {
   // Browsers don't tell of the server's pings, so a silent connection is asked for a sign of life. What counts is how
   // long that question goes unanswered: timers of a page in the background are late.
   const watch = (pingMs) => {
-    const halfMs = silenceMs === undefined ? pingMs : silenceMs / 2;
+    const halfMs = (heartbeatTimeoutMs ?? 2 * pingMs) / 2;
     heart = setInterval(() => {
       const now = Date.now();
       if (now - Math.max(pingedAt, heardAt) < halfMs) return;

@@ -164,7 +164,7 @@ async fn connection(
     let service = service_fn(|request| respond(state, &router, local, request));
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(state.options.head_timeout)
+        .header_read_timeout(state.options.header_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
         .serve_connection(TokioIo::new(stream), service);

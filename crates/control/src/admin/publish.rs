@@ -174,7 +174,7 @@ async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>,
     loop {
         match timeout_at(deadline, body.frame()).await {
             Err(_) => {
-                let message = "the body took too long to arrive (admin_limits.body_time_max)";
+                let message = "the body took too long to arrive (admin_limits.body_timeout)";
                 return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", message));
             }
             Ok(None) => return Ok(None),
@@ -194,7 +194,7 @@ async fn send(state: &State, message: Publish) -> Result<(), Refusal> {
         signals::publish(&*state.data_plane, &state.signals, state.options.busy_timeout, message, on_wait);
     sent.await.map_err(|_| {
         let message =
-            "the server is too busy to accept messages (admin_limits.busy_time_max); try again later";
+            "the server is too busy to accept messages (admin_limits.busy_timeout); try again later";
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
     })?;
     state.metrics.publications.inc();

@@ -125,7 +125,7 @@ fn refusal(error: PushError) -> Refusal {
     let (status, code) = match &error {
         PushError::Fetched(_) => (StatusCode::CONFLICT, "fetched"),
         PushError::TooManyKeys => (StatusCode::INSUFFICIENT_STORAGE, "too_many_keys"),
-        PushError::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "no_room"),
+        PushError::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "no_space"),
         PushError::Document(failure) if failure.class() == FailureClass::Internal => {
             (StatusCode::INTERNAL_SERVER_ERROR, "internal")
         }
@@ -133,7 +133,7 @@ fn refusal(error: PushError) -> Refusal {
         PushError::Document(_) => (StatusCode::BAD_REQUEST, "document"),
         PushError::Sequence { .. } => (StatusCode::CONFLICT, "sequence"),
         PushError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
-        PushError::Unknown => (StatusCode::NOT_FOUND, "unknown"),
+        PushError::Unknown => (StatusCode::NOT_FOUND, "not_found"),
     };
     let message = match error {
         PushError::Document(failure) => {

@@ -69,12 +69,12 @@ struct Status {
 #[derive(Serialize)]
 struct FeedsStatus {
     keys: usize,
-    wanted: usize,
+    subscribed: usize,
     cold: usize,
     live: usize,
     stale: usize,
-    ended: usize,
-    lost: usize,
+    complete: usize,
+    not_found: usize,
     in_flight: usize,
     waiting: usize,
     documents_bytes: usize,
@@ -102,8 +102,8 @@ struct FailureStatus {
 struct ProcessStatus {
     resident_bytes: usize,
     cpu_seconds: f64,
-    descriptors: usize,
-    descriptors_max: usize,
+    file_descriptors: usize,
+    file_descriptors_max: usize,
 }
 
 async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
@@ -130,12 +130,12 @@ async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
         publications: state.metrics.publications.get(),
         feeds: FeedsStatus {
             keys: feeds.keys,
-            wanted: feeds.wanted,
+            subscribed: feeds.wanted,
             cold: feeds.cold,
             live: feeds.live,
             stale: feeds.stale,
-            ended: feeds.ended,
-            lost: feeds.lost,
+            complete: feeds.complete,
+            not_found: feeds.not_found,
             in_flight: feeds.in_flight,
             waiting: feeds.waiting,
             documents_bytes: feeds.documents_bytes,
@@ -144,8 +144,8 @@ async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
         process: figures.map(|figures| ProcessStatus {
             resident_bytes: figures.resident_bytes,
             cpu_seconds: figures.cpu.as_secs_f64(),
-            descriptors: figures.descriptors,
-            descriptors_max: figures.descriptors_max,
+            file_descriptors: figures.descriptors,
+            file_descriptors_max: figures.descriptors_max,
         }),
     };
     json(StatusCode::OK, &status)

@@ -7,8 +7,8 @@
 //!  Cold ──fresh──► Live ──error──► Stale ──error, back-off──┐
 //!   │ │             │                ▲ └──────────────────►─┘
 //!   │ └──error──────┼────────────────┘
-//!   ├──404──────────┴──► Lost (looked at again, rarely, while wanted or asked for)
-//!   └──410, end_on─────► Ended (never fetched again)
+//!   ├──404──────────┴──► NotFound (looked at again, rarely, while wanted or asked for)
+//!   └──410, complete_on► Complete (never fetched again)
 //! ```
 //!
 //! A key is known from its first subscription until it has had no subscribers for the linger time. It is fetched
@@ -18,7 +18,7 @@
 //! **Contract with the home core.** The home core keeps the last document and state for as long as the scheduler
 //! does, also without subscribers. A subscription within the linger time therefore doesn't send the document again.
 //! `Forget` reports the end; it also follows a refusal at once. The state of a key without a document is sent again
-//! for each subscription, because `Lost` ends subscriptions.
+//! for each subscription, because `NotFound` ends subscriptions.
 //!
 //! The scheduler doesn't fetch, parse, compare or wait for the data plane. Its caller does. The caller polls no fetch
 //! while updates are undelivered, so the fetches in flight bound the undelivered updates.
@@ -145,7 +145,7 @@ impl Scheduler {
         self.queues.detach(key, entry);
         if wanted {
             entry.linger_end = None;
-            entry.asked |= entry.state == Some(FeedState::Lost);
+            entry.asked |= entry.state == Some(FeedState::NotFound);
             if let (Some(state), None) = (entry.state, &entry.kept) {
                 self.events.push_back((key.clone(), state_update(state, &entry.reason)));
             }
@@ -157,7 +157,7 @@ impl Scheduler {
                 }
             }
         } else if entry.wanted {
-            entry.linger_end = Some(later(now, self.options.linger));
+            entry.linger_end = Some(later(now, self.options.idle_ttl));
         }
         entry.wanted = wanted;
         self.queues.attach(key, entry);
@@ -249,7 +249,7 @@ impl Scheduler {
     }
 
     fn refuse(&mut self, key: &Key, reason: &str) {
-        self.events.push_back((key.clone(), state_update(FeedState::Lost, &reason.into())));
+        self.events.push_back((key.clone(), state_update(FeedState::NotFound, &reason.into())));
         self.events.push_back((key.clone(), FeedUpdate::Forget));
     }
 
@@ -321,23 +321,23 @@ impl Scheduler {
                 succeed(&self.options, entry, started, now, freshness, &mut tell);
             }
             Outcome::Gone { reason } => end(entry, reason, &mut tell),
-            Outcome::Lost { reason } => {
-                if entry.state != Some(FeedState::Lost) {
-                    tell(state_update(FeedState::Lost, &reason));
+            Outcome::NotFound { reason } => {
+                if entry.state != Some(FeedState::NotFound) {
+                    tell(state_update(FeedState::NotFound, &reason));
                 }
-                entry.state = Some(FeedState::Lost);
+                entry.state = Some(FeedState::NotFound);
                 entry.reason = reason;
                 entry.kept = None;
                 entry.failures = 0;
                 entry.failing = None;
-                entry.due = Some(later(now, self.options.lost_interval));
+                entry.due = Some(later(now, self.options.not_found_retry_interval));
             }
             Outcome::Failed { class, reason, retry_after, pause } => {
                 entry.failures = entry.failures.saturating_add(1);
                 entry.failing = Some(class);
-                let lost = entry.state == Some(FeedState::Lost);
+                let lost = entry.state == Some(FeedState::NotFound);
                 entry.due = Some(if lost {
-                    later(now, self.options.lost_interval)
+                    later(now, self.options.not_found_retry_interval)
                 } else {
                     let wait = backoff(&self.options, entry.failures, &mut self.random);
                     later(now, wait.max(retry_after.unwrap_or_default().min(self.options.backoff_max)))
@@ -380,7 +380,7 @@ impl Scheduler {
                 }
                 self.refused_documents += 1;
                 Outcome::Failed {
-                    class: FailureClass::NoRoom,
+                    class: FailureClass::NoSpace,
                     reason: "there is no room for the new version (feeds_limits.documents_bytes_max)".into(),
                     retry_after: None,
                     pause: false,
@@ -449,7 +449,7 @@ fn succeed(
     entry.due = match freshness {
         Freshness::For(age) => Some(later(now, age.clamp(FRESH_MIN, options.max_age_max.max(FRESH_MIN)))),
         // From begin to begin, so that a slow upstream's feed doesn't drift. Never in the past.
-        Freshness::Unsaid => Some(later(started, options.upstreams[entry.upstream].interval).max(now)),
+        Freshness::Unsaid => Some(later(started, options.upstreams[entry.upstream].poll_interval).max(now)),
         Freshness::Over => {
             end(entry, "the upstream said that this is the last version (max-age=0)".into(), tell);
             None
@@ -458,8 +458,8 @@ fn succeed(
 }
 
 fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
-    tell(state_update(FeedState::Ended, &reason));
-    entry.state = Some(FeedState::Ended);
+    tell(state_update(FeedState::Complete, &reason));
+    entry.state = Some(FeedState::Complete);
     entry.reason = reason;
     entry.failures = 0;
     entry.failing = None;
@@ -469,7 +469,7 @@ fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
 /// Exponential, with full jitter: anywhere between [`RETRY_MIN`] and the bound, which doubles with each failure.
 fn backoff(options: &FeedsOptions, failures: u32, random: &mut SplitMix) -> Duration {
     let doubled = options
-        .backoff_first
+        .backoff_initial
         .saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let bound = doubled.min(options.backoff_max);
     let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);

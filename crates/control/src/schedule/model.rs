@@ -51,7 +51,7 @@ fn hear(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, place: &
                 shadow.state = Some(FeedState::Live);
             }
             FeedUpdate::State { state, .. } => {
-                if state == FeedState::Lost {
+                if state == FeedState::NotFound {
                     shadow.document = None;
                     shadow.lost_told = true;
                 }
@@ -70,9 +70,9 @@ fn run(seed: u64) {
     let mut random = SplitMix(seed);
     let options = FeedsOptions {
         upstreams: UPSTREAMS
-            .map(|(prefix, interval, concurrency_max, requests_per_second_max)| UpstreamOptions {
+            .map(|(prefix, poll_interval, concurrency_max, requests_per_second_max)| UpstreamOptions {
                 prefix: prefix.into(),
-                interval: Duration::from_millis(interval),
+                poll_interval: Duration::from_millis(poll_interval),
                 concurrency_max,
                 requests_per_second_max,
                 ..UpstreamOptions::default()
@@ -82,8 +82,8 @@ fn run(seed: u64) {
         cold_keys_max: 2,
         documents_bytes_max: 400,
         fetches_max: 5,
-        linger: Duration::from_secs(4),
-        lost_interval: Duration::from_secs(8),
+        idle_ttl: Duration::from_secs(4),
+        not_found_retry_interval: Duration::from_secs(8),
         ..FeedsOptions::default()
     };
     let name = |i: usize| format!("{}{i}", UPSTREAMS[i % 3].0);
@@ -104,7 +104,7 @@ fn run(seed: u64) {
                 if shadow.wanted && !wanted {
                     shadow.unwanted_since = Some(now);
                 }
-                shadow.asked |= wanted && shadow.state == Some(FeedState::Lost);
+                shadow.asked |= wanted && shadow.state == Some(FeedState::NotFound);
                 shadow.wanted = wanted;
                 shadow.refused = false;
                 shadow.lost_told = false;
@@ -127,8 +127,8 @@ fn run(seed: u64) {
                     if let Outcome::Fresh { version, freshness, .. } = &outcome {
                         let until = match freshness {
                             Freshness::Unsaid => {
-                                let interval = UPSTREAMS[upstream_of(key.as_str())].1;
-                                shadow.started.unwrap() + Duration::from_millis(interval)
+                                let poll_interval = UPSTREAMS[upstream_of(key.as_str())].1;
+                                shadow.started.unwrap() + Duration::from_millis(poll_interval)
                             }
                             Freshness::For(age) => now + *age,
                             Freshness::Over => now + DURATION_MAX,
@@ -200,7 +200,7 @@ fn run(seed: u64) {
             let told_lost = shadow.lost_told;
             assert!(!shadow.wanted || known || told_lost, "seed {seed} step {step}: {key} is forgotten");
         }
-        assert_eq!(stats.keys, stats.cold + stats.live + stats.stale + stats.ended + stats.lost);
+        assert_eq!(stats.keys, stats.cold + stats.live + stats.stale + stats.complete + stats.not_found);
         assert!(stats.in_flight <= options.fetches_max, "seed {seed} step {step}: workers");
         for (i, (_, _, most, _)) in UPSTREAMS.iter().enumerate() {
             let flying =
@@ -237,7 +237,7 @@ fn run(seed: u64) {
         }
         for (key, shadow) in &mut shadows {
             if std::mem::take(&mut shadow.in_flight) {
-                scheduler.handle_result(now, key, Outcome::Lost { reason: "404".into() });
+                scheduler.handle_result(now, key, Outcome::NotFound { reason: "404".into() });
             }
         }
         let Some(next) = scheduler.poll_timeout() else { break };
@@ -262,7 +262,7 @@ fn outcome(random: &mut SplitMix, body: &str) -> (Outcome, Duration) {
         3 => (Outcome::Fresh { version, patch, freshness: Freshness::For(seconds) }, Duration::ZERO),
         4 => (Outcome::Fresh { version, patch, freshness: Freshness::Over }, Duration::ZERO),
         5 => (Outcome::Same { validators: None, freshness: Freshness::For(seconds) }, RETRY_MIN),
-        6 => (Outcome::Lost { reason: "404".into() }, Duration::from_secs(8)),
+        6 => (Outcome::NotFound { reason: "404".into() }, Duration::from_secs(8)),
         7 => (Outcome::Gone { reason: "410".into() }, DURATION_MAX),
         _ => (
             Outcome::Failed {

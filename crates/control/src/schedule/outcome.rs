@@ -58,7 +58,7 @@ pub enum Outcome {
         reason: Arc<str>,
     },
     /// 404: there is no such key.
-    Lost {
+    NotFound {
         /// For subscribers.
         reason: Arc<str>,
     },
@@ -103,9 +103,9 @@ pub enum FailureClass {
     /// Not JSON, according to its Content-Type.
     NotJson,
     /// Invalid JSON.
-    Corrupt,
+    InvalidJson,
     /// There is no room for the document (`feeds_limits.documents_bytes_max`).
-    NoRoom,
+    NoSpace,
     /// A bug.
     Internal,
 }
@@ -128,8 +128,8 @@ impl FailureClass {
         Self::TooLarge,
         Self::Encoding,
         Self::NotJson,
-        Self::Corrupt,
-        Self::NoRoom,
+        Self::InvalidJson,
+        Self::NoSpace,
         Self::Internal,
     ];
 
@@ -159,8 +159,8 @@ impl FailureClass {
             Self::TooLarge => "failed_too_large",
             Self::Encoding => "failed_encoding",
             Self::NotJson => "failed_not_json",
-            Self::Corrupt => "failed_corrupt",
-            Self::NoRoom => "failed_no_room",
+            Self::InvalidJson => "failed_invalid_json",
+            Self::NoSpace => "failed_no_space",
             Self::Internal => "failed_internal",
         }
     }
@@ -196,9 +196,9 @@ pub struct Stats {
     /// Keys whose upstream fails.
     pub stale: usize,
     /// Keys for which no newer version will come.
-    pub ended: usize,
+    pub complete: usize,
     /// Keys that don't exist upstream.
-    pub lost: usize,
+    pub not_found: usize,
     /// Fetches in flight.
     pub in_flight: usize,
     /// Keys that are due and wait for a worker.

@@ -218,8 +218,8 @@ impl Queues {
             None => &mut stats.cold,
             Some(FeedState::Live) => &mut stats.live,
             Some(FeedState::Stale) => &mut stats.stale,
-            Some(FeedState::Ended) => &mut stats.ended,
-            Some(FeedState::Lost) => &mut stats.lost,
+            Some(FeedState::Complete) => &mut stats.complete,
+            Some(FeedState::NotFound) => &mut stats.not_found,
         };
         change(state, 1);
         let documents = usize::from(entry.kept.is_some());

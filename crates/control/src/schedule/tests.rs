@@ -4,9 +4,9 @@ use bytes::Bytes;
 use stentor_hub::Document;
 
 fn options() -> FeedsOptions {
-    let upstream = |prefix: &str, interval| UpstreamOptions {
+    let upstream = |prefix: &str, poll_interval| UpstreamOptions {
         prefix: prefix.into(),
-        interval: Duration::from_secs(interval),
+        poll_interval: Duration::from_secs(poll_interval),
         concurrency_max: 2,
         ..UpstreamOptions::default()
     };
@@ -135,7 +135,7 @@ fn failed() -> Outcome {
 }
 
 fn lost() -> Outcome {
-    Outcome::Lost { reason: "404".into() }
+    Outcome::NotFound { reason: "404".into() }
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn the_longest_prefix_wins_and_strangers_are_told() {
     assert_eq!(bench.scheduler.poll_fetch(bench.now).map(|job| job.upstream), Some(2));
     bench.want("ab", true);
     assert_eq!(bench.scheduler.poll_fetch(bench.now).map(|job| job.upstream), Some(0));
-    bench.want("c", true).check("", "c:lost c:forget").want("c", false).check("", "");
+    bench.want("c", true).check("", "c:not_found c:forget").want("c", false).check("", "");
     assert_eq!(bench.scheduler.stats().keys, 2);
     assert_eq!(bench.scheduler.stats().unknown_keys, 1);
 }
@@ -178,13 +178,13 @@ fn max_age_wins_over_the_interval() {
 fn an_ended_key_is_published_once_and_rests() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "");
-    bench.result("a", fresh_for("last", Freshness::Over)).check("", "a=last a:ended").next(None);
+    bench.result("a", fresh_for("last", Freshness::Over)).check("", "a=last a:complete").next(None);
     bench.at(1000).check("", "").want("a", false).at(1001).want("a", true).check("", "").next(None);
 
     bench.want("b", true).check("b", "").result("b", Outcome::Gone { reason: "410".into() });
-    bench.check("", "b:ended").next(None);
+    bench.check("", "b:complete").next(None);
     // Nobody else keeps the state of a key without a document.
-    bench.want("b", false).want("b", true).check("", "b:ended");
+    bench.want("b", false).want("b", true).check("", "b:complete");
 }
 
 #[test]
@@ -241,31 +241,31 @@ fn retry_after_is_obeyed_within_bounds() {
 #[test]
 fn a_lost_key_that_is_asked_for_in_a_loop_is_looked_at_as_well() {
     let mut bench = Bench::new(options());
-    bench.want("a", true).check("a", "").result("a", lost()).check("", "a:lost").want("a", false);
+    bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").want("a", false);
     // Who asks is told, and let go before anything is due: nobody is there when it is.
     for at in 1..60 {
-        bench.at(at).want("a", true).check("", "a:lost").want("a", false).check("", "");
+        bench.at(at).want("a", true).check("", "a:not_found").want("a", false).check("", "");
     }
     bench.at(60).check("a", "").result("a", lost()).check("", "");
     // Nobody has asked since: nobody looks.
     bench.at(88).check("", "").at(89).check("", "a:forget").at(90);
-    bench.want("a", true).check("a", "").result("a", lost()).check("", "a:lost").want("a", false);
-    bench.at(95).want("a", true).check("", "a:lost").want("a", false).check("", "");
-    bench.at(124).want("a", true).check("", "a:lost").want("a", false);
+    bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").want("a", false);
+    bench.at(95).want("a", true).check("", "a:not_found").want("a", false).check("", "");
+    bench.at(124).want("a", true).check("", "a:not_found").want("a", false);
     bench.at(150).check("a", "").result("a", fresh("1")).check("", "a=1");
 }
 
 #[test]
 fn a_lost_key_is_told_and_looked_at_again_rarely() {
     let mut bench = Bench::new(options());
-    bench.want("a", true).check("a", "").result("a", lost()).check("", "a:lost").next(Some(60));
+    bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").next(Some(60));
     // The next one who asks learns it at once, without a fetch.
-    bench.at(1).want("a", true).check("", "a:lost").next(Some(60));
+    bench.at(1).want("a", true).check("", "a:not_found").next(Some(60));
     bench.at(60).check("a", "").result("a", lost()).check("", "").next(Some(120));
     bench.at(120).check("a", "").result("a", failed()).check("", "").next(Some(180));
     bench.at(180).check("a", "").result("a", fresh("1")).check("", "a=1").next(Some(190));
     // Lost after it had a document: the document goes, so that its return is news.
-    bench.at(190).check("a", "").result("a", lost()).check("", "a:lost");
+    bench.at(190).check("a", "").result("a", lost()).check("", "a:not_found");
     assert_eq!(bench.scheduler.stats().documents_bytes, 0);
     // Nobody wants it: nobody looks, and it is forgotten.
     bench.want("a", false).check("", "").next(Some(220)).at(220).check("", "a:forget").next(None);
@@ -394,7 +394,7 @@ fn an_upstream_that_is_asked_too_much_is_left_alone() {
         .result("a1", fresh("1"))
         .check("", "a1=1");
     // What is in flight may end well, which doesn't end the pause.
-    bench.at(2).result("b2", lost()).check("", "b2:lost").want("b2", false);
+    bench.at(2).result("b2", lost()).check("", "b2:not_found").want("b2", false);
     bench.at(9).check("", "").next(Some(10));
     bench.at(10).check("a1", "").next(Some(21)).at(21).check("b3 b4", "");
     bench.result("b3", too_many);
@@ -505,7 +505,7 @@ fn a_session_with_thousands_of_new_keys_delays_nobody() {
     assert_eq!(bench.scheduler.stats().refused_keys, 1000);
     let events = bench.events();
     let refused = events.split(' ').filter(|event| event.contains(":refuse:")).count();
-    let displaced = events.split(' ').filter(|event| event.ends_with(":lost")).count();
+    let displaced = events.split(' ').filter(|event| event.ends_with(":not_found")).count();
     assert_eq!((refused + displaced, events.split(' ').count()), (1000, 1000 + displaced));
     assert!((400..=500).contains(&displaced), "{displaced}");
     let mut in_flight = bench.jobs();
@@ -544,8 +544,8 @@ fn a_key_is_fetched_for_who_waits_for_fewer() {
     bench.check("a0", "");
     // Another session wants one that is far behind in the first one's queue.
     bench.want_by("a90", 2, 2).result("a0", lost());
-    bench.check("a90", "a0:lost");
-    bench.result("a90", lost()).check("a1", "a90:lost");
+    bench.check("a90", "a0:not_found");
+    bench.result("a90", lost()).check("a1", "a90:not_found");
 }
 
 #[test]
@@ -568,20 +568,20 @@ fn a_session_waits_for_a_bounded_number_of_first_fetches() {
     }
     bench.check("", "");
     assert_eq!(bench.scheduler.stats().cold, 2);
-    bench.want_by("a5", 1, 7).check("", "").result("a1", lost()).check("a5", "a1:lost");
+    bench.want_by("a5", 1, 7).check("", "").result("a1", lost()).check("a5", "a1:not_found");
     bench.result("a5", fresh("1")).check("a3", "a5=1");
 }
 
 #[test]
 fn keys_are_bounded_and_those_nobody_wants_make_room() {
     let mut bench = Bench::new(FeedsOptions { keys_max: 2, ..options() });
-    bench.want("a1", true).want("a2", true).want("a3", true).check("a1 a2", "a3:lost a3:forget");
+    bench.want("a1", true).want("a2", true).want("a3", true).check("a1 a2", "a3:not_found a3:forget");
     bench.result("a1", fresh("1")).result("a2", fresh("1")).check("", "a1=1 a2=1");
     bench.at(1).want("a2", false).at(2).want("a1", false).want("a3", true).check("a3", "a2:forget");
     let stats = bench.scheduler.stats();
     assert_eq!((stats.keys, stats.refused_keys, stats.evicted_keys), (2, 1, 1));
     // What is in flight can't make room.
-    bench.want("a3", false).want("a1", true).want("a4", true).check("", "a4:lost a4:forget");
+    bench.want("a3", false).want("a1", true).want("a4", true).check("", "a4:not_found a4:forget");
 }
 
 #[test]
@@ -596,9 +596,13 @@ fn keys_that_were_never_fetched_displace_documents_in_half_of_the_table() {
     // keys.
     bench.want_by("ax3", 1, 1).check("", "a1:forget");
     bench.want_by("ax4", 1, 1).check("", "ax4:refuse:1");
-    bench.want_by("ay1", 2, 2).check("", "ax3:lost ax3:forget");
+    bench.want_by("ay1", 2, 2).check("", "ax3:not_found ax3:forget");
     // A key without document and subscribers is removed first.
-    bench.result("ax1", lost()).want("ax1", false).want_by("ay2", 2, 2).check("ay1", "ax1:lost ax1:forget");
+    bench
+        .result("ax1", lost())
+        .want("ax1", false)
+        .want_by("ay2", 2, 2)
+        .check("ay1", "ax1:not_found ax1:forget");
 }
 
 #[test]

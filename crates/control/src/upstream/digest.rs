@@ -210,7 +210,7 @@ mod tests {
         let second = version(large("2"), Some(first.version)).unwrap();
         assert_eq!(second.patch, None);
         assert_eq!(version(b"[]".to_vec(), Some(second.version)).unwrap().patch, None);
-        assert_eq!(digest(received(&large("x"), None)).unwrap_err().class().outcome(), "failed_corrupt");
+        assert_eq!(digest(received(&large("x"), None)).unwrap_err().class().outcome(), "failed_invalid_json");
     }
 
     #[test]
@@ -233,11 +233,11 @@ mod tests {
         check(None, true, b"{}", Ok((true, "application/json")));
         check(None, false, b"{}", Ok((false, "application/octet-stream")));
         check(Some("text/csv"), false, b"a;b \n", Ok((false, "text/csv")));
-        check(Some("application/json"), false, b"<html>", Err("failed_corrupt"));
+        check(Some("application/json"), false, b"<html>", Err("failed_invalid_json"));
         check(Some("text/html"), true, b"<html>", Err("failed_not_json"));
         check(Some("text/html"), true, b"", Err("failed_not_json"));
         let deep = "[".repeat(900);
-        check(Some("application/json"), true, deep.as_bytes(), Err("failed_corrupt"));
+        check(Some("application/json"), true, deep.as_bytes(), Err("failed_invalid_json"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Failure {
             Self::TooLarge(_) => FailureClass::TooLarge,
             Self::Encoding(_) | Self::Compressed(_) => FailureClass::Encoding,
             Self::NotJson { .. } => FailureClass::NotJson,
-            Self::Corrupt(_) => FailureClass::Corrupt,
+            Self::Corrupt(_) => FailureClass::InvalidJson,
             Self::Internal(_) => FailureClass::Internal,
         }
     }

@@ -59,13 +59,16 @@ impl Upstream {
         let deadline = Instant::now() + self.options.timeout;
         let found = |label, outcome| Ok(Fetched { outcome, label, failure: None, received_bytes: 0 });
         let Some(url) = self.url(&job.key) else {
-            return found("lost", Outcome::Lost { reason: "no URL can be built from this key".into() });
+            return found(
+                "not_found",
+                Outcome::NotFound { reason: "no URL can be built from this key".into() },
+            );
         };
         let (head, body) = self.ask(job, &url, deadline).await?.into_parts();
         let freshness = if self.options.ignore_cache_control {
             Freshness::Unsaid
         } else {
-            answer::freshness(&head.headers, self.options.end_on_max_age_zero)
+            answer::freshness(&head.headers, self.options.complete_on_max_age_zero)
         };
         match head.status {
             StatusCode::OK | StatusCode::NON_AUTHORITATIVE_INFORMATION => {}
@@ -73,7 +76,10 @@ impl Upstream {
                 return found("not_modified", Outcome::Same { validators: None, freshness });
             }
             StatusCode::NOT_FOUND => {
-                return found("lost", Outcome::Lost { reason: "the upstream has no such key (404)".into() });
+                return found(
+                    "not_found",
+                    Outcome::NotFound { reason: "the upstream has no such key (404)".into() },
+                );
             }
             StatusCode::GONE => {
                 let reason = "the upstream said that it has ended (410)".into();
@@ -101,8 +107,10 @@ impl Upstream {
         };
         let validators = received.validators.clone();
         match digester.digest(received).await? {
-            Some(Digested { version, patch }) => found("fresh", Outcome::Fresh { version, patch, freshness }),
-            None => found("same", Outcome::Same { validators: Some(validators), freshness }),
+            Some(Digested { version, patch }) => {
+                found("changed", Outcome::Fresh { version, patch, freshness })
+            }
+            None => found("unchanged", Outcome::Same { validators: Some(validators), freshness }),
         }
     }
 

@@ -96,7 +96,7 @@ impl Upstreams {
             at_least_one(&place("requests_per_second_max"), upstream.requests_per_second_max)?;
             at_least_one(&place("document_bytes_max"), upstream.document_bytes_max)?;
             for (field, value) in [
-                ("interval", upstream.interval),
+                ("poll_interval", upstream.poll_interval),
                 ("timeout", upstream.timeout),
                 ("read_timeout", upstream.read_timeout),
             ] {
@@ -136,9 +136,9 @@ impl Upstream {
 
     /// Says where documents come from.
     pub(crate) fn log(&self) {
-        let UpstreamOptions { prefix, key, interval, .. } = &self.options;
+        let UpstreamOptions { prefix, key, poll_interval, .. } = &self.options;
         let url = self.url.shown();
-        tracing::info!(upstream = &*self.name, prefix, key, url, ?interval, "feed configured");
+        tracing::info!(upstream = &*self.name, prefix, key, url, ?poll_interval, "feed configured");
     }
 
     fn accepts_json_only(&self) -> bool {
@@ -259,7 +259,10 @@ mod tests {
         check(|u| u.url = "http://u:secret@h/x".into(), "credentials belong in the headers");
         check(|u| u.key = "a/{x}".into(), "feeds.upstreams.scores.url: {x} of the key isn't used in it");
         check(|u| u.key = "a/{x".into(), "feeds.upstreams.scores.key: a { has no }");
-        check(|u| u.interval = Duration::ZERO, "feeds.upstreams.scores.interval: must be at least 1ms");
+        check(
+            |u| u.poll_interval = Duration::ZERO,
+            "feeds.upstreams.scores.poll_interval: must be at least 1ms",
+        );
         check(|u| u.timeout = Duration::MAX, "at most one year");
         check(|u| u.requests_per_second_max = 0, "requests_per_second_max: must be at least 1");
         check(|u| u.concurrency_max = 0, "concurrency_max: must be at least 1");

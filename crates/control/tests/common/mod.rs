@@ -280,9 +280,9 @@ pub async fn answer(stream: &mut TcpStream) -> (u16, String) {
 pub fn feeds(upstreams: Vec<UpstreamOptions>) -> FeedsOptions {
     FeedsOptions {
         upstreams,
-        backoff_first: Duration::from_millis(10),
+        backoff_initial: Duration::from_millis(10),
         backoff_max: Duration::from_millis(10),
-        lost_interval: Duration::from_millis(50),
+        not_found_retry_interval: Duration::from_millis(50),
         ..FeedsOptions::default()
     }
 }
@@ -293,7 +293,7 @@ pub fn upstream(name: &str, addr: SocketAddr) -> UpstreamOptions {
         name: name.into(),
         prefix: format!("{name}/"),
         url: format!("http://{addr}/api"),
-        interval: Duration::from_millis(10),
+        poll_interval: Duration::from_millis(10),
         timeout: PATIENCE,
         read_timeout: PATIENCE,
         ..UpstreamOptions::default()

@@ -71,7 +71,7 @@ fn main() {
         "protocol" => {
             options.heartbeat = heartbeat(300, 200);
             options.origins = every_origin;
-            options.engine.connect_time_max = Duration::from_millis(1_000);
+            options.engine.connect_timeout = Duration::from_millis(1_000);
             options.engine.open_delay = protocol::PAUSE;
             Some(Arc::new(|_| Box::new(protocol::Protocol::default())))
         }

@@ -133,7 +133,7 @@ pub enum Connect {
     Accept,
     /// Welcome, with these headers in the first answer.
     AcceptWith(Vec<(String, String)>),
-    /// [`Context::admit`] will say it, within `limits.wait_time_max`.
+    /// [`Context::admit`] will say it, within `limits.request_timeout`.
     Pending,
     /// Not welcome.
     Refuse {

@@ -391,7 +391,7 @@ impl Application for RoomsApp {
                 let message = format!(
                     "the history of {name:?} no longer reaches back to this position: messages were missed"
                 );
-                (session, refusal("history_gone", message))
+                (session, refusal("history_expired", message))
             }
             Notice::Refused { session, topic, why } => {
                 let refusal = subscribe_refusal(*why);

@@ -66,7 +66,7 @@ impl<D: Driver> Core<D> {
                     self.arm(index, deadline);
                 } else if self.progress(index) == Some(true) {
                     // Slow is not dead.
-                    let deadline = now.after(self.shared.options.limits.close_time_max);
+                    let deadline = now.after(self.shared.options.limits.close_timeout);
                     if let Some(conn) = self.table.get_mut(index) {
                         conn.stack = Stack::Closing { deadline };
                     }
@@ -93,24 +93,24 @@ impl<D: Driver> Core<D> {
     pub(super) fn dismiss(&mut self, session: SessionId, code: u16, reason: &str) {
         match self.owner_of(session) {
             Some(Owner::Connection(index)) => {
-                self.metrics().disconnects[Disconnect::Dismissed as usize].add(1);
+                self.metrics().disconnects[Disconnect::ClosedByApplication as usize].add(1);
                 self.close_socket(index, code, reason);
             }
             Some(Owner::Client(id)) => {
                 if let Some(sockjs) = self.clients.get_mut(id).and_then(Client::sockjs_mut) {
                     sockjs.say_when_closed(code, reason);
                 }
-                self.disconnect_socket(id, session, Disconnect::Dismissed);
+                self.disconnect_socket(id, session, Disconnect::ClosedByApplication);
             }
             None => self.hub.handle_close(session),
         }
     }
 
     /// Ends a connection: its session at once, then what is in flight and the answers leave, then the driver
-    /// ends it. Where nothing of that is taken for `close_time_max`, it is aborted.
+    /// ends it. Where nothing of that is taken for `close_timeout`, it is aborted.
     pub(super) fn end(&mut self, index: usize) {
         self.end_session(index);
-        let deadline = self.millis().after(self.shared.options.limits.close_time_max);
+        let deadline = self.millis().after(self.shared.options.limits.close_timeout);
         // What is in flight now is where progress begins.
         self.progress(index);
         if self.table.get(index).is_none() {
@@ -195,13 +195,13 @@ impl<D: Driver> Core<D> {
         let left = until.saturating_duration_since(self.facts.now);
         let last_answers = self.millis().after(left / 2);
         for id in self.clients.ids() {
-            self.end_client(id, End::Because(Disconnect::Draining));
+            self.end_client(id, End::Because(Disconnect::Shutdown));
         }
         for index in self.table.indices() {
             match self.table.get_mut(index) {
                 Some(Conn { stack: Stack::Socket(_), session: Some(session), .. }) => {
                     let session = *session;
-                    self.disconnect(session, Disconnect::Draining);
+                    self.disconnect(session, Disconnect::Shutdown);
                 }
                 Some(Conn { stack: Stack::Http(http), .. })
                     if matches!(http.waiting, Some(Waiting::Events(_))) =>

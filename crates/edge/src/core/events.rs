@@ -90,7 +90,7 @@ impl Events {
                     self.write(&mut id, |out| self.write_id(out, key));
                     frames.push(Frame::owned(id));
                 }
-                Body::State { state: FeedState::Lost, .. } => {
+                Body::State { state: FeedState::NotFound, .. } => {
                     self.feeds_left = self.feeds_left.saturating_sub(1);
                     if self.feeds_left == 0 {
                         let mut retry = Vec::with_capacity(32);

@@ -125,7 +125,7 @@ impl<D: Driver> Core<D> {
                             let writer = socket.writer();
                             let replies = conn.replies.get_or_insert_default();
                             what.write(writer, replies);
-                            let is_slow = replies.len() > self.shared.options.limits.outbox_bytes_max;
+                            let is_slow = replies.len() > self.shared.options.limits.send_buffer_bytes_max;
                             conn.weigh(&self.shared.ledger);
                             if is_slow && conn.in_flight {
                                 self.disconnect(session, Disconnect::SlowConsumer);
@@ -205,7 +205,7 @@ impl<D: Driver> Core<D> {
         };
         // A client that gets bodies only can be told by closing only; what it is owed has been left out.
         match notice {
-            Notice::Lost { .. } if raw => self.disconnect(session, Disconnect::UnknownKey),
+            Notice::Lost { .. } if raw => self.disconnect(session, Disconnect::NotFound),
             Notice::Refused { topic: Topic::Feed(key), why: SubscribeError::TooManyColdKeys, .. }
                 if self.is_socketio(session) =>
             {
@@ -229,8 +229,9 @@ impl<D: Driver> Core<D> {
             return;
         }
         // Neither a key nor the reason contains a character that JSON escapes.
-        let json =
-            format!(r#"{{"type":"state","feed":"{key}","state":"lost","reason":"{TOO_MANY_COLD_KEYS}"}}"#);
+        let json = format!(
+            r#"{{"type":"state","feed":"{key}","state":"not_found","reason":"{TOO_MANY_COLD_KEYS}"}}"#
+        );
         let what = Sent::Event { name: options.feed_event.clone(), json, attachments: Vec::new(), ack: None };
         self.actions.push(Action::Send { session, what });
     }

@@ -60,7 +60,7 @@ impl<D: Driver> Core<D> {
     /// A connection begins, perhaps with bytes read already. `stay`: it can't be moved to another core.
     pub(super) fn begin_http(&mut self, incoming: Incoming, stay: bool) {
         let Incoming { conn, peer, mut buffer, finished, kept } = incoming;
-        let deadline = self.millis().after(self.shared.options.limits.head_time_max);
+        let deadline = self.millis().after(self.shared.options.limits.header_timeout);
         let waiting = kept.map(Waiting::Body);
         let goes_on = waiting.is_some();
         let http = Http { stay, finished, waiting, ..Http::new(peer, deadline) };
@@ -145,11 +145,11 @@ impl<D: Driver> Core<D> {
     /// Keeps what can't be dealt with yet, and no more than a head and what came with it.
     fn keep(&mut self, index: usize, rest: Vec<u8>) {
         let limits = &self.shared.options.limits;
-        let (head_bytes_max, head_time_max) = (limits.head_bytes_max, limits.head_time_max);
-        let head_deadline = self.millis().after(head_time_max);
+        let (header_bytes_max, header_timeout) = (limits.header_bytes_max, limits.header_timeout);
+        let head_deadline = self.millis().after(header_timeout);
         let Some(http) = self.http(index) else { return };
         let is_busy = http.is_busy();
-        let hold = http.stalled || is_busy && rest.len() > head_bytes_max;
+        let hold = http.stalled || is_busy && rest.len() > header_bytes_max;
         let begins = !is_busy && !rest.is_empty() && !http.begun;
         http.buffer = rest;
         if begins {
@@ -211,7 +211,7 @@ impl<D: Driver> Core<D> {
             }
             Verdict::Again(waiting) => {
                 http.waiting = Some(waiting);
-                let deadline = self.millis().after(self.shared.options.limits.wait_time_max);
+                let deadline = self.millis().after(self.shared.options.limits.request_timeout);
                 return self.pause_until(index, deadline, 0);
             }
             _ => {}
@@ -236,7 +236,7 @@ impl<D: Driver> Core<D> {
             }
             let decoder = BodyDecoder::new(body);
             http.body = Some(Receiving { decoder, bytes_left: bytes_max, kept: Some(kept) });
-            let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+            let deadline = self.millis().after(self.shared.options.limits.idle_timeout);
             return self.next_until(index, deadline, head);
         }
         if body != BodyKind::Empty {
@@ -271,12 +271,12 @@ impl<D: Driver> Core<D> {
     ) -> Step {
         self.table.requested(index);
         let limits = &self.shared.options.limits;
-        let (idle_time_max, wait_time_max) = (limits.idle_time_max, limits.wait_time_max);
+        let (idle_timeout, request_timeout) = (limits.idle_timeout, limits.request_timeout);
         let heartbeat_interval = self.shared.options.heartbeat.interval;
         let now = self.millis();
         match verdict {
             Verdict::Answered { keep_alive } if keep_alive && !last => {
-                self.next_until(index, now.after(idle_time_max), consumed)
+                self.next_until(index, now.after(idle_timeout), consumed)
             }
             Verdict::Document(awaited) => self.wait_for(index, awaited.last_if(last), consumed, out),
             Verdict::Waiting(mut waiting) => {
@@ -286,8 +286,8 @@ impl<D: Driver> Core<D> {
                 let until = match &waiting {
                     Waiting::Page(page) => now.after(page.next_after()),
                     Waiting::Events(_) => now.after(heartbeat_interval),
-                    waiting if waiting.is_answered() => now.after(idle_time_max),
-                    _ => now.after(wait_time_max),
+                    waiting if waiting.is_answered() => now.after(idle_timeout),
+                    _ => now.after(request_timeout),
                 };
                 if let Some(http) = self.http(index) {
                     http.waiting = Some(waiting);
@@ -350,7 +350,7 @@ impl<D: Driver> Core<D> {
             return self.finish_after(index, out);
         };
         let verdict = self.posted(index, &request, &mut kept, out);
-        let idle_deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let idle_deadline = self.millis().after(self.shared.options.limits.idle_timeout);
         let Some(http) = self.http(index) else { return Step::Over };
         if matches!(verdict, Verdict::Rest | Verdict::Move(_)) {
             if let Verdict::Move(core) = verdict {
@@ -391,7 +391,7 @@ impl<D: Driver> Core<D> {
 
     /// Subscribes a request to what it waits for.
     fn wait_for(&mut self, index: usize, waiting: Awaited, head: usize, out: &mut Vec<u8>) -> Step {
-        let deadline = self.millis().after(self.shared.options.limits.wait_time_max);
+        let deadline = self.millis().after(self.shared.options.limits.request_timeout);
         let topic = Topic::Feed(waiting.key.clone());
         let session = self.hub.handle_open(format::BODY, index as u64);
         self.hub.set_source(session, self.source_of(index));
@@ -416,7 +416,7 @@ impl<D: Driver> Core<D> {
 
     /// What a connection waited for has happened, and nothing is in flight: it is free for the next request.
     pub(super) fn request_done(&mut self, index: usize) {
-        let idle_deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let idle_deadline = self.millis().after(self.shared.options.limits.idle_timeout);
         let Some(conn) = self.table.get_mut(index) else { return };
         let Stack::Http(http) = &mut conn.stack else { return };
         if conn.in_flight || conn.replies.is_some() {
@@ -483,7 +483,7 @@ impl<D: Driver> Core<D> {
     /// The deadline of an HTTP connection may have passed.
     pub(super) fn http_due(&mut self, index: usize) {
         let now = self.millis();
-        let idle_deadline = now.after(self.shared.options.limits.idle_time_max);
+        let idle_deadline = now.after(self.shared.options.limits.idle_timeout);
         let Some(http) = self.http(index) else { return };
         let deadline = http.deadline;
         if now.is_before(deadline) {
@@ -522,14 +522,14 @@ impl<D: Driver> Core<D> {
                     index,
                     &mut out,
                     504,
-                    "no answer from the application in time (limits.wait_time_max)",
+                    "no answer from the application in time (limits.request_timeout)",
                 );
             }
             Some(Waiting::Document(waiting)) => {
                 let (status, why) = match (&waiting.unchanged, draining) {
                     (Some(_), _) => (304, ""),
                     (None, true) => (503, "the server is shutting down"),
-                    (None, false) => (504, "no document arrived in time (limits.wait_time_max)"),
+                    (None, false) => (504, "no document arrived in time (limits.request_timeout)"),
                 };
                 self.fail_waiting(index, status, why);
             }
@@ -538,7 +538,7 @@ impl<D: Driver> Core<D> {
             None if !http.begun || http.buffer.is_empty() => self.end(index),
             None => {
                 let mut out = Vec::new();
-                let why = "the request headers did not arrive in time (limits.head_time_max)";
+                let why = "the request headers did not arrive in time (limits.header_timeout)";
                 self.bad_request(index, &mut out, 408, why);
             }
         }
@@ -548,7 +548,7 @@ impl<D: Driver> Core<D> {
         if status >= 400 {
             self.metrics().request_errors.add(1);
         }
-        let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let deadline = self.millis().after(self.shared.options.limits.idle_timeout);
         let draining = self.draining;
         let Some(conn) = self.table.get_mut(index) else { return };
         let Stack::Http(http) = &mut conn.stack else { return };

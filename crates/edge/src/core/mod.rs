@@ -246,7 +246,7 @@ impl<D: Driver> Core<D> {
             release: Release::default(),
             ws: Some(Box::new(ws::Shared::new(ws_limits))),
             http_limits: http1::Limits {
-                head_bytes_max: options.limits.head_bytes_max,
+                header_bytes_max: options.limits.header_bytes_max,
                 headers_max: options.limits.headers_max,
                 ..http1::Limits::default()
             },
@@ -265,7 +265,7 @@ impl<D: Driver> Core<D> {
             cpu: CpuSampler::default(),
             published_bytes: 0,
             revisited_bytes: 0,
-            published_bytes_max: options.limits.outbox_bytes_max / 4,
+            published_bytes_max: options.limits.send_buffer_bytes_max / 4,
             waiting_for_cores: Vec::new(),
             mail_waits: false,
             rates_due: None,

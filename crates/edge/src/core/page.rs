@@ -66,7 +66,7 @@ impl<D: Driver> Core<D> {
     /// It is time for the next piece of a page.
     pub(super) fn more_of_page(&mut self, index: usize) {
         let now = self.millis();
-        let idle_time_max = self.shared.options.limits.idle_time_max;
+        let idle_timeout = self.shared.options.limits.idle_timeout;
         let Some(conn) = self.table.get_mut(index) else { return };
         let Conn { stack: Stack::Http(http), replies, .. } = conn else { return };
         let Some(Waiting::Page(page)) = &mut http.waiting else { return };
@@ -76,7 +76,7 @@ impl<D: Driver> Core<D> {
         if page.chunked && page.pieces.is_empty() {
             http1::write_last_chunk(out);
         }
-        let deadline = now.after(if page.is_answered() { idle_time_max } else { page.next_after() });
+        let deadline = now.after(if page.is_answered() { idle_timeout } else { page.next_after() });
         http.deadline = deadline;
         conn.weigh(&self.shared.ledger);
         self.arm(index, deadline);

@@ -267,10 +267,10 @@ impl Awaited {
                     Body::State { state, reason, .. } => {
                         // While the client has the newest document, only the end of the feed completes the request.
                         let status = match state {
-                            FeedState::Lost => 404,
-                            FeedState::Ended if self.unchanged.is_none() => 404,
+                            FeedState::NotFound => 404,
+                            FeedState::Complete if self.unchanged.is_none() => 404,
                             FeedState::Stale if self.unchanged.is_none() => 502,
-                            FeedState::Ended | FeedState::Stale | FeedState::Live => return,
+                            FeedState::Complete | FeedState::Stale | FeedState::Live => return,
                         };
                         self.answered = true;
                         failed = true;

@@ -102,7 +102,7 @@ impl<D: Driver> Core<D> {
                 return Verdict::Answered { keep_alive: false };
             }
             Route::Health if readable => {
-                let (status, body) = if self.draining { (503, "draining\n") } else { (200, "ok\n") };
+                let (status, body) = if self.draining { (503, "shutting down\n") } else { (200, "ok\n") };
                 let no_store = [("Cache-Control", "no-store")];
                 answer(out, manner, status, "text/plain; charset=utf-8", &no_store, body.as_bytes());
             }

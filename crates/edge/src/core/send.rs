@@ -191,7 +191,7 @@ impl<D: Driver> Core<D> {
             Stack::Closing { .. } => {
                 let id = conn.id;
                 self.drop_connection(index);
-                let mut linger = self.shared.options.limits.close_time_max;
+                let mut linger = self.shared.options.limits.close_timeout;
                 if self.draining {
                     linger = linger.min(DRAINING_LINGER);
                 } else if self.is_nearly_full() {

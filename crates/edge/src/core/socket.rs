@@ -143,7 +143,7 @@ impl<D: Driver> Core<D> {
         }
         if socket.ws.is_mid_message() && socket.message_since.is_none() {
             socket.message_since = Some(now);
-            self.arm(index, now.after(self.shared.options.limits.message_time_max));
+            self.arm(index, now.after(self.shared.options.limits.message_timeout));
         }
         if closed {
             if let Some(conn) = self.table.get_mut(index) {
@@ -201,7 +201,7 @@ impl<D: Driver> Core<D> {
     pub(super) fn socket_due(&mut self, index: usize) {
         let now = self.millis();
         let heartbeat = self.shared.options.heartbeat;
-        let message_time_max = self.shared.options.limits.message_time_max;
+        let message_timeout = self.shared.options.limits.message_timeout;
         let progressed = self.progress(index) == Some(true);
         let Some(Conn { stack: Stack::Socket(socket), session, held, .. }) = self.table.get_mut(index) else {
             return;
@@ -212,7 +212,7 @@ impl<D: Driver> Core<D> {
             socket.alive_at = now;
             socket.message_since = socket.message_since.map(|_| now);
         }
-        let message_due = socket.message_since.map(|since| since.after(message_time_max));
+        let message_due = socket.message_since.map(|since| since.after(message_timeout));
         if message_due.is_some_and(|due| !now.is_before(due)) {
             let why = Disconnect::MessageTimeout;
             return match (accepts, session) {

@@ -221,7 +221,7 @@ impl<D: Driver> Core<D> {
     /// Keeps a packet until its attachments have arrived. As for a fragmented WebSocket message, the time limit
     /// starts with its first part.
     fn await_attachments(&mut self, id: ClientId, decoder: Decoder, until: Option<Millis>) {
-        let until = until.unwrap_or_else(|| self.millis().after(self.shared.options.limits.message_time_max));
+        let until = until.unwrap_or_else(|| self.millis().after(self.shared.options.limits.message_timeout));
         if let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) {
             io.unfinished = Some((decoder, until));
             self.arm_client(id, until);
@@ -405,15 +405,15 @@ impl<D: Driver> Core<D> {
     /// The client leaves a namespace; its connection stays.
     fn leave_namespace(&mut self, id: ClientId, session: SessionId) {
         let now = self.millis();
-        let connect_time_max = self.shared.options.engine.connect_time_max;
+        let connect_timeout = self.shared.options.engine.connect_timeout;
         let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) else { return };
         let left = io.sockets.iter().position(|socket| socket.session == session);
         if let Some(recovery) = left.and_then(|at| io.sockets.remove(at).recovery) {
             self.suspended.ended(recovery.pid);
         }
         if io.sockets.is_empty() {
-            io.connect_until = now.after(connect_time_max);
-            self.arm_client(id, now.after(connect_time_max));
+            io.connect_until = now.after(connect_timeout);
+            self.arm_client(id, now.after(connect_timeout));
         }
         self.hub.handle_close(session);
         self.ask_app(About::default(), |app, ctx| app.closed(ctx, session));

@@ -156,7 +156,7 @@ impl<D: Driver> Core<D> {
         }
         let id = conn.id;
         self.hold(index, Held::TURN);
-        self.metrics().turns_shared.add(1);
+        self.metrics().turn_yields.add(1);
         if matches!(self.table.get(index), Some(Conn { stack: Stack::Socket(socket), .. }) if socket.ws.waits_for_step_slot())
         {
             self.waiting_to_inflate.push_back(id);

@@ -242,16 +242,18 @@ impl Server {
     /// Checks that the counters of deliveries add up, once nothing moves.
     pub(crate) fn check_balance(&self) {
         until("the counters of deliveries to add up", || {
-            let [due, sent, dropped, conflated, owed, abandoned] =
-                ["due", "sent", "dropped", "conflated", "owed", "abandoned"]
+            let [due, sent, dropped, conflated, pending, dropped_on_disconnect] =
+                ["due", "sent", "dropped", "conflated", "pending", "dropped_on_disconnect"]
                     .map(|name| self.metric(&format!("deliveries_{name}")));
-            due == sent + dropped + conflated + owed + abandoned
+            due == sent + dropped + conflated + pending + dropped_on_disconnect
         });
     }
 
     /// Checks that everything that clients cost is given back.
     pub(crate) fn check_empty(&self) {
-        for name in ["connections", "sessions", "memory_bytes{frames}", "deliveries_owed", "owed_bytes"] {
+        for name in
+            ["connections", "sessions", "memory_bytes{frames}", "deliveries_pending", "send_buffer_bytes"]
+        {
             self.until_metric(name, |value| value == 0);
         }
         self.check_balance();

@@ -463,7 +463,7 @@ impl Simulation {
 
     fn check_figures(&self) {
         let seed = self.seed;
-        let ends = ["sent", "dropped", "conflated", "owed", "abandoned"];
+        let ends = ["sent", "dropped", "conflated", "pending", "dropped_on_disconnect"];
         let accounted: u64 = ends.iter().map(|end| self.metric(&format!("deliveries_{end}"))).sum();
         assert_eq!(self.metric("deliveries_due"), accounted, "seed {seed}: counters don't add up");
         let bytes_max = (PATCH_BYTES_MAX * self.cores.len()) as u64;
@@ -522,7 +522,7 @@ impl Simulation {
             }
         }
         self.run_for(SETTLES);
-        assert_eq!(self.metric("deliveries_owed"), 0, "seed {seed}");
+        assert_eq!(self.metric("deliveries_pending"), 0, "seed {seed}");
         self.note_figures();
         for client in &self.clients {
             client.conn.into_iter().for_each(|conn| self.driver.close(conn));
@@ -537,7 +537,7 @@ impl Simulation {
         for gauge in gauges {
             assert_eq!(self.metric(gauge), 0, "seed {seed}: {gauge} stays");
         }
-        let others = ["connections", "sessions", "subscriptions", "outboxes"];
+        let others = ["connections", "sessions", "subscriptions", "send_buffers"];
         let metrics = self.plane.metrics();
         let memory = metrics.iter().find(|m| m.name == "memory_bytes").unwrap();
         for (labels, bytes) in &memory.samples {
@@ -565,7 +565,7 @@ fn start(
     let options = Options {
         sockjs: vec![SockJs::at("/sockjs")],
         limits: Limits {
-            outbox_bytes_max: 2_000 + dice.roll(20_000),
+            send_buffer_bytes_max: 2_000 + dice.roll(20_000),
             mailbox_messages_max: 2 + dice.roll(30),
             feed_patches_max: dice.pick(&[0, 3, 100]),
             feed_patches_bytes_max: PATCH_BYTES_MAX,

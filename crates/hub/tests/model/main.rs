@@ -104,7 +104,7 @@ fn world(seed: u64) -> World {
     room_history.push(("kept-not".to_owned(), nothing));
     room_history.push(("kept".to_owned(), room_history[0].1));
     let limits = Limits {
-        outbox_bytes_max: if stalled { 300 } else { 60 + random.below(400) },
+        send_buffer_bytes_max: if stalled { 300 } else { 60 + random.below(400) },
         subscriptions_max: 1 + random.below(9),
         topics_max: if random.one_in(4) { 2 + random.below(5) } else { 100 },
         recovery,
@@ -118,7 +118,7 @@ fn world(seed: u64) -> World {
         core,
         cores,
         seed: [seed, 1],
-        outbox_bytes_max: limits.outbox_bytes_max,
+        send_buffer_bytes_max: limits.send_buffer_bytes_max,
         subscriptions_max: limits.subscriptions_max,
         topics_max: limits.topics_max,
         room_history: room_history.clone(),
@@ -376,7 +376,7 @@ impl World {
         {
             (number, len) = (same, newest.len);
         }
-        let state = if self.random.one_in(5) { FeedState::Ended } else { FeedState::Live };
+        let state = if self.random.one_in(5) { FeedState::Complete } else { FeedState::Live };
         self.log(format!("document {number} of {topic}, {len} bytes, {state:?}"));
         let body = bytes_of(number, len);
         let len = body.len();
@@ -405,7 +405,8 @@ impl World {
 
     fn state(&mut self) {
         let topic = self.some_feed();
-        let states = [FeedState::Live, FeedState::Stale, FeedState::Stale, FeedState::Ended, FeedState::Lost];
+        let states =
+            [FeedState::Live, FeedState::Stale, FeedState::Stale, FeedState::Complete, FeedState::NotFound];
         let state = *self.random.pick(&states).unwrap();
         let reason = *self.random.pick(&["", "it answers 500", "it doesn't answer"]).unwrap();
         self.log(format!("state of {topic}: {state:?} {reason:?}"));

@@ -210,7 +210,7 @@ impl Shadow {
             .filter(|(uid, _)| s.subs.iter().any(|sub| sub.uid == *uid && sub.policy == Policy::Queue))
             .filter_map(|(_, thing)| frame_bytes(s.format, &thing.said, thing.len))
             .collect();
-        if queued.iter().sum::<usize>() > self.limits.outbox_bytes_max && queued.len() > 1 {
+        if queued.iter().sum::<usize>() > self.limits.send_buffer_bytes_max && queued.len() > 1 {
             self.saw("missed too much");
             return Err(ResumeError::TooMuch);
         }

@@ -54,7 +54,7 @@ impl Said {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        matches!(self, Self::State(FeedState::Lost, _))
+        matches!(self, Self::State(FeedState::NotFound, _))
     }
 
     pub(crate) fn of(body: &Body) -> Self {

@@ -79,7 +79,9 @@ impl View {
     fn apply(&mut self, thing: &Rc<Thing>) {
         match thing.said {
             Said::Document(..) => *self = Self { document: Some(thing.clone()), state: None },
-            Said::State(FeedState::Lost, _) => *self = Self { document: None, state: Some(thing.clone()) },
+            Said::State(FeedState::NotFound, _) => {
+                *self = Self { document: None, state: Some(thing.clone()) }
+            }
             Said::State(state, _) => {
                 self.state = None;
                 if self.feed_state() != state {
@@ -377,7 +379,7 @@ impl Told {
 }
 
 pub(crate) struct Limits {
-    pub(crate) outbox_bytes_max: usize,
+    pub(crate) send_buffer_bytes_max: usize,
     pub(crate) subscriptions_max: usize,
     pub(crate) topics_max: usize,
     pub(crate) recovery: Option<RecoveryLimits>,
@@ -763,7 +765,7 @@ impl Shadow {
         let fits = |owed: &Vec<Rc<Thing>>| {
             policy != Policy::Queue
                 || owed.is_empty()
-                || queued + bytes(owed) <= self.limits.outbox_bytes_max
+                || queued + bytes(owed) <= self.limits.send_buffer_bytes_max
                 || (queued == 0 && owed.len() == 1)
         };
         let Some(owed) = owed.filter(fits) else {
@@ -852,7 +854,7 @@ impl Shadow {
             return;
         }
         let bytes = form.bytes(format).expect("it was due");
-        while s.queue_bytes() > 0 && s.queue_bytes() + bytes > self.limits.outbox_bytes_max {
+        while s.queue_bytes() > 0 && s.queue_bytes() + bytes > self.limits.send_buffer_bytes_max {
             let droppable = |slot: &Slot| {
                 let uid = slot.uid();
                 matches!(slot, Slot::One { .. })
@@ -882,7 +884,7 @@ impl Shadow {
         s.ready = true;
         counters.owed += 1;
         // The promise of the budget.
-        assert!(s.queue_bytes() <= self.limits.outbox_bytes_max || s.counted() == 1);
+        assert!(s.queue_bytes() <= self.limits.send_buffer_bytes_max || s.counted() == 1);
     }
 
     /// What `take` must give, and what it says.

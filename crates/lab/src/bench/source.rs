@@ -36,7 +36,7 @@ impl Source {
             std::env::temp_dir().join(format!("stentor-lab-{}-{}.toml", process::id(), address.port()));
         // The upstream holds its answer until a version is due, so it is asked again at once and patiently.
         let text = format!(
-            "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\ninterval = \"{interval}\"\ntimeout = \"1h\"\n\
+            "[[feeds]]\nname = \"bench\"\nurl = \"http://{address}\"\npoll_interval = \"{interval}\"\ntimeout = \"1h\"\n\
              read_timeout = \"1h\"\n"
         );
         fs::write(&config, text).map_err(Error::io("writing a configuration"))?;

@@ -282,7 +282,7 @@ impl Config {
         let name = format!("stentor-overload-{}-{}.toml", std::process::id(), address.port());
         // The API holds its answer until there is another version, so it is asked again at once.
         let text = format!(
-            "[[feeds]]\nname = \"{KEY}\"\nurl = \"http://{address}\"\ninterval = \"1ms\"\ntimeout = \"1h\"\n\
+            "[[feeds]]\nname = \"{KEY}\"\nurl = \"http://{address}\"\npoll_interval = \"1ms\"\ntimeout = \"1h\"\n\
              read_timeout = \"1h\"\n"
         );
         let path = std::env::temp_dir().join(name);

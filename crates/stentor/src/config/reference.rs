@@ -34,7 +34,7 @@ allow = [\"https://example.com\", \"https://*.example.com\"]
 name = \"scores\"
 prefix = \"scores/\"                  # the key scores/8/live …
 url = \"https://api.example.com/v1\"  # … is fetched from https://api.example.com/v1/scores/8/live
-interval = \"2s\"
+poll_interval = \"2s\"
 headers = { Authorization = \"Bearer ${API_TOKEN}\" }  # from the environment
 
 [[feeds]]

@@ -92,9 +92,9 @@ fn feeds(sources: &mut Sources) {
             }
         }
         wrong("document_bytes_max", document_bytes(feed, all_bytes_max));
-        let unread = feed.ignore_cache_control && !feed.end_on.is_empty();
+        let unread = feed.ignore_cache_control && !feed.complete_on.is_empty();
         wrong(
-            "end_on",
+            "complete_on",
             unread.then(|| "ignore_cache_control must be false, else nothing ends the feed".into()),
         );
         if let Some(variables) = &variables {
@@ -107,13 +107,13 @@ fn feeds(sources: &mut Sources) {
 /// A client that resumes is owed what it missed at once; where that is more than a session may be owed, it is ended.
 fn history(sources: &mut Sources) {
     let Config { rooms, limits, .. } = &sources.config;
-    if rooms.history_length > 0 && rooms.history_bytes_max > limits.outbox_bytes_max {
+    if rooms.history_length > 0 && rooms.history_bytes_max > limits.send_buffer_bytes_max {
         let text = format!(
-            "{}history_bytes_max in [rooms] is {}, more than the {} that may be queued for a session (outbox_bytes_max in [limits]): \
+            "{}history_bytes_max in [rooms] is {}, more than the {} that may be queued for a session (send_buffer_bytes_max in [limits]): \
              a client that resumes and missed that much is disconnected (4501)",
             sources.place("rooms", "history_bytes_max"),
             rooms.history_bytes_max.show(),
-            limits.outbox_bytes_max.show(),
+            limits.send_buffer_bytes_max.show(),
         );
         sources.warnings.push(text);
     }

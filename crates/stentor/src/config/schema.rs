@@ -118,7 +118,7 @@ section! {
         /// The least severe level that is logged.
         log_level: LogLevel = LogLevel::Info;
         /// Time for a graceful shutdown after SIGINT or SIGTERM. Remaining connections are then cut.
-        drain_time_max: Duration = s(10), in s(0)..=HOUR;
+        shutdown_timeout: Duration = s(10), in s(0)..=HOUR;
     }
 }
 
@@ -143,29 +143,29 @@ section! {
         /// Frames of one message. Conformance suites send 65,536.
         fragments_max: usize = 131_072, in 1..=1_048_576;
         /// Time from the first to the last byte of a message.
-        message_time_max: Duration = s(30), in ms(100)..=HOUR;
+        message_timeout: Duration = s(30), in ms(100)..=HOUR;
         /// Size of a request line with its headers.
-        head_bytes_max: Bytes = Bytes::kib(16), in Bytes::kib(1)..=Bytes::mib(1);
+        header_bytes_max: Bytes = Bytes::kib(16), in Bytes::kib(1)..=Bytes::mib(1);
         /// Number of headers of a request.
         headers_max: usize = 64, in 8..=128;
         /// Time from the start of a connection, or the first byte of a request, to the end of its headers.
-        head_time_max: Duration = s(10), in ms(100)..=HOUR;
+        header_timeout: Duration = s(10), in ms(100)..=HOUR;
         /// Size of a request body on routes that need none. It is read and ignored.
         body_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
         /// Time between two requests on an HTTP connection. The connection is then closed.
-        idle_time_max: Duration = s(75), in ms(100)..=HOUR;
+        idle_timeout: Duration = s(75), in ms(100)..=HOUR;
         /// Time that a request waits for a document or an application's answer. It is then answered with 504.
-        wait_time_max: Duration = s(10), in ms(100)..=HOUR;
+        request_timeout: Duration = s(10), in ms(100)..=HOUR;
         /// Time to close a connection. It is then reset.
-        close_time_max: Duration = s(5), in ms(100)..=s(60);
+        close_timeout: Duration = s(5), in ms(100)..=s(60);
         /// Encoded bytes queued for a session, for the policies `queue` and `drop_oldest`. Beyond it, `queue` ends the
         /// session and `drop_oldest` drops messages.
-        outbox_bytes_max: Bytes = Bytes::mib(1), in Bytes::kib(1)..=Bytes::mib(1024);
+        send_buffer_bytes_max: Bytes = Bytes::mib(1), in Bytes::kib(1)..=Bytes::mib(1024);
         /// Answers queued for a client that doesn't read them. Beyond it, the server stops reading from the client.
         replies_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
         /// Bytes that a core receives, decompresses and handles for one connection per turn. Each message counts 128 bytes
         /// extra, each HTTP request 1 KiB. The rest waits until other connections have had their turn
-        /// (`stentor_turns_shared`).
+        /// (`stentor_turn_yields`).
         turn_bytes_max: Bytes = Bytes::kib(128), in Bytes::kib(4)..=Bytes::mib(1024);
         /// Nesting depth of JSON that a client publishes.
         json_depth_max: usize = 128, in 1..=1000;
@@ -210,11 +210,11 @@ section! {
         /// Open connections.
         connections_max: usize = 256, in 1..=65_536;
         /// Time for the headers of a request.
-        head_time_max: Duration = s(10), in ms(100)..=HOUR;
+        header_timeout: Duration = s(10), in ms(100)..=HOUR;
         /// Time without progress while a request body arrives, or while a client reads the response.
-        body_time_max: Duration = s(30), in ms(100)..=HOUR;
+        body_timeout: Duration = s(30), in ms(100)..=HOUR;
         /// Time that a publication waits for a full mailbox. It is then refused with 503.
-        busy_time_max: Duration = s(10), in s(0)..=HOUR;
+        busy_timeout: Duration = s(10), in s(0)..=HOUR;
     }
 }
 
@@ -238,7 +238,7 @@ section! {
         /// Memory for the history of one room. `stentor_room_history_bytes` has the sum of all rooms.
         history_bytes_max: Bytes = Bytes::mib(1), in Bytes(0)..=Bytes::mib(1024);
         /// Time that a message stays in the history.
-        history_time_max: Duration = s(300), in s(1)..=s(7 * 24 * 3600);
+        history_ttl: Duration = s(300), in s(1)..=s(7 * 24 * 3600);
     }
 }
 
@@ -263,15 +263,15 @@ section! {
         /// Namespaces that one client is connected to.
         namespaces_max: usize = 16, in 1..=1000;
         /// Time for the upgrade from polling to WebSocket, from the handshake on.
-        upgrade_time_max: Duration = s(10), in ms(100)..=HOUR;
+        upgrade_timeout: Duration = s(10), in ms(100)..=HOUR;
         /// Time from the start of a connection to the first CONNECT packet.
-        connect_time_max: Duration = s(45), in ms(100)..=HOUR;
+        connect_timeout: Duration = s(45), in ms(100)..=HOUR;
         /// Maximum disconnection time for connection state recovery. 0: recovery is off.
-        recovery_time_max: Duration = s(0), in s(0)..=HOUR;
+        recovery_ttl: Duration = s(0), in s(0)..=HOUR;
         /// Memory for messages kept for disconnected clients, per core (`stentor_socketio_recovery_bytes`). When exceeded,
         /// the oldest are evicted (`stentor_socketio_recovery_evicted_total`); clients that missed them start a new session.
         recovery_bytes_max: Bytes = Bytes::mib(16), in Bytes(0)..=Bytes::mib(65_536);
-        /// Sockets of disconnected clients kept for recovery, per core (`stentor_socketio_suspended`).
+        /// Sockets of disconnected clients kept for recovery, per core (`stentor_socketio_recovery_sockets`).
         recovery_sockets_max: usize = 100_000, in 0..=100_000_000;
         /// Name of the event that carries feed messages.
         feed_event: String = "feed".to_owned();
@@ -389,13 +389,13 @@ section! {
         key: String = String::new();
         /// Whether backends push the documents (`PUT /api/v1/feeds/KEY`). Then only `name`, `prefix` and `key` apply, and there
         /// is no `url`. A client that subscribes before the first document waits for it. Keys without any `[[feeds]]` can be
-        /// pushed too, but are `lost` until then.
+        /// pushed too, but are `not_found` until then.
         push: bool = false;
         /// URL of the documents: `http://` or `https://`, with an optional path and query. Each placeholder of `key` must
         /// occur in the path or the query, where its value is escaped: `http://api/match/{id}?full=1`.
         url: String = String::new();
         /// Time between two fetches of a key. `Cache-Control: max-age` of the response overrides it.
-        interval: Duration = s(1), in ms(1)..=s(24 * 3600);
+        poll_interval: Duration = s(1), in ms(1)..=s(24 * 3600);
         /// Time for one fetch, from its start to the last byte.
         timeout: Duration = s(10), in ms(1)..=HOUR;
         /// Time without progress while connecting, before the response headers and within the body.
@@ -415,8 +415,8 @@ section! {
         /// fetch.
         ignore_cache_control: bool = false;
         /// Responses that end a feed, besides status 410. With `"max-age=0"`, a response with `Cache-Control: max-age=0` is
-        /// the last version: the feed becomes `ended` and is not fetched again.
-        end_on: Vec<EndSignal> = Vec::new();
+        /// the last version: the feed becomes `complete` and is not fetched again.
+        complete_on: Vec<EndSignal> = Vec::new();
         /// Members that identify the objects of an array, tried in this order before `id` and similar names. They keep
         /// patches small when objects change or move.
         identity: Vec<String> = Vec::new();
@@ -433,11 +433,11 @@ section! {
         /// Concurrent fetches of all feeds.
         fetches_max: usize = 32, in 1..=10_000;
         /// Time that a key without subscribers is still fetched and kept.
-        linger: Duration = s(30), in s(0)..=s(24 * 3600);
+        idle_ttl: Duration = s(30), in s(0)..=s(24 * 3600);
         /// Time until a key with subscribers is fetched again after a 404.
-        lost_interval: Duration = s(60), in ms(1)..=s(24 * 3600);
+        not_found_retry_interval: Duration = s(60), in ms(1)..=s(24 * 3600);
         /// Maximum delay before the first retry of a failed fetch. It doubles with each further failure.
-        backoff_first: Duration = s(1), in ms(1)..=s(24 * 3600);
+        backoff_initial: Duration = s(1), in ms(1)..=s(24 * 3600);
         /// Maximum delay before a retry, whatever `Retry-After` says.
         backoff_max: Duration = s(60), in ms(1)..=s(24 * 3600);
         /// Maximum value taken from `Cache-Control: max-age`.

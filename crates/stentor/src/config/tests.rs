@@ -27,7 +27,7 @@ fn nothing_is_a_configuration() {
     assert_eq!(load(""), Ok(Config::default()));
     let defaults = Config::default();
     assert_eq!(defaults.limits.message_bytes_max, Bytes(1_000_000));
-    assert_eq!(defaults.limits.outbox_bytes_max, Bytes(1_048_576));
+    assert_eq!(defaults.limits.send_buffer_bytes_max, Bytes(1_048_576));
     assert_eq!(defaults.heartbeat.interval, Duration::from_secs(25));
     assert_eq!(defaults.heartbeat.timeout, Duration::from_secs(20));
     assert!(!defaults.rooms.publish);
@@ -80,8 +80,8 @@ fn unknown_keys_and_sections() {
     check("\n[[feed]]\n", "stentor.toml:2: unknown section [feed]; did you mean [[feeds]]?");
     check("[whatever]\n", "stentor.toml:1: unknown section [whatever]");
     check(
-        "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\nintervall = \"1s\"",
-        r#"stentor.toml:4: unknown key "intervall" in [[feeds]]; did you mean "interval"?"#,
+        "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\npoll_intervall = \"1s\"",
+        r#"stentor.toml:4: unknown key "poll_intervall" in [[feeds]]; did you mean "poll_interval"?"#,
     );
 }
 
@@ -155,8 +155,8 @@ fn the_wrong_kind() {
         r#"stentor.toml:2: hosts in [server]: "http://a.example" is not a host: write a name or an address, such as "example.com", "example.com:8443", "192.0.2.1" or "[::1]""#,
     );
     check(
-        "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\nend_on = [\"max-age=0\"]\nignore_cache_control = true",
-        "stentor.toml:4: end_on in [[feeds]]: ignore_cache_control must be false, else nothing ends the feed",
+        "[[feeds]]\nname = \"a\"\nurl = \"http://a\"\ncomplete_on = [\"max-age=0\"]\nignore_cache_control = true",
+        "stentor.toml:4: complete_on in [[feeds]]: ignore_cache_control must be false, else nothing ends the feed",
     );
 }
 
@@ -367,17 +367,17 @@ fn a_history_that_no_session_may_be_owed_is_warned_of() {
         assert_eq!(warnings, expect, "{text}");
     };
     let warning = "stentor.toml:3: history_bytes_max in [rooms] is \"2MiB\", more than the \"1MiB\" that may be queued \
-                   for a session (outbox_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)";
+                   for a session (send_buffer_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)";
     check("[rooms]\nhistory_length = 10\nhistory_bytes_max = \"2MiB\"", &[warning]);
     check("[rooms]\nhistory_bytes_max = \"2MiB\"", &[]);
     check("[rooms]\nhistory_length = 10", &[]);
     check(
-        "[rooms]\nhistory_length = 10\nhistory_bytes_max = \"2MiB\"\n[limits]\noutbox_bytes_max = \"2MiB\"",
+        "[rooms]\nhistory_length = 10\nhistory_bytes_max = \"2MiB\"\n[limits]\nsend_buffer_bytes_max = \"2MiB\"",
         &[],
     );
     let smaller = "history_bytes_max in [rooms] is \"1MiB\", more than the \"1KiB\" that may be queued for a session \
-                   (outbox_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)";
-    check("[rooms]\nhistory_length = 10\n[limits]\noutbox_bytes_max = 1024", &[smaller]);
+                   (send_buffer_bytes_max in [limits]): a client that resumes and missed that much is disconnected (4501)";
+    check("[rooms]\nhistory_length = 10\n[limits]\nsend_buffer_bytes_max = 1024", &[smaller]);
 }
 
 #[test]
@@ -464,9 +464,9 @@ fn the_environment() {
     check("STENTOR_ROOMS_PUBLISH", "1", r#"STENTOR_ROOMS_PUBLISH: expected true or false, found "1""#);
     check("STENTOR_SERVER_CORES", "9999", "STENTOR_SERVER_CORES: 9999 is out of range: 0 to 256");
     check(
-        "STENTOR_LIMITS_HEAD_TIME_MAX",
+        "STENTOR_LIMITS_HEADER_TIMEOUT",
         "10",
-        r#"STENTOR_LIMITS_HEAD_TIME_MAX: expected a duration such as "25s", "300ms", "5min" or "1h", found "10"; a unit is missing: "10s"?"#,
+        r#"STENTOR_LIMITS_HEADER_TIMEOUT: expected a duration such as "25s", "300ms", "5min" or "1h", found "10"; a unit is missing: "10s"?"#,
     );
     let (config, _) =
         environment("STENTOR_ORIGINS_ALLOW", "https://a.example, https://*.b.example").load().unwrap();
@@ -594,7 +594,7 @@ fn files_that_cannot_be_read() {
 #[test]
 fn every_cut_of_a_file_is_answered() {
     let text = "[server]\nlisten = \"127.0.0.1:1\"\ncores = 1\n[origins]\nallow = [\"https://a.example\"]\n\
-                [[feeds]]\nname = \"a\"\nurl = \"http://a\"\nheaders = { A = \"b\" }\n[limits]\nhead_bytes_max = \"1MB\"";
+                [[feeds]]\nname = \"a\"\nurl = \"http://a\"\nheaders = { A = \"b\" }\n[limits]\nheader_bytes_max = \"1MB\"";
     for end in 0..=text.len() {
         let _ = load(&text[..end]);
         let _ = load(&text[end..]);

@@ -63,7 +63,7 @@ fn config(provider: SocketAddr, replay: Option<&Replay>) -> Config {
         name: name.into(),
         prefix: prefix.into(),
         url: format!("http://{provider}"),
-        interval,
+        poll_interval: interval,
         ..Feed::default()
     };
     let second = Duration::from_secs(1);

@@ -10,7 +10,7 @@ pub enum Error {
     Incomplete,
     /// A line ended with LF alone (RFC 9112 section 2.2 lets us refuse it).
     BareLineFeed,
-    /// The head is larger than [`Limits::head_bytes_max`](super::Limits::head_bytes_max).
+    /// The head is larger than [`Limits::header_bytes_max`](super::Limits::header_bytes_max).
     HeadTooLarge,
     /// There are more headers than [`Limits::headers_max`](super::Limits::headers_max).
     TooManyHeaders,

@@ -12,7 +12,7 @@ const HEADERS_CAPACITY: usize = 128;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a head, from its first to the end of the empty line. Default 16,384.
-    pub head_bytes_max: usize,
+    pub header_bytes_max: usize,
     /// Number of headers, at most 128. Default 64.
     pub headers_max: usize,
     /// Bytes of a request's target. Default 8,192.
@@ -21,7 +21,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { head_bytes_max: 16 * 1024, headers_max: 64, target_bytes_max: 8 * 1024 }
+        Limits { header_bytes_max: 16 * 1024, headers_max: 64, target_bytes_max: 8 * 1024 }
     }
 }
 
@@ -45,7 +45,7 @@ impl HeadScanner {
     /// [`Error::BareLineFeed`], [`Error::TargetTooLong`] if the first line does not end within the limit,
     /// [`Error::HeadTooLarge`] if the head does not.
     pub fn find_end(&mut self, buf: &[u8], limits: &Limits) -> Result<Option<usize>, Error> {
-        let window = &buf[..buf.len().min(limits.head_bytes_max)];
+        let window = &buf[..buf.len().min(limits.header_bytes_max)];
         while let Some(offset) = memchr::memchr(b'\n', window.get(self.scanned..).unwrap_or_default()) {
             let line_feed = self.scanned + offset;
             if line_feed == 0 || window[line_feed - 1] != b'\r' {
@@ -61,7 +61,7 @@ impl HeadScanner {
             self.line_start = line_feed + 1;
         }
         self.scanned = window.len();
-        match (buf.len() >= limits.head_bytes_max, self.begun) {
+        match (buf.len() >= limits.header_bytes_max, self.begun) {
             (true, true) => Err(Error::HeadTooLarge),
             (true, false) => Err(Error::TargetTooLong),
             (false, _) => Ok(None),
@@ -344,7 +344,7 @@ pub fn parse_response<'b>(head: &'b [u8], limits: &Limits) -> Result<Response<'b
 /// Checks that every line ends with CRLF and that the head ends where its first empty line does (empty lines before
 /// the first line aside); returns the header lines.
 fn check_lines<'b>(head: &'b [u8], limits: &Limits) -> Result<&'b [u8], Error> {
-    if head.len() > limits.head_bytes_max {
+    if head.len() > limits.header_bytes_max {
         return Err(Error::HeadTooLarge);
     }
     let (mut line_start, mut headers_start) = (0, None);

@@ -323,13 +323,13 @@ impl<D: Driver> Core<D> {
         let engine = Engine { version, is_socketio, base64, probe: None, pinged_at: None };
         let mut client = Client::new(sid, Protocol::Engine(engine), carrier, now, due_at);
         if is_socketio {
-            let connect_until = now.after(self.shared.options.engine.connect_time_max);
+            let connect_until = now.after(self.shared.options.engine.connect_timeout);
             client.upper = Upper::SocketIo(Box::new(SocketIo::new(connect_until, None)));
         }
         let id = self.clients.insert(client);
         self.arm_client(id, due_at);
         if is_socketio {
-            self.arm_client(id, now.after(self.shared.options.engine.connect_time_max));
+            self.arm_client(id, now.after(self.shared.options.engine.connect_timeout));
         }
         id
     }
@@ -417,7 +417,7 @@ impl<D: Driver> Core<D> {
             _ => body,
         };
         let packets_max = self.shared.options.engine.packets_max;
-        let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
+        let send_buffer_bytes_max = self.shared.options.limits.send_buffer_bytes_max;
         let body = body.get(*done..).unwrap_or_default();
         let decoder =
             payload_format(request, &query).map(|format| PayloadDecoder::new(format, body, packets_max));
@@ -427,7 +427,7 @@ impl<D: Driver> Core<D> {
         let already_done = *done;
         let mut verdict = None;
         let mut packets = 0;
-        while verdict.is_none() && queue.len() <= outbox_bytes_max {
+        while verdict.is_none() && queue.len() <= send_buffer_bytes_max {
             let read = already_done + (body.len() - decoder.bytes_left());
             self.budget.count(read - *done);
             *done = read;
@@ -457,7 +457,7 @@ impl<D: Driver> Core<D> {
         {
             client.queue = queue;
             client.weigh(&self.shared.ledger);
-            if client.queue.len() > outbox_bytes_max {
+            if client.queue.len() > send_buffer_bytes_max {
                 self.end_client(id, session::End::Because(stentor_hub::Disconnect::SlowConsumer));
                 verdict = None;
             } else if !matches!(verdict, Some(Verdict::Move(_))) {
@@ -499,7 +499,7 @@ impl<D: Driver> Core<D> {
         if self.clients.get(id).is_none_or(|client| client.ended) {
             return self.engine_refuse(request, RequestError::UnknownSession, None, out);
         }
-        let until = self.millis().after(self.shared.options.engine.upgrade_time_max);
+        let until = self.millis().after(self.shared.options.engine.upgrade_timeout);
         let Some(conn) = self.table.get(index).map(|conn| conn.id) else {
             return Verdict::Answered { keep_alive: false };
         };

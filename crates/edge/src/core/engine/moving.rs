@@ -168,9 +168,9 @@ impl<D: Driver> Core<D> {
         let Departure { sid, source, version, base64, queue, feeds, carrier, probe } = departure;
         let now = self.millis();
         let options = &self.shared.options;
-        let until = now.after(options.engine.upgrade_time_max);
+        let until = now.after(options.engine.upgrade_timeout);
         let due_at = now.after(options.heartbeat.interval);
-        let connect_until = now.after(options.engine.connect_time_max);
+        let connect_until = now.after(options.engine.connect_timeout);
         let engine = Engine { version, is_socketio: true, base64, probe: None, pinged_at: None };
         let mut client = Client::new(sid, Protocol::Engine(engine), Carrier::None, now, due_at);
         client.upper = Upper::SocketIo(Box::new(SocketIo::new(connect_until, feeds)));
@@ -191,7 +191,7 @@ impl<D: Driver> Core<D> {
             self.arm_client(id, now);
         }
         if self.draining {
-            self.end_client(id, End::Because(Disconnect::Draining));
+            self.end_client(id, End::Because(Disconnect::Shutdown));
         } else if was_carried && carrier.is_none() {
             self.end_client(id, End::Gone);
         }
@@ -222,7 +222,7 @@ impl<D: Driver> Core<D> {
         let index = self.table.insert(conn, Stack::Socket(socket));
         self.weigh(index);
         if let Some(since) = message_since {
-            self.arm(index, since.after(self.shared.options.limits.message_time_max));
+            self.arm(index, since.after(self.shared.options.limits.message_timeout));
         }
         if has_unread {
             self.hold(index, Held::INPUT);

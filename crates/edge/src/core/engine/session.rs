@@ -201,7 +201,7 @@ impl<D: Driver> Core<D> {
         id: ClientId,
         write: impl FnOnce(EngineWriter, &mut Vec<u8>),
     ) {
-        let bytes_max = self.shared.options.limits.outbox_bytes_max;
+        let bytes_max = self.shared.options.limits.send_buffer_bytes_max;
         let Some(client) = self.clients.get_mut(id) else { return };
         let writer = client.writer();
         let Carrier::Socket(conn) = client.carrier else {
@@ -252,7 +252,7 @@ impl<D: Driver> Core<D> {
         conn: ConnId,
         write: impl FnOnce(&mut Vec<u8>, Version, &Poll),
     ) {
-        let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let deadline = self.millis().after(self.shared.options.limits.idle_timeout);
         let Some(client) = self.clients.get_mut(id) else { return };
         client.carrier = Carrier::None;
         let version = client.version();
@@ -274,7 +274,7 @@ impl<D: Driver> Core<D> {
     /// If the client should reconnect, a poll is answered 503 and a WebSocket ends without a Close frame: OkHttp
     /// reports a Close frame only as "closing", so its Socket.IO client continues until a ping is missing.
     pub(in super::super) fn end_engine(&mut self, id: ClientId, carrier: Carrier, end: End) {
-        let linger = self.millis().after(self.shared.options.limits.close_time_max);
+        let linger = self.millis().after(self.shared.options.limits.close_timeout);
         let Some(client) = self.clients.get_mut(id) else { return };
         client.take_queue();
         if let Some(probe) = client.engine_mut().and_then(|engine| engine.probe.take()) {
@@ -343,7 +343,7 @@ impl<D: Driver> Core<D> {
 
     /// The deadline for the missing attachments of a client's packet, if any.
     fn attachments_until(&mut self, id: ClientId) -> Option<Millis> {
-        let later = self.millis().after(self.shared.options.limits.message_time_max);
+        let later = self.millis().after(self.shared.options.limits.message_timeout);
         let client = self.clients.get_mut(id)?;
         let Upper::SocketIo(io) = &mut client.upper else { return None };
         let until = io.packet_until()?;

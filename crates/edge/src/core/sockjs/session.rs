@@ -34,7 +34,7 @@ impl<D: Driver> Core<D> {
         mut messages: Messages<'_>,
         request: &Request<'_>,
     ) -> Option<(usize, usize)> {
-        let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
+        let send_buffer_bytes_max = self.shared.options.limits.send_buffer_bytes_max;
         let client = self.clients.get_mut(id)?;
         let Upper::Plain { session, envelope } = client.upper else { return None };
         if !client.sockjs()?.accepts {
@@ -48,7 +48,8 @@ impl<D: Driver> Core<D> {
         let (mut delivered, mut scratch) = (0, String::new());
         let mut left = None;
         loop {
-            let is_much = self.published_bytes > self.published_bytes_max || queue.len() > outbox_bytes_max;
+            let is_much =
+                self.published_bytes > self.published_bytes_max || queue.len() > send_buffer_bytes_max;
             if delivered > 0
                 && (is_much || self.budget.is_used())
                 && !messages.is_empty()
@@ -80,7 +81,7 @@ impl<D: Driver> Core<D> {
         self.weigh_client(id);
         self.flush_client(id);
         // Nobody has come for so much.
-        if self.clients.get(id).is_some_and(|client| client.queue.len() > outbox_bytes_max) {
+        if self.clients.get(id).is_some_and(|client| client.queue.len() > send_buffer_bytes_max) {
             self.end_client(id, End::Because(Disconnect::SlowConsumer));
             return None;
         }
@@ -190,19 +191,19 @@ impl<D: Driver> Core<D> {
 
     /// Says something to a client, from outside of the handling of its own messages.
     pub(in super::super) fn say_to_sockjs(&mut self, id: ClientId, what: &Sent) {
-        let outbox_bytes_max = self.shared.options.limits.outbox_bytes_max;
+        let send_buffer_bytes_max = self.shared.options.limits.send_buffer_bytes_max;
         let Some(client) = self.clients.get_mut(id).filter(|client| !client.ended) else { return };
         what.write(Writer::SockJs(Carriage::Record), &mut client.queue);
         client.weigh(&self.shared.ledger);
         self.flush_client(id);
-        if self.clients.get(id).is_some_and(|client| client.queue.len() > outbox_bytes_max) {
+        if self.clients.get(id).is_some_and(|client| client.queue.len() > send_buffer_bytes_max) {
             self.end_client(id, End::Because(Disconnect::SlowConsumer));
         }
     }
 
     /// Lets a client's receiver say something, at `conn`; detaches it where its answer ends with that.
     fn with_receiver(&mut self, conn: ConnId, say: impl FnOnce(&mut Self, &mut Receiver, &mut Vec<u8>)) {
-        let deadline = self.millis().after(self.shared.options.limits.idle_time_max);
+        let deadline = self.millis().after(self.shared.options.limits.idle_timeout);
         let Some(index) = self.table.index_of(conn) else { return };
         let Some(http) = self.http(index) else { return };
         let Some(Waiting::Receiver(mut receiver)) = http.waiting.take() else { return };

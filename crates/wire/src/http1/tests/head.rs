@@ -239,7 +239,7 @@ fn responses() {
 
 #[test]
 fn limits_hold() {
-    let limits = Limits { head_bytes_max: 60, headers_max: 3, target_bytes_max: 20 };
+    let limits = Limits { header_bytes_max: 60, headers_max: 3, target_bytes_max: 20 };
     fn check(bytes: &str, limits: &Limits, expect: Option<Error>) {
         let error = parse(bytes.as_bytes(), limits, parse_request).err();
         assert_eq!(error, expect, "{bytes:?}");

@@ -162,8 +162,8 @@ fn deltas_are_carried_out_and_verified() {
     assert!(complaint(&delta(2, 3, "[]").replace("\"epoch\":7", "\"epoch\":8")).contains("version"));
     assert!(complaint(&delta(2, 3, "[]").replace("bench", "branch")).contains("branch"));
     assert!(complaint("[1]").contains("stentor.v1"));
-    let lost = r#"{"type":"state","feed":"bench","state":"lost","reason":"gone"}"#;
-    assert!(complaint(lost).contains("lost: gone"));
+    let lost = r#"{"type":"state","feed":"bench","state":"not_found","reason":"gone"}"#;
+    assert!(complaint(lost).contains("not_found: gone"));
 }
 
 #[test]
