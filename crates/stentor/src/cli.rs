@@ -5,7 +5,7 @@
 
 use crate::config::Flags;
 use crate::config::schema::{App, Driver, LogFormat};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -29,10 +29,23 @@ pub(crate) enum Command {
     Health(HealthArgs),
     /// Print every configuration key with its default (docs/configuration.md).
     Keys,
+    /// Print a reference page.
+    #[command(hide = true)]
+    Reference {
+        /// The page.
+        page: ReferencePage,
+    },
     /// Run a demo: simulated live football matches, and a page that shows them.
     Demo(DemoArgs),
     /// Measure realtime servers: runs `stentor-lab`, which is built beside this program.
     Lab(LabArgs),
+}
+
+/// The pages that `stentor reference` prints.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ReferencePage {
+    /// docs/cli.md
+    Cli,
 }
 
 /// The lab is a program with a command line of its own.
@@ -203,6 +216,7 @@ mod tests {
         check("stentor publish --admin http://127.0.0.1:1 --room r --event e {}", Ok(()));
         check("stentor check stentor.toml", Ok(()));
         check("stentor keys", Ok(()));
+        check("stentor reference cli", Ok(()));
         check("stentor health", Ok(()));
         check("stentor health --listen 0.0.0.0:8000", Ok(()));
         check("stentor demo --seed 7 --replay dir --speed 0.5", Ok(()));

@@ -3,6 +3,7 @@
 //! What it is made of: [`cli`] says what can be asked; [`config`] what can be configured, [`wiring`] maps
 //! that to the planes' options and starts them; [`serve`] runs them until a signal comes ([`lifecycle`]),
 //! with the client's [`library`] for browsers;
+//! [`reference`] prints the pages that are generated from code;
 //! [`demo`] runs them on a provider of its own, whose matches come from [`simulation`].
 
 #[cfg(not(target_os = "linux"))]
@@ -20,6 +21,7 @@ mod library;
 mod lifecycle;
 mod logging;
 mod publish;
+mod reference;
 mod serve;
 mod simulation;
 mod wiring;
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         cli::Command::Publish(args) => publish::run(&args),
         cli::Command::Check(args) => check::run(&args),
         cli::Command::Keys => check::keys(),
+        cli::Command::Reference { page } => reference::run(page),
         cli::Command::Health(args) => health::run(&args),
         cli::Command::Demo(args) => demo::run(&args),
         cli::Command::Lab(args) => lab::run(&args),

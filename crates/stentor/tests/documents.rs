@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// All that there is to read, but the results' page of figures and what is the peers' own.
-const DOCUMENTS: [&str; 22] = [
+const DOCUMENTS: [&str; 23] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -13,6 +13,7 @@ const DOCUMENTS: [&str; 22] = [
     "clients/js/README.md",
     "docs/attacks.md",
     "docs/benchmarks.md",
+    "docs/cli.md",
     "docs/configuration.md",
     "docs/conformance.md",
     "docs/deploy/README.md",
