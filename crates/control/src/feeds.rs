@@ -8,7 +8,7 @@ use crate::failures::{FailureLog, Line};
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::FeedsOptions;
 use crate::pushes::Pushes;
-use crate::schedule::{FetchJob, LaneStats, Scheduler, Stats};
+use crate::schedule::{FAILURE_CLASSES, FetchJob, LaneStats, Scheduler, Stats};
 use crate::signals::{Signals, stopped};
 use crate::upstream::{Digester, Failure, Fetched, Upstreams};
 use std::collections::HashMap;
@@ -42,6 +42,13 @@ pub(crate) struct FeedsView {
 }
 
 impl FeedsView {
+    /// One upstream, which has had every kind of failure.
+    pub(crate) fn with_every_failure(name: &str) -> Self {
+        let lane = LaneStats { has_failed: [true; FAILURE_CLASSES], ..LaneStats::default() };
+        let upstream = UpstreamView { name: name.into(), lane, ..UpstreamView::default() };
+        Self { stats: Mutex::default(), upstreams: Mutex::new(vec![upstream]) }
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }

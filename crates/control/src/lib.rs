@@ -15,6 +15,7 @@
 //! - `feeds`: the task that joins both with the data plane.
 //! - `admin`: publish API, metrics, health, on their own port.
 //! - `pushes`: documents that backends push.
+//! - `sample`: a sample of every metric, for the reference.
 
 mod admin;
 mod client;
@@ -27,6 +28,7 @@ mod options;
 mod process;
 mod pushes;
 mod route;
+mod sample;
 pub mod schedule;
 mod signals;
 mod upstream;
@@ -39,6 +41,7 @@ pub use options::{
     UpstreamOptions,
 };
 pub use route::{Route, RouteError};
+pub use sample::sample_metrics;
 pub use signals::Signals;
 pub use stentor_hub::delta::DEPTH_MAX;
 pub use upstream::RESERVED_HEADERS;

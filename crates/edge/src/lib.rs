@@ -24,7 +24,7 @@ pub use app::{
 };
 pub use core::Core;
 pub use hosts::{HostError, Hosts};
-pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, simulated};
+pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, idle, simulated};
 pub use options::{
     App, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, Rooms, SOCKJS_PREFIXES_MAX,
     SameSite, SockJs, Sse, StaticRoute,

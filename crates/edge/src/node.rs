@@ -179,6 +179,11 @@ pub fn simulated<D: Driver>(
     (cores, shared)
 }
 
+/// The data plane of a node with one core that doesn't run: for a list of its metrics.
+pub fn idle(options: Options, control: Arc<dyn ControlPlane>) -> Arc<dyn DataPlane> {
+    Arc::new(Shared::new(options, 1, [0; 2], control))
+}
+
 /// A built-in application.
 fn built_in(app: App, options: &Options) -> Box<dyn Application> {
     match app {

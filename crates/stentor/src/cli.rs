@@ -46,6 +46,8 @@ pub(crate) enum Command {
 pub(crate) enum ReferencePage {
     /// docs/cli.md
     Cli,
+    /// docs/metrics.md
+    Metrics,
 }
 
 /// The lab is a program with a command line of its own.

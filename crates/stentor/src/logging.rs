@@ -27,11 +27,16 @@ impl Log {
     /// Counts the lines that were dropped, for `/metrics`.
     pub(crate) fn dropped_lines(&self) -> ProcessCounter {
         let dropped = self.dropped.clone();
-        ProcessCounter {
-            name: "log_lines_dropped",
-            help: "Log lines dropped because standard error wasn't read",
-            value: Arc::new(move || dropped.dropped_lines() as u64),
-        }
+        dropped_lines(move || dropped.dropped_lines() as u64)
+    }
+}
+
+/// The counter of dropped lines, with its value.
+pub(crate) fn dropped_lines(value: impl Fn() -> u64 + Send + Sync + 'static) -> ProcessCounter {
+    ProcessCounter {
+        name: "log_lines_dropped",
+        help: "Log lines dropped because standard error wasn't read",
+        value: Arc::new(value),
     }
 }
 

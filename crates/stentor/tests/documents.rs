@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// All that there is to read, but the results' page of figures and what is the peers' own.
-const DOCUMENTS: [&str; 23] = [
+const DOCUMENTS: [&str; 24] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -22,6 +22,7 @@ const DOCUMENTS: [&str; 23] = [
     "docs/from-socketio.md",
     "docs/lab.md",
     "docs/live-in-five-minutes.md",
+    "docs/metrics.md",
     "docs/operate.md",
     "docs/protocol.md",
     "docs/results/README.md",

@@ -165,7 +165,7 @@ section! {
         replies_bytes_max: Bytes = Bytes::kib(64), in Bytes(1)..=Bytes::mib(1024);
         /// Bytes that a core receives, decompresses and handles for one connection per turn. Each message counts 128 bytes
         /// extra, each HTTP request 1 KiB. The rest waits until other connections have had their turn
-        /// (`stentor_turn_yields`).
+        /// (`stentor_turn_yields_total`).
         turn_bytes_max: Bytes = Bytes::kib(128), in Bytes::kib(4)..=Bytes::mib(1024);
         /// Nesting depth of JSON that a client publishes.
         json_depth_max: usize = 128, in 1..=1000;

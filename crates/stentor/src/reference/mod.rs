@@ -1,6 +1,7 @@
-//! The reference page that is generated from the command line: docs/cli.md.
+//! The reference pages that are generated from code: docs/cli.md and docs/metrics.md.
 
 mod cli;
+mod metrics;
 
 use crate::cli::ReferencePage;
 use std::process::ExitCode;
@@ -8,13 +9,14 @@ use std::process::ExitCode;
 /// `stentor reference PAGE`.
 #[allow(clippy::print_stdout, reason = "the page is what was asked for")]
 pub(crate) fn run(page: ReferencePage) -> anyhow::Result<ExitCode> {
-    print!("{}", markdown(page));
+    print!("{}", markdown(page)?);
     Ok(ExitCode::SUCCESS)
 }
 
-fn markdown(page: ReferencePage) -> String {
+fn markdown(page: ReferencePage) -> anyhow::Result<String> {
     match page {
-        ReferencePage::Cli => cli::markdown(),
+        ReferencePage::Cli => Ok(cli::markdown()),
+        ReferencePage::Metrics => metrics::markdown(),
     }
 }
 
@@ -37,7 +39,7 @@ mod tests {
             let path = format!("{}/../../docs/{name}.md", env!("CARGO_MANIFEST_DIR"));
             let found = std::fs::read_to_string(path).unwrap_or_default();
             assert!(
-                found == markdown(*page),
+                found == markdown(*page).unwrap(),
                 "docs/{name}.md is old: cargo run -p stentor -- reference {name} > docs/{name}.md"
             );
         }

@@ -1,0 +1,44 @@
+//! `/metrics` with a sample of every metric, from which docs/metrics.md is generated.
+
+use crate::feeds::FeedsView;
+use crate::metrics::{FetchLabels, Metrics, ReasonLabels, UpstreamLabels};
+use crate::options::{FeedsOptions, ProcessCounter};
+use crate::pushes::Pushes;
+use crate::schedule::FailureClass;
+use crate::signals::Signals;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::DataPlane;
+
+/// The name of the upstream and of the reason in the sample.
+const ANY: &str = "any";
+
+/// The text of `/metrics` with at least one sample of every metric, including those that otherwise appear with their
+/// first event. Starts nothing.
+///
+/// # Errors
+/// The text can't be encoded.
+pub fn sample_metrics(
+    data_plane: Arc<dyn DataPlane>,
+    counters: Vec<ProcessCounter>,
+) -> Result<String, fmt::Error> {
+    let metrics = Metrics::default();
+    let upstream = Arc::<str>::from(ANY);
+    let outcomes = ["changed", "unchanged", "not_modified", "not_found"];
+    for outcome in outcomes.into_iter().chain(FailureClass::ALL.map(FailureClass::outcome)) {
+        metrics.fetches.get_or_create(&FetchLabels { upstream: upstream.clone(), outcome }).inc();
+    }
+    let labels = UpstreamLabels { upstream };
+    metrics.fetch_seconds.get_or_create(&labels).observe(0.0);
+    metrics.fetch_received_bytes.get_or_create(&labels).inc();
+    for refusals in [&metrics.publish_refusals, &metrics.push_refusals, &metrics.admin_refusals] {
+        refusals.get_or_create(&ReasonLabels { reason: ANY }).inc();
+    }
+    let feeds = Arc::new(FeedsView::with_every_failure(ANY));
+    let pushes = Pushes::new(FeedsOptions::default(), Duration::ZERO, data_plane.clone(), Signals::new());
+    let registry = metrics.registry(data_plane, feeds, pushes, counters);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
