@@ -3,17 +3,19 @@
 
 export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
 
-# Two transports of the demo page need client libraries. The demo uses those of the tests, if they are installed.
-DEMO_LIBRARIES = $(if $(wildcard tests/clients/node_modules/sockjs-client),--libraries tests/clients/node_modules)
-
 # `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
 ADMIN_PORT ?= $(shell expr $(PORT) + 1)
 
+# Client libraries for two transports of the demo page. The demo also works without them.
+DEMO_LIBRARIES = examples/demo-libraries/node_modules
+
 run:
 	@scripts/check-rust
+	@scripts/install-demo-libraries
 	$(CARGO) build --profile demo --package stentor
-	@exec $${CARGO_TARGET_DIR:-target}/demo/stentor demo --listen 127.0.0.1:$(PORT) --admin 127.0.0.1:$(ADMIN_PORT) $(DEMO_LIBRARIES)
+	@if [ -d $(DEMO_LIBRARIES) ]; then set -- --libraries $(DEMO_LIBRARIES); fi; \
+	  exec $${CARGO_TARGET_DIR:-target}/demo/stentor demo --listen 127.0.0.1:$(PORT) --admin 127.0.0.1:$(ADMIN_PORT) "$$@"
 
 # Cargo uses all cores, independently of make's jobs.
 CARGO = env -u MAKEFLAGS -u MFLAGS cargo

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test, { describe } from 'node:test';
@@ -99,6 +99,7 @@ for (const browser of browserNames) {
       const { page, errors, more } = await demo(t, browser, ['--replay', versions, '--speed', '2', '--libraries', libraries], { width: 1280, height: 860 });
       await more(2);
       assert.match(await page.locator('#score').innerText(), /\d+\D+\d+/);
+      assert.equal(await page.locator('#missing').isVisible(), false, 'both libraries are there');
       assert.match(await page.locator('#instead').innerText(), /^instead of 1\d\d kB$/, 'deltas');
       await page.locator('summary').click();
       await more(1);
@@ -114,6 +115,19 @@ for (const browser of browserNames) {
       assert.deepEqual(errors, []);
     });
 
+    test("the demo's page shows which client library is missing", async (t) => {
+      const libraries = mkdtempSync(path.join(tmpdir(), 'stentor-'));
+      t.after(() => rmSync(libraries, { recursive: true }));
+      cpSync(path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules/socket.io-client'), path.join(libraries, 'socket.io-client'), { recursive: true });
+      const { page, errors } = await demo(t, browser, ['--libraries', libraries], { width: 1280, height: 860 });
+      await page.locator('#missing').waitFor({ state: 'visible', timeout: PATIENCE_MS });
+      assert.match(await page.locator('#missing').innerText(), /^SockJS is disabled because its client library isn't installed\. .* sockjs-client\.$/);
+      assert.equal(await page.locator('#transport-sockjs').isDisabled(), true);
+      assert.equal(await page.locator('label[for="transport-socket.io"]').isVisible(), true);
+      assert.equal(await page.locator('[id="transport-socket.io"]').isDisabled(), false);
+      assert.deepEqual(errors, []);
+    });
+
     test("the demo's page on a phone, and by keyboard", async (t) => {
       const { page, errors, more } = await demo(t, browser, [], { width: 390, height: 844 });
       await more(1);
@@ -122,6 +136,8 @@ for (const browser of browserNames) {
       assert.equal(scrollWidth, clientWidth, 'nothing sticks out');
       assert.equal(await page.locator('#replay').isVisible(), false);
       assert.equal(await page.locator('#transport-sockjs').isDisabled(), true, 'without its library');
+      assert.equal(await page.locator('#missing').isVisible(), true);
+      assert.match(await page.locator('#missing').innerText(), /^Socket\.IO and SockJS are disabled because their client libraries aren't installed\. .*make run.* npm .*--libraries .* socket\.io-client and sockjs-client\.$/);
       const team = await page.locator('#home .name').innerText();
       await page.locator('#match-1').focus();
       await page.keyboard.press('ArrowRight');

@@ -8,6 +8,8 @@ import * as replay from './replay.js';
 
 const MATCHES = [1, 2, 3, 4, 5];
 const TRANSPORTS = { websocket: 'WebSocket', sse: 'SSE', polling: 'Polling', 'socket.io': 'Socket.IO', sockjs: 'SockJS' };
+/** The npm package of each transport that needs a client library. */
+const PACKAGES = { 'socket.io': 'socket.io-client', sockjs: 'sockjs-client' };
 
 const stentor = Stentor.connect(location.origin);
 
@@ -40,8 +42,16 @@ for (const [name, title] of Object.entries(TRANSPORTS)) {
   input.checked = name === stentor.transport;
   // `null`: the library is missing. Transports that need no library aren't listed.
   input.disabled = libraries[name] === null;
-  if (input.disabled) label.title = `${title} needs its client library. Start the demo with --libraries and a folder of npm packages.`;
+  if (input.disabled) input.setAttribute('aria-describedby', 'missing');
   $('transports').append(input, label);
+}
+
+const missing = Object.keys(TRANSPORTS).filter((name) => libraries[name] === null);
+if (missing.length > 0) {
+  const listed = (names) => names.join(' and ');
+  const reason = missing.length > 1 ? "are disabled because their client libraries aren't" : "is disabled because its client library isn't";
+  text($('missing'), `${listed(missing.map((name) => TRANSPORTS[name]))} ${reason} installed. Restart the demo with make run, which installs client libraries with npm and reports a failure in the terminal. Or start it with --libraries and a node_modules folder that has ${listed(missing.map((name) => PACKAGES[name]))}.`);
+  $('missing').hidden = false;
 }
 
 /** Switches to another transport, and loads its library if it has one. */

@@ -2,7 +2,8 @@
 //!
 //! Its own policy, in a `meta` element, allows scripts of this server and exactly the one style in it, by hash; a test
 //! compares, and says the new hash when the style was changed. What a build would put together stays apart: each module is
-//! served as it is written. Two of the transports need libraries of others: `--libraries` says where they are.
+//! served as it is written. Two of the transports need other client libraries: `--libraries` says where they are. The page
+//! shows why a transport is disabled.
 
 use anyhow::{Context, bail};
 use std::path::Path;
