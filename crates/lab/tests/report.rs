@@ -52,6 +52,31 @@ fn several_results_are_one_page() {
     assert_eq!(page.matches("<svg ").count(), 2);
 }
 
+/// The chart of the published results shows the figures of the result beside it.
+#[test]
+fn the_published_chart_is_made_from_its_result() {
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let made = std::env::temp_dir().join(format!("stentor-lab-chart-{}.svg", std::process::id()));
+    let chart = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stentor-lab"));
+        command.arg("report").arg(published.join("2026-11-22/room-broadcast-quick.json"));
+        let output = command.arg("--chart").arg(&made).args(arguments).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (success, said) = chart(&["--metric", "cpu_per_message"]);
+    assert!(success, "{said}");
+    let text = fs::read_to_string(&made).unwrap();
+    fs::remove_file(&made).unwrap();
+    assert_eq!(text, fs::read_to_string(published.join("2026-11-22/room-broadcast-cpu.svg")).unwrap());
+    assert!(text.contains(">stentor:socketio<") && text.contains(">6.84 µs<"), "{text}");
+    assert!(!text.contains("again"), "{text}");
+    let (success, said) = chart(&["--metric", "clients"]);
+    assert!(!success && said.contains("case room-1300 has no figures of clients"), "{said}");
+    let (success, said) = chart(&["--metric", "nothing"]);
+    assert!(!success && said.contains("there is no figure `nothing`"), "{said}");
+    assert!(!made.exists());
+}
+
 #[test]
 fn what_is_no_result_is_told() {
     let (success, said, page) = report(1, &[concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);

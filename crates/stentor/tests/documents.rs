@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// All that there is to read, but the results' page of figures and what is the peers' own.
-const DOCUMENTS: [&str; 24] = [
+const DOCUMENTS: [&str; 29] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -26,6 +26,11 @@ const DOCUMENTS: [&str; 24] = [
     "docs/operate.md",
     "docs/protocol.md",
     "docs/results/README.md",
+    "docs/results/chat-rtt.md",
+    "docs/results/cpu-budget.md",
+    "docs/results/echo-25k.md",
+    "docs/results/feed-capacity.md",
+    "docs/results/room-broadcast.md",
     "docs/security.md",
     "docs/socketio.md",
     "fuzz/README.md",

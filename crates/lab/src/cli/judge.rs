@@ -16,7 +16,7 @@ use crate::measure::end_children_on_signal;
 use crate::scenario::compare::compare;
 use crate::scenario::gate::judge;
 use crate::scenario::history::{History, Question};
-use crate::scenario::{Effort, Kept, page};
+use crate::scenario::{Effort, Kept, chart, page};
 
 /// Runs of each server that a gate makes where nobody says how many: fewer tell too little from noise.
 const PAIRS_OF_GATE: usize = 3;
@@ -37,6 +37,12 @@ pub(super) struct ReportArguments {
     /// Where the page goes [default: beside the result, if it is one; several: report.html].
     #[arg(long)]
     page: Option<PathBuf>,
+    /// Write a bar chart of the first case of one result to this SVG file, and no page.
+    #[arg(long, value_name = "FILE", conflicts_with = "page")]
+    chart: Option<PathBuf>,
+    /// The figure of the chart, as results call it (such as cpu_per_message) [default: the decisive one].
+    #[arg(long, requires = "chart")]
+    metric: Option<String>,
 }
 
 #[derive(Args)]
@@ -142,6 +148,16 @@ pub(super) fn run_compare(arguments: &CompareArguments, out: &mut dyn Write) -> 
 pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
     let kept = arguments.results.iter().map(|path| Kept::read(path));
     let kept: Vec<Kept> = kept.collect::<Result<_, _>>()?;
+    if let Some(path) = &arguments.chart {
+        let [kept] = &kept[..] else {
+            return Err(Error::Usage("--chart needs exactly one result".into()));
+        };
+        let svg =
+            chart(kept, arguments.metric.as_deref().map(metric_named).transpose()?).map_err(Error::Usage)?;
+        fs::write(path, svg).map_err(Error::io("writing --chart"))?;
+        writeln!(out, "{}", path.display()).map_err(Error::io("printing"))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let path = match (&arguments.page, &arguments.results[..]) {
         (Some(page), _) => page.clone(),
         (None, [one]) => one.with_extension("html"),
@@ -154,13 +170,16 @@ pub(super) fn run_report(arguments: &ReportArguments, out: &mut dyn Write) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
+/// The figure that results call so.
+fn metric_named(name: &str) -> Result<Metric, Error> {
+    Metric::of_name(name).ok_or_else(|| {
+        let names = Metric::ALL.map(Metric::name);
+        Error::Usage(format!("there is no figure `{name}`; there are {}", names.join(", ")))
+    })
+}
+
 pub(super) fn run_history(arguments: HistoryArguments, out: &mut dyn Write) -> Result<ExitCode, Error> {
-    let metric = arguments.metric.map(|name| {
-        Metric::of_name(&name).ok_or_else(|| {
-            let names = Metric::ALL.map(Metric::name);
-            Error::Usage(format!("there is no figure `{name}`; there are {}", names.join(", ")))
-        })
-    });
+    let metric = arguments.metric.as_deref().map(metric_named);
     let question = Question {
         server: arguments.server,
         scenario: arguments.scenario,

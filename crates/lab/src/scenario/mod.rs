@@ -5,6 +5,7 @@
 //! To add one: a file here that opens with its question, load model, metric, unit and the published numbers, and its line in
 //! [`SCENARIOS`].
 
+mod chart;
 mod chat_rtt;
 pub mod compare;
 mod cpu_budget;
@@ -27,6 +28,7 @@ mod scale;
 mod slow_readers;
 mod storm;
 
+pub use chart::chart;
 pub use html::page;
 pub use kept::Kept;
 pub use machine::Machine;

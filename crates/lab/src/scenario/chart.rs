@@ -1,0 +1,74 @@
+//! One figure of all servers of a case as a bar chart, for the top of a page of results. Rows are in ascending order of the
+//! figure, and the baseline, over every protocol, has a colour of its own. The A/A row is left out.
+
+use std::fmt::Write;
+
+use super::html::escaped;
+use super::kept::Kept;
+use crate::bench::Metric;
+
+/// Pixels: the width, the column of names, the longest bar, and the height of a row.
+const WIDTH: u32 = 790;
+const NAMES: u32 = 210;
+const BAR_MAX: f64 = 480.0;
+const ROW: usize = 24;
+/// Pixels above the first row: the heading in two lines.
+const HEADING: usize = 56;
+
+/// The server without its protocol.
+fn program(name: &str) -> &str {
+    name.split(':').next().unwrap_or(name)
+}
+
+/// A bar chart of the first case: a figure of each server that has a valid run. Without `metric`, it is the decisive one.
+///
+/// # Errors
+/// If the case has no such figure.
+pub fn chart(kept: &Kept, metric: Option<Metric>) -> Result<String, String> {
+    let case = kept.report.cases.first().ok_or("the result has no case")?;
+    let metric = metric.or_else(|| case.known_metrics().next()).ok_or("the result has no figure")?;
+    let baseline = case.servers.first().map(|server| server.name.as_str()).unwrap_or_default();
+    let mut bars: Vec<(&str, f64)> = case
+        .servers
+        .iter()
+        .filter(|server| server.name.strip_suffix(" again") != Some(baseline))
+        .filter_map(|server| Some((server.name.as_str(), server.median(metric)?)))
+        .collect();
+    bars.sort_by(|one, other| one.1.total_cmp(&other.1));
+    let largest = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    if largest <= 0.0 {
+        return Err(format!("case {} has no figures of {}", case.name, metric.name()));
+    }
+    let better = if metric.larger_is_better() { "Longer" } else { "Shorter" };
+    let (title, label) = (escaped(&case.title), metric.label());
+    let height = HEADING + bars.len() * ROW + 10;
+    let mut out = String::new();
+    // Writing to a string doesn't fail.
+    let _ = write!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" aria-label=\"{label} of each server: {title}\" width=\"{WIDTH}\" \
+         height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\" fill=\"#3c424a\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
+         <text x=\"12\" y=\"22\" font-size=\"15\" font-weight=\"bold\">{title}</text>\n\
+         <text x=\"12\" y=\"42\">{label}. {better} is better.</text>\n"
+    );
+    for (nth, (name, value)) in bars.iter().enumerate() {
+        let top = HEADING + nth * ROW;
+        let (colour, weight) =
+            if program(name) == program(baseline) { ("#0b7a53", "bold") } else { ("#9aa5b1", "normal") };
+        let width = (value.max(0.0) / largest * BAR_MAX).max(1.0);
+        let (name, figure, text) = (escaped(name), metric.format(*value), top + 16);
+        let _ = writeln!(
+            out,
+            "<text x=\"{}\" y=\"{text}\" text-anchor=\"end\" font-weight=\"{weight}\">{name}</text>\
+             <rect x=\"{NAMES}\" y=\"{}\" width=\"{width:.1}\" height=\"{}\" fill=\"{colour}\"/>\
+             <text x=\"{:.1}\" y=\"{text}\" font-weight=\"{weight}\">{figure}</text>",
+            NAMES - 8,
+            top + 3,
+            ROW - 6,
+            f64::from(NAMES) + width + 6.0,
+        );
+    }
+    out.push_str("</svg>\n");
+    Ok(out)
+}
