@@ -33,7 +33,7 @@ async function open(t, browser, address, url, transport, options) {
   const errors = [];
   page.on('pageerror', ({ message }) => {
     // Firefox reports as errors of the page what happens to its WebSockets and requests when a connection is cut.
-    const isCut = /^(Firefox can’t establish a connection|The connection to wss?:|XML Parsing Error: no root element found)/;
+    const isCut = /^(Firefox can’t establish a connection|The connection to wss?:)|no root element found/;
     if (!isCut.test(message)) errors.push(message);
   });
   await page.goto(address);

@@ -515,6 +515,12 @@ impl<E: Encoder> Hub<E> {
         self.sessions.counters
     }
 
+    /// Deliveries to sessions of this core that have become due: [`Counters::due`].
+    #[inline]
+    pub fn due(&self) -> u64 {
+        self.sessions.counters.due
+    }
+
     /// What is in the recovery log, and what went out of it.
     pub fn log_figures(&self) -> LogFigures {
         self.sessions.log.figures()

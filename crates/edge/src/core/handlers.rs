@@ -279,10 +279,12 @@ impl<D: Driver> Core<D> {
         let app = other.unwrap_or(&mut self.app);
         let sockets = Sockets::new(&self.clients, &self.suspended);
         let (hub, acks, actions) = (&mut self.hub, &mut self.acks, &mut self.actions);
+        let due_before = hub.due();
         let mut ctx = self.facts.context(hub, sockets, acks, out, actions, about);
         ctx.prefix = prefix;
         let result = call(&mut **app, &mut ctx);
         self.published_bytes += ctx.published_bytes;
+        self.budget.count_deliveries(self.hub.due() - due_before);
         result
     }
 }

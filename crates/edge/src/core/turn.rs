@@ -1,7 +1,7 @@
 //! Limits the work of one turn: the share of each connection, and the rest that waits for the next turn.
 //!
-//! Work is counted in bytes: received, inflated, passed to the application, plus a constant for each message and
-//! request. A connection that has used its share isn't read from. It continues in the next turn, after newly arrived
+//! Work is counted in bytes: received, inflated, passed to the application, plus a constant for each message,
+//! request and delivery that it causes. A connection that has used its share isn't read from. It continues in the next turn, after newly arrived
 //! data, so clients that send little never wait for clients that send much.
 //!
 //! ```text
@@ -24,6 +24,8 @@ use stentor_wire::ws::StepLimits;
 pub(super) const MESSAGE_BYTES: usize = 128;
 /// The constant for an HTTP request, and for a message with its own answer.
 pub(super) const REQUEST_BYTES: usize = 1024;
+/// The constant for each delivery of a publication: a connection that publishes to a large room shares its core too.
+const DELIVERY_BYTES: usize = 16;
 /// The divisor of `limits.turn_bytes_max` for a connection's share once others have used up the turn.
 const SMALLEST_SHARE: usize = 8;
 
@@ -82,6 +84,12 @@ impl Budget {
     #[inline]
     pub(super) fn count(&mut self, bytes: usize) {
         self.done_bytes += bytes;
+    }
+
+    /// Counts deliveries to sessions of this core that the connection has caused.
+    #[inline]
+    pub(super) fn count_deliveries(&mut self, deliveries: u64) {
+        self.done_bytes += deliveries as usize * DELIVERY_BYTES;
     }
 
     /// Whether the connection has used its share.

@@ -188,7 +188,8 @@ impl Server {
     pub(crate) fn publish(&self, room: &str, data: &str) {
         let room = Room::plain(room).unwrap();
         let data = Data::Json(data.to_owned().into());
-        self.plane.publish(Publish { room, event: None, data }).unwrap();
+        let publish = Publish { room, event: None, data };
+        until("the mailbox to have room", || self.plane.publish(publish.clone()).is_ok());
     }
 
     /// The sum of a figure over its samples; `name{value}` is over those with this value of a label.
