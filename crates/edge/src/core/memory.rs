@@ -330,7 +330,8 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Checks at the end of a turn that all held memory has been charged. Skipped if there are too many connections.
+    /// Checks that everything held is charged, in a debug build at the end of every 64th turn; not with many connections,
+    /// which would take too long.
     #[cfg(debug_assertions)]
     pub(super) fn check_holdings(&self) {
         const CONNECTIONS_MAX: usize = 64;

@@ -335,8 +335,6 @@ impl<D: Driver> Core<D> {
         self.set_rate_timer();
         self.record_load();
         self.report_memory();
-        #[cfg(debug_assertions)]
-        self.check_holdings();
         self.shared.metrics[self.facts.core].record(
             &self.hub,
             self.table.count(),
@@ -347,6 +345,8 @@ impl<D: Driver> Core<D> {
         if self.cpu.is_sampled() {
             let taken = self.cpu.end_turn();
             self.metrics().turn_cpu.record(taken);
+            #[cfg(debug_assertions)]
+            self.check_holdings();
         }
         Ok(had_something)
     }
