@@ -330,8 +330,8 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Checks that everything held is charged, in a debug build at the end of every 64th turn; not with many connections,
-    /// which would take too long.
+    /// Checks that everything held is charged, in a debug build once per tick: tests that count instructions must not count
+    /// this. Not with many connections, which would take too long.
     #[cfg(debug_assertions)]
     pub(super) fn check_holdings(&self) {
         const CONNECTIONS_MAX: usize = 64;

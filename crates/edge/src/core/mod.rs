@@ -345,8 +345,6 @@ impl<D: Driver> Core<D> {
         if self.cpu.is_sampled() {
             let taken = self.cpu.end_turn();
             self.metrics().turn_cpu.record(taken);
-            #[cfg(debug_assertions)]
-            self.check_holdings();
         }
         Ok(had_something)
     }
@@ -455,6 +453,8 @@ impl<D: Driver> Core<D> {
             self.shared.tell_space();
         }
         self.metrics().publications_refused.set(self.facts.refusals.get());
+        #[cfg(debug_assertions)]
+        self.check_holdings();
         self.release_unused_memory();
         self.metrics().record_past(self.hub.history_figures(), self.hub.log_figures());
     }
