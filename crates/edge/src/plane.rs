@@ -30,7 +30,7 @@ pub enum FeedUpdate {
     Patched(Document, Patch),
     /// The document stays as it is (or there never was one); the state changed.
     State {
-        /// The new state. `NotFound` means that there is no such key: subscribers are told and let go.
+        /// The new state. `NotFound` means that there is no such key: subscribers are notified and unsubscribed.
         state: FeedState,
         /// Why, for people.
         reason: Arc<str>,

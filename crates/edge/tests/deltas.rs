@@ -254,7 +254,7 @@ fn a_rate_bounds_how_often_news_comes() {
         server.version("k", "true");
         assert_eq!(kept.take(&slow.next_json()), "snapshot");
         server.version("k", "false");
-        server.until_metric("deliveries_pending", |owed| owed == 1);
+        server.until_metric("deliveries_pending", |pending| pending == 1);
         drop(slow);
         server.check_empty();
     });
@@ -441,7 +441,7 @@ fn the_terms_of_a_query_hold_for_bodies_only_as_well() {
     }
     // The newest waits for its time.
     server.until_metric("deliveries_conflated", |conflated| conflated == 2);
-    server.until_metric("deliveries_pending", |owed| owed == 1);
+    server.until_metric("deliveries_pending", |pending| pending == 1);
     let refused = Ws::open(server.addr, "/ws/k?rate=fast", &[], false);
     assert!(refused.is_err());
 }

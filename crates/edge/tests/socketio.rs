@@ -549,7 +549,7 @@ fn a_publication_reaches_each_client_as_it_expects_it() {
             }
         }
         // Each format is encoded once, however many there are.
-        server.until_metric("deliveries_pending", |owed| owed == 0);
+        server.until_metric("deliveries_pending", |pending| pending == 0);
         assert!(members > 15);
         drop((v1, raw));
         for io in engine_v1.into_iter().chain(engine_raw).chain(sockets) {

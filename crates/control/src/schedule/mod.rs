@@ -215,14 +215,14 @@ impl Scheduler {
         }
         self.refused_keys += 1;
         let last = self.queues.last_of_longest().filter(|last| self.waits_for_far_more(last, newest));
-        let goes = last.as_ref().unwrap_or(newest);
-        if let Some(mut entry) = self.entries.remove(goes) {
-            self.queues.detach(goes, &mut entry);
+        let evicted = last.as_ref().unwrap_or(newest);
+        if let Some(mut entry) = self.entries.remove(evicted) {
+            self.queues.detach(evicted, &mut entry);
         }
         if last.is_none() && self.refuse_requesters(newest, requesters) {
             return;
         }
-        self.refuse(goes, "the maximum of keys is reached (feeds_limits.keys_max); try again later");
+        self.refuse(evicted, "the maximum of keys is reached (feeds_limits.keys_max); try again later");
     }
 
     /// Whether the owner of one key waits for at least twice as many keys as the owner of another: counted by
