@@ -33,6 +33,7 @@ pub mod schedule;
 mod signals;
 mod upstream;
 
+pub use admin::{api as admin_api, openapi};
 pub use client::{PublishError, Target, publish_client};
 pub use control::Control;
 pub use error::Error;

@@ -90,16 +90,20 @@ impl Metrics {
         let mut all = Registry::default();
         all.register_collector(Box::new(ProcessCollector));
         let registry = all.sub_registry_with_prefix("stentor");
-        registry.register("feed_fetches", "Fetches of documents, by feed and outcome", self.fetches.clone());
+        registry.register(
+            "feed_fetches",
+            "Fetches of documents, by upstream and outcome",
+            self.fetches.clone(),
+        );
         registry.register_with_unit(
             "feed_fetch",
-            "Duration of a fetch, including parsing and comparing the document",
+            "Duration of a fetch, including parsing and comparing the document, by upstream",
             Unit::Seconds,
             self.fetch_seconds.clone(),
         );
         registry.register_with_unit(
             "feed_fetch_received",
-            "Bytes of response bodies, as received",
+            "Bytes of response bodies of upstreams, as received",
             Unit::Bytes,
             self.fetch_received_bytes.clone(),
         );
@@ -192,12 +196,15 @@ impl Collector for FeedsCollector {
             }
             fmt::Result::Ok(())
         };
-        each("feed_upstream_fetches_in_flight", "Fetches in flight, by feed", MetricType::Gauge, |lane| {
-            lane.in_flight as u64
-        })?;
+        each(
+            "feed_upstream_fetches_in_flight",
+            "Fetches in flight, by upstream",
+            MetricType::Gauge,
+            |lane| lane.in_flight as u64,
+        )?;
         each(
             "feed_upstream_waiting_keys",
-            "Keys that are due and wait for a free fetch slot or for the rate, by feed",
+            "Keys that are due and wait for a free fetch slot or for the rate, by upstream",
             MetricType::Gauge,
             |lane| lane.waiting as u64,
         )?;
@@ -209,7 +216,7 @@ impl Collector for FeedsCollector {
         )?;
         each(
             "feed_upstream_rate_waits",
-            "Fetches delayed by requests_per_second_max or by a pause that the API asked for",
+            "Fetches delayed by requests_per_second_max or by a pause that the upstream asked for, by upstream",
             MetricType::Counter,
             |lane| lane.rate_waits,
         )?;

@@ -1,17 +1,20 @@
 //! `/metrics` with a sample of every metric, from which docs/metrics.md is generated.
 
+use crate::admin::api as admin_api;
 use crate::feeds::FeedsView;
 use crate::metrics::{FetchLabels, Metrics, ReasonLabels, UpstreamLabels};
 use crate::options::{FeedsOptions, ProcessCounter};
 use crate::pushes::Pushes;
 use crate::schedule::FailureClass;
 use crate::signals::Signals;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::DataPlane;
 
-/// The name of the upstream and of the reason in the sample.
+/// The name of the upstream in the sample.
 const ANY: &str = "any";
 
 /// The text of `/metrics` with at least one sample of every metric, including those that otherwise appear with their
@@ -32,9 +35,12 @@ pub fn sample_metrics(
     let labels = UpstreamLabels { upstream };
     metrics.fetch_seconds.get_or_create(&labels).observe(0.0);
     metrics.fetch_received_bytes.get_or_create(&labels).inc();
-    for refusals in [&metrics.publish_refusals, &metrics.push_refusals, &metrics.admin_refusals] {
-        refusals.get_or_create(&ReasonLabels { reason: ANY }).inc();
-    }
+    let count = |refusals: &Family<ReasonLabels, Counter>, reason| {
+        refusals.get_or_create(&ReasonLabels { reason }).inc();
+    };
+    admin_api::publish_refusals().for_each(|reason| count(&metrics.publish_refusals, reason));
+    admin_api::push_refusals().for_each(|reason| count(&metrics.push_refusals, reason));
+    admin_api::refusals().for_each(|reason| count(&metrics.admin_refusals, reason));
     let feeds = Arc::new(FeedsView::with_every_failure(ANY));
     let pushes = Pushes::new(FeedsOptions::default(), Duration::ZERO, data_plane.clone(), Signals::new());
     let registry = metrics.registry(data_plane, feeds, pushes, counters);

@@ -48,13 +48,19 @@ pub(crate) enum ReferencePage {
     Cli,
     /// docs/metrics.md
     Metrics,
+    /// docs/close-codes.md
+    CloseCodes,
+    /// docs/admin-api.md
+    AdminApi,
+    /// docs/openapi.json
+    Openapi,
 }
 
 /// The lab is a program with a command line of its own.
 #[derive(Args, Clone, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct LabArgs {
-    /// What follows `stentor lab`.
+    /// Arguments of `stentor-lab`; `stentor lab --help` lists its commands.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) args: Vec<std::ffi::OsString>,
 }

@@ -4,10 +4,10 @@
 //! effects, it can't send a JSON content type across origins without asking first, and if its name was pointed
 //! at 127.0.0.1 (DNS rebinding), `Host` shows that name. So all three are checked.
 
-use super::Refusal;
+use super::{Refusal, api};
 use crate::options::AdminOptions;
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::http::{HeaderMap, Request, header};
 use std::net::{IpAddr, SocketAddr};
 use subtle::ConstantTimeEq;
 
@@ -20,15 +20,14 @@ pub(super) fn check<B>(
     let headers = request.headers();
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
-        return Err(Refusal::new(StatusCode::BAD_REQUEST, "host", "exactly one Host header is required"));
+        return Err(Refusal::new(api::HOST_MISSING, "exactly one Host header is required"));
     };
     let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
     let names = [host.as_ref(), request.uri().authority()];
     let known = host.is_some() && names.into_iter().flatten().all(|host| is_ours(options, local, host));
     if !known {
         return Err(Refusal::new(
-            StatusCode::MISDIRECTED_REQUEST,
-            "host",
+            api::HOST,
             "Host is neither loopback nor the address of the admin port; to allow it, add it to server.admin_hosts",
         ));
     }
@@ -36,17 +35,12 @@ pub(super) fn check<B>(
     if headers.contains_key(header::ORIGIN)
         || headers.get("sec-fetch-site").is_some_and(|site| cross_site(site.as_bytes()))
     {
-        return Err(Refusal::new(
-            StatusCode::FORBIDDEN,
-            "origin",
-            "requests from web pages (with an Origin) are refused",
-        ));
+        return Err(Refusal::new(api::ORIGIN, "requests from web pages (with an Origin) are refused"));
     }
     match &options.token {
         // Whether the process is well is no secret, and those who ask rarely can send tokens.
         Some(token) if request.uri().path() != "/healthz" && !has_token(headers, token) => Err(Refusal::new(
-            StatusCode::UNAUTHORIZED,
-            "token",
+            api::TOKEN,
             "send the token of server.admin_token as Authorization: Bearer TOKEN",
         )),
         _ => Ok(()),
@@ -95,7 +89,7 @@ mod tests {
 
     fn status(options: &AdminOptions, request: &Request<()>) -> u16 {
         let local = SocketAddr::from(([192, 0, 2, 7], 8001));
-        check(options, local, request).err().map_or(200, |refusal| refusal.status.as_u16())
+        check(options, local, request).err().map_or(200, |refusal| refusal.reason.status())
     }
 
     #[test]

@@ -1,28 +1,24 @@
 //! The admin port: HTTP/1.1 on its own address, loopback by default.
 //!
-//! | route | what |
-//! |---|---|
-//! | `POST /api/v1/publish` | messages to rooms, see [`publish`] |
-//! | `PUT /api/v1/feeds/KEY` | a document into a feed, see [`push`] |
-//! | `DELETE /api/v1/feeds/KEY` | the end of such a feed |
-//! | `GET /api/v1/status` | a small JSON for people and scripts |
-//! | `GET /metrics` | for Prometheus |
-//! | `GET /healthz` | 200 `ok`, or 503 while the data plane doesn't serve |
-//!
-//! Every request passes [`guard`] first. What a client can hold is bounded: connections, bytes and time of a head,
+//! [`api`] declares every operation. Every request passes [`guard`] first. What a client can hold is bounded: connections, bytes and time of a head,
 //! bytes and time of a message, time without taking its answer.
 
+pub mod api;
 mod guard;
 mod lines;
+mod openapi;
 mod publish;
 mod push;
 mod routes;
+
+pub use openapi::openapi;
 
 use crate::feeds::FeedsView;
 use crate::metrics::{Metrics, ReasonLabels};
 use crate::options::AdminOptions;
 use crate::pushes::Pushes;
 use crate::signals::{Signals, stopped};
+use api::Reason;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
@@ -61,25 +57,30 @@ pub(crate) struct State {
     pub(crate) begun: Instant,
 }
 
-/// An error as people and scripts get it.
-#[derive(Debug, Serialize)]
+/// An error response.
+#[derive(Debug)]
 struct Refusal {
-    #[serde(skip)]
-    status: StatusCode,
-    code: &'static str,
+    reason: Reason,
     message: String,
 }
 
 impl Refusal {
-    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
-        Self { status, code, message: message.into() }
+    fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
     }
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    code: &'static str,
+    message: &'a str,
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
-        let mut response = json(self.status, &self);
-        if self.status == StatusCode::UNAUTHORIZED {
+        let Reason { status, code, .. } = self.reason;
+        let mut response = json(status, &ErrorBody { code, message: &self.message });
+        if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
@@ -104,7 +105,7 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: wa
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Err(error) => {
-                    tracing::warn!(%error, "the admin port can't accept connections connections");
+                    tracing::warn!(%error, "the admin port can't accept connections");
                     tokio::time::sleep(ACCEPT_RETRY).await;
                 }
                 Ok((stream, _)) => match places.clone().try_acquire_owned() {
@@ -145,9 +146,12 @@ impl Drop for Counted {
 
 /// Says why, if that fits into the socket, and closes.
 fn turn_away(stream: &TcpStream, state: &State) {
-    state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason: "connections_max" }).inc();
-    let answer = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
-                  {\"code\":\"busy\",\"message\":\"too many connections (admin_limits.connections_max)\"}\n";
+    let reason = api::TOO_MANY_CONNECTIONS.code;
+    state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason }).inc();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
+         {{\"code\":\"{reason}\",\"message\":\"too many connections (admin_limits.connections_max)\"}}\n"
+    );
     let _ = stream.try_write(answer.as_bytes());
 }
 
@@ -190,7 +194,7 @@ async fn respond(
     let mut response = match guard::check(&state.options, local, &request) {
         Ok(()) => router.call(request).await?,
         Err(refusal) => {
-            state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason: refusal.code }).inc();
+            state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason: refusal.reason.code }).inc();
             refusal.into_response()
         }
     };

@@ -10,7 +10,7 @@
 //! out, so that what reaches the data plane is one line. While the data plane's mailbox is full, nothing is read.
 
 use super::lines::Lines;
-use super::{Refusal, State, json};
+use super::{Refusal, State, api, json};
 use crate::metrics::ReasonLabels;
 use crate::signals;
 use axum::body::Body;
@@ -74,7 +74,8 @@ pub(super) async fn publish(
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let refused = |refusal: &Refusal| {
-        state.metrics.publish_refusals.get_or_create(&ReasonLabels { reason: refusal.code }).inc();
+        debug_assert!(api::publish_refusals().any(|code| code == refusal.reason.code), "{refusal:?}");
+        state.metrics.publish_refusals.get_or_create(&ReasonLabels { reason: refusal.reason.code }).inc();
     };
     match essence.as_str() {
         "application/json" => match publish_one(&state, &mut body).await {
@@ -92,16 +93,16 @@ pub(super) async fn publish(
                 Err(refusal) => {
                     refused(&refusal);
                     discard(body, &refusal).await;
-                    let Refusal { status, code, message } = refusal;
-                    let error = Some(LineError { line: progress.line, code, message });
-                    json(status, &Answer { published: progress.published, error })
+                    let Refusal { reason, message } = refusal;
+                    let error = Some(LineError { line: progress.line, code: reason.code, message });
+                    json(reason.status, &Answer { published: progress.published, error })
                 }
             }
         }
         _ => {
             let message =
                 "Content-Type must be application/json (one message) or application/x-ndjson (many)";
-            let refusal = Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message);
+            let refusal = Refusal::new(api::CONTENT_TYPE, message);
             refused(&refusal);
             discard(body, &refusal).await;
             refusal.into_response()
@@ -175,7 +176,7 @@ async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>,
         match timeout_at(deadline, body.frame()).await {
             Err(_) => {
                 let message = "the body took too long to arrive (admin_limits.body_timeout)";
-                return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "timeout", message));
+                return Err(Refusal::new(api::TIMEOUT, message));
             }
             Ok(None) => return Ok(None),
             Ok(Some(Err(error))) => return Err(bad(format!("the body ended early: {error}"))),
@@ -195,7 +196,7 @@ async fn send(state: &State, message: Publish) -> Result<(), Refusal> {
     sent.await.map_err(|_| {
         let message =
             "the server is too busy to accept messages (admin_limits.busy_timeout); try again later";
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message)
+        Refusal::new(api::BUSY, message)
     })?;
     state.metrics.publications.inc();
     Ok(())
@@ -204,7 +205,7 @@ async fn send(state: &State, message: Publish) -> Result<(), Refusal> {
 /// Reads the rest of a body that was refused, so that its sender gets to see why.
 pub(super) async fn discard(mut body: Body, refusal: &Refusal) {
     // Whoever was too slow isn't waited for again.
-    if refusal.status == StatusCode::REQUEST_TIMEOUT {
+    if refusal.reason == api::TIMEOUT {
         return;
     }
     let deadline = Instant::now() + DISCARD_TIMEOUT;
@@ -218,12 +219,12 @@ pub(super) async fn discard(mut body: Body, refusal: &Refusal) {
 }
 
 fn bad(message: String) -> Refusal {
-    Refusal::new(StatusCode::BAD_REQUEST, "message", message)
+    Refusal::new(api::MESSAGE, message)
 }
 
 fn too_long(bytes_max: usize) -> Refusal {
     let message = format!("the message has more than {bytes_max} bytes (limits.message_bytes_max)");
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
+    Refusal::new(api::TOO_LONG, message)
 }
 
 /// Reads messages. Remembers the last room: most streams are for one or few.

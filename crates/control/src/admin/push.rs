@@ -6,7 +6,7 @@
 //! before. docs/feeds.md, "Pushing", has it for people.
 
 use super::publish::{discard, read_whole};
-use super::{Refusal, State, json};
+use super::{Refusal, State, api, json};
 use crate::metrics::ReasonLabels;
 use crate::pushes::{Push, PushError};
 use crate::schedule::FailureClass;
@@ -18,9 +18,6 @@ use axum::response::IntoResponse;
 use serde::Serialize;
 use std::sync::Arc;
 use stentor_hub::Key;
-
-/// What comes before the key.
-pub(super) const PREFIX: &str = "/api/v1/feeds/";
 
 #[derive(Serialize)]
 struct Answer {
@@ -42,7 +39,8 @@ pub(super) async fn push(
     match done {
         Ok(changed) => json(StatusCode::OK, &Answer { changed }),
         Err(refusal) => {
-            state.metrics.push_refusals.get_or_create(&ReasonLabels { reason: refusal.code }).inc();
+            debug_assert!(api::push_refusals().any(|code| code == refusal.reason.code), "{refusal:?}");
+            state.metrics.push_refusals.get_or_create(&ReasonLabels { reason: refusal.reason.code }).inc();
             discard(body, &refusal).await;
             refusal.into_response()
         }
@@ -55,11 +53,11 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
     let Some(content_type) = content_type.filter(|value| (1..=CONTENT_TYPE_BYTES_MAX).contains(&value.len()))
     else {
         let message = "a Content-Type is required";
-        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", message));
+        return Err(Refusal::new(api::NO_CONTENT_TYPE, message));
     };
     let coding = coding(headers).map_err(|found| {
         let message = format!("Content-Encoding {found:?} is not supported; use gzip, br or none");
-        Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_encoding", message)
+        Refusal::new(api::CONTENT_ENCODING, message)
     })?;
     let bytes_max = state.pushes.document_bytes_max();
     // Where no length is declared, room for the largest. What is declared is held to by the HTTP library.
@@ -84,7 +82,7 @@ async fn delete(state: &State, uri: &Uri) -> Result<bool, Refusal> {
 fn too_long(bytes_max: usize) -> Refusal {
     let message =
         format!("the document has more than {bytes_max} bytes (feeds_limits.pushed_document_bytes_max)");
-    Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
+    Refusal::new(api::DOCUMENT_TOO_LONG, message)
 }
 
 /// The number in `?sequence=N`, if there is a query.
@@ -95,7 +93,7 @@ fn sequence(uri: &Uri) -> Result<Option<u64>, Refusal> {
         Some(number) => Ok(Some(number)),
         None => {
             let message = format!("the only query parameter is sequence=N, with N from 0 to {}", u64::MAX);
-            Err(Refusal::new(StatusCode::BAD_REQUEST, "query", message))
+            Err(Refusal::new(api::QUERY, message))
         }
     }
 }
@@ -105,8 +103,8 @@ const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
 /// The key in a path: percent-decoded once, an encoded slash refused.
 fn key(uri: &Uri) -> Result<Key, Refusal> {
-    let bad = |message: String| Refusal::new(StatusCode::BAD_REQUEST, "key", message);
-    let mut rest = uri.path().strip_prefix(PREFIX).unwrap_or_default();
+    let bad = |message: String| Refusal::new(api::KEY, message);
+    let mut rest = uri.path().strip_prefix(api::FEEDS).unwrap_or_default();
     let mut text = String::with_capacity(rest.len());
     while let Some((before, after)) = rest.split_once('%') {
         text.push_str(before);
@@ -122,18 +120,16 @@ fn key(uri: &Uri) -> Result<Key, Refusal> {
 }
 
 fn refusal(error: PushError) -> Refusal {
-    let (status, code) = match &error {
-        PushError::Fetched(_) => (StatusCode::CONFLICT, "fetched"),
-        PushError::TooManyKeys => (StatusCode::INSUFFICIENT_STORAGE, "too_many_keys"),
-        PushError::NoRoom => (StatusCode::INSUFFICIENT_STORAGE, "no_space"),
-        PushError::Document(failure) if failure.class() == FailureClass::Internal => {
-            (StatusCode::INTERNAL_SERVER_ERROR, "internal")
-        }
+    let reason = match &error {
+        PushError::Fetched(_) => api::FETCHED,
+        PushError::TooManyKeys => api::TOO_MANY_KEYS,
+        PushError::NoRoom => api::NO_SPACE,
+        PushError::Document(failure) if failure.class() == FailureClass::Internal => api::INTERNAL,
         PushError::Document(Failure::TooLarge(bytes_max)) => return too_long(*bytes_max),
-        PushError::Document(_) => (StatusCode::BAD_REQUEST, "document"),
-        PushError::Sequence { .. } => (StatusCode::CONFLICT, "sequence"),
-        PushError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
-        PushError::Unknown => (StatusCode::NOT_FOUND, "not_found"),
+        PushError::Document(_) => api::DOCUMENT,
+        PushError::Sequence { .. } => api::SEQUENCE,
+        PushError::Busy => api::BUSY,
+        PushError::Unknown => api::NOT_FOUND,
     };
     let message = match error {
         PushError::Document(failure) => {
@@ -141,7 +137,7 @@ fn refusal(error: PushError) -> Refusal {
         }
         error => error.to_string(),
     };
-    Refusal::new(status, code, message)
+    Refusal::new(reason, message)
 }
 
 #[cfg(test)]
@@ -151,7 +147,7 @@ mod tests {
     #[test]
     fn sequences() {
         fn check(query: &str, expect: Result<Option<u64>, ()>) {
-            let uri: Uri = format!("{PREFIX}k{query}").parse().unwrap();
+            let uri: Uri = format!("{}k{query}", api::FEEDS).parse().unwrap();
             assert_eq!(sequence(&uri).map_err(|_| ()), expect, "{query}");
         }
         check("", Ok(None));
@@ -167,7 +163,7 @@ mod tests {
     #[test]
     fn keys_are_decoded_once() {
         fn check(path: &str, expect: Option<&str>) {
-            let uri: Uri = format!("{PREFIX}{path}").parse().unwrap();
+            let uri: Uri = format!("{}{path}", api::FEEDS).parse().unwrap();
             assert_eq!(key(&uri).ok().as_ref().map(Key::as_str), expect, "{path}");
         }
         check("scores/8", Some("scores/8"));

@@ -1,8 +1,6 @@
 //! What the admin port answers.
 
-use super::publish::publish;
-use super::push::{PREFIX, push};
-use super::{Refusal, State, json};
+use super::{Refusal, State, api, json};
 use crate::metrics;
 use crate::process;
 use axum::Router;
@@ -10,31 +8,27 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{Response, StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::{get, post, put};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 pub(super) fn router(state: Arc<State>) -> Router {
-    Router::new()
-        .route("/api/v1/publish", post(publish))
-        .route(&format!("{PREFIX}{{*key}}"), put(push).delete(push))
-        .route("/api/v1/status", get(status))
-        .route("/metrics", get(show_metrics))
-        .route("/healthz", get(healthz))
+    let routes = api::OPERATIONS.iter().map(api::Operation::route);
+    routes
+        .fold(Router::new(), |router, (path, handler)| router.route(&path, handler))
         .fallback(async || {
             let message = "known paths are /api/v1/publish, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
-            Refusal::new(StatusCode::NOT_FOUND, "route", message)
+            Refusal::new(api::ROUTE, message)
         })
         .method_not_allowed_fallback(async || {
-            let message = "this method has no meaning here; /api/v1/publish takes POST, /api/v1/feeds/KEY PUT and DELETE, \
-                           the others GET";
-            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method", message)
+            let message = "the path doesn't support this method; /api/v1/publish supports POST, /api/v1/feeds/KEY PUT and \
+                           DELETE, the others GET";
+            Refusal::new(api::METHOD, message)
         })
         .with_state(state)
 }
 
-async fn healthz(Shared(state): Shared<Arc<State>>) -> Response<Body> {
+pub(super) async fn healthz(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     if state.data_plane.is_ready() {
         "ok\n".into_response()
     } else {
@@ -43,15 +37,14 @@ async fn healthz(Shared(state): Shared<Arc<State>>) -> Response<Body> {
 }
 
 /// On the blocking pool: the data plane's figures may be many, and `/proc` is a file system.
-async fn show_metrics(Shared(state): Shared<Arc<State>>) -> Response<Body> {
+pub(super) async fn show_metrics(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     let encode = move || {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &state.registry).map(|()| text)
     };
     match tokio::task::spawn_blocking(encode).await {
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        _ => Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "can't write the metrics")
-            .into_response(),
+        _ => Refusal::new(api::INTERNAL, "can't write the metrics").into_response(),
     }
 }
 
@@ -106,7 +99,7 @@ struct ProcessStatus {
     file_descriptors_max: usize,
 }
 
-async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
+pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     let figures = tokio::task::spawn_blocking(process::figures).await.ok().and_then(Result::ok);
     let feeds = state.feeds.stats();
     let now = SystemTime::now();

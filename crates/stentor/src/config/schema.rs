@@ -132,10 +132,10 @@ section! {
 }
 
 section! {
-    /// Limits of a client, a session or the whole process. docs/protocol.md says under "Limits" what happens at each.
-    /// Metrics count it: refused requests in `stentor_http_request_errors_total`, refused connections in
-    /// `stentor_connections_refused_total`, broken protocols and oversized messages in `stentor_protocol_errors_total`,
-    /// sessions ended by the server in `stentor_disconnects_total`, by reason. Current amounts are gauges, such as
+    /// Limits of a client, a session or the whole process. docs/protocol.md, "Limits", describes what happens at each.
+    /// Metrics count refused requests (`stentor_http_request_errors_total`), refused connections
+    /// (`stentor_connections_refused_total`), broken protocols and oversized messages (`stentor_protocol_errors_total`),
+    /// and sessions that the server ends, by reason (`stentor_disconnects_total`). Current amounts are gauges, such as
     /// `stentor_connections`.
     [limits] Limits {
         /// Size of one message from a client, before and after decompression, and of one published message.
@@ -211,7 +211,7 @@ section! {
         connections_max: usize = 256, in 1..=65_536;
         /// Time for the headers of a request.
         header_timeout: Duration = s(10), in ms(100)..=HOUR;
-        /// Time without progress while a request body arrives, or while a client reads the response.
+        /// Time for a message or document to arrive, and time without progress while a client reads the response.
         body_timeout: Duration = s(30), in ms(100)..=HOUR;
         /// Time that a publication waits for a full mailbox. It is then refused with 503.
         busy_timeout: Duration = s(10), in s(0)..=HOUR;
@@ -404,7 +404,7 @@ section! {
         document_bytes_max: Bytes = Bytes::mib(4), in Bytes(1)..=Bytes::mib(1024);
         /// Concurrent fetches. There is never more than one per key.
         concurrency_max: usize = 8, in 1..=10_000;
-        /// Fetches started per second, evenly distributed: at most those of a tenth of a second at once.
+        /// Fetches started per second, evenly distributed: at most a tenth of them start at once.
         requests_per_second_max: usize = 1000, in 1..=1_000_000;
         /// Headers sent with every fetch. `${NAME}` in a value is replaced by the environment variable of that name, as in
         /// `{ Authorization = "Bearer ${API_TOKEN}" }`. Values are never shown or logged.

@@ -1,6 +1,8 @@
-//! The reference pages that are generated from code: docs/cli.md and docs/metrics.md.
+//! The reference pages in `docs` that are generated from code.
 
+mod admin_api;
 mod cli;
+mod close_codes;
 mod metrics;
 
 use crate::cli::ReferencePage;
@@ -9,14 +11,17 @@ use std::process::ExitCode;
 /// `stentor reference PAGE`.
 #[allow(clippy::print_stdout, reason = "the page is what was asked for")]
 pub(crate) fn run(page: ReferencePage) -> anyhow::Result<ExitCode> {
-    print!("{}", markdown(page)?);
+    print!("{}", text(page)?);
     Ok(ExitCode::SUCCESS)
 }
 
-fn markdown(page: ReferencePage) -> anyhow::Result<String> {
+fn text(page: ReferencePage) -> anyhow::Result<String> {
     match page {
         ReferencePage::Cli => Ok(cli::markdown()),
         ReferencePage::Metrics => metrics::markdown(),
+        ReferencePage::CloseCodes => Ok(close_codes::markdown()),
+        ReferencePage::AdminApi => Ok(admin_api::markdown()),
+        ReferencePage::Openapi => Ok(format!("{:#}\n", stentor_control::openapi())),
     }
 }
 
@@ -36,11 +41,12 @@ mod tests {
         for page in ReferencePage::value_variants() {
             let name = page.to_possible_value().unwrap();
             let name = name.get_name();
-            let path = format!("{}/../../docs/{name}.md", env!("CARGO_MANIFEST_DIR"));
+            let extension = if matches!(page, ReferencePage::Openapi) { "json" } else { "md" };
+            let path = format!("{}/../../docs/{name}.{extension}", env!("CARGO_MANIFEST_DIR"));
             let found = std::fs::read_to_string(path).unwrap_or_default();
             assert!(
-                found == markdown(*page).unwrap(),
-                "docs/{name}.md is old: cargo run -p stentor -- reference {name} > docs/{name}.md"
+                found == text(*page).unwrap(),
+                "docs/{name}.{extension} is old: cargo run -p stentor -- reference {name} > docs/{name}.{extension}"
             );
         }
     }

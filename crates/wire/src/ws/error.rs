@@ -38,6 +38,25 @@ pub enum Error {
 }
 
 impl Error {
+    /// Every violation, for documents and tests.
+    pub const ALL: [Self; 15] = [
+        Self::ReservedBits,
+        Self::ReservedOpcode,
+        Self::Unmasked,
+        Self::Masked,
+        Self::ControlFragmented,
+        Self::ControlTooLong,
+        Self::BadLength,
+        Self::UnexpectedContinuation,
+        Self::ExpectedContinuation,
+        Self::BadClosePayload,
+        Self::BadCloseCode,
+        Self::BadUtf8,
+        Self::BadDeflate,
+        Self::MessageTooBig,
+        Self::TooManyFragments,
+    ];
+
     /// The close code we answer with: 1002, 1007 or 1009 (RFC 6455 section 7.4.1).
     pub fn close_code(&self) -> u16 {
         match self {
@@ -71,7 +90,7 @@ impl fmt::Display for Error {
             Error::UnexpectedContinuation => "a continuation continues nothing",
             Error::ExpectedContinuation => "a message begins before the last one ended",
             Error::BadClosePayload => "a close frame has a payload of one byte",
-            Error::BadCloseCode => "a close code must not be sent",
+            Error::BadCloseCode => "a close code is not allowed",
             Error::BadUtf8 => "text is not UTF-8",
             Error::BadDeflate => "compressed data is broken",
             Error::MessageTooBig => "a message is too big",

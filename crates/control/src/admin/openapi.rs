@@ -1,0 +1,203 @@
+//! The OpenAPI 3.1 document of the admin API (docs/openapi.json), made from [`api`].
+//!
+//! The schemas of bodies are written here by hand. `tests/clients/admin-api.test.mjs` validates the document, and the
+//! responses of a running server against it.
+
+use super::api::{self, Operation, Reason};
+use super::publish::EVENT_BYTES_MAX;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use stentor_hub::ROOM_BYTES_MAX;
+
+/// The document.
+pub fn openapi() -> Value {
+    let mut paths = Map::new();
+    for operation in &api::OPERATIONS {
+        let path = paths.entry(operation.path).or_insert_with(|| json!({}));
+        path[operation.method.to_ascii_lowercase()] = self::operation(operation);
+    }
+    json!({
+        "openapi": "3.1.1",
+        "info": {
+            "title": "Stentor admin API",
+            "version": "1",
+            "description": "Publishes messages to rooms, pushes documents into feeds, and reports the state of the server. \
+                            Errors have a JSON body with a `code` for programs and a `message` for humans. An unknown path is \
+                            answered with 404 and the code `route`, an unsupported method with 405 and the code `method`. \
+                            `HEAD` works wherever `GET` does.",
+            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+        },
+        "servers": [{"url": "http://127.0.0.1:8001", "description": "`server.admin`, by default"}],
+        "security": [{"token": []}, {}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "`server.admin_token`. Required if the server has one; an address beyond loopback requires one.",
+                },
+            },
+            "schemas": schemas(),
+        },
+    })
+}
+
+fn operation(operation: &Operation) -> Value {
+    let id = operation.summary.to_ascii_lowercase().replace(' ', "_");
+    let mut value = json!({
+        "operationId": id,
+        "summary": operation.summary,
+        "description": operation.description,
+        "responses": responses(operation),
+    });
+    if !operation.requires_token {
+        value["security"] = json!([]);
+    }
+    if operation.path.contains("{key}") {
+        value["parameters"] = json!([
+            {
+                "name": "key",
+                "in": "path",
+                "required": true,
+                "description": "The feed's key: 1 to 256 bytes, segments joined by `/`. Don't percent-encode the slashes.",
+                "schema": {"type": "string", "minLength": 1, "maxLength": 256},
+            },
+            {
+                "name": "sequence",
+                "in": "query",
+                "description": "Refuses the request if a higher number came before.",
+                "schema": {"type": "integer", "minimum": 0, "maximum": u64::MAX},
+            },
+        ]);
+    }
+    if !operation.requests.is_empty() {
+        let content = operation.requests.iter().map(|body| (body.content_type.to_owned(), media_type(body)));
+        value["requestBody"] = json!({"required": true, "content": content.collect::<Map<_, _>>()});
+    }
+    value
+}
+
+fn media_type(body: &api::Body) -> Value {
+    match body.schema {
+        Some(name) => json!({"schema": {"$ref": format!("#/components/schemas/{name}")}}),
+        None => json!({"schema": {"type": "string", "description": body.meaning}}),
+    }
+}
+
+fn responses(operation: &Operation) -> Value {
+    // Several codes can have one status.
+    let mut refusals: BTreeMap<u16, Vec<&Reason>> = BTreeMap::new();
+    // A connection beyond the limit is refused before any request.
+    let common =
+        api::COMMON_REASONS.iter().filter(|reason| operation.requires_token || **reason != api::TOKEN);
+    for reason in common.chain(operation.reasons) {
+        refusals.entry(reason.status()).or_default().push(reason);
+    }
+    let mut responses = Map::new();
+    for (status, body) in operation.responses {
+        responses.insert(
+            status.to_string(),
+            json!({"description": body.meaning, "content": {body.content_type: media_type(body)}}),
+        );
+    }
+    // In lines of NDJSON, an error comes with the number of messages before it.
+    let in_lines = operation.requests.iter().any(|body| body.content_type == "application/x-ndjson");
+    for (status, reasons) in refusals {
+        let codes: Vec<_> = reasons.iter().map(|reason| reason.code).collect();
+        let meanings: Vec<_> =
+            reasons.iter().map(|reason| format!("`{}`: {}", reason.code, reason.meaning)).collect();
+        let error = json!({
+            "$ref": "#/components/schemas/Error",
+            "properties": {"code": {"enum": codes}},
+        });
+        let is_in_lines = in_lines && reasons.iter().any(|reason| operation.reasons.contains(reason));
+        let schema = if is_in_lines {
+            json!({"oneOf": [error, {"$ref": "#/components/schemas/PublishError"}]})
+        } else {
+            error
+        };
+        let response = responses.entry(status.to_string()).or_insert_with(|| json!({"description": ""}));
+        let description = match response["description"].as_str() {
+            Some(other) if !other.is_empty() => format!("{other} {}", meanings.join(" ")),
+            _ => meanings.join(" "),
+        };
+        response["description"] = description.into();
+        response["content"]["application/json"] = json!({"schema": schema});
+    }
+    Value::Object(responses)
+}
+
+fn schemas() -> Value {
+    let count = json!({"type": "integer", "minimum": 0});
+    let text = json!({"type": "string"});
+    let object = |properties: Value| {
+        let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
+        json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
+    };
+    json!({
+        "Message": {
+            "type": "object",
+            "description": "`room`, `namespace` or both are required. Without `room`, all Socket.IO clients of the namespace receive \
+                            the message. Other members are ignored.",
+            "required": ["data"],
+            "anyOf": [{"required": ["room"]}, {"required": ["namespace"]}],
+            "properties": {
+                "room": {"type": "string", "minLength": 1, "maxLength": ROOM_BYTES_MAX},
+                "namespace": {"type": "string", "default": "/", "examples": ["/chat"]},
+                "event": {
+                    "type": ["string", "null"],
+                    "maxLength": EVENT_BYTES_MAX,
+                    "description": "The name of the event. Socket.IO clients receive `message` if there is none.",
+                },
+                "data": {"description": "Any JSON value, passed on as written."},
+            },
+            "examples": [{"room": "lobby", "event": "news", "data": {"text": "hello"}}],
+        },
+        "Published": object(json!({"published": count})),
+        "PublishError": object(json!({
+            "published": {"type": "integer", "minimum": 0, "description": "Messages published before the error."},
+            "error": object(json!({
+                "line": {"type": "integer", "minimum": 1, "description": "The invalid line; the first is 1."},
+                "code": text,
+                "message": text,
+            })),
+        })),
+        "Changed": object(json!({
+            "changed": {"type": "boolean", "description": "`false`: the value equals the last one."},
+        })),
+        "Error": object(json!({
+            "code": {"type": "string", "description": "For programs."},
+            "message": {"type": "string", "description": "For humans; it may change."},
+        })),
+        "Status": object(json!({
+            "version": text,
+            "ready": {"type": "boolean", "description": "Whether the server accepts clients."},
+            "uptime_seconds": count,
+            "publications": {"type": "integer", "minimum": 0, "description": "Messages published over the admin API."},
+            "feeds": object(json!({
+                "keys": count, "subscribed": count, "cold": count, "live": count, "stale": count, "complete": count,
+                "not_found": count, "in_flight": count, "waiting": count, "documents_bytes": count,
+            })),
+            "upstreams": {
+                "type": "array",
+                "description": "One for each `[[feeds]]` section with a URL.",
+                "items": object(json!({
+                    "name": text, "fetches": count, "failures": count, "in_flight": count, "waiting": count,
+                    "rate_waits": count,
+                    "last_failure": {"oneOf": [
+                        {"type": "null"},
+                        object(json!({"key": text, "message": text, "seconds_ago": count})),
+                    ]},
+                })),
+            },
+            "process": {"oneOf": [
+                {"type": "null", "description": "The figures can't be read."},
+                object(json!({
+                    "resident_bytes": count, "cpu_seconds": {"type": "number", "minimum": 0},
+                    "file_descriptors": count, "file_descriptors_max": count,
+                })),
+            ]},
+        })),
+    })
+}

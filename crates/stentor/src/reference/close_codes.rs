@@ -1,0 +1,149 @@
+//! docs/close-codes.md, generated from the tables of close codes.
+
+use std::fmt::Write;
+use stentor_hub::Disconnect;
+use stentor_wire::{sockjs, ws};
+
+const HEAD: &str = "\
+# Close codes
+
+<!-- Generated from the tables in crates/hub and crates/wire, and crates/stentor/src/reference/close_codes.rs; a test compares.
+     To generate it again: cargo run -p stentor -- reference close-codes > docs/close-codes.md -->
+
+When the server ends a session, it sends a close code and a reason. The code says whether the client should reconnect:
+
+- **44xx:** The client should not reconnect; the server would refuse it again.
+- **45xx:** The client should reconnect, after a random delay.
+
+`stentor_disconnects_total` counts these sessions by name. If a client closes its WebSocket, the server repeats the client's
+code and reason.
+
+[Codes of Stentor](#codes-of-stentor) · [By protocol](#by-protocol) · [Codes of the WebSocket protocol](#codes-of-the-websocket-protocol) ·
+[Codes of SockJS](#codes-of-sockjs)
+
+## Codes of Stentor
+
+| code | name | reconnect | reason | cause |
+|---|---|---|---|---|
+";
+
+const PROTOCOLS: &str = "
+## By protocol
+
+| client | should reconnect (45xx) | should not reconnect (44xx) |
+|---|---|---|
+| WebSocket | close frame with code and reason | close frame with code and reason |
+| Primus | close frame with code and reason | the message `primus::server::close`, then the close frame |
+| SockJS | the frame `c[CODE,\"REASON\"]`; over WebSocket, then a close frame with the same code | the same |
+| Socket.IO, Engine.IO over WebSocket | the connection ends without a close frame | close frame with code and reason |
+| Socket.IO, Engine.IO over polling | the poll is answered with 503 and `Retry-After` | the poll is answered with a close packet |
+| Server-Sent Events | the response ends without its last chunk | the response ends; `retry` is one minute |
+
+[socketio.md](socketio.md#how-connections-end) and [fallbacks.md](fallbacks.md#server-sent-events) describe what client libraries
+report.
+
+## Codes of the WebSocket protocol
+
+The server closes a connection with one of these codes if the client breaks RFC 6455 or exceeds a limit. Correct the client
+before it reconnects. `stentor_protocol_errors_total` counts these connections.
+
+| code | meaning | cause |
+|---|---|---|
+";
+
+const SOCKJS: &str = "
+## Codes of SockJS
+
+SockJS clients also receive these codes.
+
+| code | reason | reconnect | cause |
+|---|---|---|---|
+";
+
+/// Why the server ends a session for this reason.
+fn cause(disconnect: Disconnect) -> &'static str {
+    match disconnect {
+        Disconnect::NotAccepted => {
+            "The client sent a message on `/ws/KEY` or `/sockjs/feed/KEY`, which only send."
+        }
+        Disconnect::BadRequest => {
+            "In raw mode, the client sent an invalid message, or reached `limits.subscriptions_max`."
+        }
+        Disconnect::NotConnected => {
+            "A Socket.IO client joined no namespace within `socketio.connect_timeout`."
+        }
+        Disconnect::ClosedByApplication => {
+            "The application ended the session. The applications of `--app` never do."
+        }
+        Disconnect::NotFound => "In raw mode, the feed doesn't exist.",
+        Disconnect::ProtocolError => "A Socket.IO or Primus client sent an invalid or unexpected packet.",
+        Disconnect::Shutdown => "The server received SIGTERM or SIGINT.",
+        Disconnect::SlowConsumer => "More than `limits.send_buffer_bytes_max` is queued for the client.",
+        Disconnect::Overloaded => {
+            "`limits.memory_bytes_max` is reached. In raw mode, also `limits.topics_max` or `limits.cold_keys_max`."
+        }
+        Disconnect::HeartbeatTimeout => "The client didn't answer a ping within `heartbeat.timeout`.",
+        Disconnect::MessageTimeout => "A message didn't arrive completely within `limits.message_timeout`.",
+    }
+}
+
+pub(super) fn markdown() -> String {
+    let mut page = String::from(HEAD);
+    // Writing to a string can't fail.
+    _ = write(&mut page);
+    page
+}
+
+fn write(page: &mut String) -> std::fmt::Result {
+    let mut all = Disconnect::ALL;
+    all.sort_by_key(|disconnect| disconnect.code());
+    for disconnect in all {
+        let (code, name, reason) = (disconnect.code(), disconnect.name(), disconnect.reason());
+        writeln!(
+            page,
+            "| {code} | `{name}` | {} | {reason} | {} |",
+            yes_or_no(disconnect.reconnect()),
+            cause(disconnect)
+        )?;
+    }
+    page.push_str(PROTOCOLS);
+    for (code, meaning) in [(1002, "protocol error"), (1007, "invalid data"), (1009, "message too large")] {
+        // A server doesn't receive from servers.
+        let errors = ws::Error::ALL.iter().filter(|error| **error != ws::Error::Masked);
+        let errors = errors.filter(|error| error.close_code() == code);
+        let mut causes: Vec<_> = errors.map(ToString::to_string).collect();
+        if code == 1002 {
+            causes.push("an Engine.IO packet is invalid".into());
+        }
+        writeln!(page, "| {code} | {meaning} | {} |", causes.join("; "))?;
+    }
+    page.push_str(SOCKJS);
+    let broken = sockjs::Close { code: sockjs::Error::CLOSE_CODE, reason: sockjs::Error::CLOSE_REASON };
+    for (close, reconnect, cause) in [
+        (sockjs::Close::NORMAL, false, "The application ended the session."),
+        (sockjs::Close::INTERRUPTED, true, "The client's receiving connection was lost before."),
+        (sockjs::Close::ANOTHER_CONNECTION, false, "The session already has a receiving connection."),
+        (broken, false, "A message on the WebSocket is not a JSON array of strings."),
+    ] {
+        let (code, reason) = (close.code, close.reason);
+        writeln!(page, "| {code} | {reason} | {} | {cause} |", yes_or_no(reconnect))?;
+    }
+    Ok(())
+}
+
+fn yes_or_no(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_websocket_error_is_listed() {
+        let page = markdown();
+        for error in ws::Error::ALL.iter().filter(|error| **error != ws::Error::Masked) {
+            assert!(page.contains(&error.to_string()), "{error}");
+        }
+    }
+}

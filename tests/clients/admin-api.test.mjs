@@ -1,0 +1,217 @@
+// docs/openapi.json is a valid OpenAPI document and describes a running server: every operation, status and code.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import http from 'node:http';
+import net from 'node:net';
+import path from 'node:path';
+import test from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Validator } from '@seriousme/openapi-schema-validator';
+import Ajv2020 from 'ajv/dist/2020.js';
+import { event, serve, upstream, within } from './harness.mjs';
+
+const file = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../docs/openapi.json');
+const api = JSON.parse(readFileSync(file, 'utf8'));
+const ajv = new Ajv2020({ strict: false, schemas: [{ ...api, $id: 'api' }] });
+
+const TOKEN = '0123456789abcdef';
+const JSON_TYPE = { 'Content-Type': 'application/json' };
+const LINES = { 'Content-Type': 'application/x-ndjson' };
+const MESSAGE = '{"room":"lobby","event":"news","data":{"text":"hello"}}';
+
+// Answers that this test doesn't provoke, and the test that does.
+const ELSEWHERE = new Map([
+  ['503 busy', 'crates/control/tests: a data plane that accepts nothing'],
+  ['500 internal', 'a bug in Stentor'],
+  ['503 not ready', 'crates/control/tests/admin.rs: a data plane that is not ready'],
+]);
+
+/** Sends a request: { status, headers, type, text }. `cut`: the body never ends. */
+async function send(admin, method, target, { headers = {}, body, cut, token = TOKEN, host } = {}) {
+  const { hostname, port } = new URL(admin);
+  const all = { ...(token && { Authorization: `Bearer ${token}` }), ...(host && { Host: host }), ...headers };
+  if (cut) all['Content-Length'] = 1000;
+  const request = http.request({ hostname, port, method, path: target, headers: all, setHost: host !== null, agent: false });
+  if (cut) request.write(body);
+  else request.end(body);
+  const [response] = await event(request, 'response', undefined, 'error');
+  let text = '';
+  for await (const chunk of response.setEncoding('utf8')) text += chunk;
+  request.destroy();
+  return { status: response.statusCode, headers: response.headers, type: response.headers['content-type'], text };
+}
+
+/** The pointer to a part of the document. */
+const pointer = (...parts) => `api#/${parts.map((part) => encodeURIComponent(String(part).replaceAll('~', '~0').replaceAll('/', '~1'))).join('/')}`;
+
+const operations = Object.entries(api.paths).flatMap(([template, methods]) =>
+  Object.entries(methods).map(([method, operation]) => ({ template, method, operation, name: `${method.toUpperCase()} ${template}` })));
+
+/** Every documented answer, as `STATUS CODE`; without a code if it is no refusal. */
+function documented({ responses }) {
+  return Object.entries(responses).flatMap(([status, { description, content }]) => {
+    const schema = content['application/json']?.schema;
+    const codes = (schema?.oneOf?.[0] ?? schema)?.properties?.code?.enum ?? [];
+    const isOther = codes.length === 0 || Object.keys(content).length > 1;
+    return [...codes.map((code) => `${status} ${code}`), ...(isOther ? [status === '503' ? `503 ${/`([^`]+)`/.exec(description)[1]}` : status] : [])];
+  });
+}
+
+/** Checks an answer against the document, and returns its status and code. */
+function check({ template, method, operation, name }, { status, type, text }) {
+  const content = operation.responses[status]?.content;
+  assert.ok(content, `${name}: ${status} is not documented: ${text}`);
+  const found = Object.keys(content).find((known) => known === type);
+  assert.ok(found, `${name}: ${status} ${type} is not documented`);
+  if (found !== 'application/json') return `${status}`;
+  const value = JSON.parse(text);
+  const validate = ajv.getSchema(pointer('paths', template, method, 'responses', status, 'content', found, 'schema'));
+  assert.ok(validate(value), `${name}: ${text} ${JSON.stringify(validate.errors)}`);
+  const code = value.code ?? value.error?.code;
+  return code ? `${status} ${code}` : `${status}`;
+}
+
+test('the document is valid OpenAPI 3.1', async () => {
+  assert.equal(api.openapi.slice(0, 4), '3.1.');
+  const { valid, errors } = await new Validator().validate(structuredClone(api));
+  assert.ok(valid, JSON.stringify(errors));
+});
+
+test('the examples in the document match their schemas', () => {
+  for (const [name, { examples = [] }] of Object.entries(api.components.schemas)) {
+    const validate = ajv.getSchema(pointer('components', 'schemas', name));
+    for (const example of examples) assert.ok(validate(example), `${name}: ${JSON.stringify(validate.errors)}`);
+  }
+  const message = ajv.getSchema(pointer('components', 'schemas', 'Message'));
+  assert.ok(message(JSON.parse(MESSAGE)) && !message({ data: 1 }) && !message({ room: 'lobby' }) && !message({ room: '', data: 1 }));
+});
+
+test('a server answers as documented: every operation, status and code', async (t) => {
+  const origin = await upstream(t);
+  origin.documents.set('fetched/a', (_, response) => response.writeHead(500).end());
+  const server = await serve(t, {
+    config: `
+[server]
+admin_token = "${TOKEN}"
+[limits]
+message_bytes_max = 1000
+[admin_limits]
+body_timeout = "300ms"
+connections_max = 8
+[feeds_limits]
+pushed_keys_max = 2
+pushed_documents_bytes_max = "64KiB"
+pushed_document_bytes_max = "100KiB"
+[[feeds]]
+name = "fetched"
+prefix = "fetched/"
+url = "${origin.url}/"
+`,
+  });
+  const { admin } = server;
+  const [publish, put, remove, status, metrics, health] =
+    ['POST /api/v1/publish', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /metrics', 'GET /healthz']
+      .map((name) => operations.find((operation) => operation.name === name));
+  assert.equal(operations.length, 6);
+  const seen = new Map(operations.map(({ name }) => [name, new Set()]));
+  const provoke = async (operation, expect, key, options) => {
+    const target = operation.template.replace('{key}', key ?? 'a');
+    const answer = await send(admin, operation.method.toUpperCase(), target, options);
+    assert.equal(check(operation, answer), expect, `${operation.name}: ${answer.text}`);
+    seen.get(operation.name).add(expect);
+    return answer;
+  };
+  // Subscribes a client to a key, so that its document can't be evicted.
+  const subscribe = async (key) => {
+    const request = http.get(`${server.http}/sse/${key}`);
+    t.after(() => request.destroy());
+    const [response] = await event(request, 'response', undefined, 'error');
+    await event(response, 'data');
+  };
+
+  for (const operation of operations) {
+    const body = operation.operation.requestBody && { body: MESSAGE, headers: JSON_TYPE };
+    await provoke(operation, '421 host', 'a', { host: 'example.com', ...body });
+    await provoke(operation, '403 origin', 'a', { ...body, headers: { Origin: 'http://example.com', ...body?.headers } });
+    if (operation !== health) await provoke(operation, '401 token', 'a', { token: null, ...body });
+    await provoke(operation, '400 host', 'a', { host: null, ...body });
+  }
+
+  await provoke(publish, '200', null, { headers: JSON_TYPE, body: MESSAGE });
+  await provoke(publish, '200', null, { headers: LINES, body: `${MESSAGE}\n\n${MESSAGE}\n` });
+  await provoke(publish, '400 message', null, { headers: JSON_TYPE, body: '{"data":1}' });
+  const { text } = await provoke(publish, '400 message', null, { headers: LINES, body: `${MESSAGE}\n{}\n` });
+  assert.deepEqual([JSON.parse(text).published, JSON.parse(text).error.line], [1, 2]);
+  await provoke(publish, '413 too_long', null, { headers: JSON_TYPE, body: ' '.repeat(1001) });
+  await provoke(publish, '415 content_type', null, { body: MESSAGE });
+  await provoke(publish, '408 timeout', null, { headers: JSON_TYPE, body: '{', cut: true });
+
+  await provoke(put, '200', 'a', { headers: JSON_TYPE, body: '{"n":1}' });
+  await provoke(put, '200', 'a?sequence=7', { headers: JSON_TYPE, body: '{"n":2}' });
+  await provoke(put, '409 sequence', 'a?sequence=6', { headers: JSON_TYPE, body: '{"n":3}' });
+  await provoke(put, '400 key', 'a//b', { headers: JSON_TYPE, body: '1' });
+  await provoke(put, '400 query', 'a?n=1', { headers: JSON_TYPE, body: '1' });
+  await provoke(put, '415 content_type', 'a', { body: '1' });
+  await provoke(put, '415 content_encoding', 'a', { headers: { ...JSON_TYPE, 'Content-Encoding': 'zstd' }, body: '1' });
+  await provoke(put, '400 document', 'a', { headers: JSON_TYPE, body: '{' });
+  await provoke(put, '409 fetched', 'fetched/a', { headers: JSON_TYPE, body: '1' });
+  await provoke(put, '413 too_long', 'a', { headers: JSON_TYPE, body: `"${'x'.repeat(110_000)}"` });
+  await provoke(put, '408 timeout', 'a', { headers: JSON_TYPE, body: '{', cut: true });
+  await provoke(put, '200', 'b', { headers: JSON_TYPE, body: '{"n":1}' });
+  await Promise.all(['a', 'b'].map(subscribe));
+  await provoke(put, '507 too_many_keys', 'c', { headers: JSON_TYPE, body: '1' });
+  await provoke(put, '507 no_space', 'b', { headers: JSON_TYPE, body: `"${'x'.repeat(90_000)}"` });
+  // A body that is cut off in a chunk.
+  const chunks = net.connect(new URL(admin).port, '127.0.0.1');
+  chunks.end(`PUT /api/v1/feeds/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${TOKEN}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n`);
+  const [reply] = await event(chunks, 'data');
+  assert.match(reply.toString(), /^HTTP\/1\.1 400 .*"code":"message"/s);
+  seen.get(put.name).add('400 message');
+
+  await provoke(remove, '409 sequence', 'a?sequence=6');
+  await provoke(remove, '200', 'a');
+  await provoke(remove, '404 not_found', 'a');
+  await provoke(remove, '400 key', 'a//b');
+  await provoke(remove, '400 query', 'a?n=1');
+  await provoke(remove, '409 fetched', 'fetched/a');
+
+  // A feed that fails, so that the status has all of its members.
+  await within(fetch(`${server.http}/feed/fetched/a`), 'an answer');
+  const { text: state } = await provoke(status, '200');
+  assert.equal(JSON.parse(state).upstreams[0].last_failure.key, 'fetched/a');
+  await provoke(metrics, '200');
+  await provoke(health, '200', null, { token: null });
+
+  for (const operation of operations) {
+    // Not the Allow header of HTTP alone: also none of the other methods.
+    const methods = Object.keys(api.paths[operation.template]);
+    for (const method of ['get', 'post', 'put', 'delete', 'patch', 'options'].filter((method) => !methods.includes(method))) {
+      const answer = await send(admin, method.toUpperCase(), operation.template.replace('{key}', 'a'));
+      assert.deepEqual([answer.status, JSON.parse(answer.text).code], [405, 'method'], `${method} ${operation.template}`);
+    }
+    if (methods.includes('get')) assert.equal((await send(admin, 'HEAD', operation.template)).status, 200);
+  }
+  for (const unknown of ['/', '/api', '/api/v1', '/api/v1/feeds', '/api/v1/feeds/', '/api/v2/publish', '/api/v1/publish/', '/metrics/x']) {
+    const answer = await send(admin, 'GET', unknown);
+    assert.deepEqual([answer.status, JSON.parse(answer.text).code], [404, 'route'], unknown);
+  }
+
+  // Connections beyond the limit, last.
+  const held = [];
+  const refused = [];
+  for (const operation of operations) {
+    while (held.length < 8) {
+      const socket = net.connect(new URL(admin).port, '127.0.0.1');
+      t.after(() => socket.destroy());
+      socket.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      if (/ 200 /.test(await event(socket, 'data'))) held.push(socket);
+    }
+    refused.push(await provoke(operation, '503 connections_max', 'a', operation.operation.requestBody && { headers: JSON_TYPE, body: '1' }));
+  }
+  assert.equal(refused.length, 6);
+
+  for (const { name, operation } of operations) {
+    const missing = documented(operation).filter((answer) => !seen.get(name).has(answer) && !ELSEWHERE.has(answer));
+    assert.deepEqual(missing, [], `${name}: documented, but not provoked`);
+  }
+});
