@@ -1,45 +1,12 @@
-//! The documents are true: every path that they name exists, every link leads somewhere.
+//! The documents are true: every path that they name exists, every link leads somewhere, every reader finds the answers.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod pages;
+
+use pages::{pages, root};
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// All that there is to read, but the results' page of figures and what is the peers' own.
-const DOCUMENTS: [&str; 29] = [
-    "ARCHITECTURE.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "clients/js/README.md",
-    "docs/attacks.md",
-    "docs/benchmarks.md",
-    "docs/cli.md",
-    "docs/configuration.md",
-    "docs/conformance.md",
-    "docs/deploy/README.md",
-    "docs/fallbacks.md",
-    "docs/feeds.md",
-    "docs/from-socketio.md",
-    "docs/lab.md",
-    "docs/live-in-five-minutes.md",
-    "docs/metrics.md",
-    "docs/operate.md",
-    "docs/protocol.md",
-    "docs/results/README.md",
-    "docs/results/chat-rtt.md",
-    "docs/results/cpu-budget.md",
-    "docs/results/echo-25k.md",
-    "docs/results/feed-capacity.md",
-    "docs/results/room-broadcast.md",
-    "docs/security.md",
-    "docs/socketio.md",
-    "fuzz/README.md",
-    "lab/peers/README.md",
-];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
 
 /// Words in backticks that begin with one of the workspace's folders.
 fn paths(text: &str) -> impl Iterator<Item = &str> {
@@ -56,8 +23,8 @@ fn documents_name_paths_that_exist() {
     let root = root();
     let mut named = 0;
     let mut missing = Vec::new();
-    for document in DOCUMENTS {
-        let text = fs::read_to_string(root.join(document)).unwrap();
+    for document in pages() {
+        let text = fs::read_to_string(root.join(&document)).unwrap();
         for path in paths(&text) {
             named += 1;
             if !root.join(path).exists() {
@@ -75,32 +42,160 @@ fn anchor(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
 }
 
+/// The lines of a page outside of code blocks.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut in_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        in_code ^= is_fence;
+        !in_code && !is_fence
+    })
+}
+
+/// The links of a page to files of the project: path from the root and anchor, which may be empty.
+fn links(document: &str) -> Vec<(String, String)> {
+    let root = root();
+    let here = root.join(document);
+    let text = fs::read_to_string(&here).unwrap();
+    let mut links = Vec::new();
+    for link in
+        prose(&text).flat_map(|line| line.split("](").skip(1).filter_map(|rest| rest.split(')').next()))
+    {
+        if link.starts_with("http") {
+            continue;
+        }
+        let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+        let there = if path.is_empty() { here.clone() } else { here.parent().unwrap().join(path) };
+        // A path that doesn't exist stays as it is written.
+        let there = there.canonicalize().unwrap_or(there);
+        let there = there.strip_prefix(&root).unwrap_or(&there);
+        links.push((there.to_str().unwrap().to_owned(), anchor.to_owned()));
+    }
+    links
+}
+
+fn has_anchor(document: &str, wanted: &str) -> bool {
+    let text = fs::read_to_string(root().join(document)).unwrap();
+    prose(&text).any(|line| line.starts_with('#') && anchor(line) == wanted)
+}
+
 #[test]
 fn links_lead_somewhere() {
     let (mut found, mut broken) = (0, Vec::new());
-    for document in DOCUMENTS {
-        let here = root().join(document);
-        let text = fs::read_to_string(&here).unwrap();
-        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            if link.starts_with("http") {
-                continue;
-            }
+    for document in pages() {
+        for (path, anchor) in links(&document) {
             found += 1;
-            let (path, place) = link.split_once('#').unwrap_or((link, ""));
-            let there = if path.is_empty() { here.clone() } else { here.parent().unwrap().join(path) };
-            let leads = there.exists()
-                && (place.is_empty()
-                    || fs::read_to_string(there)
-                        .unwrap()
-                        .lines()
-                        .any(|line| line.starts_with('#') && anchor(line) == place));
-            if !leads {
-                broken.push(format!("{document}: {link}"));
+            if !root().join(&path).exists() || !(anchor.is_empty() || has_anchor(&path, &anchor)) {
+                broken.push(format!("{document}: {path}#{anchor}"));
             }
         }
     }
     assert!(broken.is_empty(), "{}", broken.join("\n"));
     assert!(found > 80, "only {found} links were found: the documents are not read right");
+}
+
+/// Readers, and the sections that answer their questions.
+const READERS: [(&str, &[&str]); 5] = [
+    (
+        "a frontend developer with Socket.IO clients",
+        &[
+            "docs/from-socketio.md#what-moves-as-it-is",
+            "docs/from-socketio.md#what-does-not-move",
+            "docs/from-socketio.md#run-both-side-by-side",
+            "docs/socketio.md#differences-from-socketios-own-server",
+            "docs/socketio.md#connection-state-recovery",
+            "clients/js/README.md#transports",
+            "docs/close-codes.md#by-protocol",
+        ],
+    ),
+    (
+        "a backend developer with a JSON API",
+        &[
+            "docs/live-in-five-minutes.md",
+            "docs/feeds.md#from-key-to-url",
+            "docs/feeds.md#responses-of-your-api",
+            "docs/feeds.md#pushing-documents",
+            "docs/admin-api.md#post-apiv1publish",
+            "docs/openapi.json",
+            "docs/security.md#permissions",
+        ],
+    ),
+    (
+        "an operator",
+        &[
+            "docs/operate.md#start-and-stop",
+            "docs/operate.md#limits",
+            "docs/operate.md#capacity",
+            "docs/metrics.md#alerts",
+            "docs/deploy/README.md#behind-nginx",
+            "docs/deploy/README.md#containers",
+            "docs/security.md#checklist-before-you-expose-a-server",
+            "docs/configuration.md",
+        ],
+    ),
+    (
+        "a reader of benchmarks",
+        &[
+            "docs/benchmarks.md#run-it",
+            "docs/benchmarks.md#fairness",
+            "docs/lab.md#how-differences-are-determined",
+            "docs/results/README.md#repeat-it",
+            "lab/peers/README.md",
+        ],
+    ),
+    (
+        "a contributor",
+        &[
+            "ARCHITECTURE.md#code-map",
+            "CONTRIBUTING.md#rules",
+            "CONTRIBUTING.md#recipes",
+            "CONTRIBUTING.md#to-add-a-metric-or-a-flag",
+            "docs/attacks.md#fuzzing-the-live-server",
+            "docs/conformance.md#how-the-suites-are-run",
+        ],
+    ),
+];
+
+/// Links that a reader follows from the README until an answer.
+const CLICKS_MAX: usize = 3;
+
+#[test]
+fn every_reader_finds_the_answers_within_three_clicks() {
+    // By page or section: the number of links to it.
+    let mut clicks = HashMap::from([("README.md".to_owned(), 0)]);
+    let mut pages = VecDeque::from(["README.md".to_owned()]);
+    while let Some(page) = pages.pop_front() {
+        let next = clicks[&page] + 1;
+        for (path, anchor) in links(&page) {
+            if !anchor.is_empty() {
+                clicks.entry(format!("{path}#{anchor}")).or_insert(next);
+            }
+            if !clicks.contains_key(&path) {
+                clicks.insert(path.clone(), next);
+                if path.ends_with(".md") {
+                    pages.push_back(path);
+                }
+            }
+        }
+    }
+    let mut far = Vec::new();
+    for (reader, answers) in READERS {
+        for answer in answers {
+            match clicks.get(*answer) {
+                Some(clicks) if *clicks <= CLICKS_MAX => {}
+                Some(clicks) => far.push(format!("{reader} needs {clicks} links to reach {answer}")),
+                None => far.push(format!("no link leads {reader} to {answer}")),
+            }
+        }
+    }
+    assert!(far.is_empty(), "{}", far.join("\n"));
+}
+
+/// The README is read in one go.
+#[test]
+fn the_readme_is_short() {
+    let lines = fs::read_to_string(root().join("README.md")).unwrap().lines().count();
+    assert!(lines <= 150, "README.md has {lines} lines");
 }
 
 /// Every file below a folder.

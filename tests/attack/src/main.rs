@@ -168,3 +168,21 @@ fn run_fuzz(args: &FuzzArgs) -> anyhow::Result<bool> {
     }
     Ok(all_hold)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The other commands run in crates/stentor/tests/commands.rs.
+    #[test]
+    fn commands_in_documents_are_valid() {
+        let page = include_str!("../../../docs/attacks.md");
+        let commands: Vec<_> =
+            page.lines().filter(|line| line.starts_with("target/release/stentor-attack")).collect();
+        assert!(commands.len() >= 3, "{commands:?}");
+        for command in commands {
+            let words = command.split_whitespace().take_while(|word| *word != "#");
+            Cli::try_parse_from(words).unwrap_or_else(|error| panic!("{command}: {error}"));
+        }
+    }
+}

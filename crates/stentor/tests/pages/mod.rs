@@ -1,0 +1,54 @@
+//! The pages of the project, for the tests of documents.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that fails panics")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of the project.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Every page of the project: not those of installed packages, nor of single servers of the lab.
+pub(crate) fn pages() -> Vec<String> {
+    fn collect(folder: &Path, pages: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if entry.is_dir() {
+                collect(&entry, pages);
+            } else if entry.extension() == Some("md".as_ref()) {
+                pages.push(entry);
+            }
+        }
+    }
+    let root = root();
+    let mut pages = Vec::new();
+    collect(&root.join("docs"), &mut pages);
+    for folder in ["", "clients/js", "fuzz", "lab/peers", "tests/clients/foreign"] {
+        let entries = fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        pages.extend(entries.filter(|path| path.extension() == Some("md".as_ref())));
+    }
+    let mut names: Vec<_> =
+        pages.iter().map(|page| page.strip_prefix(&root).unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+/// The blocks of one language, without their indentation.
+pub(crate) fn blocks(text: &str, language: &str) -> Vec<String> {
+    let mut blocks = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some((indent, opened)) = line.split_once("```").filter(|(indent, _)| indent.trim().is_empty())
+        else {
+            continue;
+        };
+        let body = lines.by_ref().take_while(|line| line.trim() != "```");
+        let body: Vec<_> = body.map(|line| line.strip_prefix(indent).unwrap_or(line)).collect();
+        if opened == language {
+            blocks.push(body.join("\n"));
+        }
+    }
+    blocks
+}
