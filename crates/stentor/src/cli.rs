@@ -35,7 +35,7 @@ pub(crate) enum Command {
         /// The page.
         page: ReferencePage,
     },
-    /// Run a demo: simulated live football matches, and a page that shows them.
+    /// Run a demo: simulated live football matches, a chat room, and a page that shows both.
     Demo(DemoArgs),
     /// Measure realtime servers: runs `stentor-lab`, which is built beside this program.
     Lab(LabArgs),

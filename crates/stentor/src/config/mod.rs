@@ -232,6 +232,12 @@ impl Sources {
         self
     }
 
+    /// Reads a file that is compiled in.
+    pub(crate) fn text(mut self, name: &str, text: &str) -> Self {
+        file::apply(&mut self, name, text);
+        self
+    }
+
     /// Takes the variables that begin with [`environment::PREFIX`], and remembers all for headers that name them.
     pub(crate) fn environment(mut self, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let variables: HashMap<_, _> = variables.into_iter().collect();

@@ -1,7 +1,7 @@
-//! `stentor demo`: the server on live matches of its own making, and a page that shows them.
+//! `stentor demo`: the server with simulated live matches and a room, and a page that shows both.
 //!
-//! The matches come from a [`provider`], which is an ordinary HTTP API on loopback: the server takes it in
-//! by configured feeds, as it would any other. Nothing of the server knows that this is a demo.
+//! The matches come from a [`provider`], an ordinary HTTP API on loopback. The server polls it as any other
+//! upstream. The room is configured by [`ROOM`]. No other module knows that this is a demo.
 
 mod page;
 mod provider;
@@ -24,6 +24,9 @@ use tokio::net::TcpListener;
 /// Matches at the same time.
 const MATCHES: u32 = 5;
 
+/// The configuration of the room. The page shows it as it is.
+const ROOM: &str = include_str!("room.toml");
+
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let replay = match &args.replay {
         Some(dir) => {
@@ -31,13 +34,19 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         }
         None => None,
     };
-    let routes = page::routes(args.libraries.as_deref(), replay.is_some())?;
     block_on(async {
         // Bound before the configuration is read, because that names the port.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the demo's HTTP API")?;
         let config = config(listener.local_addr()?, replay.as_ref());
-        let sources = Sources::from_config(config).environment(environment()).flags(&args.common.flags());
-        let (config, warnings) = sources.load()?;
+        let sources = Sources::from_config(config).text("room.toml", ROOM);
+        let (mut config, warnings) = sources.environment(environment()).flags(&args.common.flags()).load()?;
+        config.server.admin = known_port(config.server.admin).context("the admin port")?;
+        let facts = page::Facts {
+            has_replay: replay.is_some(),
+            admin: config.server.admin,
+            needs_token: config.server.admin_token.0.is_some(),
+        };
+        let routes = page::routes(args.libraries.as_deref(), &facts)?;
         let log = logging::start(config.server.log, config.server.log_level)?;
         for warning in warnings {
             tracing::warn!("{warning}");
@@ -50,6 +59,15 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         });
         serve(&config, routes, &log).await
     })
+}
+
+/// The page shows the admin port and is built before that port is opened, so port 0 is resolved here. Another
+/// process can take the port in between; the server then reports that the address is in use.
+fn known_port(addr: SocketAddr) -> std::io::Result<SocketAddr> {
+    if addr.port() != 0 {
+        return Ok(addr);
+    }
+    std::net::TcpListener::bind(addr)?.local_addr()
 }
 
 /// Time since 1970, as documents tell it.
@@ -84,7 +102,9 @@ mod tests {
         for speed in [0.01, 1.0, 100.0] {
             let replay = Replay::load(dir.path(), speed).unwrap();
             let config = config("127.0.0.1:1234".parse().unwrap(), Some(&replay));
-            let (config, _) = Sources::from_config(config).load().unwrap();
+            let (config, _) = Sources::from_config(config).text("room.toml", ROOM).load().unwrap();
+            assert!(config.rooms.publish);
+            assert_eq!(config.rules.len(), 4);
             assert_eq!(config.feeds.len(), 3);
             assert_eq!(config.feeds[2].url, "http://127.0.0.1:1234");
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::VecDeque;
 
 /// Seconds of a match in one of ours.
-pub(super) const SECONDS_PER_TICK: u32 = 6;
+pub(crate) const SECONDS_PER_TICK: u32 = 6;
 /// Seconds of a half, without stoppage time.
 const HALF_S: u32 = 45 * 60;
 const BEFORE_TICKS: u64 = 20;

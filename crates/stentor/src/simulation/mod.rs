@@ -21,6 +21,7 @@ mod squad;
 mod tests;
 
 pub(crate) use self::document::{centre, scoreboard};
+pub(crate) use self::game::SECONDS_PER_TICK;
 
 use self::game::Game;
 use self::random::Random;

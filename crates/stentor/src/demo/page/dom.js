@@ -39,3 +39,17 @@ export function size(bytes) {
 
 /** The colour from a document, or grey. */
 export const colour = (value) => (/^#[0-9a-f]{6}$/i.test(value) ? value : '#888888');
+
+/** Loads a script of the server once. */
+export function loaded(url) {
+  const there = document.querySelector(`script[src="${url}"]`);
+  if (there) return there.whenLoaded;
+  const script = element('script');
+  script.whenLoaded = new Promise((resolve, reject) => {
+    script.onload = resolve;
+    script.onerror = () => reject(new Error(`${url} could not be loaded`));
+  });
+  script.src = url;
+  document.head.append(script);
+  return script.whenLoaded;
+}

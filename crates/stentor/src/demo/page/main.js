@@ -1,10 +1,12 @@
-// The demo page: five matches, received with the client library over a transport that can be changed at runtime.
+// The demo page: five matches, received with the client library over a transport that can be changed at runtime, and a room.
 
 import * as centre from './centre.js';
-import { $, choice, element, text } from './dom.js';
-import { libraries, replay as hasReplay } from './facts.js';
+import { $, choice, element, loaded, text } from './dom.js';
+import { clockSpeed, libraries, replay as hasReplay } from './facts.js';
 import * as meter from './meter.js';
 import * as replay from './replay.js';
+import './room.js';
+import './snippets.js';
 
 const MATCHES = [1, 2, 3, 4, 5];
 const TRANSPORTS = { websocket: 'WebSocket', sse: 'SSE', polling: 'Polling', 'socket.io': 'Socket.IO', sockjs: 'SockJS' };
@@ -18,6 +20,7 @@ const stentor = Stentor.connect(location.origin);
 let until = 0;
 stentor.on('state', (state, { reason, retryMs = 0 }) => {
   $('link').dataset.state = state;
+  $('countdown').hidden = state !== 'waiting';
   $('again').hidden = state !== 'waiting' && state !== 'refused';
   until = Date.now() + retryMs;
   if (state === 'open') text($('linktext'), `live over ${TRANSPORTS[stentor.transport]}`);
@@ -28,7 +31,8 @@ stentor.on('state', (state, { reason, retryMs = 0 }) => {
 
 function countdown() {
   if (stentor.state !== 'waiting') return;
-  text($('linktext'), `disconnected, reconnecting in ${Math.max(0, (until - Date.now()) / 1000).toFixed(0)} s`);
+  text($('linktext'), 'disconnected');
+  text($('countdown'), `reconnecting in ${Math.max(0, (until - Date.now()) / 1000).toFixed(0)} s`);
   setTimeout(countdown, 250);
 }
 
@@ -64,34 +68,23 @@ async function go(name) {
   }
 }
 
-function loaded(url) {
-  const there = window.document.querySelector(`script[src="${url}"]`);
-  if (there) return there.whenLoaded;
-  const script = element('script');
-  script.whenLoaded = new Promise((resolve, reject) => {
-    script.onload = resolve;
-    script.onerror = () => reject(new Error(`${url} could not be loaded`));
-  });
-  script.src = url;
-  window.document.head.append(script);
-  return script.whenLoaded;
-}
-
 /* ---- The matches ---- */
 
-// `/#3` selects the third match.
-let current = MATCHES.find((id) => location.hash === `#${id}`) ?? MATCHES[0];
+text($('pace'), `The matches are simulated. Their clock runs ${clockSpeed} times as fast as yours: one second here is ${clockSpeed} seconds of play.`);
+
+// `/#4` selects the fourth match. The third is far enough from its start and its end for a first look.
+let current = MATCHES.find((id) => location.hash === `#${id}`) ?? MATCHES[2];
 let feed;
 
 for (const id of MATCHES) {
   const rows = ['when', '', ''].map((name) => element('div', name, element('span'), element('span')));
   const label = element('label', '', ...rows);
-  const input = choice('match', id, label, look);
+  const input = choice('match', id, label, select);
   input.checked = id === current;
   $('matches').append(element('div', 'choice', input, label));
   const scoreboard = stentor.feed(`scoreboard/${id}`);
   scoreboard.on('change', (document, change) => {
-    meter.counted(scoreboard.key, document, change);
+    meter.counted(scoreboard, document, change);
     tile(rows, document.match);
   });
 }
@@ -107,20 +100,25 @@ function tile(rows, match) {
   });
 }
 
+function select(id) {
+  history.replaceState(null, '', `#${id}`);
+  look(id);
+}
+
 /** Shows a match: subscribes to its document until another match is selected. */
 function look(id) {
   feed?.close();
   current = Number(id);
-  history.replaceState(null, '', `#${current}`);
   // If the matches don't all fit, the selected one is visible.
-  $(`match-${current}`).parentNode.scrollIntoView({ block: 'nearest', inline: 'center' });
+  const card = $(`match-${current}`).parentNode;
+  $('matches').scrollLeft = card.offsetLeft - ($('matches').clientWidth - card.clientWidth) / 2;
   meter.restart();
   const mine = feed = stentor.feed(`matchcentre/${current}`);
   const place = () => text($('place'), [mine.state === 'live' ? '' : `${mine.state}: ${mine.reason}`, mine.offset && `version ${mine.offset}`].filter(Boolean).join(', '));
   mine.on('state', place);
   mine.on('change', (document, change) => {
     place();
-    const cost = meter.counted(mine.key, document, change);
+    const cost = meter.counted(mine, document, change);
     meter.show(cost, document, change);
     centre.show(document);
   });
@@ -130,7 +128,7 @@ look(current);
 
 if (hasReplay) {
   const recorded = stentor.feed('replay');
-  recorded.on('change', (document, change) => replay.show(document, change, meter.counted('replay', document, change)));
+  recorded.on('change', (document, change) => replay.show(document, change, meter.counted(recorded, document, change)));
 }
 
 /* ---- Light or dark ---- */

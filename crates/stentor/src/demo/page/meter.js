@@ -8,6 +8,8 @@ const HEIGHT = 96;
 let updates = [];
 let count = 0;
 const total = { received: 0, whole: 0 };
+/** The feeds whose first document has arrived. */
+const begun = new WeakSet();
 
 /** Sizes of the last whole documents, by key, so that documents that aren't shown needn't be serialized each time. */
 const wholes = new Map();
@@ -17,20 +19,24 @@ export function restart() {
   updates = [];
 }
 
-/** Counts an update of any feed. Returns its size and that of the whole document, in bytes. */
-export function counted(key, document, change) {
+/** Counts an update of any feed. Returns its size and that of the whole document, in bytes. A feed's first document isn't an update. */
+export function counted(feed, document, change) {
+  const { key } = feed;
   const bytes = change.chars ?? JSON.stringify(change.patch ?? document).length;
   // A document's size changes slowly, so it is measured once in 16 updates.
   const known = wholes.get(key);
   const isDue = !known || known.updates % 16 === 0;
   const whole = change.kind === 'snapshot' ? bytes : isDue ? JSON.stringify(document).length : known.whole;
   wholes.set(key, { whole, updates: (known?.updates ?? 0) + 1 });
-  total.received += bytes;
-  total.whole += whole;
-  text($('total'), size(total.received));
-  text($('whole'), size(total.whole));
-  const share = (100 * total.received) / total.whole;
-  text($('share'), `${share.toFixed(share < 10 ? 1 : 0)} %`);
+  if (begun.has(feed)) {
+    total.received += bytes;
+    total.whole += whole;
+    text($('total'), size(total.received));
+    text($('whole'), size(total.whole));
+    const share = (100 * total.received) / total.whole;
+    text($('share'), `${share.toFixed(share < 10 ? 1 : 0)} %`);
+  }
+  begun.add(feed);
   return { bytes, whole };
 }
 
@@ -48,7 +54,7 @@ export function show({ bytes, whole }, document, change) {
 }
 
 function sizes() {
-  const [output, svg] = ['output', 'svg'].map((tag) => $('sizes').querySelector(tag));
+  const [label, svg] = ['.scale', 'svg'].map((part) => $('sizes').querySelector(part));
   const most = Math.max(...updates.map(({ whole }) => whole));
   const left = POINTS - updates.length;
   const bar = (kind, x, value, least) => {
@@ -56,13 +62,13 @@ function sizes() {
     return drawn('rect', { class: kind, x: x + 0.12, width: 0.76, y: HEIGHT - height, height });
   };
   svg.replaceChildren(...updates.flatMap(({ bytes, whole, kind }, n) => [bar('whole', left + n, whole, 0), bar(kind, left + n, bytes, 2)]));
-  text(output, size(most));
+  text(label, size(most));
 }
 
 function ages() {
   const known = updates.map(({ age }) => age).filter((age) => age !== undefined);
   if (known.length === 0) return;
-  const [output, svg] = ['output', 'svg'].map((tag) => $('ages').querySelector(tag));
+  const [label, svg] = ['.scale', 'svg'].map((part) => $('ages').querySelector(part));
   // A stable scale: the next of 10, 25, 50, 100, …
   const most = Math.max(...known);
   const scale = [10, 25, 50].flatMap((step) => [1, 10, 100, 1e3, 1e4].map((by) => step * by)).sort((a, b) => a - b).find((step) => step >= most) ?? most;
@@ -72,7 +78,7 @@ function ages() {
     drawn('path', { d: `M${left},${HEIGHT} L${points.join(' L')} L${POINTS - 1},${HEIGHT} Z` }),
     drawn('polyline', { points: points.join(' ') }),
   );
-  text(output, duration(scale));
+  text(label, duration(scale));
   const sorted = [...known].sort((a, b) => a - b);
   text($('age'), `${duration(known.at(-1))}, median ${duration(sorted[Math.floor(sorted.length / 2)])}`);
 }

@@ -3,42 +3,71 @@
 //! Its own policy, in a `meta` element, allows scripts of this server and exactly the one style in it, by hash; a test
 //! compares, and says the new hash when the style was changed. What a build would put together stays apart: each module is
 //! served as it is written. Two of the transports need other client libraries: `--libraries` says where they are. The page
-//! shows why a transport is disabled.
+//! shows why a transport is disabled. The documents that the page links to are served as text, under their names in the
+//! repository.
 
+use super::ROOM;
+use crate::simulation::SECONDS_PER_TICK;
 use anyhow::{Context, bail};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use stentor_edge::StaticRoute;
 
 const PAGE: &str = include_str!("page.html");
-const MODULES: [(&str, &str); 5] = [
+const MODULES: [(&str, &str); 7] = [
     ("centre.js", include_str!("centre.js")),
     ("dom.js", include_str!("dom.js")),
     ("main.js", include_str!("main.js")),
     ("meter.js", include_str!("meter.js")),
     ("replay.js", include_str!("replay.js")),
+    ("room.js", include_str!("room.js")),
+    ("snippets.js", include_str!("snippets.js")),
 ];
+macro_rules! documents {
+    ($($path:literal),+) => { [$(($path, include_str!(concat!("../../../../../", $path)))),+] };
+}
+const DOCUMENTS: [(&str, &str); 12] = documents!(
+    "clients/js/README.md",
+    "docs/admin-api.md",
+    "docs/configuration.md",
+    "docs/fallbacks.md",
+    "docs/feeds.md",
+    "docs/from-socketio.md",
+    "docs/live-in-five-minutes.md",
+    "docs/metrics.md",
+    "docs/operate.md",
+    "docs/protocol.md",
+    "docs/security.md",
+    "docs/socketio.md"
+);
 /// What a transport needs, and where it is in a folder of npm packages.
 const LIBRARIES: [(&str, &str); 2] =
     [("socket.io", "socket.io-client/dist/socket.io.min.js"), ("sockjs", "sockjs-client/dist/sockjs.min.js")];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What the page shows about the server.
+pub(super) struct Facts {
+    pub(super) has_replay: bool,
+    /// The address of the admin port.
+    pub(super) admin: SocketAddr,
+    pub(super) needs_token: bool,
+}
 
 /// What the demo serves beside the application's routes. `libraries` is a folder of npm packages.
 ///
 /// # Errors
 /// There is a folder, and none of the libraries in it.
-pub(super) fn routes(libraries: Option<&Path>, has_replay: bool) -> anyhow::Result<Vec<StaticRoute>> {
-    let script = |name: &str, body: &[u8]| StaticRoute {
-        path: format!("/demo/{name}"),
-        content_type: SCRIPT.into(),
+pub(super) fn routes(libraries: Option<&Path>, facts: &Facts) -> anyhow::Result<Vec<StaticRoute>> {
+    let file = |path: String, content_type: &str, body: &[u8]| StaticRoute {
+        path,
+        content_type: content_type.into(),
         body: body.into(),
     };
-    let page = StaticRoute {
-        path: "/".into(),
-        content_type: "text/html; charset=utf-8".into(),
-        body: PAGE.as_bytes().into(),
-    };
-    let mut routes = vec![page];
+    let script = |name: &str, body: &[u8]| file(format!("/demo/{name}"), SCRIPT, body);
+    let mut routes = vec![file("/".into(), "text/html; charset=utf-8", PAGE.as_bytes())];
     routes.extend(MODULES.iter().map(|(name, text)| script(name, text.as_bytes())));
+    routes.extend(DOCUMENTS.iter().map(|(path, text)| file(format!("/{path}"), TEXT, text.as_bytes())));
     let mut found = serde_json::Map::new();
     for (transport, path) in LIBRARIES {
         let body = libraries.and_then(|folder| std::fs::read(folder.join(path)).ok());
@@ -51,10 +80,40 @@ pub(super) fn routes(libraries: Option<&Path>, has_replay: bool) -> anyhow::Resu
     {
         bail!("neither socket.io-client nor sockjs-client is in {}", folder.display());
     }
-    let facts = serde_json::to_string(&found).context("the names of libraries")?;
-    let facts = format!("export const libraries = {facts};\nexport const replay = {has_replay};\n");
-    routes.push(script("facts.js", facts.as_bytes()));
+    routes.push(script("facts.js", facts_module(found, facts)?.as_bytes()));
     Ok(routes)
+}
+
+/// The module that has what the page can't know when it is compiled.
+fn facts_module(
+    libraries: serde_json::Map<String, serde_json::Value>,
+    facts: &Facts,
+) -> anyhow::Result<String> {
+    let exports: [(&str, serde_json::Value); 6] = [
+        ("libraries", libraries.into()),
+        ("replay", facts.has_replay.into()),
+        ("clockSpeed", SECONDS_PER_TICK.into()),
+        ("admin", format!("http://{}", reachable(facts.admin)).into()),
+        ("needsToken", facts.needs_token.into()),
+        ("roomConfig", ROOM.into()),
+    ];
+    let mut module = String::new();
+    for (name, value) in exports {
+        let value = serde_json::to_string(&value).with_context(|| format!("the page's {name}"))?;
+        module += &format!("export const {name} = {value};\n");
+    }
+    Ok(module)
+}
+
+/// An address to connect to, for one to listen on.
+fn reachable(mut addr: SocketAddr) -> SocketAddr {
+    if addr.ip().is_unspecified() {
+        addr.set_ip(match addr {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        });
+    }
+    addr
 }
 
 #[cfg(test)]
@@ -106,7 +165,7 @@ mod tests {
 
     #[test]
     fn all_that_the_page_loads_is_served() {
-        let routes = routes(None, false).unwrap();
+        let routes = routes(None, &facts()).unwrap();
         let served = |path: &str| routes.iter().any(|route| route.path == path);
         let imports = MODULES.iter().flat_map(|(_, text)| text.lines()).filter_map(|line| {
             line.strip_prefix("import ")?
@@ -123,16 +182,49 @@ mod tests {
         assert!(count > MODULES.len(), "only {count} imports were found: the modules are not read right");
     }
 
+    fn facts() -> Facts {
+        Facts { has_replay: true, admin: "127.0.0.1:8001".parse().unwrap(), needs_token: false }
+    }
+
+    #[test]
+    fn all_documents_that_the_page_links_to_are_served() {
+        let mut linked: Vec<_> =
+            PAGE.split("href=\"/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        linked.sort_unstable();
+        assert_eq!(linked, DOCUMENTS.map(|(path, _)| path));
+    }
+
+    #[test]
+    fn the_page_knows_the_server() {
+        let module = |admin: &str, needs_token| {
+            let facts = Facts { admin: admin.parse().unwrap(), needs_token, ..facts() };
+            facts_module(serde_json::Map::new(), &facts).unwrap()
+        };
+        let text = module("127.0.0.1:8001", false);
+        assert!(
+            text.starts_with(
+                "export const libraries = {};\nexport const replay = true;\nexport const clockSpeed = 6;\n\
+                 export const admin = \"http://127.0.0.1:8001\";\nexport const needsToken = false;\n\
+                 export const roomConfig = \"[rooms]\\npublish = true"
+            ),
+            "{text}"
+        );
+        assert!(
+            module("0.0.0.0:1", true).contains("\"http://127.0.0.1:1\";\nexport const needsToken = true;")
+        );
+        assert!(module("[::]:1", false).contains("\"http://[::1]:1\";"));
+        assert!(module("192.0.2.1:1", false).contains("\"http://192.0.2.1:1\";"));
+    }
+
     #[test]
     fn libraries_of_others() {
         let facts = |libraries: Option<&Path>| {
-            let routes = routes(libraries, true).map_err(|error| error.to_string())?;
+            let routes = routes(libraries, &facts()).map_err(|error| error.to_string())?;
             let facts = routes.iter().find(|route| route.path == "/demo/facts.js").unwrap();
             Ok::<_, String>(String::from_utf8(facts.body.to_vec()).unwrap())
         };
-        let none =
-            "export const libraries = {\"socket.io\":null,\"sockjs\":null};\nexport const replay = true;\n";
-        assert_eq!(facts(None).unwrap(), none);
+        let none = "export const libraries = {\"socket.io\":null,\"sockjs\":null};\n";
+        assert!(facts(None).unwrap().starts_with(none));
         let dir = tempfile::tempdir().unwrap();
         assert!(facts(Some(dir.path())).unwrap_err().starts_with("neither socket.io-client nor "));
         let file = dir.path().join("sockjs-client/dist/sockjs.min.js");
