@@ -8,6 +8,9 @@ import { gzipSync } from 'node:zlib';
 /** What the file may have, deflated as servers and proxies do it. */
 const GZIPPED_BYTES_MAX = 6_000;
 
+/** Properties that only this package uses. Their names are shortened. */
+const INTERNAL = /^(isPatient|handles|needsSnapshot|disconnected|become|receive|drain|subscribeOptions|subscribe|unsubscribe|leave|position|afterMs)$/;
+
 const file = fileURLToPath(new URL('dist/stentor.js', import.meta.url));
 const { outputFiles } = await build({
   entryPoints: [fileURLToPath(new URL('src/script.js', import.meta.url))],
@@ -19,6 +22,7 @@ const { outputFiles } = await build({
   legalComments: 'none',
   banner: { js: '/* @stentor/client, MIT OR Apache-2.0 */' },
   write: false,
+  mangleProps: INTERNAL,
 });
 const [{ text }] = outputFiles;
 const bytes = gzipSync(text, { level: 9 }).length;

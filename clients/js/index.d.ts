@@ -39,7 +39,7 @@ export interface ConnectOptions {
   queueCharsMax?: number;
 }
 
-/** `waiting`: until the next attempt. `refused`: the server doesn't allow a reconnect. `closed`: by `close()`. */
+/** `open`: the server has answered. `waiting`: until the next attempt. `refused`: the server doesn't allow a reconnect. `closed`: by `close()`. */
 export type ConnectionState = 'connecting' | 'open' | 'waiting' | 'refused' | 'closed';
 
 export interface ConnectionDetails {
@@ -128,7 +128,10 @@ export interface Room<T = Json> {
 }
 
 export declare class StentorError extends Error {
-  /** A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `not_supported`, `no_library`, `no_transport`. */
+  /**
+   * A code of docs/protocol.md, or `connection_lost`, `queue_full`, `closed`, `not_supported`, `no_library`, `no_transport`,
+   * `origin_refused` (the server refuses pages of this origin: see `[origins] allow`).
+   */
   readonly code: string;
   /** Whether a retry may succeed. */
   readonly retry: boolean;

@@ -1,6 +1,7 @@
 // @stentor/client in Chromium and Firefox, as a page loads it: /stentor.js from the server, and the libraries of Socket.IO and SockJS
 // where the transport needs them.
 import assert from 'node:assert/strict';
+import http from 'node:http';
 import path from 'node:path';
 import test, { after, describe } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -9,6 +10,7 @@ import { feedsFrom, PATIENCE_MS, serve, upstream } from './harness.mjs';
 import { proxy, random } from './proxy.mjs';
 
 const modules = path.join(path.dirname(fileURLToPath(import.meta.url)), 'node_modules');
+const client = path.resolve(modules, '../../../clients/js/dist/stentor.js');
 const libraries = { 'socket.io': 'socket.io-client/dist/socket.io.min.js', sockjs: 'sockjs-client/dist/sockjs.min.js' };
 const TRANSPORTS = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
 
@@ -24,6 +26,26 @@ request_timeout = "300ms"
 ${feedsFrom(api.url)}`;
 
 const version = (n) => ({ n, events: Array.from({ length: 20 + (n % 5) }, (_, i) => ({ id: n - i, text: `at ${n - i}`.padEnd(100, '.') })) });
+
+/** Loads the client into a page at `address`, and connects to the server at `url`: only what `connect` reports. */
+async function connected(t, browser, address, url, transport) {
+  const context = await (await shared(browser)).newContext();
+  t.after(() => context.close());
+  const page = await context.newPage();
+  await page.goto(address);
+  if (libraries[transport]) await page.addScriptTag({ path: path.join(modules, libraries[transport]) });
+  await page.addScriptTag({ path: client });
+  await page.evaluate(([url, transport]) => {
+    window.states = [];
+    window.errors = [];
+    window.stentor = window.Stentor.connect(url, { transport, backoff: { initialMs: 100, maxMs: 200 } });
+    window.stentor.on('error', ({ code, message, retry }) => window.errors.push({ code, message, retry }));
+    window.stentor.on('state', (state) => window.states.push(state));
+    window.stentor.feed('a');
+  }, [url, transport]);
+  const until = (holds) => page.waitForFunction(holds, undefined, { timeout: PATIENCE_MS, polling: 20 });
+  return { page, until };
+}
 
 /** A page at `address` that follows the feed `a` of the server at `url`, and says in `window.seen` what it had. */
 async function open(t, browser, address, url, transport, options) {
@@ -133,6 +155,51 @@ for (const browser of browserNames) {
       const { has, seen } = await open(t, browser, `${between.url}/healthz`, between.url, ['websocket', 'sse', 'polling'], { heartbeatTimeoutMs: PATIENCE_MS, connectTimeoutMs: PATIENCE_MS });
       await has(1);
       assert.equal((await seen()).transport, 'sse');
+    });
+
+    for (const transport of TRANSPORTS) {
+      test(`${transport}: a page of an origin that is refused`, async (t) => {
+        const api = await upstream(t);
+        api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+        const server = await serve(t);
+        const { page, until } = await connected(t, browser, `${api.url}/page`, server.http, transport);
+        await until(() => window.errors.length > 0);
+        const { errors, states } = await page.evaluate(() => ({ errors: window.errors, states: window.states }));
+        assert.deepEqual(errors[0], { code: 'origin_refused', message: `the server refuses ${api.url}: see [origins] allow`, retry: true });
+        assert.ok(!states.includes('open'), states.join());
+      });
+    }
+
+    test('a proxy that changes the `Host` header makes the server refuse its own pages, which is reported', async (t) => {
+      const server = await serve(t);
+      const { hostname, port } = new URL(server.http);
+      const between = http.createServer(({ url, method, headers }, response) => {
+        const request = http.request({ hostname, port, path: url, method, headers: { ...headers, host: 'stentor.internal' } }, (answer) => {
+          response.writeHead(answer.statusCode, answer.headers);
+          answer.pipe(response);
+        });
+        // Pages that end abort their requests.
+        request.on('error', () => response.destroy()).end();
+      });
+      await new Promise((resolve) => { between.listen(0, '127.0.0.1', resolve); });
+      t.after(() => between.close());
+      const url = `http://127.0.0.1:${between.address().port}`;
+      const { page, until } = await connected(t, browser, `${url}/healthz`, url, 'websocket');
+      await until(() => window.errors.length > 0);
+      assert.equal(await page.evaluate(() => window.errors[0].code), 'origin_refused');
+    });
+
+    test('a server that is absent, or allows the origin, is not reported as refusing it', async (t) => {
+      const api = await upstream(t);
+      api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
+      const server = await serve(t, { config: `[origins]\nallow = ["${api.url}"]\n` });
+      // Without WebSockets, the transport fails although the origin is allowed.
+      const between = await proxy(t, server.http, { refuses: (head) => /upgrade: websocket/i.test(head) });
+      for (const url of ['http://127.0.0.1:9', between.url]) {
+        const { page, until } = await connected(t, browser, `${api.url}/page`, url, 'websocket');
+        await until(() => window.states.filter((state) => state === 'waiting').length > 3);
+        assert.deepEqual(await page.evaluate(() => window.errors), []);
+      }
     });
 
     for (const transport of TRANSPORTS) {

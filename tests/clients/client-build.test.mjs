@@ -1,7 +1,8 @@
 // @stentor/client as it is shipped: the build for script tags, the types, the examples of its README.
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync, mkdirSync } from 'node:fs';
+import { execFile, execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -40,36 +41,72 @@ test('nothing is needed at run time', () => {
   assert.equal(JSON.parse(readFileSync(path.join(library, 'package.json'))).dependencies, undefined);
 });
 
-test('the types fit what people write, and refuse what they should not', { skip }, async (t) => {
-  const folder = project(t);
-  const check = async (source, expect) => {
+test('the package installs into an empty project, and its types fit what people write', { skip }, async (t) => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-project-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const npm = (cwd, ...args) => execFileSync('npm', [...args, '--offline', '--no-audit', '--no-fund', '--loglevel=error'], { cwd, encoding: 'utf8' });
+  const [{ filename, files }] = JSON.parse(npm(library, 'pack', '--json', '--pack-destination', folder));
+  assert.deepEqual(files.map((file) => file.path.split('/')[0]).filter((name, at, all) => all.indexOf(name) === at).sort(), ['README.md', 'dist', 'index.d.ts', 'package.json', 'src']);
+  writeFileSync(path.join(folder, 'package.json'), '{ "private": true, "type": "module" }');
+  npm(folder, 'install', path.join(folder, filename));
+  assert.deepEqual(readdirSync(path.join(folder, 'node_modules')).filter((name) => !name.startsWith('.')), ['@stentor']);
+
+  const check = async (source, expect, options = ['--module', 'nodenext']) => {
     writeFileSync(path.join(folder, 'use.ts'), source);
-    const options = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext', '--lib', 'es2022,dom', 'use.ts'];
-    const { status, output } = await node(folder, path.join(library, 'node_modules/typescript/bin/tsc'), ...options);
+    const all = ['--noEmit', '--strict', '--target', 'es2022', ...options, 'use.ts'];
+    const { status, output } = await node(folder, path.join(library, 'node_modules/typescript/bin/tsc'), ...all);
     assert.equal(status === 0, output === '', `${status}: ${output}`);
     assert.match(output, expect, source);
   };
-  await check(`
-    import { connect, applyPatch, StentorError, type Change, type Transport } from '@stentor/client';
+  const everything = `
+    import { connect, applyPatch, Connection, StentorError } from '@stentor/client';
+    import type {
+      Change, ConnectOptions, ConnectionDetails, ConnectionState, Feed, FeedState, Json, Operation, Room, RoomMessage, SubscribeOptions,
+      Transport, Unsubscribe,
+    } from '@stentor/client';
     interface Score { home: number; away: number }
-    const transport: Transport[] = ['websocket', 'sse', 'polling'];
-    const stentor = connect('https://live.example.com', { transport, backoff: { initialMs: 100 } });
-    const feed = stentor.feed<Score>('scores/8', { rate: 2 });
-    const off = feed.on('change', (score, change: Change) => {
-      const goals: number = score.home + score.away;
-      if (change.kind === 'delta') for (const { op, path } of change.patch) console.log(op, path, goals);
+    const transport: Transport[] = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
+    const options: ConnectOptions = {
+      transport, io: {}, ioOptions: { auth: {} }, SockJS: class {}, WebSocket: class {}, fetch, connectTimeoutMs: 1, preferredRetryMs: 1,
+      heartbeatTimeoutMs: 1, backoff: { initialMs: 100, maxMs: 200 }, queueMax: 1, queueCharsMax: 1,
+    };
+    const stentor: Connection = connect('https://live.example.com', options);
+    connect(); connect(null); connect(new URL('https://live.example.com'), { transport: 'sse' });
+    const subscribeOptions: SubscribeOptions = { rate: 2, delta: true, policy: 'latest' };
+    const feed: Feed<Score> = stentor.feed<Score>('scores/8', subscribeOptions);
+    const known: [string, Score | undefined, FeedState, string, number | undefined, number | undefined] =
+      [feed.key, feed.document, feed.state, feed.reason, feed.epoch, feed.offset];
+    const off: Unsubscribe = feed.on('change', (score, change: Change) => {
+      const goals: number = score.home + score.away + change.epoch + change.offset + (change.chars ?? 0);
+      if (change.kind === 'delta') for (const { op, path } of change.patch) console.log(op, path, goals, change.base);
     });
     feed.on('state', (state, reason) => { if (state === 'not_found') console.log(reason.length); });
-    stentor.on('state', (state, { retryMs }) => { if (state === 'waiting') console.log(retryMs); });
+    stentor.on('state', (state: ConnectionState, { transport, session, reason, code, retryMs }: ConnectionDetails) => {
+      if (state === 'waiting') console.log(transport, session, reason, code, retryMs);
+    });
+    stentor.on('error', ({ code, message, retry }: StentorError) => console.log(code.length, message, retry));
     stentor.publish('lobby', { text: 'hello' }, 'said').catch((error: StentorError) => console.log(error.code));
-    stentor.room<{ text: string }>('lobby').on('message', ({ text }, { event }) => console.log(text, event));
-    stentor.use('socket.io');
-    off();
-    feed.close();
-    console.log(applyPatch({ a: 1 }, [{ op: 'remove', path: '/a' }]));
-  `, /^$/);
+    const accepted: Promise<void> = stentor.publish('lobby');
+    const room: Room<{ text: string }> = stentor.room<{ text: string }>('lobby');
+    room.on('message', ({ text }, { event, epoch, offset, encoding }: RoomMessage) => console.log(room.name, text, event, epoch, offset, encoding));
+    console.log(stentor.state === 'open', stentor.transport, stentor.session, known, accepted);
+    stentor.use('socket.io'); stentor.use(transport); stentor.reconnect();
+    off(); feed.close(); room.close(); stentor.close();
+    const patch: Operation[] = [{ op: 'remove', path: '/a' }, { op: 'move', from: '/b', path: '/c' }, { op: 'add', path: '/d', value: 1 }];
+    const document: Json = applyPatch({ a: 1, b: 2 }, patch);
+    console.log(document);
+  `;
+  await check(everything, /^$/);
+  await check(everything, /^$/, ['--module', 'esnext', '--moduleResolution', 'bundler']);
   await check(`import { connect } from '@stentor/client'; connect('x', { transport: 'pigeon' });`, /TS2322/);
   await check(`import { connect } from '@stentor/client'; connect().feed('x').document = 1;`, /TS2540/);
+  // Each type and value that index.d.ts exports is used above.
+  const exported = [...readFileSync(path.join(library, 'index.d.ts'), 'utf8').matchAll(/^export (?:declare )?\w+ (\w+)/gm)].map(([, name]) => name);
+  assert.ok(exported.length > 15 && exported.every((name) => new RegExp(`\\b${name}\\b`).test(everything)), exported.join());
+  // What the types promise is there.
+  const values = `import * as all from '@stentor/client'; console.log(Object.keys(all).sort().join());`;
+  writeFileSync(path.join(folder, 'values.js'), values);
+  assert.equal((await node(folder, 'values.js')).output, 'Connection,Feed,Room,StentorError,applyPatch,connect\n');
 });
 
 test('the examples of the README run', async (t) => {

@@ -3,6 +3,8 @@
 // than before, and in the end the newest.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import http from 'node:http';
+import net from 'node:net';
 import path from 'node:path';
 import test, { describe } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -11,7 +13,7 @@ import SockJS from 'sockjs-client';
 import { io } from 'socket.io-client';
 import WebSocket from 'ws';
 import { connect } from '../../clients/js/src/index.js';
-import { feedsFrom, PATIENCE_MS, serve, upstream, within } from './harness.mjs';
+import { event, feedsFrom, PATIENCE_MS, serve, upstream, within } from './harness.mjs';
 import { proxy, random } from './proxy.mjs';
 
 const TRANSPORTS = ['websocket', 'sse', 'polling', 'socket.io', 'sockjs'];
@@ -194,6 +196,77 @@ describe('transports', { concurrency: true }, () => { for (const transport of TR
   });
 } });
 
+describe('the state is `open` only while the server answers', { concurrency: true }, () => {
+  /** Everything that a connection without feeds reports as its state. */
+  const states = (connection) => {
+    const all = [];
+    connection.on('state', (state) => all.push(state));
+    return all;
+  };
+  const isTriedTwice = (all) => until(() => all.filter((state) => state === 'waiting').length > 1 || all.includes('refused') || all.includes('open'), () => all.join());
+
+  for (const transport of TRANSPORTS) {
+    test(`${transport}: no server, a server that refuses, one that closes, one that is silent`, async (t) => {
+      const servers = {
+        // Nothing listens on the port of a closed server.
+        absent: undefined,
+        refusing: http.createServer((_, response) => response.writeHead(403).end('no\n')).on('upgrade', (_, socket) => socket.end('HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n')),
+        failing: http.createServer((_, response) => response.writeHead(502).end()).on('upgrade', (_, socket) => socket.destroy()),
+        closing: net.createServer((socket) => socket.destroy()),
+        silent: net.createServer((socket) => socket.resume().on('error', () => {})),
+      };
+      await Promise.all(Object.entries(servers).map(async ([name, server]) => {
+        const listening = (server ?? net.createServer()).listen(0, '127.0.0.1');
+        await event(listening, 'listening');
+        const { port } = listening.address();
+        const open = new Set();
+        listening.on('connection', (socket) => open.add(socket));
+        t.after(() => {
+          listening.close();
+          for (const socket of open) socket.destroy();
+        });
+        if (!server) await new Promise((resolve) => { listening.close(resolve); });
+        for (const subscribes of [false, true]) {
+          const connection = client(t, `http://127.0.0.1:${port}`, { transport });
+          if (subscribes) connection.feed('a');
+          const all = states(connection);
+          await isTriedTwice(all);
+          assert.ok(!all.includes('open'), `${name}: ${all}`);
+          connection.close();
+        }
+      }));
+    });
+
+    test(`${transport}: a server that stops while nothing is subscribed`, async (t) => {
+      const server = await serve(t);
+      const connection = client(t, server.http, { transport });
+      const all = states(connection);
+      await until(() => connection.state === 'open', () => all.join());
+      server.child.kill('SIGKILL');
+      await server.closed;
+      await until(() => connection.state !== 'open', () => all.join());
+      const { length } = all;
+      await until(() => all.length > length + 2, () => all.join());
+      assert.ok(!all.includes('open', length), all.join());
+    });
+  }
+
+  test('all feeds are closed, or exist no more: `sse` and `polling` still find out that the server stops', async (t) => {
+    const api = await upstream(t);
+    api.documents.set('a', version(1));
+    await Promise.all(['sse', 'polling'].map(async (transport) => {
+      const server = await serve(t, { config: config(api) });
+      const connection = client(t, server.http, { transport });
+      const [feed, none] = ['a', 'none'].map((key) => connection.feed(key));
+      await until(() => feed.state === 'live' && none.state === 'not_found', () => `${feed.state} ${none.state}`);
+      feed.close();
+      assert.equal(connection.state, 'open');
+      server.child.kill('SIGKILL');
+      await until(() => connection.state === 'waiting', () => `${transport}: ${connection.state}`);
+    }));
+  });
+});
+
 describe('lists of transports', { concurrency: true }, () => {
   const blocks = (...what) => (head) => what.some((pattern) => pattern.test(head));
   const webSocket = /upgrade: websocket/i;
@@ -261,7 +334,7 @@ describe('lists of transports', { concurrency: true }, () => {
     const connection = client(t, 'http://127.0.0.1:9', { transport: ['sockjs', 'socket.io'], SockJS: undefined, io: undefined });
     const feed = connection.feed('a');
     await until(() => connection.state === 'refused', () => connection.state);
-    assert.deepEqual([feed.state, feed.reason], ['not_found', 'there is no io here; give one: { io }']);
+    assert.deepEqual([feed.state, feed.reason], ['not_found', 'io is missing: pass { io }']);
   });
 
   test('the transport is changed while a document is followed', async (t) => {

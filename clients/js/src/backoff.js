@@ -1,6 +1,5 @@
-// When to try again: exponential back-off with full jitter, so that a server that comes back isn't met by everybody at
-// once. The wait before attempt n is drawn evenly from 0 to min(maxMs, initialMs · 2^n), and comes on top of what the
-// server asked for.
+// Exponential backoff with full jitter, so that clients don't all reconnect at once. The delay before attempt n is random
+// between 0 and min(maxMs, initialMs · 2^n), added to what the server asks for.
 
 export class Backoff {
   #attempts = 0;
@@ -12,12 +11,11 @@ export class Backoff {
     this.#maxMs = maxMs;
   }
 
-  /** Milliseconds to wait now, at least `leastMs`. */
+  /** The next delay in milliseconds, at least `leastMs`. */
   next(leastMs = 0) {
     return leastMs + Math.random() * Math.min(this.#maxMs, this.#initialMs * 2 ** this.#attempts++);
   }
 
-  /** All is well again. */
   reset() {
     this.#attempts = 0;
   }

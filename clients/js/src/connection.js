@@ -1,54 +1,54 @@
-// A connection: which transport carries it, when it is tried again, and what it carries.
+// A connection: its state, the transport in use, when it reconnects, and its subscriptions.
 //
-//                     ┌───────────── back-off ◄── waiting ◄─┐
-//                     ▼                                     │ no transport of the list opens, or one that was open is lost
+//                     ┌─────── backoff ◄────── waiting ◄────┐
+//                     ▼                                     │ no transport of the list opens, or an open one is lost
 //   connect() ──► connecting ──► open ──────────────────────┤
-//                     ▲                                     │ the server says: don't come back
-//                     └─ reconnect() ◄── refused ◄──────────┘            close() ──► closed, from everywhere
+//                     ▲                                     │ the server doesn't allow a reconnect
+//                     └─ reconnect() ◄── refused ◄──────────┘            close() ──► closed, from every state
 //
-// Which transport: the list from its beginning, each one at once when the one before didn't open; then back-off, and
-// the list again. One that was open is tried alone for `FAITHFUL` attempts when it is lost: a server that restarts is no
-// reason to be content with less. While another than the first one carries, the first one is tried beside it now and then,
-// and takes over when it opens.
+// The client tries the transports of the list in order, each one at once after the one before failed to open. After the last
+// one it backs off and begins again. A transport that was open and is lost gets `SAME_TRANSPORT_ATTEMPTS` attempts before the
+// others, so that a restart of the server doesn't move clients to a worse transport. While a fallback is in use, the client
+// tries the first transport beside it now and then, and switches to it when it opens.
 
 import { Backoff } from './backoff.js';
-import { Emitter, tell } from './emitter.js';
+import { Emitter, emit } from './emitter.js';
 import { StentorError } from './error.js';
-import { Feed, Store } from './feed.js';
+import { Feed, FeedStore } from './feed.js';
 import { Outbox } from './outbox.js';
-import { Hall, Room } from './room.js';
+import { Room, RoomState } from './room.js';
 import { transports } from './transports/index.js';
 
-/** What docs/protocol.md calls a key. */
+/** A key of docs/protocol.md. */
 const KEY = /^(?!(.*\/)?\.{0,2}(\/|$))[\w.~@:=+,/-]{1,256}$/;
-/** Attempts with a transport that has worked, before others get their turn. */
-const FAITHFUL = 3;
-/** After so long a connection was a good one, and its end is no continuation of troubles before it. */
-const STEADY_MS = 5_000;
-/** How long until the first transport of the list is tried again: so long at the least, and twice as long at the most. */
+/** Attempts with a transport that was open, before the others. */
+const SAME_TRANSPORT_ATTEMPTS = 3;
+/** A connection that lasted this long resets the backoff. */
+const STABLE_MS = 5_000;
+/** Least time until the client tries the first transport again; at most twice this. */
 const PREFERRED_RETRY_MS = 200_000;
-/** How long a server that has no memory left is spared. */
+/** Least time until the client reconnects to a server that is out of memory. */
 const OVERLOADED_MS = 5_000;
 
 export class Connection extends Emitter {
   #base;
   #options;
-  #list;
+  #transports;
   #backoff;
   #outbox;
   #stores = new Map();
-  #halls = new Map();
+  #rooms = new Map();
   #state = 'connecting';
   #session;
   #carrier;
-  /** By what the carrier of now tells us things; those of carriers before are deaf. */
+  /** The callback of the current carrier. Those of earlier carriers are ignored. */
   #link;
   #timers = new Set();
-  /** The place in the list of the transport that is in use or tried. */
-  #place = 0;
-  #faithful = 0;
-  /** Of this round through the list: those that won't ever open, and what the server asked us to wait. */
-  #hopeless = 0;
+  /** The index of the transport that is in use or being tried. */
+  #index = 0;
+  #sameTransportAttempts = 0;
+  /** In this round through the list: the transports that can never open, and how long the server asked us to wait. */
+  #permanentFailures = 0;
   #afterMs = 0;
   #openedAt = 0;
   #probe;
@@ -61,10 +61,10 @@ export class Connection extends Emitter {
     this.#base.search = this.#base.hash = '';
     if (!this.#base.pathname.endsWith('/')) this.#base.pathname += '/';
     this.#options = options;
-    this.#list = list(options.transport);
+    this.#transports = transportList(options.transport);
     this.#backoff = new Backoff(options.backoff);
     this.#outbox = new Outbox(options.queueMax ?? 1_000, options.queueCharsMax ?? 1_000_000);
-    // Whoever is told that there is a network again doesn't wait for a timer; nor does somebody who looks at the page.
+    // Reconnect at once when the browser comes online or somebody looks at the page.
     const wake = () => {
       if (this.#state === 'waiting' && globalThis.document?.visibilityState !== 'hidden') this.#try(0);
     };
@@ -74,20 +74,17 @@ export class Connection extends Emitter {
     this.#try(0);
   }
 
-  /** `connecting`, `open`, `waiting` (for the next attempt), `refused` (the server says: don't come back) or `closed`. */
   get state() { return this.#state; }
-  /** The name of the transport that is in use or tried. */
-  get transport() { return this.#list[this.#place]; }
-  /** What the server calls this session in its logs, where the transport tells. */
+  /** The name of the transport that is in use or being tried. */
+  get transport() { return this.#transports[this.#index]; }
   get session() { return this.#session; }
 
-  /** A document, kept up to date until it is closed. With `terms`, they hold for all feeds of the key from now on. */
-  feed(key, terms) {
+  feed(key, subscribeOptions) {
     let store = this.#stores.get(key);
     const isNew = !store;
-    if (isNew) this.#stores.set(key, store = new Store(key));
-    const isOther = terms && JSON.stringify(terms) !== JSON.stringify(store.terms);
-    if (isOther) store.terms = terms;
+    if (isNew) this.#stores.set(key, store = new FeedStore(key));
+    const isOther = subscribeOptions && JSON.stringify(subscribeOptions) !== JSON.stringify(store.subscribeOptions);
+    if (isOther) store.subscribeOptions = subscribeOptions;
     const feed = new Feed(store, () => {
       this.#stores.delete(key);
       this.#carrier?.unsubscribe(key);
@@ -96,64 +93,60 @@ export class Connection extends Emitter {
     return feed;
   }
 
-  /** What is said in a room, until it is closed. */
   room(name) {
-    let hall = this.#halls.get(name);
-    if (!hall) {
-      this.#halls.set(name, hall = new Hall(name));
-      this.#join(hall);
+    let room = this.#rooms.get(name);
+    if (!room) {
+      this.#rooms.set(name, room = new RoomState(name));
+      this.#join(room);
     }
-    return new Room(hall, () => {
-      this.#halls.delete(name);
+    return new Room(room, () => {
+      this.#rooms.delete(name);
       this.#carrier?.leave?.(name);
     });
   }
 
-  /** Says something to everybody in a room. Without a connection it waits for one. */
   publish(room, data, event) {
-    const text = JSON.stringify({ room, event, data: data === undefined ? null : data }).slice(1, -1);
+    const text = JSON.stringify({ room, event, data: data ?? null }).slice(1, -1);
     const answer = this.#outbox.put(text);
     if (this.#state !== 'connecting' && this.#state !== 'waiting') this.#flush();
     return answer;
   }
 
-  /** Goes on by other transports, from what is there. */
   use(transport) {
-    this.#list = list(transport);
-    this.#place = 0;
+    this.#transports = transportList(transport);
+    this.#index = 0;
     this.reconnect();
   }
 
-  /** Connects anew, now: also where the server said not to come back, but not after `close()`. */
   reconnect() {
     if (this.#state === 'closed') return;
-    this.#faithful = this.#hopeless = this.#afterMs = 0;
+    this.#sameTransportAttempts = this.#permanentFailures = this.#afterMs = 0;
     this.#backoff.reset();
     this.#try(0, { reason: 'reconnecting' });
   }
 
-  /** Ends everything. Feeds keep their documents. */
+  /** Ends the connection. Feeds keep their documents. */
   close() {
     this.#closing.abort();
     this.#end('closed', { reason: 'closed' });
   }
 
-  /** What carriers tell us: see transports/index.js. */
-  #told = {
+  /** The events of a carrier: see transports/index.js. */
+  #on = {
     opened: (session) => {
       if (this.#state === 'open') return;
       this.#session = session;
       this.#openedAt = Date.now();
-      this.#faithful = FAITHFUL;
-      this.#hopeless = this.#afterMs = 0;
-      if (this.#place) this.#climb();
+      this.#sameTransportAttempts = SAME_TRANSPORT_ATTEMPTS;
+      this.#permanentFailures = this.#afterMs = 0;
+      if (this.#index) this.#retryPreferred();
       this.#become('open', { session });
       this.#flush();
     },
 
     received: (message, chars) => {
-      if (message.type === 'message') return this.#halls.get(message.room)?.receive(message);
-      // What is no longer wanted may be under way still.
+      if (message.type === 'message') return this.#rooms.get(message.room)?.receive(message);
+      // Messages of a closed feed may still arrive.
       const store = this.#stores.get(message.feed);
       if (store && !store.receive(message, chars)) this.#subscribe(store);
     },
@@ -167,35 +160,36 @@ export class Connection extends Emitter {
       this.#after(this.#backoff.next(), () => this.#stores.get(key) === store && this.#subscribe(store));
     },
 
-    // A subscription may have ended before it brought anything.
-    erred: (error) => {
-      tell(this, 'error', error);
+    // A subscription may have ended before its first document.
+    failed: (error) => {
+      emit(this, 'error', error);
       if (!error.retry) return;
       this.#after(this.#backoff.next(), () => {
         for (const store of this.#stores.values()) if (store.state === 'loading') this.#subscribe(store);
       });
     },
 
-    lost: ({ code, reason = '', again = true, afterMs = 0 }) => {
-      const details = { code, reason: reason || 'the connection was lost' };
+    lost: ({ code, reason, retry = true, afterMs = 0 }) => {
       const wasOpen = this.#state === 'open';
-      if (wasOpen && !again) return this.#refuse(details);
-      if (wasOpen && Date.now() - this.#openedAt >= STEADY_MS) this.#backoff.reset();
-      // Out of memory, says docs/protocol.md.
+      const details = { code, reason: reason || (wasOpen ? 'the connection was lost' : 'no connection') };
+      if (wasOpen && !retry) return this.#refuse(details);
+      if (wasOpen && Date.now() - this.#openedAt >= STABLE_MS) this.#backoff.reset();
+      // 4502: the server is out of memory.
       this.#afterMs = Math.max(this.#afterMs, code === 4502 ? OVERLOADED_MS : afterMs);
-      if (!wasOpen && this.#faithful > 0) {
-        this.#faithful = again ? this.#faithful - 1 : 0;
-        // Now the others: the whole list.
-        if (this.#faithful === 0) this.#place = 0;
+      if (!wasOpen && this.#sameTransportAttempts) {
+        this.#sameTransportAttempts = retry && this.#sameTransportAttempts - 1;
+        // Now the whole list.
+        if (!this.#sameTransportAttempts) this.#index = 0;
       } else if (!wasOpen) {
-        this.#hopeless += again ? 0 : 1;
-        if (this.#place + 1 < this.#list.length) {
-          this.#place += 1;
-          // Not from in here: a list of failures is no recursion.
+        this.#permanentFailures += !retry;
+        if (this.#index + 1 < this.#transports.length) {
+          this.#index += 1;
+          // From a timer: a list of failures is no recursion.
           return this.#try(1, details);
         }
-        if (this.#hopeless === this.#list.length) return this.#refuse(details);
-        this.#place = this.#hopeless = 0;
+        if (this.#permanentFailures === this.#transports.length) return this.#refuse(details);
+        this.#index = this.#permanentFailures = 0;
+        if (!this.#openedAt && globalThis.location) this.#checkOrigin();
       }
       const waitMs = this.#backoff.next(this.#afterMs);
       this.#afterMs = 0;
@@ -203,24 +197,36 @@ export class Connection extends Emitter {
     },
   };
 
-  /** Sees later whether the first transport works by now, and goes on by it if so. */
-  #climb() {
+  /**
+   * Reports it if the server refuses the page's origin. Browsers hide the reason from WebSockets and from `fetch` across origins.
+   * A POST always carries the origin. Status 0: the server has answered, but this page may not read the answer.
+   */
+  #checkOrigin() {
+    const post = (mode) => fetch(new URL('sse', this.#base), { method: 'POST', mode });
+    post().catch(() => post('no-cors')).then(({ status }) => {
+      if (status && status !== 403) return;
+      emit(this, 'error', new StentorError('origin_refused', `the server refuses ${location.origin}: see [origins] allow`, true));
+    }, () => {});
+  }
+
+  /** Tries the first transport again later, and switches to it if it opens. */
+  #retryPreferred() {
     this.#after((this.#options.preferredRetryMs ?? PREFERRED_RETRY_MS) * (1 + Math.random()), () => {
       try {
-        // One that says nothing is left to end by itself.
-        this.#probe = transports[this.#list[0]](this.#base, (what, session) => {
+        // If the server is silent, the probe ends by itself.
+        this.#probe = transports[this.#transports[0]](this.#base, (what, session) => {
           this.#probe.close();
-          // What carries feeds only names no session, and opens without having asked the server.
-          if (what === 'opened' && session) this.use(this.#list);
-          else this.#climb();
+          // Transports without a session open before they have carried anything.
+          if (what === 'opened' && session) this.use(this.#transports);
+          else this.#retryPreferred();
         }, this.#options);
-      } catch { /* what it needs isn't there, and won't be */ }
+      } catch { /* its library is missing, and will be */ }
     });
   }
 
-  #become(state, details = {}) {
+  #become(state, details) {
     this.#state = state;
-    tell(this, 'state', state, { transport: this.transport, ...details });
+    emit(this, 'state', state, { transport: this.transport, ...details });
   }
 
   #after(ms, then) {
@@ -231,9 +237,9 @@ export class Connection extends Emitter {
     this.#timers.add(timer);
   }
 
-  /** Ends the carrier, and all that waits for a time. */
+  /** Ends the carrier and all timers. */
   #drop(reason) {
-    for (const timer of this.#timers) clearTimeout(timer);
+    this.#timers.forEach(clearTimeout);
     this.#timers.clear();
     const carrier = this.#carrier;
     this.#probe?.close();
@@ -242,10 +248,10 @@ export class Connection extends Emitter {
     for (const store of this.#stores.values()) store.disconnected(reason);
   }
 
-  /** Tries the transport of this place, from now in `ms`. */
+  /** Tries the current transport in `ms` milliseconds. */
   #try(ms, details) {
     this.#drop(details?.reason ?? 'connecting');
-    // Whoever is told of something may decide otherwise, and then it is up to them.
+    // A listener may have called `use()` or `reconnect()`, which then decides.
     if (this.#carrier) return;
     if (ms > 0) {
       this.#after(ms, () => this.#try(0));
@@ -256,45 +262,44 @@ export class Connection extends Emitter {
   }
 
   #open() {
-    const link = this.#link = (what, ...details) => { if (this.#link === link) this.#told[what](...details); };
+    const link = this.#link = (what, ...details) => { if (this.#link === link) this.#on[what](...details); };
     this.#become('connecting');
     if (this.#link !== link) return;
     this.#after(this.#options.connectTimeoutMs ?? 10_000, () => {
-      if (this.#state === 'connecting' && !this.#carrier.isPatient) this.#told.lost({ reason: 'the server is silent' });
+      if (this.#state === 'connecting' && !this.#carrier.isPatient) this.#on.lost({ reason: 'the server is silent' });
     });
     try {
       this.#carrier = transports[this.transport](this.#base, link, this.#options);
     } catch (error) {
-      // Not from in here: whoever called has not been given us yet.
-      this.#after(0, () => this.#told.lost({ reason: error.message, again: false }));
+      // From a timer: the caller doesn't have this object yet.
+      this.#after(0, () => this.#on.lost({ reason: error.message, retry: false }));
       return;
     }
     for (const store of this.#stores.values()) this.#subscribe(store);
-    for (const hall of this.#halls.values()) this.#join(hall);
+    for (const room of this.#rooms.values()) this.#join(room);
   }
 
   #subscribe(store) {
-    // By some transports one of these would fail all the others, or be a path to elsewhere.
-    if (!KEY.test(store.key)) return store.become('not_found', 'no key');
-    if (store.state === 'not_found') store.become(store.position ? 'stale' : 'loading', 'asked again');
-    this.#carrier?.subscribe(store.key, store.position, store.terms);
+    // With some transports, an invalid key would fail the other feeds, or lead to another path.
+    if (!KEY.test(store.key)) return store.become('not_found', 'bad key');
+    if (store.state === 'not_found') store.become(store.position ? 'stale' : 'loading', 'connecting');
+    this.#carrier?.subscribe(store.key, store.position, store.subscribeOptions);
   }
 
-  #join(hall) {
-    if (this.#carrier?.join) this.#carrier.join(hall.name, hall.position);
-    else if (this.#carrier) tell(this, 'error', notCarried(this.transport));
+  #join(room) {
+    if (this.#carrier?.join) this.#carrier.join(room.name, room.position);
+    else if (this.#carrier) emit(this, 'error', notSupported(this.transport));
   }
 
-  /** Sends what waits, or says that it won't be sent. */
+  /** Sends what is queued, or rejects it. */
   #flush() {
-    const error = this.#state === 'open' ? notCarried(this.transport) : new StentorError('closed', 'the connection has ended');
+    const error = this.#state === 'open' ? notSupported(this.transport) : new StentorError('closed', 'the connection is closed');
     this.#outbox.drain((message) => {
       if (this.#carrier?.publish) this.#carrier.publish(message);
       else message.reject(error);
     });
   }
 
-  /** The end, by us or by the server. */
   #end(state, details) {
     this.#drop(details.reason);
     this.#become(state, details);
@@ -307,12 +312,12 @@ export class Connection extends Emitter {
   }
 }
 
-function list(transport = 'websocket') {
+function transportList(transport = 'websocket') {
   const names = [transport].flat();
-  if (names.length === 0 || !names.every((name) => Object.hasOwn(transports, name))) {
+  if (!names.length || !names.every((name) => Object.hasOwn(transports, name))) {
     throw new StentorError('no_transport', `no such transport: ${transport}`);
   }
   return names;
 }
 
-const notCarried = (transport) => new StentorError('not_supported', `no rooms by ${transport}`);
+const notSupported = (transport) => new StentorError('not_supported', `no rooms by ${transport}`);

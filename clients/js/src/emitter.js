@@ -1,42 +1,45 @@
-// Who listens to what. Only this package tells; whoever uses it only listens, and closes what they no longer want.
+// Event listeners. Only this package emits; applications listen, and close what they no longer need.
 
-const listening = new WeakMap();
+/** `emit(emitter, event, …details)` calls the listeners. An exception of one is reported as uncaught and affects nothing else. */
+export let emit;
 
 export class Emitter {
-  /** Calls `listener` at each event of that name, until the function that is returned is called. */
+  #listeners = new Set();
+
+  static {
+    emit = (emitter, event, ...details) => {
+      for (const [name, listener] of [...emitter.#listeners]) {
+        try {
+          if (name === event) listener(...details);
+        } catch (error) {
+          setTimeout(() => { throw error; });
+        }
+      }
+    };
+  }
+
+  /** Calls `listener` at each event of that name. Returns a function that removes it. */
   on(name, listener) {
-    const mine = [name, listener];
-    const all = listening.get(this) ?? new Set();
-    listening.set(this, all.add(mine));
-    return () => { all.delete(mine); };
+    const entry = [name, listener];
+    this.#listeners.add(entry);
+    return () => { this.#listeners.delete(entry); };
   }
 }
 
-/** Calls the listeners. One that throws disturbs neither the others nor us; its error is reported as uncaught. */
-export function tell(emitter, event, ...details) {
-  for (const [name, listener] of [...(listening.get(emitter) ?? [])]) {
-    try {
-      if (name === event) listener(...details);
-    } catch (error) {
-      setTimeout(() => { throw error; });
-    }
-  }
-}
-
-/** What is handed out of something that is shared, one to each who asks. When the last one is closed, `over` is called. */
+/** One user's handle of a shared feed or room. Closing the last handle calls `release`. */
 export class Handle extends Emitter {
   #shared;
-  #over;
+  #release;
 
-  constructor(shared, over) {
+  constructor(shared, release) {
     super();
     this.#shared = shared;
-    this.#over = over;
+    this.#release = release;
     shared.handles.add(this);
   }
 
   close() {
     const { handles } = this.#shared;
-    if (handles.delete(this) && handles.size === 0) this.#over();
+    if (handles.delete(this) && handles.size === 0) this.#release();
   }
 }

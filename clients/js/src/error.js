@@ -1,4 +1,4 @@
-/** What went wrong: `code` for programs, `message` for people; `retry` where the same may succeed later. */
+/** An error: `code` for programs, `message` for humans, `retry` if the same may succeed later. */
 export class StentorError extends Error {
   constructor(code, message, retry = false) {
     super(message);
@@ -8,9 +8,9 @@ export class StentorError extends Error {
   }
 }
 
-/** What a transport needs: given, or there already. */
+/** What a transport requires: from the options, or a global. */
 export function library(options, name) {
   const found = options[name] ?? globalThis[name];
-  if (!found) throw new StentorError('no_library', `there is no ${name} here; give one: { ${name} }`);
+  if (!found) throw new StentorError('no_library', `${name} is missing: pass { ${name} }`);
   return found;
 }

@@ -1,55 +1,54 @@
-// A feed: a document that the server keeps up to date, and how sure we are of it.
+// A feed: a document that the server keeps current, and its state.
 //
-// There is one `Store` per key and connection; each call of `connection.feed(key)` gives a `Feed` of its own that looks
-// into it.
+// There is one `FeedStore` per key and connection. Each call of `connection.feed(key)` returns a new `Feed` that reads it.
 //
-//   loading ──► live ◄──► stale     stale: the source fails, or we aren't connected
+//   loading ──► live ◄──► stale     stale: requests to the upstream fail, or there is no connection
 //      │          └──► complete     no newer version will come
 //      └──────────┴──► not_found    there is no such feed, or it was refused
 
-import { Handle, tell } from './emitter.js';
+import { Handle, emit } from './emitter.js';
 import { applyPatch } from './patch.js';
 
-export class Store {
-  document = undefined;
-  epoch = undefined;
-  offset = undefined;
+export class FeedStore {
+  document;
+  epoch;
+  offset;
   state = 'loading';
   reason = '';
-  terms = {};
-  /** What is kept can't be gone on from: a snapshot has to come. */
-  mending = false;
+  subscribeOptions = {};
+  /** The document is no base for deltas: a snapshot has to come. */
+  needsSnapshot = false;
   handles = new Set();
 
   constructor(key) {
     this.key = key;
   }
 
-  /** What to resume from, if there is something. */
+  /** The version to resume from, if any. */
   get position() {
-    return this.document === undefined || this.mending ? undefined : { epoch: this.epoch, offset: this.offset };
+    return this.document === undefined || this.needsSnapshot ? undefined : { epoch: this.epoch, offset: this.offset };
   }
 
   become(state, reason = '') {
     if (state === this.state && reason === this.reason) return;
     this.state = state;
     this.reason = reason;
-    for (const feed of this.handles) tell(feed, 'state', state, reason);
+    for (const feed of this.handles) emit(feed, 'state', state, reason);
   }
 
-  /** The connection is gone: newer versions may exist. */
+  /** Without a connection, newer versions may exist. */
   disconnected(reason) {
     if (this.state === 'live') this.become('stale', reason);
   }
 
-  /** The server knows what we have. If it says nothing more, that is the newest there is. */
+  /** The server knows the client's version. Unless it sends another one, this is the newest. */
   confirmed() {
     if (this.state === 'stale' && this.position) this.become('live');
   }
 
   /**
-   * Takes a `snapshot`, `delta` or `state`; `chars` is its length as text. False: the document isn't what the server
-   * takes it for, and has to be asked for again.
+   * Takes a `snapshot`, `delta` or `state` of `chars` characters. Returns false if the delta doesn't fit the document: the
+   * client then subscribes again.
    */
   receive(message, chars) {
     if (message.type === 'state') {
@@ -58,20 +57,20 @@ export class Store {
     }
     const isSame = message.epoch === this.epoch;
     if (message.type === 'snapshot') {
-      // What we have already, and what went another way and is late.
-      const isNews = !isSame || message.offset > this.offset || (this.mending && message.offset === this.offset);
+      // A late answer of another transport may be older.
+      const isNews = !isSame || message.offset > this.offset || (this.needsSnapshot && message.offset === this.offset);
       if (isNews) this.#take(message, message.data, { kind: 'snapshot', chars });
-      if (isNews || message.offset === this.offset) this.become(message.state ?? 'live');
+      if (message.offset === this.offset) this.become(message.state ?? 'live');
       return true;
     }
-    // Types that we don't know are none of our business.
-    if (message.type !== 'delta' || this.mending || (isSame && message.offset <= this.offset)) return true;
+    // Unknown types are ignored.
+    if (message.type !== 'delta' || this.needsSnapshot || (isSame && message.offset <= this.offset)) return true;
     try {
-      if (!isSame || message.base !== this.offset) throw new Error(); // A delta for another version.
+      if (!isSame || message.base !== this.offset) throw 0; // A delta for another version.
       const document = applyPatch(this.document, message.patch);
       this.#take(message, document, { kind: 'delta', base: message.base, patch: message.patch, chars });
     } catch {
-      this.mending = true;
+      this.needsSnapshot = true;
       return false;
     }
     this.become('live');
@@ -79,17 +78,16 @@ export class Store {
   }
 
   #take({ epoch, offset }, document, change) {
-    Object.assign(this, { epoch, offset, document, mending: false });
-    for (const feed of this.handles) tell(feed, 'change', document, { ...change, epoch, offset });
+    Object.assign(this, { epoch, offset, document, needsSnapshot: false });
+    for (const feed of this.handles) emit(feed, 'change', document, { ...change, epoch, offset });
   }
 }
 
-/** A feed, as it is handed out. After `close()` nothing is told any more. */
 export class Feed extends Handle {
   #store;
 
-  constructor(store, over) {
-    super(store, over);
+  constructor(store, release) {
+    super(store, release);
     this.#store = store;
   }
 

@@ -1,10 +1,9 @@
-// @stentor/client: documents and rooms of a Stentor server, live. README.md tells how it is used, index.d.ts what there
-// is.
+// @stentor/client: live documents and rooms of a Stentor server. README.md is the guide, index.d.ts the API.
 //
-//   index ── connection ──┬── transports/*   one carrier per transport; all hand over the messages of stentor.v1
-//                         ├── feed ── patch  a document, kept up to date
-//                         ├── room           what is said in a room
-//                         └── outbox         what is said while there is no connection
+//   index ── connection ──┬── transports/*   one carrier per transport; all deliver the messages of stentor.v1
+//                         ├── feed ── patch  a live document
+//                         ├── room           a publish/subscribe channel
+//                         └── outbox         publications that wait for a connection or an answer
 
 import { Connection } from './connection.js';
 
@@ -14,7 +13,7 @@ export { Feed } from './feed.js';
 export { applyPatch } from './patch.js';
 export { Room } from './room.js';
 
-/** Connects to a server, and stays connected until `close()`. */
+/** Connects to a server, and reconnects until `close()`. */
 export function connect(url, options) {
   return new Connection(url, options);
 }

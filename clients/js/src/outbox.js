@@ -1,8 +1,8 @@
-// What is published, from `publish()` to the server's answer. What finds no connection waits for one.
+// Publications, from `publish()` to the server's answer. Without a connection, they wait for one.
 //
-// Bounded: over `messagesMax`, counting those that wait for an answer, or `charsMax` the new message is refused with
-// `queue_full`, never an old one dropped. What was sent when a connection ended is refused with `connection_lost`: nobody
-// knows whether it arrived, and nothing is ever sent twice.
+// Bounded: beyond `messagesMax` (including those that wait for an answer) or `charsMax`, a new publication is rejected with
+// `queue_full`; queued ones are never dropped. Publications in flight when a connection ends are rejected with
+// `connection_lost`: they may have arrived, and nothing is sent twice.
 
 import { StentorError } from './error.js';
 
@@ -18,23 +18,23 @@ export class Outbox {
     this.#charsMax = charsMax;
   }
 
-  /** Takes a message, as the text of its members; gives what becomes of it. */
+  /** Queues a publication, as the text of its fields. Returns the promise of its answer. */
   put(text) {
     const promise = new Promise((resolve, reject) => this.#waiting.push({ text, resolve, reject }));
     const isFull = this.#count >= this.#messagesMax || this.#chars + text.length > this.#charsMax;
-    if (isFull) this.#waiting.pop().reject(new StentorError('queue_full', 'too much waits', true));
+    if (isFull) this.#waiting.pop().reject(new StentorError('queue_full', 'the queue is full', true));
     this.#count += 1;
     this.#chars += text.length;
     const done = () => {
       this.#count -= 1;
       this.#chars -= text.length;
     };
-    // Who doesn't ask how it went isn't bothered with an unhandled rejection either.
+    // This also prevents an unhandled rejection if the application ignores the promise.
     promise.then(done, done);
     return promise;
   }
 
-  /** Hands everything that waits to `send`, oldest first. */
+  /** Passes everything that waits to `send`, oldest first. */
   drain(send) {
     for (const message of this.#waiting.splice(0)) send(message);
   }

@@ -20,18 +20,12 @@ export function applyPatch(document, operations) {
   };
   // Pointers (RFC 6901) begin at a root whose one member, without a name, is the document.
   const root = owned({ '': document });
-  for (const operation of operations) {
-    if (operation.op === 'add' || operation.op === 'replace') {
-      if (!('value' in operation)) fail();
-      put(...at(operation.path), operation.value, operation.op === 'replace');
-    } else if (operation.op === 'remove') {
-      take(...at(operation.path));
-    } else if (operation.op === 'move') {
-      const value = take(...at(operation.from));
-      put(...at(operation.path), value, false);
-    } else {
-      fail();
-    }
+  for (const { op, path, from, value } of operations) {
+    const added = op === 'move' ? take(...at(from)) : value;
+    if (op === 'remove') take(...at(path));
+    // JSON has no `undefined`: the value is missing.
+    else if (added === undefined || !/^(add|replace|move)$/.test(op)) fail();
+    else put(...at(path), added, op === 'replace');
   }
   return Object.hasOwn(root, '') ? root[''] : fail();
 
@@ -42,7 +36,7 @@ export function applyPatch(document, operations) {
     let parent = root;
     for (const step of names) {
       const value = child(parent, step);
-      if (value === null || typeof value !== 'object') fail();
+      if (value !== Object(value)) fail();
       set(parent, step, owned(value));
       parent = child(parent, step);
     }

@@ -1,12 +1,12 @@
-// A room: what others say to everybody who is in it. Rooms travel by the transports `websocket` and `sockjs`.
+// A room: a publish/subscribe channel, over the transports `websocket` and `sockjs`.
 
-import { Handle, tell } from './emitter.js';
+import { Handle, emit } from './emitter.js';
 
-/** One per name and connection, behind all the `Room`s of that name. */
-export class Hall {
+/** The state of a room, shared by all `Room`s of its name. */
+export class RoomState {
   handles = new Set();
-  /** What to resume from, where the room keeps history. */
-  position = undefined;
+  /** The last message, if the room keeps history. */
+  position;
 
   constructor(name) {
     this.name = name;
@@ -14,14 +14,13 @@ export class Hall {
 
   receive({ data, event, epoch, offset, encoding }) {
     if (offset !== undefined) this.position = { epoch, offset };
-    for (const room of this.handles) tell(room, 'message', data, { event, epoch, offset, encoding });
+    for (const room of this.handles) emit(room, 'message', data, { event, epoch, offset, encoding });
   }
 }
 
-/** A room, as it is handed out. */
 export class Room extends Handle {
-  constructor(hall, over) {
-    super(hall, over);
-    this.name = hall.name;
+  constructor(shared, release) {
+    super(shared, release);
+    this.name = shared.name;
   }
 }

@@ -1,4 +1,4 @@
-// What a page gets by a script tag: dist/stentor.js is made from this.
+// The entry of dist/stentor.js, for script tags.
 
 import { connect, applyPatch, StentorError } from './index.js';
 

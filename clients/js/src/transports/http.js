@@ -1,4 +1,10 @@
-// What the transports over plain HTTP share.
+// Shared by the transports over plain HTTP.
+
+/**
+ * What such a transport requests every `heartbeatTimeoutMs` while the application has no feed, to see whether the server answers.
+ * Pages of allowed origins can read the answer, and it doesn't count as an error in the server's metrics.
+ */
+export const CHECK_PATH = 'primus/spec';
 
 /** A document as it was sent: JSON, or else a text. */
 export function parsed(text) {
@@ -9,10 +15,10 @@ export function parsed(text) {
   }
 }
 
-/** What an answer that is none says about coming back. */
+/** The details of `lost` for a response that isn't a document. */
 export function failure(response) {
   const { status, headers } = response;
-  // The request itself was refused, and would be again: but not where it came too early or too late (RFC 9110, 15.5).
-  const again = !(status >= 400 && status < 500 && status !== 408 && status !== 429);
-  return { code: status, reason: `the server answers ${status}`, again, afterMs: headers.get('retry-after') * 1000 || 0 };
+  // 4xx: the server would refuse the same request again, except 408 and 429 (RFC 9110, section 15.5; RFC 6585).
+  const retry = !/^4(?!08|29)/.test(status);
+  return { code: status, reason: `the server answers ${status}`, retry, afterMs: headers.get('retry-after') * 1000 || 0 };
 }

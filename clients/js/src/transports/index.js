@@ -1,20 +1,20 @@
-// The transports, by the names that people write.
+// The transports, by their public names.
 //
-// Each is `(base, link, options) => carrier`: it connects at once to the server at `base`, and tells the connection by
-// `link(what, …)` what happens.
+// Each is `(base, link, options) => carrier`. It connects at once to the server at `base`, and reports events with
+// `link(what, …)`.
 //
-//   carrier.subscribe(key, position, terms)   from `position` on, if there is one; again: what is there is no good
+//   carrier.subscribe(key, position, subscribeOptions)   resumes from `position`, if any. Called again: replaces the document
 //   carrier.unsubscribe(key)
-//   carrier.join(room, position), .leave(room), .publish({ text, resolve, reject })   where rooms are carried
-//   carrier.isPatient                         it finds out by itself whether there is a server
-//   carrier.close()                           nothing is told any more
+//   carrier.join(room, position), .leave(room), .publish({ text, resolve, reject })   only if the transport supports rooms
+//   carrier.isPatient                         the carrier has its own timeout for an unreachable server
+//   carrier.close()                           nothing is reported after this
 //
 //   link('opened', session)                     the server has answered
-//   link('received', message, chars)            snapshot, delta, state or message, as stentor.v1 has them
-//   link('confirmed', key)                      the server knows what we have of it
-//   link('refused', key, error)                 a feed can't be had
-//   link('erred', error)                        something else was refused
-//   link('lost', { code, reason, again, afterMs })  the end; with `again: false` another attempt would end the same way
+//   link('received', message, chars)            a snapshot, delta, state or message of stentor.v1
+//   link('confirmed', key)                      the server knows the client's version
+//   link('refused', key, error)                 a subscription was refused
+//   link('failed', error)                       another request was refused
+//   link('lost', { code, reason, retry, afterMs })  the end; `retry: false`: another attempt would end the same way
 
 import { polling } from './polling.js';
 import { socketio } from './socketio.js';

@@ -1,42 +1,57 @@
-// Feeds by plain requests: `GET /feed/KEY?wait=ETAG` is answered when there is another version than that (docs/protocol.md,
-// "Over HTTP"). What works everywhere, one document at a time.
+// Feeds by plain requests: `GET /feed/KEY?wait=ETAG` is answered when there is a version with another tag (docs/protocol.md,
+// "Over HTTP"). One document per request, through every proxy.
 //
-// Browsers open six connections to a server, for all tabs together. Where there are more than `WAITING_MAX` feeds, none of
-// them waits at the server: each is asked for every `CROWDED_MS`.
+// Browsers open six connections to a server, for all tabs together. With more than `WAITING_MAX` feeds, no request waits at
+// the server: each feed is requested every `CROWDED_MS`.
 
 import { library } from '../error.js';
-import { failure, parsed } from './http.js';
+import { CHECK_PATH, failure, parsed } from './http.js';
 
 const WAITING_MAX = 4;
 const CROWDED_MS = 2_000;
 /** Least time between two requests for a feed that bring nothing new, if the server doesn't let them wait. */
 const IDLE_MS = 500;
-/** Three times what the server lets a request wait (limits.request_timeout). */
+/** Three times the default of limits.request_timeout. */
 const HEARTBEAT_TIMEOUT_MS = 30_000;
+/** In place of a key: there is no feed, and the carrier only checks whether the server answers. */
+const CHECK = '';
 
 export function polling(base, link, options) {
   const fetch = library(options, 'fetch');
+  const timeoutMs = options.heartbeatTimeoutMs ?? HEARTBEAT_TIMEOUT_MS;
   const feeds = new Map();
+  let check;
 
+  const drop = (key) => {
+    feeds.get(key)?.abort();
+    feeds.delete(key);
+  };
   const close = () => {
-    for (const over of feeds.values()) over.abort();
-    feeds.clear();
+    clearTimeout(check);
+    for (const key of [...feeds.keys()]) drop(key);
   };
   const lose = (why) => {
     close();
     link('lost', why);
   };
+  /** Drops a feed. If it was the last one, checks in `ms` whether the server answers. */
+  const unsubscribe = (key, ms = 0) => {
+    drop(key);
+    clearTimeout(check);
+    check = setTimeout(() => feeds.size || follow(CHECK), ms);
+  };
 
-  /** Asks for one feed until it is over. Whether what we have is the newest is asked without waiting for another one. */
+  /** Requests one feed until it is dropped. The first request asks without waiting whether the version is the newest. */
   async function follow(key, position) {
-    const over = new AbortController();
-    const { signal } = over;
+    const aborter = new AbortController();
+    const { signal } = aborter;
     let tag = position && `${position.epoch}-${position.offset}`;
     let method = tag ? 'HEAD' : 'GET';
-    feeds.set(key, over);
+    feeds.set(key, aborter);
     while (!signal.aborted) {
       const began = Date.now();
-      const now = await once(key, tag, over, method);
+      const now = await once(key, tag, signal, method);
+      if (key === CHECK) return signal.aborted || unsubscribe(key, timeoutMs);
       const restMs = feeds.size > WAITING_MAX ? CROWDED_MS : now === tag && Date.now() - began < IDLE_MS ? IDLE_MS : 0;
       tag = now;
       method = 'GET';
@@ -44,13 +59,12 @@ export function polling(base, link, options) {
     }
   }
 
-  /** One request; gives the tag of what we have then. */
-  async function once(key, tag, over, method) {
-    const { signal } = over;
-    const silence = setTimeout(lose, options.heartbeatTimeoutMs ?? HEARTBEAT_TIMEOUT_MS, { reason: 'the server is silent' });
+  /** One request. Returns the tag of the version that the client has then. */
+  async function once(key, tag, signal, method) {
+    const silence = setTimeout(lose, timeoutMs, { reason: 'the server is silent' });
     try {
-      const url = new URL(`feed/${key}`, base);
-      // Without `wait` the browser's cache asks whether there is another version.
+      const url = new URL(key === CHECK ? CHECK_PATH : `feed/${key}`, base);
+      // Without `wait`, the browser's cache asks whether there is another version.
       const waits = tag && method === 'GET' && feeds.size <= WAITING_MAX;
       if (waits) url.searchParams.set('wait', tag);
       const response = await fetch(url, { method, cache: waits ? 'no-store' : 'no-cache', signal });
@@ -58,16 +72,17 @@ export function polling(base, link, options) {
       if (signal.aborted) return tag;
       const { status } = response;
       const found = /"((\d+)-(\d+))"/.exec(response.headers.get('etag'));
-      if (status === 404) {
-        over.abort();
-        feeds.delete(key);
+      if (key === CHECK && response.ok) {
+        link('opened');
+      } else if (status === 404) {
+        unsubscribe(key);
         link('opened');
         link('received', { type: 'state', feed: key, state: 'not_found', reason: text.trim() });
       } else if (status === 304 || (found && found[1] === tag)) {
         link('opened');
         link('confirmed', key);
       } else if (status === 504 || (found && method === 'HEAD')) {
-        // No document came in time, or there is another one; but the server is there.
+        // No document came in time, or there is another one. The server is there.
         link('opened');
         return undefined;
       } else if (response.ok && found && (text || response.headers.get('content-length') === '0')) {
@@ -76,8 +91,8 @@ export function polling(base, link, options) {
         link('received', { type: 'snapshot', feed: key, epoch: +epoch, offset: +offset, data: parsed(text) }, text.length);
         return now;
       } else {
-        // Browsers take a head that was cut off for a whole one: there is no body then, and perhaps no tag.
-        lose(response.ok ? { reason: 'the answer is not whole' } : failure(response));
+        // Browsers accept truncated headers: there is no body then, and perhaps no tag.
+        lose(response.ok ? {} : failure(response));
       }
     } catch (error) {
       if (!signal.aborted) lose({ reason: error.message });
@@ -87,16 +102,14 @@ export function polling(base, link, options) {
     return tag;
   }
 
-  setTimeout(() => feeds.size === 0 && link('opened'));
+  unsubscribe(CHECK);
   return {
     subscribe(key, position) {
-      feeds.get(key)?.abort();
+      drop(CHECK);
+      drop(key);
       follow(key, position);
     },
-    unsubscribe(key) {
-      feeds.get(key)?.abort();
-      feeds.delete(key);
-    },
+    unsubscribe,
     close,
     isPatient: true,
   };

@@ -1,7 +1,7 @@
 // Feeds over Socket.IO (docs/socketio.md): the page's own `io`, of socket.io-client 2 to 4.
 //
-// Socket.IO would reconnect by itself, but not by our rules, and not to another transport: that is switched off. It has
-// heartbeats of its own. What is said in rooms are the application's own events; for them, use a socket of your own.
+// Socket.IO's own reconnection is off: it knows neither our backoff nor other transports. It has its own heartbeat. It carries no
+// rooms: their messages are events of the application, for which it has its own socket.
 
 import { StentorError, library } from '../error.js';
 
@@ -11,12 +11,12 @@ export function socketio(base, link, options) {
   const socket = io(base.origin, { ...options.ioOptions, path, forceNew: true, reconnection: false });
   socket.on('connect', () => link('opened', socket.id));
   socket.on('connect_error', (error) => link('lost', { reason: `${error.message ?? error}` }));
-  // The server ends the transport where another attempt makes sense, and the session where it doesn't.
-  socket.on('disconnect', (reason) => link('lost', { reason, again: reason !== 'io server disconnect' }));
+  // To make clients reconnect, the server ends the transport; otherwise the session.
+  socket.on('disconnect', (reason) => link('lost', { reason, retry: reason !== 'io server disconnect' }));
   socket.on('feed', (message) => link('received', message));
   return {
-    subscribe(key, position, terms) {
-      socket.emit('subscribe', key, { delta: true, ...terms, ...position }, ({ ok, code, message, retry } = {}) => {
+    subscribe(key, position, subscribeOptions) {
+      socket.emit('subscribe', key, { delta: true, ...subscribeOptions, ...position }, ({ ok, code, message, retry } = {}) => {
         if (!ok) link('refused', key, new StentorError(code, message, retry));
         else if (position) link('confirmed', key);
       });

@@ -1,21 +1,22 @@
-// Feeds by Server-Sent Events (WHATWG HTML, 9.2): one response that doesn't end, for all feeds together.
+// Feeds over Server-Sent Events (WHATWG HTML, 9.2): one response for all feeds, which doesn't end.
 //
-// Read by fetch, not by EventSource, which tells neither why it failed nor lets the time of the next attempt be chosen,
-// and can't say what it has. Other feeds mean another request; it says in `Last-Event-ID` where we are in each, as the
-// server's own ids do: `key!epoch!offset;…`, the numbers in hexadecimal.
+// Read with fetch, because EventSource reports no reason for a failure, chooses the time of the next attempt itself, and can't
+// send a position at first. Other feeds need another request. Its `Last-Event-ID` has the positions, as in the server's
+// own ids: `key!epoch!offset;…`, with the numbers in hexadecimal.
 
 import { library } from '../error.js';
-import { failure, parsed } from './http.js';
+import { CHECK_PATH, failure, parsed } from './http.js';
 
-/** The server reads no longer id. */
+/** The server ignores a longer id. */
 const ID_CHARS_MAX = 4096;
 /** Two of the server's heartbeats. */
 const HEARTBEAT_TIMEOUT_MS = 50_000;
 
 export function sse(base, link, options) {
   const fetch = library(options, 'fetch');
-  // Where we are in each feed, or undefined.
+  // The position in each feed, or undefined.
   const feeds = new Map();
+  const timeoutMs = options.heartbeatTimeoutMs ?? HEARTBEAT_TIMEOUT_MS;
   let controller;
   let restart;
   let silence;
@@ -30,42 +31,42 @@ export function sse(base, link, options) {
     close();
     link('lost', { afterMs: retryMs, ...why });
   };
-  const heard = () => {
+  const received = () => {
     clearTimeout(silence);
-    silence = setTimeout(lose, options.heartbeatTimeoutMs ?? HEARTBEAT_TIMEOUT_MS, { reason: 'the server is silent' });
+    silence = setTimeout(lose, timeoutMs, { reason: 'the server is silent' });
   };
 
-  /** Once for all changes that are made together. What the stream of now still brings is passed over. */
-  const soon = () => {
+  /** Opens another stream: one for all changes that are made together. Without a feed, checks whether the server answers. */
+  const restartAfter = (ms) => {
     close();
-    restart = setTimeout(() => (feeds.size > 0 ? read() : link('opened')));
+    restart = setTimeout(read, ms);
   };
 
   async function read() {
     controller = new AbortController();
     const { signal } = controller;
-    const asked = [...feeds];
-    const url = new URL('sse?delta=1', base);
-    for (const [key] of asked) url.searchParams.append('feed', key);
-    const id = written(asked);
-    heard();
+    const subscribed = [...feeds];
+    const url = new URL(feeds.size ? 'sse?delta=1' : CHECK_PATH, base);
+    for (const [key] of subscribed) url.searchParams.append('feed', key);
+    const id = lastEventId(subscribed);
+    received();
     try {
       const response = await fetch(url, { headers: id ? { 'Last-Event-ID': id } : {}, cache: 'no-store', signal });
-      if (!response.ok) return lose(failure(response));
+      if (!response.ok && (feeds.size || response.status !== 404)) return lose(failure(response));
       link('opened');
-      for (const [key, position] of asked) if (position) link('confirmed', key);
+      for (const [key, position] of subscribed) if (position) link('confirmed', key);
       const take = decoder(dispatch, (ms) => { retryMs = ms; });
       const reader = response.body.getReader();
       const text = new TextDecoder();
       for (;;) {
         const { done, value } = await reader.read();
         if (done) break;
-        heard();
+        received();
         take(text.decode(value, { stream: true }));
       }
-      // Else all feeds of the stream were lost, and others aren't wanted.
-      if (feeds.size > 0) lose({ reason: 'the stream has ended' });
-      else close();
+      // A stream ends by itself if none of its feeds exists.
+      if (feeds.size) lose();
+      else restartAfter(timeoutMs);
     } catch (error) {
       if (!signal.aborted) lose({ reason: error.message });
     }
@@ -78,57 +79,54 @@ export function sse(base, link, options) {
     if (type === 'snapshot') message.data = body;
     else Object.assign(message, body);
     if (controller.signal.aborted || !feeds.has(message.feed)) return;
-    // Asking again for a feed that isn't there would end the stream of the others.
+    // Another request for a feed that doesn't exist could end the stream of the others.
     if (message.state === 'not_found') feeds.delete(message.feed);
     else if (type !== 'state') feeds.set(message.feed, { epoch: message.epoch, offset: message.offset });
     link('received', message, data.length);
   }
 
-  soon();
+  restartAfter(0);
   return {
     subscribe(key, position) {
       feeds.set(key, position);
-      soon();
+      restartAfter(0);
     },
     unsubscribe(key) {
-      if (feeds.delete(key)) soon();
+      if (feeds.delete(key)) restartAfter(0);
     },
     close,
   };
 }
 
-function written(feeds) {
+function lastEventId(feeds) {
   let id = '';
   for (const [key, position] of feeds) {
     if (!position) continue;
-    const entry = `${id ? ';' : ''}${key}!${position.epoch.toString(16)}!${position.offset.toString(16)}`;
-    if (id.length + entry.length <= ID_CHARS_MAX) id += entry;
+    const longer = `${id}${id && ';'}${key}!${position.epoch.toString(16)}!${position.offset.toString(16)}`;
+    if (longer.length <= ID_CHARS_MAX) id = longer;
   }
   return id;
 }
 
-/** Takes the text of a stream in pieces, and hands out its events. */
+/** Parses the text of a stream, in pieces of any size. */
 export function decoder(dispatch, retry) {
   let rest = '';
   let event = '';
   let data = [];
   let id = '';
   return (piece) => {
-    const lines = (rest + piece).split('\n');
+    const lines = (rest + piece).split(/\r?\n/);
     rest = lines.pop();
-    for (const whole of lines) {
-      const line = whole.endsWith('\r') ? whole.slice(0, -1) : whole;
-      const colon = line.indexOf(':');
-      const name = colon < 0 ? line : line.slice(0, colon);
-      const value = colon < 0 ? '' : line.slice(line[colon + 1] === ' ' ? colon + 2 : colon + 1);
-      if (line === '') {
+    for (const line of lines) {
+      const [, name, value] = /^([^:]*):? ?([^]*)/.exec(line);
+      if (!line) {
         if (data.length > 0) dispatch(event, data.join('\n'), id);
         event = '';
         data = [];
       } else if (name === 'data') data.push(value);
       else if (name === 'event') event = value;
       else if (name === 'id') id = value;
-      else if (name === 'retry' && /^\d+$/.test(value)) retry(Number(value));
+      else if (name === 'retry' && /^\d+$/.test(value)) retry(+value);
     }
   };
 }

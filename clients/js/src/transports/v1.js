@@ -1,4 +1,4 @@
-// stentor.v1 (docs/protocol.md) over anything that looks like a WebSocket: the browser's, npm `ws`, or SockJS.
+// stentor.v1 (docs/protocol.md) over anything with the API of WebSocket: the browser's, npm `ws`, or SockJS.
 
 import { StentorError, library } from '../error.js';
 
@@ -15,39 +15,39 @@ export function sockjs(base, link, options) {
 }
 
 function speak(socket, link, { heartbeatTimeoutMs }) {
-  // Answers come in the order of the requests, and each names its request.
-  const asked = new Map();
+  // What to do with the answers, by the `id` of their requests.
+  const pending = new Map();
   let lastId = 0;
   let early = [];
-  let heardAt = Date.now();
+  let receivedAt = Date.now();
   let pingedAt = 0;
-  let heart;
+  let heartbeat;
 
   const write = (text) => (early ? early.push(text) : socket.send(text));
-  const ask = (request, answered) => {
-    asked.set(++lastId, answered);
-    write(JSON.stringify({ id: lastId, ...request }));
+  const request = (fields, answered) => {
+    pending.set(++lastId, answered);
+    write(JSON.stringify({ id: lastId, ...fields }));
   };
   const ignore = () => {};
   const end = (why) => {
-    clearInterval(heart);
-    for (const answered of asked.values()) {
+    clearInterval(heartbeat);
+    for (const answered of pending.values()) {
       answered(new StentorError('connection_lost', 'the connection was lost', true));
     }
-    asked.clear();
+    pending.clear();
     if (why) link('lost', why);
   };
 
-  // Browsers don't tell of the server's pings, so a silent connection is asked for a sign of life. What counts is how
-  // long that question goes unanswered: timers of a page in the background are late.
+  // Browsers hide the server's pings, so the client sends its own on a silent connection. The time without an answer counts,
+  // not the time of silence: timers of a page in the background are late.
   const watch = (pingMs) => {
     const halfMs = (heartbeatTimeoutMs ?? 2 * pingMs) / 2;
-    heart = setInterval(() => {
+    heartbeat = setInterval(() => {
       const now = Date.now();
-      if (now - Math.max(pingedAt, heardAt) < halfMs) return;
-      if (pingedAt > heardAt) return end({ reason: 'the server is silent' });
+      if (now - Math.max(pingedAt, receivedAt) < halfMs) return;
+      if (pingedAt > receivedAt) return end({ reason: 'the server is silent' });
       pingedAt = now;
-      ask({ type: 'ping' }, ignore);
+      request({ type: 'ping' }, ignore);
     }, halfMs / 4);
   };
 
@@ -56,51 +56,51 @@ function speak(socket, link, { heartbeatTimeoutMs }) {
     for (const text of early.splice(0)) socket.send(text);
     early = null;
   };
-  socket.onclose = ({ code, reason }) => end({ code, reason, again: !(code >= 4400 && code < 4500) });
+  socket.onclose = ({ code, reason }) => end({ code, reason, retry: !/^44/.test(code) });
   socket.onmessage = ({ data }) => {
-    heardAt = Date.now();
+    receivedAt = Date.now();
     let message;
     try {
       message = JSON.parse(data);
     } catch {
       return;
     }
-    const answered = asked.get(message.id);
+    const answered = pending.get(message.id);
     if (message.type === 'welcome') {
       watch(message.ping_ms ?? 25_000);
       link('opened', message.session);
     } else if (message.type === 'ok' || message.type === 'error') {
       const error = message.type === 'error' ? new StentorError(message.code, message.message, message.retry) : null;
-      asked.delete(message.id);
+      pending.delete(message.id);
       if (answered) answered(error);
-      else if (error) link('erred', error);
+      else if (error) link('failed', error);
     } else {
       link('received', message, data.length);
     }
   };
 
   return {
-    subscribe(key, position, terms) {
-      ask({ type: 'subscribe', feed: key, ...terms, ...position }, (error) => {
+    subscribe(key, position, subscribeOptions) {
+      request({ type: 'subscribe', feed: key, ...subscribeOptions, ...position }, (error) => {
         if (error) link('refused', key, error);
         else if (position) link('confirmed', key);
       });
     },
-    unsubscribe: (key) => ask({ type: 'unsubscribe', feed: key }, ignore),
+    unsubscribe: (key) => request({ type: 'unsubscribe', feed: key }, ignore),
     join(room, position) {
-      ask({ type: 'subscribe', room, ...position }, (error) => error && link('erred', error));
+      request({ type: 'subscribe', room, ...position }, (error) => error && link('failed', error));
     },
-    leave: (room) => ask({ type: 'unsubscribe', room }, ignore),
+    leave: (room) => request({ type: 'unsubscribe', room }, ignore),
     publish({ text, resolve, reject }) {
-      asked.set(++lastId, (error) => (error ? reject(error) : resolve()));
+      pending.set(++lastId, (error) => (error ? reject(error) : resolve()));
       write(`{"id":${lastId},"type":"publish",${text}}`);
     },
     close() {
       end();
-      // An attempt that is given up may still fail, which is no news: there `onerror` stays.
+      // An attempt that is abandoned may still fail: `onerror` stays.
       socket.onopen = socket.onmessage = socket.onclose = null;
-      // Only npm `ws` can do without the goodbye of a server that is silent.
-      if (pingedAt > heardAt) socket.terminate?.();
+      // npm `ws` would wait for the close frame of a silent server.
+      if (pingedAt > receivedAt) socket.terminate?.();
       socket.close();
     },
   };
