@@ -5,6 +5,7 @@
 pub mod engineio;
 pub mod socketio;
 pub mod delta;
+mod json;
 
 use stentor_wire::http1::{
     self, BodyDecoder, BodyKind, Error, HeadScanner, Headers, Limits, parse_request, parse_response,
@@ -16,6 +17,7 @@ use stentor_wire::ws::{
 
 mod sockjs;
 
+pub use json::json;
 pub use sockjs::{sockjs_incoming, sockjs_path, sse_decoder};
 
 /// Flags, cuts, and the peer's bytes.

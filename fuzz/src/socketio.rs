@@ -1,6 +1,6 @@
 //! Socket.IO: a session's messages, in any order.
 
-use stentor_wire::json;
+use stentor_json as json;
 use stentor_wire::socketio::{
     Attachments, Body, Decoder, Error, Head, Limits, Packet, RESERVED_EVENTS, Role, Version, placeholders,
     renumber_placeholders, write_ack, write_event_list,

@@ -44,5 +44,5 @@ pub use options::{
 pub use route::{Route, RouteError};
 pub use sample::sample_metrics;
 pub use signals::Signals;
-pub use stentor_hub::delta::DEPTH_MAX;
+pub use stentor_json::DEPTH_MAX;
 pub use upstream::RESERVED_HEADERS;

@@ -480,7 +480,7 @@ fn v1(body: &Body) -> Plain<'_> {
             let data = match data {
                 Data::Arguments { json, .. }
                     if std::str::from_utf8(json)
-                        .is_ok_and(|json| stentor_wire::json::elements(json).count() == 1) =>
+                        .is_ok_and(|json| stentor_json::elements(json).count() == 1) =>
                 {
                     Cow::Borrowed(&json[..])
                 }
@@ -536,8 +536,9 @@ fn write_position(out: &mut Vec<u8>, position: Position) {
 
 /// A text as a JSON string.
 pub(crate) fn json_string(text: &str) -> Vec<u8> {
-    // Writing a string to memory can't fail; an empty string would be the answer if it did.
-    serde_json::to_vec(text).unwrap_or_else(|_| b"\"\"".to_vec())
+    let mut out = Vec::new();
+    stentor_json::write_string(&mut out, text);
+    out
 }
 
 /// Maximum size of an error text as sent: escaped, without its quotes.

@@ -4,7 +4,7 @@
 mod pages;
 
 use pages::{pages, root};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,6 +34,42 @@ fn documents_name_paths_that_exist() {
     }
     assert!(missing.is_empty(), "{}", missing.join("\n"));
     assert!(named > 20, "only {named} paths were found: the documents are not read right");
+}
+
+/// The crates of ours in a manifest's `[dependencies]`.
+fn dependencies(manifest: &str) -> BTreeSet<&str> {
+    let section = manifest.split("\n[").find_map(|section| section.strip_prefix("dependencies]\n")).unwrap();
+    section.lines().filter_map(|line| line.strip_prefix("stentor-")?.split(['.', ' ', '=']).next()).collect()
+}
+
+/// Each crate uses only what the table in ARCHITECTURE.md allows.
+#[test]
+fn crates_use_what_the_table_allows() {
+    let architecture = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let rows: Vec<Vec<&str>> = architecture
+        .lines()
+        .filter(|line| line.starts_with("| `crates/"))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    let crates: BTreeSet<&str> =
+        rows.iter().map(|row| row[1].trim_matches('`').trim_start_matches("crates/")).collect();
+    let folders = fs::read_dir(root().join("crates")).unwrap();
+    let folders: BTreeSet<String> =
+        folders.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(crates.iter().eq(folders.iter()), "the table has {crates:?}, there are {folders:?}");
+    for row in &rows {
+        let name = row[1].trim_matches('`');
+        let manifest = fs::read_to_string(root().join(name).join("Cargo.toml")).unwrap();
+        let used = dependencies(&manifest);
+        let (all, cell) = row[3].strip_prefix("all but ").map_or((false, row[3]), |rest| (true, rest));
+        let words = cell.split(|character: char| !character.is_ascii_lowercase());
+        let named: BTreeSet<&str> = words.filter(|word| crates.contains(word)).collect();
+        if all {
+            assert!(used.is_disjoint(&named), "{name} uses {used:?}");
+        } else {
+            assert!(used.is_subset(&named), "{name} uses {used:?}, but may use only {named:?}");
+        }
+    }
 }
 
 /// What follows the `#` of a link to a heading, as GitHub makes it.

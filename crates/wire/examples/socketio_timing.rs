@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde::de::IgnoredAny;
 use stentor_wire::engineio::{self, Data, decode_message};
 use stentor_wire::socketio::{Body, Decoder, Limits, Role, Version};
-use stentor_wire::{json, ws};
+use stentor_wire::ws;
 
 const CALLS: u32 = 100_000;
 
@@ -43,7 +43,7 @@ fn main() {
             black_box(event.name().len() + event.arguments.raw().len());
         });
         let payload = &message[2..];
-        time("of which JSON", || assert!(black_box(json::check(black_box(payload))).is_ok()));
+        time("of which JSON", || assert!(black_box(stentor_json::check(black_box(payload))).is_ok()));
         time("serde_json, IgnoredAny", || {
             assert!(black_box(serde_json::from_str::<IgnoredAny>(black_box(payload))).is_ok());
         });

@@ -5,7 +5,6 @@
 //!
 //! * [`engineio`]: Engine.IO 4 and 3: packets, payloads, requests.
 //! * [`http1`]: request and response heads, body framing (RFC 9110, RFC 9112).
-//! * [`json`]: JSON text, checked and cut into pieces (RFC 8259).
 //! * [`socketio`]: Socket.IO 5 and 4: packets with their attachments.
 //! * [`sockjs`]: paths, answers, frames and payloads (SockJS 0.3).
 //! * [`sse`]: events, and ids that say where a client is (WHATWG HTML, Server-Sent Events).
@@ -19,7 +18,6 @@
 
 pub mod engineio;
 pub mod http1;
-pub mod json;
 pub mod primus;
 pub mod socketio;
 pub mod sockjs;

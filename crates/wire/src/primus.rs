@@ -32,8 +32,8 @@
 //!
 //! Deliberately absent: other parsers and transformers, plugins, the client library itself.
 
-use crate::json::carried::{self as json, Place, trim_start};
 use std::time::Duration;
+use stentor_json::{Escaping, RawString, trim_start, write_escaped};
 
 /// The version whose protocol this is, for [`write_spec`].
 pub const VERSION: &str = "8.0.9";
@@ -127,7 +127,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
     if !is_reserved(text) {
         return None;
     }
-    let (value, rest) = json::read_string(trim_start(text))?;
+    let (value, rest) = RawString::read(trim_start(text)).ok()?;
     let plain = value.as_plain().filter(|_| trim_start(rest).is_empty());
     Some(plain.and_then(|value| value.strip_prefix(PREFIX)?.split_once("::")).unwrap_or(("", "")))
 }
@@ -135,7 +135,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
 /// Whether a client or server would take a JSON value for the protocol's: a string that begins with `primus::`, however
 /// it is escaped. Such a value must not be sent as a message.
 pub fn is_reserved(json: &str) -> bool {
-    json::read_string(trim_start(json)).is_some_and(|(value, _)| value.starts_with(PREFIX))
+    RawString::read(trim_start(json)).is_ok_and(|(value, _)| value.starts_with(PREFIX))
 }
 
 /// Appends a JSON value as a message, `json` having been found good. U+2028 and U+2029, which JavaScript before 2019
@@ -160,7 +160,7 @@ pub fn write_message(out: &mut Vec<u8>, json: &str) {
 /// Appends a text as a message: a JSON string. The caller asks `text.starts_with("primus::")` instead of
 /// [`is_reserved`] before.
 pub fn write_text(out: &mut Vec<u8>, text: &str) {
-    json::write_string(out, text, Place::Json);
+    write_escaped(out, text, Escaping::SockJs);
 }
 
 /// Appends a server's ping. `now` is the time since 1970.

@@ -1,10 +1,10 @@
 //! Published attacks on Engine.IO and Socket.IO servers and clients, as far as they concern parsing, each against the
 //! crate's public interface. See `threats.rs` for WebSocket and HTTP.
 
+use stentor_json as json;
 use stentor_wire::engineio::{
     self, PacketKind, PayloadDecoder, PayloadFormat, Request, RequestError, decode_jsonp_form,
 };
-use stentor_wire::json;
 use stentor_wire::socketio::{Body, Decoder, Error, Limits, Role, Version};
 
 const BOTH: [Version; 2] = [Version::V4, Version::V5];
@@ -158,7 +158,7 @@ fn deep_json() {
             refused(&format!("{head}{}", open.repeat(100_000)), Error::TooDeep);
         }
     }
-    assert_eq!(json::check(&"[".repeat(1_000_000)), Err(json::Error::TooDeep));
+    assert_eq!(json::check(&"[".repeat(1_000_000)), Err(json::Error::TooDeep(json::DEPTH_MAX)));
 }
 
 /// CVE-2023-31125, CVE-2026-102600, CVE-2026-59724: names that every JavaScript object has, as transport and session id.

@@ -25,8 +25,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::Publish;
-use stentor_hub::delta::{DEPTH_MAX, is_shallow, minify};
 use stentor_hub::{Data, Room};
+use stentor_json::{DEPTH_MAX, depth, minify};
 use tokio::time::{Instant, timeout_at};
 
 /// Longest name of an event, in bytes.
@@ -251,7 +251,7 @@ impl Parser {
             return Err(bad(format!("the event's name is longer than {EVENT_BYTES_MAX} bytes")));
         }
         let data = message.data.get().as_bytes();
-        if !is_shallow(data) {
+        if depth(data) > DEPTH_MAX {
             return Err(bad(format!("the data is nested deeper than {DEPTH_MAX}")));
         }
         // A copy, so that a message that is kept doesn't keep the chunk it came in.

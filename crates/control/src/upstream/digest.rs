@@ -116,11 +116,11 @@ fn compared(
     kept: Option<&Document>,
     differ: &Differ,
 ) -> Result<Option<(Bytes, Option<Patch>)>, Failure> {
-    let parsed = match differ.parse(delta::without_mark(&body)) {
+    let parsed = match differ.parse(stentor_json::without_byte_order_mark(&body)) {
         Ok(parsed) => parsed,
         // Compared by its bytes only, and sent whole.
         Err(ParseError::TooLarge) => {
-            let mut body = delta::minify(body)?;
+            let mut body = stentor_json::minify(body).map_err(ParseError::from)?;
             body.shrink_to_fit();
             let is_same = kept.is_some_and(|kept| kept.body == body);
             return Ok((!is_same).then(|| (body.into(), None)));

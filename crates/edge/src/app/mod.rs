@@ -58,7 +58,7 @@ impl Arguments<'_> {
 
     /// One after the other: the text of a JSON value each.
     pub fn iter(&self) -> impl Iterator<Item = &str> {
-        stentor_wire::json::elements(self.json)
+        stentor_json::elements(self.json)
     }
 }
 

@@ -142,7 +142,7 @@ impl RoomsApp {
                 }
                 let room = Room::plain(room).map_err(|e| refusal("bad_room", e.to_string()))?;
                 let data = incoming.data.map_or("null", RawValue::get);
-                if depth(data) > ctx.facts.json_depth_max {
+                if stentor_json::depth(data.as_bytes()) > ctx.facts.json_depth_max {
                     return Err(refusal(
                         "too_deep",
                         format!(
@@ -177,7 +177,7 @@ impl RoomsApp {
 
 /// The feed that the first argument of an event names.
 fn first_key(arguments: Arguments<'_>) -> Result<Key, Refusal> {
-    let name = arguments.iter().next().and_then(stentor_wire::json::string);
+    let name = arguments.iter().next().and_then(stentor_json::string);
     let name =
         name.ok_or_else(|| refusal("bad_request", "the first argument is the feed's key, a string"))?;
     Key::parse(&name).map_err(|error| refusal("bad_key", error.to_string()))
@@ -225,34 +225,6 @@ struct Wishes<'a> {
 
 fn shortened(text: &str) -> String {
     text.chars().take(40).collect()
-}
-
-/// How deep arrays and objects are nested in a JSON text that has been found good.
-fn depth(json: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
-    let mut bytes = json.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'[' | b'{' => {
-                depth += 1;
-                deepest = deepest.max(depth);
-            }
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            b'"' => {
-                while let Some(byte) = bytes.next() {
-                    match byte {
-                        b'"' => break,
-                        b'\\' => {
-                            bytes.next();
-                        }
-                        _ => {}
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    deepest
 }
 
 fn topic(incoming: &Incoming<'_>) -> Result<Topic, Refusal> {
@@ -400,23 +372,5 @@ impl Application for RoomsApp {
             }
         };
         ctx.send(*session, Message::Text(&error_answer(None, &refusal)));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn depths() {
-        fn check(json: &str, expect: usize) {
-            assert_eq!(depth(json), expect, "{json}");
-        }
-        check("1", 0);
-        check("[]", 1);
-        check(r#"{"a":[{"b":1}],"c":{}}"#, 3);
-        check(r#""[[[""#, 0);
-        check(r#"["\"[[[", "\\", [1]]"#, 2);
-        check(&"[".repeat(100_000), 100_000);
     }
 }

@@ -9,7 +9,7 @@ use crate::format::json_error_text;
 use std::borrow::Cow;
 use std::fmt;
 use stentor_hub::{Policy, Room, RoomError, SessionId, SubscribeError};
-use stentor_wire::json;
+use stentor_json as json;
 
 /// Longest template, in bytes: a room's name is no longer.
 const TEMPLATE_BYTES_MAX: usize = 256;

@@ -17,8 +17,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, SessionId};
+use stentor_json as json;
 use stentor_wire::http1::Request;
-use stentor_wire::json;
 use stentor_wire::primus::{self, FromClient};
 use stentor_wire::ws::{Kind, Opcode};
 

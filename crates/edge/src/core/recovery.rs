@@ -18,7 +18,7 @@ use std::hash::BuildHasherDefault;
 use std::time::Instant;
 use stentor_driver::Driver;
 use stentor_hub::{Disconnect, FormatId, Room, SessionId};
-use stentor_wire::json;
+use stentor_json as json;
 
 /// What a socket can be recovered by.
 pub(super) struct Recovery {

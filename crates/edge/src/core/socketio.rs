@@ -25,9 +25,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use stentor_driver::Driver;
 use stentor_hub::{CoreId, Disconnect, FormatId, Room, SessionId, Topic};
+use stentor_json as json;
 use stentor_wire::engineio::{Data, Version};
 use stentor_wire::http1::{self, Request};
-use stentor_wire::json;
 use stentor_wire::socketio::{self, Attachments, Body, Decoder, Role};
 
 /// Maximum number of parameters in a namespace's query, as in Node.

@@ -2,9 +2,10 @@
 //! builds the whole value, and is no part of the hot path.
 
 use super::hash::{Keys, Seed};
-use super::tape::{DEPTH_MAX, Kind, NodeId, Parsed};
+use super::tape::{Kind, NodeId, Parsed};
 use super::text::ParseError;
 use super::value::{Value, string};
+use stentor_json::DEPTH_MAX;
 
 /// What applying may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

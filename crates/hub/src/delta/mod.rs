@@ -26,7 +26,7 @@
 //!
 //! Where to look: `tape` is the parsed form; `walk` goes down two tapes; `object` and `array` match what is in
 //! them, `identity` and `matching` say how; `order` turns an array's plan to operations and `write` writes
-//! them; `apply` is the other side; `minify` is for texts that nobody compares.
+//! them; `apply` is the other side.
 
 mod apply;
 mod array;
@@ -34,7 +34,6 @@ mod hash;
 mod identity;
 mod join;
 mod matching;
-mod minify;
 mod object;
 mod order;
 mod tape;
@@ -48,8 +47,8 @@ mod write;
 pub use apply::{ApplyError, ApplyLimits, apply};
 pub use hash::Seed;
 pub use join::{join, joined_len};
-pub use minify::{is_shallow, minify, without_mark};
-pub use tape::{DEPTH_MAX, NODE_BYTES, Parsed};
+pub use stentor_json::DEPTH_MAX;
+pub use tape::{NODE_BYTES, Parsed};
 pub use text::ParseError;
 
 use hash::Keys;

@@ -5,14 +5,12 @@
 //! inside. Names have no entries: in text without whitespace a name stands right before its value.
 //!
 //! Invariants: `0 <= start < end <= text.len()` of the text without whitespace; `i < next <= nodes.len()`;
-//! children lie in `i + 1..next`; at most [`DEPTH_MAX`] levels, so that all who walk it may recurse.
+//! children lie in `i + 1..next`; at most [`DEPTH_MAX`] levels, so that code that walks a tape may recurse.
 
 use super::hash::{Keys, Tag};
 use super::text::{self, ParseError};
 use std::borrow::Cow;
-
-/// How deep arrays and objects may be nested.
-pub const DEPTH_MAX: usize = 128;
+use stentor_json::{DEPTH_MAX, Scalar, Visitor};
 
 /// The name of what has none: array elements and the root.
 const NAMELESS: u32 = 0x7fff_ffff;
@@ -72,33 +70,37 @@ impl<'t> Parsed<'t> {
         depth_max: usize,
     ) -> Result<Self, ParseError> {
         if let Err(error) = std::str::from_utf8(text) {
-            return Err(ParseError::Utf8(error.valid_up_to()));
+            return Err(stentor_json::Error::Utf8(error.valid_up_to()).into());
         }
         if text.len() >= NAMELESS as usize {
             return Err(ParseError::TooLarge);
         }
-        let mut parser = Parser {
+        let mut builder = Builder {
             text,
-            at: 0,
             skipped: 0,
-            depth: 0,
-            depth_max,
             // One value, one more with each comma and with what stands first in an array or object. Commas in
             // strings make it too many; those entries are never touched.
             nodes: Vec::with_capacity(values_max.min(1 + opens_and_commas(text))),
             values_max,
             keys,
+            open: Vec::new(),
             members: Vec::new(),
             unescaped: Vec::new(),
         };
-        parser.skip_whitespace();
-        parser.value(NAMELESS)?;
-        parser.skip_whitespace();
-        if parser.at < text.len() {
-            return Err(ParseError::Unexpected(parser.at));
+        let end = stentor_json::scan(text, 0, depth_max, &mut builder)?;
+        let rest = stentor_json::skip_space(text, end);
+        if rest < text.len() {
+            return Err(stentor_json::Error::Unexpected(rest).into());
         }
-        let Parser { nodes, skipped, .. } = parser;
-        let text = if skipped == 0 { Cow::Borrowed(text) } else { Cow::Owned(minified(text, skipped)) };
+        let Builder { nodes, skipped, .. } = builder;
+        let skipped = skipped + (rest - end);
+        let text = if skipped == 0 {
+            Cow::Borrowed(text)
+        } else {
+            let mut minified = Vec::with_capacity(text.len() - skipped);
+            stentor_json::minify_to(&mut minified, text);
+            Cow::Owned(minified)
+        };
         Ok(Self { text, nodes, keys: *keys })
     }
 
@@ -194,25 +196,6 @@ impl Iterator for Children<'_> {
     }
 }
 
-/// Takes the whitespace out of a text that was parsed.
-fn minified(text: &[u8], skipped: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len() - skipped);
-    let mut at = 0;
-    while let Some(&byte) = text.get(at) {
-        let end = match byte {
-            b' ' | b'\n' | b'\r' | b'\t' => {
-                at += 1;
-                continue;
-            }
-            b'"' => text::string_end(text, at).map_or(text.len(), |(end, _)| end),
-            _ => at + 1,
-        };
-        out.extend_from_slice(&text[at..end]);
-        at = end;
-    }
-    out
-}
-
 fn opens_and_commas(text: &[u8]) -> usize {
     // In runs that a byte can count, so that the compiler does many at once.
     let count = |run: &[u8]| {
@@ -230,142 +213,136 @@ struct Member {
     name: (u32, u32),
 }
 
-struct Parser<'t, 'k> {
+/// An array or object whose end hasn't come.
+struct Open {
+    id: NodeId,
+    /// Of an array: its elements so far.
+    hash: u64,
+    /// Of an object: where its members begin, and the name of the member that comes next.
+    members: Option<(usize, Name)>,
+}
+
+#[derive(Clone, Copy)]
+struct Name {
+    hash: u64,
+    /// In the text without whitespace.
+    place: u32,
+    /// Between the quotes, in the text as it came.
+    start: u32,
+    end: u32,
+}
+
+/// Builds the tape of a text while it is scanned.
+struct Builder<'t, 'k> {
     text: &'t [u8],
-    at: usize,
-    /// Bytes of whitespace before `at`.
+    /// Bytes of whitespace so far.
     skipped: usize,
-    depth: usize,
-    depth_max: usize,
     nodes: Vec<Node>,
     values_max: usize,
     keys: &'k Keys,
+    open: Vec<Open>,
     /// The members of all open objects, a stack.
     members: Vec<Member>,
     unescaped: Vec<u8>,
 }
 
-impl Parser<'_, '_> {
-    fn skip_whitespace(&mut self) {
-        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.text.get(self.at) {
-            self.at += 1;
-            self.skipped += 1;
-        }
-    }
+impl Visitor for Builder<'_, '_> {
+    type Error = ParseError;
 
-    fn peek(&self) -> Result<u8, ParseError> {
-        self.text.get(self.at).copied().ok_or(ParseError::Incomplete)
-    }
-
-    /// Where `at` is in the text without whitespace. Below 2³¹, as the text is.
-    fn place(&self) -> u32 {
-        (self.at - self.skipped) as u32
-    }
-
-    /// Reads the value at `at`; gives its hash.
-    fn value(&mut self, name: u32) -> Result<u64, ParseError> {
-        let id = self.nodes.len();
-        if id == self.values_max {
+    #[inline]
+    fn value(&mut self, at: usize) -> Result<(), ParseError> {
+        if self.nodes.len() == self.values_max {
             return Err(ParseError::TooLarge);
         }
-        let start = self.place();
-        self.nodes.push(Node { hash: 0, start, end: start, next: 0, name });
-        let hash = match self.peek()? {
-            b'{' => self.nested(Self::object)?,
-            b'[' => self.nested(Self::array)?,
-            b'"' => self.string()?.0,
-            b't' => self.literal(b"true", Tag::True)?,
-            b'f' => self.literal(b"false", Tag::False)?,
-            b'n' => self.literal(b"null", Tag::Null)?,
-            b'-' | b'0'..=b'9' => {
-                let end = text::number_end(self.text, self.at)?;
-                let number = text::number(&self.text[self.at..end]);
-                self.at = end;
-                self.keys.number(number)
-            }
-            _ => return Err(ParseError::Unexpected(self.at)),
+        let start = self.place(at);
+        let name = match self.open.last() {
+            Some(Open { members: Some((_, name)), .. }) => name.place,
+            _ => NAMELESS,
         };
-        let (end, next) = (self.place(), self.nodes.len() as u32);
-        let node = &mut self.nodes[id];
-        (node.hash, node.end, node.next) = (hash, end, next);
-        Ok(hash)
+        self.nodes.push(Node { hash: 0, start, end: start, next: 0, name });
+        Ok(())
     }
 
-    fn nested(&mut self, read: fn(&mut Self) -> Result<u64, ParseError>) -> Result<u64, ParseError> {
-        if self.depth == self.depth_max {
-            return Err(ParseError::TooDeep(self.at));
-        }
-        self.depth += 1;
-        self.at += 1;
-        let hash = read(self)?;
-        self.depth -= 1;
-        Ok(hash)
+    #[inline]
+    fn scalar(&mut self, scalar: Scalar, start: usize, end: usize) {
+        let hash = match scalar {
+            Scalar::Null => self.keys.tag(Tag::Null),
+            Scalar::False => self.keys.tag(Tag::False),
+            Scalar::True => self.keys.tag(Tag::True),
+            Scalar::Number => self.keys.number(text::number(&self.text[start..end])),
+            Scalar::String { is_escaped } => self.string(start, end, is_escaped),
+        };
+        self.finish(self.nodes.len() as NodeId - 1, hash, end);
     }
 
-    fn array(&mut self) -> Result<u64, ParseError> {
-        let mut hash = self.keys.tag(Tag::Array);
-        self.skip_whitespace();
-        if self.peek()? == b']' {
-            self.at += 1;
-            return Ok(hash);
-        }
-        loop {
-            self.skip_whitespace();
-            let element = self.value(NAMELESS)?;
-            hash = self.keys.chain(hash, element);
-            if self.is_closed(b']')? {
-                return Ok(hash);
-            }
-        }
+    #[inline]
+    fn open(&mut self, is_object: bool) {
+        let id = self.nodes.len() as NodeId - 1;
+        let members = is_object.then_some((self.members.len(), Name { hash: 0, place: 0, start: 0, end: 0 }));
+        self.open.push(Open { id, hash: self.keys.tag(Tag::Array), members });
     }
 
-    fn object(&mut self) -> Result<u64, ParseError> {
-        let from = self.members.len();
-        self.skip_whitespace();
-        if self.peek()? == b'}' {
-            self.at += 1;
-            return Ok(self.keys.tag(Tag::Object));
-        }
-        loop {
-            self.skip_whitespace();
-            let (place, at) = (self.place(), self.at);
-            if self.peek()? != b'"' {
-                return Err(ParseError::Unexpected(at));
-            }
-            let (name_hash, end) = self.string()?;
-            self.skip_whitespace();
-            if self.peek()? != b':' {
-                return Err(ParseError::Unexpected(self.at));
-            }
-            self.at += 1;
-            self.skip_whitespace();
-            let id = self.nodes.len() as NodeId;
-            let hash = self.value(place)?;
-            self.members.push(Member { name_hash, hash, id, name: (at as u32 + 1, end as u32 - 1) });
-            if self.is_closed(b'}')? {
-                return Ok(self.close_object(from));
-            }
+    #[inline]
+    fn close(&mut self, end: usize) {
+        let Some(Open { id, hash, members }) = self.open.pop() else { return };
+        let hash = members.map_or(hash, |(from, _)| self.close_object(from));
+        self.finish(id, hash, end);
+    }
+
+    #[inline]
+    fn name(&mut self, start: usize, end: usize, is_escaped: bool) {
+        let hash = self.string(start, end, is_escaped);
+        let name = Name { hash, place: self.place(start), start: start as u32 + 1, end: end as u32 - 1 };
+        if let Some(Open { members: Some((_, last)), .. }) = self.open.last_mut() {
+            *last = name;
         }
     }
 
-    /// Whether the array or object ends here; else a comma was read.
-    fn is_closed(&mut self, close: u8) -> Result<bool, ParseError> {
-        self.skip_whitespace();
-        match self.peek()? {
-            b',' => {
-                self.at += 1;
-                Ok(false)
-            }
-            byte if byte == close => {
-                self.at += 1;
-                Ok(true)
-            }
-            _ => Err(ParseError::Unexpected(self.at)),
+    #[inline]
+    fn space(&mut self, bytes: usize) {
+        self.skipped += bytes;
+    }
+}
+
+impl Builder<'_, '_> {
+    /// Where `at` is in the text without whitespace. Below 2³¹, as the text is.
+    fn place(&self, at: usize) -> u32 {
+        (at - self.skipped) as u32
+    }
+
+    /// Notes a value's hash and end, and that its parent has it.
+    #[inline]
+    fn finish(&mut self, id: NodeId, hash: u64, end: usize) {
+        let (end, next) = (self.place(end), self.nodes.len() as NodeId);
+        if let Some(node) = self.nodes.get_mut(id as usize) {
+            (node.hash, node.end, node.next) = (hash, end, next);
         }
+        match self.open.last_mut() {
+            Some(Open { members: Some((_, name)), .. }) => {
+                self.members.push(Member { name_hash: name.hash, hash, id, name: (name.start, name.end) });
+            }
+            Some(array) => array.hash = self.keys.chain(array.hash, hash),
+            None => {}
+        }
+    }
+
+    /// The hash of the string `text[start..end]`, quotes included.
+    #[inline]
+    fn string(&mut self, start: usize, end: usize, is_escaped: bool) -> u64 {
+        let raw = &self.text[start + 1..end - 1];
+        if !is_escaped {
+            return self.keys.string(raw);
+        }
+        self.unescaped.clear();
+        stentor_json::unescape_to_wtf8(&mut self.unescaped, raw);
+        self.keys.string(&self.unescaped)
     }
 
     /// The hash of the members from `from` on, whatever their order; marks those that later ones hide.
     fn close_object(&mut self, from: usize) -> u64 {
+        if self.members.len() == from {
+            return self.keys.tag(Tag::Object);
+        }
         let text = self.text;
         let name = |member: &Member| &text[member.name.0 as usize..member.name.1 as usize];
         let members = &mut self.members[from..];
@@ -385,31 +362,6 @@ impl Parser<'_, '_> {
         }
         self.members.truncate(from);
         self.keys.chain(self.keys.tag(Tag::Object), hash)
-    }
-
-    /// Reads a string; gives its hash and the offset after it.
-    fn string(&mut self) -> Result<(u64, usize), ParseError> {
-        let (end, escaped) = text::string_end(self.text, self.at)?;
-        let raw = &self.text[self.at + 1..end - 1];
-        self.at = end;
-        if !escaped {
-            return Ok((self.keys.string(raw), end));
-        }
-        self.unescaped.clear();
-        text::decode(raw, &mut self.unescaped);
-        Ok((self.keys.string(&self.unescaped), end))
-    }
-
-    fn literal(&mut self, word: &[u8], tag: Tag) -> Result<u64, ParseError> {
-        for (i, byte) in word.iter().enumerate() {
-            match self.text.get(self.at + i) {
-                None => return Err(ParseError::Incomplete),
-                Some(found) if found == byte => {}
-                Some(_) => return Err(ParseError::Unexpected(self.at + i)),
-            }
-        }
-        self.at += word.len();
-        Ok(self.keys.tag(tag))
     }
 }
 
@@ -463,29 +415,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_is_refused() {
+    fn what_is_not_json_or_too_large_is_refused() {
+        use stentor_json::Error;
         let check = |text: &str, expect| assert_eq!(parse(text).map(|_| ()), Err(expect), "{text}");
-        check("", ParseError::Incomplete);
-        check(" ", ParseError::Incomplete);
-        check("[1", ParseError::Incomplete);
-        check("[1,]", ParseError::Unexpected(3));
-        check("[1 2]", ParseError::Unexpected(3));
-        check("1 2", ParseError::Unexpected(2));
-        check("01", ParseError::Unexpected(1));
-        check("{\"a\"}", ParseError::Unexpected(4));
-        check("{a:1}", ParseError::Unexpected(1));
-        check("{\"a\":1,}", ParseError::Unexpected(7));
-        check("{\"a\":1]", ParseError::Unexpected(6));
-        check("nul", ParseError::Incomplete);
-        check("nult", ParseError::Unexpected(3));
-        check("'a'", ParseError::Unexpected(0));
-        check(&"[".repeat(DEPTH_MAX + 1), ParseError::TooDeep(DEPTH_MAX));
-        check(&"[".repeat(100_000), ParseError::TooDeep(DEPTH_MAX));
-        check(&"{\"a\":".repeat(100_000), ParseError::TooDeep(DEPTH_MAX * 5));
+        let not_json = |text: &str, expect| check(text, ParseError::NotJson(expect));
+        not_json("", Error::Incomplete);
+        not_json("[1,]", Error::Unexpected(3));
+        not_json("1 2", Error::Unexpected(2));
+        not_json("{\"a\":1]", Error::Unexpected(6));
+        not_json(&"[".repeat(DEPTH_MAX + 1), Error::TooDeep(DEPTH_MAX));
+        not_json(&"{\"a\":".repeat(100_000), Error::TooDeep(DEPTH_MAX * 5));
         check(&format!("[{}1]", "1,".repeat(999)), ParseError::TooLarge);
         let deep = "[".repeat(DEPTH_MAX) + &"]".repeat(DEPTH_MAX);
         assert!(parse(&deep).is_ok());
         let keys = Keys::new(Seed([1, 2]));
-        assert_eq!(Parsed::parse(b"\"\xff\"", &keys, 9).map(|_| ()), Err(ParseError::Utf8(1)));
+        let invalid = Parsed::parse(b"\"\xff\"", &keys, 9).map(|_| ());
+        assert_eq!(invalid, Err(ParseError::NotJson(Error::Utf8(1))));
     }
 }

@@ -94,6 +94,6 @@ pub(super) fn string(parsed: &Parsed<'_>, id: NodeId) -> Box<[u8]> {
 
 fn write_string(decoded: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
-    text::encode(decoded, false, out);
+    stentor_json::write_wtf8(out, decoded);
     out.push(b'"');
 }

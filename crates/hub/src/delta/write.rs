@@ -140,7 +140,7 @@ fn write_token(token: Token<'_>, path: &mut Vec<u8>) {
             path.extend_from_slice(&digits[at..]);
         }
         Token::Name(raw) if raw.iter().any(|byte| b"\\~/".contains(byte)) => {
-            text::encode(&text::decoded(raw), true, path);
+            text::write_pointer_token(&text::decoded(raw), path);
         }
         Token::Name(raw) => path.extend_from_slice(raw),
     }

@@ -7,7 +7,8 @@ use std::borrow::Cow;
 
 use super::Error;
 use super::request::push_percent_encoded;
-use crate::{http1, json};
+use crate::http1;
+use stentor_json::{Escaping, write_escaped};
 
 /// Appends the answer to a poll: a script that hands over `payload`. Its Content-Type is `text/javascript;
 /// charset=UTF-8`.
@@ -15,7 +16,7 @@ pub fn write_answer(out: &mut Vec<u8>, index: u32, payload: &str) {
     out.extend_from_slice(b"___eio[");
     out.extend_from_slice(itoa::Buffer::new().format(index).as_bytes());
     out.extend_from_slice(b"](");
-    json::write_script_string(out, payload);
+    write_escaped(out, payload, Escaping::Script);
     out.extend_from_slice(b");");
 }
 

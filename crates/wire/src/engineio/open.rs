@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{Error, Transport, Version};
-use crate::json;
+use stentor_json as json;
 
 /// The handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::Version;
-use crate::{http1, json};
+use crate::http1;
+use stentor_json as json;
 
 /// How packets travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 //! Namespaces begin with `/` and have no comma, which nothing could stand for. JSON is the caller's to get right.
 
 use super::packet::Version;
-use crate::json;
+use stentor_json as json;
 
 /// What comes before the arguments of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

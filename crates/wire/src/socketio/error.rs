@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::json;
+use stentor_json as json;
 
 /// A fault in a packet. Every variant is the peer's doing; the connection is closed after any of them, as the reference
 /// does (over polling with the Engine.IO packets `6` and `1`).
@@ -45,8 +45,8 @@ pub enum Error {
 impl From<json::Error> for Error {
     fn from(error: json::Error) -> Error {
         match error {
-            json::Error::Syntax => Error::BadJson,
-            json::Error::TooDeep => Error::TooDeep,
+            json::Error::TooDeep(_) => Error::TooDeep,
+            json::Error::Utf8(_) | json::Error::Unexpected(_) | json::Error::Incomplete => Error::BadJson,
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use crate::{engineio, json};
+use crate::engineio;
+use stentor_json as json;
 
 /// The protocol's revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::packet::{Ack, Arguments, Attachments, Body, Event, Packet, RESERVED_EVENTS, Version};
 use super::{Error, Role, placeholder};
-use crate::json::{self, is_space, skip_space};
+use stentor_json::{self as json, is_space, skip_space};
 
 /// Where the parts of a packet lie in its text, which has been checked.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Error;
-use crate::json::{self, skip_space, string_is};
+use stentor_json::{self as json, skip_space, string_is};
 
 /// A placeholder in a list of JSON values.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::incoming::{parse_array, parse_single};
 use super::{Error, Limits, Messages, Wrapping};
-use crate::json::carried::{self as json, trim_start};
 use std::borrow::Cow;
+use stentor_json::{RawString, trim_start};
 
 /// What a server has said.
 #[derive(Debug, Clone)]
@@ -46,7 +46,7 @@ fn parse_close(text: &str) -> Option<ServerFrame<'_>> {
     let (code, rest) = trim_start(text).strip_prefix('[')?.split_once(',')?;
     let code = code.trim_matches([' ', '\t', '\n', '\r']);
     let code = code.bytes().all(|byte| byte.is_ascii_digit()).then(|| code.parse().ok())??;
-    let (reason, rest) = json::read_string(trim_start(rest))?;
+    let (reason, rest) = RawString::read(trim_start(rest)).ok()?;
     let rest = trim_start(rest).strip_prefix(']')?;
     trim_start(rest).is_empty().then(|| ServerFrame::Close { code, reason: reason.unescape() })
 }

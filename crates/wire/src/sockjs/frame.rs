@@ -2,7 +2,7 @@
 
 use super::Transport;
 use super::answer::Callback;
-use crate::json::carried::{self as json, Place};
+use stentor_json::{Escaping, write_escaped};
 
 /// What a server tells a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,12 +86,12 @@ impl Wrapping {
         }
     }
 
-    fn place(self) -> Place {
+    fn escaping(self) -> Escaping {
         match self {
-            Wrapping::WebSocket | Wrapping::Xhr => Place::Json,
-            Wrapping::EventSource => Place::EventStream,
-            Wrapping::HtmlFile => Place::HtmlScript,
-            Wrapping::Jsonp => Place::Script,
+            Wrapping::WebSocket | Wrapping::Xhr => Escaping::SockJs,
+            Wrapping::EventSource => Escaping::SockJsEventStream,
+            Wrapping::HtmlFile => Escaping::SockJsHtmlScript,
+            Wrapping::Jsonp => Escaping::SockJsScript,
         }
     }
 
@@ -124,7 +124,7 @@ impl Wrapping {
 
     /// Appends one message as it stands in a frame: a string with its quotes, escaped for where the frame is put.
     pub fn write_message(self, out: &mut Vec<u8>, text: &str) {
-        json::write_string(out, text, self.place());
+        write_escaped(out, text, self.escaping());
     }
 
     /// Appends a frame.

@@ -5,8 +5,8 @@
 
 use super::Error;
 use crate::http1;
-use crate::json::carried::{self as json, Raw, trim_start};
 use std::borrow::Cow;
+use stentor_json::{RawString, trim_start};
 
 /// Bounds on a payload. Its bytes are bounded by whoever gathers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Default for Limits {
 #[derive(Debug, Clone)]
 pub struct Messages<'b> {
     /// The next message, if it has been read already.
-    first: Option<Raw<'b>>,
+    first: Option<RawString<'b>>,
     /// From somewhere before the quote of the one after it on; checked.
     rest: &'b str,
     left: usize,
@@ -60,13 +60,13 @@ impl<'b> Messages<'b> {
         self.next_raw().map(|raw| raw.unescape_in(scratch))
     }
 
-    fn next_raw(&mut self) -> Option<Raw<'b>> {
+    fn next_raw(&mut self) -> Option<RawString<'b>> {
         self.left = self.left.checked_sub(1)?;
         if let Some(raw) = self.first.take() {
             return Some(raw);
         }
         // Between strings there are only commas and space.
-        let (raw, rest) = json::read_string(&self.rest[self.rest.find('"')?..])?;
+        let (raw, rest) = RawString::read(&self.rest[self.rest.find('"')?..]).ok()?;
         self.rest = rest;
         Some(raw)
     }
@@ -76,7 +76,7 @@ impl<'b> Iterator for Messages<'b> {
     type Item = Cow<'b, str>;
 
     fn next(&mut self) -> Option<Cow<'b, str>> {
-        self.next_raw().map(Raw::unescape)
+        self.next_raw().map(RawString::unescape)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -131,8 +131,8 @@ pub fn parse_websocket<'b>(text: &'b str, limits: &Limits) -> Result<Messages<'b
 
 /// One string, and nothing after it.
 pub(super) fn parse_single(text: &str) -> Result<Messages<'_>, Error> {
-    match json::read_string(trim_start(text)) {
-        Some((raw, rest)) if trim_start(rest).is_empty() => Ok(Messages { first: Some(raw), rest, left: 1 }),
+    match RawString::read(trim_start(text)) {
+        Ok((raw, rest)) if trim_start(rest).is_empty() => Ok(Messages { first: Some(raw), rest, left: 1 }),
         _ => Err(Error::BadJson),
     }
 }
@@ -152,7 +152,7 @@ pub(super) fn parse_array<'b>(text: &'b str, limits: &Limits) -> Result<Messages
             if messages.left == limits.messages_max {
                 return Err(Error::TooManyMessages);
             }
-            let (raw, after) = json::read_string(rest).ok_or(Error::BadJson)?;
+            let (raw, after) = RawString::read(rest).map_err(|_| Error::BadJson)?;
             if messages.left == 0 {
                 (messages.first, messages.rest) = (Some(raw), after);
             }

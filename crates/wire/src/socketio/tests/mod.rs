@@ -7,7 +7,7 @@ mod pair;
 mod placeholder;
 
 use super::*;
-use crate::json;
+use stentor_json as json;
 
 fn seen(packet: &Packet<'_>) -> String {
     let list = |arguments: Arguments<'_>| {

@@ -11,7 +11,7 @@ fn borrowed(texts: &[String]) -> Vec<&str> {
 
 /// What a browser makes of a JavaScript string literal, as far as frames have need of it.
 fn script_string(literal: &str) -> String {
-    let (raw, rest) = crate::json::carried::read_string(literal).unwrap();
+    let (raw, rest) = stentor_json::RawString::read(literal).unwrap();
     assert_eq!(rest, "");
     raw.unescape().into_owned()
 }

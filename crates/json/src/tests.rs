@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 use serde::de::IgnoredAny;
+use std::borrow::Cow;
 
 use super::*;
 
@@ -85,9 +86,136 @@ fn check_table() {
         "/**/1",
     ];
     for text in bad {
-        assert_eq!(check(text), Err(Error::Syntax), "{text}");
+        assert!(matches!(check(text), Err(Error::Unexpected(_) | Error::Incomplete)), "{text}");
         assert!(serde_json::from_str::<IgnoredAny>(text).is_err(), "{text}");
     }
+}
+
+/// Where a text is wrong.
+#[test]
+fn errors_say_where() {
+    fn check_error(text: &str, expect: Error) {
+        assert_eq!(check(text), Err(expect), "{text:?}");
+        assert_eq!(minify(text.as_bytes().to_vec()), Err(expect), "{text:?}");
+    }
+    use Error::{Incomplete, Unexpected};
+    check_error("", Incomplete);
+    check_error("  ", Incomplete);
+    check_error("{", Incomplete);
+    check_error("[1,", Incomplete);
+    check_error("\"a", Incomplete);
+    check_error("\"a\\", Incomplete);
+    check_error("\"\\u12", Incomplete);
+    check_error("tru", Incomplete);
+    check_error("-", Incomplete);
+    check_error("1.", Incomplete);
+    check_error("1e", Incomplete);
+    check_error("1e+", Incomplete);
+    check_error("nul}", Unexpected(3));
+    check_error("01", Unexpected(1));
+    check_error("-x", Unexpected(1));
+    check_error("+1", Unexpected(0));
+    check_error(".5", Unexpected(0));
+    check_error("1.e3", Unexpected(2));
+    check_error("[1,]", Unexpected(3));
+    check_error("[,1]", Unexpected(1));
+    check_error("[1 2]", Unexpected(3));
+    check_error("{\"a\":1,}", Unexpected(7));
+    check_error("{\"a\"}", Unexpected(4));
+    check_error("{a:1}", Unexpected(1));
+    check_error("{\"a\":1]", Unexpected(6));
+    check_error("[1}", Unexpected(2));
+    check_error("]", Unexpected(0));
+    check_error("}", Unexpected(0));
+    check_error("1 2", Unexpected(2));
+    check_error("{} {}", Unexpected(3));
+    check_error("\"a\nb\"", Unexpected(2));
+    check_error("\"\\x\"", Unexpected(2));
+    check_error("\"\\u12g4\"", Unexpected(5));
+    check_error("NaN", Unexpected(0));
+    check_error("<html>", Unexpected(0));
+    assert_eq!(minify(b"\"\xff\"".to_vec()), Err(Error::Utf8(1)));
+    // No prefix of a text that needs its last byte is a whole one.
+    let text = r#"{"a\u00e9\"":[1.5e-3,true,false,null,{"b":[]},"\ud83d\ude00"],"c":-0}"#;
+    for end in 0..text.len() {
+        check_error(&text[..end], Incomplete);
+    }
+    assert_eq!(check(text), Ok(()));
+}
+
+#[test]
+fn minify_removes_whitespace_and_keeps_spelling() {
+    fn check(text: &str, expect: &str) {
+        let minified =
+            |text: &str| minify(text.as_bytes().to_vec()).map(|out| String::from_utf8(out).unwrap());
+        assert_eq!(minified(text).as_deref(), Ok(expect), "{text:?}");
+        assert_eq!(minified(expect).as_deref(), Ok(expect), "twice: {text:?}");
+        let mut out = b"before".to_vec();
+        minify_to(&mut out, without_byte_order_mark(text.as_bytes()));
+        assert_eq!(String::from_utf8(out).unwrap(), format!("before{expect}"));
+    }
+    check("null", "null");
+    check(" true\r\n", "true");
+    check("\u{feff}{}", "{}");
+    check("[ ]", "[]");
+    check("{ }", "{}");
+    check("[1 , 2.50e+3,-0]", "[1,2.50e+3,-0]");
+    check(
+        "{ \"a b\" : \" c\\n\\u00e9\\\\\" ,\t\"d\":[ [ ] , {\"e\" :false} ] }",
+        r#"{"a b":" c\n\u00e9\\","d":[[],{"e":false}]}"#,
+    );
+    check(r#""\ud800""#, r#""\ud800""#);
+    check("  \"\u{2028} é \"  ", "\"\u{2028} é \"");
+    check("12345678901234567890123456789", "12345678901234567890123456789");
+}
+
+#[test]
+fn depths() {
+    fn check(json: &str, expect: usize) {
+        assert_eq!(depth(json.as_bytes()), expect, "{json}");
+    }
+    check("1", 0);
+    check("[]", 1);
+    check(r#"{"a":[{"b":1}],"c":{}}"#, 3);
+    check(r#""[[[""#, 0);
+    check(r#"["\"[[[", "\\", [1]]"#, 2);
+    check(&"[".repeat(100_000), 100_000);
+}
+
+/// What a visitor is told.
+#[test]
+fn visitors_see_every_part() {
+    struct Log(String);
+    impl Visitor for Log {
+        type Error = Error;
+
+        fn value(&mut self, at: usize) -> Result<(), Error> {
+            self.0 += &format!("{at}:");
+            Ok(())
+        }
+        fn scalar(&mut self, scalar: Scalar, start: usize, end: usize) {
+            self.0 += &format!("{scalar:?}={start}-{end} ");
+        }
+        fn open(&mut self, is_object: bool) {
+            self.0 += if is_object { "{ " } else { "[ " };
+        }
+        fn close(&mut self, end: usize) {
+            self.0 += &format!(".{end} ");
+        }
+        fn name(&mut self, start: usize, end: usize, is_escaped: bool) {
+            self.0 += &format!("({start}-{end} {is_escaped}) ");
+        }
+        fn space(&mut self, bytes: usize) {
+            self.0 += &format!("_{bytes} ");
+        }
+    }
+    let mut log = Log(String::new());
+    let end = scan(br#" {"a\n": [1,null],"b":{ }}, "#, 0, 2, &mut log);
+    assert_eq!(end, Ok(26));
+    assert_eq!(
+        log.0,
+        "_1 1:{ (2-7 true) _1 9:[ 10:Number=10-11 12:Null=12-16 .17 (18-21 false) 22:{ _1 .25 .26 "
+    );
 }
 
 /// Every ASCII character, at every place of strings of different lengths: strings are read by eight bytes.
@@ -110,14 +238,36 @@ fn depth_is_bounded() {
         let per_level = open.matches(['[', '{']).count();
         let inner = if open.ends_with(':') { "1" } else { "" };
         let text = |levels: usize| format!("{}{inner}{}", open.repeat(levels), close.repeat(levels));
-        let most = DEPTH_MAX as usize / per_level;
+        let most = DEPTH_MAX / per_level;
         assert_eq!(check(&text(most)), Ok(()));
-        assert_eq!(check(&text(most + 1)), Err(Error::TooDeep));
-        assert_eq!(check(&text(1_000_000)), Err(Error::TooDeep));
+        let too_deep = Err(Error::TooDeep(most * open.len()));
+        assert_eq!(check(&text(most + 1)), too_deep);
+        assert_eq!(check(&text(1_000_000)), too_deep);
     }
     // Siblings don't add up.
     assert_eq!(check(&format!("[{}[]]", "[[]],".repeat(1000))), Ok(()));
-    assert_eq!(check(&format!("[{},{}]", nested("[", "]", 127), nested("[", "]", 128))), Err(Error::TooDeep));
+    let siblings = format!("[{},{}]", nested("[", "]", 127), nested("[", "]", 128));
+    assert_eq!(check(&siblings), Err(Error::TooDeep(2 * 127 + 2 + 127)));
+    // Objects and arrays in turn keep apart what they are, at every level that can be asked for.
+    for levels in [1, 63, 64, 65, 127, 128, 129, LEVELS_MAX - 1, LEVELS_MAX] {
+        for first in [0, 1] {
+            let is_object = |level: usize| (level + first) % 2 == 0;
+            let opens: String =
+                (0..levels).map(|level| if is_object(level) { "{\"a\":" } else { "[" }).collect();
+            let closes: Vec<_> =
+                (0..levels).rev().map(|level| if is_object(level) { b'}' } else { b']' }).collect();
+            let text = [opens.as_bytes(), b"1", &closes].concat();
+            assert_eq!(scan(&text, 0, levels, &mut crate::scan::Check), Ok(text.len()));
+            assert!(matches!(scan(&text, 0, levels - 1, &mut crate::scan::Check), Err(Error::TooDeep(_))));
+            // Each closing bracket is the wrong one once.
+            for level in 0..levels {
+                let mut wrong = text.clone();
+                let at = opens.len() + 1 + level;
+                wrong[at] ^= b'}' ^ b']';
+                assert_eq!(scan(&wrong, 0, levels, &mut crate::scan::Check), Err(Error::Unexpected(at)));
+            }
+        }
+    }
 }
 
 #[test]
@@ -134,8 +284,8 @@ fn values_end_where_they_end() {
     ] {
         assert_eq!(value_end(text, start), Ok(end), "{text}");
     }
-    assert_eq!(value_end("1", 1), Err(Error::Syntax));
-    assert_eq!(value_end("1", 9), Err(Error::Syntax));
+    assert_eq!(value_end("1", 1), Err(Error::Incomplete));
+    assert_eq!(value_end("1", 9), Err(Error::Incomplete));
 }
 
 #[test]
@@ -174,6 +324,12 @@ fn strings_are_read() {
         assert_eq!(unescape(raw), text, "{raw}");
         assert!(string_is(raw, text));
         assert!(!string_is(raw, &format!("{text}x")));
+        assert!(!string_is(&format!("{raw}x"), text));
+        // In every length of a surrounding, since eight bytes are read at once.
+        for (before, after) in (0..10).flat_map(|before| (0..10).map(move |after| (before, after))) {
+            let around = |text: &str| format!("{}{text}{}", "a".repeat(before), "b".repeat(after));
+            assert_eq!(unescape(&around(raw)), around(text), "{raw}");
+        }
     }
     assert!(matches!(unescape("plain"), Cow::Borrowed(_)));
     assert_eq!(string("1"), None);
@@ -181,6 +337,8 @@ fn strings_are_read() {
     // Not checked before: no panic.
     for raw in ["\\", "\\u", "\\u12", "\\u12€", "\\ud83d\\u", "\\ud83d\\u12"] {
         unescape(raw);
+        string_is(raw, "text");
+        unescape_to_wtf8(&mut Vec::new(), raw.as_bytes());
     }
 }
 
@@ -197,8 +355,30 @@ fn strings_are_written() {
         assert_eq!(str::from_utf8(&out).unwrap(), written);
     }
     let mut out = Vec::new();
-    write_script_string(&mut out, "\u{2027}\u{2028}\u{2029}\u{202a}");
+    write_escaped(&mut out, "\u{2027}\u{2028}\u{2029}\u{202a}", Escaping::Script);
     assert_eq!(str::from_utf8(&out).unwrap(), "\"\u{2027}\\u2028\\u2029\u{202a}\"");
+}
+
+/// Half a surrogate pair stays what it is in WTF-8.
+#[test]
+fn wtf8_keeps_surrogates() {
+    for (raw, decoded, written) in [
+        ("é😀", "é😀".as_bytes(), "é😀"),
+        (r#"\"\\\/\b\f\n\r\t"#, b"\"\\/\x08\x0c\n\r\t", r#"\"\\/\b\f\n\r\t"#),
+        (r"\u0041\u00e9\u20AC", "Aé€".as_bytes(), "Aé€"),
+        (r"\ud83d\ude00", "😀".as_bytes(), "😀"),
+        (r"\ud83d", b"\xed\xa0\xbd", r"\ud83d"),
+        (r"\ude00\ud83d", b"\xed\xb8\x80\xed\xa0\xbd", r"\ude00\ud83d"),
+        (r"\ud83d\ud83d\ude00", b"\xed\xa0\xbd\xf0\x9f\x98\x80", r"\ud83d😀"),
+        (r"\ud83dx\ude00", b"\xed\xa0\xbdx\xed\xb8\x80", r"\ud83dx\ude00"),
+        ("\u{d7ff}", "\u{d7ff}".as_bytes(), "\u{d7ff}"),
+    ] {
+        let (mut means, mut out) = (Vec::new(), Vec::new());
+        unescape_to_wtf8(&mut means, raw.as_bytes());
+        assert_eq!(means, decoded, "{raw}");
+        write_wtf8(&mut out, &means);
+        assert_eq!(str::from_utf8(&out).unwrap(), written);
+    }
 }
 
 /// Text that is JSON or nearly so.
@@ -238,9 +418,9 @@ fn json() -> impl Strategy<Value = String> {
     })
 }
 
-fn depth(text: &str) -> u32 {
-    // Only for text that is known to be JSON with no brackets in strings.
-    let (mut now, mut most) = (0u32, 0);
+/// Only for text that is known to be JSON with no brackets in strings.
+fn brackets(text: &str) -> usize {
+    let (mut now, mut most) = (0usize, 0);
     for byte in text.bytes() {
         match byte {
             b'[' | b'{' => now += 1,
@@ -283,8 +463,11 @@ proptest! {
     fn depth_is_counted(shape in prop::collection::vec(prop::sample::select(vec!["[", "{\"a\":"]), 100..160)) {
         let close: String = shape.iter().rev().map(|open| if *open == "[" { "]" } else { "}" }).collect();
         let text = format!("{}1{close}", shape.concat());
-        let expect = if depth(&text) > DEPTH_MAX { Err(Error::TooDeep) } else { Ok(()) };
-        prop_assert_eq!(check(&text), expect);
+        prop_assert_eq!(depth(text.as_bytes()), brackets(&text));
+        match check(&text) {
+            Ok(()) => prop_assert!(depth(text.as_bytes()) <= DEPTH_MAX),
+            Err(error) => prop_assert!(depth(text.as_bytes()) > DEPTH_MAX && matches!(error, Error::TooDeep(_))),
+        }
     }
 
     #[test]
@@ -309,10 +492,18 @@ proptest! {
         prop_assert_eq!(&written, &serde_json::to_string(&text).unwrap());
         prop_assert_eq!(string(&written).unwrap(), text.as_str());
         let mut out = Vec::new();
-        write_script_string(&mut out, &text);
+        write_escaped(&mut out, &text, Escaping::Script);
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);
         // All escaped.
         let escaped: String = written.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
-        prop_assert_eq!(unescape(&escaped), written);
+        prop_assert_eq!(unescape(&escaped), written.as_str());
+        prop_assert!(string_is(&escaped, &written));
+        let quoted = format!("\"{escaped}\"");
+        let (raw, rest) = RawString::read(&quoted).unwrap();
+        prop_assert_eq!(rest, "");
+        let middle = written.floor_char_boundary(written.len() / 2);
+        prop_assert!(raw.starts_with(&written[..middle]));
+        let other = format!("{}!", &written[1..]);
+        prop_assert!(!raw.starts_with(&other));
     }
 }

@@ -1,0 +1,31 @@
+//! Eight bytes at a time: which of them are of interest.
+//!
+//! Each function marks bytes by their high bit. The lowest mark is exact. A borrow may set wrong marks above it, so only
+//! the lowest one counts.
+
+const HIGH_BITS: u64 = splat(0x80);
+
+/// The byte, eight times.
+pub(crate) const fn splat(byte: u8) -> u64 {
+    0x0101_0101_0101_0101 * byte as u64
+}
+
+/// Marks the bytes below `limit`, which is at most 0x80.
+pub(crate) const fn below(word: u64, limit: u8) -> u64 {
+    word.wrapping_sub(splat(limit)) & !word & HIGH_BITS
+}
+
+/// Marks the bytes equal to `byte`.
+pub(crate) const fn equal(word: u64, byte: u8) -> u64 {
+    below(word ^ splat(byte), 1)
+}
+
+/// Marks quotes, backslashes and control characters.
+pub(crate) const fn special(word: u64) -> u64 {
+    below(word, 0x20) | equal(word, b'"') | equal(word, b'\\')
+}
+
+/// The place of the lowest mark; 8 without one.
+pub(crate) const fn first(marks: u64) -> usize {
+    marks.trailing_zeros() as usize / 8
+}

@@ -1,0 +1,78 @@
+//! JSON text (RFC 8259): checked, cut into parts, unescaped, escaped and minified. No tree, no recursion, no I/O.
+//!
+//! ```
+//! let text = r#"{"id": 7, "name": "Ada \u2665"}"#;
+//! stentor_json::check(text)?;
+//! assert_eq!(stentor_json::member(text, "id"), Some("7"));
+//! assert_eq!(stentor_json::string_member(text, "name").as_deref(), Some("Ada ♥"));
+//! assert_eq!(stentor_json::minify(text.into())?, br#"{"id":7,"name":"Ada \u2665"}"#);
+//! # Ok::<(), stentor_json::Error>(())
+//! ```
+//!
+//! | task | functions |
+//! |---|---|
+//! | check, find the end of a value | [`check`], [`value_end`], [`depth`] |
+//! | follow every value | [`scan`] with a [`Visitor`] |
+//! | cut into parts | [`elements`], [`members`], [`member`], [`string_member`] |
+//! | read strings | [`RawString`], [`string`], [`unescape`], [`string_is`] |
+//! | write strings | [`write_string`], [`write_escaped`] |
+//! | remove whitespace | [`minify`], [`minify_to`] |
+//!
+//! Decisions:
+//! * The scanner accepts what `JSON.parse` accepts: numbers of any size, duplicate names, escaped halves of surrogate
+//!   pairs. Arrays and objects may be nested [`DEPTH_MAX`] levels deep.
+//! * The scanner is our own because it runs over every event of every client. It bounds the depth, reports where values
+//!   end and where a text is wrong, and never allocates. serde_json's `IgnoredAny` does neither, and takes twice as
+//!   long for an event of 64 bytes (`crates/wire/examples/socketio_timing.rs`). Property tests compare the two.
+//! * The crate doesn't interpret numbers and builds no values. Equality of values is `stentor-delta`'s concern.
+//!
+//! Invariant: functions that expect checked text accept any other text as well, without a panic and in linear time. The
+//! result then has no meaning.
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod escape;
+mod minify;
+mod parts;
+mod scan;
+mod string;
+
+use std::fmt;
+
+pub use escape::{Escaping, write_escaped, write_string, write_wtf8};
+pub use minify::{depth, minify, minify_to, without_byte_order_mark};
+pub use parts::{Elements, Members, elements, member, members, string_member};
+pub use scan::{LEVELS_MAX, Scalar, Visitor, check, is_space, scan, skip_space, trim_start, value_end};
+pub use string::{RawString, string, string_is, unescape, unescape_to_wtf8};
+
+/// Maximum depth of arrays and objects; `[]` has depth 1.
+pub const DEPTH_MAX: usize = 128;
+
+/// Why a text isn't a JSON value. The author of the text is at fault. Offsets are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The text isn't UTF-8 from this offset.
+    Utf8(usize),
+    /// The byte at this offset can't stand there.
+    Unexpected(usize),
+    /// The text ends before its value does.
+    Incomplete,
+    /// The array or object at this offset is nested deeper than [`DEPTH_MAX`].
+    TooDeep(usize),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Utf8(at) => write!(f, "not UTF-8 at byte {at}"),
+            Self::Unexpected(at) => write!(f, "not JSON at byte {at}"),
+            Self::Incomplete => f.write_str("the JSON text ends too early"),
+            Self::TooDeep(at) => write!(f, "nested too deep at byte {at}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,357 @@
+//! The scanner: it finds where a value ends, checks its syntax, and reports every value to a [`Visitor`].
+
+use super::bytes::{first, special};
+use super::{DEPTH_MAX, Error};
+
+/// Maximum depth that [`scan`] can be asked for.
+pub const LEVELS_MAX: usize = 64 * WORDS;
+const WORDS: usize = 3;
+const _: () = assert!(DEPTH_MAX <= LEVELS_MAX);
+
+/// A value without parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// `null`
+    Null,
+    /// `false`
+    False,
+    /// `true`
+    True,
+    /// A number, whatever its size.
+    Number,
+    /// A string.
+    String {
+        /// Whether it has escapes.
+        is_escaped: bool,
+    },
+}
+
+/// Receives what [`scan`] finds, in the order of the text. For each value: [`value`](Self::value), then either
+/// [`scalar`](Self::scalar), or [`open`](Self::open), the parts, and [`close`](Self::close). In an object,
+/// [`name`](Self::name) comes before each value. `at`, `start` and `end` are offsets in the text.
+///
+/// Calls that a visitor doesn't need compile to nothing.
+pub trait Visitor {
+    /// What ends the scan early: an error of the text or of the visitor.
+    type Error: From<Error>;
+
+    /// A value begins.
+    ///
+    /// # Errors
+    /// The visitor ends the scan.
+    #[inline]
+    fn value(&mut self, at: usize) -> Result<(), Self::Error> {
+        let _ = at;
+        Ok(())
+    }
+
+    /// The value is `text[start..end]`.
+    #[inline]
+    fn scalar(&mut self, scalar: Scalar, start: usize, end: usize) {
+        let _ = (scalar, start, end);
+    }
+
+    /// The value is an object or an array. Its parts follow.
+    #[inline]
+    fn open(&mut self, is_object: bool) {
+        let _ = is_object;
+    }
+
+    /// The innermost object or array ends before `end`.
+    #[inline]
+    fn close(&mut self, end: usize) {
+        let _ = end;
+    }
+
+    /// The name of the next member is `text[start..end]`, quotes included.
+    #[inline]
+    fn name(&mut self, start: usize, end: usize, is_escaped: bool) {
+        let _ = (start, end, is_escaped);
+    }
+
+    /// Whitespace between two tokens was skipped.
+    #[inline]
+    fn space(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
+}
+
+/// Only checks.
+pub(crate) struct Check;
+
+impl Visitor for Check {
+    type Error = Error;
+}
+
+/// Whether JSON knows this byte as whitespace.
+#[inline]
+pub fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+/// The place of the first byte from `at` on that isn't whitespace.
+#[inline]
+pub fn skip_space(bytes: &[u8], at: usize) -> usize {
+    match bytes.get(at) {
+        Some(0..=b' ') => skip_spaces(bytes, at),
+        // Programs write none.
+        _ => at,
+    }
+}
+
+#[cold]
+fn skip_spaces(bytes: &[u8], mut at: usize) -> usize {
+    while bytes.get(at).is_some_and(|byte| is_space(*byte)) {
+        at += 1;
+    }
+    at
+}
+
+/// `text` without whitespace at its start.
+pub fn trim_start(text: &str) -> &str {
+    text.trim_start_matches([' ', '\t', '\n', '\r'])
+}
+
+/// Checks that `text` is one value, with nothing but whitespace around it.
+///
+/// # Errors
+/// `text` is something else, or is nested deeper than [`DEPTH_MAX`].
+pub fn check(text: &str) -> Result<(), Error> {
+    end_of_text(text.as_bytes(), value_end(text, 0)?)
+}
+
+/// Checks that nothing but whitespace follows `end`.
+pub(crate) fn end_of_text(bytes: &[u8], end: usize) -> Result<(), Error> {
+    let end = skip_space(bytes, end);
+    if end >= bytes.len() { Ok(()) } else { Err(Error::Unexpected(end)) }
+}
+
+/// The end of the value that begins, perhaps after whitespace, at `start`: the offset after its last byte. What follows
+/// isn't checked, except that a number includes as many bytes as possible.
+///
+/// # Errors
+/// No value begins at `start`, or it is nested deeper than [`DEPTH_MAX`].
+pub fn value_end(text: &str, start: usize) -> Result<usize, Error> {
+    scan(text.as_bytes(), start, DEPTH_MAX, &mut Check)
+}
+
+/// The open arrays and objects.
+struct Nesting {
+    depth: usize,
+    /// Whether the innermost one is an object.
+    in_object: bool,
+    /// A bit for each level: 1 for an object, 0 for an array.
+    objects: [u64; WORDS],
+}
+
+impl Nesting {
+    #[inline]
+    fn push(&mut self, is_object: bool) {
+        let (word, bit) = (self.depth / 64, self.depth % 64);
+        if let Some(word) = self.objects.get_mut(word) {
+            *word = *word & !(1 << bit) | u64::from(is_object) << bit;
+        }
+        self.depth += 1;
+        self.in_object = is_object;
+    }
+
+    #[inline]
+    fn pop(&mut self) {
+        self.depth -= 1;
+        let Some(parent) = self.depth.checked_sub(1) else { return };
+        let word = self.objects.get(parent / 64).copied().unwrap_or_default();
+        self.in_object = word >> (parent % 64) & 1 == 1;
+    }
+}
+
+/// Reports to `visitor` what is in the value that begins, perhaps after whitespace, at `start`. Returns where the value
+/// ends, as [`value_end`]. The text is UTF-8. `depth_max` is at most [`LEVELS_MAX`].
+///
+/// # Errors
+/// No value begins at `start`, it is nested deeper than `depth_max`, or the visitor ends the scan.
+#[inline]
+pub fn scan<V: Visitor>(
+    bytes: &[u8],
+    start: usize,
+    depth_max: usize,
+    visitor: &mut V,
+) -> Result<usize, V::Error> {
+    let depth_max = depth_max.min(LEVELS_MAX);
+    let mut at = start;
+    let mut nesting = Nesting { depth: 0, in_object: false, objects: [0; WORDS] };
+    loop {
+        at = skip(bytes, at, visitor);
+        visitor.value(at)?;
+        let start = at;
+        match bytes.get(at) {
+            Some(b'"') => {
+                let (end, is_escaped) = string_end(bytes, at)?;
+                at = end;
+                visitor.scalar(Scalar::String { is_escaped }, start, end);
+            }
+            Some(open @ (b'{' | b'[')) => {
+                if nesting.depth == depth_max {
+                    return Err(Error::TooDeep(at).into());
+                }
+                let is_object = *open == b'{';
+                visitor.open(is_object);
+                at = skip(bytes, at + 1, visitor);
+                if bytes.get(at) == Some(&if is_object { b'}' } else { b']' }) {
+                    at += 1;
+                    visitor.close(at);
+                } else {
+                    nesting.push(is_object);
+                    if is_object {
+                        at = name_end(bytes, at, visitor)?;
+                    }
+                    continue;
+                }
+            }
+            Some(b'-' | b'0'..=b'9') => {
+                at = number_end(bytes, at)?;
+                visitor.scalar(Scalar::Number, start, at);
+            }
+            Some(b't') => {
+                at = word_end(bytes, at, b"true")?;
+                visitor.scalar(Scalar::True, start, at);
+            }
+            Some(b'f') => {
+                at = word_end(bytes, at, b"false")?;
+                visitor.scalar(Scalar::False, start, at);
+            }
+            Some(b'n') => {
+                at = word_end(bytes, at, b"null")?;
+                visitor.scalar(Scalar::Null, start, at);
+            }
+            _ => return Err(unexpected(bytes, at).into()),
+        }
+        // A value has ended. So may the containers around it.
+        loop {
+            if nesting.depth == 0 {
+                return Ok(at);
+            }
+            at = skip(bytes, at, visitor);
+            match (bytes.get(at), nesting.in_object) {
+                (Some(b','), false) => {
+                    at += 1;
+                    break;
+                }
+                (Some(b','), true) => {
+                    at = skip(bytes, at + 1, visitor);
+                    at = name_end(bytes, at, visitor)?;
+                    break;
+                }
+                (Some(b']'), false) | (Some(b'}'), true) => {
+                    at += 1;
+                    visitor.close(at);
+                    nesting.pop();
+                }
+                _ => return Err(unexpected(bytes, at).into()),
+            }
+        }
+    }
+}
+
+/// As [`skip_space`], and tells the visitor.
+#[inline]
+fn skip<V: Visitor>(bytes: &[u8], at: usize, visitor: &mut V) -> usize {
+    let end = skip_space(bytes, at);
+    if end > at {
+        visitor.space(end - at);
+    }
+    end
+}
+
+/// The error where the byte at `at`, if there is one, can't stand.
+#[cold]
+fn unexpected(bytes: &[u8], at: usize) -> Error {
+    if at < bytes.len() { Error::Unexpected(at) } else { Error::Incomplete }
+}
+
+/// The place after a member's name and its colon.
+#[inline]
+fn name_end<V: Visitor>(bytes: &[u8], at: usize, visitor: &mut V) -> Result<usize, Error> {
+    if bytes.get(at) != Some(&b'"') {
+        return Err(unexpected(bytes, at));
+    }
+    let (end, is_escaped) = string_end(bytes, at)?;
+    visitor.name(at, end, is_escaped);
+    let colon = skip(bytes, end, visitor);
+    if bytes.get(colon) == Some(&b':') { Ok(colon + 1) } else { Err(unexpected(bytes, colon)) }
+}
+
+fn word_end(bytes: &[u8], at: usize, word: &[u8]) -> Result<usize, Error> {
+    let end = at + word.len();
+    if bytes.get(at..end) == Some(word) {
+        return Ok(end);
+    }
+    let same = bytes[at..].iter().zip(word).take_while(|(byte, expected)| byte == expected).count();
+    Err(unexpected(bytes, at + same))
+}
+
+fn number_end(bytes: &[u8], mut at: usize) -> Result<usize, Error> {
+    if bytes.get(at) == Some(&b'-') {
+        at += 1;
+    }
+    at = if bytes.get(at) == Some(&b'0') { at + 1 } else { digits_end(bytes, at)? };
+    if bytes.get(at) == Some(&b'.') {
+        at = digits_end(bytes, at + 1)?;
+    }
+    if matches!(bytes.get(at), Some(b'e' | b'E')) {
+        at += 1;
+        if matches!(bytes.get(at), Some(b'+' | b'-')) {
+            at += 1;
+        }
+        at = digits_end(bytes, at)?;
+    }
+    Ok(at)
+}
+
+/// The place after one digit or more.
+fn digits_end(bytes: &[u8], start: usize) -> Result<usize, Error> {
+    let mut at = start;
+    while bytes.get(at).is_some_and(u8::is_ascii_digit) {
+        at += 1;
+    }
+    if at > start { Ok(at) } else { Err(unexpected(bytes, at)) }
+}
+
+/// The place after the string whose opening quote is at `at`, and whether it has escapes.
+#[inline]
+pub(crate) fn string_end(bytes: &[u8], at: usize) -> Result<(usize, bool), Error> {
+    let (mut at, mut is_escaped) = (at + 1, false);
+    loop {
+        while let Some(eight) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+            let marks = special(u64::from_le_bytes(*eight));
+            if marks != 0 {
+                at += first(marks);
+                break;
+            }
+            at += 8;
+        }
+        match bytes.get(at) {
+            Some(b'"') => return Ok((at + 1, is_escaped)),
+            Some(b'\\') => {
+                is_escaped = true;
+                at = escape_end(bytes, at + 1)?;
+            }
+            Some(0..0x20) | None => return Err(unexpected(bytes, at)),
+            Some(_) => at += 1,
+        }
+    }
+}
+
+/// The place after an escape; `at` is the one after its backslash.
+fn escape_end(bytes: &[u8], at: usize) -> Result<usize, Error> {
+    match bytes.get(at) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 1),
+        Some(b'u') => {
+            let digits = &bytes[at + 1..];
+            match digits.iter().take(4).take_while(|byte| byte.is_ascii_hexdigit()).count() {
+                4 => Ok(at + 5),
+                count => Err(unexpected(bytes, at + 1 + count)),
+            }
+        }
+        _ => Err(unexpected(bytes, at)),
+    }
+}
