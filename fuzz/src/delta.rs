@@ -1,6 +1,6 @@
 //! Deltas: whatever two documents are, the delta applied to the old one gives the new one.
 
-use stentor_hub::delta::{ApplyLimits, Delta, Differ, Options, Seed, apply};
+use stentor_delta::{ApplyLimits, Delta, Differ, Options, Seed, apply};
 
 /// Checks the delta of two texts, if both are JSON.
 fn check(flags: u8, old: &[u8], new: &[u8]) {

@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
+use stentor_delta::{self as delta, Differ, Seed};
 use stentor_edge::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, Publish, Wanted};
 use stentor_hub::Key;
-use stentor_hub::delta::{self, Differ, Seed};
 use tokio::sync::Notify;
 
 /// Versions of a synthetic document.

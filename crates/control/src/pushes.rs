@@ -24,8 +24,8 @@ use crate::upstream::{Coding, Digested, Digester, Failure, Received, differ, is_
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use stentor_delta::Differ;
 use stentor_edge::{DataPlane, FeedUpdate};
-use stentor_hub::delta::Differ;
 use stentor_hub::{FeedState, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;

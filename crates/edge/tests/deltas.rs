@@ -7,8 +7,8 @@ mod harness;
 use harness::{Http, Server, Ws, on_one_and_three};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use stentor_delta::{ApplyLimits, apply};
 use stentor_edge::{FeedUpdate, Options, SockJs};
-use stentor_hub::delta::{ApplyLimits, apply};
 use stentor_hub::{Document, FeedState, Patch};
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -8,15 +8,13 @@
 //! publication; `feed` what the control plane says and hears; `recover` what sessions missed whose connection
 //! was gone; `topics` and `session` the two tables, `subscription` what is between them; `owe`, `outbox` and `shelf` what sessions are owed, the hot
 //! path; `history`, `patches` and `budget` what is bounded how; `version` what those get who have an earlier version of a
-//! document, `rates` who wants it how often; [`delta`], which stands apart, what became of a document from one version
-//! to the next.
+//! document, `rates` who wants it how often.
 //! `tests/model` holds all of it against a shadow.
 
 mod awaited;
 mod budget;
 mod chunks;
 mod crowd;
-pub mod delta;
 mod disconnect;
 mod dispatch;
 mod feed;

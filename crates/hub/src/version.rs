@@ -9,7 +9,6 @@
 //! document: who is behind by yet another number of versions gets the document, which all share.
 
 use crate::budget::{Charge, LiveBytes};
-use crate::delta;
 use crate::publication::{Body, Publication};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +21,7 @@ const JOINS_MAX: usize = 32;
 pub struct Patch {
     /// The bytes of the document that it is for.
     pub base: Bytes,
-    /// A JSON Patch as [`Delta::Patch`](delta::Delta::Patch) is: an array without whitespace around it, that
+    /// A JSON Patch as [`Delta::Patch`](stentor_delta::Delta::Patch) is: an array without whitespace around it, that
     /// replaces, moves, adds or removes. Shorter than the new document.
     pub operations: Bytes,
 }
@@ -77,7 +76,7 @@ impl Past {
     fn joined(&self, count: usize, len: usize) -> Option<Vec<u8>> {
         let from = self.0.len().checked_sub(count)?;
         let patches = || self.0[from..].iter().map(|step| &step.operations[..]);
-        (delta::joined_len(patches()) < len).then(|| delta::join(patches()))
+        (stentor_delta::joined_len(patches()) < len).then(|| stentor_delta::join(patches()))
     }
 }
 

@@ -251,7 +251,7 @@ fn depth_is_bounded() {
     // Objects and arrays in turn keep apart what they are, at every level that can be asked for.
     for levels in [1, 63, 64, 65, 127, 128, 129, LEVELS_MAX - 1, LEVELS_MAX] {
         for first in [0, 1] {
-            let is_object = |level: usize| (level + first) % 2 == 0;
+            let is_object = |level: usize| (level + first).is_multiple_of(2);
             let opens: String =
                 (0..levels).map(|level| if is_object(level) { "{\"a\":" } else { "[" }).collect();
             let closes: Vec<_> =

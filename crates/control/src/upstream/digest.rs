@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use stentor_hub::delta::{self, Delta, Differ, ParseError, Seed};
+use stentor_delta::{self as delta, Delta, Differ, ParseError, Seed};
 use stentor_hub::{Document, Patch};
 use tokio::sync::Semaphore;
 

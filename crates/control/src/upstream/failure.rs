@@ -4,7 +4,7 @@
 use crate::schedule::FailureClass;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_hub::delta::ParseError;
+use stentor_delta::ParseError;
 
 /// Why a fetch brought no document. The message is for the operator.
 #[derive(Debug, thiserror::Error)]

@@ -29,8 +29,8 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+use stentor_delta::Differ;
 use stentor_hub::Key;
-use stentor_hub::delta::Differ;
 
 /// Bytes of an answer's head, at the most.
 const HEAD_BYTES_MAX: usize = 64 << 10;

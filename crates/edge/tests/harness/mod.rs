@@ -22,10 +22,10 @@ use std::io::{Read, Write as _};
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
+use stentor_delta::{self as delta, Delta, Differ, Seed};
 use stentor_edge::{
     AppFactory, ControlPlane, CoreFailed, DataPlane, DriverChoice, FeedUpdate, Node, Options, Publish, Wanted,
 };
-use stentor_hub::delta::{self, Delta, Differ, Seed};
 use stentor_hub::{Data, Document, FeedState, Key, Patch, Room};
 
 /// How long anything may take. Far more than it does, so that a slow machine fails no test.

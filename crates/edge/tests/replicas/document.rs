@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use stentor_delta::{Delta, Differ, Options, Seed};
 use stentor_edge::FeedUpdate;
-use stentor_hub::delta::{Delta, Differ, Options, Seed};
 use stentor_hub::{Document, Patch};
 
 /// SplitMix64: small, seeded, good enough to choose what happens next.

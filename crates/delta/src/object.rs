@@ -7,10 +7,10 @@ use super::write::{Token, TooLong};
 use std::cmp::Ordering;
 
 /// The members of two objects, by name.
-pub(super) struct Members {
-    pub(super) both: Vec<(NodeId, NodeId)>,
-    pub(super) removed: Vec<NodeId>,
-    pub(super) added: Vec<NodeId>,
+pub(crate) struct Members {
+    pub(crate) both: Vec<(NodeId, NodeId)>,
+    pub(crate) removed: Vec<NodeId>,
+    pub(crate) added: Vec<NodeId>,
 }
 
 fn by_name(parsed: &Parsed<'_>, members: &mut [NodeId]) {
@@ -19,7 +19,7 @@ fn by_name(parsed: &Parsed<'_>, members: &mut [NodeId]) {
 
 impl Walk<'_> {
     /// Matches members by name. Mostly they come in the same order; where they don't, the rest is sorted.
-    pub(super) fn members(&mut self, old: NodeId, new: NodeId) -> Members {
+    pub(crate) fn members(&mut self, old: NodeId, new: NodeId) -> Members {
         let (mut olds, mut news) = (self.old.children(old), self.new.children(new));
         let mut members = Members { both: Vec::new(), removed: Vec::new(), added: Vec::new() };
         loop {
@@ -63,7 +63,7 @@ impl Walk<'_> {
         members.both.sort_unstable_by_key(|&(_, new)| new);
     }
 
-    pub(super) fn object(&mut self, old: NodeId, new: NodeId, limit: usize) -> Result<(), TooLong> {
+    pub(crate) fn object(&mut self, old: NodeId, new: NodeId, limit: usize) -> Result<(), TooLong> {
         let mut members = self.members(old, new);
         for (from, to) in self.renamed(&mut members) {
             let (from, to) = (self.old.name(from), self.new.name(to));

@@ -13,7 +13,7 @@ mod operations;
 mod random;
 mod recorded;
 
-use stentor_hub::delta::{Delta, Differ, Options, Seed};
+use stentor_delta::{Delta, Differ, Options, Seed};
 
 fn differ() -> Differ {
     Differ::new(Options::default(), Seed([1, 2]))

@@ -36,7 +36,7 @@ impl Waiting {
 
 impl Walk<'_> {
     /// `olds` and `news` begin at place `from` of both arrays.
-    pub(super) fn carry_out(
+    pub(crate) fn carry_out(
         &mut self,
         plan: &Plan,
         olds: &[NodeId],

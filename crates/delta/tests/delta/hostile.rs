@@ -2,7 +2,7 @@
 
 use crate::{diff, differ};
 use std::fmt::Write;
-use stentor_hub::delta::{ApplyLimits, DEPTH_MAX, Delta, Differ, Options, ParseError, Seed, apply};
+use stentor_delta::{ApplyLimits, DEPTH_MAX, Delta, Differ, Options, ParseError, Seed, apply};
 
 /// What the default options allow, and what was under way when it was spent.
 const STEPS_PER_BYTE_MAX: u64 = 24;

@@ -11,7 +11,7 @@
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use stentor_hub::delta::{Delta, Differ, Options, Seed, join};
+use stentor_delta::{Delta, Differ, Options, Seed, join};
 
 #[path = "../tests/delta/generate.rs"]
 mod generate;

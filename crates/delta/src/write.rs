@@ -4,17 +4,17 @@ use super::text;
 
 /// What was to be written is longer than the alternative: whoever set the limit goes back and takes that.
 #[derive(Debug)]
-pub(super) struct TooLong;
+pub(crate) struct TooLong;
 
 /// The bytes that an operation takes besides its paths and its value.
-pub(super) const ADD_BYTES: usize = br#"{"op":"add","path":"","value":},"#.len();
-pub(super) const REPLACE_BYTES: usize = br#"{"op":"replace","path":"","value":},"#.len();
-pub(super) const REMOVE_BYTES: usize = br#"{"op":"remove","path":""},"#.len();
-pub(super) const MOVE_BYTES: usize = br#"{"op":"move","from":"","path":""},"#.len();
+pub(crate) const ADD_BYTES: usize = br#"{"op":"add","path":"","value":},"#.len();
+pub(crate) const REPLACE_BYTES: usize = br#"{"op":"replace","path":"","value":},"#.len();
+pub(crate) const REMOVE_BYTES: usize = br#"{"op":"remove","path":""},"#.len();
+pub(crate) const MOVE_BYTES: usize = br#"{"op":"move","from":"","path":""},"#.len();
 
 /// A patch in the making, and the path of the value that is being looked at.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(crate) struct Writer {
     /// `[`, and operations, each with a comma behind it.
     out: Vec<u8>,
     /// A JSON Pointer as it stands between a string's quotes.
@@ -23,34 +23,34 @@ pub(super) struct Writer {
 
 /// Where a path ended before a token was appended.
 #[derive(Clone, Copy)]
-pub(super) struct PathMark(usize);
+pub(crate) struct PathMark(usize);
 
 /// A token of a path: the place of an element, or a member's name between its quotes.
 #[derive(Clone, Copy)]
-pub(super) enum Token<'a> {
+pub(crate) enum Token<'a> {
     Index(usize),
     Name(&'a [u8]),
 }
 
 impl Writer {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { out: vec![b'['], path: Vec::new() }
     }
 
     /// Length of the patch so far. Limits are compared with this.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.out.len()
     }
 
-    pub(super) fn path_len(&self) -> usize {
+    pub(crate) fn path_len(&self) -> usize {
         self.path.len()
     }
 
-    pub(super) fn truncate(&mut self, len: usize) {
+    pub(crate) fn truncate(&mut self, len: usize) {
         self.out.truncate(len);
     }
 
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         if self.out.last() == Some(&b',') {
             self.out.pop();
         }
@@ -58,19 +58,19 @@ impl Writer {
         self.out
     }
 
-    pub(super) fn push(&mut self, token: Token<'_>) -> PathMark {
+    pub(crate) fn push(&mut self, token: Token<'_>) -> PathMark {
         let mark = PathMark(self.path.len());
         write_token(token, &mut self.path);
         mark
     }
 
-    pub(super) fn pop(&mut self, mark: PathMark) {
+    pub(crate) fn pop(&mut self, mark: PathMark) {
         self.path.truncate(mark.0);
     }
 
     /// The value at the path becomes this. In an object `add` would say the same in four bytes less; but `replace`
     /// says what happened, and fails where there is nothing to replace.
-    pub(super) fn replace(&mut self, value: &[u8], limit: usize) -> Result<(), TooLong> {
+    pub(crate) fn replace(&mut self, value: &[u8], limit: usize) -> Result<(), TooLong> {
         // PyPI jsonpatch refuses to replace a member called `-`, as if it were the end of an array.
         let op: &[u8] = if self.path.ends_with(b"/-") { b"add" } else { b"replace" };
         let parts = [b"{\"op\":\"", op, b"\",\"path\":\"", &self.path, b"\",\"value\":", value, b"},"];
@@ -78,7 +78,7 @@ impl Writer {
     }
 
     /// A value is put in at this token below the path.
-    pub(super) fn add(&mut self, at: Token<'_>, value: &[u8], limit: usize) -> Result<(), TooLong> {
+    pub(crate) fn add(&mut self, at: Token<'_>, value: &[u8], limit: usize) -> Result<(), TooLong> {
         let mark = self.push(at);
         let parts = [b"{\"op\":\"add\",\"path\":\"", &self.path[..], b"\",\"value\":", value, b"},"];
         let written = append(&mut self.out, limit, &parts);
@@ -86,7 +86,7 @@ impl Writer {
         written
     }
 
-    pub(super) fn remove(&mut self, at: Token<'_>, limit: usize) -> Result<(), TooLong> {
+    pub(crate) fn remove(&mut self, at: Token<'_>, limit: usize) -> Result<(), TooLong> {
         let mark = self.push(at);
         let written = append(&mut self.out, limit, &[b"{\"op\":\"remove\",\"path\":\"", &self.path, b"\"},"]);
         self.pop(mark);
@@ -94,7 +94,7 @@ impl Writer {
     }
 
     /// What is at one token below the path goes to another.
-    pub(super) fn shift(&mut self, from: Token<'_>, to: Token<'_>, limit: usize) -> Result<(), TooLong> {
+    pub(crate) fn shift(&mut self, from: Token<'_>, to: Token<'_>, limit: usize) -> Result<(), TooLong> {
         let mark = self.push(to);
         let mut source = Vec::with_capacity(24);
         write_token(from, &mut source);
@@ -113,7 +113,7 @@ impl Writer {
 
     /// Whether the path may be used. `fast-json-patch`, which most browsers would use, refuses what could reach a
     /// prototype: `__proto__` anywhere, and `prototype` right below `constructor`.
-    pub(super) fn may_name(&self, name: &[u8]) -> bool {
+    pub(crate) fn may_name(&self, name: &[u8]) -> bool {
         match &*text::decoded(name) {
             b"__proto__" => false,
             b"prototype" => !self.path.ends_with(b"/constructor"),

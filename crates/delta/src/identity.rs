@@ -47,7 +47,7 @@ impl Walk<'_> {
     }
 
     /// The best plan by identity, and whether it is so by a name that is trusted.
-    pub(super) fn by_identity(&mut self, olds: &[NodeId], news: &[NodeId]) -> (Option<Plan>, bool) {
+    pub(crate) fn by_identity(&mut self, olds: &[NodeId], news: &[NodeId]) -> (Option<Plan>, bool) {
         let mut best: Option<Plan> = None;
         let new = self.new;
         for candidate in self.candidates(olds, news, new) {

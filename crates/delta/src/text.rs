@@ -34,7 +34,7 @@ impl std::fmt::Display for ParseError {
 impl std::error::Error for ParseError {}
 
 /// What JavaScript makes of a number: the nearest double, infinite if too large.
-pub(super) fn number(text: &[u8]) -> f64 {
+pub(crate) fn number(text: &[u8]) -> f64 {
     // Whole numbers below 10¹⁵ are themselves; most numbers are.
     if text.len() <= 15 && text.iter().all(u8::is_ascii_digit) {
         return text.iter().fold(0u64, |number, digit| number * 10 + u64::from(digit - b'0')) as f64;
@@ -43,7 +43,7 @@ pub(super) fn number(text: &[u8]) -> f64 {
 }
 
 /// What a raw string means, in WTF-8.
-pub(super) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {
     if !raw.contains(&b'\\') {
         return Cow::Borrowed(raw);
     }
@@ -53,18 +53,18 @@ pub(super) fn decoded(raw: &[u8]) -> Cow<'_, [u8]> {
 }
 
 /// Whether two raw strings mean the same.
-pub(super) fn equal(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn equal(a: &[u8], b: &[u8]) -> bool {
     a == b || ((a.contains(&b'\\') || b.contains(&b'\\')) && decoded(a) == decoded(b))
 }
 
 /// An order of raw strings in which equal ones are those that mean the same.
-pub(super) fn compare(a: &[u8], b: &[u8]) -> Ordering {
+pub(crate) fn compare(a: &[u8], b: &[u8]) -> Ordering {
     if a == b { Ordering::Equal } else { decoded(a).cmp(&decoded(b)) }
 }
 
 /// Appends WTF-8 as a reference token of a JSON Pointer (RFC 6901, section 3), as it stands between a JSON string's
 /// quotes.
-pub(super) fn write_pointer_token(decoded: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn write_pointer_token(decoded: &[u8], out: &mut Vec<u8>) {
     for part in decoded.split_inclusive(|byte| matches!(byte, b'~' | b'/')) {
         let (plain, escape): (_, &[u8]) = match part {
             [plain @ .., b'~'] => (plain, b"~0"),

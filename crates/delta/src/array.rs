@@ -23,17 +23,17 @@ const LIKENESS_MEMBERS_MAX: usize = 64;
 
 /// Elements of both arrays that belong together.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// New places rise.
-    pub(super) pairs: Vec<Pair>,
+    pub(crate) pairs: Vec<Pair>,
     /// For each pair whether it keeps its place; the old places of those that do rise.
-    pub(super) kept: Vec<bool>,
+    pub(crate) kept: Vec<bool>,
     /// What it will cost in bytes, roughly.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 impl Walk<'_> {
-    pub(super) fn array(&mut self, old: NodeId, new: NodeId, limit: usize) -> Result<(), TooLong> {
+    pub(crate) fn array(&mut self, old: NodeId, new: NodeId, limit: usize) -> Result<(), TooLong> {
         let olds: Vec<NodeId> = self.old.children(old).collect();
         let news: Vec<NodeId> = self.new.children(new).collect();
         let mut prefix = 0;
@@ -106,7 +106,7 @@ impl Walk<'_> {
 
     /// Makes a plan of pairs whose new places rise: the most of them keep their places, and what is left over
     /// between those is matched.
-    pub(super) fn complete(&mut self, pairs: Vec<Pair>, olds: &[NodeId], news: &[NodeId]) -> Plan {
+    pub(crate) fn complete(&mut self, pairs: Vec<Pair>, olds: &[NodeId], news: &[NodeId]) -> Plan {
         self.work.charge(olds.len() + news.len() + pairs.len() * 4);
         let kept = matching::rising_places(&pairs);
         let (mut old_taken, mut new_taken) = (vec![false; olds.len()], vec![false; news.len()]);

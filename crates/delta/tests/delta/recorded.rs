@@ -5,7 +5,7 @@ use flate2::{Compression, write::DeflateEncoder};
 use serde_json::Value;
 use std::io::Write;
 use std::path::Path;
-use stentor_hub::delta::Delta;
+use stentor_delta::Delta;
 
 fn deflated(bytes: &[u8]) -> usize {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());

@@ -12,19 +12,19 @@ use super::{Options, text};
 /// Steps done, of steps allowed. A step is about what one comparison of hashes or names costs: a few
 /// nanoseconds.
 #[derive(Debug)]
-pub(super) struct Work {
-    pub(super) done: u64,
-    pub(super) max: u64,
+pub(crate) struct Work {
+    pub(crate) done: u64,
+    pub(crate) max: u64,
 }
 
 impl Work {
     /// Notes steps that were done or are about to be.
-    pub(super) fn charge(&mut self, steps: usize) {
+    pub(crate) fn charge(&mut self, steps: usize) {
         self.done += steps as u64;
     }
 
     /// Whether so many more steps may be done.
-    pub(super) fn allows(&self, steps: usize) -> bool {
+    pub(crate) fn allows(&self, steps: usize) -> bool {
         self.done + steps as u64 <= self.max
     }
 }
@@ -32,18 +32,18 @@ impl Work {
 /// Bytes that are compared in about the time of one step.
 const BYTES_PER_STEP: usize = 16;
 
-pub(super) struct Walk<'a> {
-    pub(super) old: &'a Parsed<'a>,
-    pub(super) new: &'a Parsed<'a>,
-    pub(super) options: &'a Options,
-    pub(super) writer: Writer,
-    pub(super) work: Work,
+pub(crate) struct Walk<'a> {
+    pub(crate) old: &'a Parsed<'a>,
+    pub(crate) new: &'a Parsed<'a>,
+    pub(crate) options: &'a Options,
+    pub(crate) writer: Writer,
+    pub(crate) work: Work,
 }
 
 impl Walk<'_> {
     /// Whether the values are equal, for certain: equal hashes are only a hint. Beyond the work allowed only
     /// equal spellings count, which makes a patch longer, never wrong.
-    pub(super) fn same(&mut self, old: NodeId, new: NodeId) -> bool {
+    pub(crate) fn same(&mut self, old: NodeId, new: NodeId) -> bool {
         self.work.charge(1);
         if self.old.hash(old) != self.new.hash(new) {
             return false;
@@ -100,7 +100,7 @@ impl Walk<'_> {
     }
 
     /// Writes what makes `new` of `old`; they differ, and the path is theirs.
-    pub(super) fn value(&mut self, old: NodeId, new: NodeId, limit: usize) -> Result<(), TooLong> {
+    pub(crate) fn value(&mut self, old: NodeId, new: NodeId, limit: usize) -> Result<(), TooLong> {
         let from = self.writer.len();
         let own = limit.min(from + REPLACE_BYTES + self.writer.path_len() + self.new.len(new));
         let kind = self.new.kind(new);
@@ -120,7 +120,7 @@ impl Walk<'_> {
     }
 
     /// Writes below the path what makes `new` of `old`, unless they are the same.
-    pub(super) fn below(
+    pub(crate) fn below(
         &mut self,
         at: Token<'_>,
         old: NodeId,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// A value and all below it. Numbers and literals are kept as they were spelled, strings and names decoded.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(crate) enum Value {
     Literal(Box<[u8]>),
     Number(Box<[u8]>),
     String(Box<[u8]>),
@@ -27,7 +27,7 @@ impl PartialEq for Value {
 }
 
 impl Value {
-    pub(super) fn read(parsed: &Parsed<'_>, id: NodeId) -> Self {
+    pub(crate) fn read(parsed: &Parsed<'_>, id: NodeId) -> Self {
         let raw = parsed.raw(id);
         match parsed.kind(id) {
             Kind::Literal => Self::Literal(raw.into()),
@@ -41,7 +41,7 @@ impl Value {
         }
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Literal(raw) | Self::Number(raw) => out.extend_from_slice(raw),
             Self::String(decoded) => write_string(decoded, out),
@@ -71,7 +71,7 @@ impl Value {
     }
 
     /// Bytes that it takes, roughly, and the levels below it.
-    pub(super) fn size(&self) -> (usize, usize) {
+    pub(crate) fn size(&self) -> (usize, usize) {
         let sum = |(bytes, depth): (usize, usize), (more, deeper): (usize, usize)| {
             (bytes + more, depth.max(deeper + 1))
         };
@@ -87,7 +87,7 @@ impl Value {
 }
 
 /// What a string means, in WTF-8.
-pub(super) fn string(parsed: &Parsed<'_>, id: NodeId) -> Box<[u8]> {
+pub(crate) fn string(parsed: &Parsed<'_>, id: NodeId) -> Box<[u8]> {
     let raw = parsed.raw(id);
     text::decoded(&raw[1..raw.len() - 1]).into()
 }

@@ -18,10 +18,10 @@ const NAMELESS: u32 = 0x7fff_ffff;
 const SHADOWED: u32 = 0x8000_0000;
 
 /// Names a value: its place on the tape.
-pub(super) type NodeId = u32;
+pub(crate) type NodeId = u32;
 
 /// Bytes of one entry: what a document costs besides its text, per value.
-pub const NODE_BYTES: usize = 24;
+pub(crate) const NODE_BYTES: usize = 24;
 const _: () = assert!(size_of::<Node>() == NODE_BYTES);
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub struct Parsed<'t> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Object,
     Array,
     String,
@@ -54,12 +54,12 @@ pub(super) enum Kind {
 }
 
 impl<'t> Parsed<'t> {
-    pub(super) fn parse(text: &'t [u8], keys: &Keys, values_max: usize) -> Result<Self, ParseError> {
+    pub(crate) fn parse(text: &'t [u8], keys: &Keys, values_max: usize) -> Result<Self, ParseError> {
         Self::parse_nested(text, keys, values_max, DEPTH_MAX)
     }
 
     /// A patch may be two levels deeper than the values in it.
-    pub(super) fn parse_patch(text: &'t [u8], keys: &Keys, values_max: usize) -> Result<Self, ParseError> {
+    pub(crate) fn parse_patch(text: &'t [u8], keys: &Keys, values_max: usize) -> Result<Self, ParseError> {
         Self::parse_nested(text, keys, values_max, DEPTH_MAX + 2)
     }
 
@@ -109,18 +109,13 @@ impl<'t> Parsed<'t> {
         &self.text
     }
 
-    /// How many values there are, the root and all below it.
-    pub fn values(&self) -> usize {
-        self.nodes.len()
-    }
-
     /// Bytes that this costs besides the text it was made from.
     pub fn owned_bytes(&self) -> usize {
         let copy = if let Cow::Owned(copy) = &self.text { copy.capacity() } else { 0 };
         copy + self.nodes.capacity() * NODE_BYTES
     }
 
-    pub(super) fn keys(&self) -> &Keys {
+    pub(crate) fn keys(&self) -> &Keys {
         &self.keys
     }
 
@@ -128,30 +123,30 @@ impl<'t> Parsed<'t> {
         &self.nodes[id as usize]
     }
 
-    pub(super) fn hash(&self, id: NodeId) -> u64 {
+    pub(crate) fn hash(&self, id: NodeId) -> u64 {
         self.node(id).hash
     }
 
     /// The value's text, without whitespace.
-    pub(super) fn raw(&self, id: NodeId) -> &[u8] {
+    pub(crate) fn raw(&self, id: NodeId) -> &[u8] {
         let node = self.node(id);
         &self.text[node.start as usize..node.end as usize]
     }
 
     /// Length of the value's text in bytes.
-    pub(super) fn len(&self, id: NodeId) -> usize {
+    pub(crate) fn len(&self, id: NodeId) -> usize {
         let node = self.node(id);
         (node.end - node.start) as usize
     }
 
     /// What stands between the quotes of a member's name.
-    pub(super) fn name(&self, id: NodeId) -> &[u8] {
+    pub(crate) fn name(&self, id: NodeId) -> &[u8] {
         let node = self.node(id);
         // `"name":value`
         &self.text[node.name as usize + 1..node.start as usize - 2]
     }
 
-    pub(super) fn kind(&self, id: NodeId) -> Kind {
+    pub(crate) fn kind(&self, id: NodeId) -> Kind {
         match self.text[self.node(id).start as usize] {
             b'{' => Kind::Object,
             b'[' => Kind::Array,
@@ -163,18 +158,18 @@ impl<'t> Parsed<'t> {
 
     /// The elements of an array or the members of an object, but for those that a later member of the same name
     /// hides.
-    pub(super) fn children(&self, id: NodeId) -> Children<'_> {
+    pub(crate) fn children(&self, id: NodeId) -> Children<'_> {
         Children { nodes: &self.nodes, at: id + 1, end: self.node(id).next }
     }
 
     /// The member of this name.
-    pub(super) fn member(&self, object: NodeId, name: &[u8]) -> Option<NodeId> {
+    pub(crate) fn member(&self, object: NodeId, name: &[u8]) -> Option<NodeId> {
         self.children(object).find(|&id| text::equal(self.name(id), name))
     }
 }
 
 #[derive(Clone)]
-pub(super) struct Children<'p> {
+pub(crate) struct Children<'p> {
     nodes: &'p [Node],
     at: NodeId,
     end: NodeId,
@@ -367,8 +362,8 @@ impl Builder<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hash::Seed;
     use super::*;
+    use crate::hash::Seed;
 
     fn parse(text: &str) -> Result<Parsed<'_>, ParseError> {
         Parsed::parse(text.as_bytes(), &Keys::new(Seed([1, 2])), 1000)
@@ -411,7 +406,7 @@ mod tests {
             (parsed.kind(1), parsed.raw(1), parsed.children(1).count()),
             (Kind::Array, &b"[1,{}]"[..], 2)
         );
-        assert_eq!(parsed.values(), 6);
+        assert_eq!(parsed.nodes.len(), 6);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 pub struct Seed(pub [u64; 2]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     keys: [u64; 4],
     /// All ones; tests clear bits to make values collide.
     mask: u64,
@@ -18,7 +18,7 @@ pub(super) struct Keys {
 
 /// Each kind of value opens with its own tag, so that `"1"` and `1` differ.
 #[derive(Clone, Copy)]
-pub(super) enum Tag {
+pub(crate) enum Tag {
     Null = 1,
     False,
     True,
@@ -59,24 +59,24 @@ fn tail(bytes: &[u8]) -> (u64, u64) {
 }
 
 impl Keys {
-    pub(super) fn new(Seed([mut a, mut b]): Seed) -> Self {
+    pub(crate) fn new(Seed([mut a, mut b]): Seed) -> Self {
         let keys = [spread(&mut a), spread(&mut b), spread(&mut a), spread(&mut b)];
         Self { keys, mask: u64::MAX }
     }
 
     /// Keys under which only the bits of `mask` are left of a hash.
     #[cfg(test)]
-    pub(super) fn weakened(seed: Seed, mask: u64) -> Self {
+    pub(crate) fn weakened(seed: Seed, mask: u64) -> Self {
         Self { mask, ..Self::new(seed) }
     }
 
     /// The hash of a literal, and what arrays and objects start from.
-    pub(super) fn tag(&self, tag: Tag) -> u64 {
+    pub(crate) fn tag(&self, tag: Tag) -> u64 {
         fold(self.keys[0] ^ tag as u64, self.keys[1]) & self.mask
     }
 
     /// The hash of a string (decoded) or of a member's name.
-    pub(super) fn string(&self, bytes: &[u8]) -> u64 {
+    pub(crate) fn string(&self, bytes: &[u8]) -> u64 {
         let [k0, k1, k2, k3] = self.keys;
         let mut hash = k0 ^ Tag::String as u64;
         let (blocks, rest) = bytes.as_chunks::<16>();
@@ -90,18 +90,18 @@ impl Keys {
         fold(hash ^ k3, bytes.len() as u64 ^ k1) & self.mask
     }
 
-    pub(super) fn number(&self, number: f64) -> u64 {
+    pub(crate) fn number(&self, number: f64) -> u64 {
         // -0 equals 0.
         let bits = if number == 0.0 { 0 } else { number.to_bits() };
         fold(bits ^ self.keys[1], self.keys[2] ^ Tag::Number as u64) & self.mask
     }
 
     /// Joins the hash of what came before with the next one; the order matters.
-    pub(super) fn chain(&self, before: u64, next: u64) -> u64 {
+    pub(crate) fn chain(&self, before: u64, next: u64) -> u64 {
         fold(before ^ self.keys[3], next ^ self.keys[2]).wrapping_add(next) & self.mask
     }
 
-    pub(super) fn member(&self, name: u64, value: u64) -> u64 {
+    pub(crate) fn member(&self, name: u64, value: u64) -> u64 {
         fold(name ^ self.keys[2], value ^ self.keys[0]) & self.mask
     }
 }

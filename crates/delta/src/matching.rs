@@ -7,17 +7,17 @@
 use super::walk::Work;
 
 /// A place in the old sequence and one in the new.
-pub(super) type Pair = (u32, u32);
+pub(crate) type Pair = (u32, u32);
 
 /// How many insertions and removals the exact search follows; its memory is half the square of it.
 const EDITS_MAX: usize = 256;
 
 /// What sorting an item is taken to cost, however many there are.
-pub(super) const SORT_STEPS: usize = 16;
+pub(crate) const SORT_STEPS: usize = 16;
 
 /// A longest common subsequence, or a good common one; both places rise. Works as `diff` does: what is unique
 /// on both sides may cut the rest into pieces.
-pub(super) fn common(old: &[u64], new: &[u64], work: &mut Work) -> Vec<Pair> {
+pub(crate) fn common(old: &[u64], new: &[u64], work: &mut Work) -> Vec<Pair> {
     if let Some(pairs) = shortest_edit(old, new, work) {
         return pairs;
     }
@@ -156,7 +156,7 @@ fn unique_in_both(old: &[u64], new: &[u64]) -> Vec<Pair> {
 
 /// Pairs items that are alike, wherever they stand: the first with the first, the second with the second. The
 /// new places rise.
-pub(super) fn alike(old: &[u64], new: &[u64]) -> Vec<Pair> {
+pub(crate) fn alike(old: &[u64], new: &[u64]) -> Vec<Pair> {
     let (old, new) = (sorted(old), sorted(new));
     let mut pairs = Vec::new();
     let (mut a, mut b) = (old.iter().peekable(), new.iter().peekable());
@@ -176,13 +176,13 @@ pub(super) fn alike(old: &[u64], new: &[u64]) -> Vec<Pair> {
 }
 
 /// The pairs of a longest selection in which the old places rise as well, given pairs whose new places rise.
-pub(super) fn rising(pairs: &[Pair]) -> Vec<Pair> {
+pub(crate) fn rising(pairs: &[Pair]) -> Vec<Pair> {
     let kept = rising_places(pairs);
     pairs.iter().zip(kept).filter_map(|(&pair, kept)| kept.then_some(pair)).collect()
 }
 
 /// For each pair whether it is in the selection of [`rising`]. Patience sorting.
-pub(super) fn rising_places(pairs: &[Pair]) -> Vec<bool> {
+pub(crate) fn rising_places(pairs: &[Pair]) -> Vec<bool> {
     const NONE: u32 = u32::MAX;
     // For each length of a selection, the pair that ends it lowest.
     let mut ends: Vec<u32> = Vec::new();

@@ -1,32 +1,40 @@
-//! Deltas: what became of one JSON document when the next version came, as a JSON Patch (RFC 6902).
+//! JSON Patch (RFC 6902) on texts: compares two versions of a document, and applies patches.
 //!
 //! ```
-//! use stentor_hub::delta::{Delta, Differ, Options, Seed};
+//! use stentor_delta::{ApplyLimits, Delta, Differ, Options, Seed, apply};
 //!
+//! let old = br#"{"matches":[{"id":7,"score":[0,0]},{"id":8,"score":[2,1]}]}"#;
+//! let new = br#"{"matches":[{"id":7,"score":[0,0]},{"id":8,"score":[2,2]}]}"#;
+//!
+//! // Draw the seed at random when the process starts.
 //! let differ = Differ::new(Options::default(), Seed([1, 2]));
-//! let old = differ.parse(br#"{"matches":[{"id":7,"score":[0,0]},{"id":8,"score":[2,1]}]}"#).unwrap();
-//! let new = differ.parse(br#"{"matches":[{"id":7,"score":[0,0]},{"id":8,"score":[2,2]}]}"#).unwrap();
-//! let patch = br#"[{"op":"replace","path":"/matches/1/score/1","value":2}]"#;
-//! assert_eq!(differ.diff(&old, &new).delta, Delta::Patch(patch.to_vec()));
+//! let Delta::Patch(patch) = differ.diff(&differ.parse(old)?, &differ.parse(new)?).delta else {
+//!     panic!("the patch is shorter than the document");
+//! };
+//! assert_eq!(patch, br#"[{"op":"replace","path":"/matches/1/score/1","value":2}]"#);
+//! assert_eq!(apply(old, &patch, ApplyLimits::default())?, new);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Values are what JavaScript makes of them: numbers are doubles and `-0` is `0`, the last of duplicate names
-//! wins, the order of names and the spelling mean nothing. What goes into a patch keeps its spelling, without
-//! whitespace, so that a number too long for a double passes through as it came.
+//! Values are compared as JavaScript compares them: numbers are doubles and `-0` is `0`, the last of duplicate names
+//! wins, the order of names and the spelling have no meaning. What goes into a patch keeps its spelling, without
+//! whitespace. A number too long for a double therefore passes through unchanged.
 //!
-//! Applying a patch to the old value gives the new one, always: equal hashes are confirmed by comparison before
-//! anything is left out. Patches are made of `add`, `remove`, `replace` and `move`. No `test`: the receiver
-//! knows its version by the offset. No `copy`: nothing looks for equal values across the document.
+//! Applying a patch to the old value always gives the new one: equal hashes are confirmed by comparison before anything
+//! is left out. Patches consist of `add`, `remove`, `replace` and `move`. There is no `test`, because receivers know
+//! their version by its offset. There is no `copy`, because nothing searches for equal values across the document.
 //!
-//! Bounds. Both documents are parsed for one comparison, to a tape of [`NODE_BYTES`] per value (a value takes
-//! two bytes of text at the least, real ones 13 to 20), and at most [`Options::values_max`] of them. While arrays
-//! are matched of which everything differs, about as much again is used. For real documents all that comes to
-//! two to three times the texts, for the densest ones (`[0,1,…`) to 26 times. Time is counted in steps, at most [`Options::steps_per_byte`] for each byte of both texts; when they are spent, the
-//! values that still differ are put in whole. Nesting ends at [`DEPTH_MAX`].
+//! **Bounds.** Both documents are parsed for one comparison. A parsed document takes 24 bytes per value (a value takes at
+//! least two bytes of text, usually 13 to 20), for at most [`Options::values_max`] values. Matching two arrays in which
+//! everything differs takes about as much again. In total, real documents take two to three times their texts, the densest
+//! ones (`[0,1,…`) 26 times. Time is counted in steps, at most [`Options::steps_per_byte`] for each byte of both texts.
+//! When they are spent, values that still differ are replaced as a whole. Documents are nested at most [`DEPTH_MAX`]
+//! levels deep.
 //!
-//! Where to look: `tape` is the parsed form; `walk` goes down two tapes; `object` and `array` match what is in
-//! them, `identity` and `matching` say how; `order` turns an array's plan to operations and `write` writes
-//! them; `apply` is the other side.
+//! **Modules.** `tape` is the parsed form; `walk` descends two tapes; `object` and `array` match members and elements,
+//! `identity` and `matching` decide how; `order` turns an array's plan into operations and `write` writes them; `apply`
+//! is the receiver's side; `join` concatenates patches.
+#![forbid(unsafe_code)]
 
 mod apply;
 mod array;
@@ -48,7 +56,7 @@ pub use apply::{ApplyError, ApplyLimits, apply};
 pub use hash::Seed;
 pub use join::{join, joined_len};
 pub use stentor_json::DEPTH_MAX;
-pub use tape::{NODE_BYTES, Parsed};
+pub use tape::Parsed;
 pub use text::ParseError;
 
 use hash::Keys;

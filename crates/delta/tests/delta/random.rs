@@ -4,7 +4,7 @@
 use crate::generate;
 use crate::{diff, differ};
 use serde_json::Value;
-use stentor_hub::delta::{ApplyLimits, Delta, Differ, Options, Seed, apply, join, joined_len};
+use stentor_delta::{ApplyLimits, Delta, Differ, Options, Seed, apply, join, joined_len};
 
 /// A few seconds unoptimised.
 const SEEDS: u64 = 2000;

@@ -3,7 +3,7 @@
 use super::hash::Keys;
 use super::*;
 
-#[path = "../../tests/delta/generate.rs"]
+#[path = "../tests/delta/generate.rs"]
 mod generate;
 
 /// Under hashes of so few bits, patches are right all the same.
