@@ -11,7 +11,7 @@ pub enum Policy {
     /// Only the newest waits; older ones that weren't sent are left out. For documents.
     Latest,
     /// Everything waits. Over `send_buffer_bytes_max`, and with nothing waiting that may be dropped, the session
-    /// ends with [`Disconnect::SlowConsumer`].
+    /// ends with [`Disconnect::SlowConsumer`](crate::Disconnect::SlowConsumer).
     #[default]
     Queue,
     /// Everything waits. Over `send_buffer_bytes_max` the oldest of such subscriptions are left out.

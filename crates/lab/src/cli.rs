@@ -1,4 +1,4 @@
-//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, `overload`, those of [`judge`], and
+//! The lab's command line: `bench`, `run`, `scenarios`, `generate`, `peers`, `install`, `overload`, those of `judge`, and
 //! `worker` and `bare-client`, which are for itself.
 
 mod generate;

@@ -8,7 +8,7 @@
 //! - [`catalogue`]: which servers there are;
 //! - [`measure`]: servers as pinned processes, their CPU time and memory;
 //! - [`overload`]: what becomes of a server that is given more than it can deliver;
-//! - [`bench`]: alternating runs of servers against each other, and the table that comes of them;
+//! - [`mod@bench`]: alternating runs of servers against each other, and the table that comes of them;
 //! - [`ceiling`]: what the generator costs itself, beside a bare client;
 //! - [`scenario`]: published comparisons, run by the bench, with what is needed to understand them.
 //!

@@ -146,7 +146,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct HealthArgs {
-    /// The server's address for clients; 0.0.0.0 and [::] work too.
+    /// The server's address for clients; `0.0.0.0` and `[::]` work too.
     #[arg(
         long,
         value_name = "ADDR",

@@ -3,7 +3,7 @@
 //! What it is made of: [`cli`] says what can be asked; [`config`] what can be configured, [`wiring`] maps
 //! that to the planes' options and starts them; [`serve`] runs them until a signal comes ([`lifecycle`]),
 //! with the client's [`library`] for browsers;
-//! [`reference`] prints the pages that are generated from code;
+//! [`mod@reference`] prints the pages that are generated from code;
 //! [`demo`] runs them on a provider of its own, whose matches come from [`simulation`].
 
 #[cfg(not(target_os = "linux"))]

@@ -171,12 +171,12 @@ impl FailureClass {
     }
 }
 
-/// A fetch to do now. Exactly one [`Scheduler::handle_result`] must follow.
+/// A fetch to do now. Exactly one [`Scheduler::handle_result`](super::Scheduler::handle_result) must follow.
 #[derive(Clone, Debug)]
 pub struct FetchJob {
     /// The key.
     pub key: Key,
-    /// The upstream: an index into [`FeedsOptions::upstreams`].
+    /// The upstream: an index into [`FeedsOptions::upstreams`](crate::FeedsOptions::upstreams).
     pub upstream: usize,
     /// The kept document, for comparison.
     pub kept: Option<Arc<Version>>,

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 10_000;
 
-/// A ratio with its interval: of 99 % by the rule of [`resolution`] where A was run against A, else the bootstrap's of 95 %.
+/// A ratio with its interval: of 99 % by the rule of `resolution` where A was run against A, else the bootstrap's of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The median of the ratios.

@@ -1,4 +1,4 @@
-//! What the generator costs itself, beside the least that a client can do ([`bare`]): CPU per message, and the messages a second
+//! What the generator costs itself, beside the least that a client can do (`bare`): CPU per message, and the messages a second
 //! that a whole core of it is good for.
 //!
 //! Both run against the same server, in turn, each in a process of its own on the same core. The loads are an echo in a closed

@@ -1,7 +1,7 @@
 //! What a line looks like, by its number: colour, dashes and sign.
 //!
 //! Number 0, the judged server, has a colour of its own, and is broader and never dashed. Of the others, those with the same
-//! dashes differ in colour and in sign, so that all of [`STYLES`] are told apart by colour and dashes, and without colours by
+//! dashes differ in colour and in sign, so that all of `STYLES` are told apart by colour and dashes, and without colours by
 //! dashes and signs. The colours are those of Okabe and Ito (Color Universal Design, 2008) that are dark enough on white, without
 //! black, which published figures have, and Tol's wine: no two are closer than 16 (ΔE, CIE 1976) to whoever lacks one kind
 //! of cone (by the matrices of Machado, Oliveira and Fernandes, 2009).

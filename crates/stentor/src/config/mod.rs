@@ -1,8 +1,8 @@
 //! The configuration: TOML file, environment, command line.
 //!
 //! A flag wins over the environment, which wins over the file, which wins over the default. The keys are
-//! declared in [`schema`], once; [`file`] and [`environment`] read them, [`rules`] checks what concerns
-//! several of them, [`reference`] writes docs/configuration.md.
+//! declared in [`schema`], once; [`mod@file`] and [`environment`] read them, [`rules`] checks what concerns
+//! several of them, [`mod@reference`] writes docs/configuration.md.
 //!
 //! All mistakes are reported at once, each with its place, except that a file which isn't TOML is only
 //! told so. It deliberately doesn't use serde: that stops at the first mistake and can't say where a

@@ -7,8 +7,8 @@
 //! other teams follows under the same id, after [`CYCLE_TICKS`]. The matches of a world began at
 //! different times, so that there is always one to watch.
 //!
-//! Invariants: a document of a match centre has [`document::CENTRE_BYTES`] ± 5 %, one of a scoreboard
-//! [`document::SCOREBOARD_BYTES`] ± 20 %; a [`World`] never goes back in time.
+//! Invariants: a document of a match centre has `document::CENTRE_BYTES` ± 5 %, one of a scoreboard
+//! `document::SCOREBOARD_BYTES` ± 20 %; a [`World`] never goes back in time.
 
 mod action;
 mod commentary;

@@ -99,7 +99,7 @@ impl Deflater {
 /// Inflates messages, up to a limit, at once or in steps. One per core, and one for the message that is inflated in steps.
 ///
 /// Invariants: the bytes inflated of the current message are `buffer[..length]`. `consumed` counts the bytes that were
-/// read of its payload and of [`INFLATE_TAIL`] after it.
+/// read of its payload and of `INFLATE_TAIL` after it.
 pub struct Inflater {
     decompress: Decompress,
     /// Always initialised to its full length; grows with what has been inflated, not with what might come.
