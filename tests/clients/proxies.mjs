@@ -26,7 +26,8 @@ function changed(text, changes) {
   return text;
 }
 
-async function freePorts(count) {
+/** Ports that were free a moment ago. */
+export async function freePorts(count) {
   const servers = await Promise.all(Array.from({ length: count }, async () => {
     const server = net.createServer().listen(0, '127.0.0.1');
     await once(server, 'listening');
