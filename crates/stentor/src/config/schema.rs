@@ -190,7 +190,7 @@ section! {
         /// Memory held for clients, in all: unfinished input, answers, messages, history, documents, rooms, sessions and
         /// connections (`stentor_memory_bytes`, by class). Above 95 % the server refuses new connections, new topics and
         /// inputs larger than 16 KiB, and evicts history. Above 100 %, or after 2 s above 95 %, it ends the sessions that
-        /// hold the most, until 90 % are left.
+        /// hold the most, until at most 90 % are in use.
         memory_bytes_max: Bytes = Bytes::mib(1024), in Bytes::mib(1)..=Bytes(1 << 42);
         /// Messages from the control plane queued for a core (`stentor_inbox_messages`).
         inbox_messages_max: usize = 16_384, in 64..=1_048_576;
@@ -375,9 +375,8 @@ section! {
 
 section! {
     /// An HTTP API whose documents are feeds. Write one `[[feeds]]` per API. It serves the keys that begin with `prefix`, or
-    /// that match the template `key`. If several match a key, the order of precedence is: the longest text before the
-    /// first placeholder (a prefix is text only); a template, then one with `{rest*}`, then a prefix; the most text; the
-    /// first in the file.
+    /// that match the template `key`. docs/feeds.md, "From key to URL", has the order of precedence if several match a
+    /// key.
     [feeds] Feed {
         /// Name in logs and metrics: 1 to 64 of `a-z 0-9 - _`.
         name: String = String::new();

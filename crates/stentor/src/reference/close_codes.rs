@@ -15,8 +15,7 @@ When the server ends a session, it sends a close code and a reason. The code say
 - **44xx:** The client should not reconnect; the server would refuse it again.
 - **45xx:** The client should reconnect, after a random delay.
 
-`stentor_disconnects_total` counts these sessions by name. If a client closes its WebSocket, the server repeats the client's
-code and reason.
+`stentor_disconnects_total` counts these sessions by name. Only the server sends these codes.
 
 [Codes of Stentor](#codes-of-stentor) · [By protocol](#by-protocol) · [Codes of the WebSocket protocol](#codes-of-the-websocket-protocol) ·
 [Codes of SockJS](#codes-of-sockjs)
@@ -44,11 +43,13 @@ report.
 
 ## Codes of the WebSocket protocol
 
-The server closes a connection with one of these codes if the client breaks RFC 6455 or exceeds a limit. Correct the client
-before it reconnects. `stentor_protocol_errors_total` counts these connections.
+RFC 6455 defines these codes. After 1002, 1007 or 1009, correct the client before it reconnects: it broke the protocol or exceeded a
+limit. `stentor_protocol_errors_total` counts these connections.
 
-| code | meaning | cause |
-|---|---|---|
+| code | sent by | meaning | cause |
+|---|---|---|---|
+| 1000 | both | normal closure | the client ended its session. The server repeats the code and the reason |
+| 1001 | client | going away | the page was closed. The server repeats the code and the reason |
 ";
 
 const SOCKJS: &str = "
@@ -115,13 +116,17 @@ fn write(page: &mut String) -> std::fmt::Result {
         if code == 1002 {
             causes.push("an Engine.IO packet is invalid".into());
         }
-        writeln!(page, "| {code} | {meaning} | {} |", causes.join("; "))?;
+        writeln!(page, "| {code} | server | {meaning} | {} |", causes.join("; "))?;
     }
     page.push_str(SOCKJS);
     let broken = sockjs::Close { code: sockjs::Error::CLOSE_CODE, reason: sockjs::Error::CLOSE_REASON };
     for (close, reconnect, cause) in [
         (sockjs::Close::NORMAL, false, "The application ended the session."),
-        (sockjs::Close::INTERRUPTED, true, "The client's receiving connection was lost before."),
+        (
+            sockjs::Close::INTERRUPTED,
+            true,
+            "The client asks again for a session whose receiving connection was cut off.",
+        ),
         (sockjs::Close::ANOTHER_CONNECTION, false, "The session already has a receiving connection."),
         (broken, false, "A message on the WebSocket is not a JSON array of strings."),
     ] {
