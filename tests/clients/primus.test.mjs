@@ -29,7 +29,7 @@ test('values come back as they were', async (t) => {
   for (const value of VALUES) socket.write(value);
   for (const value of VALUES) assert.deepEqual(await next(), value);
   const id = await idOf(socket);
-  assert.match(id, /^[0-9a-f]{16}$/);
+  assert.match(id, /^[\w-]{20}$/);
   assert.equal(await idOf(socket), id);
 });
 

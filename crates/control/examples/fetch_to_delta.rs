@@ -16,7 +16,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
 use stentor_delta::{self as delta, Differ, Seed};
-use stentor_edge::{Busy, ControlPlane, DataPlane, FeedUpdate, Metric, Publish, Wanted};
+use stentor_edge::{
+    Busy, CommandInbox, ControlPlane, DataPlane, Done, FeedUpdate, Metric, Publish, RoomList, RoomsQuery,
+    Target, Wanted,
+};
 use stentor_hub::Key;
 use tokio::sync::Notify;
 
@@ -213,7 +216,7 @@ struct Counting {
     changed: Notify,
 }
 
-impl DataPlane for Counting {
+impl CommandInbox for Counting {
     fn publish(&self, _: Publish) -> Result<(), Busy> {
         Ok(())
     }
@@ -229,6 +232,12 @@ impl DataPlane for Counting {
         Ok(())
     }
 
+    fn command(&self, _: Target, _: stentor_edge::Command) {}
+
+    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
+}
+
+impl DataPlane for Counting {
     fn take_wanted(&self) -> Vec<Wanted> {
         std::mem::take(&mut self.wanted.lock().unwrap())
     }

@@ -10,13 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stentor_control::{AdminOptions, Control, Options, Signals};
-use stentor_edge::{Busy, DataPlane, FeedUpdate, Metric, Publish, Wanted};
+use stentor_edge::{
+    Busy, Command, CommandInbox, DataPlane, Done, FeedUpdate, Metric, Publish, RoomList, RoomsQuery, Target,
+    Wanted,
+};
 use stentor_hub::Key;
 
 #[derive(Default)]
 struct Counting(AtomicU64);
 
-impl DataPlane for Counting {
+impl CommandInbox for Counting {
     fn publish(&self, _: Publish) -> Result<(), Busy> {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -24,6 +27,11 @@ impl DataPlane for Counting {
     fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
         Ok(())
     }
+    fn command(&self, _: Target, _: Command) {}
+    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
+}
+
+impl DataPlane for Counting {
     fn take_wanted(&self) -> Vec<Wanted> {
         Vec::new()
     }

@@ -463,8 +463,12 @@ fn v1(body: &Body) -> Plain<'_> {
     let text = |head, data, tail| Plain { opcode: Opcode::Text, head, data, tail };
     match body {
         Body::Message { room, event, data, position } => {
-            head.extend_from_slice(br#"{"type":"message","room":"#);
-            head.extend_from_slice(&json_string(room.name()));
+            head.extend_from_slice(br#"{"type":"message""#);
+            // A message to the session alone has no room.
+            if !room.is_everybody() {
+                head.extend_from_slice(br#","room":"#);
+                head.extend_from_slice(&json_string(room.name()));
+            }
             if let Some(event) = event {
                 head.extend_from_slice(br#","event":"#);
                 head.extend_from_slice(&json_string(event));

@@ -14,7 +14,9 @@ mod node;
 mod options;
 mod origin;
 mod plane;
+mod ports;
 mod shared;
+mod tasks;
 mod terms;
 mod writer;
 
@@ -31,6 +33,9 @@ pub use options::{
 };
 pub use origin::{Origins, PatternError};
 pub use plane::{
-    Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, HistogramSample, Metric, MetricKind, Publish,
-    REQUESTERS_MAX, Wanted,
+    ControlPlane, DataPlane, Histogram, HistogramSample, Metric, MetricKind, REQUESTERS_MAX, Wanted,
+};
+pub use ports::{
+    Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX, PublicId,
+    Publish, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };

@@ -149,6 +149,8 @@ figures! {
     publications_refused: Counter = "publications_refused",
     /// Times that a connection had used its share of a turn (limits.turn_bytes_max) and went on in the next.
     turn_yields: Counter = "turn_yields",
+    /// Times that a core left the rest of a command for the next turn.
+    command_yields: Counter = "command_yields",
     /// Times that a core freed memory because limits.memory_bytes_max was reached or nearly so.
     overloads: Counter = "memory_overloads",
     /// Large messages and bodies refused because the memory budget was nearly used up.

@@ -1,49 +1,13 @@
 //! What the control plane sees of the data plane, and the other way round: two small traits.
 //!
 //! Everything here may be called from any thread and never blocks. The data plane never waits for the
-//! control plane, and a full mailbox is an answer ([`Busy`]), not a wait: the caller waits for
+//! control plane, and a full inbox is an answer ([`crate::Busy`]), not a wait: the caller waits for
 //! [`ControlPlane::space`] and tries again.
 
+use crate::ports::CommandInbox;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
-use stentor_hub::{Data, Document, FeedState, Key, Patch, Requester, Room};
-
-/// A message for a room, from outside of the data plane.
-#[derive(Clone, Debug)]
-pub struct Publish {
-    /// To whom.
-    pub room: Room,
-    /// The event's name, where it has one.
-    pub event: Option<Arc<str>>,
-    /// What is said.
-    pub data: Data,
-}
-
-/// What became of a feed.
-#[derive(Clone, Debug)]
-pub enum FeedUpdate {
-    /// A new version. The feed is live from now on.
-    Document(Document),
-    /// The same, and what leads to it from the version before. Where the data plane knows another one as that, it
-    /// goes without.
-    Patched(Document, Patch),
-    /// The document stays as it is (or there never was one); the state changed.
-    State {
-        /// The new state. `NotFound` means that there is no such key: subscribers are notified and unsubscribed.
-        state: FeedState,
-        /// Why, for people.
-        reason: Arc<str>,
-    },
-    /// The feed isn't kept any more: what was known of it may be forgotten. Does nothing while somebody is
-    /// subscribed. Follows when a key that nobody wants has lingered, and after a `NotFound` that the control
-    /// plane doesn't remember.
-    Forget,
-    /// The feed isn't fetched for this session, which already waits for the maximum number of never-fetched keys
-    /// (`limits.cold_keys_max`). Ends the subscription of this session only. Sent to the session's core, not to the
-    /// key's home core.
-    Refuse(Requester),
-}
+use stentor_hub::{Key, Requester};
 
 /// Whether anybody wants a key now. A level, not an event: only the newest answer per key counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,10 +32,6 @@ pub(crate) fn source_of(address: IpAddr) -> u64 {
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64,
     }
 }
-
-/// The data plane's mailbox is full. Wait for [`ControlPlane::space`], then try again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Busy;
 
 /// Whether a figure only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,13 +80,7 @@ pub struct HistogramSample {
 }
 
 /// The data plane, as the control plane sees it.
-pub trait DataPlane: Send + Sync {
-    /// Sends a message to a room. Messages of one caller to one room keep their order.
-    fn publish(&self, message: Publish) -> Result<(), Busy>;
-
-    /// Gives news of a feed to its home core. News of one key keep their order.
-    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy>;
-
+pub trait DataPlane: CommandInbox {
     /// Takes what changed about which keys are wanted, since the last call.
     fn take_wanted(&self) -> Vec<Wanted>;
 
@@ -150,7 +104,7 @@ pub trait ControlPlane: Send + Sync {
     /// [`DataPlane::take_wanted`] has something.
     fn wanted(&self);
 
-    /// A mailbox that was full has room again.
+    /// An inbox that was full has room again.
     fn space(&self);
 }
 

@@ -3,9 +3,9 @@
 use crate::ledger::{Ledger, Pressure};
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
-use crate::plane::{
-    Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, Metric, MetricKind, Publish, REQUESTERS_MAX, Wanted,
-};
+use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
+use crate::ports::{Busy, Command, CommandInbox, Done, FeedUpdate, Publish, RoomList, RoomsQuery, Target};
+use crate::tasks::Task;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -16,15 +16,17 @@ use stentor_hub::{CoreId, Key, Requester, Topic, core_of};
 /// A core hands over new connections when it holds so many more than the least loaded one.
 const IMBALANCE_MIN: usize = 32;
 
-/// Something that the control plane wants of a core.
-pub(crate) enum Order {
+/// What the control plane asks of a core.
+pub(crate) enum ControlCommand {
     Publish(Publish),
     Feed(Key, FeedUpdate),
+    Task(Box<Task>),
 }
 
-impl Order {
+impl ControlCommand {
     pub(crate) fn bytes(&self) -> usize {
         match self {
+            Self::Task(task) => task.bytes(),
             Self::Publish(message) => message.data.len(),
             Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
             Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
@@ -37,14 +39,35 @@ impl Order {
 
 #[derive(Default)]
 struct Queue {
-    orders: Vec<Order>,
+    commands: Vec<ControlCommand>,
+    /// Without those of tasks.
     bytes: usize,
 }
 
-/// The control plane's mailbox at a core: bounded in messages and bytes.
+impl Queue {
+    fn push(&mut self, command: ControlCommand, bytes: usize, inbox: &Inbox) {
+        if let ControlCommand::Task(_) = command {
+            inbox.tasks.fetch_add(1, Ordering::Relaxed);
+            inbox.task_bytes.fetch_add(bytes, Ordering::Relaxed);
+        } else {
+            self.bytes += bytes;
+        }
+        self.commands.push(command);
+        inbox.ledger.sent(bytes);
+        inbox.waiting.store(self.commands.len(), Ordering::SeqCst);
+    }
+}
+
+/// Maximum number of unfinished tasks per core.
+const TASKS_MAX: usize = 1_024;
+
+/// The inbox of a core: bounded in messages and bytes.
 pub(crate) struct Inbox {
     queue: Mutex<Queue>,
     waiting: AtomicUsize,
+    /// Tasks that aren't finished, whether the core has taken them or not, and their bytes.
+    tasks: AtomicUsize,
+    task_bytes: AtomicUsize,
     waker: OnceLock<Waker>,
     ledger: Arc<Ledger>,
     messages_max: usize,
@@ -58,8 +81,16 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Inbox {
     fn new(ledger: Arc<Ledger>, messages_max: usize, bytes_max: usize) -> Self {
-        let (queue, waiting, waker) = (Mutex::default(), AtomicUsize::new(0), OnceLock::new());
-        Self { queue, waiting, waker, ledger, messages_max, bytes_max }
+        Self {
+            queue: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            tasks: AtomicUsize::new(0),
+            task_bytes: AtomicUsize::new(0),
+            waker: OnceLock::new(),
+            ledger,
+            messages_max,
+            bytes_max,
+        }
     }
 
     /// By which the core is woken.
@@ -72,25 +103,44 @@ impl Inbox {
         self.waiting.load(Ordering::SeqCst) == 0
     }
 
-    fn put(&self, order: Order) -> Result<(), Busy> {
-        let bytes = order.bytes();
+    /// Whether it has room for a command. One of any size fits into an empty inbox.
+    fn has_room(&self, queue: &Queue, command: &ControlCommand, bytes: usize) -> bool {
+        let (tasks, task_bytes) =
+            (self.tasks.load(Ordering::Relaxed), self.task_bytes.load(Ordering::Relaxed));
+        if let ControlCommand::Task(_) = command
+            && tasks >= TASKS_MAX
+        {
+            return false;
+        }
+        let is_full = queue.commands.len() >= self.messages_max;
+        let has_bytes = queue.bytes + task_bytes + bytes <= self.bytes_max;
+        (!is_full && has_bytes) || (queue.commands.is_empty() && tasks == 0)
+    }
+
+    /// Puts a command in, or gives it back if the inbox is full.
+    pub(crate) fn put(&self, command: ControlCommand) -> Result<(), Box<ControlCommand>> {
+        let bytes = command.bytes();
         {
             let mut queue = locked(&self.queue);
-            let full = queue.orders.len() >= self.messages_max || queue.bytes + bytes > self.bytes_max;
-            if full && !queue.orders.is_empty() {
-                return Err(Busy);
+            if !self.has_room(&queue, &command, bytes) {
+                return Err(Box::new(command));
             }
-            queue.orders.push(order);
-            queue.bytes += bytes;
-            self.ledger.sent(bytes);
-            self.waiting.store(queue.orders.len(), Ordering::SeqCst);
+            queue.push(command, bytes, self);
         }
         self.wake();
         Ok(())
     }
 
-    /// All waiting messages, or `None`. The ledger counts them until [`Ledger::taken_in`]. Never blocks.
-    pub(crate) fn take(&self) -> Option<Vec<Order>> {
+    /// The core has finished a task.
+    pub(crate) fn task_finished(&self, bytes: usize) {
+        self.tasks.fetch_sub(1, Ordering::Relaxed);
+        self.task_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.ledger.taken_in(bytes);
+    }
+
+    /// All waiting commands, or `None`. The ledger counts them until [`Ledger::taken_in`], tasks until
+    /// [`Inbox::task_finished`]. Never blocks.
+    pub(crate) fn take(&self) -> Option<Vec<ControlCommand>> {
         if self.is_empty() {
             return None;
         }
@@ -102,12 +152,12 @@ impl Inbox {
         };
         self.waiting.store(0, Ordering::SeqCst);
         queue.bytes = 0;
-        Some(std::mem::take(&mut queue.orders))
+        Some(std::mem::take(&mut queue.commands))
     }
 
     /// Bytes that wait.
     fn bytes(&self) -> usize {
-        locked(&self.queue).bytes
+        locked(&self.queue).bytes + self.task_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn wake(&self) {
@@ -293,14 +343,53 @@ impl Shared {
     }
 }
 
-impl DataPlane for Shared {
-    fn publish(&self, message: Publish) -> Result<(), Busy> {
-        if self.ledger.pressure() == Pressure::Full {
+impl Shared {
+    /// Whether publications are refused. Then [`ControlPlane::space`] follows when they are accepted again.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        let is_full = self.ledger.pressure() == Pressure::Full;
+        if is_full {
             self.refused_for_memory.store(true, Ordering::SeqCst);
+        }
+        is_full
+    }
+
+    /// Puts commands for several cores in, all or none.
+    pub(crate) fn put_together(&self, mut commands: Vec<(CoreId, ControlCommand)>) -> Result<(), Busy> {
+        // In the order of the cores, so that two callers never wait for each other.
+        commands.sort_by_key(|(core, _)| *core);
+        {
+            let mut queues: Vec<(CoreId, MutexGuard<'_, Queue>)> = Vec::new();
+            for (core, command) in &commands {
+                let inbox = &self.inboxes[*core];
+                if queues.last().is_none_or(|(last, _)| last != core) {
+                    queues.push((*core, locked(&inbox.queue)));
+                }
+                let has_room = |queue: &Queue| inbox.has_room(queue, command, command.bytes());
+                if !queues.last().is_some_and(|(_, queue)| has_room(queue)) {
+                    return Err(Busy);
+                }
+            }
+            let mut queues = queues.iter_mut().peekable();
+            for (core, command) in commands {
+                while queues.next_if(|(of, _)| *of != core).is_some() {}
+                if let Some((_, queue)) = queues.peek_mut() {
+                    let bytes = command.bytes();
+                    queue.push(command, bytes, &self.inboxes[core]);
+                }
+            }
+        }
+        self.inboxes.iter().filter(|inbox| !inbox.is_empty()).for_each(Inbox::wake);
+        Ok(())
+    }
+}
+
+impl CommandInbox for Shared {
+    fn publish(&self, message: Publish) -> Result<(), Busy> {
+        if self.is_out_of_memory() {
             return Err(Busy);
         }
         let core = core_of(self.seed, self.cores, &Topic::Room(message.room.clone()));
-        self.inboxes[core].put(Order::Publish(message))
+        self.inboxes[core].put(ControlCommand::Publish(message)).map_err(|_| Busy)
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
@@ -308,9 +397,19 @@ impl DataPlane for Shared {
             FeedUpdate::Refuse(requester) => requester.core,
             _ => core_of(self.seed, self.cores, &Topic::Feed(key.clone())),
         };
-        self.inboxes[core].put(Order::Feed(key.clone(), update))
+        self.inboxes[core].put(ControlCommand::Feed(key.clone(), update)).map_err(|_| Busy)
     }
 
+    fn command(&self, target: Target, command: Command) {
+        self.submit(target, command);
+    }
+
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
+        self.submit_list(query, done);
+    }
+}
+
+impl DataPlane for Shared {
     fn take_wanted(&self) -> Vec<Wanted> {
         // Cores wait for this lock, so hold it only briefly.
         let demands = std::mem::take(&mut *locked(&self.wanted));

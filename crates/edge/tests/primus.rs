@@ -39,7 +39,7 @@ fn echoes_values_as_they_are() {
     say(&mut ws, &json!("primus::unknown::1"));
     say(&mut ws, &json!("primus::id::"));
     let id = ws.next_json();
-    assert!(id.as_str().unwrap().strip_prefix("primus::id::").unwrap().len() == 16, "{id}");
+    assert!(id.as_str().unwrap().strip_prefix("primus::id::").unwrap().len() == 20, "{id}");
     say(&mut ws, &json!("primus::id::"));
     ws.expect_json(id);
 }

@@ -6,26 +6,26 @@ use crate::subscription::Member;
 /// A crowd in the making. Takes a bit and up to 8 bytes per session of the shard, and is used over and over.
 #[derive(Default)]
 pub(crate) struct Crowd {
-    /// A bit for each session that is in it, or that is to be left out.
-    seen: Vec<u64>,
+    /// Those that are in it, or that are to be left out.
+    seen: Seen,
     members: Vec<Member>,
 }
 
 impl Crowd {
     pub(crate) fn clear(&mut self) {
-        self.seen.clear();
+        self.seen.0.clear();
         self.members.clear();
     }
 
     /// Leaves a session out of what is added from now on.
     pub(crate) fn leave_out(&mut self, session: u32) {
-        self.see(session);
+        self.seen.add(session);
     }
 
     /// Adds those whose sessions aren't in it.
     pub(crate) fn add(&mut self, members: &[Member]) {
         for member in members {
-            if self.see(member.session) {
+            if self.seen.add(member.session) {
                 self.members.push(*member);
             }
         }
@@ -34,15 +34,21 @@ impl Crowd {
     pub(crate) fn members(&self) -> &[Member] {
         &self.members
     }
+}
 
-    /// Whether it wasn't seen before.
-    fn see(&mut self, session: u32) -> bool {
+/// A set of sessions of a shard, by their index: a bit for each.
+#[derive(Default)]
+pub(crate) struct Seen(Vec<u64>);
+
+impl Seen {
+    /// Adds a session, and says whether it wasn't in the set before.
+    pub(crate) fn add(&mut self, session: u32) -> bool {
         let (word, bit) = (session as usize / 64, 1 << (session % 64));
-        if word >= self.seen.len() {
-            self.seen.resize(word + 1, 0);
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
         }
-        let new = self.seen[word] & bit == 0;
-        self.seen[word] |= bit;
+        let new = self.0[word] & bit == 0;
+        self.0[word] |= bit;
         new
     }
 }

@@ -5,6 +5,7 @@ use crate::session::SessionId;
 use crate::subscription::{FAR, UNKNOWN};
 use crate::topic::{Room, Rooms, Topic};
 use smallvec::SmallVec;
+use std::fmt;
 use std::sync::Arc;
 
 /// Names a core of this process, from 0.
@@ -139,10 +140,10 @@ impl<F> Dispatch<F> {
             all.iter().map(|publication| publication.body().len() + DISPATCH_BYTES).sum::<usize>()
         };
         let carried = match self {
-            Self::Publish { publication, .. } | Self::PublishToSeveral { publication, .. } => {
-                publication.body().len()
+            Self::Publish { publication, how, .. } | Self::PublishToSeveral { publication, how, .. } => {
+                publication.body().len() + how.bytes()
             }
-            Self::Submit { data, .. } => data.len(),
+            Self::Submit { data, how, .. } => data.len() + how.bytes(),
             Self::Joined { replay, current, .. } => {
                 let newest = current.snapshot.as_ref().map_or(0, |newest| newest.body().len());
                 newest + replay.as_deref().map_or(0, publications)
@@ -158,13 +159,39 @@ impl<F> Dispatch<F> {
     }
 }
 
+/// Counts the sessions that a message is for. Each core adds its own, so the last one to drop its reference has the sum.
+pub trait Tally: Send + Sync {
+    /// Adds the sessions of one core.
+    fn add(&self, sessions: usize);
+}
+
 /// How something is emitted. Exceptions are shared by the cores that it reaches, and nothing where there are
 /// none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Emit {
     /// Whether to leave out sessions that are owed something already. What is volatile can't be recovered.
     pub volatile: bool,
-    except: Option<Arc<Except>>,
+    pub(crate) except: Exceptions,
+    tally: Option<Arc<dyn Tally>>,
+}
+
+/// Who doesn't get something, shared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Exceptions(Option<Arc<Except>>);
+
+impl Exceptions {
+    /// The sessions of a core.
+    pub(crate) fn sessions(&self, core: CoreId) -> impl Iterator<Item = SessionId> {
+        let sessions = self.0.iter().flat_map(|except| &except.sessions);
+        sessions.filter(move |(of, _)| *of == core).map(|(_, session)| *session)
+    }
+
+    /// Approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |except| {
+            except.sessions.len() * size_of::<(CoreId, SessionId)>() + except.rooms.len() * size_of::<Room>()
+        })
+    }
 }
 
 /// Who doesn't get something.
@@ -172,6 +199,22 @@ pub struct Emit {
 struct Except {
     sessions: SmallVec<[(CoreId, SessionId); 1]>,
     rooms: Vec<Room>,
+}
+
+// What it says, whoever counts.
+impl PartialEq for Emit {
+    fn eq(&self, other: &Self) -> bool {
+        (self.volatile, &self.except) == (other.volatile, &other.except)
+    }
+}
+
+impl Eq for Emit {}
+
+impl fmt::Debug for Emit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { volatile, except, tally: _ } = self;
+        f.debug_struct("Emit").field("volatile", volatile).field("except", except).finish_non_exhaustive()
+    }
 }
 
 impl Emit {
@@ -192,25 +235,41 @@ impl Emit {
         self
     }
 
+    /// Counts the sessions that it is for, except those that are left out. Suspended ones count.
+    pub fn counted_by(mut self, tally: Arc<dyn Tally>) -> Self {
+        self.tally = Some(tally);
+        self
+    }
+
+    pub(crate) fn count(&self, sessions: usize) {
+        if let Some(tally) = &self.tally {
+            tally.add(sessions);
+        }
+    }
+
+    /// Approximate size of the exceptions.
+    pub fn bytes(&self) -> usize {
+        self.except.bytes()
+    }
+
     fn except_mut(&mut self) -> &mut Except {
-        Arc::make_mut(self.except.get_or_insert_default())
+        Arc::make_mut(self.except.0.get_or_insert_default())
     }
 
     /// Whether everybody gets it.
     #[inline]
     pub(crate) fn has_no_exceptions(&self) -> bool {
-        self.except.is_none()
+        self.except.0.is_none()
     }
 
     /// The sessions of a core that don't get it.
     pub(crate) fn excepted_sessions(&self, core: CoreId) -> impl Iterator<Item = SessionId> {
-        let sessions = self.except.iter().flat_map(|except| &except.sessions);
-        sessions.filter(move |(of, _)| *of == core).map(|(_, session)| *session)
+        self.except.sessions(core)
     }
 
     /// The rooms whose members don't get it.
     pub(crate) fn excepted_rooms(&self) -> &[Room] {
-        self.except.as_ref().map_or(&[], |except| &except.rooms)
+        self.except.0.as_ref().map_or(&[], |except| &except.rooms)
     }
 }
 

@@ -30,6 +30,7 @@ mod patches;
 mod publication;
 mod rates;
 mod recover;
+mod select;
 mod session;
 mod session_id;
 mod shard;
@@ -44,7 +45,7 @@ mod version;
 pub use budget::{Charge, Counters, Footprint, LiveBytes};
 pub use chunks::Chunks;
 pub use disconnect::Disconnect;
-pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit};
+pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit, Tally};
 pub use feed::Requester;
 pub use history::{HistoryFigures, HistoryLimits};
 pub use log::{LogFigures, RECOVERY_ENTRY_BYTES, RecoveryLimits};
@@ -55,6 +56,7 @@ pub use publication::{
     Publication, Unpatched,
 };
 pub use recover::ResumeError;
+pub use select::Selection;
 pub use session::{Encoder, SessionId};
 pub use shard::{Hub, Notice, Options, SubscribeError};
 pub use subscription::{Policy, Terms};

@@ -10,7 +10,7 @@
 //! the entry, for the number can't have changed hands under it.
 
 use crate::budget::{Charge, LiveBytes};
-use crate::dispatch::Emit;
+use crate::dispatch::{Emit, Exceptions};
 use crate::publication::Publication;
 use crate::session::SessionId;
 use smallvec::SmallVec;
@@ -54,8 +54,8 @@ pub(crate) struct Entry<F> {
     pub(crate) topics: SmallVec<[u32; 2]>,
     /// But not to members of these.
     pub(crate) except_topics: Box<[u32]>,
-    /// How it was emitted: names the sessions that are left out.
-    pub(crate) how: Emit,
+    /// Names the sessions that are left out.
+    pub(crate) except: Exceptions,
     /// The only session that it was for, instead of members.
     pub(crate) to: Option<SessionId>,
     at: Instant,
@@ -106,12 +106,12 @@ impl<F> Log<F> {
         except_topics: Box<[u32]>,
         how: &Emit,
     ) {
-        self.keep(now, publication, topics, except_topics, how.clone(), None);
+        self.keep(now, publication, topics, except_topics, &how.except, None);
     }
 
     /// Keeps what is about to be sent to one session.
     pub(crate) fn push_to(&mut self, now: Instant, publication: &Arc<Publication<F>>, to: SessionId) {
-        self.keep(now, publication, &[], Box::default(), Emit::default(), Some(to));
+        self.keep(now, publication, &[], Box::default(), &Exceptions::default(), Some(to));
     }
 
     fn keep(
@@ -120,7 +120,7 @@ impl<F> Log<F> {
         publication: &Arc<Publication<F>>,
         topics: &[u32],
         except_topics: Box<[u32]>,
-        how: Emit,
+        except: &Exceptions,
         to: Option<SessionId>,
     ) {
         let Some(limits) = self.limits else { return };
@@ -128,10 +128,10 @@ impl<F> Log<F> {
             publication: publication.clone(),
             topics: topics.into(),
             except_topics,
-            how,
+            except: except.clone(),
             to,
             at: now,
-            _charge: self.live.charge(size_of::<Entry<F>>()),
+            _charge: self.live.charge(size_of::<Entry<F>>() + except.bytes()),
         };
         self.bytes += entry.bytes();
         self.entries.push_back(entry);

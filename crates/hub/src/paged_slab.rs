@@ -25,6 +25,11 @@ impl<T> PagedSlab<T> {
         self.len
     }
 
+    /// All numbers are below this one.
+    pub(crate) fn end(&self) -> usize {
+        self.pages.len() * PAGE
+    }
+
     /// Adds an element and returns its number.
     pub(crate) fn insert(&mut self, element: T) -> usize {
         let number = self.with_room.first().copied().unwrap_or_else(|| {

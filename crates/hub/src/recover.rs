@@ -174,7 +174,7 @@ impl<E: Encoder> Hub<E> {
             }
             let member = entry.topics.iter().find_map(|topic| was_in(*topic, at))?;
             let excepted = entry.except_topics.iter().any(|topic| was_in(*topic, at).is_some())
-                || entry.how.excepted_sessions(self.core).any(|excepted| excepted == session);
+                || entry.except.sessions(self.core).any(|excepted| excepted == session);
             (!excepted).then(|| (member, entry.publication.clone()))
         });
         Some(missed.collect())

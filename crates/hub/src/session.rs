@@ -368,6 +368,11 @@ impl<E: Encoder> Sessions<E> {
         &self.slots[member.session as usize].subscriptions[member.subscription as usize]
     }
 
+    /// Whether a subscription waits for the home core's answer, so that the session is no member yet.
+    pub(crate) fn is_pending(&self, member: Member) -> bool {
+        self.subscription(member).flags.has(Flags::PENDING)
+    }
+
     pub(crate) fn subscription_mut(&mut self, member: Member) -> &mut Subscription {
         &mut self.slots[member.session as usize].subscriptions[member.subscription as usize]
     }

@@ -340,21 +340,27 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Sends a message to one session of this core, in order with what it is owed of its topics, under
-    /// [`Policy::Queue`]. It is kept for recovery like what is published, also for a session that is suspended.
-    /// `room` says in which namespace it is sent; nobody has to be its member.
+    /// Sends a message to sessions of this core alone, in order with what they are owed of their topics, under
+    /// [`Policy::Queue`]. Unless it is volatile, it is kept for recovery like what is published, also for sessions that are
+    /// suspended. `room` says in which namespace it is sent; nobody has to be its member.
     pub fn handle_send(
         &mut self,
         now: Instant,
-        session: SessionId,
+        sessions: &[SessionId],
         room: &Room,
         event: Option<Arc<str>>,
         data: Data,
+        volatile: bool,
     ) {
-        let Some(member) = self.sessions.direct(session) else { return };
-        let publication = self.make(Body::Message { room: room.clone(), event, data, position: None }, false);
-        self.sessions.log.push_to(now, &publication, session);
-        self.sessions.fan_out(&[member], &publication, false, None);
+        let body = Body::Message { room: room.clone(), event, data, position: None };
+        let publication = self.make(body, volatile);
+        for session in sessions {
+            let Some(member) = self.sessions.direct(*session) else { continue };
+            if publication.is_recoverable() {
+                self.sessions.log.push_to(now, &publication, *session);
+            }
+            self.sessions.fan_out(&[member], &publication, volatile, None);
+        }
     }
 
     /// A publication of this core's.

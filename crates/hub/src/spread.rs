@@ -128,6 +128,7 @@ impl<E: Encoder> Hub<E> {
             return self.deliver_but(index, publication, how);
         }
         let Some(state) = self.topics.at_mut(index) else { return };
+        how.count(state.members.len());
         self.sessions.fan_out(&state.members, publication, how.volatile, None);
         if let Body::State { key, state: FeedState::NotFound, .. } = publication.body() {
             for member in std::mem::take(&mut state.members) {
@@ -146,6 +147,9 @@ impl<E: Encoder> Hub<E> {
             // All but the sender, in most cases.
             (one, None) if how.excepted_rooms().is_empty() => {
                 let Some(state) = self.topics.at(index) else { return };
+                let member = one.and_then(|session| self.sessions.find(session, index));
+                let is_member = member.is_some_and(|member| !self.sessions.is_pending(member));
+                how.count(state.members.len() - usize::from(is_member));
                 let one = one.map(|session| session.index);
                 self.sessions.fan_out(&state.members, publication, how.volatile, one);
             }
@@ -181,6 +185,7 @@ impl<E: Encoder> Hub<E> {
         for index in topics {
             self.crowd.add(members(*index));
         }
+        how.count(self.crowd.members().len());
         self.sessions.fan_out(self.crowd.members(), publication, how.volatile, None);
     }
 

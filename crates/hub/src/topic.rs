@@ -208,6 +208,22 @@ impl Rooms {
     }
 }
 
+impl TryFrom<Vec<Room>> for Rooms {
+    type Error = RoomError;
+
+    /// # Errors
+    /// If there is none. All are to be of one namespace.
+    fn try_from(rooms: Vec<Room>) -> Result<Self, RoomError> {
+        let mut distinct: Vec<Room> = Vec::with_capacity(rooms.len());
+        for room in rooms {
+            if !distinct.contains(&room) {
+                distinct.push(room);
+            }
+        }
+        if distinct.is_empty() { Err(RoomError::Empty) } else { Ok(Self(distinct.into())) }
+    }
+}
+
 impl From<Room> for Rooms {
     fn from(room: Room) -> Self {
         Self([room].into())

@@ -161,6 +161,11 @@ impl<F> Topics<F> {
         self.slots.len()
     }
 
+    /// All topics' indexes are below this one.
+    pub(crate) fn end(&self) -> usize {
+        self.slots.end()
+    }
+
     /// The size of the topics without members, documents and history, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

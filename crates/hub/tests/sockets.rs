@@ -732,7 +732,8 @@ fn ids_differ_between_cores_and_are_kept_on_the_way() {
 impl Node {
     fn send(&mut self, core: usize, session: SessionId, text: &str) {
         let data = Data::Text(Bytes::from(text.to_owned()));
-        self.hubs[core].handle_send(self.now, session, &Room::everybody("/").unwrap(), None, data);
+        let room = Room::everybody("/").unwrap();
+        self.hubs[core].handle_send(self.now, &[session], &room, None, data, false);
     }
 }
 

@@ -125,7 +125,9 @@ fn failed_by(result: Result<(), CoreFailed>) -> Outcome {
 mod tests {
     use super::*;
     use std::sync::Mutex;
-    use stentor_edge::{Busy, FeedUpdate, Metric, Publish, Wanted};
+    use stentor_edge::{
+        Busy, Command, CommandInbox, Done, FeedUpdate, Metric, Publish, RoomList, RoomsQuery, Target, Wanted,
+    };
     use stentor_hub::Key;
     use tokio::sync::Notify;
 
@@ -136,13 +138,18 @@ mod tests {
         told: Notify,
     }
 
-    impl DataPlane for Fake {
+    impl CommandInbox for Fake {
         fn publish(&self, _: Publish) -> Result<(), Busy> {
             Ok(())
         }
         fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
             Ok(())
         }
+        fn command(&self, _: Target, _: Command) {}
+        fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
+    }
+
+    impl DataPlane for Fake {
         fn take_wanted(&self) -> Vec<Wanted> {
             Vec::new()
         }

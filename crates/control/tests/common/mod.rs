@@ -20,8 +20,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_control::{AdminOptions, Control, FeedsOptions, Options, Signals, UpstreamOptions};
 use stentor_edge::{
-    Busy, ControlPlane, DataPlane, FeedUpdate, Histogram, HistogramSample, Metric, MetricKind, Publish,
-    Wanted,
+    Busy, Command, CommandError, CommandInbox, Concerned, ControlPlane, DataPlane, Done, FeedUpdate,
+    Histogram, HistogramSample, Metric, MetricKind, Publish, RoomList, RoomsQuery, SessionInfo, SessionList,
+    Target, Wanted,
 };
 use stentor_hub::{Key, Requester, SessionId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,6 +78,8 @@ pub struct FakePlane {
     /// The last documents that a test looked at.
     bases: Mutex<HashMap<Key, String>>,
     pub published: Mutex<Vec<Publish>>,
+    /// The other commands, as Rust shows their parts.
+    pub commands: Mutex<Vec<String>>,
     /// So many calls are refused as busy.
     pub busy: AtomicUsize,
     pub refusals: AtomicUsize,
@@ -95,6 +98,7 @@ impl FakePlane {
             updates: Mutex::default(),
             bases: Mutex::default(),
             published: Mutex::default(),
+            commands: Mutex::default(),
             busy: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
@@ -169,7 +173,7 @@ impl FakePlane {
     }
 }
 
-impl DataPlane for FakePlane {
+impl CommandInbox for FakePlane {
     fn publish(&self, message: Publish) -> Result<(), Busy> {
         if self.is_busy() {
             return Err(Busy);
@@ -188,6 +192,51 @@ impl DataPlane for FakePlane {
         Ok(())
     }
 
+    fn command(&self, target: Target, command: Command) {
+        let busy = self.is_busy();
+        let note = |command: &dyn std::fmt::Debug| {
+            if !busy {
+                self.commands.lock().unwrap().push(format!("{command:?} {target:?}"));
+            }
+        };
+        let concerned = Concerned { sessions: 3, refused: 0 };
+        let (done, concerned) = match command {
+            Command::Emit { event, data, volatile, done } => {
+                note(&(event, data, volatile));
+                (done, concerned)
+            }
+            Command::Join { rooms, done } => {
+                note(&("join", rooms));
+                (done, Concerned { sessions: 2, refused: 1 })
+            }
+            Command::Leave { rooms, done } => {
+                note(&("leave", rooms));
+                (done, concerned)
+            }
+            Command::Disconnect { close, done } => {
+                note(&("disconnect", close));
+                (done, concerned)
+            }
+            Command::Sessions { limit, done } => {
+                note(&("sessions", limit));
+                let info = SessionInfo { id: "id".into(), protocol: "socketio", rooms: vec!["a".into()] };
+                let list = SessionList::new(vec![info], 7);
+                return done.answer(if busy { Err(CommandError::Busy) } else { Ok(list) });
+            }
+        };
+        done.answer(if busy { Err(CommandError::Busy) } else { Ok(concerned) });
+    }
+
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
+        self.commands.lock().unwrap().push(format!("{query:?}"));
+        done.answer(Ok(RoomList {
+            rooms: vec![("a".into(), 2), ("b".into(), 1)],
+            truncated: query.limit == 2,
+        }));
+    }
+}
+
+impl DataPlane for FakePlane {
     fn take_wanted(&self) -> Vec<Wanted> {
         assert!(!self.broken_wishes.load(Ordering::SeqCst), "broken on purpose");
         std::mem::take(&mut *self.wanted.lock().unwrap())

@@ -21,6 +21,7 @@ use crate::core::{Facts, Sockets};
 use crate::format::{Formats, json_string};
 use crate::ledger::Pressure;
 use crate::options::Service;
+use crate::ports::PublicId;
 use crate::writer::Writer;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -376,6 +377,11 @@ impl<'a> Context<'a> {
         self.request
     }
 
+    /// The public id of a session of this core, by which its client and the admin API know it.
+    pub fn public_id(&self, session: SessionId) -> PublicId {
+        self.facts.public_id(session)
+    }
+
     /// The id of the Engine.IO session that the call is about.
     pub fn client(&self) -> Option<&str> {
         self.client
@@ -453,7 +459,7 @@ impl<'a> Context<'a> {
         }
         let data = arguments.to_data();
         self.published_bytes += data.len() + ENVELOPE_BYTES;
-        self.hub.handle_send(self.facts.now, session, room, Some(name.into()), data);
+        self.hub.handle_send(self.facts.now, &[session], room, Some(name.into()), data, false);
         // With the answers, so that what follows doesn't overtake it.
         if self.current == Some(session) && behind <= AT_ONCE_BYTES_MAX {
             take_at_once(self.hub, session, self.out);

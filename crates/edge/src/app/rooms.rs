@@ -13,7 +13,6 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use stentor_hub::{
     Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, SubscribeError, Topic,
 };
@@ -266,11 +265,9 @@ impl Application for RoomsApp {
         if envelope == Envelope::Raw {
             return;
         }
-        let mut hasher = DefaultHasher::new();
-        (ctx.facts.seed, ctx.facts.core, session).hash(&mut hasher);
         let welcome = format!(
-            r#"{{"type":"welcome","session":"{:016x}","ping_ms":{}}}"#,
-            hasher.finish(),
+            r#"{{"type":"welcome","session":"{}","ping_ms":{}}}"#,
+            ctx.public_id(session),
             ctx.facts.heartbeat_interval.as_millis()
         );
         ctx.send(session, Message::Text(&welcome));

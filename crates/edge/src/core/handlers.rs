@@ -11,6 +11,7 @@ use crate::format::Formats;
 use crate::ledger::Pressure;
 use crate::millis::Millis;
 use crate::options::Service;
+use crate::ports::PublicId;
 use crate::writer::Writer;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -70,6 +71,11 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// The public id of a session of this core.
+    pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
+        PublicId::of(self.seed, self.core, session)
+    }
+
     /// Counts a publication refused because the process is above its memory budget.
     pub(crate) fn count_refusal(&self) {
         self.refusals.set(self.refusals.get() + 1);

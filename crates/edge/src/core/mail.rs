@@ -1,18 +1,15 @@
-//! What cores send each other, and what the control plane sends them.
+//! What cores send each other.
 
 use super::client::Sid;
 use super::engine::moving::Departure;
 use super::table::{Held, Kept};
 use super::{Core, Incoming};
-use crate::app::ENVELOPE_BYTES;
-use crate::plane::FeedUpdate;
-use crate::shared::Order;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use stentor_driver::mailbox::{Receiver, Sender};
 use stentor_driver::{Driver, Frame, Parcel};
-use stentor_hub::{CoreId, Dispatch, Emit, FeedState};
+use stentor_hub::{CoreId, Dispatch};
 
 /// Messages taken from one mailbox in a turn, so that connections get their turn too.
 const MAIL_PER_TURN: usize = 1_024;
@@ -188,44 +185,6 @@ impl<D: Driver> Core<D> {
             let outgoing = self.hub.outgoing(core);
             outgoing.pending() > messages_max || outgoing.weight_bytes() > bytes_max
         })
-    }
-
-    pub(super) fn take_orders(&mut self) {
-        let core = self.facts.core;
-        // While other cores are behind, the control plane waits as publishing connections do.
-        if self.shared.inboxes[core].is_empty() || self.is_congested() {
-            return;
-        }
-        let shared = self.shared.clone();
-        let Some(orders) = shared.inboxes[core].take() else { return };
-        for order in orders {
-            shared.ledger.taken_in(order.bytes());
-            match order {
-                Order::Publish(message) => {
-                    let (room, event, data) = (message.room, message.event, message.data);
-                    self.published_bytes += data.len() + ENVELOPE_BYTES;
-                    self.hub.handle_publish(self.facts.now, &room, event, data, Emit::default());
-                }
-                Order::Feed(key, FeedUpdate::Document(document)) => {
-                    // Only sessions with policy `queue` are owed more than the newest, but there may be some.
-                    self.published_bytes += document.body.len() + ENVELOPE_BYTES;
-                    self.hub.handle_document(&key, FeedState::Live, document, None);
-                }
-                Order::Feed(key, FeedUpdate::Patched(document, patch)) => {
-                    self.published_bytes += patch.operations.len() + ENVELOPE_BYTES;
-                    self.hub.handle_document(&key, FeedState::Live, document, Some(patch));
-                }
-                Order::Feed(key, FeedUpdate::State { state, reason }) => {
-                    self.hub.handle_state(&key, state, reason)
-                }
-                Order::Feed(key, FeedUpdate::Forget) => self.hub.handle_forget(&key),
-                Order::Feed(key, FeedUpdate::Refuse(requester)) => {
-                    self.hub.handle_refusal(requester.session, &key);
-                }
-            }
-            self.pump_if_much_was_published();
-        }
-        shared.control.space();
     }
 
     /// Sends something to another core after all that was sent there before.

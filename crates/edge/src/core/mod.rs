@@ -12,6 +12,7 @@
 
 mod carry;
 mod client;
+mod commands;
 mod end;
 mod engine;
 mod events;
@@ -166,6 +167,7 @@ pub struct Core<D: Driver> {
     ws: Option<Box<ws::Shared>>,
     http_limits: http1::Limits,
     mailboxes: Mailboxes,
+    tasks: commands::Tasks,
     /// Bytes that leave with the event being handled: one buffer for all connections.
     cork: Vec<u8>,
     frames: Vec<Frame>,
@@ -251,6 +253,7 @@ impl<D: Driver> Core<D> {
                 ..http1::Limits::default()
             },
             mailboxes,
+            tasks: commands::Tasks::default(),
             cork: Vec::with_capacity(16 * 1024),
             frames: Vec::new(),
             actions: Vec::new(),
@@ -297,11 +300,11 @@ impl<D: Driver> Core<D> {
         if self.has_left() {
             self.resume_left();
         }
-        let orders_wait = !self.shared.inboxes[self.facts.core].is_empty() && !self.is_congested();
+        let commands_wait = self.has_commands();
         let busy = !self.mailboxes.is_empty()
             || !self.revisit.is_empty()
             || self.has_left()
-            || orders_wait
+            || commands_wait
             || self.shared.drain_until().is_some() != self.draining;
         let timeout = match timeout {
             _ if busy => Some(Duration::ZERO),
@@ -330,7 +333,7 @@ impl<D: Driver> Core<D> {
             self.pump_if_much_was_published();
         }
         self.take_mail();
-        self.take_orders();
+        self.take_commands();
         self.pump();
         self.set_rate_timer();
         self.record_load();

@@ -13,7 +13,6 @@ use super::socket::Talker;
 use super::table::{Conn, Dialect, Pinging, Socket, Stack};
 use crate::app::{Action, Envelope, Message};
 use crate::writer::{Writer, frame};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, SessionId};
@@ -77,7 +76,7 @@ impl<D: Driver> Core<D> {
                 true
             }
             FromClient::AskId => {
-                let id = self.primus_id(talker.session);
+                let id = self.facts.public_id(talker.session).to_string();
                 say(out, |out| primus::write_id(out, &id));
                 true
             }
@@ -100,13 +99,6 @@ impl<D: Driver> Core<D> {
         self.metrics().protocol_errors.add(1);
         self.actions.push(Action::Close { session: talker.session, why: Disconnect::ProtocolError });
         false
-    }
-
-    /// The id that a session is known by to its client: the same as in `welcome`.
-    fn primus_id(&self, session: SessionId) -> String {
-        let mut hasher = DefaultHasher::new();
-        (self.facts.seed, self.facts.core, session).hash(&mut hasher);
-        format!("{:016x}", hasher.finish())
     }
 
     /// A heartbeat of a session may be due.

@@ -24,8 +24,6 @@ use stentor_json as json;
 pub(super) struct Recovery {
     /// Its secret.
     pub(super) pid: Sid,
-    /// The id that it is known by.
-    pub(super) id: Sid,
     /// A room of its namespace, whose name means nothing: what is sent to it alone is sent there.
     pub(super) room: Room,
 }

@@ -94,7 +94,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    fn namespace(&self) -> &str {
+    pub(super) fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("/")
     }
 }
@@ -355,18 +355,17 @@ impl<D: Driver> Core<D> {
                 self.hub.set_source(session, source);
                 let (core, cores) = (self.facts.core, self.shared.cores);
                 let recovery = recovers.then(|| {
-                    let (pid, own) = (self.sids.draw(core, cores), self.sids.draw(core, cores));
+                    let pid = self.sids.draw(core, cores);
                     self.suspended.connected(pid, id);
-                    Box::new(Recovery { pid, id: own, room })
+                    Box::new(Recovery { pid, room })
                 });
                 (session, recovery)
             }
         };
-        let socket_id = match (version, &recovery, namespace) {
-            (Version::V3, _, "/") => name.clone(),
-            (Version::V3, ..) => format!("{namespace}#{name}"),
-            (Version::V4, Some(recovery), _) => recovery.id.to_string(),
-            (Version::V4, None, _) => self.sids.draw(self.facts.core, self.shared.cores).to_string(),
+        let socket_id = match version {
+            Version::V3 => id_of_version_3(&name, namespace),
+            // A session that is recovered has the id that it had.
+            Version::V4 => self.facts.public_id(session).to_string(),
         };
         if hello.recovered {
             // What it missed comes before the answer.
@@ -403,7 +402,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// The client leaves a namespace; its connection stays.
-    fn leave_namespace(&mut self, id: ClientId, session: SessionId) {
+    pub(super) fn leave_namespace(&mut self, id: ClientId, session: SessionId) {
         let now = self.millis();
         let connect_timeout = self.shared.options.engine.connect_timeout;
         let Some(Client { upper: Upper::SocketIo(io), .. }) = self.clients.get_mut(id) else { return };
@@ -434,10 +433,7 @@ impl<D: Driver> Core<D> {
         self.leave_namespace(id, session);
         self.write_to_client(id, |engine, out| {
             out.extend_from_slice(&last_words);
-            engine.packet(out, namespace.len() + 3, |out| {
-                out.push(b'4');
-                socketio::write_disconnect(out, &namespace);
-            });
+            write_disconnect(engine, &namespace, out);
         });
     }
 
@@ -451,13 +447,14 @@ impl<D: Driver> Core<D> {
         let sockets = Sockets::new(&self.clients, &self.suspended);
         let room = self.hub.tag(session).and_then(|tag| sockets.recoverable(session, tag));
         if let Some(room) = room {
-            self.hub.handle_send(self.facts.now, session, room, Some(name.into()), arguments.to_data());
+            let (now, data) = (self.facts.now, arguments.to_data());
+            self.hub.handle_send(now, &[session], room, Some(name.into()), data, false);
         }
         room.is_some()
     }
 
     /// What a socket that can be recovered was sent already, and what is written to it now must not overtake.
-    fn take_before_answers(&mut self, session: SessionId) -> Vec<u8> {
+    pub(super) fn take_before_answers(&mut self, session: SessionId) -> Vec<u8> {
         let mut out = Vec::new();
         let sockets = Sockets::new(&self.clients, &self.suspended);
         let is_recoverable =
@@ -519,6 +516,19 @@ impl<D: Driver> Core<D> {
             _ => None,
         }
     }
+}
+
+/// Tells a client that its socket in a namespace is disconnected.
+pub(super) fn write_disconnect(engine: EngineWriter, namespace: &str, out: &mut Vec<u8>) {
+    engine.packet(out, namespace.len() + 3, |out| {
+        out.push(b'4');
+        socketio::write_disconnect(out, namespace);
+    });
+}
+
+/// The id that a client of Engine.IO 3 gives its socket in a namespace.
+pub(super) fn id_of_version_3(sid: &str, namespace: &str) -> String {
+    if namespace == "/" { sid.to_owned() } else { format!("{namespace}#{sid}") }
 }
 
 /// Tells a client that it isn't connected to a namespace.

@@ -112,6 +112,11 @@ impl Server {
         &*self.plane
     }
 
+    /// A handle that outlives the server.
+    pub(crate) fn plane_handle(&self) -> Arc<dyn DataPlane> {
+        self.plane.clone()
+    }
+
     pub(crate) fn http(&self) -> Http {
         Http::connect(self.addr)
     }

@@ -91,7 +91,7 @@ impl World {
         let data = Data::Json(Bytes::from(bytes_of(number, len)));
         let len = data.len();
         let room = Room::everybody("/").unwrap();
-        self.hubs[core].handle_send(self.now, id, &room, None, data);
+        self.hubs[core].handle_send(self.now, &[id], &room, None, data, false);
         self.shadow.send(self.now, session, number, len);
     }
 

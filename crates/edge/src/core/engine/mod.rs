@@ -368,7 +368,8 @@ impl<D: Driver> Core<D> {
             if client.may_reconnect {
                 payload::write_unavailable(out, &poll);
             } else {
-                payload::write_answer(out, query.version, &poll, &payload::END, &[]);
+                let records = [&client.take_queue()[..], &payload::END].concat();
+                payload::write_answer(out, query.version, &poll, &records, &[]);
             }
             self.drop_client(id);
             return Verdict::Answered { keep_alive: manner.keep_alive };

@@ -276,7 +276,10 @@ impl<D: Driver> Core<D> {
     pub(in super::super) fn end_engine(&mut self, id: ClientId, carrier: Carrier, end: End) {
         let linger = self.millis().after(self.shared.options.limits.close_timeout);
         let Some(client) = self.clients.get_mut(id) else { return };
-        client.take_queue();
+        let mut last_words = client.take_queue();
+        if end != End::Because(Disconnect::ClosedByApplication) {
+            last_words = Vec::new();
+        }
         if let Some(probe) = client.engine_mut().and_then(|engine| engine.probe.take()) {
             if end.may_reconnect() {
                 // The client may have moved there already while its announcement is still in flight.
@@ -304,7 +307,10 @@ impl<D: Driver> Core<D> {
                     _ if end.may_reconnect() => {
                         self.answer_poll_with(id, conn, |out, _, poll| payload::write_unavailable(out, poll));
                     }
-                    End::Because(_) | End::Fault => self.answer_poll(id, conn, &payload::CLOSE),
+                    End::Because(_) | End::Fault => {
+                        last_words.extend_from_slice(&payload::CLOSE);
+                        self.answer_poll(id, conn, &last_words);
+                    }
                     End::Closed | End::TakenOver(_) => self.answer_poll(id, conn, &payload::NOOP),
                     End::Gone => {}
                 }
@@ -312,6 +318,10 @@ impl<D: Driver> Core<D> {
             }
             // The next poll is told. Who didn't answer a ping is taken for gone.
             Carrier::None if matches!(end, End::Because(why) if why != Disconnect::HeartbeatTimeout) => {
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.queue = last_words;
+                    client.weigh(&self.shared.ledger);
+                }
                 self.arm_client(id, linger);
             }
             Carrier::None | Carrier::Stream(_) => self.drop_client(id),

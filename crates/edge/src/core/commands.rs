@@ -1,0 +1,387 @@
+//! Carries out the commands of the control plane ([`crate::ports::CommandInbox`]).
+//!
+//! Publications and updates of feeds are handled as they are taken. Tasks for sessions and rooms are worked on in the
+//! order of their arrival, [`STEPS_PER_TURN`] per turn: a task for 100,000 sessions takes many turns, between which
+//! connections have theirs.
+
+use super::client::{Carrier, ClientId, End, Sid, Upper};
+use super::socketio::{Socket, id_of_version_3, write_disconnect};
+use super::table::{Dialect, Stack};
+use super::{Core, Owner, SUSPENDED_TAG};
+use crate::app::ENVELOPE_BYTES;
+use crate::ports::{Concerned, FeedUpdate, LIST_BYTES_MAX, Named, SessionInfo, SessionList, Target};
+use crate::shared::ControlCommand;
+use crate::tasks::{RoomsTask, SessionsTask, Task, Work};
+use std::collections::VecDeque;
+use std::mem;
+use stentor_driver::Driver;
+use stentor_hub::{Disconnect, Emit, FeedState, Key, Policy, SessionId, Tally, Topic};
+use stentor_wire::engineio::Version;
+
+/// Work on tasks per turn. A step is a member of a room that is visited (about 50 ns).
+const STEPS_PER_TURN: usize = 8_192;
+/// Steps of a session that joins or leaves a room, or of a room in a list.
+const ROOM_STEPS: usize = 8;
+/// Steps of a session that is listed, or sent a message.
+const SESSION_STEPS: usize = 16;
+/// Steps of a session that is disconnected.
+const DISCONNECT_STEPS: usize = 128;
+/// Maximum number of members visited at once.
+const VISITS_MAX: usize = 512;
+
+/// The tasks that a core has taken from its inbox.
+#[derive(Default)]
+pub(super) struct Tasks(VecDeque<(Box<Task>, usize)>);
+
+impl Tasks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<D: Driver> Core<D> {
+    /// Whether commands wait that can be carried out now.
+    pub(super) fn has_commands(&mut self) -> bool {
+        let waiting = !self.tasks.is_empty() || !self.shared.inboxes[self.facts.core].is_empty();
+        // While other cores are behind, the control plane waits as publishing connections do.
+        waiting && !self.is_congested()
+    }
+
+    pub(super) fn take_commands(&mut self) {
+        if !self.has_commands() {
+            return;
+        }
+        let shared = self.shared.clone();
+        let inbox = &shared.inboxes[self.facts.core];
+        for command in inbox.take().into_iter().flatten() {
+            let bytes = command.bytes();
+            match command {
+                ControlCommand::Task(task) => {
+                    self.tasks.0.push_back((task, bytes));
+                    continue;
+                }
+                ControlCommand::Publish(message) => {
+                    let (room, event, data) = (message.room, message.event, message.data);
+                    self.published_bytes += data.len() + ENVELOPE_BYTES;
+                    self.hub.handle_publish(self.facts.now, &room, event, data, Emit::default());
+                }
+                ControlCommand::Feed(key, update) => self.update_feed(&key, update),
+            }
+            shared.ledger.taken_in(bytes);
+            self.pump_if_much_was_published();
+        }
+        self.work_on_tasks();
+        shared.control.space();
+    }
+
+    fn update_feed(&mut self, key: &Key, update: FeedUpdate) {
+        match update {
+            FeedUpdate::Document(document) => {
+                // Only sessions with policy `queue` are owed more than the newest, but there may be some.
+                self.published_bytes += document.body.len() + ENVELOPE_BYTES;
+                self.hub.handle_document(key, FeedState::Live, document, None);
+            }
+            FeedUpdate::Patched(document, patch) => {
+                self.published_bytes += patch.operations.len() + ENVELOPE_BYTES;
+                self.hub.handle_document(key, FeedState::Live, document, Some(patch));
+            }
+            FeedUpdate::State { state, reason } => self.hub.handle_state(key, state, reason),
+            FeedUpdate::Forget => self.hub.handle_forget(key),
+            FeedUpdate::Refuse(requester) => self.hub.handle_refusal(requester.session, key),
+        }
+    }
+
+    /// Works on tasks, as much as a turn has room for.
+    fn work_on_tasks(&mut self) {
+        let mut steps = STEPS_PER_TURN;
+        while let Some((mut task, bytes)) = self.tasks.0.pop_front() {
+            let is_finished = match &mut *task {
+                Task::Sessions(task) => self.work_on_sessions(task, &mut steps),
+                Task::Rooms(task) => self.work_on_rooms(task, &mut steps),
+                Task::Resolve(..) | Task::Emit { .. } => true,
+            };
+            if !is_finished {
+                self.metrics().command_yields.add(1);
+                self.tasks.0.push_front((task, bytes));
+                break;
+            }
+            self.finish(*task);
+            self.shared.inboxes[self.facts.core].task_finished(bytes);
+            self.pump_if_much_was_published();
+        }
+    }
+
+    /// Adds a task's result to those of the other cores.
+    fn finish(&mut self, task: Task) {
+        match task {
+            Task::Resolve(mut target, command) => {
+                self.look_up(&mut target);
+                self.shared.submit(target, command);
+            }
+            Task::Emit { rooms, event, data, how, gather } => {
+                self.published_bytes += data.len() + ENVELOPE_BYTES;
+                self.hub.handle_emit(self.facts.now, &rooms, event, data, how);
+                gather.finish(|_| ());
+            }
+            Task::Sessions(SessionsTask { work, .. }) => match work {
+                // Its sessions were added when they were found.
+                Work::Send { gather, .. } => gather.finish(|_| ()),
+                Work::Join { concerned, gather, .. } => {
+                    // A core that takes a message of the same caller after the answer knows of the members.
+                    self.send_mail();
+                    gather.finish(|sum| sum.add(concerned));
+                }
+                Work::Leave { concerned, gather, .. } | Work::Disconnect { concerned, gather, .. } => {
+                    gather.finish(|sum| sum.add(concerned))
+                }
+                Work::List { limit, list, gather } => gather.finish(|sum| sum.merge(list, limit)),
+            },
+            Task::Rooms(RoomsTask { query, found, gather, .. }) => {
+                gather.finish(|sum| sum.merge(found, query.limit));
+            }
+        }
+    }
+
+    /// Looks up the ids that name clients of this core by their `sid`.
+    fn look_up(&self, target: &mut Target) {
+        for named in target.sessions.iter_mut().chain(&mut target.except_sessions) {
+            let Named::Id(id) = *named else { continue };
+            let Some(sid) = Sid::parse(&id.to_string()) else { continue };
+            if sid.core(self.shared.cores) == self.facts.core {
+                let session = self.session_of_client(sid, target.everybody.namespace());
+                *named = session.map_or(Named::Unknown, |session| Named::Session(self.facts.core, session));
+            }
+        }
+    }
+
+    /// The session of a client in a namespace.
+    fn session_of_client(&self, sid: Sid, namespace: &str) -> Option<SessionId> {
+        match &self.clients.get(self.clients.find(sid)?)?.upper {
+            Upper::Plain { session, .. } => (namespace == "/").then_some(*session),
+            Upper::SocketIo(io) => io.find(namespace).map(|socket| socket.session),
+            Upper::None => None,
+        }
+    }
+
+    /// Works on a task. Returns whether it is finished.
+    fn work_on_sessions(&mut self, task: &mut SessionsTask, steps: &mut usize) -> bool {
+        // Those that were named are few: they are checked at once.
+        let named = mem::take(&mut task.named);
+        let mut named: Vec<SessionId> =
+            named.into_iter().filter(|session| self.is_concerned(*session, task)).collect();
+        if let Work::Send { event, data, volatile, gather } = &task.work {
+            *steps = steps.saturating_sub(named.len() * SESSION_STEPS);
+            self.published_bytes += named.len() * (data.len() + ENVELOPE_BYTES);
+            let (event, data) = (event.clone(), data.clone());
+            self.hub.handle_send(self.facts.now, &named, &task.everybody, event, data, *volatile);
+            Tally::add(&**gather, named.len());
+            return true;
+        }
+        task.found.append(&mut named);
+        loop {
+            while let Some(session) = task.found.pop() {
+                if *steps == 0 {
+                    task.found.push(session);
+                    return false;
+                }
+                *steps = steps.saturating_sub(self.act_on(session, task));
+            }
+            let Some(selection) = &mut task.selection else { return true };
+            if *steps == 0 {
+                return false;
+            }
+            let visits_max = VISITS_MAX.min(*steps);
+            match self.hub.select(selection, visits_max, &mut task.found) {
+                Some(visits) => *steps -= visits,
+                None => {
+                    *steps -= visits_max;
+                    task.selection = None;
+                }
+            }
+        }
+    }
+
+    /// Whether a session that was named is there, in the right namespace, and in none of the excepted rooms.
+    fn is_concerned(&self, session: SessionId, task: &SessionsTask) -> bool {
+        self.namespace_of(session) == Some(task.everybody.namespace())
+            && !task.except_rooms.iter().any(|room| self.hub.has_joined(session, room))
+    }
+
+    /// The namespace of a session, suspended or not.
+    fn namespace_of(&self, session: SessionId) -> Option<&str> {
+        let tag = self.hub.tag(session)?;
+        match self.owner_of(session) {
+            Some(Owner::Connection(_)) => Some("/"),
+            Some(Owner::Client(id)) => match &self.clients.get(id)?.upper {
+                Upper::Plain { .. } => Some("/"),
+                Upper::SocketIo(io) => {
+                    let mut sockets = io.sockets.iter();
+                    sockets.find(|socket| socket.session == session).map(Socket::namespace)
+                }
+                Upper::None => None,
+            },
+            None => {
+                let suspended = self.suspended.slots.get((tag & !SUSPENDED_TAG) as usize)?;
+                (tag & SUSPENDED_TAG != 0 && suspended.session == session)
+                    .then(|| suspended.recovery.room.namespace())
+            }
+        }
+    }
+
+    /// Does what a task wants with one session. Returns the steps that this took.
+    fn act_on(&mut self, session: SessionId, task: &mut SessionsTask) -> usize {
+        match &mut task.work {
+            Work::Join { topics, concerned, .. } => {
+                let is_joined = |topic: &Topic| match topic {
+                    // Its policy stays.
+                    Topic::Room(room) if self.hub.has_joined(session, room) => true,
+                    topic => self.hub.handle_subscribe(session, topic, Policy::Queue, None).is_ok(),
+                };
+                // Each room, whether another one could be joined or not.
+                let joined = topics.iter().map(is_joined).filter(|is_joined| *is_joined).count();
+                concerned.add(match joined == topics.len() {
+                    true => Concerned { sessions: 1, refused: 0 },
+                    false => Concerned { sessions: 0, refused: 1 },
+                });
+                topics.len() * ROOM_STEPS
+            }
+            Work::Leave { topics, concerned, .. } => {
+                for topic in topics.iter() {
+                    self.hub.handle_unsubscribe(session, topic);
+                }
+                concerned.sessions += 1;
+                topics.len() * ROOM_STEPS
+            }
+            Work::Disconnect { close, concerned, .. } => {
+                concerned.sessions += 1;
+                match self.owner_of(session) {
+                    Some(Owner::Client(id)) if *close => self.close_client(id),
+                    _ => self.disconnect(session, Disconnect::ClosedByApplication),
+                }
+                DISCONNECT_STEPS
+            }
+            Work::List { limit, list, .. } => {
+                let Some(protocol) = self.protocol_of(session) else { return 1 };
+                list.count += 1;
+                if list.sessions.len() >= *limit || list.bytes >= LIST_BYTES_MAX {
+                    return 1;
+                }
+                let info = self.describe(session, protocol, LIST_BYTES_MAX - list.bytes);
+                let steps = SESSION_STEPS + info.rooms.len() * ROOM_STEPS;
+                list.push(info);
+                steps
+            }
+            Work::Send { .. } => 0,
+        }
+    }
+
+    /// What a session speaks; `None` while its client is disconnected.
+    fn protocol_of(&self, session: SessionId) -> Option<&'static str> {
+        match self.owner_of(session)? {
+            Owner::Connection(index) => match &self.table.get(index)?.stack {
+                Stack::Socket(socket) => Some(match socket.speech.dialect {
+                    Dialect::Plain => "websocket",
+                    Dialect::SockJs => "sockjs",
+                    Dialect::Primus(_) => "primus",
+                }),
+                Stack::Http(_) | Stack::Closing { .. } => None,
+            },
+            Owner::Client(id) => {
+                let client = self.clients.get(id)?;
+                Some(match (&client.upper, client.sockjs()) {
+                    (Upper::SocketIo(_), _) => "socketio",
+                    (_, Some(_)) => "sockjs",
+                    (_, None) => "engineio",
+                })
+            }
+        }
+    }
+
+    /// An entry of a list, with names of at most about `bytes_max`.
+    fn describe(&self, session: SessionId, protocol: &'static str, bytes_max: usize) -> SessionInfo {
+        let mut bytes = 0;
+        let rooms = self.hub.rooms_of(session).filter(|room| !room.is_everybody());
+        let rooms = rooms.map(|room| room.name().to_owned()).take_while(|name| {
+            bytes += name.len();
+            bytes <= bytes_max
+        });
+        SessionInfo { id: self.id_of(session), protocol, rooms: rooms.collect() }
+    }
+
+    /// The id that a session's client knows it by.
+    fn id_of(&self, session: SessionId) -> String {
+        if let Some(Owner::Client(id)) = self.owner_of(session)
+            && let Some(client) = self.clients.get(id)
+            && matches!(client.upper, Upper::SocketIo(_))
+            && client.version() == Version::V3
+        {
+            return id_of_version_3(&client.sid.to_string(), self.namespace_of(session).unwrap_or("/"));
+        }
+        self.facts.public_id(session).to_string()
+    }
+
+    /// Ends a client and its connection. Its sockets are disconnected first, so that it doesn't reconnect.
+    fn close_client(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id) else { return };
+        let (writer, is_polled) = (client.writer(), !matches!(client.carrier, Carrier::Socket(_)));
+        let mut packets = Vec::new();
+        if let Upper::SocketIo(io) = &client.upper {
+            let sockets: Vec<(SessionId, String)> =
+                io.sockets.iter().map(|socket| (socket.session, socket.namespace().to_owned())).collect();
+            for (session, namespace) in sockets {
+                packets.append(&mut self.take_before_answers(session));
+                self.leave_namespace(id, session);
+                write_disconnect(writer, &namespace, &mut packets);
+            }
+        }
+        match self.clients.get_mut(id) {
+            // With the end, in the answer to one poll.
+            Some(client) if is_polled => client.queue.append(&mut packets),
+            _ => self.write_to_client(id, |_, out| out.append(&mut packets)),
+        }
+        self.end_client(id, End::Because(Disconnect::ClosedByApplication));
+    }
+
+    /// Continues to list rooms. Returns whether it is finished.
+    fn work_on_rooms(&mut self, task: &mut RoomsTask, steps: &mut usize) -> bool {
+        let RoomsTask { query, next, found, .. } = task;
+        while *steps > 0 {
+            let visits_max = VISITS_MAX.min(*steps);
+            *steps -= visits_max;
+            let rest = self.hub.walk_rooms(*next, visits_max, |room, members| {
+                let is_asked_for = room.namespace() == query.namespace
+                    && !room.is_everybody()
+                    && room.name().starts_with(&query.prefix)
+                    && room.name() > query.after.as_str();
+                if is_asked_for {
+                    *steps = steps.saturating_sub(ROOM_STEPS);
+                    found.add(room.name(), members, query.limit);
+                }
+            });
+            match rest {
+                Some(rest) => *next = rest,
+                None => return true,
+            }
+        }
+        false
+    }
+}
+
+impl Concerned {
+    fn add(&mut self, other: Self) {
+        self.sessions += other.sessions;
+        self.refused += other.refused;
+    }
+}
+
+impl SessionList {
+    /// Adds another core's part of a list of at most `limit` sessions.
+    fn merge(&mut self, other: Self, limit: usize) {
+        self.count += other.count;
+        for info in other.sessions {
+            if self.sessions.len() < limit && self.bytes < LIST_BYTES_MAX {
+                self.push(info);
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The command inbox: how the rest of the process acts on the data plane, from any thread.
+//!
+//! Commands wait in an inbox per core, bounded in messages and bytes, and charged to the ledger. A call never blocks. A
+//! command that doesn't fit into each inbox that it concerns has no effect, and is answered [`Busy`] or
+//! [`CommandError::Busy`]: wait for [`crate::ControlPlane::space`], then try again.
+//!
+//! **Work is budgeted.** A core works on commands for sessions and rooms in slices, a bounded number of sessions per turn,
+//! in the order in which they arrived. A command concerns the sessions that are there when a core visits them.
+//! Publications and updates of feeds don't wait for these commands, so a caller that depends on the effect of a command
+//! waits for its answer.
+
+use super::PublicId;
+use std::sync::Arc;
+use stentor_hub::{
+    CoreId, Data, Document, FeedState, Key, Patch, Requester, Room, RoomError, Rooms, SessionId,
+};
+
+/// A message for a room.
+#[derive(Clone, Debug)]
+pub struct Publish {
+    /// The room.
+    pub room: Room,
+    /// The event's name, if it has one.
+    pub event: Option<Arc<str>>,
+    /// The content.
+    pub data: Data,
+}
+
+/// News of a feed.
+#[derive(Clone, Debug)]
+pub enum FeedUpdate {
+    /// A new version. The feed is live from now on.
+    Document(Document),
+    /// The same, with the patch from the previous version. A core that has another previous version ignores the patch.
+    Patched(Document, Patch),
+    /// The document stays as it is (or there never was one); the state changed.
+    State {
+        /// The new state. `NotFound` means that there is no such key: subscribers are notified and unsubscribed.
+        state: FeedState,
+        /// Why, for people.
+        reason: Arc<str>,
+    },
+    /// The control plane doesn't keep the feed any more: the data plane may drop its state. No effect while the feed has
+    /// subscribers. Follows when a key without subscribers has been idle for long enough, and after a `NotFound` that
+    /// the control plane doesn't remember.
+    Forget,
+    /// The feed isn't fetched for this session, which already waits for the maximum number of never-fetched keys
+    /// (`limits.cold_keys_max`). Ends the subscription of this session only. Sent to the session's core, not to the
+    /// key's home core.
+    Refuse(Requester),
+}
+
+/// The inbox is full. Wait for [`crate::ControlPlane::space`], then try again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Busy;
+
+/// Why a command has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// An inbox is full, or memory is short. The command had no effect.
+    Busy,
+    /// The node stopped before it finished the command.
+    Stopped,
+}
+
+/// Receives the answer to a command, exactly once. It runs on a core's thread, or within the call if the command is
+/// refused, so it has to return at once.
+pub struct Done<T>(Option<Receive<T>>);
+
+type Receive<T> = Box<dyn FnOnce(Result<T, CommandError>) + Send>;
+
+impl<T> Done<T> {
+    /// Calls `receive` with the answer.
+    pub fn new(receive: impl FnOnce(Result<T, CommandError>) + Send + 'static) -> Self {
+        Self(Some(Box::new(receive)))
+    }
+
+    /// Gives the answer.
+    pub fn answer(mut self, answer: Result<T, CommandError>) {
+        if let Some(receive) = self.0.take() {
+            receive(answer);
+        }
+    }
+}
+
+impl<T> Drop for Done<T> {
+    fn drop(&mut self) {
+        if let Some(receive) = self.0.take() {
+            receive(Err(CommandError::Stopped));
+        }
+    }
+}
+
+/// A session that a target names.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Named {
+    /// Not decoded yet.
+    Id(PublicId),
+    Session(CoreId, SessionId),
+    /// There is no such session.
+    Unknown,
+}
+
+/// The sessions of one namespace that a command is for: the members of any of some rooms, and some sessions by id, without
+/// the members of other rooms and without other sessions. Each session counts once.
+///
+/// Sessions of plain protocols (WebSocket, SockJS, Engine.IO without Socket.IO, Primus) are in the main namespace, `/`. All
+/// sockets of a namespace are members of [`Room::everybody`]; plain sessions aren't.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The room of all sockets of the namespace.
+    pub(crate) everybody: Room,
+    pub(crate) rooms: Vec<Room>,
+    pub(crate) sessions: Vec<Named>,
+    pub(crate) except_rooms: Vec<Room>,
+    pub(crate) except_sessions: Vec<Named>,
+}
+
+impl Target {
+    /// No session of `namespace` yet.
+    ///
+    /// # Errors
+    /// If the namespace doesn't have 1 to 256 bytes.
+    pub fn of(namespace: &str) -> Result<Self, RoomError> {
+        Ok(Self {
+            everybody: Room::everybody(namespace)?,
+            rooms: Vec::new(),
+            sessions: Vec::new(),
+            except_rooms: Vec::new(),
+            except_sessions: Vec::new(),
+        })
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.everybody.namespace()
+    }
+
+    /// And all sockets of the namespace.
+    pub fn everybody(mut self) -> Self {
+        self.rooms.push(self.everybody.clone());
+        self
+    }
+
+    /// And the members of a room.
+    ///
+    /// # Errors
+    /// If the name doesn't have 1 to 256 bytes.
+    pub fn room(mut self, name: &str) -> Result<Self, RoomError> {
+        self.rooms.push(self.everybody.beside(name)?);
+        Ok(self)
+    }
+
+    /// And a session. One of another namespace is left out, and so is one that doesn't exist.
+    pub fn session(mut self, id: PublicId) -> Self {
+        self.sessions.push(Named::Id(id));
+        self
+    }
+
+    /// But not the members of a room.
+    ///
+    /// # Errors
+    /// If the name doesn't have 1 to 256 bytes.
+    pub fn except_room(mut self, name: &str) -> Result<Self, RoomError> {
+        self.except_rooms.push(self.everybody.beside(name)?);
+        Ok(self)
+    }
+
+    /// But not a session.
+    pub fn except_session(mut self, id: PublicId) -> Self {
+        self.except_sessions.push(Named::Id(id));
+        self
+    }
+
+    /// Approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        let rooms = self.rooms.iter().chain(&self.except_rooms);
+        let rooms: usize = rooms.map(|room| size_of::<Room>() + room.name().len()).sum();
+        size_of::<Self>() + rooms + (self.sessions.len() + self.except_sessions.len()) * size_of::<Named>()
+    }
+}
+
+/// What to do with the sessions of a [`Target`].
+pub enum Command {
+    /// Sends them a message. One to a single room that keeps history is kept there; one to several rooms isn't.
+    Emit {
+        /// The event's name. Without one, Socket.IO clients receive the event `message`.
+        event: Option<Arc<str>>,
+        /// The content.
+        data: Data,
+        /// Skips sessions whose connection isn't ready to send, as Socket.IO's `volatile`.
+        volatile: bool,
+        /// Receives how many sessions the message is for, including those that a volatile one skips.
+        done: Done<Concerned>,
+    },
+    /// Makes them members of rooms, with the policy `queue`.
+    Join {
+        /// Rooms of the target's namespace.
+        rooms: Rooms,
+        /// Receives how many sessions are members of all of them now.
+        done: Done<Concerned>,
+    },
+    /// Ends their membership of rooms.
+    Leave {
+        /// Rooms of the target's namespace.
+        rooms: Rooms,
+        /// Receives how many sessions there are, members before or not.
+        done: Done<Concerned>,
+    },
+    /// Ends them, for the reason `closed_by_application`.
+    Disconnect {
+        /// Ends the connection of a Socket.IO client, with its sockets in other namespaces. Otherwise the client leaves
+        /// the namespace, and its connection stays open. Other clients have one session per connection.
+        close: bool,
+        /// Receives how many sessions ended.
+        done: Done<Concerned>,
+    },
+    /// Lists them. Suspended sessions, whose clients are disconnected, are left out.
+    Sessions {
+        /// How many to list: at most [`SESSIONS_LISTED_MAX`]. Others are counted only.
+        limit: usize,
+        /// Receives the list.
+        done: Done<SessionList>,
+    },
+}
+
+/// How many sessions a command concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Concerned {
+    /// Sessions for which it was carried out.
+    pub sessions: usize,
+    /// Sessions that couldn't join a room, because they or their core have reached the maximum
+    /// (`limits.subscriptions_max`, `limits.topics_max`).
+    pub refused: usize,
+}
+
+/// Maximum number of sessions in a [`SessionList`].
+pub const SESSIONS_LISTED_MAX: usize = 1_000;
+/// Maximum number of rooms in a [`RoomList`].
+pub const ROOMS_LISTED_MAX: usize = 1_000;
+/// Maximum size of the names in a [`SessionList`].
+pub const LIST_BYTES_MAX: usize = 1 << 20;
+
+/// Sessions of a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionList {
+    /// Some of the sessions, in no particular order.
+    pub sessions: Vec<SessionInfo>,
+    /// How many there are.
+    pub count: usize,
+    /// Bytes of the ids and names in `sessions`.
+    pub(crate) bytes: usize,
+}
+
+impl SessionList {
+    /// A list of some of `count` sessions.
+    pub fn new(sessions: Vec<SessionInfo>, count: usize) -> Self {
+        let mut list = Self { count, ..Self::default() };
+        sessions.into_iter().for_each(|info| list.push(info));
+        list
+    }
+
+    pub(crate) fn push(&mut self, info: SessionInfo) {
+        self.bytes += info.id.len() + info.rooms.iter().map(String::len).sum::<usize>();
+        self.sessions.push(info);
+    }
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionInfo {
+    /// Its public id. For clients of Socket.IO protocol 4, `socket.id` as they know it.
+    pub id: String,
+    /// `websocket`, `primus`, `engineio`, `socketio` or `sockjs`.
+    pub protocol: &'static str,
+    /// The rooms that it is a member of, in no particular order. Cut off if the list has [`LIST_BYTES_MAX`].
+    pub rooms: Vec<String>,
+}
+
+/// Which rooms to list.
+#[derive(Clone, Debug)]
+pub struct RoomsQuery {
+    /// Rooms of this namespace,
+    pub namespace: String,
+    /// whose names begin with this text,
+    pub prefix: String,
+    /// and are greater than this one, in the order of their bytes.
+    pub after: String,
+    /// How many to list: at most [`ROOMS_LISTED_MAX`].
+    pub limit: usize,
+}
+
+/// Rooms that have members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoomList {
+    /// The first rooms in the order of the bytes of their names, and how many sessions are members of each.
+    pub rooms: Vec<(String, usize)>,
+    /// Whether there are more: continue after the last one.
+    pub truncated: bool,
+}
+
+/// Takes commands for the data plane, from any thread. No call blocks.
+pub trait CommandInbox: Send + Sync {
+    /// Sends a message to a room. Messages of one caller to one room keep their order.
+    fn publish(&self, message: Publish) -> Result<(), Busy>;
+
+    /// Sends news of a feed to its home core. News of one key keep their order.
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy>;
+
+    /// Does something with sessions.
+    fn command(&self, target: Target, command: Command);
+
+    /// Lists rooms.
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>);
+}

@@ -1,0 +1,166 @@
+//! The public id of a session: what its client knows it by, and what commands name it by.
+//!
+//! An id is decoded, not looked up, so that ids take no memory. It has 15 bytes, as 20 characters of base64url: a tag,
+//! which is a keyed hash of core and session, then core and session, encrypted with a keystream that the tag selects (a
+//! synthetic IV, as in RFC 5297). The key is the seed of the node. Without it, an id says nothing about the node, and
+//! nobody can make one up (48 bits).
+//!
+//! An id is no secret: whoever knows it can't act as the session. (The `sid` of Engine.IO is one, because requests of
+//! polling clients carry nothing else.)
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::fmt;
+use std::hash::{DefaultHasher, Hasher};
+use stentor_hub::{CoreId, SessionId};
+
+const ID_BYTES: usize = 15;
+const ID_CHARS: usize = 20;
+const TAG_BYTES: usize = 6;
+const PAYLOAD_BYTES: usize = ID_BYTES - TAG_BYTES;
+
+/// The public id of a session: `session` in `stentor.v1`'s `welcome`, `socket.id` in Socket.IO (protocol 5), the spark's id
+/// in Primus. Clients of Engine.IO 3 know their sessions by the `sid` of Engine.IO instead; commands accept it, and it is
+/// parsed as a `PublicId` as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PublicId([u8; ID_BYTES]);
+
+impl PublicId {
+    /// Parses an id. A namespace before it, as in the socket ids of protocol 4 (`/chat#ID`), is ignored.
+    pub fn parse(text: &str) -> Option<Self> {
+        let id = text.rsplit_once('#').map_or(text, |(_namespace, id)| id);
+        // The decoder wants room for a whole number of groups.
+        let mut bytes = [0; ID_BYTES + 3];
+        (id.len() == ID_CHARS).then_some(())?;
+        let len = URL_SAFE_NO_PAD.decode_slice(id, &mut bytes).ok()?;
+        bytes[..len].try_into().ok().map(Self)
+    }
+
+    /// The id of a session of `core`.
+    pub(crate) fn of(seed: [u64; 2], core: CoreId, session: SessionId) -> Self {
+        let mut payload = [0; PAYLOAD_BYTES];
+        // `CORES_MAX` is 256.
+        payload[0] = core as u8;
+        payload[1..].copy_from_slice(&session.to_bits().to_le_bytes());
+        let tag = tag_of(seed, payload);
+        let mut bytes = [0; ID_BYTES];
+        bytes[..TAG_BYTES].copy_from_slice(&tag);
+        bytes[TAG_BYTES..].copy_from_slice(&encrypt(seed, tag, payload));
+        Self(bytes)
+    }
+
+    /// The session that the id names, and its core. `None` if the id is none of this node's. The session may have ended.
+    pub(crate) fn decode(self, seed: [u64; 2]) -> Option<(CoreId, SessionId)> {
+        let tag = *self.0.first_chunk()?;
+        let payload = encrypt(seed, tag, *self.0.last_chunk()?);
+        let is_ours = tag_of(seed, payload) == tag;
+        let session = SessionId::from_bits(u64::from_le_bytes(*payload.last_chunk()?));
+        is_ours.then_some((usize::from(payload[0]), session))
+    }
+
+    /// The bytes, as of the `sid` of an Engine.IO client.
+    pub(crate) fn bytes(self) -> [u8; ID_BYTES] {
+        self.0
+    }
+}
+
+impl fmt::Display for PublicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+/// What a keyed hash is for: the same input must not have the same hash for two purposes.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Tag,
+    /// One of the two blocks of the keystream.
+    Keystream(u64),
+}
+
+fn keyed_hash(seed: [u64; 2], purpose: Purpose, bytes: &[u8]) -> [u8; 8] {
+    let mut hasher = DefaultHasher::new();
+    let purpose = match purpose {
+        Purpose::Tag => 0,
+        Purpose::Keystream(block) => 1 + block,
+    };
+    for word in [seed[0], seed[1], purpose] {
+        hasher.write_u64(word);
+    }
+    hasher.write(bytes);
+    hasher.finish().to_le_bytes()
+}
+
+fn tag_of(seed: [u64; 2], payload: [u8; PAYLOAD_BYTES]) -> [u8; TAG_BYTES] {
+    let mut tag = [0; TAG_BYTES];
+    tag.copy_from_slice(&keyed_hash(seed, Purpose::Tag, &payload)[..TAG_BYTES]);
+    tag
+}
+
+/// Encrypts a payload, or decrypts it.
+fn encrypt(seed: [u64; 2], tag: [u8; TAG_BYTES], mut payload: [u8; PAYLOAD_BYTES]) -> [u8; PAYLOAD_BYTES] {
+    let keystream = [0, 1].map(|block| keyed_hash(seed, Purpose::Keystream(block), &tag));
+    for (byte, key) in payload.iter_mut().zip(keystream.as_flattened()) {
+        *byte ^= key;
+    }
+    payload
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use stentor_hub::CORES_MAX;
+
+    const SEED: [u64; 2] = [0x0123_4567_89ab_cdef, 42];
+
+    #[test]
+    fn an_id_names_its_core_and_session() {
+        let sessions = [0, 1, 1 << 32, u64::from(u32::MAX), u64::MAX];
+        let mut seen = HashSet::new();
+        for core in [0, 1, CORES_MAX - 1] {
+            for session in sessions.map(SessionId::from_bits) {
+                let id = PublicId::of(SEED, core, session);
+                let text = id.to_string();
+                assert_eq!(text.len(), ID_CHARS);
+                assert_eq!(PublicId::parse(&text), Some(id));
+                assert_eq!(PublicId::parse(&format!("/chat#{text}")), Some(id));
+                assert_eq!(id.decode(SEED), Some((core, session)));
+                assert_eq!(id.decode([SEED[0], SEED[1] + 1]), None, "of another node");
+                seen.insert(text);
+            }
+        }
+        assert_eq!(seen.len(), 3 * sessions.len());
+        for bad in [
+            "",
+            "aaaaaaaaaaaaaaaaaaa",
+            "aaaaaaaaaaaaaaaaaaaaa",
+            "aaaaaaaaaaaaaaaaaaa=",
+            "/chat#",
+            "éééééééééé",
+        ] {
+            assert_eq!(PublicId::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_id_with_any_bit_changed_names_nothing() {
+        let id = PublicId::of(SEED, 3, SessionId::from_bits(77));
+        for bit in 0..ID_BYTES * 8 {
+            let mut changed = id;
+            changed.0[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(changed.decode(SEED), None, "bit {bit}");
+        }
+    }
+
+    // Sessions are numbered from 0 on, which ids must not show. Each bit is set in about half of 4,000 ids; the standard
+    // deviation is 32, so 10 of them never happen by chance.
+    #[test]
+    fn ids_of_neighbors_look_random() {
+        let ids: Vec<PublicId> = (0..4_000).map(|n| PublicId::of(SEED, 0, SessionId::from_bits(n))).collect();
+        for bit in 0..ID_BYTES * 8 {
+            let ones = ids.iter().filter(|id| id.0[bit / 8] >> (bit % 8) & 1 == 1).count();
+            assert!((1_680..2_320).contains(&ones), "bit {bit}: {ones}");
+        }
+    }
+}

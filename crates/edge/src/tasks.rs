@@ -1,0 +1,400 @@
+//! From commands to tasks of cores, and from the cores' results to one answer.
+//!
+//! A command becomes one task per core that it may concern: all cores for members of rooms, the core of each session that
+//! is named. A message to rooms is one task: the core that takes it publishes it, and the hubs spread it. The tasks enter
+//! their inboxes together or not at all.
+//!
+//! **Invariant.** A command is answered exactly once: when the last task is finished, or dropped.
+
+use crate::ports::{
+    Command, CommandError, Concerned, Done, Named, RoomList, RoomsQuery, SessionList, Target,
+};
+use crate::shared::{ControlCommand, Shared};
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+use stentor_hub::{CoreId, Data, Emit, Room, Rooms, Selection, SessionId, Tally, Topic, core_of};
+
+/// Estimated size of one entry of a list, charged while the list is made.
+const LIST_ENTRY_BYTES: usize = 256;
+
+/// Adds up the results of a command's tasks, and answers it when all of them are done.
+pub(crate) struct Gather<T: Default>(Mutex<Gathered<T>>);
+
+struct Gathered<T> {
+    sum: T,
+    /// Tasks that aren't finished.
+    tasks: usize,
+    done: Option<Done<T>>,
+}
+
+impl<T: Default> Gather<T> {
+    fn new(tasks: usize, done: Done<T>) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Gathered { sum: T::default(), tasks, done: Some(done) })))
+    }
+
+    /// Calls `add` with the sum.
+    fn add(&self, add: impl FnOnce(&mut T), finished: usize) {
+        let mut gathered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut gathered.sum);
+        gathered.tasks -= finished;
+    }
+
+    /// A task is finished: `add` adds its result. The last one to drop its reference answers.
+    pub(crate) fn finish(&self, add: impl FnOnce(&mut T)) {
+        self.add(add, 1);
+    }
+
+    fn fail(&self, error: CommandError) {
+        let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).done.take();
+        if let Some(done) = done {
+            done.answer(Err(error));
+        }
+    }
+}
+
+impl<T: Default> Drop for Gather<T> {
+    fn drop(&mut self) {
+        let gathered = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if gathered.tasks == 0
+            && let Some(done) = gathered.done.take()
+        {
+            done.answer(Ok(mem::take(&mut gathered.sum)));
+        }
+    }
+}
+
+impl Tally for Gather<Concerned> {
+    fn add(&self, sessions: usize) {
+        self.add(|sum| sum.sessions += sessions, 0);
+    }
+}
+
+/// What a core has to do for a command.
+pub(crate) enum Task {
+    /// Look up the ids that only this core can, then submit the command again.
+    Resolve(Target, Command),
+    /// Emit a message to rooms, on all cores.
+    Emit {
+        rooms: Rooms,
+        event: Option<Arc<str>>,
+        data: Data,
+        how: Emit,
+        gather: Arc<Gather<Concerned>>,
+    },
+    Sessions(SessionsTask),
+    Rooms(RoomsTask),
+}
+
+/// Something to do with sessions of this core.
+pub(crate) struct SessionsTask {
+    /// The room of all sockets of their namespace.
+    pub(crate) everybody: Room,
+    /// Sessions that were named. They are perhaps of another namespace.
+    pub(crate) named: Vec<SessionId>,
+    pub(crate) except_rooms: Arc<[Room]>,
+    /// The members of rooms, until all of them are found.
+    pub(crate) selection: Option<Selection>,
+    /// Sessions found and not acted upon yet.
+    pub(crate) found: Vec<SessionId>,
+    pub(crate) work: Work,
+}
+
+/// What to do with them, and the result so far.
+pub(crate) enum Work {
+    Send { event: Option<Arc<str>>, data: Data, volatile: bool, gather: Arc<Gather<Concerned>> },
+    Join { topics: Arc<[Topic]>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
+    Leave { topics: Arc<[Topic]>, concerned: Concerned, gather: Arc<Gather<Concerned>> },
+    Disconnect { close: bool, concerned: Concerned, gather: Arc<Gather<Concerned>> },
+    List { limit: usize, list: SessionList, gather: Arc<Gather<SessionList>> },
+}
+
+impl Work {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Send { data, .. } => data.len(),
+            Self::List { limit, .. } => limit * LIST_ENTRY_BYTES,
+            Self::Join { .. } | Self::Leave { .. } | Self::Disconnect { .. } => 0,
+        }
+    }
+}
+
+/// Lists rooms of this core.
+pub(crate) struct RoomsTask {
+    pub(crate) query: Arc<RoomsQuery>,
+    /// The next topic to visit.
+    pub(crate) next: usize,
+    pub(crate) found: FoundRooms,
+    pub(crate) gather: Arc<Gather<FoundRooms>>,
+}
+
+/// The first rooms that match a query, with their members.
+#[derive(Default)]
+pub(crate) struct FoundRooms {
+    rooms: BTreeMap<String, usize>,
+    truncated: bool,
+}
+
+impl FoundRooms {
+    /// Adds members of a room. Beyond `limit` rooms, the last one goes: no core's members of the first `limit` rooms of
+    /// all are lost, because each core has less than `limit` rooms before one of them.
+    pub(crate) fn add(&mut self, name: &str, members: usize, limit: usize) {
+        if let Some(sum) = self.rooms.get_mut(name) {
+            *sum += members;
+            return;
+        }
+        if self.rooms.len() >= limit {
+            self.truncated = true;
+            if self.rooms.last_key_value().is_none_or(|(last, _)| name > last.as_str()) {
+                return;
+            }
+            self.rooms.pop_last();
+        }
+        self.rooms.insert(name.to_owned(), members);
+    }
+
+    pub(crate) fn merge(&mut self, other: Self, limit: usize) {
+        self.truncated |= other.truncated;
+        for (name, members) in other.rooms {
+            self.add(&name, members, limit);
+        }
+    }
+}
+
+impl Task {
+    /// Approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Resolve(target, command) => target.bytes() + command.bytes(),
+            Self::Emit { rooms, data, how, .. } => {
+                data.len() + rooms.iter().count() * size_of::<Room>() + how.bytes()
+            }
+            Self::Sessions(task) => {
+                task.named.len() * size_of::<SessionId>()
+                    + task.except_rooms.len() * size_of::<Room>()
+                    + task.work.bytes()
+            }
+            Self::Rooms(task) => task.query.limit * LIST_ENTRY_BYTES,
+        }
+    }
+}
+
+impl Command {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Emit { data, .. } => data.len(),
+            Self::Join { rooms, .. } | Self::Leave { rooms, .. } => rooms.iter().count() * size_of::<Room>(),
+            Self::Disconnect { .. } | Self::Sessions { .. } => 0,
+        }
+    }
+
+    fn fail(self, error: CommandError) {
+        match self {
+            Self::Emit { done, .. }
+            | Self::Join { done, .. }
+            | Self::Leave { done, .. }
+            | Self::Disconnect { done, .. } => done.answer(Err(error)),
+            Self::Sessions { done, .. } => done.answer(Err(error)),
+        }
+    }
+}
+
+/// A target whose sessions are known.
+struct Resolved {
+    everybody: Room,
+    rooms: Arc<[Room]>,
+    sessions: Vec<(CoreId, SessionId)>,
+    except_rooms: Arc<[Room]>,
+    except_sessions: Vec<(CoreId, SessionId)>,
+}
+
+impl Resolved {
+    fn new(target: Target) -> Self {
+        let Target { everybody, rooms, sessions, except_rooms, except_sessions } = target;
+        let known = |named: Vec<Named>| -> Vec<(CoreId, SessionId)> {
+            let mut known: Vec<_> = named
+                .into_iter()
+                .filter_map(|named| match named {
+                    Named::Session(core, session) => Some((core, session)),
+                    Named::Id(_) | Named::Unknown => None,
+                })
+                .collect();
+            known.sort_unstable_by_key(|(core, session)| (*core, session.to_bits()));
+            known.dedup();
+            known
+        };
+        let except_sessions = known(except_sessions);
+        let mut sessions = known(sessions);
+        sessions.retain(|session| !except_sessions.contains(session));
+        let (rooms, except_rooms) = (rooms.into(), except_rooms.into());
+        Self { everybody, rooms, sessions, except_rooms, except_sessions }
+    }
+
+    /// The cores that may have some of the sessions.
+    fn cores(&self, cores: usize) -> Vec<CoreId> {
+        if self.rooms.is_empty() {
+            return self.cores_of_named();
+        }
+        (0..cores).collect()
+    }
+
+    fn cores_of_named(&self) -> Vec<CoreId> {
+        let mut cores: Vec<CoreId> = self.sessions.iter().map(|(core, _)| *core).collect();
+        cores.dedup();
+        cores
+    }
+
+    fn on(core: CoreId, sessions: &[(CoreId, SessionId)]) -> impl Iterator<Item = SessionId> {
+        sessions.iter().filter(move |(of, _)| *of == core).map(|(_, session)| *session)
+    }
+
+    /// What `core` does with its sessions: those that are named, and with `members` those in rooms.
+    fn task(&self, core: CoreId, members: bool, work: Work) -> ControlCommand {
+        let named: Vec<SessionId> = Self::on(core, &self.sessions).collect();
+        let selection = (members && !self.rooms.is_empty()).then(|| {
+            let seen = Self::on(core, &self.except_sessions).chain(named.iter().copied());
+            Selection::new(self.rooms.clone(), self.except_rooms.clone(), seen)
+        });
+        ControlCommand::Task(Box::new(Task::Sessions(SessionsTask {
+            everybody: self.everybody.clone(),
+            named,
+            except_rooms: self.except_rooms.clone(),
+            selection,
+            found: Vec::new(),
+            work,
+        })))
+    }
+}
+
+impl Shared {
+    /// Makes tasks of a command. Ids that only their core can look up are looked up first.
+    pub(crate) fn submit(&self, mut target: Target, command: Command) {
+        if matches!(command, Command::Emit { .. }) && self.is_out_of_memory() {
+            return command.fail(CommandError::Busy);
+        }
+        if let Some(core) = self.decode(&mut target) {
+            let task = Task::Resolve(target, command);
+            if let Err(refused) = self.inboxes[core].put(ControlCommand::Task(Box::new(task)))
+                && let ControlCommand::Task(task) = *refused
+                && let Task::Resolve(_, command) = *task
+            {
+                command.fail(CommandError::Busy);
+            }
+            return;
+        }
+        let target = Resolved::new(target);
+        match command {
+            Command::Emit { event, data, volatile, done } => self.emit(&target, event, data, volatile, done),
+            Command::Join { rooms, done } => {
+                let topics = topics(&target, &rooms);
+                let concerned = Concerned::default();
+                self.split(&target, done, |gather| Work::Join { topics: topics.clone(), concerned, gather });
+            }
+            Command::Leave { rooms, done } => {
+                let topics = topics(&target, &rooms);
+                let concerned = Concerned::default();
+                self.split(&target, done, |gather| Work::Leave { topics: topics.clone(), concerned, gather });
+            }
+            Command::Disconnect { close, done } => {
+                let concerned = Concerned::default();
+                self.split(&target, done, |gather| Work::Disconnect { close, concerned, gather });
+            }
+            Command::Sessions { limit, done } => {
+                let limit = limit.min(crate::ports::SESSIONS_LISTED_MAX);
+                self.split(&target, done, |gather| Work::List {
+                    limit,
+                    list: SessionList::default(),
+                    gather,
+                });
+            }
+        }
+    }
+
+    /// Decodes the ids of a target. Returns a core that has to look up others.
+    fn decode(&self, target: &mut Target) -> Option<CoreId> {
+        let mut core = None;
+        for named in target.sessions.iter_mut().chain(&mut target.except_sessions) {
+            let Named::Id(id) = *named else { continue };
+            match id.decode(self.seed) {
+                Some((of, session)) => *named = Named::Session(of, session),
+                // The `sid` of a client names its core by the first byte.
+                None => core = Some(usize::from(id.bytes()[0]) % self.cores),
+            }
+        }
+        core
+    }
+
+    /// One task for each core that the target may have sessions on.
+    fn split<T: Default>(&self, target: &Resolved, done: Done<T>, work: impl Fn(Arc<Gather<T>>) -> Work) {
+        let cores = target.cores(self.cores);
+        let gather = Gather::new(cores.len(), done);
+        let tasks = cores.into_iter().map(|core| (core, target.task(core, true, work(gather.clone()))));
+        self.put_all(tasks.collect(), &gather);
+    }
+
+    fn emit(
+        &self,
+        target: &Resolved,
+        event: Option<Arc<str>>,
+        data: Data,
+        volatile: bool,
+        done: Done<Concerned>,
+    ) {
+        let cores = target.cores_of_named();
+        let rooms = Rooms::try_from(target.rooms.to_vec()).ok();
+        let gather = Gather::new(cores.len() + usize::from(rooms.is_some()), done);
+        let mut tasks: Vec<(CoreId, ControlCommand)> = cores
+            .into_iter()
+            .map(|core| {
+                let (event, data, gather) = (event.clone(), data.clone(), gather.clone());
+                (core, target.task(core, false, Work::Send { event, data, volatile, gather }))
+            })
+            .collect();
+        if let Some(rooms) = rooms {
+            // As for a publication to this room, so that both keep their order.
+            let core = core_of(self.seed, self.cores, &Topic::Room(rooms.first().clone()));
+            let mut how = if volatile { Emit::volatile() } else { Emit::default() };
+            // Those that are named get it by themselves.
+            for (of, session) in target.except_sessions.iter().chain(&target.sessions) {
+                how = how.except_session(*of, *session);
+            }
+            for room in target.except_rooms.iter() {
+                how = how.except_room(room.clone());
+            }
+            let how = how.counted_by(gather.clone());
+            let task = Task::Emit { rooms, event, data, how, gather: gather.clone() };
+            tasks.push((core, ControlCommand::Task(Box::new(task))));
+        }
+        self.put_all(tasks, &gather);
+    }
+
+    /// Lists rooms of all cores.
+    pub(crate) fn submit_list(&self, mut query: RoomsQuery, done: Done<RoomList>) {
+        query.limit = query.limit.min(crate::ports::ROOMS_LISTED_MAX);
+        let query = Arc::new(query);
+        let done = Done::new(move |found: Result<FoundRooms, CommandError>| {
+            done.answer(found.map(|FoundRooms { rooms, truncated }| RoomList {
+                rooms: rooms.into_iter().collect(),
+                truncated,
+            }));
+        });
+        let gather = Gather::new(self.cores, done);
+        let tasks = (0..self.cores).map(|core| {
+            let (query, gather, found) = (query.clone(), gather.clone(), FoundRooms::default());
+            (core, ControlCommand::Task(Box::new(Task::Rooms(RoomsTask { query, next: 0, found, gather }))))
+        });
+        self.put_all(tasks.collect(), &gather);
+    }
+
+    fn put_all<T: Default>(&self, tasks: Vec<(CoreId, ControlCommand)>, gather: &Gather<T>) {
+        if self.put_together(tasks).is_err() {
+            gather.fail(CommandError::Busy);
+        }
+    }
+}
+
+/// The rooms to join or leave, as topics.
+fn topics(target: &Resolved, rooms: &Rooms) -> Arc<[Topic]> {
+    let namespace = target.everybody.namespace();
+    rooms.iter().filter(|room| room.namespace() == namespace).cloned().map(Topic::Room).collect()
+}

@@ -1,0 +1,121 @@
+//! Selects sessions of this core by their rooms, for commands other than publications, a bounded number at a time.
+//!
+//! A selection goes on in several calls, between which sessions come and go. It visits the members of each room from the
+//! last to the first: a member that leaves is replaced by the last one, so nobody who stays is missed. A session that is
+//! visited twice is selected once, and so is a session in several of the rooms.
+
+use crate::crowd::Seen;
+use crate::session::{Encoder, Life, SessionId};
+use crate::shard::Hub;
+use crate::subscription::NO_TOPIC;
+use crate::topic::{Room, Topic};
+use std::sync::Arc;
+
+/// The sessions of a core that are members of any of some rooms, and of none of others.
+pub struct Selection {
+    rooms: Arc<[Room]>,
+    except_rooms: Arc<[Room]>,
+    /// The room that is being visited.
+    room: usize,
+    /// How many of its members are still to be visited; `None` before the first.
+    left: Option<usize>,
+    seen: Seen,
+}
+
+impl Selection {
+    /// The members of any of `rooms`, except those of any of `except_rooms` and `except_sessions` of this core.
+    pub fn new(
+        rooms: Arc<[Room]>,
+        except_rooms: Arc<[Room]>,
+        except_sessions: impl IntoIterator<Item = SessionId>,
+    ) -> Self {
+        let mut seen = Seen::default();
+        for session in except_sessions {
+            seen.add(session.index);
+        }
+        Self { rooms, except_rooms, room: 0, left: None, seen }
+    }
+}
+
+impl<E: Encoder> Hub<E> {
+    /// Continues a selection: appends the sessions that it finds to `found`, suspended ones included. Visits at most
+    /// `visits_max` members and returns how many it visited, or `None` after the last one.
+    pub fn select(
+        &self,
+        selection: &mut Selection,
+        visits_max: usize,
+        found: &mut Vec<SessionId>,
+    ) -> Option<usize> {
+        let mut except: Vec<u32> =
+            selection.except_rooms.iter().filter_map(|room| self.room_index(room)).collect();
+        except.sort_unstable();
+        let mut visits = 0;
+        while let Some(room) = selection.rooms.get(selection.room) {
+            // Rooms end between two calls, and their indexes are used again.
+            let members = self.room_index(room).and_then(|index| self.topics.at(index));
+            let members = members.map_or(&[][..], |state| &state.members);
+            let left = selection.left.unwrap_or(members.len()).min(members.len());
+            let end = left.saturating_sub(visits_max - visits);
+            for member in members[end..left].iter().rev() {
+                let id = self.sessions.id_of(*member);
+                let is_open = self.sessions.alive(id).is_some_and(|session| session.life != Life::Doomed);
+                if is_open && selection.seen.add(member.session) && !self.is_in_any(id, &except) {
+                    found.push(id);
+                }
+            }
+            visits += left - end;
+            if end > 0 {
+                selection.left = Some(end);
+                return Some(visits);
+            }
+            selection.room += 1;
+            selection.left = None;
+        }
+        None
+    }
+
+    /// Whether a session has joined a room. The home core may not have confirmed it yet.
+    pub fn has_joined(&self, session: SessionId, room: &Room) -> bool {
+        self.room_index(room).is_some_and(|index| self.sessions.find(session, index).is_some())
+    }
+
+    /// The rooms that a session is a member of.
+    pub fn rooms_of(&self, session: SessionId) -> impl Iterator<Item = &Room> {
+        let subscriptions = self.sessions.alive(session).map_or(&[][..], |session| &session.subscriptions);
+        let topics = subscriptions.iter().filter(|subscription| subscription.topic != NO_TOPIC);
+        topics.filter_map(|subscription| match &self.topics.at(subscription.topic)?.topic {
+            Topic::Room(room) => Some(room),
+            Topic::Feed(_) => None,
+        })
+    }
+
+    /// Continues a walk over the rooms of this core: calls `each` with those that have members here, and how many.
+    /// Visits at most `visits_max` topics from `next` on. Returns where to continue, or `None` after the last one. A
+    /// room that is created during a walk may be missed.
+    pub fn walk_rooms(
+        &self,
+        next: usize,
+        visits_max: usize,
+        mut each: impl FnMut(&Room, usize),
+    ) -> Option<usize> {
+        let end = self.topics.end().min(next.saturating_add(visits_max));
+        for state in (next..end).filter_map(|index| self.topics.at(index as u32)) {
+            if let Topic::Room(room) = &state.topic
+                && !state.members.is_empty()
+            {
+                each(room, state.members.len());
+            }
+        }
+        (end < self.topics.end()).then_some(end)
+    }
+
+    fn room_index(&self, room: &Room) -> Option<u32> {
+        self.topics.find(&Topic::Room(room.clone()))
+    }
+
+    /// `topics` are sorted.
+    fn is_in_any(&self, session: SessionId, topics: &[u32]) -> bool {
+        let subscriptions = self.sessions.alive(session).map_or(&[][..], |session| &session.subscriptions);
+        !topics.is_empty() && subscriptions.iter().any(|one| topics.binary_search(&one.topic).is_ok())
+    }
+}
