@@ -5,7 +5,7 @@
 
 mod app;
 mod core;
-mod format;
+mod encode;
 mod hosts;
 mod ledger;
 mod metrics;
@@ -18,7 +18,6 @@ mod ports;
 mod shared;
 mod tasks;
 mod terms;
-mod writer;
 
 pub use app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,

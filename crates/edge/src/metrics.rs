@@ -1,7 +1,7 @@
 //! Figures of the data plane: each core writes its own, anybody reads them.
 
 use crate::core::Clients;
-use crate::format::Formats;
+use crate::encode::Formats;
 use crate::plane::{Histogram, HistogramSample, Metric, MetricKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

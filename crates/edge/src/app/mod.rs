@@ -18,11 +18,11 @@ pub use rooms::RoomsApp;
 pub use rules::{Rule, Template, TemplateError};
 
 use crate::core::{Facts, Sockets};
-use crate::format::{Formats, json_string};
+use crate::encode::Writer;
+use crate::encode::{Formats, json_string};
 use crate::ledger::Pressure;
 use crate::options::Service;
 use crate::ports::PublicId;
-use crate::writer::Writer;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

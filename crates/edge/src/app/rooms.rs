@@ -6,7 +6,7 @@
 use super::rules::{DONE, failed};
 use super::scalar::scalar;
 use super::{Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, Overloaded};
-use crate::format::json_error_text;
+use crate::encode::json_error_text;
 use crate::options::Rooms;
 use crate::terms::{Asked, TermsError};
 use bytes::Bytes;

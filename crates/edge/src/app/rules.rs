@@ -5,7 +5,7 @@
 //! a name in it. Where none has one, nothing of the rule is done, and the client is told so if it asked to be.
 
 use super::{Arguments, Context, Event, Overloaded};
-use crate::format::json_error_text;
+use crate::encode::json_error_text;
 use std::borrow::Cow;
 use std::fmt;
 use stentor_hub::{Policy, Room, RoomError, SessionId, SubscribeError};

@@ -184,7 +184,7 @@ pub(super) struct Client {
     pub(super) protocol: Protocol,
     pub(super) carrier: Carrier,
     pub(super) upper: Upper,
-    /// What waits to be carried, as records (see [`crate::writer`]): packets of Engine.IO, messages of SockJS.
+    /// What waits to be carried, as records (see [`crate::encode`]): packets of Engine.IO, messages of SockJS.
     pub(super) queue: Vec<u8>,
     /// A number for the address of its first connection.
     pub(super) source: u64,

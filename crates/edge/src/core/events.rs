@@ -25,7 +25,7 @@ use super::send::{SEND_BYTES_MAX, SEND_FRAMES_MAX};
 use super::table::{Conn, Stack, Waiting};
 use super::wishes::{Feeds, Wishes};
 use super::{Core, Later};
-use crate::format::{self, Formats, unchunked};
+use crate::encode::{Format, Formats, unchunked};
 use std::time::Duration;
 use stentor_driver::{Driver, Frame};
 use stentor_hub::{Body, Epoch, FeedState, Hub, Key, Position, SessionId, SubscribeError, Topic};
@@ -215,8 +215,8 @@ impl<D: Driver> Core<D> {
                 (key, seen)
             })
             .collect();
-        let format = if seen.len() == 1 { format::EVENTS_OF_ONE } else { format::EVENTS_OF_SEVERAL };
-        let session = self.hub.handle_open(format, index as u64);
+        let format = if seen.len() == 1 { Format::EventsOfOne } else { Format::EventsOfSeveral };
+        let session = self.hub.handle_open(format.into(), index as u64);
         self.hub.set_source(session, self.source_of(index));
         for (key, seen) in &seen {
             let topic = Topic::Feed(key.clone());

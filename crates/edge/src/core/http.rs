@@ -14,7 +14,7 @@ use super::table::{Awaited, Conn, Held, Http, Kept, Receiving, Stack, Waiting};
 use super::turn::REQUEST_BYTES;
 use super::{Core, Incoming};
 use crate::app::Connect;
-use crate::format;
+use crate::encode::Format;
 use crate::millis::Millis;
 use crate::plane;
 use stentor_driver::{ConnId, Driver};
@@ -393,7 +393,7 @@ impl<D: Driver> Core<D> {
     fn wait_for(&mut self, index: usize, waiting: Awaited, head: usize, out: &mut Vec<u8>) -> Step {
         let deadline = self.millis().after(self.shared.options.limits.request_timeout);
         let topic = Topic::Feed(waiting.key.clone());
-        let session = self.hub.handle_open(format::BODY, index as u64);
+        let session = self.hub.handle_open(Format::Body.into(), index as u64);
         self.hub.set_source(session, self.source_of(index));
         if self.hub.handle_subscribe(session, &topic, Policy::Latest, None).is_err() {
             self.hub.handle_close(session);

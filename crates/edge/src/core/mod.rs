@@ -40,7 +40,7 @@ pub(crate) use mail::Mailboxes;
 pub(crate) use socketio::Sockets;
 
 use crate::app::{Acks, Action, Application};
-use crate::format::{FeedEvents, Formats};
+use crate::encode::{FeedEvents, Formats};
 use crate::ledger::{Pressure, Report};
 use crate::millis::{Clock, Millis};
 use crate::shared::Shared;

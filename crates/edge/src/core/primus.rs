@@ -12,7 +12,7 @@ use super::request::{Manner, answer, cors, text};
 use super::socket::Talker;
 use super::table::{Conn, Dialect, Pinging, Socket, Stack};
 use crate::app::{Action, Envelope, Message};
-use crate::writer::{Writer, frame};
+use crate::encode::{Writer, frame};
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::{Disconnect, SessionId};

@@ -11,7 +11,7 @@
 use super::client::{Client, ClientId, End, Sid, SidHasher, Upper};
 use super::socketio::Socket;
 use super::{Core, SUSPENDED_TAG};
-use crate::format;
+use crate::encode::parse_offset;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -160,7 +160,7 @@ impl<D: Driver> Core<D> {
         self.lose_who_came_back(id, pid, namespace);
         let Suspended { session, recovery, .. } = self.suspended.take(pid, namespace)?;
         self.hub.set_format(session, format);
-        let last = match offset.as_deref().map(format::parse_offset) {
+        let last = match offset.as_deref().map(parse_offset) {
             None => Ok(None),
             Some(Some(0)) => Ok(None),
             Some(Some(offset)) => Ok(Some(offset)),

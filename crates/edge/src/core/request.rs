@@ -1,6 +1,6 @@
 //! Which route a request takes, and the answers that HTTP clients get.
 
-use crate::format::ERROR_BYTES_MAX;
+use crate::encode::ERROR_BYTES_MAX;
 use crate::options::{Options, Service};
 use stentor_driver::Frame;
 use stentor_hub::{Body, FeedState, Hub, Key, KeyError, Position, SessionId};
@@ -9,7 +9,7 @@ use stentor_wire::primus;
 use stentor_wire::sockjs::{self, Resource, Transport};
 
 use super::table::Awaited;
-use crate::format::Formats;
+use crate::encode::Formats;
 
 /// Where a request goes.
 pub(super) enum Route<'p> {

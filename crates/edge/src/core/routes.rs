@@ -6,10 +6,10 @@ use super::table::{Accepts, Awaited, Dialect, Kept, Pinging, Socket, Speech, Sta
 use super::wishes::Wishes;
 use super::{About, Core, Later};
 use crate::app::{Application, Connect, Envelope, RequestId};
-use crate::format;
+use crate::encode::frame;
+use crate::encode::{Format, WINDOW_BITS};
 use crate::options::Service;
 use crate::origin;
-use crate::writer::frame;
 use stentor_driver::Driver;
 use stentor_hub::{FormatId, Key, Topic};
 use stentor_wire::http1::{BodyKind, Request};
@@ -30,15 +30,12 @@ impl Door {
     }
 
     fn format(&self, envelope: Envelope, deflates: bool) -> FormatId {
-        match (self.speech.dialect, envelope, deflates) {
-            (Dialect::Primus(_), ..) => format::of_primus(envelope),
-            (Dialect::SockJs, ..) => format::of_sockjs(Wrapping::WebSocket, envelope),
-            (Dialect::Plain, Envelope::V1, false) => format::WS_V1,
-            (Dialect::Plain, Envelope::V1, true) => format::WS_V1_DEFLATED,
-            // No application has Socket.IO's for plain sessions.
-            (Dialect::Plain, Envelope::Raw | Envelope::SocketIo, false) => format::WS_RAW,
-            (Dialect::Plain, Envelope::Raw | Envelope::SocketIo, true) => format::WS_RAW_DEFLATED,
-        }
+        let format = match self.speech.dialect {
+            Dialect::Primus(_) => Format::primus(envelope),
+            Dialect::SockJs => Format::sockjs(Wrapping::WebSocket, envelope),
+            Dialect::Plain => Format::websocket(envelope, deflates),
+        };
+        format.into()
     }
 
     /// What a session begins with.
@@ -257,7 +254,7 @@ impl<D: Driver> Core<D> {
         accepted.write_response(out, &headers, None);
         door.greet(out);
         // Shared deflated frames are made with the largest window.
-        let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= format::WINDOW_BITS);
+        let deflates = accepted.deflate.is_some_and(|d| d.server_max_window_bits >= WINDOW_BITS);
         let session = self.hub.handle_open(door.format(envelope, deflates), index as u64);
         self.hub.set_source(session, self.source_of(index));
         self.become_socket(index, Accepts::Messages, door.speech, envelope, accepted.deflate);

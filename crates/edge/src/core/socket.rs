@@ -5,7 +5,7 @@ use super::table::{Accepts, Again, Conn, Dialect, Held, Socket, Speech, Stack, U
 use super::turn::MESSAGE_BYTES;
 use super::{About, Core, Later};
 use crate::app::{Action, Envelope, Message};
-use crate::writer::{Writer, frame};
+use crate::encode::{Writer, frame};
 use stentor_driver::{Driver, Sending};
 use stentor_hub::{Disconnect, SessionId};
 use stentor_wire::sockjs::{self, Wrapping};

@@ -15,9 +15,9 @@ use super::recovery::{Recovery, Suspension};
 use super::wishes::Feeds;
 use super::{About, CLIENT_TAG, Core, Later, SUSPENDED_TAG, client_tag};
 use crate::app::{AT_ONCE_BYTES_MAX, Ack, Admission, Arguments, Envelope, Event, Hello, take_at_once};
-use crate::format;
+use crate::encode::Format;
+use crate::encode::{EngineWriter, Writer};
 use crate::millis::Millis;
-use crate::writer::{EngineWriter, Writer};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -132,7 +132,7 @@ impl Client {
             Upper::Plain { envelope, .. } => *envelope,
             Upper::SocketIo(_) => Envelope::SocketIo,
         };
-        Some(format::of_engine(self.writer(), envelope, recovers))
+        Some(Format::engine_io(self.writer(), envelope, recovers).into())
     }
 }
 
@@ -157,7 +157,7 @@ impl<D: Driver> Core<D> {
             return;
         }
         let writer = client.writer();
-        let session = self.hub.handle_open(format::of_engine(writer, envelope, false), client_tag(id));
+        let session = self.hub.handle_open(Format::engine_io(writer, envelope, false).into(), client_tag(id));
         self.hub.set_source(session, client.source);
         client.upper = Upper::Plain { session, envelope };
         let about = About {
@@ -341,7 +341,7 @@ impl<D: Driver> Core<D> {
                 return true;
             }
         }
-        let format = format::of_engine(engine, envelope, recovers);
+        let format = Format::engine_io(engine, envelope, recovers).into();
         let resumed = if recovers { self.resume(id, auth, namespace, format) } else { None };
         let (session, recovery) = match resumed {
             Some((session, recovery)) => {

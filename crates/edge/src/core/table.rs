@@ -6,10 +6,10 @@ use super::eviction::{Ends, Links};
 use super::page::Later;
 use super::sockjs::Receiver;
 use crate::app::{Connect, Envelope};
+use crate::encode::{FrameTarget, Writer};
 use crate::ledger::{self, Holding, Ledger};
 use crate::millis::Millis;
 use crate::options::Service;
-use crate::writer::{Carriage, Writer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use stentor_driver::{ConnId, TimerId};
@@ -389,7 +389,7 @@ impl Dialect {
     pub(super) fn writer(self, envelope: Envelope) -> Writer<'static> {
         match self {
             Self::Plain => Writer::WebSocket,
-            Self::SockJs => Writer::SockJs(Carriage::Frame),
+            Self::SockJs => Writer::SockJs(FrameTarget::WebSocket),
             Self::Primus(_) => Writer::Primus { is_value: envelope == Envelope::V1 },
         }
     }

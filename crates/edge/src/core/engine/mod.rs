@@ -26,8 +26,8 @@ use super::turn::MESSAGE_BYTES;
 use super::wishes::Wishes;
 use super::{About, AppTimer, Core, Later};
 use crate::app::{Connect, Envelope, RequestId};
+use crate::encode::{EngineWriter, FrameTarget};
 use crate::millis::Millis;
-use crate::writer::{Carriage, EngineWriter};
 use stentor_driver::{ConnId, Driver};
 use stentor_wire::engineio::{self, Request as Query};
 use stentor_wire::engineio::{
@@ -67,11 +67,11 @@ impl Client {
 
     /// How packets leave now.
     pub(super) fn writer(&self) -> EngineWriter {
-        let carriage = match self.carrier {
-            Carrier::Socket(_) => Carriage::Frame,
-            Carrier::None | Carrier::Poll(_) | Carrier::Stream(_) => Carriage::Record,
+        let target = match self.carrier {
+            Carrier::Socket(_) => FrameTarget::WebSocket,
+            Carrier::None | Carrier::Poll(_) | Carrier::Stream(_) => FrameTarget::Poll,
         };
-        EngineWriter { version: self.version(), carriage }
+        EngineWriter { version: self.version(), target }
     }
 }
 
@@ -273,7 +273,7 @@ impl<D: Driver> Core<D> {
             Some(accepted) => {
                 accepted.write_response(out, &extra, handshake::subprotocols(request).next());
                 self.become_socket(index, Accepts::Client(id), Speech::default(), Envelope::Raw, None);
-                let writer = EngineWriter { version: query.version, carriage: Carriage::Frame };
+                let writer = EngineWriter { version: query.version, target: FrameTarget::WebSocket };
                 let delay = self.shared.options.engine.open_delay;
                 let mut delayed = Vec::new();
                 let out = if delay.is_zero() { out } else { &mut delayed };
@@ -285,7 +285,7 @@ impl<D: Driver> Core<D> {
                 Verdict::Upgraded
             }
             None => {
-                let writer = EngineWriter { version: query.version, carriage: Carriage::Record };
+                let writer = EngineWriter { version: query.version, target: FrameTarget::Poll };
                 let mut queue = Vec::with_capacity(192);
                 writer.text(&mut queue, &open);
                 self.open_upper(id, request, feeds, raw, &mut queue);

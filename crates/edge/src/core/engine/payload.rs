@@ -3,7 +3,7 @@
 
 use super::super::request::{Manner, answer, push_credentials, text};
 use super::super::table::Poll;
-use crate::writer::{BINARY, RECORD_HEAD_BYTES, TEXT, records};
+use crate::encode::{BINARY, RECORD_HEAD_BYTES, TEXT, records};
 use stentor_wire::engineio::{self, Packet, PayloadEncoder, PayloadFormat, Version};
 
 /// A record that ends a poll without a message.

@@ -6,8 +6,8 @@ use super::super::table::{Again, Conn, Poll, Stack, Waiting};
 use super::super::{About, Core, Later};
 use super::{Engine, Probe, is_probe, payload};
 use crate::app::Message;
+use crate::encode::{BINARY, EngineWriter, FrameTarget, Writer, records};
 use crate::millis::Millis;
-use crate::writer::{BINARY, Carriage, EngineWriter, Writer, records};
 use smallvec::SmallVec;
 use std::time::Duration;
 use stentor_driver::{ConnId, Driver};
@@ -67,7 +67,7 @@ impl<D: Driver> Core<D> {
             }
             return goes_on;
         }
-        let writer = EngineWriter { version, carriage: Carriage::Frame };
+        let writer = EngineWriter { version, target: FrameTarget::WebSocket };
         match (client.engine_mut().and_then(|engine| engine.probe.as_mut()), packet) {
             (Some(probe), Ok(packet)) if probe.conn == conn && is_probe(&packet) => {
                 writer.text(out, "3probe");

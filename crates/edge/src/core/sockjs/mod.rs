@@ -32,10 +32,10 @@ use super::table::{Dialect, Kept, Waiting};
 use super::wishes::Feeds;
 use super::{About, Core, Later, client_tag};
 use crate::app::{Application, Connect, Envelope};
-use crate::format;
+use crate::encode::Format;
+use crate::encode::{FrameTarget, Writer};
 use crate::options::{self, Service};
 use crate::origin::Origins;
-use crate::writer::{Carriage, Writer};
 use receiver::PollStart;
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -382,7 +382,7 @@ impl<D: Driver> Core<D> {
             receiver.last_words(client, &mut self.hub, out);
         } else {
             if let Upper::Plain { session, envelope } = client.upper {
-                self.hub.set_format(session, format::of_sockjs(receiver.wrapping, envelope));
+                self.hub.set_format(session, Format::sockjs(receiver.wrapping, envelope).into());
             }
             if is_new {
                 receiver.say(out, &Frame::Open);
@@ -444,7 +444,7 @@ impl<D: Driver> Core<D> {
         let id = self.clients.insert(Client::new(*sid, Protocol::SockJs(sockjs), Carrier::None, now, due_at));
         self.arm_client(id, due_at);
         let wrapping = Wrapping::of(*transport).unwrap_or(Wrapping::Xhr);
-        let session = self.hub.handle_open(format::of_sockjs(wrapping, envelope), client_tag(id));
+        let session = self.hub.handle_open(Format::sockjs(wrapping, envelope).into(), client_tag(id));
         self.hub.set_source(session, self.source_of(index));
         if let Some(client) = self.clients.get_mut(id) {
             client.upper = Upper::Plain { session, envelope };
@@ -453,7 +453,7 @@ impl<D: Driver> Core<D> {
             let mut queue = Vec::new();
             let about = About {
                 session: Some(session),
-                writer: Writer::SockJs(Carriage::Record),
+                writer: Writer::SockJs(FrameTarget::Poll),
                 envelope,
                 request: Some(asked.request),
                 service: *service,

@@ -2,8 +2,8 @@
 
 use super::super::carry::{POLL_BYTES_MAX, POLL_FRAMES_MAX};
 use super::super::client::{Client, ClientId};
-use crate::format::{Formats, sockjs_frame, unchunked_bytes};
-use crate::writer::records;
+use crate::encode::records;
+use crate::encode::{Formats, sockjs_frame, unchunked_bytes};
 use stentor_driver::Frame;
 use stentor_hub::Hub;
 use stentor_wire::http1;

@@ -7,7 +7,7 @@ use super::super::turn::MESSAGE_BYTES;
 use super::super::{About, Core, Later};
 use super::{Receiver, SockJs};
 use crate::app::{Message, Sent};
-use crate::writer::{Carriage, Writer};
+use crate::encode::{FrameTarget, Writer};
 use stentor_driver::{ConnId, Driver};
 use stentor_hub::Disconnect;
 use stentor_wire::http1::Request;
@@ -63,7 +63,7 @@ impl<D: Driver> Core<D> {
             self.budget.count(text.len() + MESSAGE_BYTES);
             let about = About {
                 session: Some(session),
-                writer: Writer::SockJs(Carriage::Record),
+                writer: Writer::SockJs(FrameTarget::Poll),
                 envelope,
                 request: Some(request),
                 service,
@@ -193,7 +193,7 @@ impl<D: Driver> Core<D> {
     pub(in super::super) fn say_to_sockjs(&mut self, id: ClientId, what: &Sent) {
         let send_buffer_bytes_max = self.shared.options.limits.send_buffer_bytes_max;
         let Some(client) = self.clients.get_mut(id).filter(|client| !client.ended) else { return };
-        what.write(Writer::SockJs(Carriage::Record), &mut client.queue);
+        what.write(Writer::SockJs(FrameTarget::Poll), &mut client.queue);
         client.weigh(&self.shared.ledger);
         self.flush_client(id);
         if self.clients.get(id).is_some_and(|client| client.queue.len() > send_buffer_bytes_max) {

@@ -1,11 +1,8 @@
-//! How one session is written to: the frames and packets around what an application says to it.
-//!
-//! What waits for a poll is kept as *records*, because a poll's answer is put together only when it is there: `kind` (1
-//! byte), length (4 bytes, little endian), then an Engine.IO packet as it travels in a WebSocket message, or a SockJS
-//! message as the application wrote it.
+//! Messages, events and acknowledgements to one session, in the frames and packets of its protocol.
 
+use super::frame::{BINARY, TEXT, frame, record};
+use super::json_string;
 use crate::app::{Arguments, Message};
-use crate::format::json_string;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -16,27 +13,20 @@ use stentor_wire::socketio::{self, Head};
 use stentor_wire::sockjs::{self, Wrapping};
 use stentor_wire::ws::{self, Opcode};
 
-/// A record's first byte: a packet that is text.
-pub(crate) const TEXT: u8 = 0;
-/// A record's first byte: a message that is bytes.
-pub(crate) const BINARY: u8 = 1;
-/// Bytes of a record before its packet.
-pub(crate) const RECORD_HEAD_BYTES: usize = 5;
-
-/// What a packet or message leaves in.
+/// Where a packet or message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carriage {
-    /// A WebSocket message.
-    Frame,
-    /// A record that waits for a poll.
-    Record,
+pub(crate) enum FrameTarget {
+    /// Into a WebSocket message.
+    WebSocket,
+    /// Into a record that waits for a poll.
+    Poll,
 }
 
 /// Where Engine.IO packets go, and in which version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EngineWriter {
     pub(crate) version: Version,
-    pub(crate) carriage: Carriage,
+    pub(crate) target: FrameTarget,
 }
 
 /// How one session is written to.
@@ -47,7 +37,7 @@ pub(crate) enum Writer<'a> {
     /// A message is an Engine.IO packet.
     Engine(EngineWriter),
     /// A message is a frame of SockJS, which has no bytes: they leave as base64.
-    SockJs(Carriage),
+    SockJs(FrameTarget),
     /// A message is a JSON value of Primus in a WebSocket message: with `is_value` text that is JSON leaves as that value,
     /// else as a string. Bytes leave as base64, and what a client would take for the protocol's own doesn't leave.
     Primus { is_value: bool },
@@ -83,12 +73,12 @@ impl Writer<'_> {
                 out.extend_from_slice(text.as_bytes());
             }),
             (Self::Engine(engine), Message::Binary(bytes)) => engine.binary(out, bytes),
-            (Self::SockJs(Carriage::Frame), Message::Text(text)) => {
+            (Self::SockJs(FrameTarget::WebSocket), Message::Text(text)) => {
                 frame(out, Opcode::Text, text.len() + 5, |out| {
                     Wrapping::WebSocket.write(out, &sockjs::Frame::Messages(&[text]));
                 });
             }
-            (Self::SockJs(Carriage::Record), Message::Text(text)) => {
+            (Self::SockJs(FrameTarget::Poll), Message::Text(text)) => {
                 record(out, TEXT, |out| out.extend_from_slice(text.as_bytes()));
             }
             (Self::SockJs(_), Message::Binary(bytes)) => {
@@ -155,9 +145,9 @@ impl Writer<'_> {
 impl EngineWriter {
     /// A packet that is text, about `estimate` bytes long.
     pub(crate) fn packet(self, out: &mut Vec<u8>, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
-        match self.carriage {
-            Carriage::Frame => frame(out, Opcode::Text, estimate, write),
-            Carriage::Record => record(out, TEXT, write),
+        match self.target {
+            FrameTarget::WebSocket => frame(out, Opcode::Text, estimate, write),
+            FrameTarget::Poll => record(out, TEXT, write),
         }
     }
 
@@ -168,15 +158,15 @@ impl EngineWriter {
 
     /// A message that is bytes.
     pub(crate) fn binary(self, out: &mut Vec<u8>, bytes: &[u8]) {
-        match self.carriage {
-            Carriage::Frame => frame(out, Opcode::Binary, bytes.len() + 1, |out| {
+        match self.target {
+            FrameTarget::WebSocket => frame(out, Opcode::Binary, bytes.len() + 1, |out| {
                 // Version 3 says in each binary message what it is (its number for a message is 4).
                 if self.version == Version::V3 {
                     out.push(4);
                 }
                 out.extend_from_slice(bytes);
             }),
-            Carriage::Record => record(out, BINARY, |out| out.extend_from_slice(bytes)),
+            FrameTarget::Poll => record(out, BINARY, |out| out.extend_from_slice(bytes)),
         }
     }
 
@@ -198,62 +188,13 @@ impl EngineWriter {
     }
 }
 
-/// A WebSocket frame around what `write` appends. Its header is written first, for a payload of about `estimate`
-/// bytes, and the payload moved where that was wrong.
-pub(crate) fn frame(out: &mut Vec<u8>, opcode: Opcode, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    let guess = ws::server_header(opcode, estimate, false);
-    out.extend_from_slice(&guess);
-    let begin = out.len();
-    write(out);
-    let header = ws::server_header(opcode, out.len() - begin, false);
-    if header.len() == guess.len() {
-        out[start..begin].copy_from_slice(&header);
-    } else {
-        out.splice(start..begin, header.iter().copied());
-    }
-}
-
-/// A record around what `write` appends.
-pub(crate) fn record(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
-    out.push(kind);
-    let at = out.len();
-    out.extend_from_slice(&[0; 4]);
-    write(out);
-    let len = (out.len() - at - 4) as u32;
-    out[at..at + 4].copy_from_slice(&len.to_le_bytes());
-}
-
-/// The records in `bytes`: kind and packet. Ends at what isn't one.
-pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    std::iter::from_fn(move || {
-        let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
-        let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        let (packet, rest) = rest.split_at_checked(len)?;
-        bytes = rest;
-        Some((head[0], packet))
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::frame::records;
     use super::*;
 
-    const FRAME: EngineWriter = EngineWriter { version: Version::V4, carriage: Carriage::Frame };
-    const RECORD: EngineWriter = EngineWriter { version: Version::V4, carriage: Carriage::Record };
-
-    #[test]
-    fn a_frames_header_fits_whatever_was_guessed() {
-        for bytes in [0, 1, 125, 126, 65_535, 65_536, 70_000] {
-            for estimate in [0, 125, 126, 65_536] {
-                let (mut out, payload) = (b"before".to_vec(), vec![b'x'; bytes]);
-                frame(&mut out, Opcode::Text, estimate, |out| out.extend_from_slice(&payload));
-                let mut expect = b"before".to_vec();
-                ws::encode(&mut expect, Opcode::Text, &payload, false, None);
-                assert!(out == expect, "{bytes} bytes, guessed {estimate}");
-            }
-        }
-    }
+    const FRAME: EngineWriter = EngineWriter { version: Version::V4, target: FrameTarget::WebSocket };
+    const RECORD: EngineWriter = EngineWriter { version: Version::V4, target: FrameTarget::Poll };
 
     #[test]
     fn packets() {

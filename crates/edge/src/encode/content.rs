@@ -1,0 +1,159 @@
+//! What a publication says to plain sessions, before it is framed.
+
+use super::format::Content;
+use super::json::{json_string, json_value};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::borrow::Cow;
+use stentor_hub::{Body, Data, Position};
+use stentor_wire::ws::Opcode;
+
+/// One message of a plain session, in parts so that a document isn't copied twice.
+pub(super) struct Plain<'a> {
+    pub(super) opcode: Opcode,
+    pub(super) head: Vec<u8>,
+    pub(super) data: Cow<'a, [u8]>,
+    pub(super) tail: &'static [u8],
+}
+
+impl Plain<'_> {
+    /// The message as text: bytes as base64.
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        if self.opcode != Opcode::Text {
+            return STANDARD.encode(&self.data).into();
+        }
+        if self.head.is_empty() && self.tail.is_empty() {
+            return String::from_utf8_lossy(&self.data);
+        }
+        // What we wrote ourselves is UTF-8, and so is what was checked when it came in.
+        String::from_utf8([&self.head, &self.data[..], self.tail].concat()).unwrap_or_default().into()
+    }
+}
+
+/// What a plain session is told; `None` for nothing.
+pub(super) fn content(body: &Body, content: Content) -> Option<Plain<'_>> {
+    match content {
+        Content::V1 => Some(v1(body)),
+        Content::Raw => raw(body),
+    }
+}
+
+/// A publication's body alone; nothing where it has none.
+pub(super) fn raw(body: &Body) -> Option<Plain<'_>> {
+    let plain = |opcode, data| Some(Plain { opcode, head: Vec::new(), data, tail: b"" });
+    match body {
+        Body::Snapshot { document, .. } => {
+            let is_text = document.json || std::str::from_utf8(&document.body).is_ok();
+            let opcode = if is_text { Opcode::Text } else { Opcode::Binary };
+            plain(opcode, Cow::Borrowed(&document.body[..]))
+        }
+        Body::Message { event: None, data: Data::Binary(bytes), .. } => {
+            plain(Opcode::Binary, Cow::Borrowed(&bytes[..]))
+        }
+        Body::Message { event: None, data: Data::Json(bytes) | Data::Text(bytes), .. } => {
+            plain(Opcode::Text, Cow::Borrowed(&bytes[..]))
+        }
+        Body::Message { event: None, data, .. } => plain(Opcode::Text, json_value(data)),
+        Body::Message { event: Some(event), data, .. } => {
+            // An event `message` with one string is what a plain client's text becomes, and the other way round.
+            if &**event == "message"
+                && let Data::Arguments { json, attachments } = data
+                && attachments.is_empty()
+                && let Ok(text) = serde_json::from_slice::<String>(json)
+            {
+                return plain(Opcode::Text, Cow::Owned(text.into_bytes()));
+            }
+            let mut head = b"[".to_vec();
+            head.extend_from_slice(&json_string(event));
+            let data = match data {
+                Data::Arguments { json, .. } => Cow::Borrowed(&json[..]),
+                data => json_value(data),
+            };
+            if !data.is_empty() {
+                head.push(b',');
+            }
+            Some(Plain { opcode: Opcode::Text, head, data, tail: b"]" })
+        }
+        // Who gets documents only gets them whole.
+        Body::State { .. } | Body::Delta { .. } => None,
+    }
+}
+
+/// A publication as a message of `stentor.v1`.
+pub(super) fn v1(body: &Body) -> Plain<'_> {
+    let mut head = Vec::with_capacity(128);
+    let text = |head, data, tail| Plain { opcode: Opcode::Text, head, data, tail };
+    match body {
+        Body::Message { room, event, data, position } => {
+            head.extend_from_slice(br#"{"type":"message""#);
+            // A message to the session alone has no room.
+            if !room.is_everybody() {
+                head.extend_from_slice(br#","room":"#);
+                head.extend_from_slice(&json_string(room.name()));
+            }
+            if let Some(event) = event {
+                head.extend_from_slice(br#","event":"#);
+                head.extend_from_slice(&json_string(event));
+            }
+            if let Some(position) = position {
+                write_position(&mut head, *position);
+            }
+            if matches!(data, Data::Binary(_)) {
+                head.extend_from_slice(br#","encoding":"base64""#);
+            }
+            head.extend_from_slice(br#","data":"#);
+            // Of several arguments a list, of one that one.
+            let data = match data {
+                Data::Arguments { json, .. }
+                    if std::str::from_utf8(json)
+                        .is_ok_and(|json| stentor_json::elements(json).count() == 1) =>
+                {
+                    Cow::Borrowed(&json[..])
+                }
+                data => json_value(data),
+            };
+            text(head, data, b"}")
+        }
+        Body::Snapshot { key, position, state, unpatched, document } => {
+            head.extend_from_slice(br#"{"type":"snapshot","feed":"#);
+            head.extend_from_slice(&json_string(key.as_str()));
+            write_position(&mut head, *position);
+            head.extend_from_slice(br#","state":""#);
+            head.extend_from_slice(state.as_str().as_bytes());
+            if let Some(unpatched) = unpatched {
+                head.extend_from_slice(br#"","reason":""#);
+                head.extend_from_slice(unpatched.as_str().as_bytes());
+            }
+            head.extend_from_slice(br#"","data":"#);
+            let data = if document.json {
+                Cow::Borrowed(&document.body[..])
+            } else {
+                json_value(&Data::Text(document.body.clone())).into_owned().into()
+            };
+            text(head, data, b"}")
+        }
+        Body::Delta { key, base, position, patch } => {
+            head.extend_from_slice(br#"{"type":"delta","feed":"#);
+            head.extend_from_slice(&json_string(key.as_str()));
+            let Position { epoch, offset } = position;
+            let place = format!(r#","epoch":{},"base":{base},"offset":{offset},"patch":"#, epoch.0);
+            head.extend_from_slice(place.as_bytes());
+            text(head, Cow::Borrowed(&patch[..]), b"}")
+        }
+        Body::State { key, state, reason } => {
+            head.extend_from_slice(br#"{"type":"state","feed":"#);
+            head.extend_from_slice(&json_string(key.as_str()));
+            head.extend_from_slice(br#","state":""#);
+            head.extend_from_slice(state.as_str().as_bytes());
+            head.extend_from_slice(br#"","reason":"#);
+            head.extend_from_slice(&json_string(reason));
+            text(head, Cow::Borrowed(b""), b"}")
+        }
+    }
+}
+
+fn write_position(out: &mut Vec<u8>, position: Position) {
+    out.extend_from_slice(
+        format!(r#","epoch":{},"offset":{}"#, position.epoch.0, position.offset).as_bytes(),
+    );
+}

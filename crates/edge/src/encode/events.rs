@@ -1,0 +1,56 @@
+//! Publications as Server-Sent Events.
+
+use super::content::{raw, v1};
+use super::json_string;
+use stentor_hub::{Body, FeedState, Key, Position};
+use stentor_wire::sse;
+
+/// An event; after a document perhaps others that say why it comes whole, and that it isn't as new as it could be.
+pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(body.len() + 128);
+    let state_event = |out: &mut Vec<u8>, key: &Key, state: FeedState, reason: Option<&str>| {
+        let mut data = br#"{"feed":"#.to_vec();
+        data.extend_from_slice(&json_string(key.as_str()));
+        data.extend_from_slice(format!(r#","state":"{}""#, state.as_str()).as_bytes());
+        if let Some(reason) = reason {
+            data.extend_from_slice(br#","reason":"#);
+            data.extend_from_slice(&json_string(reason));
+        }
+        data.push(b'}');
+        let data = std::str::from_utf8(&data).unwrap_or_default();
+        sse::write_event(out, &sse::Event { id: None, event: Some("state"), data });
+    };
+    let write_id = |out: &mut Vec<u8>, key: &Key, Position { epoch, offset }: Position| {
+        if with_id {
+            sse::write_position_id(out, [sse::Position { key: key.as_str(), epoch: epoch.0, offset }]);
+        }
+    };
+    match body {
+        Body::Snapshot { key, position, state, unpatched, .. } => {
+            write_id(&mut out, key, *position);
+            let data = raw(body)?;
+            sse::write_event(&mut out, &sse::Event { id: None, event: Some("snapshot"), data: &data.text() });
+            // After the document: who is cut off in between must not know its id.
+            if let Some(unpatched) = unpatched {
+                let mut data = br#"{"feed":"#.to_vec();
+                data.extend_from_slice(&json_string(key.as_str()));
+                data.extend_from_slice(format!(r#","reason":"{}"}}"#, unpatched.as_str()).as_bytes());
+                let data = std::str::from_utf8(&data).unwrap_or_default();
+                sse::write_event(&mut out, &sse::Event { id: None, event: Some("reset"), data });
+            }
+            if *state != FeedState::Live {
+                state_event(&mut out, key, *state, None);
+            }
+        }
+        Body::Delta { key, position, .. } => {
+            write_id(&mut out, key, *position);
+            let data = v1(body);
+            sse::write_event(&mut out, &sse::Event { id: None, event: Some("delta"), data: &data.text() });
+        }
+        Body::State { key, state, reason } => state_event(&mut out, key, *state, Some(reason)),
+        Body::Message { .. } => {
+            sse::write_event(&mut out, &sse::Event { data: &raw(body)?.text(), ..sse::Event::default() });
+        }
+    }
+    Some(out)
+}

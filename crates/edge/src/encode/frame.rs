@@ -1,0 +1,93 @@
+//! WebSocket frames, chunks of HTTP/1.1, and records.
+//!
+//! What waits for a poll is kept as *records*, because a response to a poll is assembled when the poll arrives: `kind` (1
+//! byte), length (4 bytes, little endian), then an Engine.IO packet as it travels in a WebSocket message, or a SockJS
+//! message as the application wrote it.
+
+use stentor_wire::sockjs::Wrapping;
+use stentor_wire::ws::{self, Opcode};
+
+/// A record's first byte: a packet that is text.
+pub(crate) const TEXT: u8 = 0;
+/// A record's first byte: a message that is bytes.
+pub(crate) const BINARY: u8 = 1;
+/// Bytes of a record before its packet.
+pub(crate) const RECORD_HEAD_BYTES: usize = 5;
+
+/// A WebSocket frame around what `write` appends. Its header is written first, for a payload of about `estimate`
+/// bytes, and the payload moved where that was wrong.
+pub(crate) fn frame(out: &mut Vec<u8>, opcode: Opcode, estimate: usize, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    let guess = ws::server_header(opcode, estimate, false);
+    out.extend_from_slice(&guess);
+    let begin = out.len();
+    write(out);
+    let header = ws::server_header(opcode, out.len() - begin, false);
+    if header.len() == guess.len() {
+        out[start..begin].copy_from_slice(&header);
+    } else {
+        out.splice(start..begin, header.iter().copied());
+    }
+}
+
+/// A record around what `write` appends.
+pub(crate) fn record(out: &mut Vec<u8>, kind: u8, write: impl FnOnce(&mut Vec<u8>)) {
+    out.push(kind);
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    write(out);
+    let len = (out.len() - at - 4) as u32;
+    out[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// The records in `bytes`: kind and packet. Ends at what isn't one.
+pub(crate) fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (head, rest) = bytes.split_first_chunk::<RECORD_HEAD_BYTES>()?;
+        let len = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        let (packet, rest) = rest.split_at_checked(len)?;
+        bytes = rest;
+        Some((head[0], packet))
+    })
+}
+
+/// The frame within what a SockJS format encodes to.
+pub(crate) fn sockjs_frame(wrapping: Wrapping, encoded: &[u8]) -> &[u8] {
+    match wrapping {
+        Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => unchunked(encoded),
+        Wrapping::WebSocket | Wrapping::Jsonp => encoded,
+    }
+}
+
+/// The data of one chunk.
+pub(crate) fn unchunked(chunk: &[u8]) -> &[u8] {
+    let head = chunk.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    chunk[head..].strip_suffix(b"\r\n").unwrap_or_default()
+}
+
+/// Bytes of the data of one chunk that is so long as a whole: what is left without size, line ends and trailing line
+/// end.
+pub(crate) fn unchunked_bytes(chunk_bytes: usize) -> usize {
+    (1..=16)
+        .filter_map(|digits| chunk_bytes.checked_sub(digits + 4).map(|bytes| (digits, bytes)))
+        .find(|(digits, bytes)| bytes.checked_ilog(16).map_or(1, |log| log as usize + 1) == *digits)
+        .map_or(0, |(_, bytes)| bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frames_header_fits_whatever_was_guessed() {
+        for bytes in [0, 1, 125, 126, 65_535, 65_536, 70_000] {
+            for estimate in [0, 125, 126, 65_536] {
+                let (mut out, payload) = (b"before".to_vec(), vec![b'x'; bytes]);
+                frame(&mut out, Opcode::Text, estimate, |out| out.extend_from_slice(&payload));
+                let mut expect = b"before".to_vec();
+                ws::encode(&mut expect, Opcode::Text, &payload, false, None);
+                assert!(out == expect, "{bytes} bytes, guessed {estimate}");
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Publications, encoded once per format and node.
+
+use super::EngineWriter;
+use super::content::{Plain, content, raw, v1};
+use super::events::event;
+use super::format::{Content, EngineContent, Format};
+use super::json::{json_string, json_value};
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use stentor_driver::{Frame, Meter};
+use stentor_hub::{Body, Data, Encoder, FormatId, Publication};
+use stentor_wire::primus;
+use stentor_wire::socketio::{self, Head};
+use stentor_wire::sockjs::{self, Wrapping};
+use stentor_wire::ws::{self, Deflater, Opcode};
+
+/// Window that shared deflated frames are made with (RFC 7692, 7.1.2.1). A client that asks for a smaller
+/// one is sent plain frames, so that one deflated frame serves all.
+pub(crate) const WINDOW_BITS: u8 = 15;
+
+/// How feeds reach Socket.IO clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FeedEvents {
+    /// The event's name.
+    pub(crate) name: String,
+    /// The document alone, as one string, instead of an object with its position.
+    pub(crate) as_string: bool,
+}
+
+/// Encodes publications.
+pub(crate) struct Formats {
+    meter: Meter,
+    deflater: RefCell<Deflater>,
+    deflate_bytes_min: usize,
+    feeds: FeedEvents,
+}
+
+impl Formats {
+    pub(crate) fn new(meter: Meter, deflate_level: u8, deflate_bytes_min: usize, feeds: FeedEvents) -> Self {
+        Self { meter, deflater: RefCell::new(Deflater::new(deflate_level)), deflate_bytes_min, feeds }
+    }
+
+    /// One WebSocket message in one frame.
+    fn frame(&self, plain: &Plain<'_>, deflate: bool) -> Frame {
+        let Plain { opcode, head, data, tail } = plain;
+        let len = head.len() + data.len() + tail.len();
+        if deflate && len >= self.deflate_bytes_min {
+            let whole = [head, &data[..], tail].concat();
+            let mut deflater = self.deflater.borrow_mut();
+            let deflated = deflater.deflate(&whole, WINDOW_BITS);
+            if deflated.len() < len {
+                let header = ws::server_header(*opcode, deflated.len(), true);
+                return Frame::shared(&[&header, deflated], &self.meter);
+            }
+        }
+        let header = ws::server_header(*opcode, len, false);
+        Frame::shared(&[&header, head, data, tail], &self.meter)
+    }
+
+    /// Engine.IO packets, as `write` appends them.
+    fn packets(&self, write: impl FnOnce(&mut Vec<u8>)) -> Frame {
+        let mut bytes = Vec::new();
+        write(&mut bytes);
+        Frame::shared(&[&bytes], &self.meter)
+    }
+
+    /// A SockJS frame of one message.
+    fn sockjs(&self, wrapping: Wrapping, plain: &Plain<'_>) -> Frame {
+        let text = plain.text();
+        let mut frame = Vec::with_capacity(text.len() + text.len() / 8 + 64);
+        wrapping.write(&mut frame, &sockjs::Frame::Messages(&[&text]));
+        match wrapping {
+            Wrapping::WebSocket => {
+                Frame::shared(&[&ws::server_header(Opcode::Text, frame.len(), false), &frame], &self.meter)
+            }
+            Wrapping::Xhr | Wrapping::EventSource | Wrapping::HtmlFile => self.chunk(&frame),
+            Wrapping::Jsonp => Frame::shared(&[&frame], &self.meter),
+        }
+    }
+
+    /// A message of Primus; nothing where its clients would take it for the protocol's own.
+    fn primus(&self, body: &Body, content: Content) -> Option<Frame> {
+        let (plain, is_json) = match content {
+            Content::V1 => (v1(body), true),
+            Content::Raw => {
+                let plain = raw(body)?;
+                let is_json = match body {
+                    Body::Snapshot { document, .. } => document.json,
+                    Body::Message { event: None, data, .. } => {
+                        matches!(data, Data::Json(_) | Data::Arguments { .. })
+                    }
+                    // One string becomes text, anything else a list.
+                    Body::Message { event: Some(_), .. } => !plain.head.is_empty(),
+                    Body::State { .. } | Body::Delta { .. } => false,
+                };
+                (plain, is_json)
+            }
+        };
+        let text = plain.text();
+        let mut message = Vec::with_capacity(text.len() + 16);
+        if is_json {
+            (!primus::is_reserved(&text)).then(|| primus::write_message(&mut message, &text))?;
+        } else {
+            (!text.starts_with(primus::PREFIX)).then(|| primus::write_text(&mut message, &text))?;
+        }
+        Some(Frame::shared(&[&ws::server_header(Opcode::Text, message.len(), false), &message], &self.meter))
+    }
+
+    /// One chunk of an answer over HTTP/1.1.
+    fn chunk(&self, data: &[u8]) -> Frame {
+        Frame::shared(&[format!("{:x}\r\n", data.len()).as_bytes(), data, b"\r\n"], &self.meter)
+    }
+
+    fn engine(&self, writer: EngineWriter, plain: &Plain<'_>) -> Frame {
+        let Plain { opcode, head, data, tail } = plain;
+        let len = head.len() + data.len() + tail.len();
+        self.packets(|out| match opcode {
+            Opcode::Text => writer.packet(out, len + 1, |out| {
+                out.push(b'4');
+                for part in [head, &data[..], tail] {
+                    out.extend_from_slice(part);
+                }
+            }),
+            _ => writer.binary(out, data),
+        })
+    }
+
+    /// A Socket.IO event. Feeds live in the main namespace.
+    fn socketio(&self, writer: EngineWriter, publication: &Publication<Frame>, recovers: bool) -> Frame {
+        let (mut namespace, mut name) = ("/", &*self.feeds.name);
+        let mut attachments: &[Bytes] = &[];
+        let one;
+        let json: Cow<'_, [u8]> = match publication.body() {
+            Body::Message { room, event, data, .. } => {
+                namespace = room.namespace();
+                name = event.as_deref().unwrap_or("message");
+                match data {
+                    Data::Arguments { json, attachments: several } => {
+                        attachments = several;
+                        Cow::Borrowed(json)
+                    }
+                    Data::Binary(bytes) => {
+                        one = [bytes.clone()];
+                        attachments = &one;
+                        Cow::Borrowed(br#"{"_placeholder":true,"num":0}"#)
+                    }
+                    data => json_value(data),
+                }
+            }
+            Body::Snapshot { document, .. } if self.feeds.as_string => {
+                Cow::Owned(json_string(&String::from_utf8_lossy(&document.body)))
+            }
+            body => {
+                let Plain { mut head, data, tail, .. } = v1(body);
+                head.extend_from_slice(&data);
+                head.extend_from_slice(tail);
+                Cow::Owned(head)
+            }
+        };
+        // A client that can be recovered takes a string at the end of any event for the offset.
+        let offset = match (recovers, publication.is_recoverable()) {
+            (true, true) => write_offset(publication.id()),
+            (true, false) if json.ends_with(b"\"") => "null".to_owned(),
+            _ => String::new(),
+        };
+        // What we wrote ourselves is UTF-8, and so is what was checked when it came in.
+        let json = std::str::from_utf8(&json).unwrap_or_default();
+        let head = Head { attachments: attachments.len(), ..Head::new(namespace) };
+        self.packets(|out| {
+            writer.socketio(out, json.len() + name.len() + namespace.len() + 32, attachments, |out| {
+                socketio::write_event(out, &head, name, &[json, &offset]);
+            });
+        })
+    }
+}
+
+/// A publication's id as Socket.IO clients send it back: a JSON string. 0 stands for none.
+pub(crate) fn write_offset(id: u64) -> String {
+    format!("\"{id:016x}\"")
+}
+
+/// Reads the offset that a client sends back; 0 is none.
+pub(crate) fn parse_offset(text: &str) -> Option<u64> {
+    (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok())?
+}
+
+impl Encoder for Formats {
+    type Frame = Frame;
+
+    fn len(frame: &Frame) -> usize {
+        frame.len()
+    }
+
+    fn encode(&self, format: FormatId, publication: &Publication<Frame>) -> Option<Frame> {
+        let body = publication.body();
+        let Ok(format) = Format::try_from(format) else {
+            unreachable!("no session is opened with {format:?}")
+        };
+        match format {
+            Format::Body => match body {
+                Body::Snapshot { document, .. } => Some(Frame::shared(&[&document.body], &self.meter)),
+                Body::Delta { .. } => None,
+                Body::Message { .. } | Body::State { .. } => Some(Frame::owned(Vec::new())),
+            },
+            Format::WebSocket { content: said, deflated } => {
+                Some(self.frame(&content(body, said)?, deflated))
+            }
+            Format::EngineIo { framing, content: EngineContent::Plain(said) } => {
+                Some(self.engine(framing.into(), &content(body, said)?))
+            }
+            Format::EngineIo { framing, content: EngineContent::SocketIo { recovers } } => {
+                // A client that expects documents expects nothing else of them.
+                let only_documents = self.feeds.as_string;
+                if only_documents && matches!(body, Body::State { .. } | Body::Delta { .. }) {
+                    return None;
+                }
+                Some(self.socketio(framing.into(), publication, recovers))
+            }
+            Format::SockJs { wrapping, content: said } => Some(self.sockjs(wrapping, &content(body, said)?)),
+            Format::EventsOfOne => Some(self.chunk(&event(body, true)?)),
+            Format::EventsOfSeveral => Some(self.chunk(&event(body, false)?)),
+            Format::Primus { content } => self.primus(body, content),
+        }
+    }
+}
