@@ -15,6 +15,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// No page takes longer.
@@ -126,6 +127,18 @@ fn script(text: &str) -> Option<String> {
     runs.then_some(script)
 }
 
+/// A port that no other page uses, below those that the kernel gives to outgoing connections.
+fn free_port() -> String {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 15_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port.to_string();
+        }
+    }
+}
+
 /// Copies a text file with other ports.
 fn copy(from: &Path, to: &Path, replace: &impl Fn(&str) -> String) {
     fs::create_dir_all(to.parent().unwrap()).unwrap();
@@ -147,12 +160,14 @@ impl Drop for Group {
 fn run(page: &str, script: &str, config: &str) -> Result<(), String> {
     let (root, dir) = (root(), tempfile::tempdir().unwrap());
     let dir = dir.path();
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let ports = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port().to_string());
-    drop(listeners);
+    let ports = [(); 3].map(|()| free_port());
+    let folder = format!("{}/", dir.display());
     let replace = |text: &str| {
-        let text = text.replace("/tmp/", &format!("{}/", dir.display()));
-        ["8000", "8001", "3000"].iter().zip(&ports).fold(text, |text, (from, to)| text.replace(from, to))
+        // By way of marks, because a port can contain another one's digits.
+        let marked = [("8000", "\u{1}"), ("8001", "\u{2}"), ("3000", "\u{3}"), ("/tmp/", "\u{4}")];
+        let text = marked.iter().fold(text.to_owned(), |text, (from, mark)| text.replace(from, mark));
+        let values = ports.iter().chain([&folder]);
+        marked.iter().zip(values).fold(text, |text, ((_, mark), to)| text.replace(mark, to))
     };
     for file in ["api.py", "page.html", "stentor.toml"] {
         copy(&root.join("examples/live").join(file), &dir.join("examples/live").join(file), &replace);
