@@ -35,7 +35,7 @@ struct Node {
     name: u32,
 }
 
-/// A document made ready to be compared. Costs [`NODE_BYTES`] per value, and a copy of the text if it has
+/// A document made ready to be compared. Costs `NODE_BYTES` per value, and a copy of the text if it has
 /// whitespace; made for one comparison, not to be kept.
 #[derive(Debug)]
 pub struct Parsed<'t> {
