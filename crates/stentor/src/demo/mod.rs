@@ -3,6 +3,7 @@
 //! The matches come from a [`provider`], an ordinary HTTP API on loopback. The server polls it as any other
 //! upstream. The room is configured by [`ROOM`]. No other module knows that this is a demo.
 
+mod announcer;
 mod page;
 mod provider;
 mod replay;
@@ -15,7 +16,7 @@ use crate::serve::{block_on, environment, serve};
 use anyhow::Context;
 use provider::Provider;
 use replay::Replay;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -41,17 +42,17 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let sources = Sources::from_config(config).text("room.toml", ROOM);
         let (mut config, warnings) = sources.environment(environment()).flags(&args.common.flags()).load()?;
         config.server.admin = known_port(config.server.admin).context("the admin port")?;
-        let facts = page::Facts {
-            has_replay: replay.is_some(),
-            admin: config.server.admin,
-            needs_token: config.server.admin_token.0.is_some(),
-        };
+        let admin = format!("http://{}", reachable(config.server.admin));
+        let token = config.server.admin_token.0.as_ref().map(|token| token.reveal().to_owned());
+        let facts =
+            page::Facts { has_replay: replay.is_some(), admin: admin.clone(), needs_token: token.is_some() };
         let routes = page::routes(args.libraries.as_deref(), &facts)?;
         let log = logging::start(config.server.log, config.server.log_level)?;
         for warning in warnings {
             tracing::warn!("{warning}");
         }
         let provider = Arc::new(Provider::new(args.seed, MATCHES, replay, Box::new(wall_clock)));
+        tokio::spawn(announcer::announce(provider.clone(), admin, token));
         tokio::spawn(async move {
             if let Err(error) = provider::serve(listener, provider).await {
                 tracing::error!(%error, "the demo's HTTP API has ended");
@@ -68,6 +69,17 @@ fn known_port(addr: SocketAddr) -> std::io::Result<SocketAddr> {
         return Ok(addr);
     }
     std::net::TcpListener::bind(addr)?.local_addr()
+}
+
+/// An address to connect to, for one to listen on.
+fn reachable(mut addr: SocketAddr) -> SocketAddr {
+    if addr.ip().is_unspecified() {
+        addr.set_ip(match addr {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        });
+    }
+    addr
 }
 
 /// Time since 1970, as documents tell it.
@@ -94,6 +106,16 @@ fn config(provider: SocketAddr, replay: Option<&Replay>) -> Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_to_connect_to() {
+        fn check(listen: &str, expect: &str) {
+            assert_eq!(reachable(listen.parse().unwrap()).to_string(), expect);
+        }
+        check("0.0.0.0:1", "127.0.0.1:1");
+        check("[::]:1", "[::1]:1");
+        check("192.0.2.1:1", "192.0.2.1:1");
+    }
 
     #[test]
     fn its_configuration_is_valid() {

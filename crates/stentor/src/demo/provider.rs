@@ -11,7 +11,7 @@
 //! `Cache-Control: max-age=1` says when to come back; a replay leaves the pace to the feed's interval.
 
 use super::replay::Replay;
-use crate::simulation::{World, centre, scoreboard};
+use crate::simulation::{Game, GoalId, World, centre, scoreboard};
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -83,6 +83,22 @@ impl Provider {
         let version = Version { etag: format!("\"{second}-{generated_ms}\""), body: body.into() };
         live.newest.insert((kind, id), (second, version.clone()));
         Ok(Some(version))
+    }
+
+    /// Lines about the newest goal of each match, unless `announced` has it already.
+    pub(super) fn new_goals(&self, announced: &mut HashMap<u32, GoalId>) -> Vec<String> {
+        let second = (self.clock)().saturating_sub(self.began).as_secs();
+        let world = &mut self.lock().world;
+        let mut lines = Vec::new();
+        for id in 1..=world.matches() {
+            let goal = world.game(id, second).and_then(Game::newest_goal);
+            if let Some((goal, line)) = goal
+                && announced.insert(id, goal) != Some(goal)
+            {
+                lines.push(line);
+            }
+        }
+        lines
     }
 
     /// The replay's version of now. It begins when this is first asked.

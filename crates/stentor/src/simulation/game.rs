@@ -65,6 +65,13 @@ pub(super) struct Event {
     pub(super) score: [u32; 2],
 }
 
+/// A goal among those under one match id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GoalId {
+    game: u64,
+    event: u32,
+}
+
 /// A line of commentary.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line {
@@ -147,6 +154,16 @@ impl Game {
     /// How old it is, in seconds of ours.
     pub(super) fn ticks(&self) -> u64 {
         self.ticks
+    }
+
+    /// The newest goal: an id that no other goal under the match's id has, and a line about it.
+    pub(crate) fn newest_goal(&self) -> Option<(GoalId, String)> {
+        let goals = self.events.iter().filter(|event| event.kind == EventKind::Goal);
+        let goal = goals.max_by_key(|event| event.id)?;
+        let [home, away] = &self.teams;
+        let [ours, theirs] = goal.score;
+        let line = format!("Goal! {} {ours} – {theirs} {} ({})", home.name, away.name, goal.minute);
+        Some((GoalId { game: self.number, event: goal.id }, line))
     }
 
     /// One second of ours.

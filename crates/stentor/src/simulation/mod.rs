@@ -21,9 +21,8 @@ mod squad;
 mod tests;
 
 pub(crate) use self::document::{centre, scoreboard};
-pub(crate) use self::game::SECONDS_PER_TICK;
+pub(crate) use self::game::{Game, GoalId, SECONDS_PER_TICK};
 
-use self::game::Game;
 use self::random::Random;
 
 /// Seconds from one match's beginning to the next one's under the same id: both halves with the longest

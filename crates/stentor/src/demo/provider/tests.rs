@@ -117,3 +117,25 @@ async fn a_replay_begins_when_it_is_first_asked_for() {
     let keys = json(&running.ask("/", None).await);
     assert_eq!(keys["keys"].as_array().unwrap().last().unwrap(), "replay");
 }
+
+#[test]
+fn each_goal_is_announced_once() {
+    let now_ms = Arc::new(AtomicU64::new(START_MS));
+    let clock = now_ms.clone();
+    let provider =
+        Provider::new(1, 3, None, Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst))));
+    let mut announced = HashMap::new();
+    let mut goals = Vec::new();
+    for _ in 0..3000 {
+        now_ms.fetch_add(1000, Ordering::SeqCst);
+        goals.extend(provider.new_goals(&mut announced));
+        assert!(provider.new_goals(&mut announced).is_empty(), "once");
+    }
+    // Three matches of about three goals, almost three times each.
+    assert!((12..80).contains(&goals.len()), "{}", goals.len());
+    let distinct: std::collections::HashSet<_> = goals.iter().collect();
+    assert_eq!(distinct.len(), goals.len());
+    for goal in goals {
+        assert!(goal.starts_with("Goal! ") && goal.contains(" – ") && goal.ends_with("')"), "{goal}");
+    }
+}
