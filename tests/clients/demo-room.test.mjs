@@ -122,7 +122,7 @@ describe('in Chromium only', { concurrency: true, skip: missing('Chromium') }, (
   test('the demo publishes goals, as a backend would', async (t) => {
     // With this seed, there are goals after 7, 23 and 31 seconds.
     const { page, errors } = await demo(t, 'Chromium', ['--seed', '87'], viewport);
-    await page.waitForFunction(() => [...document.querySelectorAll('#log p')].some((p) => /^Scoreboard Goal! .+ \d+ – \d+ .+ \(\d+(\+\d+)?'\)$/.test(p.textContent)), null, wait);
+    await page.waitForFunction(() => [...document.querySelectorAll('#log p')].some((p) => /^Scoreboard Goal! .+ \d+–\d+ .+ \(\d+(\+\d+)?'\)$/.test(p.textContent)), null, wait);
     assert.deepEqual(errors, []);
   });
 

@@ -162,7 +162,7 @@ impl Game {
         let goal = goals.max_by_key(|event| event.id)?;
         let [home, away] = &self.teams;
         let [ours, theirs] = goal.score;
-        let line = format!("Goal! {} {ours} – {theirs} {} ({})", home.name, away.name, goal.minute);
+        let line = format!("Goal! {} {ours}–{theirs} {} ({})", home.name, away.name, goal.minute);
         Some((GoalId { game: self.number, event: goal.id }, line))
     }
 

@@ -136,6 +136,6 @@ fn each_goal_is_announced_once() {
     let distinct: std::collections::HashSet<_> = goals.iter().collect();
     assert_eq!(distinct.len(), goals.len());
     for goal in goals {
-        assert!(goal.starts_with("Goal! ") && goal.contains(" – ") && goal.ends_with("')"), "{goal}");
+        assert!(goal.starts_with("Goal! ") && goal.contains('–') && goal.ends_with("')"), "{goal}");
     }
 }
