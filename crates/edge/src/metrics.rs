@@ -5,7 +5,7 @@ use crate::encode::Formats;
 use crate::plane::{Histogram, HistogramSample, Metric, MetricKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use stentor_hub::{Disconnect, HistoryFigures, Hub, LogFigures};
+use stentor_hub::{Disconnect, HistoryStats, Hub, LogStats};
 
 /// A figure written by one thread.
 #[derive(Debug, Default)]
@@ -216,10 +216,10 @@ impl CoreMetrics {
         self.sent.set(counters.sent);
         self.dropped.set(counters.dropped);
         self.conflated.set(counters.conflated);
-        self.owed.set(counters.owed);
-        self.abandoned.set(counters.abandoned);
-        self.owed_bytes.set(hub.owed_bytes() as u64);
-        let feeds = hub.feed_figures();
+        self.owed.set(counters.pending);
+        self.abandoned.set(counters.dropped_on_disconnect);
+        self.owed_bytes.set(hub.pending_bytes() as u64);
+        let feeds = hub.feed_stats();
         self.patches.set(feeds.patches as u64);
         self.patch_bytes.set(feeds.patch_bytes as u64);
         self.patches_evicted.set(feeds.patches_evicted);
@@ -230,7 +230,7 @@ impl CoreMetrics {
     }
 
     /// What is kept for who comes back. To be called now and then, not in every turn.
-    pub(crate) fn record_past(&self, history: HistoryFigures, log: LogFigures) {
+    pub(crate) fn record_past(&self, history: HistoryStats, log: LogStats) {
         self.history_publications.set(history.publications as u64);
         self.history_bytes.set(history.bytes as u64);
         self.recovery_publications.set(log.publications as u64);

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
-use stentor_hub::{Policy, Terms};
+use stentor_hub::{Policy, SubscribeOptions};
 
 /// The least and the greatest rate, in versions a second. A greater one makes no difference to who reads.
 const RATES: RangeInclusive<f64> = 0.001..=1000.0;
@@ -55,7 +55,7 @@ impl fmt::Display for TermsError {
 
 impl Asked<'_> {
     /// The terms for a feed; `deltas`: whether it comes as deltas where nothing is said of them.
-    pub(crate) fn of_feed(self, deltas: bool) -> Result<Terms, TermsError> {
+    pub(crate) fn of_feed(self, deltas: bool) -> Result<SubscribeOptions, TermsError> {
         let policy = match self.policy {
             None | Some("latest") => Policy::Latest,
             other => policy(other)?,
@@ -66,11 +66,11 @@ impl Asked<'_> {
             Some(rate) if RATES.contains(&rate) => Duration::from_secs_f64(1.0 / rate),
             Some(_) => return Err(TermsError::Rate),
         };
-        Ok(Terms { policy, deltas: self.delta.unwrap_or(deltas), interval })
+        Ok(SubscribeOptions { policy, deltas: self.delta.unwrap_or(deltas), interval })
     }
 
     /// The terms for a room.
-    pub(crate) fn of_room(self) -> Result<Terms, TermsError> {
+    pub(crate) fn of_room(self) -> Result<SubscribeOptions, TermsError> {
         let policy = policy(self.policy)?;
         if self.rate.is_some() {
             return Err(TermsError::RateOfAll);

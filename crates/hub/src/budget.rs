@@ -55,7 +55,7 @@ pub struct Footprint {
 }
 
 /// What became of everything that was due to the sessions of one shard, in deliveries (one publication to
-/// one session). **Invariant:** `due = sent + dropped + conflated + owed + abandoned`.
+/// one session). **Invariant:** `due = sent + dropped + conflated + pending + dropped_on_disconnect`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Publications times sessions that they were for.
@@ -67,14 +67,14 @@ pub struct Counters {
     /// Replaced by a newer version of the same document.
     pub conflated: u64,
     /// Waiting, or in flight.
-    pub owed: u64,
-    /// Owed to a session when it ended, or to a subscription when it was given up.
-    pub abandoned: u64,
+    pub pending: u64,
+    /// Pending when the session or subscription ended.
+    pub dropped_on_disconnect: u64,
 }
 
 impl Counters {
     /// Whether the counters add up.
     pub fn balanced(&self) -> bool {
-        self.due == self.sent + self.dropped + self.conflated + self.owed + self.abandoned
+        self.due == self.sent + self.dropped + self.conflated + self.pending + self.dropped_on_disconnect
     }
 }

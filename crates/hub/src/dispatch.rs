@@ -373,7 +373,7 @@ mod tests {
             let (key, state) = (Key::parse("k").unwrap(), FeedState::Live);
             let document =
                 Arc::new(Document { body: Bytes::new(), json: false, content_type: "text/plain".into() });
-            let body = Body::Snapshot { key, position, state, unpatched: None, document };
+            let body = Body::Snapshot { key, position, state, snapshot_reason: None, document };
             let snapshot = Some(Publication::new(1, false, body, &LiveBytes::default()));
             let current: Current<()> = Current { snapshot, state: None };
             let since = since.map(|(epoch, offset)| Position { epoch: Epoch(epoch), offset });

@@ -45,7 +45,7 @@ impl<E: Encoder> Hub<E> {
             key: key.clone(),
             position,
             state,
-            unpatched: None,
+            snapshot_reason: None,
             document: Arc::new(document),
         };
         let publication = self.make_version(index, body, patch);
@@ -115,7 +115,7 @@ impl<E: Encoder> Hub<E> {
 
     /// The next key for which it changed whether anybody wants it. A key that control has forgotten meanwhile is told
     /// again: who wants it now isn't who was told what became of it.
-    pub fn poll_wanted(&mut self) -> Option<(Key, bool)> {
+    pub fn poll_subscribed(&mut self) -> Option<(Key, bool)> {
         while let Some(key) = self.wanted_dirty.pop_front() {
             let index = self.topics.find(&Topic::Feed(key.clone()));
             let mut wanted = false;
@@ -139,7 +139,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// The next session that requests a feed for which its home core has no state. Call it after
-    /// [`Hub::poll_wanted`], which reports the key.
+    /// [`Hub::poll_subscribed`], which reports the key.
     pub fn poll_requester(&mut self) -> Option<(Key, Requester)> {
         while let Some((key, requester)) = self.requesters.pop_front() {
             let state = self.topics.find(&Topic::Feed(key.clone())).and_then(|index| self.topics.at(index));
@@ -159,8 +159,8 @@ impl<E: Encoder> Hub<E> {
         let topic = Topic::Feed(key.clone());
         let state = self.topics.find(&topic).and_then(|index| self.topics.at(index));
         if state.is_some_and(TopicState::is_cold) && self.handle_unsubscribe(session, &topic) {
-            let why = SubscribeError::TooManyColdKeys;
-            self.notices.push_back(Notice::Refused { session, topic, why });
+            let reason = SubscribeError::TooManyColdKeys;
+            self.notices.push_back(Notice::Refused { session, topic, reason });
         }
     }
 

@@ -247,8 +247,8 @@ impl<E: Encoder> Hub<E> {
         for member in refused {
             self.sessions.subscription_mut(member).topic = NO_TOPIC;
             let session = self.sessions.id_of(member);
-            let why = SubscribeError::TooManyTopics;
-            self.notices.push_back(Notice::Refused { session, topic: topic.clone(), why });
+            let reason = SubscribeError::TooManyTopics;
+            self.notices.push_back(Notice::Refused { session, topic: topic.clone(), reason });
         }
         self.settle(index);
     }

@@ -18,7 +18,7 @@ pub struct HistoryLimits {
 
 /// What a core keeps of its rooms' past.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HistoryFigures {
+pub struct HistoryStats {
     /// Publications, of all rooms whose home the core is.
     pub publications: usize,
     /// Bytes of their bodies.
@@ -82,8 +82,8 @@ impl<F> History<F> {
         Some(self.entries.range(start..).map(|e| e.publication.clone()).collect())
     }
 
-    pub(crate) fn figures(&self) -> HistoryFigures {
-        HistoryFigures { publications: self.entries.len(), bytes: self.bytes }
+    pub(crate) fn figures(&self) -> HistoryStats {
+        HistoryStats { publications: self.entries.len(), bytes: self.bytes }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -47,19 +47,19 @@ pub use chunks::Chunks;
 pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit, Tally};
 pub use feed::Requester;
-pub use history::{HistoryFigures, HistoryLimits};
-pub use log::{LogFigures, RECOVERY_ENTRY_BYTES, RecoveryLimits};
+pub use history::{HistoryLimits, HistoryStats};
+pub use log::{LogStats, RECOVERY_ENTRY_BYTES, RecoveryLimits};
 pub use outgoing::Outgoing;
-pub use patches::{FeedFigures, PatchLimits};
+pub use patches::{FeedStats, PatchLimits};
 pub use publication::{
     Body, Data, Document, Encoded, Epoch, FORMATS_MAX, FeedState, FormatId, OWN_ENCODING_BYTES_MAX, Position,
-    Publication, Unpatched,
+    Publication, SnapshotReason,
 };
 pub use recover::ResumeError;
 pub use select::Selection;
 pub use session::{Encoder, SessionId};
 pub use shard::{Hub, Notice, Options, SubscribeError};
-pub use subscription::{Policy, Terms};
+pub use subscription::{Policy, SubscribeOptions};
 pub use topic::{KEY_BYTES_MAX, Key, KeyError, ROOM_BYTES_MAX, Room, RoomError, Rooms, Topic};
 pub use topics::core_of;
 pub use version::Patch;

@@ -36,7 +36,7 @@ const IDLE_MAX: usize = 1024;
 
 /// What is in a core's recovery log, and what became of the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogFigures {
+pub struct LogStats {
     /// Publications in it.
     pub publications: usize,
     /// Their bytes, counted as for [`RecoveryLimits::bytes_max`].
@@ -179,9 +179,9 @@ impl<F> Log<F> {
         Some((place..).zip(self.entries.range(skip..)))
     }
 
-    pub(crate) fn figures(&self) -> LogFigures {
+    pub(crate) fn figures(&self) -> LogStats {
         let (publications, bytes) = (self.entries.len(), self.bytes);
-        LogFigures { publications, bytes, expired: self.expired, evicted: self.evicted }
+        LogStats { publications, bytes, expired: self.expired, evicted: self.evicted }
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(rig.since(1), Some(vec![(1, 11)]));
         rig.now += Duration::from_secs(5);
         rig.log.expire(rig.now);
-        let expired = LogFigures { expired: 2, ..LogFigures::default() };
+        let expired = LogStats { expired: 2, ..LogStats::default() };
         assert_eq!((rig.log.figures(), rig.log.next(), rig.live.bytes()), (expired, 2, 0));
         assert_eq!(rig.log.evict_oldest(), 0);
         assert_eq!(rig.log.figures(), expired);

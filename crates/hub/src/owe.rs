@@ -165,14 +165,14 @@ impl<E: Encoder> Sessions<E> {
                 }
                 subscription.waiting += 1;
                 session.outbox.waiting += placed;
-                self.counters.owed += 1;
+                self.counters.pending += 1;
                 let mut conflated = false;
                 for older in older.into_iter().filter(|older| !older.is_none()) {
                     conflated = true;
                     self.shelf.release(older);
                     subscription.waiting -= 1;
                     session.outbox.waiting -= placed;
-                    self.counters.owed -= 1;
+                    self.counters.pending -= 1;
                     self.counters.conflated += 1;
                 }
                 // The newer one leaves at the older one's place, before what came between them.
@@ -199,13 +199,13 @@ impl<E: Encoder> Sessions<E> {
                         session.queue_bytes -= oldest.bytes;
                         self.queue_bytes -= oldest.bytes as usize;
                         self.shelf.release(oldest.shelved);
-                        self.counters.owed -= 1;
+                        self.counters.pending -= 1;
                         self.counters.dropped += 1;
                     } else if policy == Policy::DropOldest {
                         self.counters.dropped += 1;
                         return;
                     } else {
-                        self.counters.abandoned += 1;
+                        self.counters.dropped_on_disconnect += 1;
                         session.life = Life::Doomed;
                         let id = SessionId { index: member.session, generation: session.generation };
                         self.doomed.push_back((id, Disconnect::SlowConsumer));
@@ -217,7 +217,7 @@ impl<E: Encoder> Sessions<E> {
                 session.outbox.waiting += 1;
                 session.queue_bytes += bytes;
                 self.queue_bytes += bytes as usize;
-                self.counters.owed += 1;
+                self.counters.pending += 1;
             }
         }
         self.shelf.hold(shelved);
@@ -266,7 +266,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     /// The next session that has to end, with its tag.
-    pub(crate) fn poll_doomed(&mut self) -> Option<(SessionId, u64, Disconnect)> {
+    pub(crate) fn poll_terminating(&mut self) -> Option<(SessionId, u64, Disconnect)> {
         while let Some((id, why)) = self.doomed.pop_front() {
             if let Some(session) = self.alive(id) {
                 return Some((id, session.tag, why));
@@ -332,7 +332,7 @@ impl<E: Encoder> Sessions<E> {
                     session.outbox.pop();
                 }
                 session.outbox.waiting -= 1;
-                self.counters.owed -= 1;
+                self.counters.pending -= 1;
                 self.counters.dropped += 1;
                 continue;
             };
@@ -391,7 +391,7 @@ impl<E: Encoder> Sessions<E> {
         if !session.is(id) {
             return;
         }
-        self.counters.owed -= u64::from(session.in_flight);
+        self.counters.pending -= u64::from(session.in_flight);
         self.counters.sent += u64::from(session.in_flight);
         session.in_flight = 0;
         session.in_flight_bytes = 0;
@@ -400,7 +400,7 @@ impl<E: Encoder> Sessions<E> {
         session.queue_bytes_in_flight = 0;
     }
 
-    pub(crate) fn is_owed(&self, id: SessionId) -> bool {
+    pub(crate) fn has_pending(&self, id: SessionId) -> bool {
         self.alive(id).is_some_and(|s| s.outbox.waiting > 0 && s.life == Life::Open)
     }
 }

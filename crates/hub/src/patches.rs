@@ -26,7 +26,7 @@ impl Default for PatchLimits {
 
 /// What a core keeps of patches, and in which form its sessions took documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FeedFigures {
+pub struct FeedStats {
     /// Patches kept of the feeds whose home it is.
     pub patches: usize,
     /// Their bytes.
@@ -107,9 +107,9 @@ impl Patches {
     }
 
     /// Adds what is known here.
-    pub(crate) fn figures(&self, taken: FeedFigures) -> FeedFigures {
+    pub(crate) fn figures(&self, taken: FeedStats) -> FeedStats {
         let (patches, patch_bytes, patches_evicted) = (self.patches, self.bytes, self.evicted);
-        FeedFigures { patches, patch_bytes, patches_evicted, ..taken }
+        FeedStats { patches, patch_bytes, patches_evicted, ..taken }
     }
 }
 
@@ -130,9 +130,8 @@ mod tests {
         patches.touch(7);
         assert_eq!(patches.evict(1), 60);
         assert_eq!((patches.is_over(), patches.stalest()), (false, Some(2)));
-        let figures =
-            FeedFigures { patches: 1, patch_bytes: 50, patches_evicted: 3, ..FeedFigures::default() };
-        assert_eq!(patches.figures(FeedFigures::default()), figures);
+        let figures = FeedStats { patches: 1, patch_bytes: 50, patches_evicted: 3, ..FeedStats::default() };
+        assert_eq!(patches.figures(FeedStats::default()), figures);
         patches.set(2, 0, 0);
         assert_eq!((patches.stalest(), patches.evict(2), patches.bytes), (None, 0, 0));
     }

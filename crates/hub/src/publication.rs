@@ -58,14 +58,14 @@ impl FeedState {
 
 /// Why a session that said which version it has is sent the whole document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unpatched {
+pub enum SnapshotReason {
     /// What it has is of another life of the feed: the server, or the feed, began anew meanwhile.
     Epoch,
     /// There are no patches that reach back so far, or they would be longer than the document.
     History,
 }
 
-impl Unpatched {
+impl SnapshotReason {
     /// The word that clients see.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -146,7 +146,7 @@ pub enum Body {
         /// How the feed was doing when it was published.
         state: FeedState,
         /// Why it is not a delta, for a session that could have expected one: it came back.
-        unpatched: Option<Unpatched>,
+        snapshot_reason: Option<SnapshotReason>,
         /// The document.
         document: Arc<Document>,
     },
@@ -238,7 +238,7 @@ pub enum Encoded<'a, F> {
     /// An encoding for the caller alone, made while another core makes the shared one.
     Own(Option<F>),
     /// Another core is making it. [`Publication::is_encoded`] returns true when it exists.
-    Elsewhere,
+    InProgress,
 }
 
 /// Largest body that a core encodes for itself while another core makes the shared encoding. For small bodies this is
@@ -262,7 +262,7 @@ impl<F> Publication<F> {
         bytes: usize,
     ) -> Self {
         let charge = live.charge(size_of::<Self>() + bytes);
-        let is_snapshot = matches!(body, Body::Snapshot { unpatched: None, .. });
+        let is_snapshot = matches!(body, Body::Snapshot { snapshot_reason: None, .. });
         let shapes = is_snapshot.then(|| Box::new(Shapes { version, explained: Default::default() }));
         Self { id, recoverable, body, encodings: Encoding::new(), shapes, charge }
     }
@@ -296,12 +296,12 @@ impl<F> Publication<F> {
     }
 
     /// Of a snapshot: the same, and why it is one. Those who need it share it.
-    pub(crate) fn explained(&self, why: Unpatched) -> Option<&Arc<Self>> {
+    pub(crate) fn explained(&self, why: SnapshotReason) -> Option<&Arc<Self>> {
         let Body::Snapshot { key, position, state, document, .. } = &self.body else { return None };
         Some(self.shapes.as_ref()?.explained[why as usize].get_or_init(|| {
             let (key, document) = (key.clone(), document.clone());
-            let unpatched = Some(why);
-            let body = Body::Snapshot { key, position: *position, state: *state, unpatched, document };
+            let snapshot_reason = Some(why);
+            let body = Body::Snapshot { key, position: *position, state: *state, snapshot_reason, document };
             // The document's bytes count already.
             Arc::new(Self::of(self.id, false, body, None, &self.charge.live(), 0))
         }))
@@ -344,7 +344,7 @@ impl<F> Publication<F> {
             return Encoded::Shared(encoding.frame.get_or_init(|| encode(self)).as_ref());
         }
         if self.body.len() > OWN_ENCODING_BYTES_MAX {
-            return Encoded::Elsewhere;
+            return Encoded::InProgress;
         }
         Encoded::Own(encode(self))
     }
@@ -416,7 +416,7 @@ mod tests {
                         match encoded() {
                             Encoded::Shared(frame) => assert_eq!(frame, expect.as_ref()),
                             Encoded::Own(frame) => assert_eq!(frame, expect),
-                            Encoded::Elsewhere => {
+                            Encoded::InProgress => {
                                 while !publication.is_encoded(FormatId(format as u8)) {
                                     std::thread::yield_now();
                                 }
@@ -447,7 +447,7 @@ mod tests {
                 let expect = if publication.body().len() == 1 {
                     Encoded::Own(Some(vec![2]))
                 } else {
-                    Encoded::Elsewhere
+                    Encoded::InProgress
                 };
                 assert_eq!(other, expect);
                 assert!(!publication.is_encoded(FormatId(1)));

@@ -11,13 +11,13 @@ use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
 use crate::log::Log;
 use crate::outbox::{Entry, Outbox};
-use crate::patches::FeedFigures;
+use crate::patches::FeedStats;
 use crate::publication::{FORMATS_MAX, FormatId, Publication};
 use crate::rates::Rates;
 pub use crate::session_id::SessionId;
 use crate::shelf::{Shelf, Shelved};
 use crate::stamps::Stamps;
-use crate::subscription::{Flags, Member, NO_TOPIC, Policy, Subscription, Terms, UNKNOWN};
+use crate::subscription::{Flags, Member, NO_TOPIC, Policy, SubscribeOptions, Subscription, UNKNOWN};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -113,7 +113,7 @@ pub(crate) struct Sessions<E: Encoder> {
     sources: Chunks<u64>,
     pub(crate) rates: Rates,
     /// In which form documents were taken.
-    pub(crate) taken: FeedFigures,
+    pub(crate) taken: FeedStats,
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
     /// Capacity for subscriptions outside of the session structs.
@@ -135,7 +135,7 @@ impl<E: Encoder> Sessions<E> {
             stamps: Stamps::default(),
             sources: Chunks::default(),
             rates: Rates::default(),
-            taken: FeedFigures::default(),
+            taken: FeedStats::default(),
             queue_bytes: 0,
             spilled: 0,
         }
@@ -149,7 +149,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// The size of the outboxes without the publications and frames themselves, in bytes.
     pub(crate) fn outbox_bytes(&self) -> usize {
-        self.counters.owed as usize * size_of::<Entry>() + self.shelf.bytes_held()
+        self.counters.pending as usize * size_of::<Entry>() + self.shelf.bytes_held()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -259,8 +259,8 @@ impl<E: Encoder> Sessions<E> {
                 }
             }
         }
-        self.counters.owed -= owed;
-        self.counters.abandoned += owed;
+        self.counters.pending -= owed;
+        self.counters.dropped_on_disconnect += owed;
         self.queue_bytes -= session.queue_bytes as usize;
         (session.in_flight, session.in_flight_bytes) = (0, 0);
         (session.queue_bytes, session.queue_bytes_in_flight) = (0, 0);
@@ -290,7 +290,7 @@ impl<E: Encoder> Sessions<E> {
         debug_assert_eq!(waiting.len(), outbox.waiting as usize);
         let in_flight = session.queue_bytes_in_flight;
         self.queue_bytes -= (std::mem::replace(&mut session.queue_bytes, in_flight) - in_flight) as usize;
-        self.counters.owed -= waiting.len() as u64;
+        self.counters.pending -= waiting.len() as u64;
         for (subscription, shelved) in waiting {
             self.enqueue_again(Member { session: id.index, subscription }, shelved);
         }
@@ -307,8 +307,8 @@ impl<E: Encoder> Sessions<E> {
             self.shelf.release(state);
             subscription.state = Shelved::NONE;
             subscription.waiting -= 1;
-            self.counters.owed -= 1;
-            self.counters.abandoned += 1;
+            self.counters.pending -= 1;
+            self.counters.dropped_on_disconnect += 1;
             if subscription.waiting == 0 {
                 subscription.flags.set(Flags::HELD, false);
                 self.rates.release(Member { session: index, subscription: slot });
@@ -335,7 +335,7 @@ impl<E: Encoder> Sessions<E> {
         };
         match bytes {
             Some(bytes) => self.enqueue(member, shelved, bytes),
-            None => self.counters.abandoned += 1,
+            None => self.counters.dropped_on_disconnect += 1,
         }
         self.shelf.release(shelved);
     }
@@ -399,7 +399,7 @@ impl<E: Encoder> Sessions<E> {
     }
 
     /// Gives a session that lives a slot for a topic.
-    pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, terms: Terms) -> Option<Member> {
+    pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, terms: SubscribeOptions) -> Option<Member> {
         let session = self.alive_mut(id)?;
         let fresh = Subscription {
             topic,
@@ -435,7 +435,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// Changes a feed's subscription. Where its policy becomes another, what waits is conflated with what the caller
     /// owes it next; says whether that has to be something.
-    pub(crate) fn set_terms_of_feed(&mut self, member: Member, terms: Terms) -> bool {
+    pub(crate) fn set_terms_of_feed(&mut self, member: Member, terms: SubscribeOptions) -> bool {
         let subscription = self.subscription_mut(member);
         subscription.flags.set(Flags::WHOLE, !terms.deltas);
         let old = std::mem::replace(&mut subscription.policy, terms.policy);
@@ -549,7 +549,7 @@ impl<E: Encoder> Sessions<E> {
         self.subscription_mut(member).topic = NO_TOPIC;
         for shelved in self.take_out(member) {
             self.shelf.release(shelved);
-            self.counters.abandoned += 1;
+            self.counters.dropped_on_disconnect += 1;
         }
         self.set_rate(member, Duration::ZERO);
     }
@@ -578,7 +578,7 @@ impl<E: Encoder> Sessions<E> {
         }
         debug_assert_eq!(out.len(), subscription.waiting as usize);
         session.outbox.waiting -= subscription.placed();
-        self.counters.owed -= u64::from(subscription.waiting);
+        self.counters.pending -= u64::from(subscription.waiting);
         subscription.waiting = 0;
         if subscription.flags.has(Flags::HELD) {
             subscription.flags.set(Flags::HELD, false);

@@ -8,15 +8,15 @@ use crate::crowd::Crowd;
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Emit};
 use crate::feed::Requester;
-use crate::history::{HistoryFigures, HistoryLimits};
+use crate::history::{HistoryLimits, HistoryStats};
 use crate::ids::Ids;
-use crate::log::{Log, LogFigures, RecoveryLimits};
+use crate::log::{Log, LogStats, RecoveryLimits};
 use crate::outgoing::{Outbound, Outgoing};
-use crate::patches::{FeedFigures, PatchLimits};
+use crate::patches::{FeedStats, PatchLimits};
 use crate::publication::{Body, Data, FormatId, Position, Publication};
 use crate::recover::Suspended;
 use crate::session::{Encoder, SessionId, Sessions};
-use crate::subscription::{Flags, Member, Policy, Terms, UNKNOWN};
+use crate::subscription::{Flags, Member, Policy, SubscribeOptions, UNKNOWN};
 use crate::topic::{Key, Room, Rooms, Topic};
 use crate::topics::{Seeded, Topics};
 use std::collections::{HashMap, VecDeque};
@@ -87,7 +87,7 @@ pub enum SubscribeError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// There is no such feed. The subscription has ended.
-    Lost {
+    NotFound {
         /// Whose.
         session: SessionId,
         /// Which feed.
@@ -109,7 +109,7 @@ pub enum Notice {
         /// To what.
         topic: Topic,
         /// The reason.
-        why: SubscribeError,
+        reason: SubscribeError,
     },
 }
 
@@ -117,7 +117,7 @@ impl Notice {
     /// Whose it is.
     pub fn session(&self) -> SessionId {
         match self {
-            Self::Lost { session, .. } | Self::Gap { session, .. } | Self::Refused { session, .. } => {
+            Self::NotFound { session, .. } | Self::Gap { session, .. } | Self::Refused { session, .. } => {
                 *session
             }
         }
@@ -248,7 +248,7 @@ impl<E: Encoder> Hub<E> {
         &mut self,
         session: SessionId,
         topic: &Topic,
-        terms: impl Into<Terms>,
+        terms: impl Into<SubscribeOptions>,
         since: Option<Position>,
     ) -> Result<(), SubscribeError> {
         if self.sessions.alive(session).is_none() {
@@ -276,13 +276,19 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Rates are for the newest of feeds, and have a bound.
-    fn allowed(&self, topic: &Topic, terms: Terms) -> Terms {
+    fn allowed(&self, topic: &Topic, terms: SubscribeOptions) -> SubscribeOptions {
         let rated = matches!(topic, Topic::Feed(_)) && terms.policy == Policy::Latest;
         let interval = if rated { terms.interval.max(self.feed_interval_min) } else { Duration::ZERO };
-        Terms { interval, ..terms }
+        SubscribeOptions { interval, ..terms }
     }
 
-    fn subscribe_again(&mut self, member: Member, index: u32, terms: Terms, since: Option<Position>) {
+    fn subscribe_again(
+        &mut self,
+        member: Member,
+        index: u32,
+        terms: SubscribeOptions,
+        since: Option<Position>,
+    ) {
         let lost = self.sessions.set_terms_of_feed(member, terms);
         let subscription = self.sessions.subscription(member);
         let Some(state) = self.topics.at(index).filter(|_| !subscription.flags.has(Flags::PENDING)) else {
@@ -419,7 +425,7 @@ impl<E: Encoder> Hub<E> {
         freed
     }
 
-    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_doomed`], [`Hub::poll_notice`] or [`Hub::poll_wanted`]:
+    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`] or [`Hub::poll_subscribed`]:
     /// one look instead of four, in turns that didn't concern the hub.
     #[inline]
     pub fn is_quiet(&self) -> bool {
@@ -435,8 +441,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// The next session that has to end, with its tag. The caller closes it; nothing new is owed to it.
-    pub fn poll_doomed(&mut self) -> Option<(SessionId, u64, Disconnect)> {
-        self.sessions.poll_doomed()
+    pub fn poll_terminating(&mut self) -> Option<(SessionId, u64, Disconnect)> {
+        self.sessions.poll_terminating()
     }
 
     /// The next thing that a session that lives has to be told about its subscriptions. What is for
@@ -482,12 +488,12 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Whether something waits for a session.
-    pub fn is_owed(&self, session: SessionId) -> bool {
-        self.sessions.is_owed(session)
+    pub fn has_pending(&self, session: SessionId) -> bool {
+        self.sessions.has_pending(session)
     }
 
     /// Encoded bytes that a session is owed under byte-limited policies, those in flight included.
-    pub fn owed_bytes_of(&self, session: SessionId) -> usize {
+    pub fn pending_bytes_of(&self, session: SessionId) -> usize {
         self.sessions.alive(session).map_or(0, |s| s.queue_bytes as usize)
     }
 
@@ -528,17 +534,17 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// What is in the recovery log, and what went out of it.
-    pub fn log_figures(&self) -> LogFigures {
+    pub fn log_stats(&self) -> LogStats {
         self.sessions.log.figures()
     }
 
     /// What is kept of rooms' past. To be asked for now and then, since it looks at each room that has one.
-    pub fn history_figures(&self) -> HistoryFigures {
-        self.topics.history_figures()
+    pub fn history_stats(&self) -> HistoryStats {
+        self.topics.history_stats()
     }
 
     /// What is kept of patches, and in which form documents were taken.
-    pub fn feed_figures(&self) -> FeedFigures {
+    pub fn feed_stats(&self) -> FeedStats {
         self.topics.patches.figures(self.sessions.taken)
     }
 
@@ -554,7 +560,7 @@ impl<E: Encoder> Hub<E> {
 
     /// Encoded bytes owed under byte-limited policies, all sessions together (shared frames count each
     /// time).
-    pub fn owed_bytes(&self) -> usize {
+    pub fn pending_bytes(&self) -> usize {
         self.sessions.queue_bytes
     }
 

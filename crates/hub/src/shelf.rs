@@ -7,7 +7,7 @@
 //! **Invariant.** `holders` is the number of places that name the publication: entries of outboxes, newest
 //! documents and states of subscriptions, the fan-out at work, and a document for its other forms. At 0 it goes.
 
-use crate::publication::{Body, Encoded, FormatId, Publication, Unpatched};
+use crate::publication::{Body, Encoded, FormatId, Publication, SnapshotReason};
 use crate::session::Encoder;
 use crate::subscription::{FAR, UNKNOWN};
 use slab::Slab;
@@ -52,7 +52,7 @@ enum Form {
     /// By what changed since so many versions ago.
     Delta(u16),
     /// Whole, and why.
-    Explained(Unpatched),
+    Explained(SnapshotReason),
 }
 
 struct Made<F> {
@@ -138,7 +138,7 @@ impl<E: Encoder> Shelf<E> {
             form = self.form_of(document, Form::Delta(behind));
         }
         if form.is_none() && resumes {
-            let why = if behind == UNKNOWN { Unpatched::Epoch } else { Unpatched::History };
+            let why = if behind == UNKNOWN { SnapshotReason::Epoch } else { SnapshotReason::History };
             form = self.form_of(document, Form::Explained(why));
         }
         match form {
@@ -200,7 +200,7 @@ impl<E: Encoder> Shelf<E> {
         let frame = match item.publication.encoded(format, encode) {
             Encoded::Shared(frame) => frame.map(E::per_core),
             Encoded::Own(frame) => frame,
-            Encoded::Elsewhere => return Err(Elsewhere),
+            Encoded::InProgress => return Err(Elsewhere),
         };
         Ok(self.keep(shelved, format, frame))
     }

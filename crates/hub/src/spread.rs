@@ -134,7 +134,7 @@ impl<E: Encoder> Hub<E> {
             for member in std::mem::take(&mut state.members) {
                 self.sessions.subscription_mut(member).topic = NO_TOPIC;
                 let session = self.sessions.id_of(member);
-                self.notices.push_back(Notice::Lost { session, key: key.clone() });
+                self.notices.push_back(Notice::NotFound { session, key: key.clone() });
             }
             self.settle(index);
         }
@@ -256,7 +256,7 @@ impl<E: Encoder> Hub<E> {
             if let Body::State { key, state: FeedState::NotFound, .. } = state.body() {
                 let session = self.sessions.id_of(member);
                 self.leave(member);
-                self.notices.push_back(Notice::Lost { session, key: key.clone() });
+                self.notices.push_back(Notice::NotFound { session, key: key.clone() });
             }
         }
     }

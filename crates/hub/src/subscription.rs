@@ -20,7 +20,7 @@ pub enum Policy {
 
 /// On what terms a session is subscribed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct SubscribeOptions {
     /// What becomes of publications when the session can't keep up.
     pub policy: Policy,
     /// Whether the newer versions of a feed may come as patches, where the session's format can say them. Under
@@ -31,7 +31,7 @@ pub struct Terms {
     pub interval: Duration,
 }
 
-impl From<Policy> for Terms {
+impl From<Policy> for SubscribeOptions {
     /// With deltas, as often as there is anything.
     fn from(policy: Policy) -> Self {
         Self { policy, deltas: true, interval: Duration::ZERO }

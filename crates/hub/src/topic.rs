@@ -137,7 +137,7 @@ impl Room {
     }
 
     /// Another room of the same namespace.
-    pub fn beside(&self, name: &str) -> Result<Self, RoomError> {
+    pub fn sibling(&self, name: &str) -> Result<Self, RoomError> {
         let namespace = self.namespace.clone();
         check_name(name)?;
         Ok(Self { namespace, name: name.into() })
@@ -150,13 +150,13 @@ impl Room {
 
     /// The room of everybody in a namespace: all its sockets are to be its members. Its name is empty, so
     /// that no client can name it: [`Room::new`] refuses that. It never keeps history.
-    pub fn everybody(namespace: &str) -> Result<Self, RoomError> {
+    pub fn all_members(namespace: &str) -> Result<Self, RoomError> {
         // Checked with a name in place of the empty one.
         Ok(Self { name: "".into(), ..Self::new(namespace, "*")? })
     }
 
     /// Whether it is the room of everybody in its namespace.
-    pub fn is_everybody(&self) -> bool {
+    pub fn is_all_members(&self) -> bool {
         self.name.is_empty()
     }
 
@@ -183,7 +183,7 @@ impl Rooms {
         for name in names {
             let room = match rooms.first() {
                 None => Room::new(namespace, name)?,
-                Some(first) => first.beside(name)?,
+                Some(first) => first.sibling(name)?,
             };
             if !rooms.contains(&room) {
                 rooms.push(room);
@@ -289,14 +289,14 @@ mod tests {
 
     #[test]
     fn everybody_is_a_room_that_nobody_can_name() {
-        let everybody = Room::everybody("/").unwrap();
-        assert!(everybody.is_everybody() && !Room::plain("*").unwrap().is_everybody());
+        let everybody = Room::all_members("/").unwrap();
+        assert!(everybody.is_all_members() && !Room::plain("*").unwrap().is_all_members());
         assert_eq!((everybody.namespace(), everybody.name()), ("/", ""));
-        assert_ne!(everybody, Room::everybody("/chat").unwrap());
-        assert_eq!(everybody.beside(""), Err(RoomError::Empty));
-        assert_eq!(everybody.beside("r"), Room::plain("r"));
-        assert_eq!(Room::everybody(""), Err(RoomError::Empty));
-        assert_eq!(Room::everybody(&"n".repeat(257)), Err(RoomError::TooLong));
+        assert_ne!(everybody, Room::all_members("/chat").unwrap());
+        assert_eq!(everybody.sibling(""), Err(RoomError::Empty));
+        assert_eq!(everybody.sibling("r"), Room::plain("r"));
+        assert_eq!(Room::all_members(""), Err(RoomError::Empty));
+        assert_eq!(Room::all_members(&"n".repeat(257)), Err(RoomError::TooLong));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The topics that one shard knows of, and for those whose home it is, their place and their past.
 
 use crate::dispatch::{CoreId, CoreSet, Current};
-use crate::history::{History, HistoryFigures, HistoryLimits};
+use crate::history::{History, HistoryLimits, HistoryStats};
 use crate::paged_slab::PagedSlab;
 use crate::patches::{PatchLimits, Patches};
 use crate::publication::{Epoch, Position, Publication};
@@ -193,7 +193,7 @@ impl<F> Topics<F> {
     }
 
     fn history_of(&self, room: &Room) -> Option<HistoryLimits> {
-        if room.is_everybody() {
+        if room.is_all_members() {
             return None;
         }
         let matching = self.room_history.iter().filter(|(prefix, _)| room.name().starts_with(prefix));
@@ -350,10 +350,10 @@ impl<F> Topics<F> {
     }
 
     /// What is kept of all pasts, added up: takes as long as there are topics with a past.
-    pub(crate) fn history_figures(&self) -> HistoryFigures {
+    pub(crate) fn history_stats(&self) -> HistoryStats {
         let histories =
             self.with_past.iter().filter_map(|index| self.at(*index)?.kept.as_ref()?.history.as_ref());
-        histories.map(History::figures).fold(HistoryFigures::default(), |sum, one| HistoryFigures {
+        histories.map(History::figures).fold(HistoryStats::default(), |sum, one| HistoryStats {
             publications: sum.publications + one.publications,
             bytes: sum.bytes + one.bytes,
         })

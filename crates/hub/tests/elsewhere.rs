@@ -183,7 +183,7 @@ fn messages_wait_in_their_order() {
         assert_eq!(cores[1].ready(), [second]);
         assert_eq!(cores[1].take(second), expect);
         let hub = cores[1].0.borrow();
-        assert_eq!((hub.owed_bytes(), hub.counters().owed), (0, 0));
+        assert_eq!((hub.pending_bytes(), hub.counters().pending), (0, 0));
     }
     check(FORMAT, &[(OWN_ENCODING_BYTES_MAX + 1, 0), (1, 1)]);
     check(MUTE, &[]);

@@ -8,10 +8,11 @@ mod node;
 use node::{Node, feed_at_0, text};
 use std::time::Duration;
 use stentor_hub::{
-    Body, Epoch, FeedState, FormatId, Key, PatchLimits, Policy, Position, SessionId, Terms, Topic,
+    Body, Epoch, FeedState, FormatId, Key, PatchLimits, Policy, Position, SessionId, SubscribeOptions, Topic,
 };
 
-const LATEST: Terms = Terms { policy: Policy::Latest, deltas: true, interval: Duration::ZERO };
+const LATEST: SubscribeOptions =
+    SubscribeOptions { policy: Policy::Latest, deltas: true, interval: Duration::ZERO };
 
 /// Version `n`: 60 bytes, so that some patches are shorter.
 fn version(n: u32) -> String {
@@ -46,7 +47,7 @@ fn rig(cores: usize, change: impl Fn(&mut stentor_hub::Options)) -> Rig {
 }
 
 impl Rig {
-    fn join(&mut self, core: usize, terms: impl Into<Terms>) -> SessionId {
+    fn join(&mut self, core: usize, terms: impl Into<SubscribeOptions>) -> SessionId {
         let session = self.node.open(core);
         self.node.subscribe(core, session, &self.feed, terms);
         self.node.settle();
@@ -127,7 +128,7 @@ fn formats_and_terms_without_deltas_get_whole_documents() {
     let mut rig = rig(1, |_| {});
     let raw = rig.node.hubs[0].handle_open(FormatId(2), 0);
     rig.node.subscribe(0, raw, &rig.feed, Policy::Latest);
-    let wants_none = rig.join(0, Terms { deltas: false, ..LATEST });
+    let wants_none = rig.join(0, SubscribeOptions { deltas: false, ..LATEST });
     let drops = rig.join(0, Policy::DropOldest);
     for n in 0..4 {
         if n > 0 {
@@ -206,15 +207,15 @@ fn the_first_document_fits_whatever_else_waits() {
             rig.node.document(key, &version(n as u32), FeedState::Live);
         }
         rig.node.settle();
-        assert_eq!(rig.node.hubs[0].owed_bytes_of(session), 0);
-        assert_eq!(rig.node.hubs[0].poll_doomed(), None, "{policy:?}");
+        assert_eq!(rig.node.hubs[0].pending_bytes_of(session), 0);
+        assert_eq!(rig.node.hubs[0].poll_terminating(), None, "{policy:?}");
         assert_eq!(rig.node.take(0, session), (0..5).map(whole).collect::<Vec<_>>(), "{policy:?}");
         // From here on everything waits, within the budget.
         rig.node.document(&keys[0], &version(10), FeedState::Live);
         rig.node.document(&keys[0], &version(11), FeedState::Live);
         rig.node.settle();
         match policy {
-            Policy::Queue => assert!(rig.node.hubs[0].poll_doomed().is_some()),
+            Policy::Queue => assert!(rig.node.hubs[0].poll_terminating().is_some()),
             _ => assert_eq!(rig.node.take(0, session), [whole(11)]),
         }
     }
@@ -276,15 +277,15 @@ fn patches_are_kept_within_their_limits() {
     assert_eq!(rig.node.take(1, session), [patch(1..4)]);
     rig.publish(4..8);
     assert_eq!(rig.node.take(1, session), [whole(7)], "it needs four");
-    let figures = rig.node.hubs[0].feed_figures();
+    let figures = rig.node.hubs[0].feed_stats();
     assert_eq!((figures.patches, figures.patch_bytes, figures.patches_evicted), (3, 15, 0));
-    let figures = rig.node.hubs[1].feed_figures();
+    let figures = rig.node.hubs[1].feed_stats();
     assert_eq!((figures.patches, figures.snapshots, figures.deltas, figures.joined), (0, 2, 0, 1));
     // Out of memory: the newest patch stays with its version.
     rig.publish(8..10);
     assert_eq!(rig.node.hubs[0].handle_overload(15), 15);
     assert_eq!(rig.node.take(1, session), [whole(9)]);
-    assert_eq!(rig.node.hubs[0].feed_figures().patches_evicted, 3);
+    assert_eq!(rig.node.hubs[0].feed_stats().patches_evicted, 3);
     rig.publish([10]);
     assert_eq!(rig.node.take(1, session), [patch([10])]);
 }
@@ -309,7 +310,7 @@ fn the_patches_of_the_feed_that_was_used_the_longest_ago_go_first() {
     assert_eq!(node.take(0, sessions[0]), [patch(1..3)]);
     publish(&mut node, &keys[2], 1);
     assert_eq!(node.take(0, sessions[1]), [whole(2)]);
-    assert_eq!(node.hubs[0].feed_figures().patches, 3);
+    assert_eq!(node.hubs[0].feed_stats().patches, 3);
     publish(&mut node, &keys[0], 3);
     publish(&mut node, &keys[0], 4);
     assert_eq!(node.take(0, sessions[0]), [patch(3..5)]);
@@ -325,7 +326,7 @@ fn nothing_is_left_of_a_feed_that_is_forgotten() {
     rig.node.hubs[1].handle_close(session);
     rig.node.settle();
     assert_eq!((rig.node.hubs[0].topics(), rig.node.live.bytes()), (0, 0));
-    assert_eq!(rig.node.hubs[0].feed_figures().patches, 0);
+    assert_eq!(rig.node.hubs[0].feed_stats().patches, 0);
 }
 
 /// Who comes right after the control plane has forgotten a key, as others leave it, would otherwise wait for ever: their wish
@@ -335,13 +336,13 @@ fn a_key_that_was_forgotten_is_wanted_anew() {
     let mut rig = rig(1, |_| {});
     let first = rig.join(0, Policy::Latest);
     let key = rig.key.clone();
-    assert_eq!(rig.node.hubs[0].poll_wanted(), Some((key.clone(), true)));
+    assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((key.clone(), true)));
     rig.node.hubs[0].handle_state(&key, FeedState::NotFound, "no feed is configured for this key".into());
     rig.node.hubs[0].handle_forget(&key);
     rig.node.hubs[0].handle_close(first);
     rig.join(0, Policy::Latest);
-    assert_eq!(rig.node.hubs[0].poll_wanted(), Some((key, true)));
-    assert_eq!(rig.node.hubs[0].poll_wanted(), None);
+    assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((key, true)));
+    assert_eq!(rig.node.hubs[0].poll_subscribed(), None);
 }
 
 // ---- rates ----
@@ -353,8 +354,8 @@ fn wait(rig: &mut Rig, millis: u64) {
     rig.node.hubs[0].handle_time(now);
 }
 
-fn every(millis: u64) -> Terms {
-    Terms { interval: Duration::from_millis(millis), ..LATEST }
+fn every(millis: u64) -> SubscribeOptions {
+    SubscribeOptions { interval: Duration::from_millis(millis), ..LATEST }
 }
 
 #[test]
@@ -366,7 +367,7 @@ fn no_more_often_than_asked_for_and_then_the_newest() {
     rig.publish([1]);
     rig.node.state(&rig.key.clone(), FeedState::Stale, "why");
     rig.publish([2]);
-    assert!(!rig.node.hubs[0].is_owed(session));
+    assert!(!rig.node.hubs[0].has_pending(session));
     assert_eq!(rig.node.take(0, session), Vec::<String>::new());
     assert_eq!(rig.node.hubs[0].poll_timeout(), Some(rig.node.now + Duration::from_millis(100)));
     wait(&mut rig, 99);
@@ -400,7 +401,7 @@ fn what_is_held_is_accounted_for_when_its_session_goes() {
         let session = rig.join(0, Policy::Latest);
         rig.node.take(0, session);
         rig.publish([1]);
-        assert_eq!(rig.node.hubs[0].counters().owed, 1);
+        assert_eq!(rig.node.hubs[0].counters().pending, 1);
         match how {
             0 => rig.node.hubs[0].handle_close(session),
             1 => assert!(rig.node.hubs[0].handle_unsubscribe(session, &rig.feed)),
@@ -412,7 +413,7 @@ fn what_is_held_is_accounted_for_when_its_session_goes() {
             wait(&mut rig, 100);
             assert_eq!(rig.node.take(0, session), [patch([1]), "not_found gone".to_owned()]);
         }
-        assert_eq!((rig.node.hubs[0].counters().owed, rig.node.hubs[0].poll_timeout()), (0, None));
+        assert_eq!((rig.node.hubs[0].counters().pending, rig.node.hubs[0].poll_timeout()), (0, None));
     }
 }
 

@@ -18,13 +18,13 @@ fn only_the_home_core_says_what_is_wanted() {
     let session = node.open(1);
     node.subscribe(1, session, &feed, Policy::Latest);
     node.settle();
-    assert_eq!(node.hubs[1].poll_wanted(), None);
-    assert_eq!(node.hubs[0].poll_wanted(), Some((key.clone(), true)));
-    assert_eq!(node.hubs[0].poll_wanted(), None);
+    assert_eq!(node.hubs[1].poll_subscribed(), None);
+    assert_eq!(node.hubs[0].poll_subscribed(), Some((key.clone(), true)));
+    assert_eq!(node.hubs[0].poll_subscribed(), None);
     node.hubs[1].handle_close(session);
     node.settle();
-    assert_eq!(node.hubs[1].poll_wanted(), None);
-    assert_eq!(node.hubs[0].poll_wanted(), Some((key, false)));
+    assert_eq!(node.hubs[1].poll_subscribed(), None);
+    assert_eq!(node.hubs[0].poll_subscribed(), Some((key, false)));
     assert_eq!((node.hubs[0].topics(), node.hubs[1].topics()), (0, 0));
 }
 
@@ -39,7 +39,7 @@ fn a_feed_forgotten_while_somebody_came_by_doesnt_stay_for_ever() {
     node.hubs[0].handle_forget(&key);
     assert_eq!(node.take(0, session), ["doc one live"]);
     node.hubs[0].handle_close(session);
-    assert_eq!(node.hubs[0].poll_wanted(), None);
+    assert_eq!(node.hubs[0].poll_subscribed(), None);
     assert_eq!((node.hubs[0].topics(), node.live.bytes()), (0, 0));
 }
 
@@ -51,12 +51,12 @@ fn a_feed_forgotten_when_it_is_wanted_again_stays_once_control_is_told() {
     let session = node.open(0);
     node.subscribe(0, session, &feed, Policy::Latest);
     node.hubs[0].handle_forget(&key);
-    assert_eq!(node.hubs[0].poll_wanted(), Some((key.clone(), true)));
+    assert_eq!(node.hubs[0].poll_subscribed(), Some((key.clone(), true)));
     node.hubs[0].handle_close(session);
     let session = node.open(0);
     node.subscribe(0, session, &feed, Policy::Latest);
     assert_eq!(node.take(0, session), ["doc one live"]);
-    assert_eq!(node.hubs[0].poll_wanted(), None);
+    assert_eq!(node.hubs[0].poll_subscribed(), None);
 }
 
 // ---- home and followers ----
@@ -132,7 +132,7 @@ fn who_comes_to_a_follower_after_the_key_was_lost_gets_no_old_document() {
     assert_eq!(node.take(1, second), ["not_found gone"]);
     assert_eq!(node.hubs[1].topics(), 0);
     for session in [first, third, second] {
-        assert_eq!(node.hubs[1].poll_notice(), Some(Notice::Lost { session, key: key.clone() }));
+        assert_eq!(node.hubs[1].poll_notice(), Some(Notice::NotFound { session, key: key.clone() }));
     }
 }
 
@@ -149,7 +149,7 @@ fn a_home_core_that_knows_too_many_topics_refuses() {
     node.settle();
     assert_eq!(
         node.hubs[1].poll_notice(),
-        Some(Notice::Refused { session, topic: feed.clone(), why: SubscribeError::TooManyTopics })
+        Some(Notice::Refused { session, topic: feed.clone(), reason: SubscribeError::TooManyTopics })
     );
     assert_eq!(node.hubs[1].topics(), 0);
     // When there is room, it may come again.
@@ -171,7 +171,7 @@ fn members_of_a_plain_room_that_another_core_cant_know_of_have_to_go() {
     node.settle();
     assert_eq!(
         node.hubs[0].poll_notice(),
-        Some(Notice::Refused { session, topic, why: SubscribeError::TooManyTopics })
+        Some(Notice::Refused { session, topic, reason: SubscribeError::TooManyTopics })
     );
     assert_eq!((node.hubs[0].topics(), node.hubs[1].topics()), (0, 0));
 }
@@ -298,7 +298,7 @@ fn a_change_of_policy_leaves_the_newest_and_never_an_older_one_after_it() {
         node.subscribe(0, session, &feed, Policy::Latest);
     }
     assert_eq!(node.take(0, session), ["doc three live"]);
-    assert_eq!(node.hubs[0].owed_bytes(), 0);
+    assert_eq!(node.hubs[0].pending_bytes(), 0);
 }
 
 #[test]
@@ -332,12 +332,12 @@ fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
         node.publish(0, &may, text);
     }
     node.publish(0, &must, "important");
-    assert_eq!(node.hubs[0].poll_doomed(), None);
+    assert_eq!(node.hubs[0].poll_terminating(), None);
     assert_eq!(node.take(0, session), ["important"]);
     node.publish(0, &must, "important");
     node.publish(0, &must, "too");
-    assert_eq!(node.hubs[0].poll_doomed(), Some((session, 0, Disconnect::SlowConsumer)));
-    assert_eq!(node.hubs[0].poll_doomed(), None);
+    assert_eq!(node.hubs[0].poll_terminating(), Some((session, 0, Disconnect::SlowConsumer)));
+    assert_eq!(node.hubs[0].poll_terminating(), None);
 }
 
 #[test]
@@ -372,7 +372,7 @@ fn a_past_that_doesnt_fit_is_a_gap_and_not_the_end() {
     }
     let session = node.open(0);
     assert_eq!(node.hubs[0].handle_subscribe(session, &topic, Policy::Queue, since), Ok(()));
-    assert_eq!(node.hubs[0].poll_doomed(), None);
+    assert_eq!(node.hubs[0].poll_terminating(), None);
     assert_eq!(node.hubs[0].poll_notice(), Some(Notice::Gap { session, topic: topic.clone() }));
     node.publish(0, &room, "four");
     assert_eq!(node.take(0, session), ["four"]);
@@ -391,7 +391,7 @@ fn what_was_taken_back_doesnt_stand_in_the_way_of_the_volatile() {
     node.subscribe(0, session, &two.clone().into(), Policy::Queue);
     node.publish(0, &one, "hello");
     assert!(node.hubs[0].handle_unsubscribe(session, &one.into()));
-    assert!(!node.hubs[0].is_owed(session));
+    assert!(!node.hubs[0].has_pending(session));
     node.publish_volatile(0, &two, "now");
     node.publish_volatile(0, &two, "and now");
     assert_eq!(node.take(0, session), ["now"]);
@@ -406,7 +406,7 @@ fn frames_without_bytes_are_bounded_too() {
     for _ in 0..11 {
         node.publish(0, &room, "");
     }
-    assert_eq!(node.hubs[0].poll_doomed(), Some((session, 0, Disconnect::SlowConsumer)));
+    assert_eq!(node.hubs[0].poll_terminating(), Some((session, 0, Disconnect::SlowConsumer)));
 }
 
 #[test]
@@ -416,9 +416,9 @@ fn a_frame_above_4_gib_counts_as_much_when_it_goes_as_when_it_came() {
     let session = node.hubs[0].handle_open(FormatId(9), 0);
     node.subscribe(0, session, &room.clone().into(), Policy::Queue);
     node.publish(0, &room, "vast");
-    assert!(node.hubs[0].owed_bytes() > 4 << 29);
+    assert!(node.hubs[0].pending_bytes() > 4 << 29);
     assert_eq!(node.take(0, session), ["vast"]);
-    assert_eq!(node.hubs[0].owed_bytes(), 0);
+    assert_eq!(node.hubs[0].pending_bytes(), 0);
 }
 
 #[test]

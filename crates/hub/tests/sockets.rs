@@ -10,7 +10,7 @@ use node::{Node, feed_at_0, kept_at_0};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_hub::{
-    Body, Data, Disconnect, Dispatch, Emit, FeedState, FormatId, HistoryLimits, LogFigures, Notice, Policy,
+    Body, Data, Disconnect, Dispatch, Emit, FeedState, FormatId, HistoryLimits, LogStats, Notice, Policy,
     RECOVERY_ENTRY_BYTES, RecoveryLimits, ResumeError, Room, Rooms, SessionId, Topic,
 };
 
@@ -179,11 +179,11 @@ fn a_room_with_history_among_several_doesnt_keep_it() {
 fn everybody_is_reached_and_nothing_kept_for_them() {
     let all = HistoryLimits { publications_max: 9, bytes_max: 999, age_max: Duration::from_secs(9) };
     let mut node = Node::with(2, |options| options.room_history = vec![(String::new(), all)]);
-    let everybody = Room::everybody("/n").unwrap();
+    let everybody = Room::all_members("/n").unwrap();
     assert_eq!(node.hubs[0].home_of(&everybody.clone().into()), None);
     assert!(node.hubs[0].home_of(&room("any").into()).is_some());
     let [one, two] = [node.member(0, &[&everybody]), node.member(1, &[&everybody])];
-    let other = node.member(1, &[&Room::everybody("/").unwrap()]);
+    let other = node.member(1, &[&Room::all_members("/").unwrap()]);
     node.settle();
     node.publish(0, &everybody, "all");
     node.settle();
@@ -217,15 +217,15 @@ fn what_waits_is_weighed_anew() {
     for (room, text) in [(&may, "1"), (&must, "2"), (&may, "3"), (&must, "4")] {
         node.publish(0, room, text);
     }
-    assert_eq!(node.hubs[0].owed_bytes(), 4 + 4);
+    assert_eq!(node.hubs[0].pending_bytes(), 4 + 4);
     node.hubs[0].set_format(session, FormatId(1));
     // What is in flight left in the old format.
-    assert_eq!(node.hubs[0].owed_bytes(), 4 + 4 * 4);
-    assert_eq!(node.hubs[0].counters().owed, 5);
+    assert_eq!(node.hubs[0].pending_bytes(), 4 + 4 * 4);
+    assert_eq!(node.hubs[0].counters().pending, 5);
     // The third would be one byte too many.
     node.publish(0, &must, "5");
     assert_eq!(node.take(0, session), ["2", "3", "4", "5"]);
-    assert_eq!((node.hubs[0].counters().dropped, node.hubs[0].owed_bytes()), (1, 0));
+    assert_eq!((node.hubs[0].counters().dropped, node.hubs[0].pending_bytes()), (1, 0));
 }
 
 #[test]
@@ -237,13 +237,13 @@ fn more_than_the_outbox_may_hold_in_the_new_format_is_too_much() {
         node.publish(0, &chat, text);
     }
     node.hubs[0].set_format(session, FormatId(1));
-    assert_eq!(node.hubs[0].poll_doomed(), Some((session, 0, Disconnect::SlowConsumer)));
+    assert_eq!(node.hubs[0].poll_terminating(), Some((session, 0, Disconnect::SlowConsumer)));
     let counters = node.hubs[0].counters();
-    assert!(counters.balanced() && (counters.owed, counters.abandoned) == (1, 2));
+    assert!(counters.balanced() && (counters.pending, counters.dropped_on_disconnect) == (1, 2));
     // Who has to end keeps nothing that wasn't said in its format.
     node.hubs[0].set_format(session, FormatId(0));
     let counters = node.hubs[0].counters();
-    assert!(counters.balanced() && (counters.owed, counters.abandoned) == (0, 3));
+    assert!(counters.balanced() && (counters.pending, counters.dropped_on_disconnect) == (0, 3));
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn what_the_new_format_cant_say_is_abandoned() {
         node.state(&key, FeedState::Stale, "why");
         assert_eq!(node.hubs[0].poll_ready(), Some((session, 0)));
         node.hubs[0].set_format(session, FormatId(2));
-        assert_eq!(node.hubs[0].counters().abandoned, 1);
+        assert_eq!(node.hubs[0].counters().dropped_on_disconnect, 1);
         assert_eq!(node.hubs[0].poll_ready(), Some((session, 0)), "something else waits now");
         assert_eq!(node.take(0, session), ["doc one live", "hello"]);
     }
@@ -280,15 +280,15 @@ fn a_client_gets_what_it_missed_once_and_in_order() {
     node.publish(0, &b, "2");
     node.hubs[0].take(session, 1, 1, |_, _| {});
     node.publish(0, &a, "3");
-    let abandoned = node.hubs[0].counters().abandoned;
+    let abandoned = node.hubs[0].counters().dropped_on_disconnect;
     node.suspend(0, session);
-    assert_eq!(node.hubs[0].counters().abandoned - abandoned, 2);
+    assert_eq!(node.hubs[0].counters().dropped_on_disconnect - abandoned, 2);
     let before = node.hubs[0].counters();
     node.publish(0, &b, "4");
     node.publish(0, &c, "not its");
     node.publish_volatile(0, &a, "now");
     node.publish(0, &a, "5");
-    assert!(!node.hubs[0].is_owed(session));
+    assert!(!node.hubs[0].has_pending(session));
     assert_eq!(node.hubs[0].counters().due - before.due, 4, "for the other one");
     assert_eq!(node.hubs[0].suspended(), 1);
     assert_eq!(node.hubs[0].handle_resume(session, last), Ok(()));
@@ -456,7 +456,7 @@ fn sessions_of_quiet_rooms_come_back_on_busy_servers() {
 
 #[test]
 fn what_the_log_doesnt_cover_is_refused() {
-    fn check(what: &str, loses: impl Fn(&mut Node, &Room), figures: LogFigures) {
+    fn check(what: &str, loses: impl Fn(&mut Node, &Room), figures: LogStats) {
         let mut node = Node::recovering(1, 3);
         let a = room("a");
         let session = node.member(0, &[&a]);
@@ -467,23 +467,23 @@ fn what_the_log_doesnt_cover_is_refused() {
         loses(&mut node, &a);
         assert_eq!(node.hubs[0].handle_resume(session, last), Err(ResumeError::NotCovered), "{what}");
         assert_eq!(node.hubs[0].handle_resume(session, None), Err(ResumeError::NotCovered), "{what}");
-        let got = node.hubs[0].log_figures();
+        let got = node.hubs[0].log_stats();
         assert_eq!((got.expired, got.evicted), (figures.expired, figures.evicted), "{what}");
         assert_eq!(node.hubs[0].suspended(), 1, "{what}: it waits to be closed");
         node.hubs[0].handle_close(session);
         assert_eq!((node.hubs[0].suspended(), node.hubs[0].sessions()), (0, 0), "{what}");
     }
     let bytes = |node: &mut Node, a: &Room| (0..3).for_each(|_| node.publish(0, a, "more"));
-    check("bytes", bytes, LogFigures { evicted: 2, ..LogFigures::default() });
+    check("bytes", bytes, LogStats { evicted: 2, ..LogStats::default() });
     let age = |node: &mut Node, _: &Room| {
         node.now += Duration::from_secs(61);
         node.hubs[0].handle_tick(node.now);
     };
-    check("age", age, LogFigures { expired: 2, ..LogFigures::default() });
+    check("age", age, LogStats { expired: 2, ..LogStats::default() });
     let overload = |node: &mut Node, _: &Room| {
         assert_eq!(node.hubs[0].handle_overload(RECOVERY_ENTRY_BYTES), RECOVERY_ENTRY_BYTES + 1);
     };
-    check("overload", overload, LogFigures { evicted: 1, ..LogFigures::default() });
+    check("overload", overload, LogStats { evicted: 1, ..LogStats::default() });
 }
 
 #[test]
@@ -525,7 +525,7 @@ fn more_than_the_outbox_may_hold_is_refused() {
     node.subscribe(0, session, &a.into(), Policy::DropOldest);
     assert_eq!(node.hubs[0].handle_resume(session, None), Ok(()));
     assert_eq!(node.take(0, session), ["x"]);
-    assert_eq!(node.hubs[0].poll_doomed(), None);
+    assert_eq!(node.hubs[0].poll_terminating(), None);
 }
 
 #[test]
@@ -613,10 +613,10 @@ fn feeds_are_silent_while_it_is_away_and_owe_their_newest_when_it_is_back() {
     node.document(&key, "two", FeedState::Live);
     node.state(&key, FeedState::Stale, "why");
     node.settle();
-    assert_eq!(node.hubs[1].counters().owed, 0);
+    assert_eq!(node.hubs[1].counters().pending, 0);
     assert_eq!(node.hubs[1].handle_resume(session, None), Ok(()));
     assert_eq!(node.take(1, session), ["doc two live", "stale why"]);
-    assert_eq!(node.hubs[1].log_figures(), LogFigures::default(), "feeds aren't in the log");
+    assert_eq!(node.hubs[1].log_stats(), LogStats::default(), "feeds aren't in the log");
 }
 
 #[test]
@@ -628,10 +628,10 @@ fn what_it_is_to_be_told_waits_for_it() {
     node.subscribe(0, other, &feed, Policy::Latest);
     node.suspend(0, session);
     node.state(&key, FeedState::NotFound, "gone");
-    assert_eq!(node.hubs[0].poll_notice(), Some(Notice::Lost { session: other, key: key.clone() }));
+    assert_eq!(node.hubs[0].poll_notice(), Some(Notice::NotFound { session: other, key: key.clone() }));
     assert_eq!(node.hubs[0].poll_notice(), None);
     assert_eq!(node.hubs[0].handle_resume(session, None), Ok(()));
-    assert_eq!(node.hubs[0].poll_notice(), Some(Notice::Lost { session, key }));
+    assert_eq!(node.hubs[0].poll_notice(), Some(Notice::NotFound { session, key }));
     assert_eq!(node.hubs[0].poll_notice(), None);
 }
 
@@ -646,7 +646,7 @@ fn a_new_connection_may_have_another_format() {
     assert_eq!(node.hubs[0].poll_ready(), None);
     assert_eq!(node.hubs[0].handle_resume(session, None), Ok(()));
     assert_eq!(node.hubs[0].poll_ready(), Some((session, 0)));
-    assert_eq!(node.hubs[0].owed_bytes(), 4);
+    assert_eq!(node.hubs[0].pending_bytes(), 4);
     assert_eq!(node.take(0, session), ["1"]);
 }
 
@@ -660,7 +660,7 @@ fn who_is_away_isnt_polled() {
     assert_eq!(node.hubs[0].poll_ready(), None);
     assert_eq!(node.take(0, session), NOTHING);
     assert_eq!(node.hubs[0].handle_overload(usize::MAX), RECOVERY_ENTRY_BYTES + 1, "it holds nothing");
-    assert_eq!(node.hubs[0].poll_doomed(), None);
+    assert_eq!(node.hubs[0].poll_terminating(), None);
 }
 
 #[test]
@@ -681,7 +681,7 @@ fn only_who_may_is_suspended_and_only_who_is_comes_back() {
     for _ in 0..2 {
         node.publish(0, &a, &"x".repeat(60));
     }
-    assert_eq!(node.hubs[0].poll_doomed(), Some((session, 0, Disconnect::SlowConsumer)));
+    assert_eq!(node.hubs[0].poll_terminating(), Some((session, 0, Disconnect::SlowConsumer)));
     assert!(!node.hubs[0].handle_suspend(session), "it has to end");
     node.hubs[0].handle_close(session);
     assert!(!node.hubs[0].handle_suspend(session), "it is gone");
@@ -695,14 +695,14 @@ fn the_log_counts_in_live_bytes_and_gives_them_back() {
     let session = node.member(0, &[&a]);
     node.publish(0, &a, "12345");
     assert_eq!(node.take(0, session), ["12345"]);
-    let figures = node.hubs[0].log_figures();
+    let figures = node.hubs[0].log_stats();
     assert_eq!((figures.publications, figures.bytes), (1, RECOVERY_ENTRY_BYTES + 5));
     assert!(node.live.bytes() > 5);
     node.hubs[0].handle_close(session);
     node.publish(0, &a, "for nobody");
-    assert_eq!(node.hubs[0].log_figures(), figures);
+    assert_eq!(node.hubs[0].log_stats(), figures);
     node.hubs[0].handle_overload(1);
-    assert_eq!((node.hubs[0].log_figures().publications, node.live.bytes()), (0, 0));
+    assert_eq!((node.hubs[0].log_stats().publications, node.live.bytes()), (0, 0));
 }
 
 #[test]
@@ -732,7 +732,7 @@ fn ids_differ_between_cores_and_are_kept_on_the_way() {
 impl Node {
     fn send(&mut self, core: usize, session: SessionId, text: &str) {
         let data = Data::Text(Bytes::from(text.to_owned()));
-        let room = Room::everybody("/").unwrap();
+        let room = Room::all_members("/").unwrap();
         self.hubs[core].handle_send(self.now, &[session], &room, None, data, false);
     }
 }
@@ -746,7 +746,7 @@ fn what_is_sent_to_one_session_comes_in_order_with_its_rooms_and_to_nobody_else(
     node.send(0, one, "2");
     node.publish(0, &a, "3");
     node.send(0, one, "4");
-    assert_eq!(node.hubs[0].owed_bytes_of(one), 4);
+    assert_eq!(node.hubs[0].pending_bytes_of(one), 4);
     assert_eq!(node.take(0, one), ["1", "2", "3", "4"]);
     assert_eq!(node.take(0, other), ["1", "3"]);
     node.hubs[0].handle_close(one);
@@ -793,13 +793,13 @@ fn what_is_sent_to_a_session_alone_stays_in_its_budget_and_takes_no_subscription
     // What waits for it alone doesn't count as a topic.
     node.subscribe(0, session, &room("a").into(), Policy::Queue);
     node.send(0, session, &"x".repeat(40));
-    assert_eq!(node.hubs[0].owed_bytes_of(session), 100);
+    assert_eq!(node.hubs[0].pending_bytes_of(session), 100);
     assert!(!node.hubs[0].is_in_flight(session));
     node.hubs[0].take(session, usize::MAX, 1, |_, _| {});
     assert!(node.hubs[0].is_in_flight(session));
     node.send(0, session, "x");
     assert_eq!(
-        node.hubs[0].poll_doomed().map(|(who, _, why)| (who, why)),
+        node.hubs[0].poll_terminating().map(|(who, _, why)| (who, why)),
         Some((session, Disconnect::SlowConsumer))
     );
     assert!(node.hubs[0].counters().balanced());

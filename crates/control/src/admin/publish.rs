@@ -268,7 +268,7 @@ impl Parser {
         let Some(name) = name else {
             let namespace =
                 namespace.ok_or_else(|| bad("\"room\" or \"namespace\" is missing".to_owned()))?;
-            return Room::everybody(namespace).map_err(|error| bad(error.to_string()));
+            return Room::all_members(namespace).map_err(|error| bad(error.to_string()));
         };
         let namespace = namespace.unwrap_or("/");
         match &self.room {

@@ -28,7 +28,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::ConnId;
 use stentor_hub::{
-    Data, Disconnect, Emit, Hub, Notice, Policy, Position, Room, SessionId, SubscribeError, Terms, Topic,
+    Data, Disconnect, Emit, Hub, Notice, Policy, Position, Room, SessionId, SubscribeError, SubscribeOptions,
+    Topic,
 };
 use stentor_wire::http1::Request;
 
@@ -449,7 +450,7 @@ impl<'a> Context<'a> {
         if self.current != Some(session) && self.actions.iter().any(is_its) {
             return self.emit_numbered(session, name, arguments, None);
         }
-        let behind = self.hub.owed_bytes_of(session);
+        let behind = self.hub.pending_bytes_of(session);
         if self.is_overloaded() {
             if self.current == Some(session) && behind == 0 {
                 return self.emit_numbered(session, name, arguments, None);
@@ -528,7 +529,7 @@ impl<'a> Context<'a> {
         &mut self,
         session: SessionId,
         topic: &Topic,
-        terms: impl Into<Terms>,
+        terms: impl Into<SubscribeOptions>,
         since: Option<Position>,
     ) -> Result<(), SubscribeError> {
         self.hub.handle_subscribe(session, topic, terms, since)

@@ -316,7 +316,7 @@ impl Application for RoomsApp {
             return;
         }
         // So that the namespace as a whole can be published to.
-        let everybody = Room::everybody(hello.namespace);
+        let everybody = Room::all_members(hello.namespace);
         if everybody.is_ok_and(|room| ctx.join(session, &room, Policy::Queue).is_err()) {
             ctx.close(session, Disconnect::Overloaded);
         }
@@ -354,7 +354,7 @@ impl Application for RoomsApp {
         };
         let (session, refusal) = match notice {
             // Told with `state`.
-            Notice::Lost { .. } => return,
+            Notice::NotFound { .. } => return,
             Notice::Gap { session, topic } => {
                 let name = name(topic);
                 let message = format!(
@@ -362,8 +362,8 @@ impl Application for RoomsApp {
                 );
                 (session, refusal("history_expired", message))
             }
-            Notice::Refused { session, topic, why } => {
-                let refusal = subscribe_refusal(*why);
+            Notice::Refused { session, topic, reason } => {
+                let refusal = subscribe_refusal(*reason);
                 let message = format!("the subscription to {:?} has ended: {}", name(topic), refusal.message);
                 (session, Refusal { message, ..refusal })
             }

@@ -208,7 +208,7 @@ impl Rule {
             ctx.unsubscribe(session, &room(&self.leave)?.into());
         }
         let target = match (self.broadcast_all, self.broadcast.is_empty()) {
-            (true, _) => Some(Room::everybody(namespace).map_err(Failure::Room)?),
+            (true, _) => Some(Room::all_members(namespace).map_err(Failure::Room)?),
             (false, false) => Some(room(&self.broadcast)?),
             (false, true) => None,
         };

@@ -300,7 +300,7 @@ impl<D: Driver> Core<D> {
     /// An entry of a list, with names of at most about `bytes_max`.
     fn describe(&self, session: SessionId, protocol: &'static str, bytes_max: usize) -> SessionInfo {
         let mut bytes = 0;
-        let rooms = self.hub.rooms_of(session).filter(|room| !room.is_everybody());
+        let rooms = self.hub.rooms_of(session).filter(|room| !room.is_all_members());
         let rooms = rooms.map(|room| room.name().to_owned()).take_while(|name| {
             bytes += name.len();
             bytes <= bytes_max
@@ -350,7 +350,7 @@ impl<D: Driver> Core<D> {
             *steps -= visits_max;
             let rest = self.hub.walk_rooms(*next, visits_max, |room, members| {
                 let is_asked_for = room.namespace() == query.namespace
-                    && !room.is_everybody()
+                    && !room.is_all_members()
                     && room.name().starts_with(&query.prefix)
                     && room.name() > query.after.as_str();
                 if is_asked_for {

@@ -195,8 +195,8 @@ impl<D: Driver> Core<D> {
             }
             Some(Owner::Connection(index)) => match self.table.get(index).map(|conn| &conn.stack) {
                 Some(Stack::Http(_)) => {
-                    if let Notice::Refused { why, .. } = notice {
-                        let (status, text) = match why {
+                    if let Notice::Refused { reason, .. } = notice {
+                        let (status, text) = match reason {
                             SubscribeError::TooManyColdKeys => (429, TOO_MANY_COLD_KEYS),
                             _ => (503, TOO_MANY_TOPICS),
                         };
@@ -211,8 +211,8 @@ impl<D: Driver> Core<D> {
         };
         // A client that gets bodies only can be told by closing only; what it is owed has been left out.
         match notice {
-            Notice::Lost { .. } if raw => self.disconnect(session, Disconnect::NotFound),
-            Notice::Refused { topic: Topic::Feed(key), why: SubscribeError::TooManyColdKeys, .. }
+            Notice::NotFound { .. } if raw => self.disconnect(session, Disconnect::NotFound),
+            Notice::Refused { topic: Topic::Feed(key), reason: SubscribeError::TooManyColdKeys, .. }
                 if self.is_socketio(session) =>
             {
                 self.refuse_feed_event(session, key);

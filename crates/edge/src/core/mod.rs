@@ -459,7 +459,7 @@ impl<D: Driver> Core<D> {
         #[cfg(debug_assertions)]
         self.check_holdings();
         self.release_unused_memory();
-        self.metrics().record_past(self.hub.history_figures(), self.hub.log_figures());
+        self.metrics().record_past(self.hub.history_stats(), self.hub.log_stats());
     }
 
     /// Does what handlers asked for, and sends what sessions are owed and what other cores are to know.
@@ -484,7 +484,7 @@ impl<D: Driver> Core<D> {
         loop {
             if let Some(notice) = self.hub.poll_notice() {
                 self.notice(&notice);
-            } else if let Some((session, _, why)) = self.hub.poll_doomed() {
+            } else if let Some((session, _, why)) = self.hub.poll_terminating() {
                 self.disconnect(session, why);
             } else if let Some(later) = self.later.pop() {
                 match later {
@@ -538,7 +538,7 @@ impl<D: Driver> Core<D> {
 
     /// Reports the feeds that have subscribers, and their requesters, to the control plane.
     fn tell_wanted(&mut self) {
-        let mut wanted = self.hub.poll_wanted();
+        let mut wanted = self.hub.poll_subscribed();
         let mut requester = self.hub.poll_requester();
         if wanted.is_none() && requester.is_none() {
             return;
@@ -547,7 +547,7 @@ impl<D: Driver> Core<D> {
         let mut demands = self.shared.demands();
         while let Some((key, level)) = wanted {
             demands.set_wanted(key, level);
-            wanted = self.hub.poll_wanted();
+            wanted = self.hub.poll_subscribed();
         }
         while let Some((key, who)) = requester {
             demands.add_requester(key, who);

@@ -239,7 +239,7 @@ impl Awaited {
         draining: bool,
     ) -> bool {
         let mut failed = false;
-        while !self.answered && hub.is_owed(session) {
+        while !self.answered && hub.has_pending(session) {
             let mut taken = 0;
             hub.take(session, 0, 1, |publication, frame| {
                 taken += 1;

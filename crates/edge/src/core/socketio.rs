@@ -313,7 +313,7 @@ impl<D: Driver> Core<D> {
             return true;
         }
         // Longer ones can't have rooms.
-        let Ok(room) = Room::everybody(namespace) else {
+        let Ok(room) = Room::all_members(namespace) else {
             refuse(engine, namespace, "Invalid namespace", None, out);
             return true;
         };
@@ -459,7 +459,7 @@ impl<D: Driver> Core<D> {
         let sockets = Sockets::new(&self.clients, &self.suspended);
         let is_recoverable =
             self.hub.tag(session).is_some_and(|tag| sockets.recoverable(session, tag).is_some());
-        if is_recoverable && self.hub.owed_bytes_of(session) <= AT_ONCE_BYTES_MAX {
+        if is_recoverable && self.hub.pending_bytes_of(session) <= AT_ONCE_BYTES_MAX {
             take_at_once(&mut self.hub, session, &mut out);
         }
         out

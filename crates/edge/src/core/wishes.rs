@@ -2,13 +2,13 @@
 
 use crate::terms::{Asked, TermsError};
 use std::fmt;
-use stentor_hub::{Key, KeyError, Terms};
+use stentor_hub::{Key, KeyError, SubscribeOptions};
 use stentor_wire::http1;
 
 /// Feeds that somebody asks for.
 pub(super) struct Feeds {
     pub(super) keys: Vec<Key>,
-    pub(super) terms: Terms,
+    pub(super) terms: SubscribeOptions,
 }
 
 /// What a query asks for.
@@ -94,7 +94,7 @@ mod tests {
             feeds("feed=a%2Fb&x=1&resourceId=c&rate=2&delta=0&policy=latest").unwrap();
         assert_eq!(keys.iter().map(Key::as_str).collect::<Vec<_>>(), ["a/b", "c"]);
         let interval = Duration::from_millis(500);
-        assert_eq!(terms, Terms { policy: Policy::Latest, deltas: false, interval });
+        assert_eq!(terms, SubscribeOptions { policy: Policy::Latest, deltas: false, interval });
         assert!(feeds("").unwrap().keys.is_empty());
         assert!(refused("feed=a//b").starts_with("feed: the key has an empty segment"));
         assert!(refused("policy=slowly").contains("no policy \"slowly\""));

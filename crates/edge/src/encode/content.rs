@@ -87,7 +87,7 @@ pub(super) fn v1(body: &Body) -> Plain<'_> {
         Body::Message { room, event, data, position } => {
             head.extend_from_slice(br#"{"type":"message""#);
             // A message to the session alone has no room.
-            if !room.is_everybody() {
+            if !room.is_all_members() {
                 head.extend_from_slice(br#","room":"#);
                 head.extend_from_slice(&json_string(room.name()));
             }
@@ -114,15 +114,15 @@ pub(super) fn v1(body: &Body) -> Plain<'_> {
             };
             text(head, data, b"}")
         }
-        Body::Snapshot { key, position, state, unpatched, document } => {
+        Body::Snapshot { key, position, state, snapshot_reason, document } => {
             head.extend_from_slice(br#"{"type":"snapshot","feed":"#);
             head.extend_from_slice(&json_string(key.as_str()));
             write_position(&mut head, *position);
             head.extend_from_slice(br#","state":""#);
             head.extend_from_slice(state.as_str().as_bytes());
-            if let Some(unpatched) = unpatched {
+            if let Some(snapshot_reason) = snapshot_reason {
                 head.extend_from_slice(br#"","reason":""#);
-                head.extend_from_slice(unpatched.as_str().as_bytes());
+                head.extend_from_slice(snapshot_reason.as_str().as_bytes());
             }
             head.extend_from_slice(br#"","data":"#);
             let data = if document.json {

@@ -26,15 +26,15 @@ pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
         }
     };
     match body {
-        Body::Snapshot { key, position, state, unpatched, .. } => {
+        Body::Snapshot { key, position, state, snapshot_reason, .. } => {
             write_id(&mut out, key, *position);
             let data = raw(body)?;
             sse::write_event(&mut out, &sse::Event { id: None, event: Some("snapshot"), data: &data.text() });
             // After the document: who is cut off in between must not know its id.
-            if let Some(unpatched) = unpatched {
+            if let Some(snapshot_reason) = snapshot_reason {
                 let mut data = br#"{"feed":"#.to_vec();
                 data.extend_from_slice(&json_string(key.as_str()));
-                data.extend_from_slice(format!(r#","reason":"{}"}}"#, unpatched.as_str()).as_bytes());
+                data.extend_from_slice(format!(r#","reason":"{}"}}"#, snapshot_reason.as_str()).as_bytes());
                 let data = std::str::from_utf8(&data).unwrap_or_default();
                 sse::write_event(&mut out, &sse::Event { id: None, event: Some("reset"), data });
             }

@@ -105,7 +105,7 @@ pub(crate) enum Named {
 /// the members of other rooms and without other sessions. Each session counts once.
 ///
 /// Sessions of plain protocols (WebSocket, SockJS, Engine.IO without Socket.IO, Primus) are in the main namespace, `/`. All
-/// sockets of a namespace are members of [`Room::everybody`]; plain sessions aren't.
+/// sockets of a namespace are members of [`Room::all_members`]; plain sessions aren't.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The room of all sockets of the namespace.
@@ -123,7 +123,7 @@ impl Target {
     /// If the namespace doesn't have 1 to 256 bytes.
     pub fn of(namespace: &str) -> Result<Self, RoomError> {
         Ok(Self {
-            everybody: Room::everybody(namespace)?,
+            everybody: Room::all_members(namespace)?,
             rooms: Vec::new(),
             sessions: Vec::new(),
             except_rooms: Vec::new(),
@@ -147,7 +147,7 @@ impl Target {
     /// # Errors
     /// If the name doesn't have 1 to 256 bytes.
     pub fn room(mut self, name: &str) -> Result<Self, RoomError> {
-        self.rooms.push(self.everybody.beside(name)?);
+        self.rooms.push(self.everybody.sibling(name)?);
         Ok(self)
     }
 
@@ -162,7 +162,7 @@ impl Target {
     /// # Errors
     /// If the name doesn't have 1 to 256 bytes.
     pub fn except_room(mut self, name: &str) -> Result<Self, RoomError> {
-        self.except_rooms.push(self.everybody.beside(name)?);
+        self.except_rooms.push(self.everybody.sibling(name)?);
         Ok(self)
     }
 

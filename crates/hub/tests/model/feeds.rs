@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use stentor_hub::{FeedFigures, FormatId, PatchLimits, Policy, Unpatched};
+use stentor_hub::{FeedStats, FormatId, PatchLimits, Policy, SnapshotReason};
 
 /// Of how many distances joined patches are made.
 const JOINS_MAX: usize = 32;
@@ -34,7 +34,7 @@ impl Form {
         Self { said: thing.said.clone(), len: thing.len }
     }
 
-    fn explained(thing: &Thing, why: Unpatched) -> Self {
+    fn explained(thing: &Thing, why: SnapshotReason) -> Self {
         let Said::Document(number, state) = thing.said else { unreachable!("documents are explained") };
         Self { said: Said::Explained(number, state, why), len: thing.len }
     }
@@ -120,7 +120,7 @@ impl Sub {
 pub(crate) struct ShadowPatches {
     topics: VecDeque<usize>,
     evicted: u64,
-    taken: FeedFigures,
+    taken: FeedStats,
 }
 
 impl Shadow {
@@ -186,7 +186,7 @@ impl Shadow {
         let form = version.and_then(|version| version.patched(behind?, place.offset, thing.len));
         if form.is_none() && resumes {
             self.saw("a document instead of patches");
-            let why = if behind.is_some() { Unpatched::History } else { Unpatched::Epoch };
+            let why = if behind.is_some() { SnapshotReason::History } else { SnapshotReason::Epoch };
             return Form::explained(thing, why);
         }
         let form = form.filter(|form| form.bytes(format).is_some());
@@ -297,7 +297,7 @@ impl Shadow {
             return;
         }
         s.outbox.retain(|slot| slot.uid() != uid);
-        self.counters[core].owed -= waiting;
+        self.counters[core].pending -= waiting;
         self.counters[core].conflated += waiting;
         self.saw("told anew with something waiting");
     }
@@ -345,12 +345,12 @@ impl Shadow {
     }
 
     /// What the shard has to say of itself. Its bytes are within the budget.
-    pub(crate) fn feed_figures(&self, core: usize) -> FeedFigures {
+    pub(crate) fn feed_stats(&self, core: usize) -> FeedStats {
         let of = &self.patches[core];
         let patches = of.topics.iter().map(|topic| self.past_len(*topic)).sum();
         let patch_bytes = self.patch_bytes(core);
         assert!(patch_bytes <= self.limits.patches.bytes_max);
-        FeedFigures { patches, patch_bytes, patches_evicted: of.evicted, ..of.taken }
+        FeedStats { patches, patch_bytes, patches_evicted: of.evicted, ..of.taken }
     }
 }
 

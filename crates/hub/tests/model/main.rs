@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use stentor_hub::{
     Body, Data, Disconnect, Dispatch, Document, Epoch, FeedState, FormatId, HistoryLimits, Hub, Key,
     LiveBytes, Notice, Options, Patch, PatchLimits, Policy, Position, RECOVERY_ENTRY_BYTES, RecoveryLimits,
-    Room, Terms, Topic,
+    Room, SubscribeOptions, Topic,
 };
 
 /// How many seeds `cargo test` runs: a few seconds unoptimised.
@@ -86,7 +86,7 @@ fn world(seed: u64) -> World {
         named.push((Topic::from(Room::plain(&format!("kept-{n}")).unwrap()), Some(limits)));
     }
     // Whatever the prefixes: everybody's room keeps nothing.
-    named.push((Room::everybody("/").unwrap().into(), None));
+    named.push((Room::all_members("/").unwrap().into(), None));
     if random.one_in(4) {
         let limits = room_history[0].1;
         room_history.push((String::new(), limits));
@@ -238,7 +238,7 @@ impl World {
             56..57 => self.set_format(),
             57..58 => self.tick(),
             58..60 => self.overload(),
-            60..63 => self.poll_wanted(),
+            60..63 => self.poll_subscribed(),
             63..74 if self.feeds && self.random.one_in(2) => self.document(),
             63..74 if !self.stalled || self.random.one_in(20) => self.take_and_send(),
             63..74 => self.publish(),
@@ -290,7 +290,7 @@ impl World {
             }
             _ => Duration::ZERO,
         };
-        let terms = Terms { policy, deltas: !self.random.one_in(5), interval };
+        let terms = SubscribeOptions { policy, deltas: !self.random.one_in(5), interval };
         self.log(format!("subscribe {session} to {topic}, {terms:?}, since {since:?}"));
         let s = &self.shadow.sessions[session];
         let (core, id, name) = (s.core, s.id, self.shadow.topics[topic].topic.clone());
@@ -452,10 +452,10 @@ impl World {
         }
     }
 
-    fn poll_wanted(&mut self) {
+    fn poll_subscribed(&mut self) {
         self.log("poll what is wanted".to_owned());
         for core in 0..self.hubs.len() {
-            while let Some((key, wanted)) = self.hubs[core].poll_wanted() {
+            while let Some((key, wanted)) = self.hubs[core].poll_subscribed() {
                 let topic = self.topic_named(&Topic::Feed(key));
                 assert_eq!(self.shadow.topics[topic].home, Some(core), "home reports, nobody else");
                 self.shadow.reported(topic, wanted);
@@ -633,9 +633,9 @@ impl World {
         self.shadow.sent(session);
     }
 
-    fn poll_doomed(&mut self, core: usize) -> Vec<(usize, Disconnect)> {
+    fn poll_terminating(&mut self, core: usize) -> Vec<(usize, Disconnect)> {
         let mut doomed = Vec::new();
-        while let Some((id, tag, why)) = self.hubs[core].poll_doomed() {
+        while let Some((id, tag, why)) = self.hubs[core].poll_terminating() {
             assert_eq!(self.shadow.sessions[tag as usize].id, id);
             doomed.push((tag as usize, why));
         }
@@ -647,7 +647,7 @@ impl World {
     fn check(&mut self) {
         self.shadow.settle();
         for core in 0..self.hubs.len() {
-            let doomed = self.poll_doomed(core);
+            let doomed = self.poll_terminating(core);
             let mut expect = std::mem::take(&mut self.shadow.doomed[core]);
             expect.retain(|(session, _)| self.shadow.sessions[*session].alive);
             assert_eq!(BTreeMap::from_iter(doomed.iter().map(|(s, d)| (*s, d.code()))).len(), doomed.len());
@@ -657,7 +657,7 @@ impl World {
             while let Some(notice) = self.hubs[core].poll_notice() {
                 let tag = self.hubs[core].tag(notice.session()).expect("it lives") as usize;
                 told.push(match notice {
-                    Notice::Lost { key, .. } => Told::Lost(tag, self.topic_named(&Topic::Feed(key))),
+                    Notice::NotFound { key, .. } => Told::Lost(tag, self.topic_named(&Topic::Feed(key))),
                     Notice::Gap { topic, .. } => Told::Gap(tag, self.topic_named(&topic)),
                     Notice::Refused { topic, .. } => Told::Refused(tag, self.topic_named(&topic)),
                 });
@@ -679,15 +679,15 @@ impl World {
             assert_eq!(hub.counters(), self.shadow.counters[core], "core {core}");
             let here = self.shadow.sessions.iter().filter(|s| s.core == core && s.alive);
             let (count, bytes) = here.fold((0, 0), |(n, bytes), s| (n + 1, bytes + s.queue_bytes()));
-            assert_eq!((hub.sessions(), hub.owed_bytes()), (count, bytes), "core {core}");
+            assert_eq!((hub.sessions(), hub.pending_bytes()), (count, bytes), "core {core}");
             let here = self.shadow.sessions.iter().filter(|s| s.core == core);
             assert_eq!(hub.suspended(), here.filter(|s| s.suspended_at.is_some()).count(), "core {core}");
-            assert_eq!(hub.log_figures(), self.shadow.logs[core].figures(), "core {core}");
-            assert_eq!(hub.feed_figures(), self.shadow.feed_figures(core), "core {core}");
+            assert_eq!(hub.log_stats(), self.shadow.logs[core].figures(), "core {core}");
+            assert_eq!(hub.feed_stats(), self.shadow.feed_stats(core), "core {core}");
             assert_eq!(hub.poll_timeout(), self.shadow.next_due(core), "core {core}");
             for s in self.shadow.sessions.iter().filter(|s| s.core == core) {
                 let owed = s.alive && s.waiting() > 0 && !s.doomed;
-                assert_eq!(hub.is_owed(s.id), owed, "{:?}", s.id);
+                assert_eq!(hub.has_pending(s.id), owed, "{:?}", s.id);
             }
             let topics: Vec<&Topic> = (0..self.shadow.topics.len())
                 .filter(|topic| self.shadow.exists(*topic, core))
@@ -736,7 +736,7 @@ impl World {
             self.check();
         }
         self.check();
-        self.poll_wanted();
+        self.poll_subscribed();
         for topic in 0..self.shadow.topics.len() {
             let t = &self.shadow.topics[topic];
             for core in 0..self.hubs.len() {
@@ -801,9 +801,9 @@ impl World {
         }
         self.check();
         for hub in &mut self.hubs {
-            assert_eq!((hub.topics(), hub.sessions(), hub.owed_bytes()), (0, 0, 0));
-            assert_eq!(hub.counters().owed, 0);
-            assert_eq!(hub.poll_wanted(), None);
+            assert_eq!((hub.topics(), hub.sessions(), hub.pending_bytes()), (0, 0, 0));
+            assert_eq!(hub.counters().pending, 0);
+            assert_eq!(hub.poll_subscribed(), None);
         }
         // The shards still live, and hold nothing.
         assert_eq!(self.live.bytes(), 0);

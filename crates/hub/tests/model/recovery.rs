@@ -6,7 +6,7 @@ use crate::shadow::{How, Shadow, Slot, Status, Thing, frame_bytes};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Instant;
-use stentor_hub::{FormatId, LogFigures, Policy, RECOVERY_ENTRY_BYTES, RecoveryLimits, ResumeError};
+use stentor_hub::{FormatId, LogStats, Policy, RECOVERY_ENTRY_BYTES, RecoveryLimits, ResumeError};
 
 /// What one core delivered of late.
 #[derive(Default)]
@@ -38,8 +38,8 @@ impl ShadowLog {
         self.entries.iter().map(Logged::bytes).sum()
     }
 
-    pub(crate) fn figures(&self) -> LogFigures {
-        LogFigures {
+    pub(crate) fn figures(&self) -> LogStats {
+        LogStats {
             publications: self.entries.len(),
             bytes: self.bytes(),
             expired: self.expired,
@@ -129,8 +129,8 @@ impl Shadow {
         }
         let owed = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
         let counters = &mut self.counters[s.core];
-        counters.owed -= owed;
-        counters.abandoned += owed;
+        counters.pending -= owed;
+        counters.dropped_on_disconnect += owed;
         s.outbox.clear();
         s.early.clear();
         s.in_flight.clear();
@@ -273,8 +273,8 @@ impl Shadow {
             if let Slot::Newest { state, .. } = slot
                 && state.take_if(|state| Form::whole(state).bytes(format).is_none()).is_some()
             {
-                self.counters[core].owed -= 1;
-                self.counters[core].abandoned += 1;
+                self.counters[core].pending -= 1;
+                self.counters[core].dropped_on_disconnect += 1;
                 *self.seen.entry("the new format can't say what is held").or_default() += 1;
             }
         }
@@ -292,13 +292,13 @@ impl Shadow {
                 }
             }
         }
-        self.counters[core].owed -= waiting.len() as u64;
+        self.counters[core].pending -= waiting.len() as u64;
         self.saw("format changed with something waiting");
         for (uid, thing, form) in waiting {
             if form.bytes(format).is_some() {
                 self.enqueue(session, uid, &thing, form);
             } else {
-                self.counters[core].abandoned += 1;
+                self.counters[core].dropped_on_disconnect += 1;
                 self.saw("the new format can't say it");
             }
         }

@@ -2,7 +2,7 @@
 //! with four formats, two of which can't say everything.
 
 use std::sync::Arc;
-use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Publication, Unpatched};
+use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Publication, SnapshotReason};
 
 /// SplitMix64: small, seeded, good enough to choose operations.
 pub(crate) struct Random(u64);
@@ -42,7 +42,7 @@ pub(crate) enum Said {
     Message(u64),
     Document(u64, FeedState),
     /// A document to somebody who said what it has.
-    Explained(u64, FeedState, Unpatched),
+    Explained(u64, FeedState, SnapshotReason),
     /// From the document at an offset, by the versions after it.
     Delta(u64, Vec<u64>),
     State(FeedState, String),
@@ -63,9 +63,9 @@ impl Said {
                 data: Data::Json(b) | Data::Text(b) | Data::Binary(b) | Data::Arguments { json: b, .. },
                 ..
             } => Self::Message(number(b)),
-            Body::Snapshot { document, state, unpatched, .. } => {
+            Body::Snapshot { document, state, snapshot_reason, .. } => {
                 let number = number(&document.body);
-                match unpatched {
+                match snapshot_reason {
                     None => Self::Document(number, *state),
                     Some(why) => Self::Explained(number, *state, *why),
                 }

@@ -402,7 +402,7 @@ pub(crate) struct Shadow {
     /// Publications, and messages for home cores, that must be on their way: `[from][to]`.
     pub(crate) spreading: Vec<Vec<VecDeque<Sending>>>,
     pub(crate) submitted: Vec<Vec<VecDeque<Sending>>>,
-    /// What `poll_notice` and `poll_doomed` must say, by core.
+    /// What `poll_notice` and `poll_terminating` must say, by core.
     pub(crate) told: Vec<Vec<Told>>,
     pub(crate) doomed: Vec<Vec<(usize, Disconnect)>>,
     /// What each core delivered of late.
@@ -552,8 +552,8 @@ impl Shadow {
         let s = &mut self.sessions[session];
         let owed = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
         let counters = &mut self.counters[s.core];
-        counters.owed -= owed;
-        counters.abandoned += owed;
+        counters.pending -= owed;
+        counters.dropped_on_disconnect += owed;
         s.early.clear();
         s.alive = false;
         s.suspended_at = None;
@@ -569,7 +569,7 @@ impl Shadow {
         &mut self,
         session: usize,
         topic: usize,
-        terms: Terms,
+        terms: SubscribeOptions,
         since: Option<Place>,
     ) -> Result<(), SubscribeError> {
         let core = self.sessions[session].core;
@@ -652,8 +652,8 @@ impl Shadow {
         s.early.retain(|slot| slot.uid() != uid);
         s.sub(uid).status = Status::Left;
         s.ideal = None;
-        self.counters[s.core].owed -= taken_back;
-        self.counters[s.core].abandoned += taken_back;
+        self.counters[s.core].pending -= taken_back;
+        self.counters[s.core].dropped_on_disconnect += taken_back;
         if taken_back > 0 {
             self.saw("taken back");
         }
@@ -697,7 +697,7 @@ impl Shadow {
         }
         s.outbox.retain(|slot| slot.uid() != uid);
         s.early.retain(|slot| slot.uid() != uid);
-        self.counters[core].owed -= waiting;
+        self.counters[core].pending -= waiting;
         self.counters[core].conflated += waiting;
         self.saw("policy of a feed changed with something waiting");
         true
@@ -719,7 +719,7 @@ impl Shadow {
             keep.retain(|kept| thing.said.is_state() && !kept.said.is_state());
             keep.push(thing.clone());
         }
-        self.counters[core].owed -= waiting.len() as u64;
+        self.counters[core].pending -= waiting.len() as u64;
         self.counters[core].conflated += (waiting.len() - keep.len()) as u64;
         if waiting.iter().any(|thing| thing.recoverable) {
             self.reorder(session);
@@ -817,7 +817,7 @@ impl Shadow {
         let (core, format) = (s.core, s.format);
         let counters = &mut self.counters[core];
         if s.doomed {
-            counters.abandoned += 1;
+            counters.dropped_on_disconnect += 1;
             return;
         }
         let policy = s.sub(uid).policy_now();
@@ -841,7 +841,7 @@ impl Shadow {
                 }
             }
             let after = s.waiting_for(uid) as u64;
-            counters.owed = counters.owed + after - before;
+            counters.pending = counters.pending + after - before;
             counters.conflated += before + 1 - after;
             s.ready |= s.outbox.iter().any(|slot| slot.uid() == uid);
             if before + 1 > after {
@@ -864,7 +864,7 @@ impl Shadow {
                 let dropped = s.outbox.remove(oldest).uid();
                 s.sub(dropped).gapless = false;
                 s.ideal = None;
-                counters.owed -= 1;
+                counters.pending -= 1;
                 counters.dropped += 1;
                 *self.seen.entry("oldest dropped").or_default() += 1;
             } else if policy == Policy::DropOldest {
@@ -873,7 +873,7 @@ impl Shadow {
                 self.saw("newest dropped");
                 return;
             } else {
-                counters.abandoned += 1;
+                counters.dropped_on_disconnect += 1;
                 s.doomed = true;
                 self.doomed[core].push((session, Disconnect::SlowConsumer));
                 self.saw("slow consumer");
@@ -882,7 +882,7 @@ impl Shadow {
         }
         s.outbox.push(Slot::One { uid, thing: thing.clone(), form, bytes });
         s.ready = true;
-        counters.owed += 1;
+        counters.pending += 1;
         // The promise of the budget.
         assert!(s.queue_bytes() <= self.limits.send_buffer_bytes_max || s.counted() == 1);
     }
@@ -930,7 +930,7 @@ impl Shadow {
     pub(crate) fn sent(&mut self, session: usize) {
         let s = &mut self.sessions[session];
         let in_flight = std::mem::take(&mut s.in_flight).len() as u64;
-        self.counters[s.core].owed -= in_flight;
+        self.counters[s.core].pending -= in_flight;
         self.counters[s.core].sent += in_flight;
     }
 
@@ -1313,7 +1313,7 @@ impl ShadowSession {
 }
 
 /// The client's wishes of a subscription: in the hub's words.
-pub(crate) use stentor_hub::Terms;
+pub(crate) use stentor_hub::SubscribeOptions;
 
 /// Far more than any history keeps.
 pub(crate) const AGES: Duration = Duration::from_secs(3600);

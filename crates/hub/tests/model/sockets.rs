@@ -59,7 +59,7 @@ impl World {
         let mut names: Vec<String> = Vec::new();
         for _ in 0..1 + self.random.below(5) {
             let topic = self.some_topic();
-            let Some(room) = self.room(topic).filter(|room| !room.is_everybody()) else { continue };
+            let Some(room) = self.room(topic).filter(|room| !room.is_all_members()) else { continue };
             // At times the same name twice.
             names.push(room.name().to_owned());
             if !topics.contains(&topic) {
@@ -90,7 +90,7 @@ impl World {
         self.log(format!("core {core} sends {number} to {session} alone, {len} bytes"));
         let data = Data::Json(Bytes::from(bytes_of(number, len)));
         let len = data.len();
-        let room = Room::everybody("/").unwrap();
+        let room = Room::all_members("/").unwrap();
         self.hubs[core].handle_send(self.now, &[id], &room, None, data, false);
         self.shadow.send(self.now, session, number, len);
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_hub::{
     Body, Data, Document, Emit, Encoder, FeedState, FormatId, HistoryLimits, Hub, Key, LiveBytes, Options,
-    Patch, Position, Publication, Room, SessionId, Terms, Topic,
+    Patch, Position, Publication, Room, SessionId, SubscribeOptions, Topic,
 };
 
 /// Frames are texts like `hello`, `doc one live` or `stale why`. Format 1 needs 3 bytes more for each, format 2
@@ -150,7 +150,7 @@ impl Node {
         core: usize,
         session: SessionId,
         topic: &Topic,
-        terms: impl Into<Terms>,
+        terms: impl Into<SubscribeOptions>,
     ) {
         assert_eq!(self.hubs[core].handle_subscribe(session, topic, terms, None), Ok(()));
     }

@@ -183,7 +183,7 @@ fn sockjs(sources: &mut Sources) {
 }
 
 fn namespace(name: &str) -> Option<String> {
-    let room = stentor_hub::Room::everybody(name);
+    let room = stentor_hub::Room::all_members(name);
     match room {
         Ok(_) if name.starts_with('/') && !name.contains([',', '?']) => None,
         Ok(_) => Some(format!("a namespace must begin with / and have no comma or question mark: {name:?}")),
