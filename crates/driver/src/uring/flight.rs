@@ -335,7 +335,7 @@ impl Run {
             self.slices.push(libc::iovec { iov_base: left.as_ptr().cast_mut().cast(), iov_len: taken });
         }
         self.header.msg_iov = self.slices.as_mut_ptr();
-        self.header.msg_iovlen = self.slices.len();
+        self.header.msg_iovlen = self.slices.len() as _; // musl declares an int
         more
     }
 }
