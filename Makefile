@@ -1,5 +1,5 @@
 # The two commands of this project: `make run` starts the demo, `make test` runs every test.
-.PHONY: run test setup lint rust-test uring-test delta-test sanitize fuzz-build client-test live-fuzz attack bench
+.PHONY: run test package setup lint rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench
 
 export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
 
@@ -17,6 +17,10 @@ run:
 	@if [ -d $(DEMO_LIBRARIES) ]; then set -- --libraries $(DEMO_LIBRARIES); fi; \
 	  exec $${CARGO_TARGET_DIR:-target}/demo/stentor demo --listen 127.0.0.1:$(PORT) --admin 127.0.0.1:$(ADMIN_PORT) "$$@"
 
+# Builds the archive, the .deb, the npm tarball and the container image in target/package: see docs/deploy/README.md.
+package:
+	scripts/package
+
 # Cargo uses all cores, independently of make's jobs.
 CARGO = env -u MAKEFLAGS -u MFLAGS cargo
 
@@ -26,7 +30,7 @@ ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
 test: setup lint rust-test uring-test
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target SIDE_BY_SIDE=yes client-test delta-test sanitize fuzz-build
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target SIDE_BY_SIDE=yes client-test delta-test sanitize fuzz-build package-test
 	@$(MAKE) --no-print-directory live-fuzz
 
 # Installs missing dependencies of the tests.
@@ -59,6 +63,14 @@ sanitize:
 # Builds the fuzz targets. To run them, see fuzz/README.md.
 fuzz-build:
 	CARGO_TARGET_DIR=target/fuzz $(CARGO) build --quiet --manifest-path fuzz/Cargo.toml
+
+# The packages as their users install them, with binaries that are quicker to build, and the Kubernetes manifests.
+package-test: export PACKAGE_PROFILE = demo
+package-test: export PACKAGE_OUTPUT = $(abspath $(or $(CARGO_TARGET_DIR),target)/package-test)
+package-test:
+	$(CARGO) build --quiet --package stentor
+	scripts/package >/dev/null
+	node --test --test-timeout=300000 tests/package
 
 # Real clients against the binary.
 client-test:

@@ -7,7 +7,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { fileURLToPath } from 'node:url';
 import WebSocket from 'ws';
-import { binary, event, feedsFrom, inbox, logged, oneInFive, run, serve, upstream } from './harness.mjs';
+import { binary, event, feedsFrom, inbox, logged, oneInFive, run, serve, statusOf, upstream } from './harness.mjs';
 import { deploy } from './proxies.mjs';
 
 const unit = path.join(deploy, 'stentor.service');
@@ -108,6 +108,29 @@ for (const [who, error, reason] of [
     await assert.rejects(under(t, filter, { args: ['--driver', 'io_uring'] }), /io_uring doesn't work here: io_uring_setup/);
   });
 }
+
+test('the admin port of a container is scraped with the two documented lines', async (t) => {
+  const page = readFileSync(path.join(deploy, 'README.md'), 'utf8');
+  const [, section] = /^\*\*The admin port\*\*(.*?)^\*\*io_uring/ms.exec(page);
+  // `-e NAME=VALUE`, or `-e NAME` for a variable of the shell.
+  const [line] = /^docker run .*-e STENTOR_SERVER_ADMIN=.*$/m.exec(section);
+  const variables = [...line.matchAll(/ -e (\w+)(?:=(\S+))?/g)].map(([, name, value]) => [name, value]);
+  const [hosts, name] = /STENTOR_SERVER_ADMIN_HOSTS=(\w+)/.exec(section);
+  assert.deepEqual(variables, [['STENTOR_SERVER_ADMIN', '0.0.0.0:8001'], ['STENTOR_SERVER_ADMIN_TOKEN', undefined]]);
+  const token = '0123456789abcdef';
+  const settings = [...variables.map(([name, value]) => `${name}=${value ?? token}`), hosts];
+  const server = await serve(t, { command: ['env', ...settings, binary], listen: '0.0.0.0:0', admin: '0.0.0.0:0' });
+  // Prometheus sends `credentials` as a bearer token, unless `type` says otherwise.
+  const [, credentials] = /^ +authorization: \{ credentials: (\w+) \}$/m.exec(section);
+  assert.equal(credentials, 'TOKEN');
+  const [, target] = /targets: \["(.+)"\]/.exec(section);
+  for (const [host, sent, expect] of [
+    [target, token, 200], [`${name}:8001`, token, 200], ['elsewhere:8001', token, 421], [target, undefined, 401], [target, `${token}x`, 401],
+  ]) {
+    const headers = { Host: host, ...(sent && { Authorization: `Bearer ${sent}` }) };
+    assert.equal(await statusOf(server.admin, '/metrics', headers), expect, JSON.stringify(headers));
+  }
+});
 
 test('a health check tells a server that answers from one that drains, or is gone', async (t) => {
   const server = await serve(t, { config: '[server]\nshutdown_timeout = "5s"\n' });

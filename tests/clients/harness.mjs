@@ -44,9 +44,9 @@ export async function run(...args) {
 }
 
 /** Starts `stentor serve` on free ports and waits for its line; ends it with the test. `command` runs it otherwise. */
-export async function serve(t, { args = [], config, listen = '127.0.0.1:0', command: [command, ...before] = [binary] } = {}) {
+export async function serve(t, { args = [], config, listen = '127.0.0.1:0', admin: adminAt = '127.0.0.1:0', command: [command, ...before] = [binary] } = {}) {
   const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
-  const all = [...before, 'serve', '--listen', listen, '--admin', '127.0.0.1:0', '--log', 'json', ...args];
+  const all = [...before, 'serve', '--listen', listen, '--admin', adminAt, '--log', 'json', ...args];
   if (config) {
     const file = path.join(folder, 'stentor.toml');
     writeFileSync(file, config);
@@ -57,6 +57,11 @@ export async function serve(t, { args = [], config, listen = '127.0.0.1:0', comm
   const { admin } = await logged({ log }, (line) => line.admin, 'its admin address');
   return { http: address, ws: address.replace('http', 'ws'), admin: `http://${admin}`, child, closed, log };
 }
+
+/** The status of a GET request to a server on this machine, with any headers: `fetch` doesn't allow a `Host`. */
+export const statusOf = (server, target, headers) => new Promise((resolve, reject) => {
+  http.get({ host: '127.0.0.1', port: new URL(server).port, path: target, headers }, (response) => resolve(response.resume().statusCode)).on('error', reject);
+});
 
 /** The first line of a server's log for which `wanted` holds, which may come after what is on standard output or on the wire. */
 export async function logged({ log }, wanted, what = 'a line') {

@@ -1,0 +1,125 @@
+// The manifests of docs/deploy/kubernetes: valid by the schemas of Kubernetes, consistent with each other, and with settings
+// with which Stentor runs.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import test from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { binary, serve, statusOf } from '../clients/harness.mjs';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const manifests = path.resolve(here, '../../docs/deploy/kubernetes');
+const programs = path.join(here, '.venv/bin');
+const skip = !existsSync(programs) && 'run scripts/setup-tests';
+
+const files = readdirSync(manifests).filter((name) => name.endsWith('.yaml')).map((name) => path.join(manifests, name));
+const operator = path.join(manifests, 'prometheus-operator/servicemonitor.yaml');
+
+const validate = (version, ...files) => spawnSync(path.join(programs, 'kubernetes-validate'), ['--strict', '--quiet', '-k', version, ...files], { encoding: 'utf8' });
+
+/** All objects of YAML files. */
+function objects(...files) {
+  const code = 'import json, sys, yaml; json.dump([o for f in sys.argv[1:] for o in yaml.safe_load_all(open(f))], sys.stdout)';
+  const { status, stdout, stderr } = spawnSync(path.join(programs, 'python'), ['-c', code, ...files], { encoding: 'utf8' });
+  assert.equal(status, 0, stderr);
+  return JSON.parse(stdout);
+}
+
+/** The parts of the manifests that others refer to. */
+function parts() {
+  const all = objects(...files);
+  const one = (kind, name = 'stentor') => all.find((object) => object.kind === kind && object.metadata.name === name);
+  const deployment = one('Deployment');
+  const pod = deployment.spec.template.spec;
+  return { all, one, deployment, pod, container: pod.containers[0] };
+}
+
+const mebibytes = (text) => Number.parseInt(text, 10) * (/Gi(B?)$/.test(text) ? 1024 : 1);
+
+test('the manifests fit the schemas of Kubernetes 1.30 and 1.37, and a typing error does not', { skip }, (t) => {
+  for (const version of ['1.30', '1.37']) {
+    const { status, stdout, stderr } = validate(version, ...files);
+    assert.equal(status, 0, stdout + stderr);
+  }
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-'));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const wrong = path.join(folder, 'deployment.yaml');
+  writeFileSync(wrong, readFileSync(path.join(manifests, 'deployment.yaml'), 'utf8').replace('readinessProbe:', 'readynessProbe:'));
+  assert.notEqual(validate('1.37', wrong).status, 0);
+});
+
+test('the manifests name each other correctly', { skip }, () => {
+  const { all, one, deployment, pod, container } = parts();
+  assert.deepEqual(all.map(({ kind }) => kind).sort(), ['ConfigMap', 'Deployment', 'PodDisruptionBudget', 'Service', 'Service']);
+  const { labels } = deployment.spec.template.metadata;
+  const ports = container.ports.map(({ name }) => name);
+  assert.deepEqual(deployment.spec.selector.matchLabels, labels);
+  assert.deepEqual(one('PodDisruptionBudget').spec.selector.matchLabels, labels);
+  for (const service of ['stentor', 'stentor-admin'].map((name) => one('Service', name))) {
+    assert.deepEqual(service.spec.selector, labels);
+    for (const { targetPort } of service.spec.ports) assert.ok(ports.includes(targetPort), targetPort);
+  }
+  assert.deepEqual(one('Service').spec.ports.map(({ targetPort }) => targetPort), ['clients'], 'clients do not reach the admin port');
+  assert.ok(one('ConfigMap', pod.volumes[0].configMap.name).data['stentor.toml']);
+  assert.equal(container.args[2], `${container.volumeMounts[0].mountPath}/stentor.toml`);
+
+  const [monitor] = objects(operator);
+  const admin = one('Service', 'stentor-admin');
+  for (const [name, value] of Object.entries(monitor.spec.selector.matchLabels)) assert.equal(admin.metadata.labels[name], value);
+  assert.equal(one('Service').metadata.labels['app.kubernetes.io/component'], undefined, 'the monitor selects the admin service only');
+  const [endpoint] = monitor.spec.endpoints;
+  assert.ok(admin.spec.ports.some(({ name }) => name === endpoint.port));
+  const { secretKeyRef } = container.env.find(({ name }) => name === 'STENTOR_SERVER_ADMIN_TOKEN').valueFrom;
+  assert.deepEqual(endpoint.authorization.credentials, secretKeyRef);
+});
+
+test('the pod has no privileges, time to shut down, and memory for its limit', { skip }, () => {
+  const { one, pod, container } = parts();
+  const { securityContext } = container;
+  assert.deepEqual([pod.securityContext.runAsNonRoot, pod.securityContext.seccompProfile.type], [true, 'RuntimeDefault']);
+  assert.ok(pod.securityContext.runAsUser > 0);
+  assert.deepEqual([securityContext.allowPrivilegeEscalation, securityContext.readOnlyRootFilesystem, securityContext.capabilities.drop], [false, true, ['ALL']]);
+  assert.deepEqual([pod.automountServiceAccountToken, pod.enableServiceLinks], [false, false]);
+
+  const [, shutdown_s] = /^\| `shutdown_timeout` \| `"(\d+)s"`/m.exec(spawnSync(binary, ['keys'], { encoding: 'utf8' }).stdout);
+  const stops_s = container.lifecycle.preStop.sleep.seconds + Number(shutdown_s);
+  assert.ok(pod.terminationGracePeriodSeconds > stops_s, `${pod.terminationGracePeriodSeconds} s are not more than ${stops_s} s`);
+  const { periodSeconds, failureThreshold } = container.livenessProbe;
+  assert.ok(periodSeconds * failureThreshold > pod.terminationGracePeriodSeconds);
+
+  const [, budget] = /^memory_bytes_max = "(\d+MiB|\d+GiB)"$/m.exec(one('ConfigMap').data['stentor.toml']);
+  assert.ok(mebibytes(budget) * 2 < mebibytes(container.resources.limits.memory), `${budget} of ${container.resources.limits.memory}`);
+});
+
+test('Stentor runs with the settings of the Deployment, answers its probes, and ends within the grace period', { skip }, async (t) => {
+  const { one, pod, container } = parts();
+  const token = 'the-token-of-the-secret';
+  const env = Object.fromEntries(container.env.map(({ name, value }) => [name, value ?? token]));
+  // Only the ports differ, which flags set.
+  const admin = 'stentor-admin.default.svc';
+  const server = await serve(t, {
+    command: ['env', ...Object.entries(env).map(([name, value]) => `${name}=${value}`), binary],
+    listen: '0.0.0.0:0',
+    admin: '0.0.0.0:0',
+    config: one('ConfigMap').data['stentor.toml'],
+  });
+  const { port: clients } = new URL(server.http);
+  assert.deepEqual(server.log.map((line) => JSON.parse(line)).filter(({ level }) => level === 'WARN' || level === 'ERROR'), []);
+  for (const { httpGet } of [container.readinessProbe, container.livenessProbe]) {
+    const [{ containerPort }] = container.ports.filter(({ name }) => name === httpGet.port);
+    assert.equal(containerPort, 8000);
+    assert.equal((await fetch(`http://127.0.0.1:${clients}${httpGet.path}`)).status, 200);
+  }
+  const [endpoint] = objects(operator)[0].spec.endpoints;
+  const scrape = (headers) => statusOf(server.admin, endpoint.path, { Host: `${admin}:8001`, ...headers });
+  assert.equal(await scrape({}), 401);
+  assert.equal(await scrape({ Authorization: `Bearer ${token}` }), 200);
+  // The scraper of a pod uses its address; another name is refused.
+  assert.equal(await statusOf(server.admin, endpoint.path, { Host: 'other', Authorization: `Bearer ${token}` }), 421);
+  const began_ms = Date.now();
+  server.child.kill('SIGTERM');
+  assert.equal((await server.closed)[0], 0);
+  assert.ok(Date.now() - began_ms < pod.terminationGracePeriodSeconds * 1000);
+});

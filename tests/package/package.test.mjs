@@ -1,0 +1,189 @@
+// The packages of scripts/package, as their users install them: the archive, the .deb, the npm tarball and the container image.
+// PACKAGE_OUTPUT names the folder with the packages.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import test from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { binary, logged, serve } from '../clients/harness.mjs';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const root = path.resolve(here, '../..');
+const output = process.env.PACKAGE_OUTPUT;
+assert.ok(output, 'PACKAGE_OUTPUT is not set: run `make package-test`');
+const [, version] = /^\[workspace\.package\]\nversion = "(.+)"/m.exec(readFileSync(path.join(root, 'Cargo.toml'), 'utf8'));
+
+/** The one package whose name ends so, or undefined. */
+const packaged = (ending) => {
+  const found = readdirSync(output).filter((name) => name.endsWith(ending));
+  assert.ok(found.length < 2, found.join());
+  return found[0] && path.join(output, found[0]);
+};
+const image = packaged('.oci.tar');
+
+/** Runs a program, which must succeed; its standard output. */
+function run(command, ...args) {
+  const { status, stdout, stderr, error } = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 2 ** 26 });
+  assert.equal(status, 0, `${command} ${args.join(' ')}: ${error ?? stdout + stderr}`);
+  return stdout;
+}
+
+function folder(t) {
+  const folder = mkdtempSync(path.join(tmpdir(), 'stentor-package-'));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  return folder;
+}
+
+// As root, or as root of a user namespace.
+const asRoot = process.getuid() === 0 ? [] : ['unshare', '--map-root-user'];
+const noChroot = spawnSync([...asRoot, 'chroot', '/', 'true'][0], [...asRoot, 'chroot', '/', 'true'].slice(1)).status === 0 ? false : 'no chroot without root here';
+
+async function isHealthy(server) {
+  const response = await fetch(`${server.http}/healthz`);
+  assert.deepEqual([response.status, await response.text()], [200, 'ok\n']);
+}
+
+/** Fails unless the program runs, with the driver that the ordinary build takes here. */
+async function runs(t, command, options) {
+  const server = await serve(t, { command, ...options });
+  await isHealthy(server);
+  const driver = async (server) => (await logged(server, (line) => line.driver, 'its driver')).driver;
+  assert.equal(await driver(server), await driver(await serve(t)));
+  server.child.kill('SIGTERM');
+  assert.equal((await server.closed)[0], 0);
+}
+
+/** Fails if a program needs a library of the system, or names a folder of the machine that built it. */
+function isSelfContained(program) {
+  assert.doesNotMatch(run('readelf', '--program-headers', program), /INTERP/, `${program} is linked dynamically`);
+  assert.doesNotMatch(run('readelf', '--dynamic', program), /NEEDED/, `${program} is linked dynamically`);
+  const bytes = readFileSync(program);
+  for (const folder of [root, process.env.HOME]) assert.ok(folder.length < 4 || !bytes.includes(`${folder}/`), `${program} names ${folder}`);
+}
+
+test('the archive: programs that run, licenses, pages whose links work', async (t) => {
+  const at = folder(t);
+  run('tar', '--extract', '--file', packaged('.tar.gz'), '--directory', at);
+  const [name, ...others] = readdirSync(at);
+  assert.deepEqual([name, others], [`stentor-${version}-linux-${run('uname', '-m').trim()}`, []]);
+  const inside = path.join(at, name);
+  assert.deepEqual(readdirSync(inside).sort(), ['CHANGELOG.md', 'LICENSE-APACHE', 'LICENSE-MIT', 'README.md', 'clients', 'docs', 'stentor', 'stentor-lab']);
+  assert.deepEqual(readdirSync(path.join(inside, 'docs/deploy')).sort(), readdirSync(path.join(root, 'docs/deploy')).sort());
+  for (const program of ['stentor', 'stentor-lab']) isSelfContained(path.join(inside, program));
+  await runs(t, [path.join(inside, 'stentor')]);
+  assert.match(run(path.join(inside, 'stentor'), 'lab', 'scenarios'), /echo-25k/);
+});
+
+test('the static program resolves names and trusts the certificates of its root file system', { skip: noChroot }, (t) => {
+  for (const nsswitch of [[], ['hosts: mymachines resolve [!UNAVAIL=return] files myhostname dns']]) {
+    const at = folder(t);
+    run('tar', '--extract', '--file', packaged('.tar.gz'), '--directory', at, '--strip-components=1', '--wildcards', '*/stentor');
+    const [command, ...args] = [...(asRoot.length ? asRoot : ['unshare']), '--net', 'python3', path.join(here, 'static.py'), at, '/stentor', ...nsswitch];
+    assert.equal(run(command, ...args), 'fetched by name\n');
+  }
+});
+
+test('the .deb installs, upgrades without touching the configuration, and leaves nothing behind', { skip: noChroot || (spawnSync('dpkg', ['--version']).status !== 0 && 'no dpkg') }, async (t) => {
+  const at = folder(t);
+  const deb = packaged('.deb');
+  mkdirSync(path.join(at, 'var/lib/dpkg/updates'), { recursive: true });
+  mkdirSync(path.join(at, 'var/lib/dpkg/info'));
+  writeFileSync(path.join(at, 'var/lib/dpkg/status'), '');
+  // Maintainer scripts run with the shell of this system, as there is none in the folder.
+  const dpkg = (...args) => {
+    const [command, ...all] = [...asRoot, 'dpkg', `--root=${at}`, '--force-script-chrootless', '--force-not-root', `--log=${at}/log`, ...args];
+    return run(command, ...all);
+  };
+  const wanted = path.join(at, 'etc/systemd/system/multi-user.target.wants/stentor.service');
+  const isEnabled = () => { try { return readlinkSync(wanted); } catch { return undefined; } };
+  const config = path.join(at, 'etc/stentor/stentor.toml');
+
+  dpkg('--install', deb);
+  assert.match(run('dpkg-query', `--admindir=${at}/var/lib/dpkg`, '--show', '--showformat=${Status} ${Version}', 'stentor'), new RegExp(`^install ok installed ${version}$`));
+  assert.equal(statSync(config).mode & 0o777, 0o640, 'it may contain secrets');
+  if (existsSync('/usr/bin/deb-systemd-helper')) assert.match(isEnabled(), /\/lib\/systemd\/system\/stentor\.service$/);
+  const unit = path.join(at, 'usr/lib/systemd/system/stentor.service');
+  const installed = readFileSync(unit, 'utf8');
+  for (const [, program] of installed.matchAll(/^Exec\w+=(\S+)/gm)) assert.ok(existsSync(path.join(at, program)), program);
+  const original = readFileSync(path.join(root, 'docs/deploy/stentor.service'), 'utf8');
+  assert.equal(installed, original.slice(original.indexOf('[Unit]')).replaceAll('/usr/local/bin', '/usr/bin'));
+
+  const program = path.join(at, 'usr/bin/stentor');
+  isSelfContained(program);
+  const [chroot, ...into] = [...asRoot, 'chroot', at];
+  assert.match(run(chroot, ...into, '/usr/bin/stentor', 'check', '/etc/stentor/stentor.toml'), /is valid/);
+  await runs(t, [chroot, ...into, '/usr/bin/stentor'], { args: ['--config', '/etc/stentor/stentor.toml'] });
+
+  writeFileSync(config, '# mine\n');
+  writeFileSync(path.join(at, 'etc/stentor/environment'), 'STENTOR_SERVER_ADMIN_TOKEN=0123456789abcdef\n');
+  dpkg('--force-confold', '--install', deb);
+  assert.equal(readFileSync(config, 'utf8'), '# mine\n');
+  dpkg('--remove', 'stentor');
+  assert.equal(existsSync(program), false);
+  assert.equal(readFileSync(config, 'utf8'), '# mine\n', 'a removed package keeps its configuration');
+  dpkg('--purge', 'stentor');
+  assert.equal(existsSync(path.join(at, 'etc/stentor')), false);
+  assert.equal(isEnabled(), undefined);
+});
+
+test('the npm tarball: the client, its licenses, no scripts', { skip: !packaged('.tgz') && 'no npm when it was built' }, () => {
+  const names = run('tar', '--list', '--file', packaged('.tgz')).trim().split('\n');
+  for (const name of ['package.json', 'index.d.ts', 'README.md', 'LICENSE-MIT', 'LICENSE-APACHE', 'src/index.js', 'dist/stentor.js']) {
+    assert.ok(names.includes(`package/${name}`), `${name} is not in ${names}`);
+  }
+  const manifest = JSON.parse(run('tar', '--extract', '--to-stdout', '--file', packaged('.tgz'), 'package/package.json'));
+  assert.deepEqual([manifest.name, manifest.dependencies], ['@stentor/client', undefined]);
+  for (const script of ['preinstall', 'install', 'postinstall']) assert.equal(manifest.scripts[script], undefined);
+});
+
+/** The files of an image: { config, files }, with the layers applied to a folder. */
+function unpacked(t) {
+  const at = folder(t);
+  const layout = path.join(at, 'layout');
+  const files = path.join(at, 'files');
+  mkdirSync(layout);
+  mkdirSync(files);
+  run('tar', '--extract', '--file', image, '--directory', layout);
+  const json = (file) => JSON.parse(readFileSync(path.join(layout, file), 'utf8'));
+  /** The path of a blob, whose name is its digest. */
+  const blob = ({ digest }) => {
+    const file = `blobs/${digest.replace(':', '/')}`;
+    assert.equal(createHash('sha256').update(readFileSync(path.join(layout, file))).digest('hex'), digest.split(':')[1]);
+    return file;
+  };
+  assert.equal(json('oci-layout').imageLayoutVersion, '1.0.0');
+  const [entry] = json('index.json').manifests;
+  assert.equal(entry.annotations['org.opencontainers.image.ref.name'], version);
+  const manifest = json(blob(entry));
+  for (const layer of manifest.layers) run('tar', '--extract', '--file', path.join(layout, blob(layer)), '--directory', files);
+  return { config: json(blob(manifest.config)), files };
+}
+
+test('the image: no root, one program, its ports; it runs on a file system of nothing else', { skip: (!image && 'no image: buildah could not run when it was built') || noChroot }, async (t) => {
+  const { config: { os, config }, files } = unpacked(t);
+  assert.equal(os, 'linux');
+  assert.deepEqual([config.User, config.Entrypoint, config.Cmd, Object.keys(config.ExposedPorts), config.StopSignal], ['65532:65532', ['stentor'], ['serve'], ['8000/tcp'], 'SIGTERM']);
+  const all = run('find', files, '-type', 'f', '-printf', '%P %m\\n').trim().split('\n').sort();
+  assert.deepEqual(all, ['etc/ssl/certs/ca-certificates.crt 644', 'usr/bin/stentor 755']);
+  assert.ok(config.Env.includes('STENTOR_SERVER_LISTEN=0.0.0.0:8000'), 'loopback is not reachable from outside of a container');
+  const [directories] = config.Env.filter((line) => line.startsWith('PATH='));
+  assert.equal(directories, 'PATH=/usr/bin');
+
+  // As a runtime starts it: its user, its environment, its entry point. Only the ports differ.
+  const user = process.getuid() === 0 ? [`--userspec=${config.User}`] : [];
+  const command = [...asRoot, 'env', '--ignore-environment', ...config.Env, 'chroot', ...user, files, ...config.Entrypoint];
+  // `env` finds chroot in the image's PATH, which is /usr/bin; Debian has it in /usr/sbin.
+  command[command.indexOf('chroot')] = run('sh', '-c', 'command -v chroot').trim();
+  await runs(t, command);
+});
+
+test('the same commit makes the same packages', (t) => {
+  const again = folder(t);
+  const { status, stdout, stderr } = spawnSync(path.join(root, 'scripts/package'), { encoding: 'utf8', env: { ...process.env, PACKAGE_OUTPUT: path.join(again, 'package') } });
+  assert.equal(status, 0, stdout + stderr);
+  const sums = (folder) => readFileSync(path.join(folder, 'SHA256SUMS'), 'utf8');
+  assert.equal(sums(path.join(again, 'package')), sums(output));
+});
