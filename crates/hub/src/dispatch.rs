@@ -59,7 +59,7 @@ pub enum Dispatch<F> {
         /// Which room.
         room: Room,
         /// Whether it has any.
-        wanted: bool,
+        has_members: bool,
     },
     /// To the home core: a session of the sender wants to be a member. `Joined` answers.
     Join {
@@ -106,7 +106,7 @@ pub enum Dispatch<F> {
         /// What.
         publication: Arc<Publication<F>>,
         /// How.
-        how: Emit,
+        options: Emit,
     },
     /// For the receiver's members of several rooms, once for each.
     PublishToSeveral {
@@ -115,7 +115,7 @@ pub enum Dispatch<F> {
         /// What.
         publication: Arc<Publication<F>>,
         /// How.
-        how: Emit,
+        options: Emit,
     },
     /// To the home core of a room with history: give it a place and spread it.
     Submit {
@@ -126,7 +126,7 @@ pub enum Dispatch<F> {
         /// What is said.
         data: Data,
         /// How.
-        how: Emit,
+        options: Emit,
     },
 }
 
@@ -140,10 +140,11 @@ impl<F> Dispatch<F> {
             all.iter().map(|publication| publication.body().len() + DISPATCH_BYTES).sum::<usize>()
         };
         let carried = match self {
-            Self::Publish { publication, how, .. } | Self::PublishToSeveral { publication, how, .. } => {
-                publication.body().len() + how.bytes()
+            Self::Publish { publication, options, .. }
+            | Self::PublishToSeveral { publication, options, .. } => {
+                publication.body().len() + options.bytes()
             }
-            Self::Submit { data, how, .. } => data.len() + how.bytes(),
+            Self::Submit { data, options, .. } => data.len() + options.bytes(),
             Self::Joined { replay, current, .. } => {
                 let newest = current.snapshot.as_ref().map_or(0, |newest| newest.body().len());
                 newest + replay.as_deref().map_or(0, publications)
@@ -381,7 +382,7 @@ mod tests {
         }
         check(Some((7, 100_000)), 0);
         check(Some((7, 99_999)), 1);
-        // An hour's sleep: no patches reach back so far, but it is still the same life.
+        // An hour's sleep: no patches reach back so far, but it is still the same state.
         check(Some((7, 1)), FAR);
         check(Some((7, 100_000 - u64::from(FAR) + 1)), FAR - 1);
         // Never was.

@@ -10,7 +10,7 @@ use crate::session::{Encoder, SessionId};
 use crate::shard::{Hub, Notice, SubscribeError};
 use crate::topic::{Key, Topic};
 use crate::topics::TopicState;
-use crate::version::{Past, Patch, Step};
+use crate::version::{Patch, PatchHistory, StoredPatch};
 use std::sync::Arc;
 
 /// A session that requests a feed without a state.
@@ -32,7 +32,7 @@ impl<E: Encoder> Hub<E> {
     /// A patch is used if it is for what this core knows as the newest version, both are JSON, and the feed is
     /// live.
     pub fn handle_document(&mut self, key: &Key, state: FeedState, document: Document, patch: Option<Patch>) {
-        let Some(index) = self.feed_at_home(key) else { return };
+        let Some(index) = self.home_feed(key) else { return };
         let Some(topic) = self.topics.at_mut(index) else { return };
         let newest = topic.current.snapshot.as_ref().map(|p| p.body());
         if matches!(newest, Some(Body::Snapshot { document: last, .. }) if **last == document) {
@@ -49,23 +49,23 @@ impl<E: Encoder> Hub<E> {
             document: Arc::new(document),
         };
         let publication = self.make_version(index, body, patch);
-        self.news(index, &publication);
+        self.publish_version(index, &publication);
         self.topics.account(index);
     }
 
     /// A new version of a feed at home, with what leads to it from earlier ones.
     fn make_version(&mut self, index: u32, body: Body, patch: Option<Patch>) -> Arc<Publication<E::Frame>> {
-        let past = self.past_and(index, &body, patch.as_ref());
+        let past = self.patches_including(index, &body, patch.as_ref());
         match (patch, past) {
             (Some(patch), Some(past)) => {
-                Publication::with_past(self.ids.draw(), body, patch.operations, past, &self.live)
+                Publication::with_patches(self.ids.draw(), body, patch.operations, past, &self.live)
             }
             _ => self.make(body, false),
         }
     }
 
     /// The patches that lead to a version; `None` where this one isn't for the version before.
-    fn past_and(&self, index: u32, body: &Body, patch: Option<&Patch>) -> Option<Past> {
+    fn patches_including(&self, index: u32, body: &Body, patch: Option<&Patch>) -> Option<PatchHistory> {
         let Body::Snapshot { state: FeedState::Live, document, .. } = body else { return None };
         let before = self.topics.at(index)?.current.snapshot.as_ref()?;
         let Body::Snapshot { document: base, .. } = before.body() else { return None };
@@ -74,7 +74,7 @@ impl<E: Encoder> Hub<E> {
             let same = patch.base.as_ptr() == base.body.as_ptr() && patch.base.len() == base.body.len();
             base.json && document.json && (same || patch.base == base.body)
         })?;
-        let step = Step::new(patch.operations.clone(), &self.live);
+        let step = StoredPatch::new(patch.operations.clone(), &self.live);
         let past = before.version().map(|version| version.past()).unwrap_or_default();
         Some(past.and(step, self.topics.patches.limits.patches_max, document.body.len()))
     }
@@ -83,7 +83,7 @@ impl<E: Encoder> Hub<E> {
     /// reason is no change. `NotFound` ends all its subscriptions after they were told
     /// ([`Hub::poll_notice`](crate::Hub::poll_notice)).
     pub fn handle_state(&mut self, key: &Key, state: FeedState, reason: Arc<str>) {
-        let Some(index) = self.feed_at_home(key) else { return };
+        let Some(index) = self.home_feed(key) else { return };
         let Some(topic) = self.topics.at_mut(index) else { return };
         topic.forgotten = false;
         let known = topic.current.state.as_ref().map(|p| p.body());
@@ -94,7 +94,7 @@ impl<E: Encoder> Hub<E> {
             };
         if !same {
             let publication = self.make(Body::State { key: key.clone(), state, reason }, false);
-            self.news(index, &publication);
+            self.publish_version(index, &publication);
             if state == FeedState::NotFound {
                 self.topics.account(index);
             }
@@ -110,29 +110,29 @@ impl<E: Encoder> Hub<E> {
         if let Some(topic) = self.topics.at_mut(index) {
             topic.forgotten = true;
         }
-        self.settle(index);
+        self.release_if_unused(index);
     }
 
     /// The next key for which it changed whether anybody wants it. A key that control has forgotten meanwhile is told
     /// again: who wants it now isn't who was told what became of it.
     pub fn poll_subscribed(&mut self) -> Option<(Key, bool)> {
-        while let Some(key) = self.wanted_dirty.pop_front() {
+        while let Some(key) = self.changed_feeds.pop_front() {
             let index = self.topics.find(&Topic::Feed(key.clone()));
-            let mut wanted = false;
+            let mut has_subscribers = false;
             if let Some(topic) = index.and_then(|index| self.topics.at_mut(index)) {
-                wanted = !topic.members.is_empty() || !topic.interested.is_empty();
+                has_subscribers = !topic.members.is_empty() || !topic.interested.is_empty();
                 topic.reporting = false;
-                if wanted && self.wanted_reported.get(&key) != Some(&false) {
+                if has_subscribers && self.reported_feeds.get(&key) != Some(&false) {
                     topic.forgotten = false;
                 }
             }
-            let changed = if wanted {
-                self.wanted_reported.insert(key.clone(), false) != Some(false)
+            let changed = if has_subscribers {
+                self.reported_feeds.insert(key.clone(), false) != Some(false)
             } else {
-                self.wanted_reported.remove(&key).is_some()
+                self.reported_feeds.remove(&key).is_some()
             };
             if changed {
-                return Some((key, wanted));
+                return Some((key, has_subscribers));
             }
         }
         None
@@ -165,25 +165,25 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Whether anybody wants the feed may have changed.
-    pub(crate) fn wanted_changed(&mut self, index: u32) {
+    pub(crate) fn subscribers_changed(&mut self, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
         if let Topic::Feed(key) = &state.topic
             && state.home == Some(self.core)
             && !state.reporting
         {
             state.reporting = true;
-            self.wanted_dirty.push_back(key.clone());
+            self.changed_feeds.push_back(key.clone());
         }
     }
 
-    fn news(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>) {
+    fn publish_version(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>) {
         if let Some(topic) = self.topics.at_mut(index) {
             topic.current.apply(publication);
         }
-        self.spread(index, publication, &Emit::default());
+        self.broadcast(index, publication, &Emit::default());
     }
 
-    fn feed_at_home(&mut self, key: &Key) -> Option<u32> {
+    fn home_feed(&mut self, key: &Key) -> Option<u32> {
         let topic = Topic::Feed(key.clone());
         debug_assert_eq!(self.topics.core_of(&topic), self.core, "not the home core of {key}");
         self.topics

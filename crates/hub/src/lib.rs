@@ -6,37 +6,37 @@
 //!
 //! Where to look: `shard` is the face; `follow` how cores agree on who gets what; `spread` what becomes of a
 //! publication; `feed` what the control plane says and hears; `recover` what sessions missed whose connection
-//! was gone; `topics` and `session` the two tables, `subscription` what is between them; `owe`, `outbox` and `shelf` what sessions are owed, the hot
+//! was gone; `topics` and `session` the two tables, `subscription` what is between them; `owe`, `outbox` and `arena` what sessions are owed, the hot
 //! path; `history`, `patches` and `budget` what is bounded how; `version` what those get who have an earlier version of a
 //! document, `rates` who wants it how often.
 //! `tests/model` holds all of it against a shadow.
 
-mod awaited;
+mod broadcast;
 mod budget;
 mod chunks;
-mod crowd;
+mod delivery;
 mod disconnect;
 mod dispatch;
+mod encoding_waiters;
 mod feed;
-mod follow;
 mod history;
 mod ids;
+mod interest;
+mod join_positions;
 mod log;
 mod outbox;
 mod outgoing;
-mod owe;
 mod paged_slab;
 mod patches;
 mod publication;
+mod publication_arena;
 mod rates;
-mod recover;
+mod recipients;
+mod recovery;
 mod select;
 mod session;
 mod session_id;
 mod shard;
-mod shelf;
-mod spread;
-mod stamps;
 mod subscription;
 mod topic;
 mod topics;
@@ -55,7 +55,7 @@ pub use publication::{
     Body, Data, Document, Encoded, Epoch, FORMATS_MAX, FeedState, FormatId, OWN_ENCODING_BYTES_MAX, Position,
     Publication, SnapshotReason,
 };
-pub use recover::ResumeError;
+pub use recovery::ResumeError;
 pub use select::Selection;
 pub use session::{Encoder, SessionId};
 pub use shard::{Hub, Notice, Options, SubscribeError};

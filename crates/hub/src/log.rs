@@ -1,5 +1,5 @@
 //! What one core has delivered of late, so that sessions which come back get what they missed. How they do
-//! is told in [`crate::recover`].
+//! is told in [`crate::recovery`].
 //!
 //! There is one log per core, for all rooms: a session's events of different rooms have one order, and the
 //! id of the last one that its client had is a place in it.
@@ -69,14 +69,14 @@ impl<F> Entry<F> {
 }
 
 /// A place in a log, from 0: that of an entry, or of the next one to come.
-pub(crate) type Place = u64;
+pub(crate) type LogIndex = u64;
 
 pub(crate) struct Log<F> {
     limits: Option<RecoveryLimits>,
     live: LiveBytes,
     entries: VecDeque<Entry<F>>,
     /// The place of the oldest entry.
-    first: Place,
+    first: LogIndex,
     bytes: usize,
     expired: u64,
     evicted: u64,
@@ -93,8 +93,8 @@ impl<F> Log<F> {
     }
 
     /// The place of the next entry.
-    pub(crate) fn next(&self) -> Place {
-        self.first + self.entries.len() as Place
+    pub(crate) fn next(&self) -> LogIndex {
+        self.first + self.entries.len() as LogIndex
     }
 
     /// Keeps what is about to be delivered to members of topics.
@@ -104,9 +104,9 @@ impl<F> Log<F> {
         publication: &Arc<Publication<F>>,
         topics: &[u32],
         except_topics: Box<[u32]>,
-        how: &Emit,
+        options: &Emit,
     ) {
-        self.keep(now, publication, topics, except_topics, &how.except, None);
+        self.keep(now, publication, topics, except_topics, &options.except, None);
     }
 
     /// Keeps what is about to be sent to one session.
@@ -167,16 +167,16 @@ impl<F> Log<F> {
 
     /// The place of the publication with this id, if it is still here. Looked for from the newest on: who
     /// comes back soon is found soon.
-    pub(crate) fn find(&self, id: u64) -> Option<Place> {
+    pub(crate) fn find(&self, id: u64) -> Option<LogIndex> {
         let at = self.entries.iter().rposition(|entry| entry.publication.id() == id)?;
-        Some(self.first + at as Place)
+        Some(self.first + at as LogIndex)
     }
 
     /// All entries from `place` on, oldest first, with their places; `None` where some are gone.
-    pub(crate) fn since(&self, place: Place) -> Option<impl Iterator<Item = (Place, &Entry<F>)>> {
-        let skip = place.checked_sub(self.first)?;
+    pub(crate) fn since(&self, index: LogIndex) -> Option<impl Iterator<Item = (LogIndex, &Entry<F>)>> {
+        let skip = index.checked_sub(self.first)?;
         let skip = usize::try_from(skip).ok().filter(|skip| *skip <= self.entries.len())?;
-        Some((place..).zip(self.entries.range(skip..)))
+        Some((index..).zip(self.entries.range(skip..)))
     }
 
     pub(crate) fn figures(&self) -> LogStats {
@@ -215,8 +215,8 @@ mod tests {
             self.log.push(self.now, &publication, &[0], Box::default(), &Emit::default());
         }
 
-        fn since(&self, place: Place) -> Option<Vec<(Place, u64)>> {
-            Some(self.log.since(place)?.map(|(place, entry)| (place, entry.publication.id())).collect())
+        fn since(&self, index: LogIndex) -> Option<Vec<(LogIndex, u64)>> {
+            Some(self.log.since(index)?.map(|(index, entry)| (index, entry.publication.id())).collect())
         }
     }
 

@@ -8,7 +8,7 @@
 //! **Invariants.** `first` is empty only where everything is. There are never more holes than half of the
 //! entries (and 16), so a session that stalls for ever keeps its memory bounded under `DropOldest` too.
 
-use crate::shelf::Shelved;
+use crate::publication_arena::PublicationRef;
 use std::collections::VecDeque;
 
 const HOLE: u32 = u32::MAX;
@@ -21,22 +21,22 @@ const HOLES_MIN: usize = 16;
 pub(crate) struct Entry {
     /// Which slot of the session it is for.
     pub(crate) subscription: u32,
-    /// What, or [`Shelved::NONE`] for the place of a `Latest` subscription.
-    pub(crate) shelved: Shelved,
+    /// What, or [`PublicationRef::NONE`] for the place of a `Latest` subscription.
+    pub(crate) publication_ref: PublicationRef,
     /// Bytes of the frame; 0 for a place.
     pub(crate) bytes: u32,
 }
 
 impl Entry {
-    const HOLE: Self = Self { subscription: HOLE, shelved: Shelved::NONE, bytes: 0 };
+    const HOLE: Self = Self { subscription: HOLE, publication_ref: PublicationRef::NONE, bytes: 0 };
 
     /// The place of a `Latest` subscription.
-    pub(crate) fn place(subscription: u32) -> Self {
-        Self { subscription, shelved: Shelved::NONE, bytes: 0 }
+    pub(crate) fn marker(subscription: u32) -> Self {
+        Self { subscription, publication_ref: PublicationRef::NONE, bytes: 0 }
     }
 
-    pub(crate) fn is_place(self) -> bool {
-        self.shelved.is_none()
+    pub(crate) fn is_marker(self) -> bool {
+        self.publication_ref.is_none()
     }
 
     fn is_hole(self) -> bool {
@@ -99,7 +99,8 @@ impl Outbox {
 
     /// Takes the oldest publication out whose subscription may be dropped from.
     pub(crate) fn drop_oldest(&mut self, droppable: impl Fn(u32) -> bool) -> Option<Entry> {
-        let droppable = |entry: Entry| !entry.is_hole() && !entry.is_place() && droppable(entry.subscription);
+        let droppable =
+            |entry: Entry| !entry.is_hole() && !entry.is_marker() && droppable(entry.subscription);
         if droppable(self.first) {
             let dropped = self.first;
             self.pop();
@@ -180,8 +181,8 @@ mod tests {
     use super::*;
 
     fn entry(subscription: u32, bytes: u32) -> Entry {
-        // What is on the shelf doesn't matter here, only that it isn't a place.
-        Entry { subscription, shelved: Shelved::for_test(bytes), bytes }
+        // What is on the arena doesn't matter here, only that it isn't a place.
+        Entry { subscription, publication_ref: PublicationRef::for_test(bytes), bytes }
     }
 
     fn waiting(outbox: &Outbox) -> Vec<(u32, u32)> {
@@ -210,7 +211,7 @@ mod tests {
     #[test]
     fn the_oldest_droppable_goes_first() {
         let mut outbox = Outbox::default();
-        outbox.push(Entry::place(7));
+        outbox.push(Entry::marker(7));
         for n in 1..=4 {
             outbox.push(entry(n % 2, n));
         }
@@ -258,7 +259,7 @@ mod tests {
     fn taking_a_subscription_out_leaves_the_others() {
         let mut outbox = Outbox::default();
         outbox.push(entry(0, 1));
-        outbox.push(Entry::place(1));
+        outbox.push(Entry::marker(1));
         for n in 2..=6 {
             outbox.push(entry(n % 2, n));
         }

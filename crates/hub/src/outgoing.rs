@@ -17,7 +17,7 @@ use std::collections::{HashMap, VecDeque};
 pub struct Outgoing<F> {
     levels: VecDeque<Level>,
     /// The position of each room in `levels`, counted from the first one ever added.
-    places: HashMap<Room, u64, Seeded>,
+    numbers: HashMap<Room, u64, Seeded>,
     first: u64,
     messages: VecDeque<Dispatch<F>>,
     bytes: usize,
@@ -27,7 +27,7 @@ pub struct Outgoing<F> {
 
 struct Level {
     room: Room,
-    wanted: bool,
+    has_members: bool,
     /// Send it even if it equals the last sent one.
     anew: bool,
 }
@@ -36,7 +36,7 @@ impl<F> Outgoing<F> {
     fn new(seed: [u64; 2]) -> Self {
         Self {
             levels: VecDeque::new(),
-            places: HashMap::with_hasher(Seeded(seed)),
+            numbers: HashMap::with_hasher(Seeded(seed)),
             first: 0,
             messages: VecDeque::new(),
             bytes: 0,
@@ -66,10 +66,10 @@ impl<F> Outgoing<F> {
 
     /// The next message to pass on.
     pub fn pop_front(&mut self) -> Option<Dispatch<F>> {
-        if let Some(Level { room, wanted, .. }) = self.levels.pop_front() {
-            self.places.remove(&room);
+        if let Some(Level { room, has_members, .. }) = self.levels.pop_front() {
+            self.numbers.remove(&room);
             self.first += 1;
-            return Some(Dispatch::Interest { room, wanted });
+            return Some(Dispatch::Interest { room, has_members });
         }
         let dispatch = self.messages.pop_front()?;
         self.bytes -= dispatch.weight_bytes();
@@ -80,11 +80,11 @@ impl<F> Outgoing<F> {
     /// Takes back what [`Outgoing::pop_front`] gave and couldn't be passed on. Nothing may have happened in between.
     pub fn put_back(&mut self, dispatch: Dispatch<F>) {
         match dispatch {
-            Dispatch::Interest { room, wanted } => {
+            Dispatch::Interest { room, has_members } => {
                 self.first -= 1;
-                self.places.insert(room.clone(), self.first);
+                self.numbers.insert(room.clone(), self.first);
                 // The level may have changed meanwhile. Sending it twice does no harm.
-                self.levels.push_front(Level { room, wanted, anew: true });
+                self.levels.push_front(Level { room, has_members, anew: true });
             }
             dispatch => {
                 self.bytes += dispatch.weight_bytes();
@@ -103,28 +103,28 @@ impl<F> Outgoing<F> {
     pub fn clear(&mut self) {
         self.first += self.levels.len() as u64;
         self.levels.clear();
-        self.places.clear();
+        self.numbers.clear();
         self.messages.clear();
         (self.bytes, self.unanswered) = (0, 0);
     }
 
     /// Records that this core has members of a plain room now, or no longer.
-    fn set_level(&mut self, room: &Room, wanted: bool) {
-        let Some(place) = self.places.get(room).copied() else {
-            self.places.insert(room.clone(), self.first + self.levels.len() as u64);
-            self.levels.push_back(Level { room: room.clone(), wanted, anew: false });
+    fn set_level(&mut self, room: &Room, has_members: bool) {
+        let Some(number) = self.numbers.get(room).copied() else {
+            self.numbers.insert(room.clone(), self.first + self.levels.len() as u64);
+            self.levels.push_back(Level { room: room.clone(), has_members, anew: false });
             return;
         };
-        let at = (place - self.first) as usize;
+        let at = (number - self.first) as usize;
         if self.levels[at].anew {
-            self.levels[at].wanted = wanted;
+            self.levels[at].has_members = has_members;
             return;
         }
         // The level equals the last sent one again.
-        self.places.remove(room);
+        self.numbers.remove(room);
         self.levels.swap_remove_back(at);
         if let Some(moved) = self.levels.get(at) {
-            self.places.insert(moved.room.clone(), place);
+            self.numbers.insert(moved.room.clone(), number);
         }
     }
 }
@@ -153,22 +153,22 @@ impl<F> Outbound<F> {
     }
 
     /// This core has members of a plain room now, or no longer.
-    pub(crate) fn set_level(&mut self, core: CoreId, room: &Room, wanted: bool) {
+    pub(crate) fn set_level(&mut self, core: CoreId, room: &Room, has_members: bool) {
         self.count += 1;
-        self.to[core].set_level(room, wanted);
+        self.to[core].set_level(room, has_members);
     }
 
     /// A core has refused interest in a plain room that has no members here any more. It is unknown what the core has
     /// recorded, so the level is sent again.
-    pub(crate) fn tell_anew(&mut self, core: CoreId, room: &Room) {
+    pub(crate) fn resend_interest(&mut self, core: CoreId, room: &Room) {
         self.count += 1;
         let outgoing = &mut self.to[core];
-        if !outgoing.places.contains_key(room) {
+        if !outgoing.numbers.contains_key(room) {
             outgoing.set_level(room, false);
         }
-        if let Some(place) = outgoing.places.get(room) {
-            let level = &mut outgoing.levels[(*place - outgoing.first) as usize];
-            (level.wanted, level.anew) = (false, true);
+        if let Some(number) = outgoing.numbers.get(room) {
+            let level = &mut outgoing.levels[(*number - outgoing.first) as usize];
+            (level.has_members, level.anew) = (false, true);
         }
     }
 
@@ -185,17 +185,18 @@ mod tests {
 
     fn check(changes: &[(&str, bool)], expect: &[(&str, bool)]) {
         let mut outbound: Outbound<()> = Outbound::new(2, [1, 2]);
-        for (room, wanted) in changes {
-            outbound.set_level(1, &Room::plain(room).unwrap(), *wanted);
+        for (room, has_members) in changes {
+            outbound.set_level(1, &Room::plain(room).unwrap(), *has_members);
         }
         assert_eq!(outbound.to(1).len(), expect.len(), "{changes:?}");
         let mut got = Vec::new();
-        while let Some(Dispatch::Interest { room, wanted }) = outbound.to(1).pop_front() {
-            got.push((room.name().to_owned(), wanted));
+        while let Some(Dispatch::Interest { room, has_members }) = outbound.to(1).pop_front() {
+            got.push((room.name().to_owned(), has_members));
         }
-        let expect: Vec<_> = expect.iter().map(|(room, wanted)| ((*room).to_owned(), *wanted)).collect();
+        let expect: Vec<_> =
+            expect.iter().map(|(room, has_members)| ((*room).to_owned(), *has_members)).collect();
         assert_eq!(got, expect, "{changes:?}");
-        assert!(outbound.to(1).is_empty() && outbound.to(1).places.is_empty());
+        assert!(outbound.to(1).is_empty() && outbound.to(1).numbers.is_empty());
     }
 
     #[test]
@@ -222,12 +223,12 @@ mod tests {
             (&[true, false][..], &[true, false, true][..], true),
         ] {
             let mut outbound: Outbound<()> = Outbound::new(2, [1, 2]);
-            before.iter().for_each(|wanted| outbound.set_level(1, &room, *wanted));
-            outbound.tell_anew(1, &room);
-            after.iter().for_each(|wanted| outbound.set_level(1, &room, *wanted));
+            before.iter().for_each(|has_members| outbound.set_level(1, &room, *has_members));
+            outbound.resend_interest(1, &room);
+            after.iter().for_each(|has_members| outbound.set_level(1, &room, *has_members));
             let told = outbound.to(1).pop_front();
-            let Some(Dispatch::Interest { wanted, .. }) = told else { panic!("{before:?} {after:?}") };
-            assert_eq!(wanted, expect, "{before:?} {after:?}");
+            let Some(Dispatch::Interest { has_members, .. }) = told else { panic!("{before:?} {after:?}") };
+            assert_eq!(has_members, expect, "{before:?} {after:?}");
             assert!(outbound.to(1).is_empty());
         }
     }
@@ -244,8 +245,8 @@ mod tests {
         assert_eq!(outbound.to(1).len(), 3);
         outbound.set_level(1, &a, false);
         for expect in [("a", false), ("b", true)] {
-            let Some(Dispatch::Interest { room, wanted }) = outbound.to(1).pop_front() else { panic!() };
-            assert_eq!((room.name(), wanted), expect);
+            let Some(Dispatch::Interest { room, has_members }) = outbound.to(1).pop_front() else { panic!() };
+            assert_eq!((room.name(), has_members), expect);
         }
         let bytes = outbound.to(1).weight_bytes();
         let leave = outbound.to(1).pop_front().unwrap();

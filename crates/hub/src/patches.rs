@@ -43,7 +43,7 @@ pub struct FeedStats {
 
 #[derive(Clone, Copy, Default)]
 struct Account {
-    stamp: u64,
+    last_use: u64,
     patches: usize,
     bytes: usize,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Patches {
     /// By topic. Those without patches aren't here.
     accounts: BTreeMap<u32, Account>,
     by_use: BTreeSet<(u64, u32)>,
-    stamps: u64,
+    uses: u64,
     patches: usize,
     bytes: usize,
     evicted: u64,
@@ -63,20 +63,20 @@ pub(crate) struct Patches {
 impl Patches {
     pub(crate) fn new(limits: PatchLimits) -> Self {
         let (accounts, by_use) = (BTreeMap::new(), BTreeSet::new());
-        Self { limits, accounts, by_use, stamps: 0, patches: 0, bytes: 0, evicted: 0 }
+        Self { limits, accounts, by_use, uses: 0, patches: 0, bytes: 0, evicted: 0 }
     }
 
     /// A topic has so many patches now, and was used.
     pub(crate) fn set(&mut self, topic: u32, patches: usize, bytes: usize) {
         if let Some(old) = self.accounts.remove(&topic) {
-            self.by_use.remove(&(old.stamp, topic));
+            self.by_use.remove(&(old.last_use, topic));
             self.patches -= old.patches;
             self.bytes -= old.bytes;
         }
         if patches > 0 {
-            self.stamps += 1;
-            self.accounts.insert(topic, Account { stamp: self.stamps, patches, bytes });
-            self.by_use.insert((self.stamps, topic));
+            self.uses += 1;
+            self.accounts.insert(topic, Account { last_use: self.uses, patches, bytes });
+            self.by_use.insert((self.uses, topic));
             self.patches += patches;
             self.bytes += bytes;
         }

@@ -2,7 +2,7 @@
 
 use crate::budget::{Charge, LiveBytes};
 use crate::topic::{Key, Room};
-use crate::version::{Past, Version};
+use crate::version::{PatchHistory, Version};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ pub const FORMATS_MAX: usize = 32;
 /// No format.
 const NO_FORMAT: u8 = u8::MAX;
 
-/// Tells one life of a topic's offsets from another: drawn at random when its home core creates it. An
+/// Tells one state of a topic's offsets from another: drawn at random when its home core creates it. An
 /// offset means something only together with its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch(pub u32);
@@ -25,7 +25,7 @@ pub struct Epoch(pub u32);
 /// A place in a topic: the first publication of an epoch has offset 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Which life of the topic.
+    /// Which state of the topic.
     pub epoch: Epoch,
     /// Which publication in it.
     pub offset: u64,
@@ -59,7 +59,7 @@ impl FeedState {
 /// Why a session that said which version it has is sent the whole document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotReason {
-    /// What it has is of another life of the feed: the server, or the feed, began anew meanwhile.
+    /// What it has is of another state of the feed: the server, or the feed, began anew meanwhile.
     Epoch,
     /// There are no patches that reach back so far, or they would be longer than the document.
     History,
@@ -206,7 +206,7 @@ struct Shapes<F> {
     /// Where a patch leads to it.
     version: Option<Version<F>>,
     /// With the reason why it is no delta, for each reason.
-    explained: [OnceLock<Arc<Publication<F>>>; 2],
+    with_reason: [OnceLock<Arc<Publication<F>>>; 2],
 }
 
 /// A list of encodings that only grows. Only used formats take memory, and no core waits while another one encodes.
@@ -263,16 +263,16 @@ impl<F> Publication<F> {
     ) -> Self {
         let charge = live.charge(size_of::<Self>() + bytes);
         let is_snapshot = matches!(body, Body::Snapshot { snapshot_reason: None, .. });
-        let shapes = is_snapshot.then(|| Box::new(Shapes { version, explained: Default::default() }));
+        let shapes = is_snapshot.then(|| Box::new(Shapes { version, with_reason: Default::default() }));
         Self { id, recoverable, body, encodings: Encoding::new(), shapes, charge }
     }
 
     /// A snapshot that `operations` lead to from the version before. They are the last of `past`.
-    pub(crate) fn with_past(
+    pub(crate) fn with_patches(
         id: u64,
         body: Body,
         operations: Bytes,
-        past: Past,
+        past: PatchHistory,
         live: &LiveBytes,
     ) -> Arc<Self> {
         let bytes = body.len();
@@ -291,16 +291,16 @@ impl<F> Publication<F> {
 
     /// Of a snapshot: what to send to those who have the version that was published `behind` versions before;
     /// `None` where that is the snapshot.
-    pub(crate) fn patched(&self, behind: u16) -> Option<Arc<Self>> {
-        self.version()?.patched(behind, self.body.len())
+    pub(crate) fn delta_from(&self, behind: u16) -> Option<Arc<Self>> {
+        self.version()?.delta_from(behind, self.body.len())
     }
 
     /// Of a snapshot: the same, and why it is one. Those who need it share it.
-    pub(crate) fn explained(&self, why: SnapshotReason) -> Option<&Arc<Self>> {
+    pub(crate) fn with_reason(&self, reason: SnapshotReason) -> Option<&Arc<Self>> {
         let Body::Snapshot { key, position, state, document, .. } = &self.body else { return None };
-        Some(self.shapes.as_ref()?.explained[why as usize].get_or_init(|| {
+        Some(self.shapes.as_ref()?.with_reason[reason as usize].get_or_init(|| {
             let (key, document) = (key.clone(), document.clone());
-            let snapshot_reason = Some(why);
+            let snapshot_reason = Some(reason);
             let body = Body::Snapshot { key, position: *position, state: *state, snapshot_reason, document };
             // The document's bytes count already.
             Arc::new(Self::of(self.id, false, body, None, &self.charge.live(), 0))

@@ -34,12 +34,12 @@ impl Rates {
 
     /// Sets or changes a subscription's rate. It must not be held.
     pub(crate) fn set(&mut self, member: Member, interval: Duration) {
-        let place = (member.session, member.subscription);
+        let key = (member.session, member.subscription);
         if interval.is_zero() {
-            self.rates.remove(&place);
+            self.rates.remove(&key);
             return;
         }
-        let rate = self.rates.entry(place).or_insert(Rate { interval, next: None });
+        let rate = self.rates.entry(key).or_insert(Rate { interval, next: None });
         // Counts from the last as well when it is changed.
         let last = rate.next.and_then(|next| next.checked_sub(rate.interval));
         *rate = Rate { interval, next: last.and_then(|last| last.checked_add(interval)) };
@@ -47,23 +47,23 @@ impl Rates {
 
     /// Forgets all that is known of a subscription.
     pub(crate) fn forget(&mut self, member: Member) {
-        self.release(member);
+        self.cancel_delay(member);
         self.rates.remove(&(member.session, member.subscription));
     }
 
     /// Whether it is too soon for a subscription. Then its time is noted.
-    pub(crate) fn hold(&mut self, member: Member) -> bool {
+    pub(crate) fn delay(&mut self, member: Member) -> bool {
         let Some(now) = self.now else { return false };
-        let place = (member.session, member.subscription);
-        let Some(next) = self.rates.get(&place).and_then(|rate| rate.next).filter(|next| *next > now) else {
+        let key = (member.session, member.subscription);
+        let Some(next) = self.rates.get(&key).and_then(|rate| rate.next).filter(|next| *next > now) else {
             return false;
         };
-        self.due.insert((next, place.0, place.1));
+        self.due.insert((next, key.0, key.1));
         true
     }
 
     /// A subscription is held no longer, whatever the time.
-    pub(crate) fn release(&mut self, member: Member) {
+    pub(crate) fn cancel_delay(&mut self, member: Member) {
         if let Some(next) = self.rates.get(&(member.session, member.subscription)).and_then(|rate| rate.next)
         {
             self.due.remove(&(next, member.session, member.subscription));

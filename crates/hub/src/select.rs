@@ -4,8 +4,8 @@
 //! last to the first: a member that leaves is replaced by the last one, so nobody who stays is missed. A session that is
 //! visited twice is selected once, and so is a session in several of the rooms.
 
-use crate::crowd::Seen;
-use crate::session::{Encoder, Life, SessionId};
+use crate::recipients::Seen;
+use crate::session::{Encoder, SessionId, SessionState};
 use crate::shard::Hub;
 use crate::subscription::NO_TOPIC;
 use crate::topic::{Room, Topic};
@@ -58,7 +58,8 @@ impl<E: Encoder> Hub<E> {
             let end = left.saturating_sub(visits_max - visits);
             for member in members[end..left].iter().rev() {
                 let id = self.sessions.id_of(*member);
-                let is_open = self.sessions.alive(id).is_some_and(|session| session.life != Life::Doomed);
+                let is_open =
+                    self.sessions.alive(id).is_some_and(|session| session.state != SessionState::Terminating);
                 if is_open && selection.seen.add(member.session) && !self.is_in_any(id, &except) {
                     found.push(id);
                 }

@@ -1,22 +1,22 @@
 //! Sessions of one shard and what they are subscribed to. What they are owed, and how it leaves, is in
-//! [`crate::owe`].
+//! [`crate::delivery`].
 //!
 //! **Invariants.** A subscription's slot belongs to one topic until nothing waits in it any more: then only
 //! it is given to another one, so that what waits is always judged by its own policy. Slots in use, those
 //! that only wait to be emptied included, are at most `subscriptions_max`.
 
-use crate::awaited::Awaited;
 use crate::budget::Counters;
 use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
+use crate::encoding_waiters::EncodingWaiters;
+use crate::join_positions::JoinPositions;
 use crate::log::Log;
 use crate::outbox::{Entry, Outbox};
 use crate::patches::FeedStats;
 use crate::publication::{FORMATS_MAX, FormatId, Publication};
+use crate::publication_arena::{PublicationArena, PublicationRef};
 use crate::rates::Rates;
 pub use crate::session_id::SessionId;
-use crate::shelf::{Shelf, Shelved};
-use crate::stamps::Stamps;
 use crate::subscription::{Flags, Member, NO_TOPIC, Policy, SubscribeOptions, Subscription, UNKNOWN};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -59,16 +59,16 @@ pub trait Encoder: Sized {
 /// ```text
 ///   open ◄──────► suspended ────┐
 ///    │                          ▼
-///    ├────► doomed ─────────► closed
+///    ├────► terminating ─────────► closed
 ///    └────────────────────────► ▲
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum SessionState {
     Open,
     /// Its connection is gone, and may come back: owed nothing meanwhile.
     Suspended,
     /// It has to end: nothing new is owed to it.
-    Doomed,
+    Terminating,
     /// Its slot is free.
     Closed,
 }
@@ -77,14 +77,14 @@ pub(crate) enum Life {
 /// at 96 bytes.
 pub(crate) struct Session {
     pub(crate) generation: u32,
-    pub(crate) life: Life,
-    /// Whether it is in `ready`, or in `awaited`.
-    pub(crate) listed: bool,
-    /// Whether anything came to it in another order than the log's, before its stamp `ordered_since`.
+    pub(crate) state: SessionState,
+    /// Whether it is in `ready`, or in `encoding_waiters`.
+    pub(crate) is_listed: bool,
+    /// Whether anything came to it in another order than the log's, before its positions `ordered_since`.
     pub(crate) reordered: bool,
     pub(crate) format: FormatId,
     pub(crate) tag: u64,
-    /// The last recoverable publication that it was owed since its stamp `ordered_since`.
+    /// The last recoverable publication that it was owed since its positions `ordered_since`.
     pub(crate) newest_id: Option<NonZeroU64>,
     pub(crate) outbox: Outbox,
     /// Publications in flight, and their bytes.
@@ -98,17 +98,17 @@ pub(crate) struct Session {
 
 /// All sessions of a shard. Slots are reused, so its memory follows the most that ever lived at once.
 pub(crate) struct Sessions<E: Encoder> {
-    pub(crate) shelf: Shelf<E>,
+    pub(crate) arena: PublicationArena<E>,
     pub(crate) send_buffer_bytes_max: u32,
     pub(crate) slots: Chunks<Session>,
     free: Vec<u32>,
     pub(crate) ready: VecDeque<SessionId>,
-    pub(crate) awaited: Awaited<E::Frame>,
-    pub(crate) doomed: VecDeque<(SessionId, Disconnect)>,
+    pub(crate) encoding_waiters: EncodingWaiters<E::Frame>,
+    pub(crate) terminating: VecDeque<(SessionId, Disconnect)>,
     pub(crate) counters: Counters,
     /// What was delivered of late, for those that come back.
     pub(crate) log: Log<E::Frame>,
-    pub(crate) stamps: Stamps,
+    pub(crate) join_positions: JoinPositions,
     /// The sources of sessions, by index. Separate from the data that a fan-out touches.
     sources: Chunks<u64>,
     pub(crate) rates: Rates,
@@ -123,16 +123,16 @@ pub(crate) struct Sessions<E: Encoder> {
 impl<E: Encoder> Sessions<E> {
     pub(crate) fn new(encoder: E, send_buffer_bytes_max: usize, log: Log<E::Frame>) -> Self {
         Self {
-            shelf: Shelf::new(encoder),
+            arena: PublicationArena::new(encoder),
             send_buffer_bytes_max: u32::try_from(send_buffer_bytes_max).unwrap_or(u32::MAX),
             slots: Chunks::default(),
             free: Vec::new(),
             ready: VecDeque::new(),
-            awaited: Awaited::default(),
-            doomed: VecDeque::new(),
+            encoding_waiters: EncodingWaiters::default(),
+            terminating: VecDeque::new(),
             counters: Counters::default(),
             log,
-            stamps: Stamps::default(),
+            join_positions: JoinPositions::default(),
             sources: Chunks::default(),
             rates: Rates::default(),
             taken: FeedStats::default(),
@@ -149,7 +149,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// The size of the outboxes without the publications and frames themselves, in bytes.
     pub(crate) fn outbox_bytes(&self) -> usize {
-        self.counters.pending as usize * size_of::<Entry>() + self.shelf.bytes_held()
+        self.counters.pending as usize * size_of::<Entry>() + self.arena.bytes_held()
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -160,8 +160,8 @@ impl<E: Encoder> Sessions<E> {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let fresh = |generation| Session {
             generation,
-            life: Life::Open,
-            listed: false,
+            state: SessionState::Open,
+            is_listed: false,
             reordered: false,
             format,
             tag,
@@ -175,7 +175,7 @@ impl<E: Encoder> Sessions<E> {
         };
         let index = self.free.pop().unwrap_or(self.slots.len() as u32);
         if self.log.is_on() {
-            self.stamps.open(index, self.log.next());
+            self.join_positions.open(index, self.log.next());
         }
         if let Some(slot) = self.slots.get_mut(index as usize) {
             let generation = slot.generation.wrapping_add(1);
@@ -206,14 +206,14 @@ impl<E: Encoder> Sessions<E> {
         if self.alive(id).is_none() {
             return;
         }
-        self.abandon(id.index);
+        self.drop_pending(id.index);
         let session = &mut self.slots[id.index as usize];
         for (slot, subscription) in (0..).zip(&session.subscriptions) {
             if subscription.flags.has(Flags::RATED) {
                 self.rates.forget(Member { session: id.index, subscription: slot });
             }
         }
-        session.life = Life::Closed;
+        session.state = SessionState::Closed;
         self.spilled -= spilled(&session.subscriptions);
         session.subscriptions = SmallVec::new();
         self.free.push(id.index);
@@ -221,41 +221,41 @@ impl<E: Encoder> Sessions<E> {
 
     /// Takes back all that a session is owed until it is resumed, and says whether it may be.
     pub(crate) fn suspend(&mut self, id: SessionId) -> bool {
-        let Some(session) = self.alive_mut(id).filter(|session| session.life == Life::Open) else {
+        let Some(session) = self.alive_mut(id).filter(|session| session.state == SessionState::Open) else {
             return false;
         };
-        session.life = Life::Suspended;
-        self.abandon(id.index);
+        session.state = SessionState::Suspended;
+        self.drop_pending(id.index);
         true
     }
 
     /// A suspended session is owed things again.
     pub(crate) fn resume(&mut self, id: SessionId) {
         if let Some(session) = self.alive_mut(id) {
-            session.life = Life::Open;
+            session.state = SessionState::Open;
         }
     }
 
     /// Abandons what a session is owed, waiting or in flight.
-    fn abandon(&mut self, index: u32) {
+    fn drop_pending(&mut self, index: u32) {
         let session = &mut self.slots[index as usize];
         let mut owed = u64::from(session.outbox.waiting) + u64::from(session.in_flight);
-        for entry in std::mem::take(&mut session.outbox).iter().filter(|entry| !entry.is_place()) {
-            self.shelf.release(entry.shelved);
+        for entry in std::mem::take(&mut session.outbox).iter().filter(|entry| !entry.is_marker()) {
+            self.arena.release(entry.publication_ref);
         }
         for (slot, subscription) in (0..).zip(&mut session.subscriptions) {
-            owed += u64::from(subscription.waiting - subscription.placed());
+            owed += u64::from(subscription.waiting - subscription.queued());
             if subscription.flags.has(Flags::RATED) {
-                subscription.flags.set(Flags::HELD, false);
-                self.rates.release(Member { session: index, subscription: slot });
+                subscription.flags.set(Flags::DELAYED, false);
+                self.rates.cancel_delay(Member { session: index, subscription: slot });
             }
             // Of what was in flight nobody knows whether it arrived.
             subscription.behind = UNKNOWN;
             subscription.waiting = 0;
             for newest in [&mut subscription.newest, &mut subscription.state] {
-                let newest = std::mem::replace(newest, Shelved::NONE);
+                let newest = std::mem::replace(newest, PublicationRef::NONE);
                 if !newest.is_none() {
-                    self.shelf.release(newest);
+                    self.arena.release(newest);
                 }
             }
         }
@@ -272,7 +272,7 @@ impl<E: Encoder> Sessions<E> {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };
         session.format = format;
-        self.weigh_held(id.index, format);
+        self.drop_unsupported_delayed(id.index, format);
         let session = &mut self.slots[id.index as usize];
         if session.outbox.waiting == 0 {
             return;
@@ -282,36 +282,38 @@ impl<E: Encoder> Sessions<E> {
         for entry in outbox.iter() {
             let subscription = &mut session.subscriptions[entry.subscription as usize];
             subscription.waiting = 0;
-            let newest = std::mem::replace(&mut subscription.newest, Shelved::NONE);
-            let state = std::mem::replace(&mut subscription.state, Shelved::NONE);
-            let shelved = [entry.shelved, newest, state].into_iter().filter(|shelved| !shelved.is_none());
-            waiting.extend(shelved.map(|shelved| (entry.subscription, shelved)));
+            let newest = std::mem::replace(&mut subscription.newest, PublicationRef::NONE);
+            let state = std::mem::replace(&mut subscription.state, PublicationRef::NONE);
+            let publication_ref = [entry.publication_ref, newest, state]
+                .into_iter()
+                .filter(|publication_ref| !publication_ref.is_none());
+            waiting.extend(publication_ref.map(|publication_ref| (entry.subscription, publication_ref)));
         }
         debug_assert_eq!(waiting.len(), outbox.waiting as usize);
         let in_flight = session.queue_bytes_in_flight;
         self.queue_bytes -= (std::mem::replace(&mut session.queue_bytes, in_flight) - in_flight) as usize;
         self.counters.pending -= waiting.len() as u64;
-        for (subscription, shelved) in waiting {
-            self.enqueue_again(Member { session: id.index, subscription }, shelved);
+        for (subscription, publication_ref) in waiting {
+            self.enqueue_again(Member { session: id.index, subscription }, publication_ref);
         }
     }
 
     /// Abandons the states that are held and that a format can't say. Documents are encoded when they are taken.
-    fn weigh_held(&mut self, index: u32, format: FormatId) {
+    fn drop_unsupported_delayed(&mut self, index: u32, format: FormatId) {
         for (slot, subscription) in (0..).zip(&mut self.slots[index as usize].subscriptions) {
             let state = subscription.state;
-            let is_held = subscription.flags.has(Flags::HELD) && !state.is_none();
-            if !is_held || self.shelf.bytes(state, format).is_some() {
+            let is_delayed = subscription.flags.has(Flags::DELAYED) && !state.is_none();
+            if !is_delayed || self.arena.bytes(state, format).is_some() {
                 continue;
             }
-            self.shelf.release(state);
-            subscription.state = Shelved::NONE;
+            self.arena.release(state);
+            subscription.state = PublicationRef::NONE;
             subscription.waiting -= 1;
             self.counters.pending -= 1;
             self.counters.dropped_on_disconnect += 1;
             if subscription.waiting == 0 {
-                subscription.flags.set(Flags::HELD, false);
-                self.rates.release(Member { session: index, subscription: slot });
+                subscription.flags.set(Flags::DELAYED, false);
+                self.rates.cancel_delay(Member { session: index, subscription: slot });
             }
         }
     }
@@ -319,25 +321,25 @@ impl<E: Encoder> Sessions<E> {
     /// Something comes to a session that isn't at its place in the log.
     pub(crate) fn reorder(&mut self, index: u32) {
         self.slots[index as usize].reorder();
-        self.stamps.reorder(index, self.log.next());
+        self.join_positions.reorder(index, self.log.next());
     }
 
     /// Puts back into an outbox what was taken out of it, in the session's format.
-    fn enqueue_again(&mut self, member: Member, shelved: Shelved) {
+    fn enqueue_again(&mut self, member: Member, publication_ref: PublicationRef) {
         let session = &self.slots[member.session as usize];
         let policy = session.subscriptions[member.subscription as usize].policy_now();
-        let bytes = if session.life != Life::Open {
+        let bytes = if session.state != SessionState::Open {
             None
-        } else if policy == Policy::Latest && self.shelf.is_document(shelved) {
+        } else if policy == Policy::Latest && self.arena.is_document(publication_ref) {
             Some(0)
         } else {
-            self.shelf.bytes(shelved, session.format)
+            self.arena.bytes(publication_ref, session.format)
         };
         match bytes {
-            Some(bytes) => self.enqueue(member, shelved, bytes),
+            Some(bytes) => self.enqueue(member, publication_ref, bytes),
             None => self.counters.dropped_on_disconnect += 1,
         }
-        self.shelf.release(shelved);
+        self.arena.release(publication_ref);
     }
 
     pub(crate) fn alive(&self, id: SessionId) -> Option<&Session> {
@@ -404,8 +406,8 @@ impl<E: Encoder> Sessions<E> {
         let fresh = Subscription {
             topic,
             member: 0,
-            newest: Shelved::NONE,
-            state: Shelved::NONE,
+            newest: PublicationRef::NONE,
+            state: PublicationRef::NONE,
             waiting: 0,
             behind: UNKNOWN,
             policy: terms.policy,
@@ -428,7 +430,7 @@ impl<E: Encoder> Sessions<E> {
         if was_rated {
             self.rates.forget(member);
         }
-        self.subscription_mut(member).flags.set(Flags::WHOLE, !terms.deltas);
+        self.subscription_mut(member).flags.set(Flags::NO_DELTAS, !terms.deltas);
         self.set_rate(member, terms.interval);
         Some(member)
     }
@@ -437,19 +439,19 @@ impl<E: Encoder> Sessions<E> {
     /// owes it next; says whether that has to be something.
     pub(crate) fn set_terms_of_feed(&mut self, member: Member, terms: SubscribeOptions) -> bool {
         let subscription = self.subscription_mut(member);
-        subscription.flags.set(Flags::WHOLE, !terms.deltas);
+        subscription.flags.set(Flags::NO_DELTAS, !terms.deltas);
         let old = std::mem::replace(&mut subscription.policy, terms.policy);
         let mut loses = false;
         if old != terms.policy && subscription.waiting > 0 {
             // What it has already is known of `Latest` only, and of what begins.
-            if old != Policy::Latest && !subscription.flags.has(Flags::BEGINS) {
+            if old != Policy::Latest && !subscription.flags.has(Flags::AWAITS_FIRST) {
                 subscription.behind = UNKNOWN;
             }
             self.conflate(member);
             loses = true;
         }
         if terms.policy == Policy::Latest {
-            self.subscription_mut(member).flags.set(Flags::BEGINS, false);
+            self.subscription_mut(member).flags.set(Flags::AWAITS_FIRST, false);
         }
         self.set_rate(member, terms.interval);
         loses
@@ -462,16 +464,16 @@ impl<E: Encoder> Sessions<E> {
             return;
         }
         let begins = behind > 0;
-        if begins && !subscription.flags.has(Flags::BEGINS) {
+        if begins && !subscription.flags.has(Flags::AWAITS_FIRST) {
             self.conflate(member);
         }
-        self.subscription_mut(member).flags.set(Flags::BEGINS, begins);
+        self.subscription_mut(member).flags.set(Flags::AWAITS_FIRST, begins);
     }
 
     /// Takes back what waits for a subscription that is owed something newer.
     fn conflate(&mut self, member: Member) {
-        for shelved in self.take_out(member) {
-            self.shelf.release(shelved);
+        for publication_ref in self.take_out(member) {
+            self.arena.release(publication_ref);
             self.counters.conflated += 1;
         }
     }
@@ -482,21 +484,21 @@ impl<E: Encoder> Sessions<E> {
         if !subscription.flags.has(Flags::RATED) && interval.is_zero() {
             return;
         }
-        let held = subscription.flags.has(Flags::HELD);
+        let delayed = subscription.flags.has(Flags::DELAYED);
         subscription.flags.set(Flags::RATED, !interval.is_zero());
-        self.rates.release(member);
+        self.rates.cancel_delay(member);
         self.rates.set(member, interval);
-        if held && !self.rates.hold(member) {
-            self.place(member);
+        if delayed && !self.rates.delay(member) {
+            self.queue_marker(member);
         }
     }
 
     /// Gives what was held its place in the outbox.
-    pub(crate) fn place(&mut self, member: Member) {
+    pub(crate) fn queue_marker(&mut self, member: Member) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
-        subscription.flags.set(Flags::HELD, false);
-        session.outbox.push(Entry::place(member.subscription));
+        subscription.flags.set(Flags::DELAYED, false);
+        session.outbox.push(Entry::marker(member.subscription));
         session.outbox.waiting += subscription.waiting;
         self.list(member.session);
     }
@@ -504,8 +506,8 @@ impl<E: Encoder> Sessions<E> {
     /// Says that a session is owed something.
     pub(crate) fn list(&mut self, index: u32) {
         let session = &mut self.slots[index as usize];
-        if !session.listed {
-            session.listed = true;
+        if !session.is_listed {
+            session.is_listed = true;
             self.ready.push_back(SessionId { index, generation: session.generation });
         }
     }
@@ -525,30 +527,30 @@ impl<E: Encoder> Sessions<E> {
         }
         let (mut newest, mut state) = (None, None);
         let taken_out = self.take_out(member);
-        if taken_out.iter().any(|shelved| self.shelf.is_recoverable(*shelved)) {
+        if taken_out.iter().any(|publication_ref| self.arena.is_recoverable(*publication_ref)) {
             self.reorder(member.session);
         }
-        for shelved in taken_out {
-            let older = if self.shelf.is_state(shelved) {
-                [state.replace(shelved), None]
+        for publication_ref in taken_out {
+            let older = if self.arena.is_state(publication_ref) {
+                [state.replace(publication_ref), None]
             } else {
-                [newest.replace(shelved), state.take()]
+                [newest.replace(publication_ref), state.take()]
             };
             for older in older.into_iter().flatten() {
-                self.shelf.release(older);
+                self.arena.release(older);
                 self.counters.conflated += 1;
             }
         }
-        for shelved in [newest, state].into_iter().flatten() {
-            self.enqueue_again(member, shelved);
+        for publication_ref in [newest, state].into_iter().flatten() {
+            self.enqueue_again(member, publication_ref);
         }
     }
 
     /// Frees a subscription's slot and takes back what waits in it: nothing of the topic arrives any more.
     pub(crate) fn unsubscribe(&mut self, member: Member) {
         self.subscription_mut(member).topic = NO_TOPIC;
-        for shelved in self.take_out(member) {
-            self.shelf.release(shelved);
+        for publication_ref in self.take_out(member) {
+            self.arena.release(publication_ref);
             self.counters.dropped_on_disconnect += 1;
         }
         self.set_rate(member, Duration::ZERO);
@@ -556,7 +558,7 @@ impl<E: Encoder> Sessions<E> {
 
     /// Takes all that waits out of a subscription, oldest first. The caller releases each, and counts them
     /// as something else than owed.
-    fn take_out(&mut self, member: Member) -> Vec<Shelved> {
+    fn take_out(&mut self, member: Member) -> Vec<PublicationRef> {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
         if subscription.waiting == 0 {
@@ -565,24 +567,24 @@ impl<E: Encoder> Sessions<E> {
         let mut out = Vec::with_capacity(subscription.waiting as usize);
         let mut bytes = 0;
         session.outbox.take_out(member.subscription, |entry: Entry| {
-            if !entry.is_place() {
+            if !entry.is_marker() {
                 bytes += entry.bytes;
-                out.push(entry.shelved);
+                out.push(entry.publication_ref);
             }
         });
         for newest in [&mut subscription.newest, &mut subscription.state] {
-            let newest = std::mem::replace(newest, Shelved::NONE);
+            let newest = std::mem::replace(newest, PublicationRef::NONE);
             if !newest.is_none() {
                 out.push(newest);
             }
         }
         debug_assert_eq!(out.len(), subscription.waiting as usize);
-        session.outbox.waiting -= subscription.placed();
+        session.outbox.waiting -= subscription.queued();
         self.counters.pending -= u64::from(subscription.waiting);
         subscription.waiting = 0;
-        if subscription.flags.has(Flags::HELD) {
-            subscription.flags.set(Flags::HELD, false);
-            self.rates.release(member);
+        if subscription.flags.has(Flags::DELAYED) {
+            subscription.flags.set(Flags::DELAYED, false);
+            self.rates.cancel_delay(member);
         }
         session.queue_bytes -= bytes;
         self.queue_bytes -= bytes as usize;
@@ -592,7 +594,7 @@ impl<E: Encoder> Sessions<E> {
 
 impl Session {
     pub(crate) fn is(&self, id: SessionId) -> bool {
-        self.generation == id.generation && self.life != Life::Closed
+        self.generation == id.generation && self.state != SessionState::Closed
     }
 
     /// The part of [`Sessions::reorder`] that is in a session.

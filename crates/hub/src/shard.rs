@@ -1,10 +1,9 @@
 //! One core's part of the hub: its sessions, the topics they are subscribed to, and for topics whose home
 //! it is, their order and their past. This file is its face; the stories behind it are told elsewhere:
-//! how cores agree on who gets what in [`crate::follow`], what becomes of a publication in
-//! [`crate::spread`], feeds at home in [`crate::feed`], policies and budgets in [`crate::owe`].
+//! how cores agree on who gets what in [`crate::interest`], what becomes of a publication in
+//! [`crate::broadcast`], feeds at home in [`crate::feed`], policies and budgets in [`crate::delivery`].
 
 use crate::budget::{Counters, Footprint, LiveBytes};
-use crate::crowd::Crowd;
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Emit};
 use crate::feed::Requester;
@@ -14,7 +13,8 @@ use crate::log::{Log, LogStats, RecoveryLimits};
 use crate::outgoing::{Outbound, Outgoing};
 use crate::patches::{FeedStats, PatchLimits};
 use crate::publication::{Body, Data, FormatId, Position, Publication};
-use crate::recover::Suspended;
+use crate::recipients::Recipients;
+use crate::recovery::Suspended;
 use crate::session::{Encoder, SessionId, Sessions};
 use crate::subscription::{Flags, Member, Policy, SubscribeOptions, UNKNOWN};
 use crate::topic::{Key, Room, Rooms, Topic};
@@ -134,14 +134,14 @@ pub struct Hub<E: Encoder> {
     pub(crate) sessions: Sessions<E>,
     pub(crate) topics: Topics<E::Frame>,
     pub(crate) outgoing: Outbound<E::Frame>,
-    pub(crate) wanted_dirty: VecDeque<Key>,
+    pub(crate) changed_feeds: VecDeque<Key>,
     /// The keys that control was told are wanted; true: it has forgotten the key since, and so did this core.
-    pub(crate) wanted_reported: HashMap<Key, bool, Seeded>,
+    pub(crate) reported_feeds: HashMap<Key, bool, Seeded>,
     /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
     pub(crate) notices: VecDeque<Notice>,
     pub(crate) suspended: HashMap<SessionId, Suspended, Seeded>,
-    pub(crate) crowd: Crowd,
+    pub(crate) recipients: Recipients,
     pub(crate) ids: Ids,
 }
 
@@ -175,12 +175,12 @@ impl<E: Encoder> Hub<E> {
             sessions: Sessions::new(encoder, send_buffer_bytes_max, log),
             topics: Topics::new(core, cores, seed, topics_max, room_history, patches),
             outgoing: Outbound::new(cores, seed),
-            wanted_dirty: VecDeque::new(),
-            wanted_reported: HashMap::with_hasher(Seeded(seed)),
+            changed_feeds: VecDeque::new(),
+            reported_feeds: HashMap::with_hasher(Seeded(seed)),
             requesters: VecDeque::new(),
             notices: VecDeque::new(),
             suspended: HashMap::with_hasher(Seeded(seed)),
-            crowd: Crowd::default(),
+            recipients: Recipients::default(),
             ids: Ids::new(core, seed),
         }
     }
@@ -195,7 +195,7 @@ impl<E: Encoder> Hub<E> {
 
     /// Sets whether new topics are refused ([`SubscribeError::TooManyTopics`]) because memory is short.
     pub fn set_memory_short(&mut self, is_short: bool) {
-        self.topics.is_closed = is_short;
+        self.topics.refuses_topics = is_short;
     }
 
     /// Sets the source of a session: a number chosen by the caller, the same for all sessions of one address.
@@ -270,7 +270,7 @@ impl<E: Encoder> Hub<E> {
         }
         let index = self.topics.find_or_insert(topic).ok_or(SubscribeError::TooManyTopics)?;
         if let Some(member) = self.sessions.subscribe(session, index, terms) {
-            self.enter(member, index, since);
+            self.join_topic(member, index, since);
         }
         Ok(())
     }
@@ -295,9 +295,9 @@ impl<E: Encoder> Hub<E> {
             return;
         };
         if state.current.behind(since) == UNKNOWN {
-            self.owe_feed(member, index, since);
+            self.deliver_feed(member, index, since);
         } else if lost || (subscription.waiting == 0 && subscription.behind > 0) {
-            self.owe_current(member, index, subscription.behind);
+            self.deliver_current(member, index, subscription.behind);
         }
     }
 
@@ -320,9 +320,9 @@ impl<E: Encoder> Hub<E> {
         room: &Room,
         event: Option<Arc<str>>,
         data: Data,
-        how: Emit,
+        options: Emit,
     ) {
-        self.publish(now, room, event, data, how);
+        self.publish(now, room, event, data, options);
     }
 
     /// Publishes a message to the members of one room or of several, to each session once, as something that
@@ -338,11 +338,11 @@ impl<E: Encoder> Hub<E> {
         rooms: &Rooms,
         event: Option<Arc<str>>,
         data: Data,
-        how: Emit,
+        options: Emit,
     ) {
         match rooms.only() {
-            Some(room) => self.publish(now, room, event, data, how),
-            None => self.publish_to_several(now, rooms, event, data, how),
+            Some(room) => self.publish(now, room, event, data, options),
+            None => self.publish_to_several(now, rooms, event, data, options),
         }
     }
 
@@ -399,7 +399,7 @@ impl<E: Encoder> Hub<E> {
     /// so call it again soon.
     #[inline]
     pub fn awaits_encodings(&self) -> bool {
-        !self.sessions.awaited.is_empty()
+        !self.sessions.encoding_waiters.is_empty()
     }
 
     /// Frees `excess_bytes` of memory: evicts the recovery log first, then the patches of feeds, then history.
@@ -413,10 +413,10 @@ impl<E: Encoder> Hub<E> {
             }
         }
         if freed < excess_bytes {
-            freed += self.topics.forget_patches(excess_bytes - freed);
+            freed += self.topics.evict_patches(excess_bytes - freed);
         }
         if freed < excess_bytes {
-            let (forgotten, empty) = self.topics.forget_stalest(excess_bytes - freed);
+            let (forgotten, empty) = self.topics.evict_stalest_history(excess_bytes - freed);
             freed += forgotten;
             for index in empty {
                 self.topics.remove_if_idle(index);
@@ -430,7 +430,7 @@ impl<E: Encoder> Hub<E> {
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.notices.is_empty()
-            && self.wanted_dirty.is_empty()
+            && self.changed_feeds.is_empty()
             && self.requesters.is_empty()
             && self.sessions.is_quiet()
     }
@@ -450,7 +450,7 @@ impl<E: Encoder> Hub<E> {
     pub fn poll_notice(&mut self) -> Option<Notice> {
         while let Some(notice) = self.notices.pop_front() {
             if self.sessions.alive(notice.session()).is_some()
-                && let Some(notice) = self.hold_back(notice)
+                && let Some(notice) = self.defer_notice(notice)
             {
                 return Some(notice);
             }

@@ -1,6 +1,6 @@
 //! One topic of one session, and what is known of what the session has of it.
 
-use crate::shelf::Shelved;
+use crate::publication_arena::PublicationRef;
 use std::time::Duration;
 
 /// What becomes of publications to a subscription whose session can't keep up.
@@ -53,11 +53,11 @@ pub(crate) struct Member {
 pub(crate) struct Subscription {
     /// Which topic of this shard, or [`NO_TOPIC`].
     pub(crate) topic: u32,
-    /// Place in the topic's member list; while pending, which of the core's questions is this one's.
+    /// LogIndex in the topic's member list; while pending, which of the core's questions is this one's.
     pub(crate) member: u32,
     /// What waits of a `Latest` subscription: a document or message, and a change of state after it.
-    pub(crate) newest: Shelved,
-    pub(crate) state: Shelved,
+    pub(crate) newest: PublicationRef,
+    pub(crate) state: PublicationRef,
     /// How many publications wait for it.
     pub(crate) waiting: u32,
     /// Of a feed: how many versions older than the newest that was fanned out is what the session has (that is,
@@ -74,7 +74,7 @@ pub(crate) const UNKNOWN: u16 = u16::MAX;
 pub(crate) const FAR: u16 = UNKNOWN - 1;
 
 /// How far behind is who was `behind` before there was another version.
-pub(crate) fn further(behind: u16) -> u16 {
+pub(crate) fn one_more_behind(behind: u16) -> u16 {
     if behind < FAR { behind + 1 } else { behind }
 }
 
@@ -86,18 +86,18 @@ impl Flags {
     /// Waiting for the home core's answer.
     pub(crate) const PENDING: Self = Self(1);
     /// Whole documents, no patches.
-    pub(crate) const WHOLE: Self = Self(2);
+    pub(crate) const NO_DELTAS: Self = Self(2);
     /// It has a rate.
     pub(crate) const RATED: Self = Self(4);
     /// What waits has no place in the outbox yet: it is too soon.
-    pub(crate) const HELD: Self = Self(8);
+    pub(crate) const DELAYED: Self = Self(8);
     /// Belongs to no topic, but to what is sent to the session alone.
     pub(crate) const DIRECT: Self = Self(16);
     /// It said which version it has, and has had no answer yet.
     pub(crate) const RESUMES: Self = Self(32);
     /// Of a feed, under another policy than `Latest`: it has taken no document since it was told anew. Until then only
     /// the newest waits.
-    pub(crate) const BEGINS: Self = Self(64);
+    pub(crate) const AWAITS_FIRST: Self = Self(64);
 
     #[inline]
     pub(crate) fn has(self, flag: Self) -> bool {
@@ -115,33 +115,33 @@ impl Subscription {
     }
 
     /// How far behind what the session has is, if a patch may lead from there.
-    pub(crate) fn patchable(&self) -> u16 {
-        if self.is_whole() { UNKNOWN } else { self.behind }
+    pub(crate) fn delta_base(&self) -> u16 {
+        if self.takes_no_deltas() { UNKNOWN } else { self.behind }
     }
 
     /// Whether it expects patches from what it said it has.
     pub(crate) fn resumes(&self) -> bool {
-        self.flags.has(Flags::RESUMES) && !self.is_whole()
+        self.flags.has(Flags::RESUMES) && !self.takes_no_deltas()
     }
 
-    fn is_whole(&self) -> bool {
-        self.flags.has(Flags::WHOLE) || self.policy == Policy::DropOldest
+    fn takes_no_deltas(&self) -> bool {
+        self.flags.has(Flags::NO_DELTAS) || self.policy == Policy::DropOldest
     }
 
     /// What becomes of what is published now.
     #[inline]
     pub(crate) fn policy_now(&self) -> Policy {
-        if self.flags.has(Flags::BEGINS) { Policy::Latest } else { self.policy }
+        if self.flags.has(Flags::AWAITS_FIRST) { Policy::Latest } else { self.policy }
     }
 
     /// Whether nothing waits in its place in the outbox.
-    pub(crate) fn has_empty_place(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         self.newest.is_none() && self.state.is_none()
     }
 
     /// How many of those that wait have a place in the outbox.
-    pub(crate) fn placed(&self) -> u32 {
-        if self.flags.has(Flags::HELD) { 0 } else { self.waiting }
+    pub(crate) fn queued(&self) -> u32 {
+        if self.flags.has(Flags::DELAYED) { 0 } else { self.waiting }
     }
 }
 
@@ -151,6 +151,6 @@ mod tests {
 
     #[test]
     fn who_is_far_behind_stays_so_and_nobody_becomes_unknown() {
-        assert_eq!([0, FAR - 1, FAR, UNKNOWN].map(further), [1, FAR, FAR, UNKNOWN]);
+        assert_eq!([0, FAR - 1, FAR, UNKNOWN].map(one_more_behind), [1, FAR, FAR, UNKNOWN]);
     }
 }

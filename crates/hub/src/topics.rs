@@ -39,7 +39,7 @@ pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
 const IDLE_MAX: usize = 1024;
 
 /// What a topic's home core keeps of it.
-struct Kept<F> {
+struct StreamState<F> {
     epoch: Epoch,
     offset: u64,
     history: Option<History<F>>,
@@ -58,15 +58,15 @@ pub(crate) struct TopicState<F> {
     /// know that this core has members.
     pub(crate) joined: bool,
     /// How many `Join`s were sent (wraps around), and how many of them have no answer yet.
-    pub(crate) asked: u32,
-    pub(crate) joining: u32,
+    pub(crate) joins_sent: u32,
+    pub(crate) joins_unanswered: u32,
     /// The newest of a feed: at home as long as the control plane keeps it, at a follower while `joined`.
     pub(crate) current: Current<F>,
     /// Of a feed at home: the control plane has forgotten it, so it goes with its last subscriber.
     pub(crate) forgotten: bool,
     /// Of a feed at home: whether it is on the list of those to report.
     pub(crate) reporting: bool,
-    kept: Option<Box<Kept<F>>>,
+    stream: Option<Box<StreamState<F>>>,
 }
 
 impl<F> TopicState<F> {
@@ -82,23 +82,23 @@ impl<F> TopicState<F> {
     }
 
     /// Takes a member out of the list and says which other one has its place now.
-    pub(crate) fn remove(&mut self, place: u32) -> Option<Member> {
-        self.members.swap_remove(place as usize);
-        // A crowd that has gone gives its memory back, but not at each one who goes.
+    pub(crate) fn remove(&mut self, position: u32) -> Option<Member> {
+        self.members.swap_remove(position as usize);
+        // The list shrinks after most members have left, not with each one.
         if self.members.capacity() > 64 && self.members.len() < self.members.capacity() / 4 {
             self.members.shrink_to(self.members.capacity() / 2);
         }
-        self.members.get(place as usize).copied()
+        self.members.get(position as usize).copied()
     }
 
     /// What followed `since` in a room with history; `None` where the past doesn't reach back so far.
     pub(crate) fn after(&self, since: Position) -> Option<Vec<Arc<Publication<F>>>> {
-        let kept = self.kept.as_ref()?;
-        kept.history.as_ref()?.after(since, Position { epoch: kept.epoch, offset: kept.offset })
+        let stream = self.stream.as_ref()?;
+        stream.history.as_ref()?.after(since, Position { epoch: stream.epoch, offset: stream.offset })
     }
 
     fn has_past(&self) -> bool {
-        self.kept.as_ref().and_then(|kept| kept.history.as_ref()).is_some_and(|h| !h.is_empty())
+        self.stream.as_ref().and_then(|stream| stream.history.as_ref()).is_some_and(|h| !h.is_empty())
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Topics<F> {
     /// The size of the topics without members, documents and history.
     bytes: usize,
     /// New topics are refused.
-    pub(crate) is_closed: bool,
+    pub(crate) refuses_topics: bool,
 }
 
 /// Size of a hash table entry, at the usual load between two doublings.
@@ -153,7 +153,7 @@ impl<F> Topics<F> {
             patches: Patches::new(patches),
             epochs: 0,
             bytes: 0,
-            is_closed: false,
+            refuses_topics: false,
         }
     }
 
@@ -177,8 +177,8 @@ impl<F> Topics<F> {
             Topic::Feed(key) => shared_text_bytes(key.as_str()),
             Topic::Room(room) => shared_text_bytes(room.namespace()) + shared_text_bytes(room.name()),
         };
-        let kept = if state.kept.is_some() { size_of::<Kept<F>>() } else { 0 };
-        size_of::<TopicState<F>>() + table_entry_bytes(size_of::<(Topic, u32)>()) + names + kept
+        let stream = if state.stream.is_some() { size_of::<StreamState<F>>() } else { 0 };
+        size_of::<TopicState<F>>() + table_entry_bytes(size_of::<(Topic, u32)>()) + names + stream
     }
 
     pub(crate) fn home_of(&self, topic: &Topic) -> Option<CoreId> {
@@ -219,18 +219,18 @@ impl<F> Topics<F> {
         if let Some(index) = self.find(topic) {
             return Some(index);
         }
-        if self.is_closed || self.count() >= self.topics_max {
+        if self.refuses_topics || self.count() >= self.topics_max {
             return None;
         }
         let home = self.home_of(topic);
-        let kept = (home == Some(self.core)).then(|| {
+        let stream = (home == Some(self.core)).then(|| {
             self.epochs += 1;
             let drawn = Seeded(self.seed).hash_one((self.epochs, topic)) as u32;
             let limits = match topic {
                 Topic::Room(room) => self.history_of(room),
                 Topic::Feed(_) => None,
             };
-            Box::new(Kept { epoch: Epoch(drawn.max(1)), offset: 0, history: limits.map(History::new) })
+            Box::new(StreamState { epoch: Epoch(drawn.max(1)), offset: 0, history: limits.map(History::new) })
         });
         let state = TopicState {
             topic: topic.clone(),
@@ -238,12 +238,12 @@ impl<F> Topics<F> {
             members: Vec::new(),
             interested: CoreSet::default(),
             joined: false,
-            asked: 0,
-            joining: 0,
+            joins_sent: 0,
+            joins_unanswered: 0,
             current: Current::default(),
             forgotten: false,
             reporting: false,
-            kept,
+            stream,
         };
         self.bytes += Self::bytes_of(&state);
         let index = self.slots.insert(state) as u32;
@@ -255,7 +255,7 @@ impl<F> Topics<F> {
     /// interested, without answers to come and without anything to give to those who may come.
     pub(crate) fn remove_if_idle(&mut self, index: u32) {
         let Some(state) = self.at(index) else { return };
-        let idle = state.members.is_empty() && state.joining == 0 && state.interested.is_empty();
+        let idle = state.members.is_empty() && state.joins_unanswered == 0 && state.interested.is_empty();
         if idle && state.current.is_empty() && !state.has_past() {
             let Some(state) = self.slots.try_remove(index as usize) else { return };
             self.bytes -= Self::bytes_of(&state);
@@ -269,9 +269,9 @@ impl<F> Topics<F> {
 
     /// The next place in a topic whose home this core is.
     pub(crate) fn next_position(&mut self, index: u32) -> Option<Position> {
-        let kept = self.slots.get_mut(index as usize)?.kept.as_mut()?;
-        kept.offset += 1;
-        Some(Position { epoch: kept.epoch, offset: kept.offset })
+        let stream = self.slots.get_mut(index as usize)?.stream.as_mut()?;
+        stream.offset += 1;
+        Some(Position { epoch: stream.epoch, offset: stream.offset })
     }
 
     /// Takes into account what patches a feed at home has now, and gives up others' where they are too many.
@@ -302,7 +302,7 @@ impl<F> Topics<F> {
     }
 
     /// Gives up patches until about `bytes_max` bytes have been given back. Says how many.
-    pub(crate) fn forget_patches(&mut self, bytes_max: usize) -> usize {
+    pub(crate) fn evict_patches(&mut self, bytes_max: usize) -> usize {
         let mut freed = 0;
         while freed < bytes_max {
             match self.forget_stalest_patches() {
@@ -321,8 +321,8 @@ impl<F> Topics<F> {
         offset: u64,
         publication: &Arc<Publication<F>>,
     ) {
-        let Some(kept) = self.slots.get_mut(index as usize).and_then(|t| t.kept.as_mut()) else { return };
-        let Some(history) = kept.history.as_mut() else { return };
+        let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()) else { return };
+        let Some(history) = stream.history.as_mut() else { return };
         history.push(now, offset, publication.clone());
         if history.is_empty() {
             self.with_past.remove(&index);
@@ -337,7 +337,7 @@ impl<F> Topics<F> {
         let slots = &mut self.slots;
         self.with_past.retain(|index| {
             let state = slots.get_mut(*index as usize);
-            let keeps = state.and_then(|t| t.kept.as_mut()?.history.as_mut()).is_some_and(|history| {
+            let keeps = state.and_then(|t| t.stream.as_mut()?.history.as_mut()).is_some_and(|history| {
                 history.expire(now);
                 !history.is_empty()
             });
@@ -352,7 +352,7 @@ impl<F> Topics<F> {
     /// What is kept of all pasts, added up: takes as long as there are topics with a past.
     pub(crate) fn history_stats(&self) -> HistoryStats {
         let histories =
-            self.with_past.iter().filter_map(|index| self.at(*index)?.kept.as_ref()?.history.as_ref());
+            self.with_past.iter().filter_map(|index| self.at(*index)?.stream.as_ref()?.history.as_ref());
         histories.map(History::figures).fold(HistoryStats::default(), |sum, one| HistoryStats {
             publications: sum.publications + one.publications,
             bytes: sum.bytes + one.bytes,
@@ -361,16 +361,16 @@ impl<F> Topics<F> {
 
     /// Forgets the past of topics, those first that were silent the longest, until about `bytes_max` bytes
     /// have been given back. Says how many, and which topics have no past left.
-    pub(crate) fn forget_stalest(&mut self, bytes_max: usize) -> (usize, Vec<u32>) {
+    pub(crate) fn evict_stalest_history(&mut self, bytes_max: usize) -> (usize, Vec<u32>) {
         let newest_at =
-            |index: &u32| self.slots.get(*index as usize)?.kept.as_ref()?.history.as_ref()?.newest_at();
+            |index: &u32| self.slots.get(*index as usize)?.stream.as_ref()?.history.as_ref()?.newest_at();
         let mut stalest: Vec<(Option<Instant>, u32)> =
             self.with_past.iter().map(|index| (newest_at(index), *index)).collect();
         stalest.sort_unstable();
         let (mut freed, mut empty) = (0, Vec::new());
         for (_, index) in stalest {
             let Some(history) =
-                self.slots.get_mut(index as usize).and_then(|t| t.kept.as_mut()?.history.as_mut())
+                self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()?.history.as_mut())
             else {
                 continue;
             };

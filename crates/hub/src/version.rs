@@ -27,12 +27,12 @@ pub struct Patch {
 }
 
 /// One patch that is kept.
-pub(crate) struct Step {
+pub(crate) struct StoredPatch {
     operations: Bytes,
     _charge: Charge,
 }
 
-impl Step {
+impl StoredPatch {
     pub(crate) fn new(operations: Bytes, live: &LiveBytes) -> Arc<Self> {
         let charge = live.charge(size_of::<Self>() + operations.len());
         Arc::new(Self { operations, _charge: charge })
@@ -41,19 +41,19 @@ impl Step {
 
 /// Patches one after the other, oldest first.
 #[derive(Clone)]
-pub(crate) struct Past(Arc<[Arc<Step>]>);
+pub(crate) struct PatchHistory(Arc<[Arc<StoredPatch>]>);
 
-impl Default for Past {
+impl Default for PatchHistory {
     fn default() -> Self {
         Self([].into())
     }
 }
 
-impl Past {
+impl PatchHistory {
     /// With one more: as many as may be, and no more bytes.
-    pub(crate) fn and(&self, step: Arc<Step>, patches_max: usize, bytes_max: usize) -> Self {
+    pub(crate) fn and(&self, step: Arc<StoredPatch>, patches_max: usize, bytes_max: usize) -> Self {
         let mut left = bytes_max;
-        let fits = |step: &&Arc<Step>| {
+        let fits = |step: &&Arc<StoredPatch>| {
             let rest = left.checked_sub(step.operations.len());
             left = rest.unwrap_or(0);
             rest.is_some()
@@ -90,7 +90,7 @@ pub(crate) struct Version<F> {
 
 struct Rest<F> {
     /// What leads to this version: its own patch is the last.
-    past: Past,
+    past: PatchHistory,
     /// Joined patches, by how many, and that there is none.
     joins: Vec<(u16, Option<Arc<Publication<F>>>)>,
     joined_bytes: usize,
@@ -107,13 +107,13 @@ impl<F> Rest<F> {
 }
 
 impl<F> Version<F> {
-    pub(crate) fn new(delta: Arc<Publication<F>>, past: Past, live: LiveBytes) -> Self {
+    pub(crate) fn new(delta: Arc<Publication<F>>, past: PatchHistory, live: LiveBytes) -> Self {
         let rest = Rest { past, joins: Vec::new(), joined_bytes: 0, used: false };
         Self { delta, live, rest: Mutex::new(rest) }
     }
 
     /// For those who are `behind` versions behind this one, of `len` bytes.
-    pub(crate) fn patched(&self, behind: u16, len: usize) -> Option<Arc<Publication<F>>> {
+    pub(crate) fn delta_from(&self, behind: u16, len: usize) -> Option<Arc<Publication<F>>> {
         if behind == 1 {
             return Some(self.delta.clone());
         }
@@ -147,7 +147,7 @@ impl<F> Version<F> {
         Some(Publication::new(self.delta.id(), false, body, &self.live))
     }
 
-    pub(crate) fn past(&self) -> Past {
+    pub(crate) fn past(&self) -> PatchHistory {
         self.rest().past.clone()
     }
 
@@ -158,7 +158,7 @@ impl<F> Version<F> {
 
     /// Gives up the patches.
     pub(crate) fn forget_past(&self) {
-        self.rest().past = Past::default();
+        self.rest().past = PatchHistory::default();
     }
 
     fn rest(&self) -> MutexGuard<'_, Rest<F>> {
@@ -173,10 +173,14 @@ mod tests {
     use crate::publication::{Epoch, Position};
     use crate::topic::Key;
 
-    fn past(patches: &[&str], patches_max: usize, bytes_max: usize) -> Past {
+    fn past(patches: &[&str], patches_max: usize, bytes_max: usize) -> PatchHistory {
         let live = LiveBytes::default();
-        patches.iter().fold(Past::default(), |past, patch| {
-            past.and(Step::new(Bytes::copy_from_slice(patch.as_bytes()), &live), patches_max, bytes_max)
+        patches.iter().fold(PatchHistory::default(), |past, patch| {
+            past.and(
+                StoredPatch::new(Bytes::copy_from_slice(patch.as_bytes()), &live),
+                patches_max,
+                bytes_max,
+            )
         })
     }
 
@@ -214,16 +218,16 @@ mod tests {
     #[test]
     fn who_is_further_behind_gets_the_patches_joined_while_they_are_shorter() {
         let version = version(&["[1]", "[2]", "[3]"]);
-        assert_eq!(said(version.patched(1, 100)), Some((999, "[3]".into())));
+        assert_eq!(said(version.delta_from(1, 100)), Some((999, "[3]".into())));
         assert!(!version.was_used());
-        assert_eq!(said(version.patched(2, 100)), Some((998, "[2,3]".into())));
+        assert_eq!(said(version.delta_from(2, 100)), Some((998, "[2,3]".into())));
         assert!(version.was_used() && !version.was_used());
-        let again = version.patched(2, 100).unwrap();
-        assert!(Arc::ptr_eq(&again, &version.patched(2, 100).unwrap()), "made once");
-        assert_eq!(said(version.patched(3, 7)), None, "as long as the document");
-        assert_eq!(said(version.patched(4, 100)), None, "longer ago than is kept");
+        let again = version.delta_from(2, 100).unwrap();
+        assert!(Arc::ptr_eq(&again, &version.delta_from(2, 100).unwrap()), "made once");
+        assert_eq!(said(version.delta_from(3, 7)), None, "as long as the document");
+        assert_eq!(said(version.delta_from(4, 100)), None, "longer ago than is kept");
         version.forget_past();
-        assert_eq!(said(version.patched(1, 100)), Some((999, "[3]".into())));
+        assert_eq!(said(version.delta_from(1, 100)), Some((999, "[3]".into())));
     }
 
     #[test]
@@ -231,8 +235,8 @@ mod tests {
         let patches: Vec<String> = (0..60).map(|n| format!("[{}]", 10 + n)).collect();
         let patches: Vec<&str> = patches.iter().map(String::as_str).collect();
         let (few, many) = (version(&patches), version(&patches));
-        let made: usize = (2..60).filter_map(|n| few.patched(n, 300)).map(|made| made.body().len()).sum();
+        let made: usize = (2..60).filter_map(|n| few.delta_from(n, 300)).map(|made| made.body().len()).sum();
         assert!((200..=300).contains(&made), "{made}");
-        assert_eq!((2..60).filter_map(|n| many.patched(n, 1 << 20)).count(), JOINS_MAX);
+        assert_eq!((2..60).filter_map(|n| many.delta_from(n, 1 << 20)).count(), JOINS_MAX);
     }
 }

@@ -50,14 +50,14 @@ impl Rig {
     fn join(&mut self, core: usize, terms: impl Into<SubscribeOptions>) -> SessionId {
         let session = self.node.open(core);
         self.node.subscribe(core, session, &self.feed, terms);
-        self.node.settle();
+        self.node.run_until_idle();
         session
     }
 
     fn publish(&mut self, numbers: impl IntoIterator<Item = u32>) {
         for n in numbers {
             publish(&mut self.node, &self.key, n);
-            self.node.settle();
+            self.node.run_until_idle();
         }
     }
 
@@ -206,14 +206,14 @@ fn the_first_document_fits_whatever_else_waits() {
             rig.node.document(key, "an older one", FeedState::Live);
             rig.node.document(key, &version(n as u32), FeedState::Live);
         }
-        rig.node.settle();
+        rig.node.run_until_idle();
         assert_eq!(rig.node.hubs[0].pending_bytes_of(session), 0);
         assert_eq!(rig.node.hubs[0].poll_terminating(), None, "{policy:?}");
         assert_eq!(rig.node.take(0, session), (0..5).map(whole).collect::<Vec<_>>(), "{policy:?}");
         // From here on everything waits, within the budget.
         rig.node.document(&keys[0], &version(10), FeedState::Live);
         rig.node.document(&keys[0], &version(11), FeedState::Live);
-        rig.node.settle();
+        rig.node.run_until_idle();
         match policy {
             Policy::Queue => assert!(rig.node.hubs[0].poll_terminating().is_some()),
             _ => assert_eq!(rig.node.take(0, session), [whole(11)]),
@@ -231,10 +231,10 @@ fn who_comes_back_gets_what_it_misses() {
             let check = |rig: &mut Rig, since: Option<Position>, expect: &[String]| {
                 let session = rig.node.open(core);
                 rig.node.hubs[core].handle_subscribe(session, &rig.feed, Policy::Latest, since).unwrap();
-                rig.node.settle();
+                rig.node.run_until_idle();
                 assert_eq!(rig.node.take(core, session), expect, "since {since:?}");
                 rig.node.hubs[core].handle_close(session);
-                rig.node.settle();
+                rig.node.run_until_idle();
             };
             let Position { epoch, .. } = rig.position(0);
             let at = |offset| Some(Position { epoch, offset });
@@ -324,7 +324,7 @@ fn nothing_is_left_of_a_feed_that_is_forgotten() {
     rig.node.hubs[0].handle_forget(&rig.key);
     assert_eq!(rig.node.take(1, session), [whole(4)]);
     rig.node.hubs[1].handle_close(session);
-    rig.node.settle();
+    rig.node.run_until_idle();
     assert_eq!((rig.node.hubs[0].topics(), rig.node.live.bytes()), (0, 0));
     assert_eq!(rig.node.hubs[0].feed_stats().patches, 0);
 }

@@ -17,12 +17,12 @@ fn only_the_home_core_says_what_is_wanted() {
     let (key, feed) = feed_at_0();
     let session = node.open(1);
     node.subscribe(1, session, &feed, Policy::Latest);
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.hubs[1].poll_subscribed(), None);
     assert_eq!(node.hubs[0].poll_subscribed(), Some((key.clone(), true)));
     assert_eq!(node.hubs[0].poll_subscribed(), None);
     node.hubs[1].handle_close(session);
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.hubs[1].poll_subscribed(), None);
     assert_eq!(node.hubs[0].poll_subscribed(), Some((key, false)));
     assert_eq!((node.hubs[0].topics(), node.hubs[1].topics()), (0, 0));
@@ -75,9 +75,9 @@ fn the_answer_to_an_older_question_isnt_taken_for_the_newer_ones() {
     node.subscribe(1, session, &topic, Policy::Queue);
     assert!(node.hubs[1].handle_unsubscribe(session, &topic));
     assert_eq!(node.hubs[1].handle_subscribe(session, &topic, Policy::Queue, since), Ok(()));
-    node.settle();
+    node.run_until_idle();
     node.publish(0, &room, "three");
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.take(1, session), ["two", "three"]);
 }
 
@@ -91,9 +91,9 @@ fn an_answer_to_a_session_that_is_gone_isnt_taken_for_its_successors() {
     node.hubs[1].handle_close(gone);
     let successor = node.open(1);
     assert_ne!(gone, successor);
-    node.settle();
+    node.run_until_idle();
     node.document(&key, "two", FeedState::Live);
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.take(1, successor), Vec::<String>::new());
     assert_eq!(node.hubs[1].topics(), 0);
 }
@@ -104,11 +104,11 @@ fn what_was_on_its_way_when_a_core_left_isnt_given_to_who_comes_after() {
     let (key, feed) = feed_at_0();
     let session = node.open(1);
     node.subscribe(1, session, &feed, Policy::Queue);
-    node.settle();
+    node.run_until_idle();
     node.document(&key, "one", FeedState::Live);
     assert!(node.hubs[1].handle_unsubscribe(session, &feed));
     node.subscribe(1, session, &feed, Policy::Queue);
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.take(1, session), ["doc one live"]);
 }
 
@@ -128,7 +128,7 @@ fn who_comes_to_a_follower_after_the_key_was_lost_gets_no_old_document() {
     assert_eq!(node.take(1, first), ["doc one live", "not_found gone"]);
     node.subscribe(1, third, &feed, Policy::Latest);
     assert_eq!(node.take(1, third), ["not_found gone"]);
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.take(1, second), ["not_found gone"]);
     assert_eq!(node.hubs[1].topics(), 0);
     for session in [first, third, second] {
@@ -146,7 +146,7 @@ fn a_home_core_that_knows_too_many_topics_refuses() {
     node.hubs[0].outgoing(1).clear();
     let session = node.open(1);
     node.subscribe(1, session, &feed, Policy::Latest);
-    node.settle();
+    node.run_until_idle();
     assert_eq!(
         node.hubs[1].poll_notice(),
         Some(Notice::Refused { session, topic: feed.clone(), reason: SubscribeError::TooManyTopics })
@@ -156,9 +156,9 @@ fn a_home_core_that_knows_too_many_topics_refuses() {
     node.hubs[0].handle_close(other);
     node.hubs[0].outgoing(1).clear();
     node.subscribe(1, session, &feed, Policy::Latest);
-    node.settle();
+    node.run_until_idle();
     node.document(&key, "one", FeedState::Live);
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.take(1, session), ["doc one live"]);
 }
 
@@ -168,7 +168,7 @@ fn members_of_a_plain_room_that_another_core_cant_know_of_have_to_go() {
     let topic = Topic::from(Room::plain("chat").unwrap());
     let session = node.open(0);
     node.subscribe(0, session, &topic, Policy::Queue);
-    node.settle();
+    node.run_until_idle();
     assert_eq!(
         node.hubs[0].poll_notice(),
         Some(Notice::Refused { session, topic, reason: SubscribeError::TooManyTopics })
@@ -185,9 +185,9 @@ fn the_newest_state_is_told_where_it_isnt_the_documents() {
         let (key, feed) = feed_at_0();
         let following = node.open(1);
         node.subscribe(1, following, &feed, Policy::Latest);
-        node.settle();
+        node.run_until_idle();
         does(&mut node, &key);
-        node.settle();
+        node.run_until_idle();
         for core in 0..2 {
             let session = node.open(core);
             node.subscribe(core, session, &feed, Policy::Latest);

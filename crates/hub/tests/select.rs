@@ -142,7 +142,7 @@ fn a_message_counts_the_sessions_that_it_is_for_on_all_cores() {
                 sessions.push((core, session));
             }
         }
-        node.settle();
+        node.run_until_idle();
         let mut check = |rooms: &[&Room], how: &dyn Fn() -> Emit, expect: usize| {
             let rooms =
                 Rooms::try_from(rooms.iter().map(|room| (*room).clone()).collect::<Vec<_>>()).unwrap();
@@ -152,7 +152,7 @@ fn a_message_counts_the_sessions_that_it_is_for_on_all_cores() {
                 let how = how().counted_by(count.clone());
                 let now = node.now;
                 node.hubs[core].handle_emit(now, &rooms, None, data, how);
-                node.settle();
+                node.run_until_idle();
                 assert_eq!(count.0.load(Ordering::Relaxed), expect, "{rooms:?} from core {core}");
                 // Nobody keeps it, so that whoever waits for the sum gets it.
                 assert_eq!(Arc::strong_count(&count), 1);

@@ -89,11 +89,11 @@ fn an_emit_to_several_rooms_reaches_each_core_and_each_session_once() {
     let here = node.member(0, &[&a, &b]);
     let [one, two, none] = [node.member(1, &[&b, &a]), node.member(1, &[&b]), node.member(1, &[&c])];
     let elsewhere = node.member(2, &[&c]);
-    node.settle();
+    node.run_until_idle();
     node.emit(0, &rooms(["a", "b", "a"]), "hello", Emit::default());
     assert_eq!(node.hubs[0].outgoing(1).len(), 1);
     assert_eq!(node.hubs[0].outgoing(2).len(), 0, "nobody there is interested");
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.take(0, here), ["hello"]);
     assert_eq!(node.take(1, one), ["hello"]);
     assert_eq!(node.take(1, two), ["hello"]);
@@ -112,14 +112,14 @@ fn exceptions_hold_on_all_cores() {
             [node.member(1, &[&a]), node.member(1, &[&not, &a]), node.member(1, &[&a])];
         node.subscribe(1, left, &not.clone().into(), Policy::Queue);
         assert!(node.hubs[1].handle_unsubscribe(left, &not.clone().into()));
-        node.settle();
+        node.run_until_idle();
         // A room that nobody knows and a session of another core with the same number make no difference.
         let how = Emit::default().except_session(0, sender).except_session(1, named).except_room(not);
         let how = how.except_room(room("unknown")).except_session(1, sender);
         assert_eq!(sender, named, "numbered alike");
         let names = Rooms::new("/", names.iter().copied()).unwrap();
         node.emit(0, &names, "hello", how);
-        node.settle();
+        node.run_until_idle();
         let got: Vec<_> = [(0, sender), (0, other), (1, named), (1, member), (1, left)]
             .map(|(core, session)| node.take(core, session).len())
             .into();
@@ -149,14 +149,14 @@ fn a_room_with_history_among_several_doesnt_keep_it() {
     let plain = room("plain");
     let follower = node.member(1, &[&kept]);
     let home = node.member(0, &[&kept]);
-    node.settle();
+    node.run_until_idle();
     node.publish(1, &kept, "first");
-    node.settle();
+    node.run_until_idle();
     let since = node.position(0, home);
     // From a core that isn't home, and to a core whose interest it can't know.
     let names = Rooms::new("/", [plain.name(), kept.name()]).unwrap();
     node.emit(1, &names, "to both", Emit::default());
-    node.settle();
+    node.run_until_idle();
     let mut positions = Vec::new();
     node.hubs[0].take(home, 999, 9, |publication, _| {
         let Body::Message { room, position, .. } = publication.body() else { unreachable!() };
@@ -169,7 +169,7 @@ fn a_room_with_history_among_several_doesnt_keep_it() {
     assert_eq!(node.take(0, later), NOTHING);
     // Alone it is kept, also through this call.
     node.emit(1, &kept.clone().into(), "alone", Emit::default());
-    node.settle();
+    node.run_until_idle();
     let later = node.open(0);
     assert_eq!(node.hubs[0].handle_subscribe(later, &topic, Policy::Queue, since), Ok(()));
     assert_eq!(node.take(0, later), ["alone"]);
@@ -184,9 +184,9 @@ fn everybody_is_reached_and_nothing_kept_for_them() {
     assert!(node.hubs[0].home_of(&room("any").into()).is_some());
     let [one, two] = [node.member(0, &[&everybody]), node.member(1, &[&everybody])];
     let other = node.member(1, &[&Room::all_members("/").unwrap()]);
-    node.settle();
+    node.run_until_idle();
     node.publish(0, &everybody, "all");
-    node.settle();
+    node.run_until_idle();
     assert_eq!([node.take(0, one), node.take(1, two)], [["all"], ["all"]]);
     assert_eq!(node.take(1, other), NOTHING);
 }
@@ -351,7 +351,7 @@ fn what_is_on_its_way_between_cores_comes_once() {
         let mut node = Node::recovering(2, 100);
         let [a, b] = ["a", "b"].map(room);
         let session = node.member(1, &[&a, &b]);
-        node.settle();
+        node.run_until_idle();
         node.publish(0, &a, "1");
         node.pass(0, 1);
         let (_, last) = node.take_last(1, session);
@@ -605,14 +605,14 @@ fn feeds_are_silent_while_it_is_away_and_owe_their_newest_when_it_is_back() {
     let (key, feed) = feed_at_0();
     let session = node.open(1);
     node.subscribe(1, session, &feed, Policy::Latest);
-    node.settle();
+    node.run_until_idle();
     node.document(&key, "one", FeedState::Live);
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.take(1, session), ["doc one live"]);
     node.suspend(1, session);
     node.document(&key, "two", FeedState::Live);
     node.state(&key, FeedState::Stale, "why");
-    node.settle();
+    node.run_until_idle();
     assert_eq!(node.hubs[1].counters().pending, 0);
     assert_eq!(node.hubs[1].handle_resume(session, None), Ok(()));
     assert_eq!(node.take(1, session), ["doc two live", "stale why"]);
@@ -710,14 +710,14 @@ fn ids_differ_between_cores_and_are_kept_on_the_way() {
     let mut node = Node::recovering(2, 100);
     let a = room("a");
     let session = node.member(0, &[&a]);
-    node.settle();
+    node.run_until_idle();
     let mut ids = Vec::new();
     for core in [0, 1, 0, 1] {
         node.publish(core, &a, "x");
         if let Some(Dispatch::Publish { publication, .. }) = node.hubs[1].outgoing(0).messages().next() {
             ids.push(publication.id());
         }
-        node.settle();
+        node.run_until_idle();
     }
     let mut taken = Vec::new();
     node.hubs[0].take(session, 999, 9, |publication, _| taken.push(publication.id()));

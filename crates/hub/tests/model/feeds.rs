@@ -2,7 +2,7 @@
 //! are kept, who has to wait for its time; and what a client has that applies what it is sent.
 
 use crate::rig::Said;
-use crate::shadow::{Place, Shadow, ShadowSession, Slot, Status, Sub, Thing, View, frame_bytes};
+use crate::shadow::{Shadow, ShadowSession, Slot, Status, Sub, Thing, TopicPosition, View, frame_bytes};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -34,9 +34,9 @@ impl Form {
         Self { said: thing.said.clone(), len: thing.len }
     }
 
-    fn explained(thing: &Thing, why: SnapshotReason) -> Self {
-        let Said::Document(number, state) = thing.said else { unreachable!("documents are explained") };
-        Self { said: Said::Explained(number, state, why), len: thing.len }
+    fn with_reason(thing: &Thing, why: SnapshotReason) -> Self {
+        let Said::Document(number, state) = thing.said else { unreachable!("documents are with_reason") };
+        Self { said: Said::SnapshotWithReason(number, state, why), len: thing.len }
     }
 
     pub(crate) fn bytes(&self, format: FormatId) -> Option<usize> {
@@ -87,7 +87,7 @@ impl Version {
 #[derive(Debug, Default)]
 pub(crate) struct Feed {
     /// The version that the next delta has to be for.
-    pub(crate) has: Option<Place>,
+    pub(crate) has: Option<TopicPosition>,
     pub(crate) whole: bool,
     /// The client said what it has, and has had no answer yet.
     pub(crate) resumes: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Feed {
     /// When the next may leave.
     pub(crate) next: Option<Instant>,
     /// The offset and version of the document that the client has.
-    pub(crate) client: Option<(Place, u64)>,
+    pub(crate) client: Option<(TopicPosition, u64)>,
 }
 
 impl Sub {
@@ -179,15 +179,22 @@ impl Shadow {
     }
 
     /// How the newest version is said to somebody who has another one, in a format.
-    fn form(&mut self, thing: &Rc<Thing>, has: Option<Place>, resumes: bool, format: FormatId) -> Form {
+    fn form(
+        &mut self,
+        thing: &Rc<Thing>,
+        has: Option<TopicPosition>,
+        resumes: bool,
+        format: FormatId,
+    ) -> Form {
         let place = thing.place.expect("a document has one");
-        let behind = has.filter(|has| has.life == place.life).map(|has| place.offset - has.offset);
+        let behind =
+            has.filter(|has| has.incarnation == place.incarnation).map(|has| place.offset - has.offset);
         let version = thing.version.as_ref().filter(|_| behind.is_some_and(|behind| behind > 0));
         let form = version.and_then(|version| version.patched(behind?, place.offset, thing.len));
         if form.is_none() && resumes {
             self.saw("a document instead of patches");
             let why = if behind.is_some() { SnapshotReason::History } else { SnapshotReason::Epoch };
-            return Form::explained(thing, why);
+            return Form::with_reason(thing, why);
         }
         let form = form.filter(|form| form.bytes(format).is_some());
         match (behind, &form) {
@@ -200,9 +207,9 @@ impl Shadow {
     }
 
     /// A document comes to a member.
-    pub(crate) fn owe_document(&mut self, session: usize, uid: u64, thing: &Rc<Thing>) {
+    pub(crate) fn enqueue_document(&mut self, session: usize, uid: u64, thing: &Rc<Thing>) {
         let s = &self.sessions[session];
-        if s.doomed || s.suspended_at.is_some() {
+        if s.terminating || s.suspended_at.is_some() {
             self.sessions[session].sub(uid).feed.has = None;
             return;
         }
@@ -240,7 +247,7 @@ impl Shadow {
         let core = self.sessions[session].core;
         let taken = &mut self.patches[core].taken;
         match &form.said {
-            Said::Document(..) | Said::Explained(..) => taken.snapshots += 1,
+            Said::Document(..) | Said::SnapshotWithReason(..) => taken.snapshots += 1,
             Said::Delta(base, _) if thing.place.is_some_and(|p| p.offset == base + 1) => taken.deltas += 1,
             Said::Delta(..) => taken.joined += 1,
             _ => {}
@@ -258,13 +265,22 @@ impl Shadow {
     }
 
     /// What the client of a new subscription, or of one that is told anew, has of the newest.
-    pub(crate) fn base(&self, view: &View, since: Option<Place>) -> Option<Place> {
+    pub(crate) fn base(&self, view: &View, since: Option<TopicPosition>) -> Option<TopicPosition> {
         let newest = view.document.as_ref()?.place?;
-        since.filter(|since| since.life == newest.life && (1..=newest.offset).contains(&since.offset))
+        since.filter(|since| {
+            since.incarnation == newest.incarnation && (1..=newest.offset).contains(&since.offset)
+        })
     }
 
     /// Owes what leads from what a client has to the newest.
-    pub(crate) fn owe_feed(&mut self, session: usize, uid: u64, view: &View, has: Option<Place>, says: bool) {
+    pub(crate) fn deliver_feed(
+        &mut self,
+        session: usize,
+        uid: u64,
+        view: &View,
+        has: Option<TopicPosition>,
+        says: bool,
+    ) {
         let is_newest = view.document.as_ref().is_some_and(|document| document.place == has);
         let feed = &mut self.sessions[session].sub(uid).feed;
         (feed.has, feed.resumes) = (has, says && !is_newest);
@@ -272,10 +288,10 @@ impl Shadow {
         if let Some(document) = &view.document
             && document.place != has
         {
-            self.owe_document(session, uid, document);
+            self.enqueue_document(session, uid, document);
         }
         if let Some(state) = &view.state {
-            self.owe(session, uid, state, false);
+            self.deliver_to(session, uid, state, false);
             if state.said.is_lost() {
                 let (core, topic) = (self.sessions[session].core, self.sessions[session].sub(uid).topic);
                 self.sessions[session].sub(uid).status = Status::Ended;
@@ -360,13 +376,17 @@ impl ShadowSession {
     }
 
     /// The client applies what it is sent, and looks at nothing else.
-    pub(crate) fn applies(&mut self, uid: u64, place: Place, said: &Said) {
+    pub(crate) fn applies(&mut self, uid: u64, place: TopicPosition, said: &Said) {
         let feed = &mut self.sub(uid).feed;
         feed.client = match said {
-            Said::Document(number, _) | Said::Explained(number, ..) => Some((place, *number)),
+            Said::Document(number, _) | Said::SnapshotWithReason(number, ..) => Some((place, *number)),
             Said::Delta(base, numbers) => {
                 let (has, _) = feed.client.expect("a delta needs a document");
-                assert_eq!((has.life, has.offset), (place.life, *base), "a delta for another version");
+                assert_eq!(
+                    (has.incarnation, has.offset),
+                    (place.incarnation, *base),
+                    "a delta for another version"
+                );
                 assert_eq!(numbers.len() as u64, place.offset - base, "a version is missing in the delta");
                 Some((place, *numbers.last().expect("at least one")))
             }

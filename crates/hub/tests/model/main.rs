@@ -21,7 +21,7 @@ mod sockets;
 
 use bytes::Bytes;
 use rig::{Encoding, Frame, Random, Said, bytes_of, patch_of};
-use shadow::{AGES, Limits, Place, Shadow, ShadowTopic, Told};
+use shadow::{AGES, Limits, Shadow, ShadowTopic, Told, TopicPosition};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -301,26 +301,31 @@ impl World {
     }
 
     /// A place to come back with: mostly a true one, at times one that never was.
-    fn some_place(&mut self, topic: usize) -> Option<(Place, Position)> {
+    fn some_place(&mut self, topic: usize) -> Option<(TopicPosition, Position)> {
         if self.random.one_in(3) {
             return None;
         }
         let t = &self.shadow.topics[topic];
         if self.random.one_in(8) {
             // A life that never was, or an offset that isn't yet.
-            return match t.epoch_of(t.life).filter(|_| t.offset.is_multiple_of(2)) {
+            return match t.epoch_of(t.incarnation).filter(|_| t.offset.is_multiple_of(2)) {
                 Some(epoch) => {
                     let offset = t.offset + 3;
-                    Some((Place { life: t.life, offset }, Position { epoch, offset }))
+                    Some((TopicPosition { incarnation: t.incarnation, offset }, Position { epoch, offset }))
                 }
-                None => Some((Place { life: 0, offset: 1 }, Position { epoch: Epoch(0), offset: 1 })),
+                None => Some((
+                    TopicPosition { incarnation: 0, offset: 1 },
+                    Position { epoch: Epoch(0), offset: 1 },
+                )),
             };
         }
         let places = self.shadow.sessions.iter().flat_map(|s| s.places.iter().rev().take(4));
-        let places: Vec<Place> = places.filter(|(of, _)| *of == topic).map(|(_, place)| *place).collect();
-        let newest: Vec<Place> = places.iter().copied().filter(|p| p.life == t.life).collect();
+        let places: Vec<TopicPosition> =
+            places.filter(|(of, _)| *of == topic).map(|(_, place)| *place).collect();
+        let newest: Vec<TopicPosition> =
+            places.iter().copied().filter(|p| p.incarnation == t.incarnation).collect();
         let place = *self.random.pick(if newest.is_empty() { &places } else { &newest })?;
-        let epoch = self.shadow.topics[topic].epoch_of(place.life)?;
+        let epoch = self.shadow.topics[topic].epoch_of(place.incarnation)?;
         Some((place, Position { epoch, offset: place.offset }))
     }
 
@@ -441,7 +446,7 @@ impl World {
         let freed = self.hubs[core].handle_overload(excess);
         assert_eq!(freed, self.shadow.overload(core, excess));
         // If that isn't enough, the caller uses this to decide which session ends.
-        let here = self.shadow.sessions.iter().filter(|s| s.core == core && s.alive && !s.doomed);
+        let here = self.shadow.sessions.iter().filter(|s| s.core == core && s.alive && !s.terminating);
         let mut held = 0;
         for session in here {
             assert_eq!(self.hubs[core].held_bytes(session.id), session.held());
@@ -481,7 +486,7 @@ impl World {
         let dispatch = self.hubs[from].outgoing(to).pop_front().unwrap();
         let mut noted = true;
         match &dispatch {
-            Dispatch::Interest { room, wanted } => {
+            Dispatch::Interest { room, has_members: wanted } => {
                 self.log(format!("{from} → {to}: interest {wanted} in {room:?}"));
                 let topic = self.topic_named(&room.clone().into());
                 noted = self.shadow.interest(topic, from, to, *wanted);
@@ -511,7 +516,7 @@ impl World {
                 assert_eq!(self.shadow.topics[topic].home, Some(to));
                 assert!(self.shadow.topics[topic].at[to].interested.remove(&from), "left twice");
             }
-            Dispatch::Publish { topic, publication, how } => {
+            Dispatch::Publish { topic, publication, options: how } => {
                 let said = Said::of(publication.body());
                 self.log(format!("{from} → {to}: {said:?} to {topic:?}"));
                 let expect = self.shadow.spreading[from][to].pop_front().expect("nothing was to come");
@@ -519,7 +524,7 @@ impl World {
                 assert_eq!((&said, how), (&expect.thing.said, &expect.how.emit));
                 self.shadow.arrives(self.now, to, &expect);
             }
-            Dispatch::PublishToSeveral { rooms, publication, how } => {
+            Dispatch::PublishToSeveral { rooms, publication, options: how } => {
                 let said = Said::of(publication.body());
                 self.log(format!("{from} → {to}: {said:?} to {rooms:?}"));
                 let expect = self.shadow.spreading[from][to].pop_front().expect("nothing was to come");
@@ -530,7 +535,7 @@ impl World {
                 self.shadow.arrives(self.now, to, &expect);
                 self.shadow.saw("several rooms on another core");
             }
-            Dispatch::Submit { room, data, how, .. } => {
+            Dispatch::Submit { room, data, options: how, .. } => {
                 let expect = self.shadow.submitted[from][to].pop_front().expect("nothing was to come");
                 self.log(format!("{from} → {to}: {:?} for {room:?}", expect.thing.said));
                 assert_eq!(vec![self.topic_named(&room.clone().into())], expect.topics);
@@ -622,7 +627,7 @@ impl World {
             assert_eq!(position.map(|p| p.offset), thing.place.map(|p| p.offset));
             if let (Some(position), Some(place)) = (position, thing.place) {
                 let topic = self.topic_named(&topic);
-                self.shadow.topics[topic].saw_epoch(place.life, position.epoch);
+                self.shadow.topics[topic].saw_epoch(place.incarnation, position.epoch);
             }
         }
     }
@@ -634,24 +639,27 @@ impl World {
     }
 
     fn poll_terminating(&mut self, core: usize) -> Vec<(usize, Disconnect)> {
-        let mut doomed = Vec::new();
+        let mut terminating = Vec::new();
         while let Some((id, tag, why)) = self.hubs[core].poll_terminating() {
             assert_eq!(self.shadow.sessions[tag as usize].id, id);
-            doomed.push((tag as usize, why));
+            terminating.push((tag as usize, why));
         }
-        doomed
+        terminating
     }
 
     // ---- checks ----
 
     fn check(&mut self) {
-        self.shadow.settle();
+        self.shadow.release_unused();
         for core in 0..self.hubs.len() {
-            let doomed = self.poll_terminating(core);
-            let mut expect = std::mem::take(&mut self.shadow.doomed[core]);
+            let terminating = self.poll_terminating(core);
+            let mut expect = std::mem::take(&mut self.shadow.terminating[core]);
             expect.retain(|(session, _)| self.shadow.sessions[*session].alive);
-            assert_eq!(BTreeMap::from_iter(doomed.iter().map(|(s, d)| (*s, d.code()))).len(), doomed.len());
-            assert_eq!(sorted(doomed), sorted(expect));
+            assert_eq!(
+                BTreeMap::from_iter(terminating.iter().map(|(s, d)| (*s, d.code()))).len(),
+                terminating.len()
+            );
+            assert_eq!(sorted(terminating), sorted(expect));
 
             let mut told = Vec::new();
             while let Some(notice) = self.hubs[core].poll_notice() {
@@ -686,8 +694,8 @@ impl World {
             assert_eq!(hub.feed_stats(), self.shadow.feed_stats(core), "core {core}");
             assert_eq!(hub.poll_timeout(), self.shadow.next_due(core), "core {core}");
             for s in self.shadow.sessions.iter().filter(|s| s.core == core) {
-                let owed = s.alive && s.waiting() > 0 && !s.doomed;
-                assert_eq!(hub.has_pending(s.id), owed, "{:?}", s.id);
+                let pending = s.alive && s.waiting() > 0 && !s.terminating;
+                assert_eq!(hub.has_pending(s.id), pending, "{:?}", s.id);
             }
             let topics: Vec<&Topic> = (0..self.shadow.topics.len())
                 .filter(|topic| self.shadow.exists(*topic, core))
@@ -695,11 +703,11 @@ impl World {
                 .collect();
             assert_eq!(hub.topics(), topics.len(), "core {core} should know {topics:?}");
         }
-        // Who is doomed is closed by edge, sooner or later.
+        // Who is terminating is closed by edge, sooner or later.
         for session in self.living() {
-            if self.shadow.sessions[session].doomed && self.random.one_in(3) {
+            if self.shadow.sessions[session].terminating && self.random.one_in(3) {
                 self.close(session);
-                self.shadow.settle();
+                self.shadow.release_unused();
             }
         }
     }
@@ -730,9 +738,9 @@ impl World {
             if (0..self.hubs.len()).any(|core| self.hubs[core].poll_timeout().is_some()) {
                 continue;
             }
-            let doomed = self.living().into_iter().find(|n| self.shadow.sessions[*n].doomed);
-            let Some(doomed) = doomed else { break };
-            self.close(doomed);
+            let terminating = self.living().into_iter().find(|n| self.shadow.sessions[*n].terminating);
+            let Some(terminating) = terminating else { break };
+            self.close(terminating);
             self.check();
         }
         self.check();
@@ -767,7 +775,7 @@ impl World {
     fn newest_of_all(&mut self) {
         for session in self.living() {
             let s = &self.shadow.sessions[session];
-            let open = !s.doomed && s.suspended_at.is_none();
+            let open = !s.terminating && s.suspended_at.is_none();
             for sub in s.live_subs().filter(|sub| open && sub.has_newest()) {
                 let t = &self.shadow.topics[sub.topic];
                 let Some(newest) = t.view.document.as_ref().filter(|_| t.is_feed()) else { continue };
@@ -810,9 +818,9 @@ impl World {
     }
 }
 
-fn sorted(mut doomed: Vec<(usize, Disconnect)>) -> Vec<(usize, Disconnect)> {
-    doomed.sort_by_key(|(session, why)| (*session, why.code()));
-    doomed
+fn sorted(mut terminating: Vec<(usize, Disconnect)>) -> Vec<(usize, Disconnect)> {
+    terminating.sort_by_key(|(session, why)| (*session, why.code()));
+    terminating
 }
 
 fn run(seed: u64) -> BTreeMap<&'static str, u64> {

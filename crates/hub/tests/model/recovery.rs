@@ -91,7 +91,7 @@ impl Shadow {
         if self.sessions[session].suspended_at.is_some() {
             self.saw("sent while suspended");
         }
-        self.owe(session, uid, &thing, false);
+        self.deliver_to(session, uid, &thing, false);
     }
 
     fn keep(&mut self, core: usize, entry: Logged) {
@@ -121,16 +121,16 @@ impl Shadow {
     pub(crate) fn suspend(&mut self, session: usize, had: usize) -> bool {
         let next = self.logs[self.sessions[session].core].next;
         let s = &mut self.sessions[session];
-        if self.limits.recovery.is_none() || s.doomed {
+        if self.limits.recovery.is_none() || s.terminating {
             return false;
         }
         if s.suspended_at.is_some() {
             return true;
         }
-        let owed = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
+        let pending = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
         let counters = &mut self.counters[s.core];
-        counters.pending -= owed;
-        counters.dropped_on_disconnect += owed;
+        counters.pending -= pending;
+        counters.dropped_on_disconnect += pending;
         s.outbox.clear();
         s.early.clear();
         s.in_flight.clear();
@@ -242,11 +242,11 @@ impl Shadow {
         }
         self.told[core].extend(held);
         for (uid, thing) in missed {
-            self.owe(session, uid, &thing, false);
+            self.deliver_to(session, uid, &thing, false);
         }
         for (uid, topic) in feeds {
             let view = self.topics[topic].view_at(core).clone();
-            self.owe_feed(session, uid, &view, None, false);
+            self.deliver_feed(session, uid, &view, None, false);
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Shadow {
     /// order, however often its connection was gone.
     pub(crate) fn had_it_all(&self, session: usize) -> Option<usize> {
         let s = &self.sessions[session];
-        if s.doomed || s.suspended_at.is_some() {
+        if s.terminating || s.suspended_at.is_some() {
             return None;
         }
         let had: Vec<u64> =

@@ -42,7 +42,7 @@ pub(crate) enum Said {
     Message(u64),
     Document(u64, FeedState),
     /// A document to somebody who said what it has.
-    Explained(u64, FeedState, SnapshotReason),
+    SnapshotWithReason(u64, FeedState, SnapshotReason),
     /// From the document at an offset, by the versions after it.
     Delta(u64, Vec<u64>),
     State(FeedState, String),
@@ -67,7 +67,7 @@ impl Said {
                 let number = number(&document.body);
                 match snapshot_reason {
                     None => Self::Document(number, *state),
-                    Some(why) => Self::Explained(number, *state, *why),
+                    Some(why) => Self::SnapshotWithReason(number, *state, *why),
                 }
             }
             Body::Delta { base, patch, .. } => {

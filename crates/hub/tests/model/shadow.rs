@@ -19,7 +19,7 @@ use stentor_hub::{
 pub(crate) struct Thing {
     pub(crate) said: Said,
     pub(crate) len: usize,
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<TopicPosition>,
     pub(crate) sender: (usize, u64),
     /// Whether it was emitted to several rooms: then it goes past the home cores of those that have one.
     pub(crate) several: bool,
@@ -53,8 +53,8 @@ pub(crate) fn frame_bytes(format: FormatId, said: &Said, body_len: usize) -> Opt
 
 /// A place in a topic: life and offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
-    pub(crate) life: u64,
+pub(crate) struct TopicPosition {
+    pub(crate) incarnation: u64,
     pub(crate) offset: u64,
 }
 
@@ -70,7 +70,7 @@ impl View {
         match (&self.state, &self.document) {
             (Some(thing), _) | (None, Some(thing)) => match thing.said {
                 Said::State(state, _) | Said::Document(_, state) => state,
-                Said::Message(_) | Said::Delta(..) | Said::Explained(..) => unreachable!(),
+                Said::Message(_) | Said::Delta(..) | Said::SnapshotWithReason(..) => unreachable!(),
             },
             (None, None) => FeedState::Live,
         }
@@ -88,7 +88,7 @@ impl View {
                     self.state = Some(thing.clone());
                 }
             }
-            Said::Message(_) | Said::Delta(..) | Said::Explained(..) => {}
+            Said::Message(_) | Said::Delta(..) | Said::SnapshotWithReason(..) => {}
         }
     }
 
@@ -100,7 +100,7 @@ impl View {
 /// A `Join` on its way, or its answer.
 struct Ask {
     uid: u64,
-    since: Option<Place>,
+    since: Option<TopicPosition>,
     /// Once home has seen it.
     answer: Option<Answer>,
 }
@@ -108,7 +108,7 @@ struct Ask {
 enum Answer {
     Joined {
         /// Of a room; `None` for a gap.
-        owed: Option<Vec<Rc<Thing>>>,
+        pending: Option<Vec<Rc<Thing>>>,
         view: View,
     },
     Refused,
@@ -128,7 +128,7 @@ pub(crate) struct ShadowTopic {
     history: Option<HistoryLimits>,
     pub(crate) at: Vec<AtCore>,
     /// At home: which life of the topic, its last offset, the newest, the past.
-    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
     pub(crate) offset: u64,
     pub(crate) view: View,
     past: VecDeque<(Instant, Rc<Thing>)>,
@@ -139,7 +139,7 @@ pub(crate) struct ShadowTopic {
     /// Epochs seen on publications, by life.
     epochs: BTreeMap<u64, Epoch>,
     /// All documents that there were.
-    pub(crate) versions: BTreeMap<Place, u64>,
+    pub(crate) versions: BTreeMap<TopicPosition, u64>,
 }
 
 impl ShadowTopic {
@@ -154,7 +154,7 @@ impl ShadowTopic {
             home,
             history,
             at: (0..cores).map(|_| AtCore::default()).collect(),
-            life: 1,
+            incarnation: 1,
             offset: 0,
             view: View::default(),
             past: VecDeque::new(),
@@ -178,15 +178,15 @@ impl ShadowTopic {
         self.at[core].following.as_ref().expect("it follows")
     }
 
-    pub(crate) fn epoch_of(&self, life: u64) -> Option<Epoch> {
-        self.epochs.get(&life).copied()
+    pub(crate) fn epoch_of(&self, incarnation: u64) -> Option<Epoch> {
+        self.epochs.get(&incarnation).copied()
     }
 
     /// An offset was seen with this epoch: one epoch per life, each another.
-    pub(crate) fn saw_epoch(&mut self, life: u64, epoch: Epoch) {
-        let known = *self.epochs.entry(life).or_insert(epoch);
-        assert_eq!(known, epoch, "two epochs in one life");
-        assert!(self.epochs.iter().all(|(l, e)| *l == life || *e != epoch), "an epoch came twice");
+    pub(crate) fn saw_epoch(&mut self, incarnation: u64, epoch: Epoch) {
+        let known = *self.epochs.entry(incarnation).or_insert(epoch);
+        assert_eq!(known, epoch, "two epochs in one incarnation");
+        assert!(self.epochs.iter().all(|(l, e)| *l == incarnation || *e != epoch), "an epoch came twice");
     }
 
     fn trim(&mut self, now: Option<Instant>) {
@@ -223,9 +223,9 @@ pub(crate) struct Sub {
     /// Subscribed to again, or resumed: then a document may come twice.
     pub(crate) again: bool,
     /// The place of the newest document, if the client said that it has it.
-    came_with: Option<Place>,
+    came_with: Option<TopicPosition>,
     /// For the checks that look at what arrived only: the last place, and per sender the last number.
-    last: Option<Place>,
+    last: Option<TopicPosition>,
     last_of: BTreeMap<(usize, bool), u64>,
     /// Whether each place must be the next one: a room, `Queue` from the start, nothing left out for it.
     pub(crate) gapless: bool,
@@ -251,7 +251,7 @@ impl Sub {
     }
 
     /// The newest place that the client has.
-    pub(crate) fn newest_place(&self) -> Option<Place> {
+    pub(crate) fn newest_place(&self) -> Option<TopicPosition> {
         self.last.max(self.came_with)
     }
 }
@@ -282,7 +282,7 @@ pub(crate) struct ShadowSession {
     pub(crate) id: SessionId,
     pub(crate) format: FormatId,
     pub(crate) alive: bool,
-    pub(crate) doomed: bool,
+    pub(crate) terminating: bool,
     /// Whether `poll_ready` has to name it.
     pub(crate) ready: bool,
     pub(crate) subs: Vec<Sub>,
@@ -294,7 +294,7 @@ pub(crate) struct ShadowSession {
     /// Bytes of what is in flight, and whether they count.
     pub(crate) in_flight: Vec<(usize, bool)>,
     /// Places of what it was sent, by topic, to come back with.
-    pub(crate) places: Vec<(usize, Place)>,
+    pub(crate) places: Vec<(usize, TopicPosition)>,
     /// While its connection is gone: since when, as a place in the log, and what it is to be told later.
     pub(crate) suspended_at: Option<u64>,
     pub(crate) held: Vec<Told>,
@@ -404,7 +404,7 @@ pub(crate) struct Shadow {
     pub(crate) submitted: Vec<Vec<VecDeque<Sending>>>,
     /// What `poll_notice` and `poll_terminating` must say, by core.
     pub(crate) told: Vec<Vec<Told>>,
-    pub(crate) doomed: Vec<Vec<(usize, Disconnect)>>,
+    pub(crate) terminating: Vec<Vec<(usize, Disconnect)>>,
     /// What each core delivered of late.
     pub(crate) logs: Vec<ShadowLog>,
     /// The patches that each core keeps, and the time of its turn.
@@ -429,7 +429,7 @@ impl Shadow {
             spreading: wires(),
             submitted: wires(),
             told: vec![Vec::new(); cores],
-            doomed: vec![Vec::new(); cores],
+            terminating: vec![Vec::new(); cores],
             logs: (0..cores).map(|_| ShadowLog::default()).collect(),
             patches: (0..cores).map(|_| ShadowPatches::default()).collect(),
             clocks: vec![None; cores],
@@ -478,7 +478,7 @@ impl Shadow {
     }
 
     /// After every operation: who has nobody left doesn't follow; what nobody holds ends its life.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn release_unused(&mut self) {
         for topic in 0..self.topics.len() {
             for core in 0..self.cores {
                 let empty = !self.has_members(topic, core) && self.topics[topic].at[core].asks.is_empty();
@@ -493,7 +493,7 @@ impl Shadow {
                     if !self.exists(topic, core) {
                         let t = &mut self.topics[topic];
                         if t.offset > 0 {
-                            t.life += 1;
+                            t.incarnation += 1;
                         }
                         t.offset = 0;
                         t.forgotten = false;
@@ -529,7 +529,7 @@ impl Shadow {
             id,
             format,
             alive: true,
-            doomed: false,
+            terminating: false,
             ready: false,
             subs: vec![direct],
             outbox: Vec::new(),
@@ -550,10 +550,10 @@ impl Shadow {
 
     pub(crate) fn close(&mut self, session: usize) {
         let s = &mut self.sessions[session];
-        let owed = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
+        let pending = (waits(s).map(|slot| slot.things().len()).sum::<usize>() + s.in_flight.len()) as u64;
         let counters = &mut self.counters[s.core];
-        counters.pending -= owed;
-        counters.dropped_on_disconnect += owed;
+        counters.pending -= pending;
+        counters.dropped_on_disconnect += pending;
         s.early.clear();
         s.alive = false;
         s.suspended_at = None;
@@ -570,7 +570,7 @@ impl Shadow {
         session: usize,
         topic: usize,
         terms: SubscribeOptions,
-        since: Option<Place>,
+        since: Option<TopicPosition>,
     ) -> Result<(), SubscribeError> {
         let core = self.sessions[session].core;
         let known = self.sessions[session].live_subs().find(|s| s.topic == topic);
@@ -593,12 +593,12 @@ impl Shadow {
                 let has = sub.feed.has;
                 if self.base(&view, since).is_none() {
                     self.sessions[session].sub(uid).again = true;
-                    self.owe_feed(session, uid, &view, None, since.is_some());
+                    self.deliver_feed(session, uid, &view, None, since.is_some());
                 } else if lost || (waiting == 0 && view.document.as_ref().is_some_and(|d| d.place != has)) {
                     // Of `DropOldest` nobody knows what its client has.
                     self.sessions[session].sub(uid).again |= has.is_none();
                     let resumes = self.sessions[session].sub(uid).feed.resumes;
-                    self.owe_feed(session, uid, &view, has, resumes);
+                    self.deliver_feed(session, uid, &view, has, resumes);
                 }
             }
             return Ok(());
@@ -661,7 +661,7 @@ impl Shadow {
     }
 
     /// A new subscription of a feed is owed what its client has not.
-    fn comes_to_feed(&mut self, session: usize, uid: u64, since: Option<Place>) {
+    fn comes_to_feed(&mut self, session: usize, uid: u64, since: Option<TopicPosition>) {
         let s = &mut self.sessions[session];
         let core = s.core;
         let topic = s.sub(uid).topic;
@@ -675,7 +675,7 @@ impl Shadow {
             let newest = view.document.as_ref().is_some_and(|d| d.place == has);
             self.saw(if newest { "has it already" } else { "has an older one" });
         }
-        self.owe_feed(session, uid, &view, has, since.is_some());
+        self.deliver_feed(session, uid, &view, has, since.is_some());
     }
 
     /// Changes a feed's subscription. Says whether something was lost that waited.
@@ -739,12 +739,12 @@ impl Shadow {
         &self,
         topic: usize,
         core: usize,
-        since: Option<Place>,
+        since: Option<TopicPosition>,
     ) -> Option<Vec<Rc<Thing>>> {
         let t = &self.topics[topic];
         let Some(since) = since.filter(|_| t.home.is_some()) else { return Some(Vec::new()) };
         assert_eq!(t.home, Some(core), "only home knows the past");
-        if since.life != t.life || since.offset > t.offset {
+        if since.incarnation != t.incarnation || since.offset > t.offset {
             return None;
         }
         let after: Vec<Rc<Thing>> = t.past.iter().map(|(_, thing)| thing.clone()).collect();
@@ -753,49 +753,52 @@ impl Shadow {
         (after.len() as u64 == t.offset - since.offset).then_some(after)
     }
 
-    pub(crate) fn replay(&mut self, session: usize, uid: u64, owed: Option<Vec<Rc<Thing>>>) {
+    pub(crate) fn replay(&mut self, session: usize, uid: u64, pending: Option<Vec<Rc<Thing>>>) {
         let s = &mut self.sessions[session];
         let (core, format) = (s.core, s.format);
         let sub = s.sub(uid);
         let (topic, policy) = (sub.topic, sub.policy);
-        let bytes = |owed: &[Rc<Thing>]| -> usize {
-            owed.iter().filter_map(|thing| frame_bytes(format, &thing.said, thing.len)).sum()
+        let bytes = |pending: &[Rc<Thing>]| -> usize {
+            pending.iter().filter_map(|thing| frame_bytes(format, &thing.said, thing.len)).sum()
         };
         let queued = s.queue_bytes();
-        let fits = |owed: &Vec<Rc<Thing>>| {
+        let fits = |pending: &Vec<Rc<Thing>>| {
             policy != Policy::Queue
-                || owed.is_empty()
-                || queued + bytes(owed) <= self.limits.send_buffer_bytes_max
-                || (queued == 0 && owed.len() == 1)
+                || pending.is_empty()
+                || queued + bytes(pending) <= self.limits.send_buffer_bytes_max
+                || (queued == 0 && pending.len() == 1)
         };
-        let Some(owed) = owed.filter(fits) else {
+        let Some(pending) = pending.filter(fits) else {
             self.told[core].push(Told::Gap(session, topic));
             self.sessions[session].ideal = None;
             self.saw("gap");
             return;
         };
-        let reorders = !owed.is_empty();
+        let reorders = !pending.is_empty();
         if reorders {
             self.saw("replayed");
-            if let Some(first) = owed[0].place {
-                let before = Place { life: first.life, offset: first.offset - 1 };
+            if let Some(first) = pending[0].place {
+                let before = TopicPosition { incarnation: first.incarnation, offset: first.offset - 1 };
                 self.sessions[session].sub(uid).last = Some(before);
             }
         }
-        for thing in owed {
-            self.owe(session, uid, &thing, false);
+        for thing in pending {
+            self.deliver_to(session, uid, &thing, false);
         }
         if reorders {
             self.reorder(session);
         }
     }
 
-    pub(crate) fn owe(&mut self, session: usize, uid: u64, thing: &Rc<Thing>, volatile: bool) {
+    pub(crate) fn deliver_to(&mut self, session: usize, uid: u64, thing: &Rc<Thing>, volatile: bool) {
         if matches!(thing.said, Said::Document(..)) {
-            return self.owe_document(session, uid, thing);
+            return self.enqueue_document(session, uid, thing);
         }
         let s = &self.sessions[session];
-        if s.doomed || s.suspended_at.is_some() || frame_bytes(s.format, &thing.said, thing.len).is_none() {
+        if s.terminating
+            || s.suspended_at.is_some()
+            || frame_bytes(s.format, &thing.said, thing.len).is_none()
+        {
             return;
         }
         let counters = &mut self.counters[s.core];
@@ -816,7 +819,7 @@ impl Shadow {
         let s = &mut self.sessions[session];
         let (core, format) = (s.core, s.format);
         let counters = &mut self.counters[core];
-        if s.doomed {
+        if s.terminating {
             counters.dropped_on_disconnect += 1;
             return;
         }
@@ -874,8 +877,8 @@ impl Shadow {
                 return;
             } else {
                 counters.dropped_on_disconnect += 1;
-                s.doomed = true;
-                self.doomed[core].push((session, Disconnect::SlowConsumer));
+                s.terminating = true;
+                self.terminating[core].push((session, Disconnect::SlowConsumer));
                 self.saw("slow consumer");
                 return;
             }
@@ -953,7 +956,7 @@ impl Shadow {
                 self.submitted[core][home].push_back(Sending { topics: vec![topic], thing, how });
             }
             Some(_) => self.publish_at_home(now, topic, thing, how),
-            None => self.spread(now, core, topic, &Rc::new(thing), how),
+            None => self.broadcast(now, core, topic, &Rc::new(thing), how),
         }
     }
 
@@ -1011,17 +1014,17 @@ impl Shadow {
         let t = &mut self.topics[topic];
         if !how.volatile {
             t.offset += 1;
-            thing.place = Some(Place { life: t.life, offset: t.offset });
+            thing.place = Some(TopicPosition { incarnation: t.incarnation, offset: t.offset });
         }
         let thing = Rc::new(thing);
         if !how.volatile {
             t.past.push_back((now, thing.clone()));
             t.trim(Some(now));
         }
-        self.spread(now, home, topic, &thing, how);
+        self.broadcast(now, home, topic, &thing, how);
     }
 
-    fn spread(&mut self, now: Instant, core: usize, topic: usize, thing: &Rc<Thing>, how: How) {
+    fn broadcast(&mut self, now: Instant, core: usize, topic: usize, thing: &Rc<Thing>, how: How) {
         for to in self.topics[topic].at[core].interested.clone() {
             let (topics, thing, how) = (vec![topic], thing.clone(), how.clone());
             self.spreading[core][to].push_back(Sending { topics, thing, how });
@@ -1051,7 +1054,7 @@ impl Shadow {
                 if let (true, Some(ideal)) = (thing.recoverable, &mut self.sessions[session].ideal) {
                     ideal.extend(thing.number());
                 }
-                self.owe(session, uid, thing, how.volatile);
+                self.deliver_to(session, uid, thing, how.volatile);
             }
             if thing.said.is_lost() {
                 self.sessions[session].sub(uid).status = Status::Ended;
@@ -1086,10 +1089,10 @@ impl Shadow {
             Answer::Refused
         } else {
             let is_feed = self.topics[topic].is_feed();
-            let owed = if is_feed { None } else { self.owed_here(topic, home, since) };
+            let pending = if is_feed { None } else { self.owed_here(topic, home, since) };
             self.topics[topic].at[home].interested.insert(from);
             let view = self.topics[topic].view.clone();
-            Answer::Joined { owed, view }
+            Answer::Joined { pending, view }
         };
         let asks = &mut self.topics[topic].at[from].asks;
         asks.iter_mut().find(|a| a.uid == uid).expect("found above").answer = Some(answer);
@@ -1104,7 +1107,7 @@ impl Shadow {
         let (status, asker) = self.sub_by_uid(ask.uid);
         assert_eq!(self.sessions[asker].id, session, "answers come in order");
         match answer {
-            Answer::Joined { owed, view } => {
+            Answer::Joined { pending, view } => {
                 let at = &mut self.topics[topic].at[core];
                 at.following.get_or_insert(view);
                 if status == Status::Pending {
@@ -1114,7 +1117,7 @@ impl Shadow {
                     if self.topics[topic].is_feed() {
                         self.comes_to_feed(asker, ask.uid, ask.since);
                     } else {
-                        self.replay(asker, ask.uid, owed);
+                        self.replay(asker, ask.uid, pending);
                     }
                 } else {
                     self.saw("answered too late");
@@ -1177,7 +1180,7 @@ impl Shadow {
         }
         t.forgotten = false;
         t.offset += 1;
-        let place = Some(Place { life: t.life, offset: t.offset });
+        let place = Some(TopicPosition { incarnation: t.incarnation, offset: t.offset });
         let said = Said::Document(number, state);
         let sender = (home, t.offset);
         let before = t.view.document.as_deref();
@@ -1186,7 +1189,7 @@ impl Shadow {
         let thing = Rc::new(Thing { said, len, place, sender, several: false, recoverable: false, version });
         t.view.apply(&thing);
         t.versions.extend(place.map(|place| (place, number)));
-        self.spread(now, home, topic, &thing, How::default());
+        self.broadcast(now, home, topic, &thing, How::default());
         self.account(topic);
     }
 
@@ -1211,7 +1214,7 @@ impl Shadow {
         let thing = Rc::new(Thing { said, len, place: None, sender, several, recoverable, version });
         t.view.apply(&thing);
         let lost = thing.said.is_lost();
-        self.spread(now, home, topic, &thing, How::default());
+        self.broadcast(now, home, topic, &thing, How::default());
         if lost {
             self.account(topic);
         }
@@ -1296,7 +1299,7 @@ impl ShadowSession {
             if let Some(last) = sub.last {
                 assert!(place > last || (sub.again && place == last), "{place:?} came after {last:?}");
                 if sub.gapless && !sub.again {
-                    let next = Place { life: last.life, offset: last.offset + 1 };
+                    let next = TopicPosition { incarnation: last.incarnation, offset: last.offset + 1 };
                     assert_eq!(place, next, "something is missing");
                 }
             }

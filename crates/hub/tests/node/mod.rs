@@ -92,7 +92,7 @@ impl Node {
     }
 
     /// All that is on its way, until nothing is.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn run_until_idle(&mut self) {
         let cores = self.hubs.len();
         let waiting = |node: &mut Self| {
             (0..cores * cores)

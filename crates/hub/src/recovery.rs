@@ -27,7 +27,7 @@
 //!
 //! Feeds aren't in the log: who comes back is owed their newest.
 
-use crate::log::Place;
+use crate::log::LogIndex;
 use crate::publication::Publication;
 use crate::session::{Encoder, SessionId, Sessions};
 use crate::shard::{Hub, Notice};
@@ -76,7 +76,7 @@ impl std::error::Error for ResumeError {}
 /// What there is of a suspended session besides the session.
 pub(crate) struct Suspended {
     /// When, as a place in the log.
-    at: Place,
+    at: LogIndex,
     /// What it is to be told when it is back. At most one for each of its subscriptions and attempts.
     notices: Vec<Notice>,
 }
@@ -110,9 +110,9 @@ impl<E: Encoder> Hub<E> {
     /// Where the format of its new connection is another: [`Hub::set_format`] comes before.
     pub fn handle_resume(&mut self, session: SessionId, last: Option<u64>) -> Result<(), ResumeError> {
         let suspended_at = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?.at;
-        let place = self.sessions.place_after(session, last, suspended_at);
+        let log_index = self.sessions.log_index_after(session, last, suspended_at);
         let direct = self.sessions.direct(session).ok_or(ResumeError::NotSuspended)?;
-        let missed = place.and_then(|place| self.missed(session, direct, place));
+        let missed = log_index.and_then(|log_index| self.missed(session, direct, log_index));
         let missed = missed.ok_or(ResumeError::NotCovered)?;
         let feeds = self.feeds_of(session);
         // The newest of feeds always fits.
@@ -138,7 +138,7 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Keeps what a suspended session is to be told until it is back. Gives back what is for others.
-    pub(crate) fn hold_back(&mut self, notice: Notice) -> Option<Notice> {
+    pub(crate) fn defer_notice(&mut self, notice: Notice) -> Option<Notice> {
         if self.suspended.is_empty() {
             return Some(notice);
         }
@@ -153,22 +153,22 @@ impl<E: Encoder> Hub<E> {
 
     /// What the log has for a session from `place` on, `direct` being the slot of what was sent to it alone; `None`
     /// where the log doesn't reach back so far.
-    fn missed(&self, session: SessionId, direct: Member, place: Place) -> Option<Missed<E::Frame>> {
+    fn missed(&self, session: SessionId, direct: Member, log_index: LogIndex) -> Option<Missed<E::Frame>> {
         let log = &self.sessions.log;
-        let mut rooms: Vec<(u32, Place, Member)> = self
+        let mut rooms: Vec<(u32, LogIndex, Member)> = self
             .memberships(session)
             .map(|member| {
-                let since = self.sessions.stamps.member_since(member);
+                let since = self.sessions.join_positions.member_since(member);
                 (self.sessions.subscription(member).topic, since, member)
             })
             .collect();
         rooms.sort_unstable_by_key(|(topic, ..)| *topic);
-        let was_in = |topic: u32, at: Place| {
+        let was_in = |topic: u32, at: LogIndex| {
             let found = rooms.binary_search_by_key(&topic, |(topic, ..)| *topic).ok()?;
             let (_, since, member) = rooms[found];
             (since <= at).then_some(member)
         };
-        let missed = log.since(place)?.filter_map(|(at, entry)| {
+        let missed = log.since(log_index)?.filter_map(|(at, entry)| {
             if let Some(to) = entry.to {
                 return (to == session).then(|| (direct, entry.publication.clone()));
             }
@@ -204,22 +204,22 @@ impl<E: Encoder> Hub<E> {
 
 impl<E: Encoder> Sessions<E> {
     /// The place in the log from which on a client with this `last` missed what its session was owed.
-    fn place_after(&self, id: SessionId, last: Option<u64>, suspended_at: Place) -> Option<Place> {
+    fn log_index_after(&self, id: SessionId, last: Option<u64>, suspended_at: LogIndex) -> Option<LogIndex> {
         let session = self.alive(id)?;
-        let ordered_since = self.stamps.ordered_since(id.index);
+        let ordered_since = self.join_positions.ordered_since(id.index);
         let had_all = last == session.newest_id.map(NonZeroU64::get);
         match last {
             None if session.reordered => None,
             _ if had_all => Some(suspended_at),
             None => Some(ordered_since),
             Some(last) => {
-                let place = self.log.find(last).filter(|place| *place >= ordered_since)?;
-                Some(place + 1)
+                let log_index = self.log.find(last).filter(|log_index| *log_index >= ordered_since)?;
+                Some(log_index + 1)
             }
         }
     }
 
-    /// Whether a session that waits for nothing can be owed all of these without being doomed for it: what
+    /// Whether a session that waits for nothing can be owed all of these without being terminating for it: what
     /// may be left out by its policy doesn't matter.
     fn fit<'a>(
         &mut self,
@@ -235,12 +235,12 @@ impl<E: Encoder> Sessions<E> {
             if self.subscription(*member).policy != Policy::Queue {
                 continue;
             }
-            let shelved = self.shelf.put(publication);
-            if let Some(frame_bytes) = self.shelf.bytes(shelved, format) {
+            let publication_ref = self.arena.insert(publication);
+            if let Some(frame_bytes) = self.arena.bytes(publication_ref, format) {
                 bytes += u64::from(frame_bytes);
                 count += 1;
             }
-            self.shelf.release(shelved);
+            self.arena.release(publication_ref);
         }
         bytes <= self.send_buffer_bytes_max.into() || count <= 1
     }

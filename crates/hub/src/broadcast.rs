@@ -33,12 +33,12 @@ impl<E: Encoder> Hub<E> {
         room: &Room,
         event: Option<Arc<str>>,
         data: Data,
-        how: Emit,
+        options: Emit,
     ) {
         let topic = Topic::Room(room.clone());
         let found = match self.topics.home_of(&topic) {
             Some(home) if home != self.core => {
-                self.outgoing.push(home, Dispatch::Submit { room: room.clone(), event, data, how });
+                self.outgoing.push(home, Dispatch::Submit { room: room.clone(), event, data, options });
                 return;
             }
             Some(_) => self.topics.find_or_insert(&topic),
@@ -46,14 +46,14 @@ impl<E: Encoder> Hub<E> {
         };
         let Some(index) = found else { return };
         // What is volatile is worth nothing later: it gets no place, so that offsets stay without gaps.
-        let position = if how.volatile { None } else { self.topics.next_position(index) };
+        let position = if options.volatile { None } else { self.topics.next_position(index) };
         let body = Body::Message { room: room.clone(), event, data, position };
-        let publication = self.make(body, how.volatile);
+        let publication = self.make(body, options.volatile);
         if let Some(position) = position {
             self.topics.remember(now, index, position.offset, &publication);
         }
-        self.log(now, &[index], &publication, &how);
-        self.spread(index, &publication, &how);
+        self.log(now, &[index], &publication, &options);
+        self.broadcast(index, &publication, &options);
         self.topics.remove_if_idle(index);
     }
 
@@ -63,7 +63,7 @@ impl<E: Encoder> Hub<E> {
         rooms: &Rooms,
         event: Option<Arc<str>>,
         data: Data,
-        how: Emit,
+        options: Emit,
     ) {
         let mut cores = CoreSet::default();
         let mut has_members = false;
@@ -82,31 +82,31 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         let body = Body::Message { room: rooms.first().clone(), event, data, position: None };
-        let publication = self.make(body, how.volatile);
+        let publication = self.make(body, options.volatile);
         for core in cores.iter() {
-            let (rooms, publication, how) = (rooms.clone(), publication.clone(), how.clone());
-            self.outgoing.push(core, Dispatch::PublishToSeveral { rooms, publication, how });
+            let (rooms, publication, options) = (rooms.clone(), publication.clone(), options.clone());
+            self.outgoing.push(core, Dispatch::PublishToSeveral { rooms, publication, options });
         }
-        self.deliver_to_several(now, rooms, &publication, &how);
+        self.deliver_to_several(now, rooms, &publication, &options);
     }
 
     /// To the other interested cores and to this core's members.
-    pub(crate) fn spread(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, how: &Emit) {
+    pub(crate) fn broadcast(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
         let Some(state) = self.topics.at(index) else { return };
         for core in state.interested.iter() {
-            let (topic, publication, how) = (state.topic.clone(), publication.clone(), how.clone());
-            self.outgoing.push(core, Dispatch::Publish { topic, publication, how });
+            let (topic, publication, options) = (state.topic.clone(), publication.clone(), options.clone());
+            self.outgoing.push(core, Dispatch::Publish { topic, publication, options });
         }
-        self.deliver(index, publication, how);
+        self.deliver(index, publication, options);
     }
 
     /// Another core has spread a publication.
-    pub(crate) fn handle_spread(
+    pub(crate) fn handle_broadcast(
         &mut self,
         now: Instant,
         topic: &Topic,
         publication: &Arc<Publication<E::Frame>>,
-        how: &Emit,
+        options: &Emit,
     ) {
         let Some(index) = self.topics.find(topic) else { return };
         let Some(state) = self.topics.at_mut(index) else { return };
@@ -118,42 +118,42 @@ impl<E: Encoder> Hub<E> {
             }
             state.current.apply(publication);
         }
-        self.log(now, &[index], publication, how);
-        self.deliver(index, publication, how);
+        self.log(now, &[index], publication, options);
+        self.deliver(index, publication, options);
     }
 
     /// To this core's members of a topic.
-    fn deliver(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, how: &Emit) {
-        if !how.has_no_exceptions() {
-            return self.deliver_but(index, publication, how);
+    fn deliver(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
+        if !options.has_no_exceptions() {
+            return self.deliver_except(index, publication, options);
         }
         let Some(state) = self.topics.at_mut(index) else { return };
-        how.count(state.members.len());
-        self.sessions.fan_out(&state.members, publication, how.volatile, None);
+        options.count(state.members.len());
+        self.sessions.fan_out(&state.members, publication, options.volatile, None);
         if let Body::State { key, state: FeedState::NotFound, .. } = publication.body() {
             for member in std::mem::take(&mut state.members) {
                 self.sessions.subscription_mut(member).topic = NO_TOPIC;
                 let session = self.sessions.id_of(member);
                 self.notices.push_back(Notice::NotFound { session, key: key.clone() });
             }
-            self.settle(index);
+            self.release_if_unused(index);
         }
     }
 
     /// To this core's members of a room, with exceptions.
-    fn deliver_but(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, how: &Emit) {
-        let mut sessions = how.excepted_sessions(self.core).filter(|s| self.sessions.alive(*s).is_some());
+    fn deliver_except(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
+        let mut sessions = options.excepted_sessions(self.core).filter(|s| self.sessions.alive(*s).is_some());
         match (sessions.next(), sessions.next()) {
             // All but the sender, in most cases.
-            (one, None) if how.excepted_rooms().is_empty() => {
+            (one, None) if options.excepted_rooms().is_empty() => {
                 let Some(state) = self.topics.at(index) else { return };
                 let member = one.and_then(|session| self.sessions.find(session, index));
                 let is_member = member.is_some_and(|member| !self.sessions.is_pending(member));
-                how.count(state.members.len() - usize::from(is_member));
+                options.count(state.members.len() - usize::from(is_member));
                 let one = one.map(|session| session.index);
-                self.sessions.fan_out(&state.members, publication, how.volatile, one);
+                self.sessions.fan_out(&state.members, publication, options.volatile, one);
             }
-            _ => self.deliver_to_crowd(&[index], publication, how),
+            _ => self.deliver_to_recipients(&[index], publication, options),
         }
     }
 
@@ -163,54 +163,65 @@ impl<E: Encoder> Hub<E> {
         now: Instant,
         rooms: &Rooms,
         publication: &Arc<Publication<E::Frame>>,
-        how: &Emit,
+        options: &Emit,
     ) {
         let found = rooms.iter().filter_map(|room| self.topics.find(&Topic::Room(room.clone())));
         let found: SmallVec<[u32; 4]> = found.collect();
-        self.log(now, &found, publication, how);
-        self.deliver_to_crowd(&found, publication, how);
+        self.log(now, &found, publication, options);
+        self.deliver_to_recipients(&found, publication, options);
     }
 
-    fn deliver_to_crowd(&mut self, topics: &[u32], publication: &Arc<Publication<E::Frame>>, how: &Emit) {
-        self.crowd.clear();
-        for session in how.excepted_sessions(self.core) {
+    fn deliver_to_recipients(
+        &mut self,
+        topics: &[u32],
+        publication: &Arc<Publication<E::Frame>>,
+        options: &Emit,
+    ) {
+        self.recipients.clear();
+        for session in options.excepted_sessions(self.core) {
             if self.sessions.alive(session).is_some() {
-                self.crowd.leave_out(session.index);
+                self.recipients.exclude(session.index);
             }
         }
         let members = |index: u32| self.topics.at(index).map_or(&[][..], |state| &state.members);
-        for index in self.excepted_topics(how) {
-            members(index).iter().for_each(|member| self.crowd.leave_out(member.session));
+        for index in self.excepted_topics(options) {
+            members(index).iter().for_each(|member| self.recipients.exclude(member.session));
         }
         for index in topics {
-            self.crowd.add(members(*index));
+            self.recipients.add(members(*index));
         }
-        how.count(self.crowd.members().len());
-        self.sessions.fan_out(self.crowd.members(), publication, how.volatile, None);
+        options.count(self.recipients.members().len());
+        self.sessions.fan_out(self.recipients.members(), publication, options.volatile, None);
     }
 
     /// The rooms whose members get nothing of it, as far as they have any here.
-    fn excepted_topics(&self, how: &Emit) -> Box<[u32]> {
-        let rooms = how.excepted_rooms().iter();
+    fn excepted_topics(&self, options: &Emit) -> Box<[u32]> {
+        let rooms = options.excepted_rooms().iter();
         rooms.filter_map(|room| self.topics.find(&Topic::Room(room.clone()))).collect()
     }
 
     /// Keeps what is about to be delivered to members of these topics for those who come back.
-    fn log(&mut self, now: Instant, topics: &[u32], publication: &Arc<Publication<E::Frame>>, how: &Emit) {
+    fn log(
+        &mut self,
+        now: Instant,
+        topics: &[u32],
+        publication: &Arc<Publication<E::Frame>>,
+        options: &Emit,
+    ) {
         if !publication.is_recoverable() {
             return;
         }
         let has_members = |index: &u32| self.topics.at(*index).is_some_and(|state| !state.members.is_empty());
         let topics: SmallVec<[u32; 4]> = topics.iter().copied().filter(has_members).collect();
         if !topics.is_empty() {
-            let except_topics = self.excepted_topics(how);
-            self.sessions.log.push(now, publication, &topics, except_topics, how);
+            let except_topics = self.excepted_topics(options);
+            self.sessions.log.push(now, publication, &topics, except_topics, options);
         }
     }
 
     /// What a session with `since` is owed of a room now, as far as this core knows; `None` where the past doesn't
     /// reach back so far.
-    pub(crate) fn owed_since(
+    pub(crate) fn history_since(
         &self,
         index: u32,
         since: Option<Position>,
@@ -225,30 +236,30 @@ impl<E: Encoder> Hub<E> {
     /// Owes a new member what it is due from the past, as far as this core knows.
     pub(crate) fn replay(&mut self, member: Member, index: u32, since: Option<Position>) {
         match self.topics.at(index).map(|state| &state.topic) {
-            Some(Topic::Feed(_)) => self.owe_feed(member, index, since),
+            Some(Topic::Feed(_)) => self.deliver_feed(member, index, since),
             Some(Topic::Room(_)) => {
-                let owed = self.owed_since(index, since);
-                self.owe(member, index, owed);
+                let owed = self.history_since(index, since);
+                self.deliver_history(member, index, owed);
             }
             None => {}
         }
     }
 
     /// Owes a member of a feed what leads from what the client has to the newest, as far as this core knows.
-    pub(crate) fn owe_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
+    pub(crate) fn deliver_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at(index) else { return };
         let behind = state.current.behind(since);
         self.sessions.subscription_mut(member).flags.set(Flags::RESUMES, since.is_some() && behind > 0);
-        self.owe_current(member, index, behind);
+        self.deliver_current(member, index, behind);
     }
 
     /// Owes a member of a feed the newest, if it is behind it, and how the feed is doing.
-    pub(crate) fn owe_current(&mut self, member: Member, index: u32, behind: u16) {
+    pub(crate) fn deliver_current(&mut self, member: Member, index: u32, behind: u16) {
         let Some(state) = self.topics.at(index) else { return };
         let Current { snapshot, state } = state.current.clone();
         self.sessions.begin(member, behind);
         match snapshot.filter(|_| behind > 0) {
-            Some(snapshot) => self.sessions.owe_newest(member, &snapshot, behind),
+            Some(snapshot) => self.sessions.enqueue_newest(member, &snapshot, behind),
             None => self.sessions.subscription_mut(member).behind = behind,
         }
         if let Some(state) = state {
@@ -262,7 +273,12 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Owes a new member of a room what it is due from the past.
-    pub(crate) fn owe(&mut self, member: Member, index: u32, owed: Option<Vec<Arc<Publication<E::Frame>>>>) {
+    pub(crate) fn deliver_history(
+        &mut self,
+        member: Member,
+        index: u32,
+        owed: Option<Vec<Arc<Publication<E::Frame>>>>,
+    ) {
         let Some(topic) = self.topics.at(index).map(|state| state.topic.clone()) else { return };
         let session = self.sessions.id_of(member);
         // A past that doesn't fit would end the session, and again when it has come back for the same.

@@ -1,7 +1,7 @@
 //! Sessions whose next publication is being encoded by another core.
 //!
 //! They receive nothing meanwhile, so that their pending deliveries keep their order. They are ready again when the
-//! frame exists. **Invariant:** a session in this set counts as listed: nothing else makes it ready. It is therefore
+//! frame exists. **Invariant:** a session in this set counts as is_listed: nothing else makes it ready. It is therefore
 //! in the set at most once.
 
 use crate::publication::{FormatId, Publication};
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// See the module's documentation.
-pub(crate) struct Awaited<F>(Vec<Encoding<F>>);
+pub(crate) struct EncodingWaiters<F>(Vec<Encoding<F>>);
 
 struct Encoding<F> {
     publication: Arc<Publication<F>>,
@@ -18,27 +18,27 @@ struct Encoding<F> {
     sessions: Vec<SessionId>,
 }
 
-impl<F> Default for Awaited<F> {
+impl<F> Default for EncodingWaiters<F> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<F> Awaited<F> {
+impl<F> EncodingWaiters<F> {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A session waits for this encoding. A `listed` session is handled in any case.
+    /// A session waits for this encoding. A `is_listed` session is handled in any case.
     pub(crate) fn add(
         &mut self,
         publication: &Arc<Publication<F>>,
         format: FormatId,
         session: SessionId,
-        listed: &mut bool,
+        is_listed: &mut bool,
     ) {
-        if std::mem::replace(listed, true) {
+        if std::mem::replace(is_listed, true) {
             return;
         }
         let is_it =

@@ -22,9 +22,9 @@
 use crate::disconnect::Disconnect;
 use crate::outbox::Entry;
 use crate::publication::{Body, Publication};
-use crate::session::{Encoder, Life, SessionId, Sessions};
-use crate::shelf::{Elsewhere, Shelved};
-use crate::subscription::{Flags, Member, Policy, UNKNOWN, further};
+use crate::publication_arena::{EncodingInProgress, PublicationRef};
+use crate::session::{Encoder, SessionId, SessionState, Sessions};
+use crate::subscription::{Flags, Member, Policy, UNKNOWN, one_more_behind};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,7 +44,7 @@ impl<E: Encoder> Sessions<E> {
         if let Body::Snapshot { .. } = publication.body() {
             return self.fan_out_document(members, publication);
         }
-        let shelved = self.shelf.put(publication);
+        let publication_ref = self.arena.insert(publication);
         let id = NonZeroU64::new(publication.id()).filter(|_| publication.is_recoverable());
         // Most members of a topic speak the same format.
         let mut last = None;
@@ -53,13 +53,13 @@ impl<E: Encoder> Sessions<E> {
                 continue;
             }
             let session = &mut self.slots[member.session as usize];
-            if session.life != Life::Open {
+            if session.state != SessionState::Open {
                 continue;
             }
             let bytes = match last {
                 Some((format, bytes)) if format == session.format => bytes,
                 _ => {
-                    let bytes = self.shelf.bytes(shelved, session.format);
+                    let bytes = self.arena.bytes(publication_ref, session.format);
                     last = Some((session.format, bytes));
                     bytes
                 }
@@ -73,29 +73,29 @@ impl<E: Encoder> Sessions<E> {
             if id.is_some() {
                 session.newest_id = id;
             }
-            self.enqueue(*member, shelved, bytes);
+            self.enqueue(*member, publication_ref, bytes);
         }
-        self.shelf.release(shelved);
+        self.arena.release(publication_ref);
     }
 
     /// Owes a new version to members of its feed.
     fn fan_out_document(&mut self, members: &[Member], publication: &Arc<Publication<E::Frame>>) {
-        let shelved = self.shelf.put(publication);
+        let publication_ref = self.arena.insert(publication);
         for member in members {
             let session = &mut self.slots[member.session as usize];
             let subscription = &mut session.subscriptions[member.subscription as usize];
-            if session.life == Life::Open {
-                subscription.behind = further(subscription.behind);
-                self.owe_document(*member, shelved);
+            if session.state == SessionState::Open {
+                subscription.behind = one_more_behind(subscription.behind);
+                self.enqueue_document(*member, publication_ref);
             } else {
                 subscription.behind = UNKNOWN;
             }
         }
-        self.shelf.release(shelved);
+        self.arena.release(publication_ref);
     }
 
     /// Owes the newest version to a member that is `behind` it.
-    pub(crate) fn owe_newest(
+    pub(crate) fn enqueue_newest(
         &mut self,
         member: Member,
         publication: &Arc<Publication<E::Frame>>,
@@ -103,35 +103,35 @@ impl<E: Encoder> Sessions<E> {
     ) {
         let session = &mut self.slots[member.session as usize];
         session.subscriptions[member.subscription as usize].behind = behind;
-        if session.life == Life::Open {
-            let shelved = self.shelf.put(publication);
-            self.owe_document(member, shelved);
-            self.shelf.release(shelved);
+        if session.state == SessionState::Open {
+            let publication_ref = self.arena.insert(publication);
+            self.enqueue_document(member, publication_ref);
+            self.arena.release(publication_ref);
         }
     }
 
     #[inline]
-    fn owe_document(&mut self, member: Member, shelved: Shelved) {
+    fn enqueue_document(&mut self, member: Member, publication_ref: PublicationRef) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
         match subscription.policy_now() {
             // Weighs nothing, and is encoded when it is taken.
             Policy::Latest => {
                 self.counters.due += 1;
-                self.enqueue(member, shelved, 0);
+                self.enqueue(member, publication_ref, 0);
             }
             policy => {
                 // What is left out by `DropOldest` would be missing for a delta.
                 let (behind, resumes, then) = match policy {
-                    Policy::Queue => (subscription.patchable(), subscription.resumes(), 0),
+                    Policy::Queue => (subscription.delta_base(), subscription.resumes(), 0),
                     _ => (UNKNOWN, false, UNKNOWN),
                 };
-                let mut form = self.shelf.form(shelved, behind, resumes, session.format);
+                let mut form = self.arena.form(publication_ref, behind, resumes, session.format);
                 // It must be known now whether the format supports deltas. (Deltas are usually small.)
-                if form != shelved && self.shelf.bytes_now(form, session.format).is_none() {
-                    form = shelved;
+                if form != publication_ref && self.arena.bytes_now(form, session.format).is_none() {
+                    form = publication_ref;
                 }
-                let Some(bytes) = self.shelf.bytes(form, session.format) else { return };
+                let Some(bytes) = self.arena.bytes(form, session.format) else { return };
                 subscription.behind = then;
                 subscription.flags.set(Flags::RESUMES, false);
                 self.counters.due += 1;
@@ -142,26 +142,26 @@ impl<E: Encoder> Sessions<E> {
 
     /// Puts one publication into a session's outbox, by the subscription's policy. It is due already, and
     /// comes out as owed, dropped or abandoned. `bytes` are those of its frame.
-    pub(crate) fn enqueue(&mut self, member: Member, shelved: Shelved, bytes: u32) {
+    pub(crate) fn enqueue(&mut self, member: Member, publication_ref: PublicationRef, bytes: u32) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
         match subscription.policy_now() {
             Policy::Latest => {
                 if subscription.waiting == 0 {
-                    if subscription.flags.has(Flags::RATED) && self.rates.hold(member) {
-                        subscription.flags.set(Flags::HELD, true);
+                    if subscription.flags.has(Flags::RATED) && self.rates.delay(member) {
+                        subscription.flags.set(Flags::DELAYED, true);
                     } else {
-                        session.outbox.push(Entry::place(member.subscription));
+                        session.outbox.push(Entry::marker(member.subscription));
                     }
                 }
-                let placed = u32::from(!subscription.flags.has(Flags::HELD));
+                let placed = u32::from(!subscription.flags.has(Flags::DELAYED));
                 // A newer document takes the place of the one that waits, and makes a waiting change of
                 // state meaningless: the document's own state is newer.
-                let is_state = self.shelf.is_state(shelved);
+                let is_state = self.arena.is_state(publication_ref);
                 let newest = if is_state { &mut subscription.state } else { &mut subscription.newest };
-                let mut older = [std::mem::replace(newest, shelved), Shelved::NONE];
+                let mut older = [std::mem::replace(newest, publication_ref), PublicationRef::NONE];
                 if !is_state {
-                    older[1] = std::mem::replace(&mut subscription.state, Shelved::NONE);
+                    older[1] = std::mem::replace(&mut subscription.state, PublicationRef::NONE);
                 }
                 subscription.waiting += 1;
                 session.outbox.waiting += placed;
@@ -169,19 +169,19 @@ impl<E: Encoder> Sessions<E> {
                 let mut conflated = false;
                 for older in older.into_iter().filter(|older| !older.is_none()) {
                     conflated = true;
-                    self.shelf.release(older);
+                    self.arena.release(older);
                     subscription.waiting -= 1;
                     session.outbox.waiting -= placed;
                     self.counters.pending -= 1;
                     self.counters.conflated += 1;
                 }
                 // The newer one leaves at the older one's place, before what came between them.
-                if conflated && self.shelf.is_recoverable(shelved) {
+                if conflated && self.arena.is_recoverable(publication_ref) {
                     session.reorder();
-                    self.stamps.reorder(member.session, self.log.next());
+                    self.join_positions.reorder(member.session, self.log.next());
                 }
                 if placed == 0 {
-                    self.shelf.hold(shelved);
+                    self.arena.retain(publication_ref);
                     return;
                 }
             }
@@ -198,7 +198,7 @@ impl<E: Encoder> Sessions<E> {
                         session.outbox.waiting -= 1;
                         session.queue_bytes -= oldest.bytes;
                         self.queue_bytes -= oldest.bytes as usize;
-                        self.shelf.release(oldest.shelved);
+                        self.arena.release(oldest.publication_ref);
                         self.counters.pending -= 1;
                         self.counters.dropped += 1;
                     } else if policy == Policy::DropOldest {
@@ -206,13 +206,13 @@ impl<E: Encoder> Sessions<E> {
                         return;
                     } else {
                         self.counters.dropped_on_disconnect += 1;
-                        session.life = Life::Doomed;
+                        session.state = SessionState::Terminating;
                         let id = SessionId { index: member.session, generation: session.generation };
-                        self.doomed.push_back((id, Disconnect::SlowConsumer));
+                        self.terminating.push_back((id, Disconnect::SlowConsumer));
                         return;
                     }
                 }
-                session.outbox.push(Entry { subscription: member.subscription, shelved, bytes });
+                session.outbox.push(Entry { subscription: member.subscription, publication_ref, bytes });
                 session.subscriptions[member.subscription as usize].waiting += 1;
                 session.outbox.waiting += 1;
                 session.queue_bytes += bytes;
@@ -220,14 +220,14 @@ impl<E: Encoder> Sessions<E> {
                 self.counters.pending += 1;
             }
         }
-        self.shelf.hold(shelved);
-        if !session.listed {
-            session.listed = true;
+        self.arena.retain(publication_ref);
+        if !session.is_listed {
+            session.is_listed = true;
             self.ready.push_back(SessionId { index: member.session, generation: session.generation });
         }
     }
 
-    /// Whether a session can be owed all of these at once without being doomed for it.
+    /// Whether a session can be owed all of these at once without being terminating for it.
     pub(crate) fn fits(&mut self, member: Member, publications: &[Arc<Publication<E::Frame>>]) -> bool {
         let session = &self.slots[member.session as usize];
         let policy = session.subscriptions[member.subscription as usize].policy;
@@ -237,26 +237,26 @@ impl<E: Encoder> Sessions<E> {
         let (format, queue_bytes) = (session.format, u64::from(session.queue_bytes));
         let mut bytes = 0;
         for publication in publications {
-            let shelved = self.shelf.put(publication);
-            bytes += u64::from(self.shelf.bytes(shelved, format).unwrap_or(0));
-            self.shelf.release(shelved);
+            let publication_ref = self.arena.insert(publication);
+            bytes += u64::from(self.arena.bytes(publication_ref, format).unwrap_or(0));
+            self.arena.release(publication_ref);
         }
         queue_bytes + bytes <= self.send_buffer_bytes_max.into()
             || (queue_bytes == 0 && publications.len() <= 1)
     }
 
-    /// Whether no session is ready and none is doomed.
+    /// Whether no session is ready and none is terminating.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.ready.is_empty() && self.doomed.is_empty()
+        self.ready.is_empty() && self.terminating.is_empty()
     }
 
     /// The next session that is owed something new, with its tag.
     pub(crate) fn poll_ready(&mut self) -> Option<(SessionId, u64)> {
         while let Some(id) = self.ready.pop_front() {
             if let Some(session) = self.alive_mut(id) {
-                session.listed = false;
-                if session.life == Life::Suspended {
+                session.is_listed = false;
+                if session.state == SessionState::Suspended {
                     continue;
                 }
                 return Some((id, session.tag));
@@ -267,9 +267,9 @@ impl<E: Encoder> Sessions<E> {
 
     /// The next session that has to end, with its tag.
     pub(crate) fn poll_terminating(&mut self) -> Option<(SessionId, u64, Disconnect)> {
-        while let Some((id, why)) = self.doomed.pop_front() {
+        while let Some((id, reason)) = self.terminating.pop_front() {
             if let Some(session) = self.alive(id) {
-                return Some((id, session.tag, why));
+                return Some((id, session.tag, reason));
             }
         }
         None
@@ -292,32 +292,32 @@ impl<E: Encoder> Sessions<E> {
         while let Some(entry) = session.outbox.front() {
             let member = Member { session: id.index, subscription: entry.subscription };
             let subscription = &mut session.subscriptions[entry.subscription as usize];
-            let (behind, resumes) = (subscription.patchable(), subscription.resumes());
-            let place = match (entry.is_place(), subscription.newest.is_none()) {
+            let (behind, resumes) = (subscription.delta_base(), subscription.resumes());
+            let slot = match (entry.is_marker(), subscription.newest.is_none()) {
                 (false, _) => None,
                 (true, false) => Some(&mut subscription.newest),
                 (true, true) => Some(&mut subscription.state),
             };
-            let shelved = place.as_deref().map_or(entry.shelved, |place| *place);
-            let is_document = self.shelf.is_document(shelved);
-            let form = if place.is_some() && is_document {
-                self.shelf.form(shelved, behind, resumes, session.format)
+            let publication_ref = slot.as_deref().map_or(entry.publication_ref, |slot| *slot);
+            let is_document = self.arena.is_document(publication_ref);
+            let form = if slot.is_some() && is_document {
+                self.arena.form(publication_ref, behind, resumes, session.format)
             } else {
-                shelved
+                publication_ref
             };
-            let Some((publication, frame, frame_bytes)) = self.shelf.frame(form, session.format) else {
-                match self.shelf.make(form, session.format) {
+            let Some((publication, frame, frame_bytes)) = self.arena.frame(form, session.format) else {
+                match self.arena.encode(form, session.format) {
                     Ok(Some(_)) => continue,
                     Ok(None) => {}
-                    Err(Elsewhere) => {
-                        let publication = self.shelf.publication(form);
-                        self.awaited.add(publication, session.format, id, &mut session.listed);
+                    Err(EncodingInProgress) => {
+                        let publication = self.arena.publication(form);
+                        self.encoding_waiters.add(publication, session.format, id, &mut session.is_listed);
                         break;
                     }
                 }
                 // The format doesn't support it, which became known after the wait began.
-                match place {
-                    Some(place) => *place = Shelved::NONE,
+                match slot {
+                    Some(slot) => *slot = PublicationRef::NONE,
                     None => {
                         session.queue_bytes -= entry.bytes;
                         self.queue_bytes -= entry.bytes as usize;
@@ -326,9 +326,9 @@ impl<E: Encoder> Sessions<E> {
                 if is_document {
                     subscription.behind = UNKNOWN;
                 }
-                self.shelf.release(shelved);
+                self.arena.release(publication_ref);
                 subscription.waiting -= 1;
-                if !entry.is_place() || subscription.has_empty_place() {
+                if !entry.is_marker() || subscription.is_drained() {
                     session.outbox.pop();
                 }
                 session.outbox.waiting -= 1;
@@ -346,13 +346,13 @@ impl<E: Encoder> Sessions<E> {
                 _ => {}
             }
             each(publication, frame);
-            if let Some(place) = place {
-                *place = Shelved::NONE;
+            if let Some(slot) = slot {
+                *slot = PublicationRef::NONE;
                 if is_document {
                     // What is left out later by `DropOldest` would be missing for a delta.
                     subscription.behind = if subscription.policy == Policy::DropOldest { UNKNOWN } else { 0 };
                     subscription.flags.set(Flags::RESUMES, false);
-                    subscription.flags.set(Flags::BEGINS, false);
+                    subscription.flags.set(Flags::AWAITS_FIRST, false);
                 }
                 if subscription.flags.has(Flags::RATED) {
                     self.rates.taken(member);
@@ -360,9 +360,9 @@ impl<E: Encoder> Sessions<E> {
             } else {
                 session.queue_bytes_in_flight += entry.bytes;
             }
-            self.shelf.release(shelved);
+            self.arena.release(publication_ref);
             subscription.waiting -= 1;
-            if !entry.is_place() || subscription.has_empty_place() {
+            if !entry.is_marker() || subscription.is_drained() {
                 session.outbox.pop();
             }
             session.outbox.waiting -= 1;
@@ -376,12 +376,12 @@ impl<E: Encoder> Sessions<E> {
     /// Gives what was held and whose time has come its place in the outbox.
     #[inline]
     pub(crate) fn handle_time(&mut self, now: Instant) {
-        if !self.awaited.is_empty() {
-            self.awaited.move_encoded_to(&mut self.ready);
+        if !self.encoding_waiters.is_empty() {
+            self.encoding_waiters.move_encoded_to(&mut self.ready);
         }
         self.rates.handle_time(now);
         while let Some(member) = self.rates.poll_due() {
-            self.place(member);
+            self.queue_marker(member);
         }
     }
 
@@ -401,6 +401,6 @@ impl<E: Encoder> Sessions<E> {
     }
 
     pub(crate) fn has_pending(&self, id: SessionId) -> bool {
-        self.alive(id).is_some_and(|s| s.outbox.waiting > 0 && s.life == Life::Open)
+        self.alive(id).is_some_and(|s| s.outbox.waiting > 0 && s.state == SessionState::Open)
     }
 }

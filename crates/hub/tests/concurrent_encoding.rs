@@ -81,7 +81,7 @@ fn cores() -> ([Core; 3], Meanwhile) {
 }
 
 /// Passes on all messages between cores.
-fn settle(cores: &[Core; 3]) {
+fn run_until_idle(cores: &[Core; 3]) {
     let mut moved = true;
     while std::mem::take(&mut moved) {
         for (from, to) in (0..9).map(|n| (n / 3, n % 3)).filter(|(from, to)| from != to) {
@@ -100,12 +100,12 @@ fn owed_document(bytes: usize) -> ([Core; 3], Meanwhile, [SessionId; 2]) {
     let key = Key::parse("k").unwrap();
     let sessions =
         [0, 1].map(|core: usize| cores[core].subscribe(FORMAT, &key.clone().into(), Policy::Latest));
-    settle(&cores);
+    run_until_idle(&cores);
     let home = cores[0].0.borrow().core_of(&key.clone().into());
     let document =
         Document { body: vec![b'x'; bytes].into(), json: false, content_type: "text/plain".into() };
     cores[home].0.borrow_mut().handle_document(&key, FeedState::Live, document, None);
-    settle(&cores);
+    run_until_idle(&cores);
     (cores, meanwhile, sessions)
 }
 
@@ -161,7 +161,7 @@ fn messages_wait_in_their_order() {
         let room = Room::plain("r").unwrap();
         let sessions =
             [0, 1].map(|core: usize| cores[core].subscribe(format, &room.clone().into(), Policy::Queue));
-        settle(&cores);
+        run_until_idle(&cores);
         let publish = |bytes: usize| {
             let data = Data::Text(Bytes::from(vec![b'x'; bytes]));
             cores[2].0.borrow_mut().handle_publish(Instant::now(), &room, None, data, Emit::default());

@@ -37,7 +37,9 @@ impl<E: Encoder> Hub<E> {
     /// Something arrived from another core's shard.
     pub fn handle_dispatch(&mut self, now: Instant, from: CoreId, dispatch: Dispatch<E::Frame>) {
         match dispatch {
-            Dispatch::Interest { room, wanted } => self.handle_interest(from, Topic::Room(room), wanted),
+            Dispatch::Interest { room, has_members } => {
+                self.handle_interest(from, Topic::Room(room), has_members)
+            }
             Dispatch::Join { topic, session, source, since } => {
                 self.handle_join(from, topic, session, source, since);
             }
@@ -51,7 +53,7 @@ impl<E: Encoder> Hub<E> {
                 }
                 self.handle_refused(&topic, session);
                 if let (None, Topic::Room(room)) = (session, &topic) {
-                    self.outgoing.tell_anew(from, room);
+                    self.outgoing.resend_interest(from, room);
                 }
             }
             Dispatch::Leave { topic } => {
@@ -59,20 +61,20 @@ impl<E: Encoder> Hub<E> {
                 if let Some(state) = self.topics.at_mut(index) {
                     state.interested.set(from, false);
                 }
-                self.settle(index);
+                self.release_if_unused(index);
             }
-            Dispatch::Publish { topic, publication, how } => {
-                self.handle_spread(now, &topic, &publication, &how);
+            Dispatch::Publish { topic, publication, options } => {
+                self.handle_broadcast(now, &topic, &publication, &options);
             }
-            Dispatch::PublishToSeveral { rooms, publication, how } => {
-                self.deliver_to_several(now, &rooms, &publication, &how);
+            Dispatch::PublishToSeveral { rooms, publication, options } => {
+                self.deliver_to_several(now, &rooms, &publication, &options);
             }
-            Dispatch::Submit { room, event, data, how } => self.publish(now, &room, event, data, how),
+            Dispatch::Submit { room, event, data, options } => self.publish(now, &room, event, data, options),
         }
     }
 
     /// A subscription begins: it becomes a member now, or when the home core has answered.
-    pub(crate) fn enter(&mut self, member: Member, index: u32, since: Option<Position>) {
+    pub(crate) fn join_topic(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at_mut(index) else { return };
         // A follower knows the newest document, but not the past.
         let wants_past = since.is_some() && matches!(state.topic, Topic::Room(_));
@@ -80,11 +82,11 @@ impl<E: Encoder> Hub<E> {
         let is_cold = state.is_cold();
         match state.home {
             Some(home) if home != self.core && (!state.joined || wants_past || is_cold) => {
-                state.asked = state.asked.wrapping_add(1);
-                state.joining += 1;
+                state.joins_sent = state.joins_sent.wrapping_add(1);
+                state.joins_unanswered += 1;
                 let subscription = self.sessions.subscription_mut(member);
                 subscription.flags.set(Flags::PENDING, true);
-                subscription.member = state.asked;
+                subscription.member = state.joins_sent;
                 let (topic, session) = (state.topic.clone(), self.sessions.id_of(member));
                 let source = self.sessions.source_of(member);
                 self.outgoing.push(home, Dispatch::Join { topic, session, source, since });
@@ -104,11 +106,11 @@ impl<E: Encoder> Hub<E> {
     fn add_member(&mut self, member: Member, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
         self.sessions.subscription_mut(member).member = state.add(member);
-        self.sessions.stamps.join(member, self.sessions.log.next());
+        self.sessions.join_positions.join(member, self.sessions.log.next());
         if state.members.len() == 1 {
             match state.home {
                 None => self.announce(index, true),
-                Some(_) => self.wanted_changed(index),
+                Some(_) => self.subscribers_changed(index),
             }
         }
     }
@@ -116,22 +118,22 @@ impl<E: Encoder> Hub<E> {
     /// Takes a subscription out of its topic. What waits in its slot is the caller's to take back.
     pub(crate) fn leave(&mut self, member: Member) {
         let subscription = self.sessions.subscription_mut(member);
-        let (index, place, pending) =
+        let (index, position, pending) =
             (subscription.topic, subscription.member, subscription.flags.has(Flags::PENDING));
         // So that a second call finds nothing.
         subscription.topic = NO_TOPIC;
         let Some(state) = self.topics.at_mut(index) else { return };
-        if !pending && let Some(moved) = state.remove(place) {
-            self.sessions.subscription_mut(moved).member = place;
+        if !pending && let Some(moved) = state.remove(position) {
+            self.sessions.subscription_mut(moved).member = position;
         }
-        self.settle(index);
+        self.release_if_unused(index);
     }
 
     /// To be called when members or interest may have gone. Tells others that this core has no members
     /// left, and forgets a topic that means nothing any more.
-    pub(crate) fn settle(&mut self, index: u32) {
+    pub(crate) fn release_if_unused(&mut self, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
-        if !state.members.is_empty() || state.joining > 0 {
+        if !state.members.is_empty() || state.joins_unanswered > 0 {
             return;
         }
         match state.home {
@@ -148,36 +150,36 @@ impl<E: Encoder> Hub<E> {
                 if state.forgotten && state.interested.is_empty() {
                     state.current = Current::default();
                     if let Topic::Feed(key) = &state.topic
-                        && let Some(forgotten) = self.wanted_reported.get_mut(key)
+                        && let Some(forgotten) = self.reported_feeds.get_mut(key)
                     {
                         *forgotten = true;
                     }
                     self.topics.account(index);
                 }
-                self.wanted_changed(index);
+                self.subscribers_changed(index);
             }
         }
         self.topics.remove_if_idle(index);
     }
 
     /// Tells the other cores whether this one has members in a plain room.
-    fn announce(&mut self, index: u32, wanted: bool) {
+    fn announce(&mut self, index: u32, has_members: bool) {
         let Some(state) = self.topics.at_mut(index) else { return };
         let Topic::Room(room) = &state.topic else { return };
-        state.joined = wanted;
+        state.joined = has_members;
         for core in (0..self.cores).filter(|core| *core != self.core) {
-            self.outgoing.set_level(core, room, wanted);
+            self.outgoing.set_level(core, room, has_members);
         }
     }
 
-    fn handle_interest(&mut self, from: CoreId, topic: Topic, wanted: bool) {
-        let index = if wanted { self.topics.find_or_insert(&topic) } else { self.topics.find(&topic) };
+    fn handle_interest(&mut self, from: CoreId, topic: Topic, has_members: bool) {
+        let index = if has_members { self.topics.find_or_insert(&topic) } else { self.topics.find(&topic) };
         if let Some(index) = index {
             if let Some(state) = self.topics.at_mut(index) {
-                state.interested.set(from, wanted);
+                state.interested.set(from, has_members);
             }
-            self.settle(index);
-        } else if wanted {
+            self.release_if_unused(index);
+        } else if has_members {
             self.outgoing.push(from, Dispatch::Refused { topic, session: None });
         }
     }
@@ -195,7 +197,7 @@ impl<E: Encoder> Hub<E> {
             return;
         };
         // Who follows a feed knows as much of it as its home: there what is owed can be said.
-        let replay = if matches!(topic, Topic::Feed(_)) { None } else { self.owed_since(index, since) };
+        let replay = if matches!(topic, Topic::Feed(_)) { None } else { self.history_since(index, since) };
         let Some(state) = self.topics.at_mut(index) else { return };
         state.interested.set(from, true);
         if let (Topic::Feed(key), true) = (&state.topic, state.is_cold()) {
@@ -203,7 +205,7 @@ impl<E: Encoder> Hub<E> {
         }
         let current = state.current.clone();
         self.outgoing.push(from, Dispatch::Joined { topic, session, since, replay, current });
-        self.wanted_changed(index);
+        self.subscribers_changed(index);
     }
 
     fn handle_joined(
@@ -214,7 +216,7 @@ impl<E: Encoder> Hub<E> {
         replay: Option<Vec<Arc<Publication<E::Frame>>>>,
         current: Current<E::Frame>,
     ) {
-        let Some((index, member)) = self.answered(topic, session) else { return };
+        let Some((index, member)) = self.take_answer(topic, session) else { return };
         if let Some(state) = self.topics.at_mut(index)
             && !state.joined
         {
@@ -225,17 +227,17 @@ impl<E: Encoder> Hub<E> {
             self.sessions.subscription_mut(member).flags.set(Flags::PENDING, false);
             self.add_member(member, index);
             match topic {
-                Topic::Feed(_) => self.owe_feed(member, index, since),
-                Topic::Room(_) => self.owe(member, index, replay),
+                Topic::Feed(_) => self.deliver_feed(member, index, since),
+                Topic::Room(_) => self.deliver_history(member, index, replay),
             }
         }
-        self.settle(index);
+        self.release_if_unused(index);
     }
 
     fn handle_refused(&mut self, topic: &Topic, session: Option<SessionId>) {
         let (index, refused) = match session {
             Some(session) => {
-                let Some((index, member)) = self.answered(topic, session) else { return };
+                let Some((index, member)) = self.take_answer(topic, session) else { return };
                 (index, member.into_iter().collect())
             }
             None => {
@@ -250,16 +252,16 @@ impl<E: Encoder> Hub<E> {
             let reason = SubscribeError::TooManyTopics;
             self.notices.push_back(Notice::Refused { session, topic: topic.clone(), reason });
         }
-        self.settle(index);
+        self.release_if_unused(index);
     }
 
     /// The home core has answered the oldest question about a topic. Says which subscription asked it, if
     /// that still waits.
-    fn answered(&mut self, topic: &Topic, session: SessionId) -> Option<(u32, Option<Member>)> {
+    fn take_answer(&mut self, topic: &Topic, session: SessionId) -> Option<(u32, Option<Member>)> {
         let index = self.topics.find(topic)?;
-        let state = self.topics.at_mut(index).filter(|state| state.joining > 0)?;
-        let question = state.asked.wrapping_sub(state.joining).wrapping_add(1);
-        state.joining -= 1;
+        let state = self.topics.at_mut(index).filter(|state| state.joins_unanswered > 0)?;
+        let question = state.joins_sent.wrapping_sub(state.joins_unanswered).wrapping_add(1);
+        state.joins_unanswered -= 1;
         let member = self.sessions.find(session, index).filter(|member| {
             let subscription = self.sessions.subscription(*member);
             subscription.flags.has(Flags::PENDING) && subscription.member == question

@@ -3,22 +3,22 @@
 
 use crate::subscription::Member;
 
-/// A crowd in the making. Takes a bit and up to 8 bytes per session of the shard, and is used over and over.
+/// A recipients in the making. Takes a bit and up to 8 bytes per session of the shard, and is used over and over.
 #[derive(Default)]
-pub(crate) struct Crowd {
+pub(crate) struct Recipients {
     /// Those that are in it, or that are to be left out.
     seen: Seen,
     members: Vec<Member>,
 }
 
-impl Crowd {
+impl Recipients {
     pub(crate) fn clear(&mut self) {
         self.seen.0.clear();
         self.members.clear();
     }
 
     /// Leaves a session out of what is added from now on.
-    pub(crate) fn leave_out(&mut self, session: u32) {
+    pub(crate) fn exclude(&mut self, session: u32) {
         self.seen.add(session);
     }
 
@@ -60,13 +60,13 @@ mod tests {
     #[test]
     fn each_session_once_by_the_first_topic() {
         let member = |session, subscription| Member { session, subscription };
-        let mut crowd = Crowd::default();
-        crowd.leave_out(130);
-        crowd.add(&[member(64, 0), member(130, 0), member(63, 0)]);
-        crowd.add(&[member(63, 1), member(5, 1), member(64, 1)]);
-        assert_eq!(crowd.members(), [member(64, 0), member(63, 0), member(5, 1)]);
-        crowd.clear();
-        crowd.add(&[member(130, 2)]);
-        assert_eq!(crowd.members(), [member(130, 2)]);
+        let mut recipients = Recipients::default();
+        recipients.exclude(130);
+        recipients.add(&[member(64, 0), member(130, 0), member(63, 0)]);
+        recipients.add(&[member(63, 1), member(5, 1), member(64, 1)]);
+        assert_eq!(recipients.members(), [member(64, 0), member(63, 0), member(5, 1)]);
+        recipients.clear();
+        recipients.add(&[member(130, 2)]);
+        assert_eq!(recipients.members(), [member(130, 2)]);
     }
 }

@@ -1,0 +1,59 @@
+//! When sessions were opened and came to their topics, as places in the log: kept apart from what a fan-out
+//! touches, and only where there is a log.
+
+use crate::chunks::Chunks;
+use crate::log::LogIndex;
+use crate::subscription::Member;
+use smallvec::SmallVec;
+
+struct SessionPositions {
+    ordered_since: LogIndex,
+    /// By slot of the session.
+    member_since: SmallVec<[LogIndex; 2]>,
+}
+
+/// The join_positions of all sessions, by index. Without a log there are none, and all places are 0.
+#[derive(Default)]
+pub(crate) struct JoinPositions(Chunks<SessionPositions>);
+
+impl JoinPositions {
+    /// A session begins at `index`: an old one, or the next.
+    pub(crate) fn open(&mut self, index: u32, now: LogIndex) {
+        let fresh = SessionPositions { ordered_since: now, member_since: SmallVec::new() };
+        match self.0.get_mut(index as usize) {
+            Some(positions) => *positions = fresh,
+            None => self.0.push(fresh),
+        }
+    }
+
+    /// What a session is owed comes in the log's order from `now` on, not before.
+    pub(crate) fn reorder(&mut self, index: u32, now: LogIndex) {
+        if let Some(positions) = self.0.get_mut(index as usize) {
+            positions.ordered_since = now;
+        }
+    }
+
+    /// From which place on what a session is owed comes in the log's order.
+    pub(crate) fn ordered_since(&self, index: u32) -> LogIndex {
+        self.0.get(index as usize).map_or(0, |positions| positions.ordered_since)
+    }
+
+    /// A subscription becomes a member of its topic.
+    pub(crate) fn join(&mut self, member: Member, now: LogIndex) {
+        let Some(positions) = self.0.get_mut(member.session as usize) else { return };
+        let slot = member.subscription as usize;
+        if slot >= positions.member_since.len() {
+            positions.member_since.resize(slot + 1, 0);
+        }
+        positions.member_since[slot] = now;
+    }
+
+    /// When a member became one.
+    pub(crate) fn member_since(&self, member: Member) -> LogIndex {
+        let positions = self.0.get(member.session as usize);
+        positions
+            .and_then(|positions| positions.member_since.get(member.subscription as usize))
+            .copied()
+            .unwrap_or(0)
+    }
+}
