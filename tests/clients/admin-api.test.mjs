@@ -8,6 +8,7 @@ import test from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import Ajv2020 from 'ajv/dist/2020.js';
+import { io } from 'socket.io-client';
 import { event, serve, upstream, within } from './harness.mjs';
 
 const file = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../../docs/openapi.json');
@@ -21,6 +22,7 @@ const MESSAGE = '{"room":"lobby","event":"news","data":{"text":"hello"}}';
 
 // Answers that this test doesn't provoke, and the test that does.
 const ELSEWHERE = new Map([
+  ['503 stopped', 'crates/control/tests/commands.rs: a data plane that stops'],
   ['503 busy', 'crates/control/tests: a data plane that accepts nothing'],
   ['500 internal', 'a bug in Stentor'],
   ['503 not ready', 'crates/control/tests/admin.rs: a data plane that is not ready'],
@@ -95,6 +97,7 @@ test('a server answers as documented: every operation, status and code', async (
 admin_token = "${TOKEN}"
 [limits]
 message_bytes_max = 1000
+subscriptions_max = 4
 [admin_limits]
 body_timeout = "300ms"
 connections_max = 8
@@ -109,17 +112,26 @@ url = "${origin.url}/"
 `,
   });
   const { admin } = server;
-  const [publish, put, remove, status, metrics, health] =
-    ['POST /api/v1/publish', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /metrics', 'GET /healthz']
+  const [publish, emit, join, leave, disconnect, sessions, rooms, put, remove, status, metrics, health] =
+    ['POST /api/v1/publish', 'POST /api/v1/emit', 'POST /api/v1/join', 'POST /api/v1/leave', 'POST /api/v1/disconnect',
+      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /metrics', 'GET /healthz']
       .map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 6);
+  assert.equal(operations.length, 12);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
-    const target = operation.template.replace('{key}', key ?? 'a');
+    const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
     const answer = await send(admin, operation.method.toUpperCase(), target, options);
     assert.equal(check(operation, answer), expect, `${operation.name}: ${answer.text}`);
     seen.get(operation.name).add(expect);
     return answer;
+  };
+  // A body that is cut off in a chunk.
+  const cutOff = async ({ method, template, name }) => {
+    const chunks = net.connect(new URL(admin).port, '127.0.0.1');
+    chunks.end(`${method.toUpperCase()} ${template.replace('{key}', 'a')} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${TOKEN}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n`);
+    const [reply] = await event(chunks, 'data');
+    assert.match(reply.toString(), /^HTTP\/1\.1 400 .*"code":"message"/s);
+    seen.get(name).add('400 message');
   };
   // Subscribes a client to a key, so that its document can't be evicted.
   const subscribe = async (key) => {
@@ -146,6 +158,35 @@ url = "${origin.url}/"
   await provoke(publish, '415 content_type', null, { body: MESSAGE });
   await provoke(publish, '408 timeout', null, { headers: JSON_TYPE, body: '{', cut: true });
 
+  const socket = io(server.http, { transports: ['websocket'] });
+  t.after(() => socket.close());
+  const told = (name) => within(new Promise((resolve) => socket.once(name, resolve)), name);
+  await told('connect');
+  const target = { sessions: [socket.id] };
+  const command = (own) => ({ headers: JSON_TYPE, body: JSON.stringify({ ...target, ...own }) });
+  const answered = async (...request) => JSON.parse((await provoke(...request)).text);
+  assert.deepEqual(await answered(join, '200', null, command({ join: ['lobby', 'other'] })), { sessions: 1 });
+  assert.deepEqual(await answered(join, '200', null, command({ join: ['too', 'many'] })), { sessions: 0, refused: 1 });
+  const news = told('news');
+  assert.deepEqual(await answered(emit, '200', null, { headers: JSON_TYPE, body: JSON.stringify({ rooms: ['lobby', 'other'], event: 'news', data: 7 }) }), { sessions: 1 });
+  assert.equal(await news, 7);
+  const listed = await answered(sessions, '200', null, command({}));
+  assert.deepEqual([listed.count, listed.truncated, listed.sessions[0].id], [1, false, socket.id]);
+  assert.deepEqual(await answered(rooms, '200', null), { rooms: [{ name: 'lobby', sessions: 1 }, { name: 'other', sessions: 1 }, { name: 'too', sessions: 1 }] });
+  assert.equal((await answered(rooms, '200', '?limit=1')).next, 'lobby');
+  assert.deepEqual(await answered(leave, '200', null, command({ leave: ['lobby'] })), { sessions: 1 });
+  const ended = told('disconnect');
+  assert.deepEqual(await answered(disconnect, '200', null, command({ close: true })), { sessions: 1 });
+  assert.equal(await ended, 'io server disconnect');
+  for (const operation of [emit, join, leave, disconnect, sessions]) {
+    await provoke(operation, '400 command', null, { headers: JSON_TYPE, body: '{}' });
+    await provoke(operation, '413 too_long', null, { headers: JSON_TYPE, body: ' '.repeat(1001) });
+    await provoke(operation, '415 content_type', null, { headers: LINES, body: '{}' });
+    await provoke(operation, '408 timeout', null, { headers: JSON_TYPE, body: '{', cut: true });
+    await cutOff(operation);
+  }
+  await provoke(rooms, '400 query', '?x=1');
+
   await provoke(put, '200', 'a', { headers: JSON_TYPE, body: '{"n":1}' });
   await provoke(put, '200', 'a?sequence=7', { headers: JSON_TYPE, body: '{"n":2}' });
   await provoke(put, '409 sequence', 'a?sequence=6', { headers: JSON_TYPE, body: '{"n":3}' });
@@ -161,12 +202,7 @@ url = "${origin.url}/"
   await Promise.all(['a', 'b'].map(subscribe));
   await provoke(put, '507 too_many_keys', 'c', { headers: JSON_TYPE, body: '1' });
   await provoke(put, '507 no_space', 'b', { headers: JSON_TYPE, body: `"${'x'.repeat(90_000)}"` });
-  // A body that is cut off in a chunk.
-  const chunks = net.connect(new URL(admin).port, '127.0.0.1');
-  chunks.end(`PUT /api/v1/feeds/a HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${TOKEN}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n`);
-  const [reply] = await event(chunks, 'data');
-  assert.match(reply.toString(), /^HTTP\/1\.1 400 .*"code":"message"/s);
-  seen.get(put.name).add('400 message');
+  await cutOff(put);
 
   await provoke(remove, '409 sequence', 'a?sequence=6');
   await provoke(remove, '200', 'a');
@@ -208,7 +244,7 @@ url = "${origin.url}/"
     }
     refused.push(await provoke(operation, '503 connections_max', 'a', operation.operation.requestBody && { headers: JSON_TYPE, body: '1' }));
   }
-  assert.equal(refused.length, 6);
+  assert.equal(refused.length, operations.length);
 
   for (const { name, operation } of operations) {
     const missing = documented(operation).filter((answer) => !seen.get(name).has(answer) && !ELSEWHERE.has(answer));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{Busy, ControlPlane, DataPlane, Publish};
-use tokio::sync::{Notify, watch};
+use stentor_edge::{Busy, CommandError, ControlPlane, DataPlane, Done, Publish};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
 /// A full mailbox is looked at again after this time, also without a signal: one that drains may give none.
@@ -80,6 +80,32 @@ pub(crate) async fn publish(
     on_wait();
     let deadline = Instant::now() + busy_timeout;
     signals.when_space(Some(deadline), || data_plane.publish(message.clone())).await
+}
+
+/// Gives a command to the data plane and waits for its answer. While an inbox is full, tries again for `busy_timeout`;
+/// `on_wait` is called once if it has to.
+pub(crate) async fn command<T: Send + 'static>(
+    signals: &Signals,
+    busy_timeout: Duration,
+    give: impl Fn(Done<T>),
+    on_wait: impl FnOnce(),
+) -> Result<T, CommandError> {
+    let mut on_wait = Some(on_wait);
+    let deadline = Instant::now() + busy_timeout;
+    loop {
+        // Made before the attempt: it notices space made between attempt and wait.
+        let space = signals.space.notified();
+        let (answer, answered) = oneshot::channel();
+        // Nobody waits any more only if the request's client has gone.
+        give(Done::new(move |result| _ = answer.send(result)));
+        match answered.await.unwrap_or(Err(CommandError::Stopped)) {
+            Err(CommandError::Busy) if Instant::now() < deadline => {
+                on_wait.take().into_iter().for_each(|on_wait| on_wait());
+                let _ = timeout_at(deadline.min(Instant::now() + SPACE_RETRY), space).await;
+            }
+            answer => return answer,
+        }
+    }
 }
 
 #[cfg(test)]

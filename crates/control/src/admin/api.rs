@@ -4,6 +4,7 @@
 //! ([`openapi`](super::openapi::openapi)) are made from it.
 
 use super::State;
+use super::commands::{disconnect, emit, join, leave, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::routes::{healthz, show_metrics, status};
@@ -58,6 +59,12 @@ reasons! {
     TIMEOUT: REQUEST_TIMEOUT, "timeout", "A message didn't arrive within `admin_limits.body_timeout`.";
     DOCUMENT_TIMEOUT: REQUEST_TIMEOUT, "timeout", "The document didn't arrive within `admin_limits.body_timeout`.";
     BUSY: SERVICE_UNAVAILABLE, "busy", "The server is overloaded for longer than `admin_limits.busy_timeout`. Retry later.";
+    COMMAND: BAD_REQUEST, "command", "The command is invalid.";
+    COMMAND_TOO_LONG: PAYLOAD_TOO_LARGE, "too_long", "The body is longer than `limits.message_bytes_max`.";
+    COMMAND_TIMEOUT: REQUEST_TIMEOUT, "timeout", "The body didn't arrive within `admin_limits.body_timeout`.";
+    NOT_JSON: UNSUPPORTED_MEDIA_TYPE, "content_type", "`Content-Type` is not `application/json`.";
+    STOPPED: SERVICE_UNAVAILABLE, "stopped", "The server shut down before it finished the command.";
+    ROOMS_QUERY: BAD_REQUEST, "query", "A query parameter is unknown or invalid.";
     KEY: BAD_REQUEST, "key", "The key is invalid.";
     QUERY: BAD_REQUEST, "query", "The query is not `sequence=N`.";
     DOCUMENT: BAD_REQUEST, "document", "The document is not valid JSON, or its compression is broken. The last document stays.";
@@ -79,6 +86,9 @@ pub const COMMON_REASONS: [Reason; 5] = [HOST_MISSING, HOST, ORIGIN, TOKEN, TOO_
 pub const ROUTING_REASONS: [Reason; 2] = [ROUTE, METHOD];
 
 const PUBLISH_REASONS: &[Reason] = &[MESSAGE, TIMEOUT, TOO_LONG, CONTENT_TYPE, BUSY];
+const COMMAND_REASONS: &[Reason] =
+    &[COMMAND, BODY, COMMAND_TIMEOUT, COMMAND_TOO_LONG, NOT_JSON, BUSY, STOPPED];
+const ROOMS_REASONS: &[Reason] = &[ROOMS_QUERY, BUSY, STOPPED];
 const PUT_REASONS: &[Reason] = &[
     KEY,
     QUERY,
@@ -157,8 +167,23 @@ const CHANGED: Body = Body {
 };
 const DELETED: Body = Body { meaning: "The document is deleted: `changed` is `true`.", ..CHANGED };
 
+const CONCERNED: Body = Body {
+    content_type: "application/json",
+    schema: Some("Concerned"),
+    meaning: "The number of sessions for which the command was carried out.",
+};
+
+/// A command for sessions.
+const fn command(schema: &'static str) -> Body {
+    Body {
+        content_type: "application/json",
+        schema: Some(schema),
+        meaning: "Which sessions, and what to do.",
+    }
+}
+
 /// Every operation.
-pub static OPERATIONS: [Operation; 6] = [
+pub static OPERATIONS: [Operation; 12] = [
     Operation {
         method: "POST",
         path: "/api/v1/publish",
@@ -177,6 +202,89 @@ pub static OPERATIONS: [Operation; 6] = [
         reasons: PUBLISH_REASONS,
         requires_token: true,
         handler: || post(publish),
+    },
+    Operation {
+        method: "POST",
+        path: "/api/v1/emit",
+        summary: "Send a message to sessions",
+        description: "Sends a message to the members of several rooms and to single sessions, with exceptions. Each session receives one copy. \
+                      The number of sessions includes those that a `volatile` message skips. \
+                      [socketio.md](socketio.md#acting-on-sessions) describes how a command names sessions.",
+        requests: &[command("Emit")],
+        responses: &[(200, CONCERNED)],
+        reasons: COMMAND_REASONS,
+        requires_token: true,
+        handler: || post(emit),
+    },
+    Operation {
+        method: "POST",
+        path: "/api/v1/join",
+        summary: "Add sessions to rooms",
+        description: "Makes sessions members of rooms. A session that is at its limit (`limits.subscriptions_max`), or whose core is \
+                      (`limits.topics_max`), is counted in `refused`.",
+        requests: &[command("Join")],
+        responses: &[(200, CONCERNED)],
+        reasons: COMMAND_REASONS,
+        requires_token: true,
+        handler: || post(join),
+    },
+    Operation {
+        method: "POST",
+        path: "/api/v1/leave",
+        summary: "Remove sessions from rooms",
+        description: "Ends the membership of sessions in rooms. A session that isn't a member is counted too.",
+        requests: &[command("Leave")],
+        responses: &[(200, CONCERNED)],
+        reasons: COMMAND_REASONS,
+        requires_token: true,
+        handler: || post(leave),
+    },
+    Operation {
+        method: "POST",
+        path: "/api/v1/disconnect",
+        summary: "Disconnect sessions",
+        description: "Ends sessions with the close code 4403, after which clients don't reconnect. A Socket.IO client leaves the \
+                      namespace and keeps its connection, unless `close` is `true`.",
+        requests: &[command("Disconnect")],
+        responses: &[(200, CONCERNED)],
+        reasons: COMMAND_REASONS,
+        requires_token: true,
+        handler: || post(disconnect),
+    },
+    Operation {
+        method: "POST",
+        path: "/api/v1/sessions",
+        summary: "List sessions",
+        description: "Lists sessions and their rooms, in no particular order, and counts all of them. Sessions whose clients are disconnected \
+                      and may be recovered are left out.",
+        requests: &[command("SessionsQuery")],
+        responses: &[(
+            200,
+            Body {
+                content_type: "application/json",
+                schema: Some("Sessions"),
+                meaning: "The sessions. `truncated`: there are more than listed.",
+            },
+        )],
+        reasons: COMMAND_REASONS,
+        requires_token: true,
+        handler: || post(sessions),
+    },
+    Operation {
+        method: "GET",
+        path: "/api/v1/rooms",
+        summary: "List rooms",
+        description: "Lists the rooms that have members, in the order of the bytes of their names, with the number of sessions in each. Query: \
+                      `namespace` (default `/`), `prefix`, `limit` (1 to 1,000, default 100) and `after`. If there are more, `next` is \
+                      the `after` of the next page.",
+        requests: &[],
+        responses: &[(
+            200,
+            Body { content_type: "application/json", schema: Some("Rooms"), meaning: "The rooms." },
+        )],
+        reasons: ROOMS_REASONS,
+        requires_token: true,
+        handler: || get(rooms),
     },
     Operation {
         method: "PUT",
@@ -265,5 +373,5 @@ pub(crate) fn push_refusals() -> impl Iterator<Item = &'static str> {
 
 /// The values of the label `reason` in `stentor_admin_refusals_total`.
 pub(crate) fn refusals() -> impl Iterator<Item = &'static str> {
-    COMMON_REASONS.iter().map(|reason| reason.code)
+    COMMON_REASONS.iter().chain(COMMAND_REASONS).chain(ROOMS_REASONS).map(|reason| reason.code)
 }

@@ -4,6 +4,7 @@
 //! bytes and time of a message, time without taking its answer.
 
 pub mod api;
+mod commands;
 mod guard;
 mod lines;
 mod openapi;

@@ -4,9 +4,11 @@
 //! responses of a running server against it.
 
 use super::api::{self, Operation, Reason};
+use super::commands::NAMES_MAX;
 use super::publish::EVENT_BYTES_MAX;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use stentor_edge::{ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
 use stentor_hub::ROOM_BYTES_MAX;
 
 /// The document.
@@ -21,7 +23,7 @@ pub fn openapi() -> Value {
         "info": {
             "title": "Stentor admin API",
             "version": "1",
-            "description": "Publishes messages to rooms, pushes documents into feeds, and reports the state of the server. \
+            "description": "Publishes messages to rooms, acts on sessions, pushes documents into feeds, and reports the state of the server. \
                             Errors have a JSON body with a `code` for programs and a `message` for humans. An unknown path is \
                             answered with 404 and the code `route`, an unsupported method with 405 and the code `method`. \
                             `HEAD` works wherever `GET` does.",
@@ -70,6 +72,9 @@ fn operation(operation: &Operation) -> Value {
                 "schema": {"type": "integer", "minimum": 0, "maximum": u64::MAX},
             },
         ]);
+    }
+    if operation.path == "/api/v1/rooms" {
+        value["parameters"] = rooms_parameters();
     }
     if !operation.requests.is_empty() {
         let content = operation.requests.iter().map(|body| (body.content_type.to_owned(), media_type(body)));
@@ -128,7 +133,100 @@ fn responses(operation: &Operation) -> Value {
     Value::Object(responses)
 }
 
+fn rooms_parameters() -> Value {
+    let text = json!({"type": "string", "maxLength": ROOM_BYTES_MAX});
+    let limit = json!({"type": "integer", "minimum": 1, "maximum": ROOMS_LISTED_MAX, "default": 100});
+    let parameter = |name: &str, description: &str, schema: &Value| json!({"name": name, "in": "query", "description": description, "schema": schema});
+    json!([
+        parameter("namespace", "The namespace.", &json!({"type": "string", "default": "/"})),
+        parameter("prefix", "Lists only rooms whose names begin with this text.", &text),
+        parameter("after", "Lists only rooms after this one.", &text),
+        parameter("limit", "How many rooms to list.", &limit),
+    ])
+}
+
+/// A command: the fields that say which sessions, and its own.
+fn command(required: &[&str], own: Value, example: Value) -> Value {
+    let names = |items: &str, description: &str| {
+        json!({
+            "type": "array", "maxItems": NAMES_MAX, "description": description,
+            "items": {"$ref": format!("#/components/schemas/{items}")},
+        })
+    };
+    let mut properties = json!({
+        "namespace": {"type": "string", "default": "/", "description": "The namespace of the sessions."},
+        "rooms": names("RoomName", "The members of any of these rooms."),
+        "sessions": names("SessionId", "These sessions. Unknown ids are ignored."),
+        "except": {
+            "type": "object",
+            "additionalProperties": false,
+            "description": "Sessions to leave out.",
+            "properties": {
+                "rooms": names("RoomName", "The members of any of these rooms."),
+                "sessions": names("SessionId", "These sessions."),
+            },
+        },
+    });
+    if let (Some(properties), Value::Object(own)) = (properties.as_object_mut(), own) {
+        properties.extend(own);
+    }
+    json!({
+        "type": "object",
+        "description": "`rooms`, `sessions` or `namespace` is required. Without `rooms` and `sessions`, it concerns all Socket.IO clients of \
+                        the namespace. A command names at most 1,000 rooms and sessions.",
+        "required": required,
+        "anyOf": [{"required": ["rooms"]}, {"required": ["sessions"]}, {"required": ["namespace"]}],
+        "properties": properties,
+        "additionalProperties": false,
+        "examples": [example],
+    })
+}
+
+/// The schemas of the commands for sessions.
+fn command_schemas() -> Value {
+    let room_names = json!({"type": "array", "minItems": 1, "maxItems": NAMES_MAX, "items": {"$ref": "#/components/schemas/RoomName"}});
+    let event = json!({
+        "type": ["string", "null"],
+        "maxLength": EVENT_BYTES_MAX,
+        "description": "The name of the event. Socket.IO clients receive `message` if there is none.",
+    });
+    let volatile = json!({"type": "boolean", "default": false, "description": "Skips sessions that aren't ready to receive."});
+    let close = json!({"type": "boolean", "default": false, "description": "Ends the connections of Socket.IO clients too."});
+    let limit = json!({
+        "type": "integer", "minimum": 0, "maximum": SESSIONS_LISTED_MAX, "default": 100,
+        "description": "How many sessions to list. Others are counted only.",
+    });
+    let id = "nSp4eVh0Zr_L3kW9tQ2b";
+    json!({
+        "RoomName": {"type": "string", "minLength": 1, "maxLength": ROOM_BYTES_MAX},
+        "SessionId": {"type": "string", "description": "The session's id, as its client knows it.", "examples": [id]},
+        "Emit": command(
+            &["data"],
+            json!({
+                "event": event,
+                "data": {"description": "Any JSON value, passed on as written."},
+                "volatile": volatile,
+            }),
+            json!({
+                "rooms": ["lobby", "vip"], "except": {"rooms": ["muted"]}, "event": "news", "data": {"text": "hello"},
+            }),
+        ),
+        "Join": command(&["join"], json!({"join": room_names}), json!({"sessions": [id], "join": ["lobby"]})),
+        "Leave": command(&["leave"], json!({"leave": room_names}), json!({"rooms": ["lobby"], "leave": ["lobby"]})),
+        "Disconnect": command(&[], json!({"close": close}), json!({"sessions": [id], "close": true})),
+        "SessionsQuery": command(&[], json!({"limit": limit}), json!({"rooms": ["lobby"], "limit": 10})),
+    })
+}
+
 fn schemas() -> Value {
+    let mut schemas = other_schemas();
+    if let (Some(schemas), Value::Object(commands)) = (schemas.as_object_mut(), command_schemas()) {
+        schemas.extend(commands);
+    }
+    schemas
+}
+
+fn other_schemas() -> Value {
     let count = json!({"type": "integer", "minimum": 0});
     let text = json!({"type": "string"});
     let object = |properties: Value| {
@@ -163,6 +261,33 @@ fn schemas() -> Value {
                 "message": text,
             })),
         })),
+        "Concerned": {
+            "type": "object",
+            "required": ["sessions"],
+            "additionalProperties": false,
+            "properties": {
+                "sessions": count,
+                "refused": {"type": "integer", "minimum": 1, "description": "Sessions that couldn't join a room. Absent if there is none."},
+            },
+        },
+        "Sessions": object(json!({
+            "sessions": {"type": "array", "maxItems": SESSIONS_LISTED_MAX, "items": object(json!({
+                "id": {"$ref": "#/components/schemas/SessionId"},
+                "protocol": {"enum": ["websocket", "primus", "engineio", "socketio", "sockjs"]},
+                "rooms": {"type": "array", "items": text},
+            }))},
+            "count": {"type": "integer", "minimum": 0, "description": "All sessions, listed or not."},
+            "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
+        })),
+        "Rooms": {
+            "type": "object",
+            "required": ["rooms"],
+            "additionalProperties": false,
+            "properties": {
+                "rooms": {"type": "array", "items": object(json!({"name": text, "sessions": count}))},
+                "next": {"type": "string", "description": "The `after` of the next page. Absent if there is none."},
+            },
+        },
         "Changed": object(json!({
             "changed": {"type": "boolean", "description": "`false`: the value equals the last one."},
         })),

@@ -193,13 +193,14 @@ async fn send(state: &State, message: Publish) -> Result<(), Refusal> {
     let on_wait = || _ = state.metrics.mailbox_waits.inc();
     let sent =
         signals::publish(&*state.data_plane, &state.signals, state.options.busy_timeout, message, on_wait);
-    sent.await.map_err(|_| {
-        let message =
-            "the server is too busy to accept messages (admin_limits.busy_timeout); try again later";
-        Refusal::new(api::BUSY, message)
-    })?;
+    sent.await.map_err(|_| busy())?;
     state.metrics.publications.inc();
     Ok(())
+}
+
+pub(super) fn busy() -> Refusal {
+    let message = "the server is too busy to accept messages (admin_limits.busy_timeout); try again later";
+    Refusal::new(api::BUSY, message)
 }
 
 /// Reads the rest of a body that was refused, so that its sender gets to see why.
@@ -222,9 +223,27 @@ fn bad(message: String) -> Refusal {
     Refusal::new(api::MESSAGE, message)
 }
 
-fn too_long(bytes_max: usize) -> Refusal {
+pub(super) fn too_long(bytes_max: usize) -> Refusal {
     let message = format!("the message has more than {bytes_max} bytes (limits.message_bytes_max)");
     Refusal::new(api::TOO_LONG, message)
+}
+
+/// The event and data of a message, checked.
+pub(super) fn content(event: Option<&str>, data: &RawValue) -> Result<(Option<Arc<str>>, Data), String> {
+    if event.is_some_and(|event| event.len() > EVENT_BYTES_MAX) {
+        return Err(format!("the event's name is longer than {EVENT_BYTES_MAX} bytes"));
+    }
+    let data = data.get().as_bytes();
+    if depth(data) > DEPTH_MAX {
+        return Err(format!("the data is nested deeper than {DEPTH_MAX}"));
+    }
+    // A copy, so that a message that is kept doesn't keep the chunk it came in.
+    let data = if memchr::memchr2(b'\n', b'\r', data).is_some() {
+        Bytes::from(minify(data.to_vec()).map_err(|error| error.to_string())?)
+    } else {
+        Bytes::copy_from_slice(data)
+    };
+    Ok((event.map(Arc::from), Data::Json(data)))
 }
 
 /// Reads messages. Remembers the last room: most streams are for one or few.
@@ -246,21 +265,8 @@ impl Parser {
         let text = std::str::from_utf8(text).map_err(|error| bad(format!("not UTF-8: {error}")))?;
         let message: Message<'_> = serde_json::from_str(text).map_err(|error| bad(in_line(&error)))?;
         let room = self.room(message.namespace.as_deref(), message.room.as_deref())?;
-        let event = message.event.as_deref();
-        if event.is_some_and(|event| event.len() > EVENT_BYTES_MAX) {
-            return Err(bad(format!("the event's name is longer than {EVENT_BYTES_MAX} bytes")));
-        }
-        let data = message.data.get().as_bytes();
-        if depth(data) > DEPTH_MAX {
-            return Err(bad(format!("the data is nested deeper than {DEPTH_MAX}")));
-        }
-        // A copy, so that a message that is kept doesn't keep the chunk it came in.
-        let data = if memchr::memchr2(b'\n', b'\r', data).is_some() {
-            Bytes::from(minify(data.to_vec()).map_err(|error| bad(error.to_string()))?)
-        } else {
-            Bytes::copy_from_slice(data)
-        };
-        Ok(Some(Publish { room, event: event.map(Arc::from), data: Data::Json(data) }))
+        let (event, data) = content(message.event.as_deref(), message.data).map_err(bad)?;
+        Ok(Some(Publish { room, event, data }))
     }
 
     /// Without a room it is for everybody in the namespace, which then has to be named.
@@ -282,7 +288,7 @@ impl Parser {
 }
 
 /// A parser's message without its line: messages are counted in lines of the body already.
-fn in_line(error: &serde_json::Error) -> String {
+pub(super) fn in_line(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {
         Some((what, _)) if error.line() == 1 => format!("{what} at column {}", error.column()),

@@ -17,12 +17,13 @@ pub(super) fn router(state: Arc<State>) -> Router {
     routes
         .fold(Router::new(), |router, (path, handler)| router.route(&path, handler))
         .fallback(async || {
-            let message = "known paths are /api/v1/publish, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
+            let message = "known paths are /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
+                           /api/v1/sessions, /api/v1/rooms, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
             Refusal::new(api::ROUTE, message)
         })
         .method_not_allowed_fallback(async || {
-            let message = "the path doesn't support this method; /api/v1/publish supports POST, /api/v1/feeds/KEY PUT and \
-                           DELETE, the others GET";
+            let message = "the path doesn't support this method; /api/v1/publish, emit, join, leave, disconnect and sessions \
+                           support POST, /api/v1/feeds/KEY PUT and DELETE, the others GET";
             Refusal::new(api::METHOD, message)
         })
         .with_state(state)

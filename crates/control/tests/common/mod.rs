@@ -84,6 +84,8 @@ pub struct FakePlane {
     pub busy: AtomicUsize,
     pub refusals: AtomicUsize,
     pub ready: AtomicBool,
+    /// Commands aren't answered.
+    pub stops: AtomicBool,
     /// From now on each look at its wishes, at its metrics panics.
     pub broken_wishes: AtomicBool,
     pub broken_metrics: AtomicBool,
@@ -102,6 +104,7 @@ impl FakePlane {
             busy: AtomicUsize::new(0),
             refusals: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
+            stops: AtomicBool::new(false),
             broken_wishes: AtomicBool::new(false),
             broken_metrics: AtomicBool::new(false),
             changed: Notify::new(),
@@ -193,6 +196,9 @@ impl CommandInbox for FakePlane {
     }
 
     fn command(&self, target: Target, command: Command) {
+        if self.stops.load(Ordering::SeqCst) {
+            return;
+        }
         let busy = self.is_busy();
         let note = |command: &dyn std::fmt::Debug| {
             if !busy {

@@ -9,8 +9,8 @@ const HEAD: &str = "\
 <!-- Generated from crates/control/src/admin/api.rs; a test compares. To generate it again:
      cargo run -p stentor -- reference admin-api > docs/admin-api.md -->
 
-The admin API listens on `server.admin` (default `127.0.0.1:8001`). Your backend publishes messages and pushes documents with
-it, and your monitoring reads metrics and status. [openapi.json](openapi.json) describes it in OpenAPI 3.1, with the JSON Schema
+The admin API listens on `server.admin` (default `127.0.0.1:8001`). Your backend publishes messages, acts on sessions and
+pushes documents with it, and your monitoring reads metrics and status. [openapi.json](openapi.json) describes it in OpenAPI 3.1, with the JSON Schema
 of every body.
 
 - **Token:** If `server.admin_token` is set, send `Authorization: Bearer TOKEN`. An address beyond loopback requires a token.

@@ -1,0 +1,386 @@
+//! Commands for sessions: `POST /api/v1/emit`, `/join`, `/leave`, `/disconnect` and `/sessions`, and `GET /api/v1/rooms`.
+//!
+//! A command's body is one JSON object. It names sessions, in the same way for all commands, and what to do with them:
+//!
+//! | field | type | |
+//! |---|---|---|
+//! | `namespace` | string | default `/` |
+//! | `rooms` | array of strings | the members of any of them |
+//! | `sessions` | array of strings | sessions by id |
+//! | `except` | `{"rooms": […], "sessions": […]}` | but not these |
+//!
+//! Without `rooms` and `sessions` it is all sockets of the namespace, which then has to be named. Unlike elsewhere, unknown
+//! fields are refused: a misspelt `rooms` would disconnect everybody. docs/socketio.md describes them for users.
+
+use super::publish::{busy, content, discard, in_line, read_whole, too_long};
+use super::{Refusal, State, api, json};
+use crate::metrics::ReasonLabels;
+use crate::signals;
+use axum::body::Body;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, Response, StatusCode, Uri, header};
+use axum::response::IntoResponse;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::sync::Arc;
+use stentor_edge::{
+    Command, CommandError, Concerned, Done, PublicId, ROOMS_LISTED_MAX, RoomsQuery, SESSIONS_LISTED_MAX,
+    SessionInfo, Target,
+};
+use stentor_hub::{ROOM_BYTES_MAX, Rooms};
+
+/// Maximum number of rooms and sessions that a command names.
+pub(super) const NAMES_MAX: usize = 1_000;
+/// How many entries a list has by default.
+const LISTED: usize = 100;
+
+type Names<'a> = Vec<Cow<'a, str>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Request<'a> {
+    #[serde(borrow, default)]
+    namespace: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    rooms: Option<Names<'a>>,
+    #[serde(borrow, default)]
+    sessions: Option<Names<'a>>,
+    #[serde(borrow, default)]
+    except: Except<'a>,
+    #[serde(borrow, default)]
+    event: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "given")]
+    data: Option<&'a RawValue>,
+    #[serde(default)]
+    volatile: Option<bool>,
+    #[serde(borrow, default)]
+    join: Option<Names<'a>>,
+    #[serde(borrow, default)]
+    leave: Option<Names<'a>>,
+    #[serde(default)]
+    close: Option<bool>,
+    #[serde(default)]
+    limit: Option<usize>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Except<'a> {
+    #[serde(borrow, default)]
+    rooms: Names<'a>,
+    #[serde(borrow, default)]
+    sessions: Names<'a>,
+}
+
+/// `null` is data, too.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Serialize)]
+struct Answer {
+    sessions: usize,
+    #[serde(skip_serializing_if = "is_zero")]
+    refused: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+impl From<Concerned> for Answer {
+    fn from(Concerned { sessions, refused }: Concerned) -> Self {
+        Self { sessions, refused }
+    }
+}
+
+#[derive(Serialize)]
+struct Sessions {
+    sessions: Vec<Session>,
+    count: usize,
+    truncated: bool,
+}
+
+#[derive(Serialize)]
+struct Session {
+    id: String,
+    protocol: &'static str,
+    rooms: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ListedRooms {
+    rooms: Vec<ListedRoom>,
+    /// The `after` of the next page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ListedRoom {
+    name: String,
+    sessions: usize,
+}
+
+pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
+    handle(state, headers, body, async |state, request: Request<'_>| {
+        request.allow(&["event", "data", "volatile"])?;
+        let target = request.target()?;
+        let data = request.data.ok_or_else(|| bad("missing field `data`".into()))?;
+        let (event, data) = content(request.event.as_deref(), data).map_err(bad)?;
+        let volatile = request.volatile.unwrap_or(false);
+        let give = |done| {
+            let (event, data) = (event.clone(), data.clone());
+            state.data_plane.command(target.clone(), Command::Emit { event, data, volatile, done });
+        };
+        Ok(json(StatusCode::OK, &Answer::from(ask(state, give).await?)))
+    })
+    .await
+}
+
+pub(super) async fn join(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
+    handle(state, headers, body, async |state, request: Request<'_>| {
+        request.allow(&["join"])?;
+        let (target, rooms) = (request.target()?, request.rooms_of("join", request.join.as_deref())?);
+        let give = |done| {
+            state.data_plane.command(target.clone(), Command::Join { rooms: rooms.clone(), done });
+        };
+        Ok(json(StatusCode::OK, &Answer::from(ask(state, give).await?)))
+    })
+    .await
+}
+
+pub(super) async fn leave(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
+    handle(state, headers, body, async |state, request: Request<'_>| {
+        request.allow(&["leave"])?;
+        let (target, rooms) = (request.target()?, request.rooms_of("leave", request.leave.as_deref())?);
+        let give = |done| {
+            state.data_plane.command(target.clone(), Command::Leave { rooms: rooms.clone(), done });
+        };
+        Ok(json(StatusCode::OK, &Answer::from(ask(state, give).await?)))
+    })
+    .await
+}
+
+pub(super) async fn disconnect(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
+    handle(state, headers, body, async |state, request: Request<'_>| {
+        request.allow(&["close"])?;
+        let (target, close) = (request.target()?, request.close.unwrap_or(false));
+        let give = |done| state.data_plane.command(target.clone(), Command::Disconnect { close, done });
+        Ok(json(StatusCode::OK, &Answer::from(ask(state, give).await?)))
+    })
+    .await
+}
+
+pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
+    handle(state, headers, body, async |state, request: Request<'_>| {
+        request.allow(&["limit"])?;
+        let target = request.target()?;
+        let limit = check_limit(request.limit.unwrap_or(LISTED), SESSIONS_LISTED_MAX)?;
+        let give = |done| state.data_plane.command(target.clone(), Command::Sessions { limit, done });
+        let list = ask(state, give).await?;
+        let truncated = list.sessions.len() < list.count;
+        let session = |SessionInfo { id, protocol, rooms }| Session { id, protocol, rooms };
+        let sessions = list.sessions.into_iter().map(session).collect();
+        Ok(json(StatusCode::OK, &Sessions { sessions, count: list.count, truncated }))
+    })
+    .await
+}
+
+pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Response<Body> {
+    let listed = async {
+        let query = rooms_query(uri.query().unwrap_or_default())?;
+        let list = ask(&state, |done| state.data_plane.list_rooms(query.clone(), done)).await?;
+        let next = list.rooms.last().filter(|_| list.truncated).map(|(name, _)| name.clone());
+        let rooms = list.rooms.into_iter().map(|(name, sessions)| ListedRoom { name, sessions }).collect();
+        Ok(json(StatusCode::OK, &ListedRooms { rooms, next }))
+    };
+    listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
+}
+
+/// Reads a command and carries it out.
+async fn handle(
+    Shared(state): Shared<Arc<State>>,
+    headers: HeaderMap,
+    mut body: Body,
+    command: impl AsyncFnOnce(&State, Request<'_>) -> Result<Response<Body>, Refusal>,
+) -> Response<Body> {
+    let text = match read(&state, &headers, &mut body).await {
+        Ok(text) => text,
+        Err(refusal) => {
+            discard(body, &refusal).await;
+            return refuse(&state, refusal);
+        }
+    };
+    let done = async {
+        // Serde would take an array of the fields' values as well.
+        if !text.trim_start().starts_with('{') {
+            return Err(bad("a command must be a JSON object".into()));
+        }
+        let request = serde_json::from_str(&text).map_err(|error| bad(in_line(&error)))?;
+        command(&state, request).await
+    };
+    done.await.unwrap_or_else(|refusal| refuse(&state, refusal))
+}
+
+fn refuse(state: &State, refusal: Refusal) -> Response<Body> {
+    debug_assert!(api::refusals().any(|code| code == refusal.reason.code), "{refusal:?}");
+    state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason: refusal.reason.code }).inc();
+    refusal.into_response()
+}
+
+async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<String, Refusal> {
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/json") {
+        let message = "Content-Type must be application/json";
+        return Err(Refusal::new(api::NOT_JSON, message));
+    }
+    let bytes_max = state.options.message_bytes_max;
+    let text = read_whole(body, bytes_max, state.options.body_timeout).await?;
+    String::from_utf8(text.ok_or_else(|| too_long(bytes_max))?)
+        .map_err(|error| bad(format!("not UTF-8: {error}")))
+}
+
+/// Gives a command to the data plane, and waits for its answer.
+async fn ask<T: Send + 'static>(state: &State, give: impl Fn(Done<T>)) -> Result<T, Refusal> {
+    let on_wait = || _ = state.metrics.mailbox_waits.inc();
+    let answer = signals::command(&state.signals, state.options.busy_timeout, give, on_wait);
+    answer.await.map_err(|error| match error {
+        CommandError::Busy => busy(),
+        CommandError::Stopped => Refusal::new(api::STOPPED, "the server is shutting down"),
+    })
+}
+
+fn bad(message: String) -> Refusal {
+    Refusal::new(api::COMMAND, message)
+}
+
+impl Request<'_> {
+    /// Refuses fields of other commands.
+    fn allow(&self, fields: &[&str]) -> Result<(), Refusal> {
+        let given = [
+            ("event", self.event.is_some()),
+            ("data", self.data.is_some()),
+            ("volatile", self.volatile.is_some()),
+            ("join", self.join.is_some()),
+            ("leave", self.leave.is_some()),
+            ("close", self.close.is_some()),
+            ("limit", self.limit.is_some()),
+        ];
+        match given.into_iter().find(|(name, given)| *given && !fields.contains(name)) {
+            Some((name, _)) => Err(bad(format!("field `{name}` has no meaning for this command"))),
+            None => Ok(()),
+        }
+    }
+
+    fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("/")
+    }
+
+    fn target(&self) -> Result<Target, Refusal> {
+        let named = [&self.rooms, &self.sessions].map(|names| names.as_deref().unwrap_or_default());
+        let except = [&self.except.rooms, &self.except.sessions];
+        let names = named.iter().map(|names| names.len()).sum::<usize>()
+            + except.iter().map(|names| names.len()).sum::<usize>();
+        if names > NAMES_MAX {
+            return Err(bad(format!("a command can name at most {NAMES_MAX} rooms and sessions")));
+        }
+        let bad_room = |error: stentor_hub::RoomError| bad(error.to_string());
+        let mut target = Target::of(self.namespace())
+            .map_err(|_| bad(format!("a namespace has 1 to {ROOM_BYTES_MAX} bytes")))?;
+        match (&self.namespace, &self.rooms, &self.sessions) {
+            (Some(_), None, None) => target = target.everybody(),
+            (None, None, None) => {
+                return Err(bad("\"rooms\", \"sessions\" or \"namespace\" is missing".into()));
+            }
+            // Not everybody, which it would be without the empty list.
+            _ if named.iter().all(|names| names.is_empty()) => {
+                return Err(bad("\"rooms\" and \"sessions\" are empty".into()));
+            }
+            _ => {}
+        }
+        for room in named[0] {
+            target = target.room(room).map_err(bad_room)?;
+        }
+        for id in named[1] {
+            target = target.session(session_id(id)?);
+        }
+        for room in except[0] {
+            target = target.except_room(room).map_err(bad_room)?;
+        }
+        for id in except[1] {
+            target = target.except_session(session_id(id)?);
+        }
+        Ok(target)
+    }
+
+    /// The rooms to join or leave.
+    fn rooms_of(&self, field: &str, names: Option<&[Cow<'_, str>]>) -> Result<Rooms, Refusal> {
+        let names = names.ok_or_else(|| bad(format!("missing field `{field}`")))?;
+        if names.is_empty() || names.len() > NAMES_MAX {
+            return Err(bad(format!("\"{field}\" must name 1 to {NAMES_MAX} rooms")));
+        }
+        Rooms::new(self.namespace(), names.iter().map(|name| &**name)).map_err(|error| bad(error.to_string()))
+    }
+}
+
+fn session_id(text: &str) -> Result<PublicId, Refusal> {
+    PublicId::parse(text).ok_or_else(|| {
+        let shown: String = text.chars().take(40).collect();
+        bad(format!("{shown:?} is no session id"))
+    })
+}
+
+fn check_limit(limit: usize, max: usize) -> Result<usize, Refusal> {
+    if limit > max { Err(bad(format!("\"limit\" is at most {max}"))) } else { Ok(limit) }
+}
+
+/// The query of `GET /api/v1/rooms`.
+fn rooms_query(query: &str) -> Result<RoomsQuery, Refusal> {
+    let refused = |message: String| Refusal::new(api::ROOMS_QUERY, message);
+    let mut asked =
+        RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: LISTED };
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = percent_decoded(value)
+            .filter(|value| value.len() <= ROOM_BYTES_MAX)
+            .ok_or_else(|| refused(format!("the value of {name:?} is not valid")))?;
+        match name {
+            "namespace" => asked.namespace = value,
+            "prefix" => asked.prefix = value,
+            "after" => asked.after = value,
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| (1..=ROOMS_LISTED_MAX).contains(limit));
+                asked.limit = limit
+                    .ok_or_else(|| refused(format!("limit is a number from 1 to {ROOMS_LISTED_MAX}")))?;
+            }
+            _ => {
+                return Err(refused("known query parameters are namespace, prefix, after and limit".into()));
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// A value of a query, in which `+` is a space.
+fn percent_decoded(value: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.as_bytes();
+    while let [first, after @ ..] = rest {
+        rest = after;
+        match first {
+            b'+' => bytes.push(b' '),
+            b'%' => {
+                let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+                let digits = Some(digits).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+                bytes.push(u8::from_str_radix(digits, 16).ok()?);
+                rest = &rest[2..];
+            }
+            byte => bytes.push(*byte),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
