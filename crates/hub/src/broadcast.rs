@@ -17,9 +17,10 @@
 //! all that they are members of.
 
 use crate::dispatch::{CoreSet, Current, Dispatch, Emit};
+use crate::encoder::Encoder;
+use crate::notice::Notice;
 use crate::publication::{Body, Data, FeedState, Position, Publication};
-use crate::session::Encoder;
-use crate::shard::{Hub, Notice};
+use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC};
 use crate::topic::{Room, Rooms, Topic};
 use smallvec::SmallVec;

@@ -20,11 +20,14 @@
 //! and alone. A delta follows what it is for. The counters add up after every call.
 
 use crate::disconnect::Disconnect;
+use crate::encoder::Encoder;
 use crate::outbox::Entry;
 use crate::publication::{Body, Publication};
 use crate::publication_arena::{EncodingInProgress, PublicationRef};
-use crate::session::{Encoder, SessionId, SessionState, Sessions};
-use crate::subscription::{Flags, Member, Policy, UNKNOWN, one_more_behind};
+use crate::session::{SessionState, Sessions};
+use crate::session_id::SessionId;
+use crate::subscription::{Flags, Member, Policy};
+use crate::version_lag::{UNKNOWN, one_more_behind};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,9 +1,9 @@
 //! What shards tell each other. First in, first out between each two of them, nothing lost.
 
 use crate::publication::{Body, Data, FeedState, Position, Publication};
-use crate::session::SessionId;
-use crate::subscription::{FAR, UNKNOWN};
+use crate::session_id::SessionId;
 use crate::topic::{Room, Rooms, Topic};
+use crate::version_lag::{FAR, UNKNOWN};
 use smallvec::SmallVec;
 use std::fmt;
 use std::sync::Arc;

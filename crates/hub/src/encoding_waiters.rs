@@ -5,7 +5,7 @@
 //! in the set at most once.
 
 use crate::publication::{FormatId, Publication};
-use crate::session::SessionId;
+use crate::session_id::SessionId;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

@@ -4,25 +4,16 @@
 //! last, by the home core only. What is known of a feed stays until the control plane has forgotten it *and*
 //! nobody is subscribed, in whichever order that comes about.
 
-use crate::dispatch::{CoreId, Emit};
+use crate::dispatch::Emit;
+use crate::encoder::Encoder;
+use crate::notice::{Notice, Requester, SubscribeError};
 use crate::publication::{Body, Document, FeedState, Publication};
-use crate::session::{Encoder, SessionId};
-use crate::shard::{Hub, Notice, SubscribeError};
+use crate::publication::{Patch, PatchHistory, StoredPatch};
+use crate::session_id::SessionId;
+use crate::shard::Hub;
 use crate::topic::{Key, Topic};
 use crate::topics::TopicState;
-use crate::version::{Patch, PatchHistory, StoredPatch};
 use std::sync::Arc;
-
-/// A session that requests a feed without a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Requester {
-    /// Its source ([`Hub::set_source`]).
-    pub source: u64,
-    /// Its core.
-    pub core: CoreId,
-    /// Its session on that core.
-    pub session: SessionId,
-}
 
 impl<E: Encoder> Hub<E> {
     /// A feed has a new version, to which perhaps a patch leads. To be called on the home core of the key only. A

@@ -24,10 +24,12 @@
 //! answering its `Join` to its `Leave`.
 
 use crate::dispatch::{CoreId, Current, Dispatch};
-use crate::feed::Requester;
+use crate::encoder::Encoder;
+use crate::notice::Requester;
+use crate::notice::{Notice, SubscribeError};
 use crate::publication::{Position, Publication};
-use crate::session::{Encoder, SessionId};
-use crate::shard::{Hub, Notice, SubscribeError};
+use crate::session_id::SessionId;
+use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC};
 use crate::topic::Topic;
 use std::sync::Arc;

@@ -17,6 +17,7 @@ mod chunks;
 mod delivery;
 mod disconnect;
 mod dispatch;
+mod encoder;
 mod encoding_waiters;
 mod feed;
 mod history;
@@ -24,6 +25,7 @@ mod ids;
 mod interest;
 mod join_positions;
 mod log;
+mod notice;
 mod outbox;
 mod outgoing;
 mod paged_slab;
@@ -38,28 +40,29 @@ mod session;
 mod session_id;
 mod shard;
 mod subscription;
+mod suspension;
 mod topic;
 mod topics;
-mod version;
+mod version_lag;
 
 pub use budget::{Charge, Counters, Footprint, LiveBytes};
 pub use chunks::Chunks;
 pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit, Tally};
-pub use feed::Requester;
+pub use encoder::Encoder;
 pub use history::{HistoryLimits, HistoryStats};
 pub use log::{LogStats, RECOVERY_ENTRY_BYTES, RecoveryLimits};
+pub use notice::{Notice, Requester, SubscribeError};
 pub use outgoing::Outgoing;
 pub use patches::{FeedStats, PatchLimits};
 pub use publication::{
-    Body, Data, Document, Encoded, Epoch, FORMATS_MAX, FeedState, FormatId, OWN_ENCODING_BYTES_MAX, Position,
-    Publication, SnapshotReason,
+    Body, Data, Document, Encoded, Epoch, FORMATS_MAX, FeedState, FormatId, OWN_ENCODING_BYTES_MAX, Patch,
+    Position, Publication, SnapshotReason,
 };
 pub use recovery::ResumeError;
 pub use select::Selection;
-pub use session::{Encoder, SessionId};
-pub use shard::{Hub, Notice, Options, SubscribeError};
+pub use session_id::SessionId;
+pub use shard::{Hub, Options};
 pub use subscription::{Policy, SubscribeOptions};
 pub use topic::{KEY_BYTES_MAX, Key, KeyError, ROOM_BYTES_MAX, Room, RoomError, Rooms, Topic};
 pub use topics::core_of;
-pub use version::Patch;

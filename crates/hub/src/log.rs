@@ -12,7 +12,7 @@
 use crate::budget::{Charge, LiveBytes};
 use crate::dispatch::{Emit, Exceptions};
 use crate::publication::Publication;
-use crate::session::SessionId;
+use crate::session_id::SessionId;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The patches that a home core keeps of its feeds: how many bytes, and whose go first.
 //!
-//! The patches themselves hang on the newest version of each feed (see [`crate::version`]), shared by all cores.
+//! The patches themselves hang on the newest version of each feed (see [`crate::publication`]), shared by all cores.
 //! Here is the account of them. Of one feed no more are kept than are shorter than its document, because nobody
 //! is sent more; of all feeds of a core together no more than [`PatchLimits::bytes_max`]. Beyond that all
 //! patches of a feed are given up at once: of the one that had no new version the longest, and whose patches

@@ -7,9 +7,9 @@
 //! **Invariant.** `references` is the number of places that name the publication: entries of outboxes, newest
 //! documents and states of subscriptions, the fan-out at work, and a document for its other forms. At 0 it goes.
 
+use crate::encoder::Encoder;
 use crate::publication::{Body, Encoded, FormatId, Publication, SnapshotReason};
-use crate::session::Encoder;
-use crate::subscription::{FAR, UNKNOWN};
+use crate::version_lag::{FAR, UNKNOWN};
 use slab::Slab;
 use smallvec::SmallVec;
 use std::sync::Arc;

@@ -27,11 +27,15 @@
 //!
 //! Feeds aren't in the log: who comes back is owed their newest.
 
+use crate::encoder::Encoder;
 use crate::log::LogIndex;
+use crate::notice::Notice;
 use crate::publication::Publication;
-use crate::session::{Encoder, SessionId, Sessions};
-use crate::shard::{Hub, Notice};
+use crate::session::Sessions;
+use crate::session_id::SessionId;
+use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC, Policy};
+use crate::suspension::Suspended;
 use crate::topic::Topic;
 use std::fmt;
 use std::num::NonZeroU64;
@@ -73,14 +77,6 @@ impl fmt::Display for ResumeError {
 
 impl std::error::Error for ResumeError {}
 
-/// What there is of a suspended session besides the session.
-pub(crate) struct Suspended {
-    /// When, as a place in the log.
-    at: LogIndex,
-    /// What it is to be told when it is back. At most one for each of its subscriptions and attempts.
-    notices: Vec<Notice>,
-}
-
 /// What a session missed.
 type Missed<F> = Vec<(Member, Arc<Publication<F>>)>;
 
@@ -103,11 +99,14 @@ impl<E: Encoder> Hub<E> {
         true
     }
 
-    /// A suspended session has a connection again. `last` is the [id](Publication::id) of the last
-    /// publication that its client had, `None` if it had none yet. It is owed what its rooms were sent since,
-    /// in order, each once, and the newest of its feeds, in the order of their keys; from then on it is a session like any other.
+    /// A suspended session has a connection again. `last` is the [id](Publication::id) of the last publication that
+    /// its client received, `None` if it received none. The session is sent what its rooms received since, in order,
+    /// each publication once, then the newest version of its feeds, in the order of their keys.
     ///
-    /// Where the format of its new connection is another: [`Hub::set_format`] comes before.
+    /// If its new connection has another format, call [`Hub::set_format`] first.
+    ///
+    /// # Errors
+    /// The session isn't suspended, or can't be resumed. It stays as it is: the caller closes it.
     pub fn handle_resume(&mut self, session: SessionId, last: Option<u64>) -> Result<(), ResumeError> {
         let suspended_at = self.suspended.get(&session).ok_or(ResumeError::NotSuspended)?.at;
         let log_index = self.sessions.log_index_after(session, last, suspended_at);

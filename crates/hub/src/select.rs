@@ -4,8 +4,10 @@
 //! last to the first: a member that leaves is replaced by the last one, so nobody who stays is missed. A session that is
 //! visited twice is selected once, and so is a session in several of the rooms.
 
+use crate::encoder::Encoder;
 use crate::recipients::Seen;
-use crate::session::{Encoder, SessionId, SessionState};
+use crate::session::SessionState;
+use crate::session_id::SessionId;
 use crate::shard::Hub;
 use crate::subscription::NO_TOPIC;
 use crate::topic::{Room, Topic};

@@ -8,16 +8,18 @@
 use crate::budget::Counters;
 use crate::chunks::Chunks;
 use crate::disconnect::Disconnect;
+use crate::encoder::Encoder;
 use crate::encoding_waiters::EncodingWaiters;
 use crate::join_positions::JoinPositions;
 use crate::log::Log;
 use crate::outbox::{Entry, Outbox};
 use crate::patches::FeedStats;
-use crate::publication::{FORMATS_MAX, FormatId, Publication};
+use crate::publication::{FORMATS_MAX, FormatId};
 use crate::publication_arena::{PublicationArena, PublicationRef};
 use crate::rates::Rates;
-pub use crate::session_id::SessionId;
-use crate::subscription::{Flags, Member, NO_TOPIC, Policy, SubscribeOptions, Subscription, UNKNOWN};
+use crate::session_id::SessionId;
+use crate::subscription::{Flags, Member, NO_TOPIC, Policy, SubscribeOptions, Subscription};
+use crate::version_lag::UNKNOWN;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -29,29 +31,6 @@ const MEMBER_BYTES: usize = size_of::<Member>() * 3 / 2;
 /// Capacity for subscriptions outside of the session struct.
 fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
     if subscriptions.spilled() { subscriptions.capacity() } else { 0 }
-}
-
-/// How publications become frames. The hub knows no format.
-pub trait Encoder: Sized {
-    /// An encoded publication: a reference, cheap to clone.
-    type Frame: Clone;
-
-    /// Encodes, or says that the format has no way to say it. What it makes is shared by all sessions of the
-    /// format, on all cores: it can hold the publication's id, and nothing that differs per session.
-    ///
-    /// A format that can say deltas can say all snapshots and all deltas. Those of one session
-    /// ([`Hub::set_format`](crate::Hub::set_format)) agree on whether they can.
-    fn encode(&self, format: FormatId, publication: &Publication<Self::Frame>) -> Option<Self::Frame>;
-
-    /// Bytes of a frame.
-    fn len(frame: &Self::Frame) -> usize;
-
-    /// A handle of the frame for one core: [`Hub::take`](crate::Hub::take) lends it, to be cloned once per
-    /// delivery. Where all cores clone the same handle they fight for the cache line that counts its
-    /// clones; a type with a count per core avoids that here.
-    fn per_core(frame: &Self::Frame) -> Self::Frame {
-        frame.clone()
-    }
 }
 
 /// What a session may be owed.

@@ -6,19 +6,22 @@
 use crate::budget::{Counters, Footprint, LiveBytes};
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Emit};
-use crate::feed::Requester;
+use crate::encoder::Encoder;
 use crate::history::{HistoryLimits, HistoryStats};
 use crate::ids::Ids;
 use crate::log::{Log, LogStats, RecoveryLimits};
+use crate::notice::{Notice, Requester, SubscribeError};
 use crate::outgoing::{Outbound, Outgoing};
 use crate::patches::{FeedStats, PatchLimits};
 use crate::publication::{Body, Data, FormatId, Position, Publication};
 use crate::recipients::Recipients;
-use crate::recovery::Suspended;
-use crate::session::{Encoder, SessionId, Sessions};
-use crate::subscription::{Flags, Member, Policy, SubscribeOptions, UNKNOWN};
+use crate::session::Sessions;
+use crate::session_id::SessionId;
+use crate::subscription::{Flags, Member, Policy, SubscribeOptions};
+use crate::suspension::Suspended;
 use crate::topic::{Key, Room, Rooms, Topic};
 use crate::topics::{Seeded, Topics};
+use crate::version_lag::UNKNOWN;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,58 +71,6 @@ impl Default for Options {
             feed_interval_min: Duration::ZERO,
             recovery: None,
             live: LiveBytes::default(),
-        }
-    }
-}
-
-/// Why a subscription was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubscribeError {
-    /// The session has `subscriptions_max` already.
-    TooManySubscriptions,
-    /// The core has `topics_max` topics already, or memory is short.
-    TooManyTopics,
-    /// The session waits for the maximum number of never-fetched feeds. Only as [`Notice::Refused`].
-    TooManyColdKeys,
-}
-
-/// What a session has to be told about one of its subscriptions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Notice {
-    /// There is no such feed. The subscription has ended.
-    NotFound {
-        /// Whose.
-        session: SessionId,
-        /// Which feed.
-        key: Key,
-    },
-    /// What the session asked for is no longer covered by the topic's history, or is more than its outbox
-    /// may hold: something was missed. The subscription goes on from here.
-    Gap {
-        /// Whose.
-        session: SessionId,
-        /// Of what.
-        topic: Topic,
-    },
-    /// The subscription has ended: another core has too many topics to join this one, or the control plane refuses to
-    /// fetch the feed for this session.
-    Refused {
-        /// Whose.
-        session: SessionId,
-        /// To what.
-        topic: Topic,
-        /// The reason.
-        reason: SubscribeError,
-    },
-}
-
-impl Notice {
-    /// Whose it is.
-    pub fn session(&self) -> SessionId {
-        match self {
-            Self::NotFound { session, .. } | Self::Gap { session, .. } | Self::Refused { session, .. } => {
-                *session
-            }
         }
     }
 }
@@ -236,14 +187,23 @@ impl<E: Encoder> Hub<E> {
         self.suspended.remove(&session);
     }
 
-    /// Subscribes a session. For a feed it is then owed what leads from `since` to the newest document, and the
-    /// feed's state where that isn't the document's; for a room with history what came after `since`, or else a
-    /// [`Notice::Gap`].
+    /// Subscribes a session.
     ///
-    /// Doing it again changes the terms. For a feed without `since`, or where that is of another epoch, it owes the
-    /// newest document once more, whole; else what the session was not sent yet, whatever `since` says: for what it
-    /// was sent may be on its way. For a room `since` has no meaning then. A change to or from `Latest` leaves only
-    /// the newest of what waits, for a feed any change of policy does.
+    /// - A feed: the session is sent what leads from `since` to the newest document, and the feed's state if it
+    ///   differs from the document's.
+    /// - A room with history: it is sent what followed `since`, or else a [`Notice::Gap`].
+    ///
+    /// A second call changes the options.
+    ///
+    /// - A feed: without `since`, or if `since` is of another epoch, the session is sent the newest document again, as
+    ///   a snapshot. Otherwise it is sent what it wasn't sent yet, whatever `since` is, because what it was sent may
+    ///   still be on its way.
+    /// - A room: `since` has no meaning.
+    ///
+    /// A change to or from `Latest` keeps only the newest pending publication. For a feed, any change of policy does.
+    ///
+    /// # Errors
+    /// The session has too many subscriptions, or the core knows too many topics.
     pub fn handle_subscribe(
         &mut self,
         session: SessionId,

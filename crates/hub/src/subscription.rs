@@ -1,6 +1,7 @@
 //! One topic of one session, and what is known of what the session has of it.
 
 use crate::publication_arena::PublicationRef;
+use crate::version_lag::UNKNOWN;
 use std::time::Duration;
 
 /// What becomes of publications to a subscription whose session can't keep up.
@@ -68,16 +69,6 @@ pub(crate) struct Subscription {
     pub(crate) flags: Flags,
 }
 
-/// The session has no version that a patch could build on.
-pub(crate) const UNKNOWN: u16 = u16::MAX;
-/// The session has one from so long ago that nobody counts any more.
-pub(crate) const FAR: u16 = UNKNOWN - 1;
-
-/// How far behind is who was `behind` before there was another version.
-pub(crate) fn one_more_behind(behind: u16) -> u16 {
-    if behind < FAR { behind + 1 } else { behind }
-}
-
 /// What is so of a subscription, in one byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Flags(u8);
@@ -142,15 +133,5 @@ impl Subscription {
     /// How many of those that wait have a place in the outbox.
     pub(crate) fn queued(&self) -> u32 {
         if self.flags.has(Flags::DELAYED) { 0 } else { self.waiting }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_is_far_behind_stays_so_and_nobody_becomes_unknown() {
-        assert_eq!([0, FAR - 1, FAR, UNKNOWN].map(one_more_behind), [1, FAR, FAR, UNKNOWN]);
     }
 }

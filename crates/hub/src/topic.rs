@@ -53,7 +53,10 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl Key {
-    /// Checks a text that is percent-decoded already (once, an encoded slash refused before).
+    /// Checks a text that has been percent-decoded once. (The caller has refused encoded slashes.)
+    ///
+    /// # Errors
+    /// [`KeyError`] says which rule of [`Key`] the text breaks.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         if text.is_empty() {
             return Err(KeyError::Empty);
@@ -130,6 +133,9 @@ fn check_name(name: &str) -> Result<(), RoomError> {
 
 impl Room {
     /// The room `name` of `namespace`, each 1–256 bytes.
+    ///
+    /// # Errors
+    /// The name or the namespace is empty or too long.
     pub fn new(namespace: &str, name: &str) -> Result<Self, RoomError> {
         check_name(namespace)?;
         check_name(name)?;
@@ -137,25 +143,34 @@ impl Room {
     }
 
     /// Another room of the same namespace.
+    ///
+    /// # Errors
+    /// The name is empty or too long.
     pub fn sibling(&self, name: &str) -> Result<Self, RoomError> {
         let namespace = self.namespace.clone();
         check_name(name)?;
         Ok(Self { namespace, name: name.into() })
     }
 
-    /// The room `name` of namespace `/`, where the plain protocols live.
+    /// The room `name` of namespace `/`, which plain protocols use.
+    ///
+    /// # Errors
+    /// The name is empty or too long.
     pub fn plain(name: &str) -> Result<Self, RoomError> {
         Self::new("/", name)
     }
 
-    /// The room of everybody in a namespace: all its sockets are to be its members. Its name is empty, so
-    /// that no client can name it: [`Room::new`] refuses that. It never keeps history.
+    /// The room that all sockets of a namespace are members of. Its name is empty, which [`Room::new`] refuses, so that
+    /// no client can name it. It never keeps history.
+    ///
+    /// # Errors
+    /// The namespace is empty or too long.
     pub fn all_members(namespace: &str) -> Result<Self, RoomError> {
         // Checked with a name in place of the empty one.
         Ok(Self { name: "".into(), ..Self::new(namespace, "*")? })
     }
 
-    /// Whether it is the room of everybody in its namespace.
+    /// Whether all sockets of the namespace are its members.
     pub fn is_all_members(&self) -> bool {
         self.name.is_empty()
     }
@@ -178,6 +193,9 @@ pub struct Rooms(Arc<[Room]>);
 
 impl Rooms {
     /// The rooms of a namespace that have these names, each 1–256 bytes.
+    ///
+    /// # Errors
+    /// There are no names, or one of them or the namespace is empty or too long.
     pub fn new<'a>(namespace: &str, names: impl IntoIterator<Item = &'a str>) -> Result<Self, RoomError> {
         let mut rooms: Vec<Room> = Vec::new();
         for name in names {

@@ -1,11 +1,16 @@
 //! Publications: what is sent to a topic, and its encodings, each made once per node.
 
+mod version;
+
+pub use version::Patch;
+pub(crate) use version::{PatchHistory, StoredPatch};
+
 use crate::budget::{Charge, LiveBytes};
 use crate::topic::{Key, Room};
-use crate::version::{PatchHistory, Version};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
+use version::Version;
 
 /// Names a wire format that a publication can be encoded to. The hub gives it no meaning: edge does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

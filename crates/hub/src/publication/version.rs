@@ -8,8 +8,8 @@
 //! as their version is the newest or on its way, are at most [`JOINS_MAX`], and together no longer than the
 //! document: who is behind by yet another number of versions gets the document, which all share.
 
+use super::{Body, Publication};
 use crate::budget::{Charge, LiveBytes};
-use crate::publication::{Body, Publication};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
