@@ -21,7 +21,7 @@ mod terms;
 
 pub use app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
-    Overloaded, Page, RequestId, RoomsApp, Rule, Template, TemplateError,
+    NotPublished, NotSubscribed, Page, RequestId, RoomsApp, Rule, Template, TemplateError,
 };
 pub use core::Core;
 pub use hosts::{HostError, Hosts};
@@ -35,6 +35,7 @@ pub use plane::{
     ControlPlane, DataPlane, Histogram, HistogramSample, Metric, MetricKind, REQUESTERS_MAX, Wanted,
 };
 pub use ports::{
-    Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX, PublicId,
-    Publish, ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
+    Access, Authorizer, Broker, Busy, Command, CommandError, CommandInbox, Concerned, Decision, Denial, Done,
+    FeedUpdate, LIST_BYTES_MAX, Outbound, Principal, PublicId, Publish, Question, ROOMS_LISTED_MAX, RoomList,
+    RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };

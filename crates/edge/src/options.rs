@@ -3,6 +3,7 @@
 use crate::app::Rule;
 use crate::hosts::Hosts;
 use crate::origin::Origins;
+use crate::ports::Authorizer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -410,6 +411,8 @@ pub struct Options {
     pub rooms: Rooms,
     /// Pages.
     pub routes: Vec<StaticRoute>,
+    /// Decides what clients may do. `None`: everything.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl Default for Options {
@@ -429,6 +432,7 @@ impl Default for Options {
             primus: Primus::default(),
             rooms: Rooms::default(),
             routes: Vec::new(),
+            authorizer: None,
         }
     }
 }

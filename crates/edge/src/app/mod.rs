@@ -8,12 +8,14 @@
 
 mod chat;
 mod echo;
+mod refused;
 mod rooms;
 mod rules;
 mod scalar;
 
 pub use chat::Chat;
 pub use echo::Echo;
+pub use refused::{NotPublished, NotSubscribed};
 pub use rooms::RoomsApp;
 pub use rules::{Rule, Template, TemplateError};
 
@@ -22,7 +24,7 @@ use crate::encode::Writer;
 use crate::encode::{Formats, json_string};
 use crate::ledger::Pressure;
 use crate::options::Service;
-use crate::ports::PublicId;
+use crate::ports::{Access, PublicId};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -109,18 +111,6 @@ pub enum Admission {
         /// More of it: the text of a JSON value.
         data: Option<String>,
     },
-}
-
-/// The process is above its memory budget (`limits.memory_bytes_max`): the message wasn't published. A retry may
-/// succeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Overloaded;
-
-impl Overloaded {
-    /// The error text for clients.
-    pub(crate) const CODE: &'static str = "overloaded";
-    pub(crate) const MESSAGE: &'static str =
-        "the server has reached its memory limit (limits.memory_bytes_max)";
 }
 
 /// A request whose answer is [`Connect::Pending`].
@@ -519,20 +509,25 @@ impl<'a> Context<'a> {
         self.actions.push(Action::Dismiss { session, code, reason: reason.to_owned() });
     }
 
-    /// Makes a session of this core a member of a room.
+    /// Makes a session of this core a member of a room, because the application wants it so: the
+    /// [`Authorizer`](crate::Authorizer) isn't asked.
     pub fn join(&mut self, session: SessionId, room: &Room, policy: Policy) -> Result<(), SubscribeError> {
-        self.subscribe(session, &Topic::Room(room.clone()), policy, None)
+        self.hub.handle_subscribe(session, &Topic::Room(room.clone()), policy, None)
     }
 
-    /// Subscribes a session of this core; `since` is what the client has.
+    /// Subscribes a session of this core, as its client requests; `since` is what the client has.
+    ///
+    /// # Errors
+    /// If it may not, or a limit is reached.
     pub fn subscribe(
         &mut self,
         session: SessionId,
         topic: &Topic,
         terms: impl Into<SubscribeOptions>,
         since: Option<Position>,
-    ) -> Result<(), SubscribeError> {
-        self.hub.handle_subscribe(session, topic, terms, since)
+    ) -> Result<(), NotSubscribed> {
+        self.facts.authorize(session, Access::Subscribe(topic)).map_err(NotSubscribed::Denied)?;
+        self.hub.handle_subscribe(session, topic, terms, since).map_err(NotSubscribed::Limit)
     }
 
     /// Ends a subscription and says whether there was one.
@@ -541,20 +536,23 @@ impl<'a> Context<'a> {
     }
 
     /// Publishes to a room, on all cores. All publications of clients pass through here, so this function checks for
-    /// overload.
+    /// overload, and whether the session that the call is about may publish.
     ///
     /// # Errors
-    /// [`Overloaded`]: no client receives the message.
+    /// No client receives the message.
     pub fn publish(
         &mut self,
         room: &Room,
         event: Option<Arc<str>>,
         data: Data,
         how: Emit,
-    ) -> Result<(), Overloaded> {
+    ) -> Result<(), NotPublished> {
         if self.is_overloaded() {
             self.facts.count_refusal();
-            return Err(Overloaded);
+            return Err(NotPublished::Overloaded);
+        }
+        if let Some(session) = self.current {
+            self.facts.authorize(session, Access::Publish(room)).map_err(NotPublished::Denied)?;
         }
         self.published_bytes += data.len() + ENVELOPE_BYTES;
         self.hub.handle_publish(self.facts.now, room, event, data, how);

@@ -3,19 +3,21 @@
 //! docs/protocol.md is the definition. Unknown fields are ignored; what can't be understood is answered
 //! with `error` and changes nothing.
 
+use super::refused::limit_reached;
 use super::rules::{DONE, failed};
 use super::scalar::scalar;
-use super::{Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, Overloaded};
+use super::{
+    Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, NotPublished, NotSubscribed,
+};
 use crate::encode::json_error_text;
 use crate::options::Rooms;
+use crate::ports::Denial;
 use crate::terms::{Asked, TermsError};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use stentor_hub::{
-    Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, SubscribeError, Topic,
-};
+use stentor_hub::{Data, Disconnect, Emit, Epoch, Key, Notice, Policy, Position, Room, SessionId, Topic};
 
 /// Longest `id` that is repeated in an answer, in bytes of JSON.
 const ID_BYTES_MAX: usize = 256;
@@ -67,34 +69,10 @@ struct Incoming<'a> {
 }
 
 /// An answer of type `error`.
-struct Refusal {
-    code: &'static str,
-    message: String,
-    /// Whether the same message may succeed later.
-    retry: bool,
-}
+type Refusal = Denial;
 
-fn refusal(code: &'static str, message: impl Into<String>) -> Refusal {
-    Refusal { code, message: message.into(), retry: false }
-}
-
-fn subscribe_refusal(error: SubscribeError) -> Refusal {
-    match error {
-        SubscribeError::TooManySubscriptions => refusal(
-            "too_many_subscriptions",
-            "this session has as many subscriptions as it may (limits.subscriptions_max)",
-        ),
-        SubscribeError::TooManyTopics => Refusal {
-            code: "too_many_topics",
-            message: "the server knows as many topics as it may (limits.topics_max)".into(),
-            retry: true,
-        },
-        SubscribeError::TooManyColdKeys => Refusal {
-            code: "too_many_cold_keys",
-            message: crate::core::TOO_MANY_COLD_KEYS.into(),
-            retry: true,
-        },
-    }
+fn refusal(code: &'static str, message: impl Into<Cow<'static, str>>) -> Refusal {
+    Denial::new(code, message)
 }
 
 fn terms_refusal(error: TermsError) -> Refusal {
@@ -123,7 +101,7 @@ impl RoomsApp {
                     Topic::Room(_) => asked.of_room(),
                 };
                 let terms = terms.map_err(terms_refusal)?;
-                ctx.subscribe(session, &topic, terms, since).map_err(subscribe_refusal)
+                ctx.subscribe(session, &topic, terms, since).map_err(NotSubscribed::into_denial)
             }
             "unsubscribe" => {
                 ctx.unsubscribe(session, &topic(incoming)?);
@@ -157,11 +135,7 @@ impl RoomsApp {
                     Data::Json(Bytes::copy_from_slice(data.as_bytes())),
                     Emit::default(),
                 )
-                .map_err(|Overloaded| Refusal {
-                    code: Overloaded::CODE,
-                    message: Overloaded::MESSAGE.into(),
-                    retry: true,
-                })
+                .map_err(NotPublished::into_denial)
             }
             other => Err(refusal(
                 "unknown_type",
@@ -204,7 +178,7 @@ fn subscribe_event(
     let asked = Asked { policy: options.policy.as_deref(), delta: options.delta, rate: options.rate };
     // Clients that know nothing of deltas go on getting documents.
     let terms = asked.of_feed(false).map_err(terms_refusal)?;
-    ctx.subscribe(session, &topic, terms, since).map_err(subscribe_refusal)
+    ctx.subscribe(session, &topic, terms, since).map_err(NotSubscribed::into_denial)
 }
 
 /// What a Socket.IO client says of a subscription.
@@ -248,12 +222,8 @@ fn answer(kind: &str, id: Option<&RawValue>, rest: &str) -> String {
 }
 
 fn error_answer(id: Option<&RawValue>, refusal: &Refusal) -> String {
-    let message = json_error_text(&refusal.message);
-    answer(
-        "error",
-        id,
-        &format!(r#","code":"{}","message":{message},"retry":{}"#, refusal.code, refusal.retry),
-    )
+    let [code, message] = [&refusal.code, &refusal.message].map(|text| json_error_text(text));
+    answer("error", id, &format!(r#","code":{code},"message":{message},"retry":{}"#, refusal.retry))
 }
 
 impl Application for RoomsApp {
@@ -338,7 +308,7 @@ impl Application for RoomsApp {
         if let Some(ack) = event.ack {
             let answer = match result {
                 Ok(()) => DONE.to_owned(),
-                Err(refusal) => failed(refusal.code, &refusal.message),
+                Err(refusal) => failed(&refusal),
             };
             ctx.ack(session, ack, Arguments { json: &answer, attachments: &[] });
         }
@@ -363,9 +333,9 @@ impl Application for RoomsApp {
                 (session, refusal("history_expired", message))
             }
             Notice::Refused { session, topic, reason } => {
-                let refusal = subscribe_refusal(*reason);
+                let refusal = limit_reached(*reason);
                 let message = format!("the subscription to {:?} has ended: {}", name(topic), refusal.message);
-                (session, Refusal { message, ..refusal })
+                (session, Refusal { message: message.into(), ..refusal })
             }
         };
         ctx.send(*session, Message::Text(&error_answer(None, &refusal)));

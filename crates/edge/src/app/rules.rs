@@ -4,11 +4,12 @@
 //! event's arguments; of several the first that has a value counts, so that a client may send a name or an object with
 //! a name in it. Where none has one, nothing of the rule is done, and the client is told so if it asked to be.
 
-use super::{Arguments, Context, Event, Overloaded};
+use super::{Arguments, Context, Event};
 use crate::encode::json_error_text;
+use crate::ports::Denial;
 use std::borrow::Cow;
 use std::fmt;
-use stentor_hub::{Policy, Room, RoomError, SessionId, SubscribeError};
+use stentor_hub::{Policy, Room, RoomError, SessionId};
 use stentor_json as json;
 
 /// Longest template, in bytes: a room's name is no longer.
@@ -133,35 +134,23 @@ enum Failure {
     /// No template had a value.
     NoRoom,
     Room(RoomError),
-    Subscribe(SubscribeError),
-    Overloaded,
+    Denied(Denial),
 }
 
 impl Failure {
     fn answer(&self) -> String {
-        let (code, message) = match self {
-            Self::NoRoom => ("bad_request", "the event has no value for the room".to_owned()),
-            Self::Room(error) => ("bad_room", error.to_string()),
-            Self::Subscribe(SubscribeError::TooManySubscriptions) => (
-                "too_many_subscriptions",
-                "the session's maximum of subscriptions is reached (limits.subscriptions_max)".to_owned(),
-            ),
-            Self::Subscribe(SubscribeError::TooManyTopics) => (
-                "too_many_topics",
-                "the maximum of feeds and rooms is reached (limits.topics_max)".to_owned(),
-            ),
-            Self::Subscribe(SubscribeError::TooManyColdKeys) => {
-                ("too_many_cold_keys", crate::core::TOO_MANY_COLD_KEYS.to_owned())
-            }
-            Self::Overloaded => (Overloaded::CODE, Overloaded::MESSAGE.to_owned()),
-        };
-        failed(code, &message)
+        match self {
+            Self::NoRoom => failed(&Denial::new("bad_request", "the event has no value for the room")),
+            Self::Room(error) => failed(&Denial::new("bad_room", error.to_string())),
+            Self::Denied(denial) => failed(denial),
+        }
     }
 }
 
 /// The argument of an acknowledgement that says why not.
-pub(super) fn failed(code: &str, message: &str) -> String {
-    format!(r#"{{"ok":false,"code":"{code}","message":{}}}"#, json_error_text(message))
+pub(super) fn failed(denial: &Denial) -> String {
+    let [code, message] = [&denial.code, &denial.message].map(|text| json_error_text(text));
+    format!(r#"{{"ok":false,"code":{code},"message":{message}}}"#)
 }
 
 /// The argument of an acknowledgement that says that it was done.
@@ -202,7 +191,8 @@ impl Rule {
             Room::new(namespace, &name).map_err(Failure::Room)
         };
         if !self.join.is_empty() {
-            ctx.join(session, &room(&self.join)?, Policy::Queue).map_err(Failure::Subscribe)?;
+            let joined = ctx.subscribe(session, &room(&self.join)?.into(), Policy::Queue, None);
+            joined.map_err(|error| Failure::Denied(error.into_denial()))?;
         }
         if !self.leave.is_empty() {
             ctx.unsubscribe(session, &room(&self.leave)?.into());
@@ -216,7 +206,7 @@ impl Rule {
             let how = if self.except_sender { ctx.except(session) } else { stentor_hub::Emit::default() };
             let name = self.broadcast_as.as_deref().unwrap_or(event.name);
             ctx.publish(&target, Some(name.into()), event.arguments.to_data(), how)
-                .map_err(|Overloaded| Failure::Overloaded)?;
+                .map_err(|error| Failure::Denied(error.into_denial()))?;
         }
         Ok(())
     }

@@ -12,8 +12,9 @@ use crate::encode::Writer;
 use crate::ledger::Pressure;
 use crate::millis::Millis;
 use crate::options::Service;
-use crate::ports::PublicId;
+use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::Driver;
 use stentor_hub::{CoreId, Disconnect, Hub, Key, Notice, SessionId, SubscribeError, Topic};
@@ -64,6 +65,8 @@ pub(crate) struct Facts {
     pub(crate) seed: [u64; 2],
     pub(crate) heartbeat_interval: Duration,
     pub(crate) json_depth_max: usize,
+    /// `None`: clients may do everything.
+    pub(super) authorizer: Option<Arc<dyn Authorizer>>,
     /// The current memory pressure.
     pub(crate) pressure: Pressure,
     /// Publications refused because of it.
@@ -74,6 +77,17 @@ impl Facts {
     /// The public id of a session of this core.
     pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
         PublicId::of(self.seed, self.core, session)
+    }
+
+    /// Asks whether the client of a session may do something.
+    pub(crate) fn authorize(&self, session: SessionId, access: Access<'_>) -> Result<(), Denial> {
+        let Some(authorizer) = &self.authorizer else { return Ok(()) };
+        let session = Some(self.public_id(session));
+        match authorizer.authorize(&Question { session, principal: None, access }) {
+            Decision::Allow => Ok(()),
+            Decision::Deny(denial) => Err(denial),
+            Decision::Pending => Err(Denial::UNAVAILABLE),
+        }
     }
 
     /// Counts a publication refused because the process is above its memory budget.

@@ -230,6 +230,7 @@ impl<D: Driver> Core<D> {
                 seed: shared.seed,
                 heartbeat_interval: options.heartbeat.interval,
                 json_depth_max: options.limits.json_depth_max,
+                authorizer: options.authorizer.clone(),
                 pressure: Pressure::None,
                 refusals: Cell::new(0),
             },

@@ -1,9 +1,13 @@
 //! What the data plane offers to, and asks of, the rest of the process: small traits and typed commands. Nothing here
 //! knows a core or a protocol.
 
+mod authorizer;
+mod broker;
 mod inbox;
 mod session_id;
 
+pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question};
+pub use broker::{Broker, Outbound};
 pub(crate) use inbox::Named;
 pub use inbox::{
     Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX, Publish,

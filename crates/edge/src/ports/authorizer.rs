@@ -1,0 +1,94 @@
+//! Permissions: the port through which the data plane asks whether a client may do something.
+
+use super::PublicId;
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use stentor_hub::{Room, Topic};
+
+/// Who a session acts for, as an issuer has confirmed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Principal {
+    /// Who confirmed it. A subject means something only together with its issuer.
+    pub issuer: Arc<str>,
+    /// The user.
+    pub subject: Arc<str>,
+}
+
+/// What a client wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access<'a> {
+    /// Connect to a namespace; clients of plain protocols to `/`.
+    Connect {
+        /// The namespace.
+        namespace: &'a str,
+    },
+    /// Receive what is published to a topic.
+    Subscribe(&'a Topic),
+    /// Publish to a room.
+    Publish(&'a Room),
+    /// See who is subscribed to a topic.
+    Presence(&'a Topic),
+    /// Receive what was published to a topic before.
+    History(&'a Topic),
+}
+
+/// A question to the [`Authorizer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question<'a> {
+    /// The session that asks. Before a client is connected, there is none.
+    pub session: Option<PublicId>,
+    /// Who it acts for. `None`: anonymous.
+    pub principal: Option<&'a Principal>,
+    /// What it wants to do.
+    pub access: Access<'a>,
+}
+
+/// The answer to a [`Question`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The client may.
+    Allow,
+    /// The client may not.
+    Deny(Denial),
+    /// It isn't known yet: the answer follows as a command. Where the data plane can't wait, it refuses with
+    /// [`Denial::UNAVAILABLE`], and the client may try again.
+    Pending,
+}
+
+/// Why a client may not do something, as it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// For programs: lowercase words joined by `_`.
+    pub code: Cow<'static, str>,
+    /// For people.
+    pub message: Cow<'static, str>,
+    /// Whether the same request may succeed later.
+    pub retry: bool,
+}
+
+impl Denial {
+    /// The answer isn't known in time.
+    pub const UNAVAILABLE: Self = Self {
+        code: Cow::Borrowed("unavailable"),
+        message: Cow::Borrowed("it isn't known yet whether this is allowed; try again later"),
+        retry: true,
+    };
+
+    /// A denial for good.
+    pub fn new(code: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: code.into(), message: message.into(), retry: false }
+    }
+}
+
+/// Decides what clients may do. It is called on the threads of the cores, so it must not block: an answer that takes time is
+/// [`Decision::Pending`].
+///
+/// The data plane asks for what clients do. Commands of the control plane ([`super::CommandInbox`]) and an application's own
+/// acts are allowed without a question.
+pub trait Authorizer: fmt::Debug + Send + Sync {
+    /// Whether a client may do something. By default it may do everything.
+    fn authorize(&self, _question: &Question<'_>) -> Decision {
+        Decision::Allow
+    }
+}
