@@ -97,6 +97,7 @@ pub(crate) fn edge_options(
             rules: config.rules.iter().map(rule).collect(),
         },
         routes,
+        authorizer: None,
     })
 }
 
