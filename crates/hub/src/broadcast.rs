@@ -1,20 +1,20 @@
-//! What becomes of a publication: it gets its place, and reaches members here and elsewhere.
+//! The path of a publication: it gets its position and reaches members on all cores.
 //!
 //! A *feed*, and a room with configured history, has a **home core**, found by hashing the topic. All its
-//! publications go there first, get offset and epoch, and leave in one order for all:
+//! publications go to the home core first, get offset and epoch there, and leave in one order for all:
 //!
 //! ```text
 //! control ──► home core ──┬──► its own members
 //!                         └──► each interested core ──► its members
 //! ```
 //!
-//! A *plain room* has no home. What a core publishes goes to its own members at once and then to each core
-//! that has registered interest, first in first out: one order per publisher.
+//! A *plain room* has no home core. A core delivers its publications to its own members at once, then sends them to
+//! each core that has registered interest, first in, first out: one order per publisher.
 //!
-//! What is emitted to *several rooms* goes the same way, once to each core that has registered interest in
-//! any of them. Nobody but its home core knows who follows a room with history, so where there is one of
-//! those among them it goes to all cores. Exceptions are seen to by each core for its own sessions: it knows
-//! all that they are members of.
+//! A publication to *several rooms* takes the same path, once to each core that has registered interest in any of
+//! them. Only the home core knows which cores have members of a room with history. If such a room is among them,
+//! the publication goes to all cores. Each core applies exceptions to its own sessions, because it knows all of
+//! their memberships.
 
 use crate::dispatch::{CoreSet, Current, Dispatch, Emit};
 use crate::encoder::Encoder;
@@ -46,7 +46,7 @@ impl<E: Encoder> Hub<E> {
             None => self.topics.find(&topic),
         };
         let Some(index) = found else { return };
-        // What is volatile is worth nothing later: it gets no place, so that offsets stay without gaps.
+        // A volatile message gets no position, so that offsets have no gaps.
         let position = if options.volatile { None } else { self.topics.next_position(index) };
         let body = Body::Message { room: room.clone(), event, data, position };
         let publication = self.make(body, options.volatile);
@@ -101,7 +101,7 @@ impl<E: Encoder> Hub<E> {
         self.deliver(index, publication, options);
     }
 
-    /// Another core has spread a publication.
+    /// Another core has broadcast a publication.
     pub(crate) fn handle_broadcast(
         &mut self,
         now: Instant,
@@ -112,8 +112,8 @@ impl<E: Encoder> Hub<E> {
         let Some(index) = self.topics.find(topic) else { return };
         let Some(state) = self.topics.at_mut(index) else { return };
         if state.home.is_some() {
-            // What was on its way when this core left. If it has come back since, the answer to its `Join`
-            // carries it.
+            // It was in transit when this core left. If the core has joined again since, the answer to its `Join`
+            // includes it.
             if !state.joined {
                 return;
             }
@@ -195,13 +195,13 @@ impl<E: Encoder> Hub<E> {
         self.sessions.fan_out(self.recipients.members(), publication, options.volatile, None);
     }
 
-    /// The rooms whose members get nothing of it, as far as they have any here.
+    /// The excepted rooms, as far as they have members here.
     fn excepted_topics(&self, options: &Emit) -> Box<[u32]> {
         let rooms = options.excepted_rooms().iter();
         rooms.filter_map(|room| self.topics.find(&Topic::Room(room.clone()))).collect()
     }
 
-    /// Keeps what is about to be delivered to members of these topics for those who come back.
+    /// Logs what is about to be delivered to members of these topics, for sessions that resume.
     fn log(
         &mut self,
         now: Instant,
@@ -220,21 +220,21 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// What a session with `since` is owed of a room now, as far as this core knows; `None` where the past doesn't
-    /// reach back so far.
+    /// What follows `since` in a room, as far as this core knows; `None` if the history doesn't reach back that
+    /// far.
     pub(crate) fn history_since(
         &self,
         index: u32,
         since: Option<Position>,
     ) -> Option<Vec<Arc<Publication<E::Frame>>>> {
         match (self.topics.at(index), since) {
-            // A plain room has no past, and no place in it that a client could know.
+            // A plain room has no history, so no position in it.
             (Some(state), Some(since)) if state.home.is_some() => state.after(since),
             _ => Some(Vec::new()),
         }
     }
 
-    /// Owes a new member what it is due from the past, as far as this core knows.
+    /// Sends a new member what it missed, as far as this core knows.
     pub(crate) fn replay(&mut self, member: Member, index: u32, since: Option<Position>) {
         match self.topics.at(index).map(|state| &state.topic) {
             Some(Topic::Feed(_)) => self.deliver_feed(member, index, since),
@@ -246,7 +246,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Owes a member of a feed what leads from what the client has to the newest, as far as this core knows.
+    /// Sends a member of a feed what leads from the client's version to the newest one, as far as this core knows.
     pub(crate) fn deliver_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at(index) else { return };
         let behind = state.current.behind(since);
@@ -254,7 +254,7 @@ impl<E: Encoder> Hub<E> {
         self.deliver_current(member, index, behind);
     }
 
-    /// Owes a member of a feed the newest, if it is behind it, and how the feed is doing.
+    /// Sends a member of a feed the newest document if it is behind, and the feed's state.
     pub(crate) fn deliver_current(&mut self, member: Member, index: u32, behind: u16) {
         let Some(state) = self.topics.at(index) else { return };
         let Current { snapshot, state } = state.current.clone();
@@ -273,7 +273,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Owes a new member of a room what it is due from the past.
+    /// Sends a new member of a room what it missed.
     pub(crate) fn deliver_history(
         &mut self,
         member: Member,
@@ -282,7 +282,7 @@ impl<E: Encoder> Hub<E> {
     ) {
         let Some(topic) = self.topics.at(index).map(|state| state.topic.clone()) else { return };
         let session = self.sessions.id_of(member);
-        // A past that doesn't fit would end the session, and again when it has come back for the same.
+        // History that doesn't fit would end the session, and again after it has reconnected.
         let Some(owed) = owed.filter(|owed| self.sessions.fits(member, owed)) else {
             self.notices.push_back(Notice::Gap { session, topic });
             return;
@@ -290,7 +290,7 @@ impl<E: Encoder> Hub<E> {
         for publication in &owed {
             self.sessions.fan_out(&[member], publication, false, None);
         }
-        // What it got now may lie anywhere in the log, or not at all.
+        // The history may lie anywhere in the log, or not at all.
         if !owed.is_empty() {
             self.sessions.reorder(session.index);
         }

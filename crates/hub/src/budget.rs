@@ -1,10 +1,10 @@
-//! Budgets: bytes that live once, however many sessions are owed them, and what became of deliveries.
+//! Budgets: bytes that are shared by sessions and counted once, and the outcome of deliveries.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counts distinct live bytes of a process: each publication once, for as long as anybody holds it. Frames
-/// are counted by whoever makes them.
+/// Counts distinct live bytes of a process: each publication once, while a reference to it exists. Frames are
+/// counted by their maker.
 #[derive(Clone, Debug, Default)]
 pub struct LiveBytes(Arc<AtomicUsize>);
 
@@ -29,7 +29,7 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// What it is counted by.
+    /// The counter of these bytes.
     pub(crate) fn live(&self) -> LiveBytes {
         LiveBytes(self.counter.clone())
     }
@@ -54,15 +54,15 @@ pub struct Footprint {
     pub outboxes: usize,
 }
 
-/// What became of everything that was due to the sessions of one shard, in deliveries (one publication to
-/// one session). **Invariant:** `due = sent + dropped + conflated + pending + dropped_on_disconnect`.
+/// The outcome of all deliveries (one publication to one session) to the sessions of one shard. **Invariant:** `due
+/// = sent + dropped + conflated + pending + dropped_on_disconnect`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Publications times sessions that they were for.
+    /// Publications times their sessions.
     pub due: u64,
     /// Taken by the kernel.
     pub sent: u64,
-    /// Left out: volatile, pushed out by `drop_oldest`, or the newest document in a format that can't say it.
+    /// Not sent: volatile, displaced by `drop_oldest`, or not supported by the session's format.
     pub dropped: u64,
     /// Replaced by a newer version of the same document.
     pub conflated: u64,

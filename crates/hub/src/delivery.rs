@@ -1,23 +1,22 @@
-//! How sessions come to be owed publications, by policy, and how these leave: the hot path.
+//! Deliveries: how publications enter outboxes, by policy, and how they leave. This is the hot path.
 //!
 //! ```text
 //!            fan_out ──► enqueue ──► waiting ──► take ──► in flight ──► sent
 //!               │           │           │                     │
 //!               ▼           ▼           ▼                     ▼
-//!            dropped     dropped    conflated              abandoned
-//!          (volatile)  (the budget) dropped, abandoned     (closed)
+//!            dropped     dropped    conflated         dropped on disconnect
+//!          (volatile)  (the budget) dropped
 //! ```
 //!
-//! A document that is published may reach a session as a delta. Under `Latest` that is decided when it is taken,
-//! by what the session took before: only then is it known how far it is behind. Under `Queue` it is decided when
-//! it begins to wait, by what waits last, because what waits is weighed and all of it will be sent. But a subscription's
-//! first document waits as under `Latest`, whatever the policy: it is what the client asked for, and is not held
-//! against it that it is large.
+//! A document may be delivered as a delta. Under `Latest` this is decided when it is taken, by the version that the
+//! session took before. Under `Queue` it is decided when it is enqueued, by the last version in the queue, because
+//! queued bytes are counted and all of them will be sent. The first document of a subscription waits as under
+//! `Latest`, whatever the policy: the client has asked for it, so a large one doesn't end the session.
 //!
-//! **Invariants.** An outbox holds names of publications, never copies. A `Latest` subscription, or one that begins, has at
-//! most one document and one change of state after it waiting, so that no byte limit is needed; the bytes of all
-//! other frames, in flight included, stay within `send_buffer_bytes_max`, but for one that is larger by itself
-//! and alone. A delta follows what it is for. The counters add up after every call.
+//! **Invariants.** An outbox holds references to publications, never copies. A `Latest` subscription, and one whose
+//! first document is pending, has at most one document and one change of state waiting, so it needs no byte limit.
+//! The bytes of all other frames, in flight included, stay within `send_buffer_bytes_max`; a single larger frame is
+//! allowed if it is alone. A delta follows the version that it applies to. The counters add up after every call.
 
 use crate::disconnect::Disconnect;
 use crate::encoder::Encoder;
@@ -33,7 +32,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl<E: Encoder> Sessions<E> {
-    /// Owes a publication to members of a topic, except to the session with index `except`.
+    /// Enqueues a publication for members of a topic, except for the session with index `except`.
     pub(crate) fn fan_out(
         &mut self,
         members: &[Member],
@@ -49,7 +48,7 @@ impl<E: Encoder> Sessions<E> {
         }
         let publication_ref = self.arena.insert(publication);
         let id = NonZeroU64::new(publication.id()).filter(|_| publication.is_recoverable());
-        // Most members of a topic speak the same format.
+        // Most members of a topic have the same format.
         let mut last = None;
         for member in members {
             if except == Some(member.session) {
@@ -81,7 +80,7 @@ impl<E: Encoder> Sessions<E> {
         self.arena.release(publication_ref);
     }
 
-    /// Owes a new version to members of its feed.
+    /// Enqueues a new version for members of its feed.
     fn fan_out_document(&mut self, members: &[Member], publication: &Arc<Publication<E::Frame>>) {
         let publication_ref = self.arena.insert(publication);
         for member in members {
@@ -97,7 +96,7 @@ impl<E: Encoder> Sessions<E> {
         self.arena.release(publication_ref);
     }
 
-    /// Owes the newest version to a member that is `behind` it.
+    /// Enqueues the newest version for a member that is `behind` it.
     pub(crate) fn enqueue_newest(
         &mut self,
         member: Member,
@@ -118,13 +117,13 @@ impl<E: Encoder> Sessions<E> {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
         match subscription.policy_now() {
-            // Weighs nothing, and is encoded when it is taken.
+            // It counts no bytes, and is encoded when it is taken.
             Policy::Latest => {
                 self.counters.due += 1;
                 self.enqueue(member, publication_ref, 0);
             }
             policy => {
-                // What is left out by `DropOldest` would be missing for a delta.
+                // A version that `DropOldest` drops would be missing for a delta.
                 let (behind, resumes, then) = match policy {
                     Policy::Queue => (subscription.delta_base(), subscription.resumes(), 0),
                     _ => (UNKNOWN, false, UNKNOWN),
@@ -143,8 +142,8 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Puts one publication into a session's outbox, by the subscription's policy. It is due already, and
-    /// comes out as owed, dropped or abandoned. `bytes` are those of its frame.
+    /// Puts one publication into a session's outbox, by the subscription's policy. It is counted as due, and
+    /// becomes pending, dropped or dropped on disconnect. `bytes` is the size of its frame.
     pub(crate) fn enqueue(&mut self, member: Member, publication_ref: PublicationRef, bytes: u32) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
@@ -158,8 +157,8 @@ impl<E: Encoder> Sessions<E> {
                     }
                 }
                 let placed = u32::from(!subscription.flags.has(Flags::DELAYED));
-                // A newer document takes the place of the one that waits, and makes a waiting change of
-                // state meaningless: the document's own state is newer.
+                // A newer document replaces the waiting one, and makes a waiting change of state obsolete: the
+                // document's own state is newer.
                 let is_state = self.arena.is_state(publication_ref);
                 let newest = if is_state { &mut subscription.state } else { &mut subscription.newest };
                 let mut older = [std::mem::replace(newest, publication_ref), PublicationRef::NONE];
@@ -178,7 +177,7 @@ impl<E: Encoder> Sessions<E> {
                     self.counters.pending -= 1;
                     self.counters.conflated += 1;
                 }
-                // The newer one leaves at the older one's place, before what came between them.
+                // The newer one leaves at the older one's position, before what came between them.
                 if conflated && self.arena.is_recoverable(publication_ref) {
                     session.reorder();
                     self.join_positions.reorder(member.session, self.log.next());
@@ -230,7 +229,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Whether a session can be owed all of these at once without being terminating for it.
+    /// Whether a session can receive all of these at once without exceeding its send buffer.
     pub(crate) fn fits(&mut self, member: Member, publications: &[Arc<Publication<E::Frame>>]) -> bool {
         let session = &self.slots[member.session as usize];
         let policy = session.subscriptions[member.subscription as usize].policy;
@@ -254,7 +253,7 @@ impl<E: Encoder> Sessions<E> {
         self.ready.is_empty() && self.terminating.is_empty()
     }
 
-    /// The next session that is owed something new, with its tag.
+    /// The next session with new pending deliveries, with its tag.
     pub(crate) fn poll_ready(&mut self) -> Option<(SessionId, u64)> {
         while let Some(id) = self.ready.pop_front() {
             if let Some(session) = self.alive_mut(id) {
@@ -318,7 +317,7 @@ impl<E: Encoder> Sessions<E> {
                         break;
                     }
                 }
-                // The format doesn't support it, which became known after the wait began.
+                // The format doesn't support it, which became known after it was enqueued.
                 match slot {
                     Some(slot) => *slot = PublicationRef::NONE,
                     None => {
@@ -352,7 +351,7 @@ impl<E: Encoder> Sessions<E> {
             if let Some(slot) = slot {
                 *slot = PublicationRef::NONE;
                 if is_document {
-                    // What is left out later by `DropOldest` would be missing for a delta.
+                    // A version that `DropOldest` drops later would be missing for a delta.
                     subscription.behind = if subscription.policy == Policy::DropOldest { UNKNOWN } else { 0 };
                     subscription.flags.set(Flags::RESUMES, false);
                     subscription.flags.set(Flags::AWAITS_FIRST, false);
@@ -376,7 +375,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Gives what was held and whose time has come its place in the outbox.
+    /// Queues delayed publications whose time has come.
     #[inline]
     pub(crate) fn handle_time(&mut self, now: Instant) {
         if !self.encoding_waiters.is_empty() {

@@ -1,14 +1,14 @@
-//! The one table of reasons for which a server ends a session, with the advice that each carries.
+//! The table of reasons why the server ends a session, with the reconnect advice of each.
 //!
-//! Codes 44xx say: don't come back as you are, it would be refused again. Codes 45xx say: come back, later
-//! if told so. Codes below are RFC 6455's own.
+//! Clients must not reconnect unchanged after codes 44xx: the server would refuse them again. They may reconnect
+//! after codes 45xx, after a delay if one is given. Lower codes are those of RFC 6455.
 
 /// Why a session is ended by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Disconnect {
     /// The server drains (deployment, shutdown).
     Shutdown,
-    /// The session owed more than its outbox may hold.
+    /// The session's send buffer is full.
     SlowConsumer,
     /// The process is at its memory budget, and this session holds much of it.
     Overloaded,
@@ -24,7 +24,7 @@ pub enum Disconnect {
     BadRequest,
     /// The client opened a Socket.IO connection and connected to no namespace in time.
     NotConnected,
-    /// The application wants it so.
+    /// The application ends the session.
     ClosedByApplication,
     /// The client broke the protocol that it speaks over its connection.
     ProtocolError,
@@ -80,7 +80,7 @@ impl Disconnect {
         }
     }
 
-    /// Whether coming back makes sense.
+    /// Whether the client should reconnect.
     pub fn reconnect(self) -> bool {
         self.code() >= 4500
     }

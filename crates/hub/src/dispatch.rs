@@ -1,4 +1,4 @@
-//! What shards tell each other. First in, first out between each two of them, nothing lost.
+//! Messages between shards. Between each two shards they are first in, first out, and none is lost.
 
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::session_id::SessionId;
@@ -32,7 +32,7 @@ impl CoreSet {
         self.0 == [0; CORES_MAX / 64]
     }
 
-    /// Takes in what is in `other`.
+    /// Adds the cores of `other`.
     pub(crate) fn add(&mut self, other: &Self) {
         for (word, other) in self.0.iter_mut().zip(other.0) {
             *word |= other;
@@ -58,74 +58,74 @@ pub enum Dispatch<F> {
     Interest {
         /// Which room.
         room: Room,
-        /// Whether it has any.
+        /// Whether it has members.
         has_members: bool,
     },
-    /// To the home core: a session of the sender wants to be a member. `Joined` answers.
+    /// To the home core: a session of the sender wants to become a member. `Joined` answers.
     Join {
-        /// Of what.
+        /// The topic.
         topic: Topic,
-        /// Who.
+        /// The session.
         session: SessionId,
         /// The source of that session ([`Hub::set_source`](crate::Hub::set_source)).
         source: u64,
-        /// What the client has.
+        /// The client's position.
         since: Option<Position>,
     },
-    /// From the home core: publications from here on reach the sender of `Join`. Answers come in the order
-    /// of the questions.
+    /// From the home core: publications from here on reach the sender of `Join`. Answers come in the order of the
+    /// requests.
     Joined {
-        /// Of what.
+        /// The topic.
         topic: Topic,
-        /// Who asked.
+        /// The session that asked.
         session: SessionId,
-        /// What the client has: as in `Join`.
+        /// The client's position, as in `Join`.
         since: Option<Position>,
-        /// What the session is owed now of a room; `None` where the past doesn't reach back so far.
+        /// What the session missed in a room; `None` if the history doesn't reach back that far.
         replay: Option<Vec<Arc<Publication<F>>>>,
-        /// The newest snapshot and, where the feed isn't live, its state, for members to come.
+        /// The newest snapshot, and the feed's state if it isn't live, for members to come.
         current: Current<F>,
     },
-    /// The sender knows too many topics already to take this one in. Answers a `Join` (with its session), or
-    /// an `Interest`: then the receiver's members would miss what the sender's core publishes.
+    /// The sender knows too many topics to accept this one. Answers a `Join` (with its session), or an `Interest`:
+    /// then the receiver's members would miss what the sender's core publishes.
     Refused {
-        /// Which topic.
+        /// The topic.
         topic: Topic,
-        /// Who asked, if it was a `Join`.
+        /// The session that asked, for a `Join`.
         session: Option<SessionId>,
     },
     /// To the home core: the sender has no members left.
     Leave {
-        /// Of what.
+        /// The topic.
         topic: Topic,
     },
     /// For the receiver's members.
     Publish {
-        /// To what.
+        /// The topic.
         topic: Topic,
-        /// What.
+        /// The publication.
         publication: Arc<Publication<F>>,
-        /// How.
+        /// Its options.
         options: Emit,
     },
     /// For the receiver's members of several rooms, once for each.
     PublishToSeveral {
-        /// To which.
+        /// The rooms.
         rooms: Rooms,
-        /// What.
+        /// The publication.
         publication: Arc<Publication<F>>,
-        /// How.
+        /// Its options.
         options: Emit,
     },
-    /// To the home core of a room with history: give it a place and spread it.
+    /// To the home core of a room with history: assign a position and broadcast it.
     Submit {
-        /// Where to.
+        /// The room.
         room: Room,
         /// The event's name.
         event: Option<Arc<str>>,
-        /// What is said.
+        /// The data.
         data: Data,
-        /// How.
+        /// Its options.
         options: Emit,
     },
 }
@@ -170,13 +170,13 @@ pub trait Tally: Send + Sync {
 /// none.
 #[derive(Clone, Default)]
 pub struct Emit {
-    /// Whether to leave out sessions that are owed something already. What is volatile can't be recovered.
+    /// Whether to skip sessions with pending deliveries. A volatile message can't be recovered.
     pub volatile: bool,
     pub(crate) except: Exceptions,
     tally: Option<Arc<dyn Tally>>,
 }
 
-/// Who doesn't get something, shared.
+/// The exceptions of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Exceptions(Option<Arc<Except>>);
 
@@ -195,14 +195,14 @@ impl Exceptions {
     }
 }
 
-/// Who doesn't get something.
+/// The exceptions of a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Except {
     sessions: SmallVec<[(CoreId, SessionId); 1]>,
     rooms: Vec<Room>,
 }
 
-// What it says, whoever counts.
+// The bytes of its content, whoever counts them.
 impl PartialEq for Emit {
     fn eq(&self, other: &Self) -> bool {
         (self.volatile, &self.except) == (other.volatile, &other.except)
@@ -219,7 +219,7 @@ impl fmt::Debug for Emit {
 }
 
 impl Emit {
-    /// To sessions only that are owed nothing.
+    /// Only to sessions without pending deliveries.
     pub fn volatile() -> Self {
         Self { volatile: true, ..Self::default() }
     }
@@ -257,7 +257,7 @@ impl Emit {
         Arc::make_mut(self.except.0.get_or_insert_default())
     }
 
-    /// Whether everybody gets it.
+    /// Whether all members receive it.
     #[inline]
     pub(crate) fn has_no_exceptions(&self) -> bool {
         self.except.0.is_none()
@@ -268,7 +268,7 @@ impl Emit {
         self.except.sessions(core)
     }
 
-    /// The rooms whose members don't get it.
+    /// The rooms whose members don't receive it.
     pub(crate) fn excepted_rooms(&self) -> &[Room] {
         self.except.0.as_ref().map_or(&[], |except| &except.rooms)
     }
@@ -278,8 +278,7 @@ impl Emit {
 pub struct Current<F> {
     /// The newest document.
     pub(crate) snapshot: Option<Arc<Publication<F>>>,
-    /// The newest change of state since, where it leads away from the document's own (or, without a
-    /// document, from live).
+    /// The newest change of state since, if it differs from the document's own (or, without a document, from live).
     pub(crate) state: Option<Arc<Publication<F>>>,
 }
 
@@ -301,8 +300,8 @@ impl<F> Current<F> {
         }
     }
 
-    /// How far behind the newest document somebody is who has what is at `since`; [`UNKNOWN`] where no patch can
-    /// tell.
+    /// How many versions a client at `since` is behind the newest document; [`UNKNOWN`] if no patch can lead from
+    /// there.
     pub(crate) fn behind(&self, since: Option<Position>) -> u16 {
         let newest = self.snapshot.as_ref().map(|snapshot| snapshot.body());
         match (newest, since) {
@@ -314,7 +313,7 @@ impl<F> Current<F> {
         }
     }
 
-    /// How the feed is doing, as far as clients have been told.
+    /// The feed's state as clients know it.
     pub(crate) fn feed_state(&self) -> FeedState {
         match [&self.state, &self.snapshot].into_iter().flatten().next().map(|p| p.body()) {
             Some(Body::State { state, .. } | Body::Snapshot { state, .. }) => *state,
@@ -368,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn how_far_behind_somebody_is() {
+    fn versions_behind() {
         fn check(since: Option<(u32, u64)>, expect: u16) {
             let position = Position { epoch: Epoch(7), offset: 100_000 };
             let (key, state) = (Key::parse("k").unwrap(), FeedState::Live);

@@ -1,4 +1,4 @@
-//! The interface to whoever makes frames: the hub knows no format.
+//! The interface to the encoder of frames: the hub knows no format.
 
 use crate::publication::{FormatId, Publication};
 
@@ -7,19 +7,19 @@ pub trait Encoder: Sized {
     /// An encoded publication: a reference, cheap to clone.
     type Frame: Clone;
 
-    /// Encodes, or says that the format has no way to say it. What it makes is shared by all sessions of the
+    /// Encodes a publication; `None` if the format doesn't support it. The frame is shared by all sessions of the
     /// format, on all cores: it can hold the publication's id, and nothing that differs per session.
     ///
-    /// A format that can say deltas can say all snapshots and all deltas. Those of one session
-    /// ([`Hub::set_format`](crate::Hub::set_format)) agree on whether they can.
+    /// A format that supports deltas supports all snapshots and all deltas. The formats of one session
+    /// ([`Hub::set_format`](crate::Hub::set_format)) either all support deltas or none does.
     fn encode(&self, format: FormatId, publication: &Publication<Self::Frame>) -> Option<Self::Frame>;
 
     /// Bytes of a frame.
     fn len(frame: &Self::Frame) -> usize;
 
     /// A handle of the frame for one core: [`Hub::take`](crate::Hub::take) lends it, to be cloned once per
-    /// delivery. Where all cores clone the same handle they fight for the cache line that counts its
-    /// clones; a type with a count per core avoids that here.
+    /// delivery. If all cores clone the same handle, they compete for the cache line with its count. A type with a
+    /// count per core avoids that here.
     fn per_core(frame: &Self::Frame) -> Self::Frame {
         frame.clone()
     }

@@ -1,7 +1,7 @@
 //! Sessions whose next publication is being encoded by another core.
 //!
-//! They receive nothing meanwhile, so that their pending deliveries keep their order. They are ready again when the
-//! frame exists. **Invariant:** a session in this set counts as is_listed: nothing else makes it ready. It is therefore
+//! They receive nothing until the frame exists, so that their pending deliveries keep their order. Then they are
+//! ready again. **Invariant:** a session in this set counts as listed: nothing else makes it ready. It is therefore
 //! in the set at most once.
 
 use crate::publication::{FormatId, Publication};
@@ -30,7 +30,7 @@ impl<F> EncodingWaiters<F> {
         self.0.is_empty()
     }
 
-    /// A session waits for this encoding. A `is_listed` session is handled in any case.
+    /// A session waits for this encoding. A listed session is ready in any case.
     pub(crate) fn add(
         &mut self,
         publication: &Arc<Publication<F>>,

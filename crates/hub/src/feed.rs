@@ -1,8 +1,8 @@
-//! Feeds at their home core: news from the control plane, and who wants which key.
+//! Feeds at their home core: documents and states from the control plane, and which keys have subscribers.
 //!
-//! **Invariants.** Whether a key is wanted is a level: it is reported when it differs from what was reported
-//! last, by the home core only. What is known of a feed stays until the control plane has forgotten it *and*
-//! nobody is subscribed, in whichever order that comes about.
+//! **Invariants.** Whether a key has subscribers is a level: the home core reports it if it differs from the last
+//! report. A feed's state is kept until the control plane has dropped the key *and* nobody is subscribed, in either
+//! order.
 
 use crate::dispatch::Emit;
 use crate::encoder::Encoder;
@@ -16,11 +16,11 @@ use crate::topics::TopicState;
 use std::sync::Arc;
 
 impl<E: Encoder> Hub<E> {
-    /// A feed has a new version, to which perhaps a patch leads. To be called on the home core of the key only. A
-    /// document that is the same, byte for byte, is no new version, but may change the feed's state. Where nobody
-    /// is subscribed and this core knows too many topics already, nothing is kept.
+    /// A feed has a new version, perhaps with a patch. Call it on the key's home core only. A document with the
+    /// same bytes is no new version, but may change the feed's state. If the key has no subscribers and this core
+    /// knows too many topics, nothing is kept.
     ///
-    /// A patch is used if it is for what this core knows as the newest version, both are JSON, and the feed is
+    /// A patch is used if it applies to the newest version that this core knows, both are JSON, and the feed is
     /// live.
     pub fn handle_document(&mut self, key: &Key, state: FeedState, document: Document, patch: Option<Patch>) {
         let Some(index) = self.home_feed(key) else { return };
@@ -55,7 +55,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The patches that lead to a version; `None` where this one isn't for the version before.
+    /// The patches that lead to a version; `None` if its own patch doesn't apply to the version before.
     fn patches_including(&self, index: u32, body: &Body, patch: Option<&Patch>) -> Option<PatchHistory> {
         let Body::Snapshot { state: FeedState::Live, document, .. } = body else { return None };
         let before = self.topics.at(index)?.current.snapshot.as_ref()?;
@@ -70,8 +70,8 @@ impl<E: Encoder> Hub<E> {
         Some(past.and(step, self.topics.patches.limits.patches_max, document.body.len()))
     }
 
-    /// A feed's state changed. To be called on the home core of the key only. The same state for the same
-    /// reason is no change. `NotFound` ends all its subscriptions after they were told
+    /// A feed's state changed. Call it on the key's home core only. The same state for the same reason is no
+    /// change. `NotFound` notifies all subscribers and ends their subscriptions
     /// ([`Hub::poll_notice`](crate::Hub::poll_notice)).
     pub fn handle_state(&mut self, key: &Key, state: FeedState, reason: Arc<str>) {
         let Some(index) = self.home_feed(key) else { return };
@@ -93,9 +93,9 @@ impl<E: Encoder> Hub<E> {
         self.topics.remove_if_idle(index);
     }
 
-    /// The control plane doesn't keep the feed any more. To be called on its home core only. If somebody is
-    /// subscribed, or comes before control is told, what is known stays until they have gone: or for longer,
-    /// if the control plane is told that the key is wanted, and so keeps it again.
+    /// The control plane has dropped the feed. Call it on the key's home core only. If the feed has subscribers, or
+    /// gets some before control is notified, its state is kept until they have left. It is kept for longer if
+    /// control is notified that the key has subscribers, and so keeps it again.
     pub fn handle_forget(&mut self, key: &Key) {
         let Some(index) = self.topics.find(&Topic::Feed(key.clone())) else { return };
         if let Some(topic) = self.topics.at_mut(index) {
@@ -104,8 +104,8 @@ impl<E: Encoder> Hub<E> {
         self.release_if_unused(index);
     }
 
-    /// The next key for which it changed whether anybody wants it. A key that control has forgotten meanwhile is told
-    /// again: who wants it now isn't who was told what became of it.
+    /// The next key that gained its first subscriber or lost its last one. If control has dropped the key since the
+    /// last report, it is reported again: the new subscribers haven't been notified of the key's state.
     pub fn poll_subscribed(&mut self) -> Option<(Key, bool)> {
         while let Some(key) = self.changed_feeds.pop_front() {
             let index = self.topics.find(&Topic::Feed(key.clone()));
@@ -155,7 +155,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Whether anybody wants the feed may have changed.
+    /// The number of subscribers may have changed to or from 0.
     pub(crate) fn subscribers_changed(&mut self, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
         if let Topic::Feed(key) = &state.topic

@@ -1,25 +1,25 @@
-//! A topic's bounded past, kept at its home core.
+//! A topic's bounded history, kept at its home core.
 
 use crate::publication::{Position, Publication};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How much of a topic's past is kept.
+/// The limits of a topic's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HistoryLimits {
-    /// At most so many publications; 0 keeps none.
+    /// Maximum number of publications; 0 keeps none.
     pub publications_max: usize,
-    /// At most so many bytes of bodies.
+    /// Maximum bytes of bodies.
     pub bytes_max: usize,
-    /// None older than this.
+    /// Maximum age.
     pub age_max: Duration,
 }
 
-/// What a core keeps of its rooms' past.
+/// The history that a core keeps of its rooms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryStats {
-    /// Publications, of all rooms whose home the core is.
+    /// Publications of all rooms whose home core it is.
     pub publications: usize,
     /// Bytes of their bodies.
     pub bytes: usize,
@@ -59,15 +59,15 @@ impl<F> History<F> {
         }
     }
 
-    /// Forgets the oldest publication and says how many bytes of body went with it.
+    /// Evicts the oldest publication. Returns the bytes of its body.
     pub(crate) fn forget_oldest(&mut self) -> usize {
         let bytes = self.entries.pop_front().map_or(0, |e| e.publication.body().len());
         self.bytes -= bytes;
         bytes
     }
 
-    /// What came after `since`, or `None` where the past doesn't reach back so far. `newest` is the
-    /// topic's position.
+    /// What followed `since`, or `None` if the history doesn't reach back that far. `newest` is the topic's
+    /// position.
     pub(crate) fn after(&self, since: Position, newest: Position) -> Option<Vec<Arc<Publication<F>>>> {
         if since.epoch != newest.epoch || since.offset > newest.offset {
             return None;

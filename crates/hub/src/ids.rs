@@ -1,9 +1,9 @@
-//! Ids of publications: unique in the process without a word between cores, and drawn so that an id from
-//! before a restart hardly means anything after it.
+//! Ids of publications: unique in the process without communication between cores. An id from before a restart
+//! almost never matches one after it.
 //!
 //! A number that holds the core and a counter is mixed with a key of the process. The mixing is one-to-one
-//! (SplitMix64's finalizer), so ids differ because the numbers do. Clients see ids: the key is a hash of
-//! the seed, so that they learn nothing of the seed itself, on which hashes of names depend.
+//! (SplitMix64's finalizer), so ids differ because the numbers do. Clients see ids. The key is a hash of the seed,
+//! so that clients learn nothing of the seed, on which hashes of names depend.
 
 use crate::dispatch::{CORES_MAX, CoreId};
 use crate::topics::Seeded;
@@ -24,7 +24,7 @@ impl Ids {
         Self { keys, next: (core as u64) << (u64::BITS - CORE_BITS) }
     }
 
-    /// One that there never was; never 0.
+    /// A new id, never 0.
     pub(crate) fn draw(&mut self) -> u64 {
         loop {
             let mut id = self.next ^ self.keys[0];

@@ -1,27 +1,26 @@
-//! How cores agree on who gets what: members come and go, cores register interest, and follow the home
-//! cores of topics.
+//! Interest: which cores have members of which topics. Members join and leave, cores register interest, and follow
+//! the home cores of topics.
 //!
 //! In a *plain room*, a core notifies all others (`Interest`) when the first member joins and when the last one
 //! leaves. This is a level: a change that is undone before it was sent isn't sent ([`crate::outgoing`]).
 //!
-//! In a topic with a *home core*, each session that comes before its core follows the topic, or that wants
-//! the past, makes its core send `Join`. The answer `Joined` marks the exact place in the home's stream from
-//! which on the core gets everything, and carries what the session is owed up to there: nothing is lost or
-//! doubled between the past and what follows it.
+//! In a topic with a *home core*, a core sends `Join` for each session that subscribes before the core follows the
+//! topic, or that requests history. The answer `Joined` marks the exact position in the home core's stream from
+//! which on the core receives everything. It carries what the session missed up to that position. Nothing is lost
+//! or duplicated between the history and what follows.
 //!
 //! ```text
 //!                        Join ──►                       Leave ──►
 //!   unknown ──────────► asking ──────────► following ──────────► unknown
-//!      ▲                  │     ◄── Joined     (when the last member has gone
-//!      └──────────────────┘                    and no answer is to come)
+//!      ▲                  │     ◄── Joined     (when the last member has left
+//!      └──────────────────┘                    and no answer is outstanding)
 //!               ◄── Refused
 //! ```
 //!
-//! **Invariants.** Between each two cores messages are first in, first out, so answers come in the order of
-//! the questions: a subscription knows the number of its own, and an answer to somebody who has left and
-//! come back in the meantime isn't taken for the newer one's. While a core waits for an answer it doesn't
-//! leave, however its members come and go. A core is in `interested` of a home topic from the home's
-//! answering its `Join` to its `Leave`.
+//! **Invariants.** Between each two cores messages are first in, first out, so answers come in the order of the
+//! requests. A subscription knows the number of its own request, so an answer to a session that has left and joined
+//! again isn't taken for the newer request's. A core that waits for an answer doesn't leave. A core is in
+//! `interested` of a home topic from the home core's answer to its `Join` until its `Leave`.
 
 use crate::dispatch::{CoreId, Current, Dispatch};
 use crate::encoder::Encoder;
@@ -78,7 +77,7 @@ impl<E: Encoder> Hub<E> {
     /// A subscription begins: it becomes a member now, or when the home core has answered.
     pub(crate) fn join_topic(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at_mut(index) else { return };
-        // A follower knows the newest document, but not the past.
+        // A follower knows the newest document, but not the history.
         let wants_past = since.is_some() && matches!(state.topic, Topic::Room(_));
         // For a feed without a document, the home core is notified of every requester.
         let is_cold = state.is_cold();
@@ -117,7 +116,7 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Takes a subscription out of its topic. What waits in its slot is the caller's to take back.
+    /// Removes a subscription from its topic. The caller removes its pending deliveries.
     pub(crate) fn leave(&mut self, member: Member) {
         let subscription = self.sessions.subscription_mut(member);
         let (index, position, pending) =
@@ -131,8 +130,8 @@ impl<E: Encoder> Hub<E> {
         self.release_if_unused(index);
     }
 
-    /// To be called when members or interest may have gone. Tells others that this core has no members
-    /// left, and forgets a topic that means nothing any more.
+    /// Call it when members or interest may have gone. Notifies others that this core has no members left, and
+    /// removes a topic that is no longer needed.
     pub(crate) fn release_if_unused(&mut self, index: u32) {
         let Some(state) = self.topics.at_mut(index) else { return };
         if !state.members.is_empty() || state.joins_unanswered > 0 {
@@ -198,7 +197,7 @@ impl<E: Encoder> Hub<E> {
             self.outgoing.push(from, Dispatch::Refused { topic, session: Some(session) });
             return;
         };
-        // Who follows a feed knows as much of it as its home: there what is owed can be said.
+        // A core that follows a feed knows as much of it as its home core, so it decides what to send.
         let replay = if matches!(topic, Topic::Feed(_)) { None } else { self.history_since(index, since) };
         let Some(state) = self.topics.at_mut(index) else { return };
         state.interested.set(from, true);
@@ -257,8 +256,8 @@ impl<E: Encoder> Hub<E> {
         self.release_if_unused(index);
     }
 
-    /// The home core has answered the oldest question about a topic. Says which subscription asked it, if
-    /// that still waits.
+    /// The home core has answered the oldest request for a topic. Returns the subscription that sent it, if it
+    /// still waits.
     fn take_answer(&mut self, topic: &Topic, session: SessionId) -> Option<(u32, Option<Member>)> {
         let index = self.topics.find(topic)?;
         let state = self.topics.at_mut(index).filter(|state| state.joins_unanswered > 0)?;

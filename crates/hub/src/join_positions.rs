@@ -1,5 +1,5 @@
-//! When sessions were opened and came to their topics, as places in the log: kept apart from what a fan-out
-//! touches, and only where there is a log.
+//! When sessions were opened and joined their topics, as indices in the log. They are stored apart from what a
+//! fan-out touches, and only if there is a log.
 
 use crate::chunks::Chunks;
 use crate::log::LogIndex;
@@ -12,7 +12,7 @@ struct SessionPositions {
     member_since: SmallVec<[LogIndex; 2]>,
 }
 
-/// The join_positions of all sessions, by index. Without a log there are none, and all places are 0.
+/// The positions of all sessions, by index. Without a log there are none, and all log indices are 0.
 #[derive(Default)]
 pub(crate) struct JoinPositions(Chunks<SessionPositions>);
 
@@ -26,14 +26,14 @@ impl JoinPositions {
         }
     }
 
-    /// What a session is owed comes in the log's order from `now` on, not before.
+    /// The session's deliveries follow the log's order from `now` on, not before.
     pub(crate) fn reorder(&mut self, index: u32, now: LogIndex) {
         if let Some(positions) = self.0.get_mut(index as usize) {
             positions.ordered_since = now;
         }
     }
 
-    /// From which place on what a session is owed comes in the log's order.
+    /// The log index from which on the session's deliveries follow the log's order.
     pub(crate) fn ordered_since(&self, index: u32) -> LogIndex {
         self.0.get(index as usize).map_or(0, |positions| positions.ordered_since)
     }

@@ -1,15 +1,21 @@
-//! Who is subscribed to what, and what they are owed; no I/O.
+//! Subscriptions, ordering, delivery and history; no I/O.
 //!
-//! A [`Hub`] is one core's shard. It takes what happens through `handle_*` and hands out what follows
-//! through `poll_*` and [`Hub::take`]. It knows no client protocol: an [`Encoder`] makes frames, and a
-//! format is a number. It has no clock, no thread, no socket and no random source of its own.
+//! A [`Hub`] is one core's shard: `handle_*` in, `poll_*` and [`Hub::take`] out. It knows no client protocol: an
+//! [`Encoder`] makes frames, and a format is a number. It has no clock, no thread, no socket and no random source
+//! of its own.
 //!
-//! Where to look: `shard` is the face; `follow` how cores agree on who gets what; `spread` what becomes of a
-//! publication; `feed` what the control plane says and hears; `recover` what sessions missed whose connection
-//! was gone; `topics` and `session` the two tables, `subscription` what is between them; `owe`, `outbox` and `arena` what sessions are owed, the hot
-//! path; `history`, `patches` and `budget` what is bounded how; `version` what those get who have an earlier version of a
-//! document, `rates` who wants it how often.
-//! `tests/model` holds all of it against a shadow.
+//! | modules | contents |
+//! |---|---|
+//! | `shard`, `notice`, `select` | the interface: options, inputs, outputs |
+//! | `interest`, `dispatch`, `outgoing` | which cores have members of which topics, and the messages between cores |
+//! | `broadcast`, `feed`, `recipients` | the path of a publication |
+//! | `topics`, `session`, `subscription` | the tables |
+//! | `delivery`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
+//! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
+//! | `publication`, `version_lag` | publications, their encodings, and patches from earlier versions |
+//! | `history`, `patches`, `budget` | limits |
+//!
+//! `tests/model` checks all of it against a simple model.
 
 mod broadcast;
 mod budget;

@@ -1,13 +1,12 @@
-//! What one core has delivered of late, so that sessions which come back get what they missed. How they do
-//! is told in [`crate::recovery`].
+//! The recovery log: what one core has delivered recently, so that resumed sessions receive what they missed. How
+//! they do is described in [`crate::recovery`].
 //!
-//! There is one log per core, for all rooms: a session's events of different rooms have one order, and the
-//! id of the last one that its client had is a place in it.
+//! There is one log per core, for all rooms: a session's events of different rooms have one order, and the id of
+//! the last event that its client received is a position in it.
 //!
-//! **Invariants.** Entries lie in the order of delivery, and go oldest first: what is missing is missing
-//! from the front only. The place of an entry never changes. An entry names topics by their numbers in this
-//! shard's table, which are given to other topics in time: so a subscription counts only if it is older than
-//! the entry, for the number can't have changed hands under it.
+//! **Invariants.** Entries are in the order of delivery and are removed oldest first. The index of an entry never
+//! changes. An entry names topics by their numbers in this shard's table, which are reused. A subscription
+//! therefore counts only if it is older than the entry: its topic's number can't have been reused since.
 
 use crate::budget::{Charge, LiveBytes};
 use crate::dispatch::{Emit, Exceptions};
@@ -18,45 +17,45 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How much of what a core delivers is kept for sessions that come back.
+/// The limits of a core's recovery log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryLimits {
-    /// At most so many bytes, per core: of bodies, and [`RECOVERY_ENTRY_BYTES`] for each publication.
-    /// Encoded frames, which it keeps alive, come on top: one for each format that was needed.
+    /// Maximum bytes per core: of bodies, and [`RECOVERY_ENTRY_BYTES`] for each publication. Encoded frames come on
+    /// top: one for each format that was needed.
     pub bytes_max: usize,
-    /// None older than this.
+    /// Maximum age.
     pub age_max: Duration,
 }
 
-/// What a publication in the recovery log counts as, besides its body.
+/// Bytes that a publication in the recovery log counts as, besides its body.
 pub const RECOVERY_ENTRY_BYTES: usize = 320;
 
-/// An empty log gives its memory back if it once held more than so many publications.
+/// An empty log frees its memory if it once held more publications than this.
 const IDLE_MAX: usize = 1024;
 
-/// What is in a core's recovery log, and what became of the rest.
+/// The size of a core's recovery log, and what was removed from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogStats {
     /// Publications in it.
     pub publications: usize,
     /// Their bytes, counted as for [`RecoveryLimits::bytes_max`].
     pub bytes: usize,
-    /// Publications given up for being older than `age_max`.
+    /// Publications removed because they were older than `age_max`.
     pub expired: u64,
-    /// Publications given up before: over `bytes_max`, or because the process was out of memory.
+    /// Publications removed earlier: over `bytes_max`, or because the process was out of memory.
     pub evicted: u64,
 }
 
 /// One publication that was delivered.
 pub(crate) struct Entry<F> {
     pub(crate) publication: Arc<Publication<F>>,
-    /// To members of which topics.
+    /// The topics whose members received it.
     pub(crate) topics: SmallVec<[u32; 2]>,
-    /// But not to members of these.
+    /// The topics whose members were excepted.
     pub(crate) except_topics: Box<[u32]>,
     /// Names the sessions that are left out.
     pub(crate) except: Exceptions,
-    /// The only session that it was for, instead of members.
+    /// The only session that it was sent to, instead of members.
     pub(crate) to: Option<SessionId>,
     at: Instant,
     _charge: Charge,
@@ -68,14 +67,14 @@ impl<F> Entry<F> {
     }
 }
 
-/// A place in a log, from 0: that of an entry, or of the next one to come.
+/// An index in a log, from 0: that of an entry, or of the next one.
 pub(crate) type LogIndex = u64;
 
 pub(crate) struct Log<F> {
     limits: Option<RecoveryLimits>,
     live: LiveBytes,
     entries: VecDeque<Entry<F>>,
-    /// The place of the oldest entry.
+    /// The index of the oldest entry.
     first: LogIndex,
     bytes: usize,
     expired: u64,
@@ -87,17 +86,17 @@ impl<F> Log<F> {
         Self { limits, live, entries: VecDeque::new(), first: 0, bytes: 0, expired: 0, evicted: 0 }
     }
 
-    /// Whether anything is kept at all.
+    /// Whether the log keeps anything.
     pub(crate) fn is_on(&self) -> bool {
         self.limits.is_some()
     }
 
-    /// The place of the next entry.
+    /// The index of the next entry.
     pub(crate) fn next(&self) -> LogIndex {
         self.first + self.entries.len() as LogIndex
     }
 
-    /// Keeps what is about to be delivered to members of topics.
+    /// Logs what is about to be delivered to members of topics.
     pub(crate) fn push(
         &mut self,
         now: Instant,
@@ -109,7 +108,7 @@ impl<F> Log<F> {
         self.keep(now, publication, topics, except_topics, &options.except, None);
     }
 
-    /// Keeps what is about to be sent to one session.
+    /// Logs what is about to be sent to one session.
     pub(crate) fn push_to(&mut self, now: Instant, publication: &Arc<Publication<F>>, to: SessionId) {
         self.keep(now, publication, &[], Box::default(), &Exceptions::default(), Some(to));
     }
@@ -149,7 +148,7 @@ impl<F> Log<F> {
         }
     }
 
-    /// Gives up the oldest publication and says how many bytes that gives back; 0 if there is none.
+    /// Removes the oldest publication. Returns the freed bytes; 0 if there is none.
     pub(crate) fn evict_oldest(&mut self) -> usize {
         self.evicted += u64::from(!self.entries.is_empty());
         self.forget_oldest()
@@ -165,14 +164,14 @@ impl<F> Log<F> {
         oldest.bytes()
     }
 
-    /// The place of the publication with this id, if it is still here. Looked for from the newest on: who
-    /// comes back soon is found soon.
+    /// The index of the publication with this id, if it is still in the log. The search starts at the newest entry,
+    /// because most clients reconnect soon.
     pub(crate) fn find(&self, id: u64) -> Option<LogIndex> {
         let at = self.entries.iter().rposition(|entry| entry.publication.id() == id)?;
         Some(self.first + at as LogIndex)
     }
 
-    /// All entries from `place` on, oldest first, with their places; `None` where some are gone.
+    /// All entries from `index` on, oldest first, with their indices; `None` if some have been removed.
     pub(crate) fn since(&self, index: LogIndex) -> Option<impl Iterator<Item = (LogIndex, &Entry<F>)>> {
         let skip = index.checked_sub(self.first)?;
         let skip = usize::try_from(skip).ok().filter(|skip| *skip <= self.entries.len())?;
@@ -221,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_takes_about_what_it_counts() {
+    fn an_entry_takes_about_the_bytes_it_counts() {
         // Frames are references; the publication has room for the first of them.
         let bytes = size_of::<Publication<Arc<()>>>() + size_of::<Entry<Arc<()>>>();
         assert!((RECOVERY_ENTRY_BYTES * 3 / 4..=RECOVERY_ENTRY_BYTES).contains(&bytes), "{bytes}");
     }
 
     #[test]
-    fn what_is_over_the_bytes_goes_oldest_first() {
+    fn entries_over_the_byte_limit_are_evicted_oldest_first() {
         let mut rig = rig(3, Duration::from_secs(9));
         assert_eq!(rig.since(0), Some(vec![]));
         for id in 10..14 {
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_goes() {
+    fn old_entries_expire() {
         let mut rig = rig(100, Duration::from_secs(9));
         rig.push(10);
         rig.now += Duration::from_secs(5);

@@ -7,38 +7,38 @@ use crate::topic::{Key, Topic};
 /// Why a subscription was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubscribeError {
-    /// The session has `subscriptions_max` already.
+    /// The session has `subscriptions_max` subscriptions.
     TooManySubscriptions,
-    /// The core has `topics_max` topics already, or memory is short.
+    /// The core knows `topics_max` topics, or memory is short.
     TooManyTopics,
     /// The session waits for the maximum number of never-fetched feeds. Only as [`Notice::Refused`].
     TooManyColdKeys,
 }
 
-/// What a session has to be told about one of its subscriptions.
+/// A notice to a session about one of its subscriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// There is no such feed. The subscription has ended.
+    /// The feed doesn't exist. The subscription has ended.
     NotFound {
-        /// Whose.
+        /// The session.
         session: SessionId,
-        /// Which feed.
+        /// The feed.
         key: Key,
     },
-    /// What the session asked for is no longer covered by the topic's history, or is more than its outbox
-    /// may hold: something was missed. The subscription goes on from here.
+    /// The topic's history no longer covers what the session asked for, or exceeds its send buffer: publications
+    /// were missed. The subscription continues from here.
     Gap {
-        /// Whose.
+        /// The session.
         session: SessionId,
-        /// Of what.
+        /// The topic.
         topic: Topic,
     },
     /// The subscription has ended: another core has too many topics to join this one, or the control plane refuses to
     /// fetch the feed for this session.
     Refused {
-        /// Whose.
+        /// The session.
         session: SessionId,
-        /// To what.
+        /// The topic.
         topic: Topic,
         /// The reason.
         reason: SubscribeError,
@@ -46,7 +46,7 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Whose it is.
+    /// The session.
     pub fn session(&self) -> SessionId {
         match self {
             Self::NotFound { session, .. } | Self::Gap { session, .. } | Self::Refused { session, .. } => {
@@ -59,7 +59,7 @@ impl Notice {
 /// A session that requests a feed without a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requester {
-    /// Its source ([`Hub::set_source`]).
+    /// Its source ([`Hub::set_source`](crate::Hub::set_source)).
     pub source: u64,
     /// Its core.
     pub core: CoreId,

@@ -1,36 +1,36 @@
-//! What one session is owed: names of publications in order, with holes where the oldest were dropped.
+//! The pending publications of one session, in order, with holes where the oldest were dropped.
 //!
-//! The first entry lies in the outbox itself, so that a session that keeps up never allocates: it is owed
-//! one thing at a time. An entry is either a publication, or the place of a `Latest` subscription, whose
-//! newest document is kept with the subscription: replacing it doesn't touch the outbox, and there is at
-//! most one place per subscription, so nothing grows while a session stalls.
+//! The first entry lies in the outbox itself, so that a session that keeps up never allocates. An entry is either a
+//! publication, or the marker of a `Latest` subscription, whose newest document is stored with the subscription.
+//! Replacing the document doesn't touch the outbox, and there is at most one marker per subscription, so nothing
+//! grows while a session stalls.
 //!
-//! **Invariants.** `first` is empty only where everything is. There are never more holes than half of the
-//! entries (and 16), so a session that stalls for ever keeps its memory bounded under `DropOldest` too.
+//! **Invariants.** `first` is empty only if all is empty. At most half of the entries (or 16) are holes, so the
+//! memory of a session that stalls forever is bounded under `DropOldest` too.
 
 use crate::publication_arena::PublicationRef;
 use std::collections::VecDeque;
 
 const HOLE: u32 = u32::MAX;
 
-/// Holes that may stay whatever the length, so that short queues aren't swept all the time.
+/// Holes that are allowed in any case, so that short queues aren't swept all the time.
 const HOLES_MIN: usize = 16;
 
-/// One thing that waits: 12 bytes.
+/// One pending publication: 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Which slot of the session it is for.
+    /// The session's slot that it is for.
     pub(crate) subscription: u32,
-    /// What, or [`PublicationRef::NONE`] for the place of a `Latest` subscription.
+    /// The publication, or [`PublicationRef::NONE`] for the marker of a `Latest` subscription.
     pub(crate) publication_ref: PublicationRef,
-    /// Bytes of the frame; 0 for a place.
+    /// Bytes of the frame; 0 for a marker.
     pub(crate) bytes: u32,
 }
 
 impl Entry {
     const HOLE: Self = Self { subscription: HOLE, publication_ref: PublicationRef::NONE, bytes: 0 };
 
-    /// The place of a `Latest` subscription.
+    /// The marker of a `Latest` subscription.
     pub(crate) fn marker(subscription: u32) -> Self {
         Self { subscription, publication_ref: PublicationRef::NONE, bytes: 0 }
     }
@@ -46,10 +46,10 @@ impl Entry {
 
 pub(crate) struct Outbox {
     first: Entry,
-    /// Publications that wait: entries, and what is kept for places. Counted by who puts it there; here
-    /// because here are 4 bytes to spare.
+    /// Waiting publications: entries, and those behind markers. The callers count them; the field is here because
+    /// this struct has 4 bytes to spare.
     pub(crate) waiting: u32,
-    // 8 bytes in an idle session; `None` where there is nothing after the first.
+    // 8 bytes in an idle session; `None` if there is nothing after the first.
     rest: Option<Box<Rest>>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Outbox {
 struct Rest {
     entries: VecDeque<Entry>,
     holes: usize,
-    // So many entries from the front are known not to be droppable: each is looked at once.
+    // The number of entries at the front that are known not to be droppable: each is checked once.
     kept: usize,
 }
 
@@ -80,7 +80,7 @@ impl Outbox {
         }
     }
 
-    /// Takes the front away.
+    /// Removes the front.
     pub(crate) fn pop(&mut self) {
         self.first = Entry::HOLE;
         let Some(rest) = &mut self.rest else { return };
@@ -97,7 +97,7 @@ impl Outbox {
         }
     }
 
-    /// Takes the oldest publication out whose subscription may be dropped from.
+    /// Removes the oldest publication of a subscription that allows it.
     pub(crate) fn drop_oldest(&mut self, droppable: impl Fn(u32) -> bool) -> Option<Entry> {
         let droppable =
             |entry: Entry| !entry.is_hole() && !entry.is_marker() && droppable(entry.subscription);
@@ -126,14 +126,14 @@ impl Outbox {
         Some(dropped)
     }
 
-    /// Some subscription may be dropped from that couldn't be before.
+    /// A subscription's publications may have become droppable.
     pub(crate) fn policy_changed(&mut self) {
         if let Some(rest) = &mut self.rest {
             rest.kept = 0;
         }
     }
 
-    /// Takes out all that waits for a subscription, oldest first, its place included.
+    /// Removes all entries of a subscription, oldest first, its marker included.
     pub(crate) fn take_out(&mut self, subscription: u32, mut each: impl FnMut(Entry)) {
         if self.first.subscription == subscription {
             each(self.first);
@@ -156,7 +156,7 @@ impl Outbox {
         }
     }
 
-    /// All that waits, oldest first.
+    /// All entries, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Entry> {
         let rest = self.rest.iter().flat_map(|rest| rest.entries.iter());
         std::iter::once(&self.first).chain(rest).copied().filter(|entry| !entry.is_hole())
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     fn entry(subscription: u32, bytes: u32) -> Entry {
-        // What is on the arena doesn't matter here, only that it isn't a place.
+        // The publication doesn't matter here, only that the entry isn't a marker.
         Entry { subscription, publication_ref: PublicationRef::for_test(bytes), bytes }
     }
 

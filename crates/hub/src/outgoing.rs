@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_again_as_it_was_told_isnt_told() {
+    fn an_undone_change_isnt_sent() {
         check(&[("a", true)], &[("a", true)]);
         check(&[("a", true), ("a", false)], &[]);
         check(&[("a", true), ("a", false), ("a", true)], &[("a", true)]);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_refused_is_told_whatever_it_was_told() {
+    fn interest_is_resent_after_a_refusal() {
         let room = Room::plain("a").unwrap();
         for (before, after, expect) in [
             (&[][..], &[][..], false),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_couldnt_be_passed_on_is_first_again() {
+    fn a_message_that_couldnt_be_passed_on_stays_first() {
         let mut outbound: Outbound<()> = Outbound::new(2, [1, 2]);
         let [a, b] = ["a", "b"].map(|name| Room::plain(name).unwrap());
         outbound.push(1, Dispatch::Leave { topic: a.clone().into() });

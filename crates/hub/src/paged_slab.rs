@@ -1,5 +1,5 @@
-//! A slab in pages: growing moves nothing, and a page whose last element has gone is given back, wherever it lies. After
-//! 100,000 rooms had come and gone, one vector kept 30 MB for the sake of a single room at its end.
+//! A slab in pages: growing moves nothing, and a page is freed when its last element is removed, wherever it lies.
+//! In one vector, a single room at the end kept 30 MB after 100,000 rooms had ended.
 
 use slab::Slab;
 use std::collections::BTreeSet;
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stay_and_are_used_again() {
+    fn numbers_are_stable_and_reused() {
         let mut slab = PagedSlab::new();
         let numbers: Vec<usize> = (0..3 * PAGE).map(|element| slab.insert(element)).collect();
         assert!(numbers.iter().copied().eq(0..3 * PAGE));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_page_has_no_memory_and_is_filled_again() {
+    fn an_empty_page_frees_its_memory_and_is_filled_again() {
         let mut slab = PagedSlab::new();
         for element in 0..3 * PAGE {
             slab.insert(element);

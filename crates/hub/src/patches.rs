@@ -1,19 +1,18 @@
-//! The patches that a home core keeps of its feeds: how many bytes, and whose go first.
+//! The accounts of the patches that a home core keeps for its feeds.
 //!
-//! The patches themselves hang on the newest version of each feed (see [`crate::publication`]), shared by all cores.
-//! Here is the account of them. Of one feed no more are kept than are shorter than its document, because nobody
-//! is sent more; of all feeds of a core together no more than [`PatchLimits::bytes_max`]. Beyond that all
-//! patches of a feed are given up at once: of the one that had no new version the longest, and whose patches
-//! nobody was sent since that was last looked at.
+//! The patches themselves belong to the newest version of each feed (see [`crate::publication`]), shared by all
+//! cores. A feed keeps at most as many bytes of patches as its document has, because longer ones are never sent.
+//! All feeds of a core together keep at most [`PatchLimits::bytes_max`]. Above that, all patches of one feed are
+//! evicted: the feed whose last new version is the oldest, unless its patches were sent since the last check.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many patches are kept for sessions that are more than one version behind.
+/// Patches kept for sessions that are more than one version behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatchLimits {
     /// Per feed.
     pub patches_max: usize,
-    /// Bytes of all feeds whose home is one core.
+    /// Maximum bytes for all feeds of a home core.
     pub bytes_max: usize,
 }
 
@@ -24,10 +23,10 @@ impl Default for PatchLimits {
     }
 }
 
-/// What a core keeps of patches, and in which form its sessions took documents.
+/// The patches that a core keeps, and in which form its sessions took documents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeedStats {
-    /// Patches kept of the feeds whose home it is.
+    /// Patches kept for the feeds of this home core.
     pub patches: usize,
     /// Their bytes.
     pub patch_bytes: usize,
@@ -66,7 +65,7 @@ impl Patches {
         Self { limits, accounts, by_use, uses: 0, patches: 0, bytes: 0, evicted: 0 }
     }
 
-    /// A topic has so many patches now, and was used.
+    /// Sets the number of a topic's patches, and marks it as used.
     pub(crate) fn set(&mut self, topic: u32, patches: usize, bytes: usize) {
         if let Some(old) = self.accounts.remove(&topic) {
             self.by_use.remove(&(old.last_use, topic));
@@ -98,7 +97,7 @@ impl Patches {
         self.by_use.first().map(|(_, topic)| *topic)
     }
 
-    /// Takes the patches of a topic off the account, and says how many bytes that gives back.
+    /// Removes the account of a topic. Returns its bytes.
     pub(crate) fn evict(&mut self, topic: u32) -> usize {
         let (patches, bytes) = (self.patches, self.bytes);
         self.set(topic, 0, 0);
@@ -118,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_account_is_kept() {
+    fn the_accounts_add_up() {
         let mut patches = Patches::new(PatchLimits { patches_max: 9, bytes_max: 100 });
         patches.set(1, 2, 50);
         patches.set(2, 1, 50);

@@ -1,11 +1,12 @@
-//! The publications that sessions of one shard are owed: each is here once, however many wait for it.
+//! The pending publications of one shard: each is here once, however many sessions wait for it.
 //!
-//! Sessions name them by a number. So a delivery counts references in this shard's own memory: cores that
-//! fan the same publication out at the same time don't fight for its cache line, and what waits takes
-//! 12 bytes in an outbox. Each frame that is needed is looked up (or made) once per shard.
+//! Sessions refer to them by number. A delivery therefore counts references in this shard's own memory: cores that
+//! fan out the same publication at the same time don't compete for its cache line, and a pending delivery takes 12
+//! bytes in an outbox. Each frame is looked up or made once per shard.
 //!
-//! **Invariant.** `references` is the number of places that name the publication: entries of outboxes, newest
-//! documents and states of subscriptions, the fan-out at work, and a document for its other forms. At 0 it goes.
+//! **Invariant.** `references` is the number of references to the publication: entries of outboxes, newest
+//! documents and states of subscriptions, a running fan-out, and the document that it is another form of. At 0 it
+//! is removed.
 
 use crate::encoder::Encoder;
 use crate::publication::{Body, Encoded, FormatId, Publication, SnapshotReason};
@@ -14,15 +15,15 @@ use slab::Slab;
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// An empty arena gives its memory back if it once held more than so many publications.
+/// An empty arena frees its memory if it once held more publications than this.
 const IDLE_MAX: usize = 1024;
 
-/// Names a publication on the arena, for as long as somebody holds it.
+/// Refers to a publication in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PublicationRef(u32);
 
 impl PublicationRef {
-    /// Names nothing.
+    /// Refers to nothing.
     pub(crate) const NONE: Self = Self(u32::MAX);
 
     pub(crate) fn is_none(self) -> bool {
@@ -41,17 +42,17 @@ struct Item<F> {
     is_state: bool,
     is_document: bool,
     is_recoverable: bool,
-    /// Other ways to say the same as this document.
+    /// Other forms of this document.
     forms: SmallVec<[(Form, PublicationRef); 1]>,
     frames: SmallVec<[(FormatId, Option<EncodedFrame<F>>); 2]>,
 }
 
-/// How a document is said.
+/// The form of a document.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
-    /// By what changed since so many versions ago.
+    /// The patch from so many versions ago.
     Delta(u16),
-    /// Whole, and why.
+    /// The document with the reason why it isn't a delta.
     SnapshotWithReason(SnapshotReason),
 }
 
@@ -60,7 +61,7 @@ struct EncodedFrame<F> {
     bytes: u32,
 }
 
-/// Another core is making a frame.
+/// Another core is making the frame.
 #[derive(Debug)]
 pub(crate) struct EncodingInProgress;
 
@@ -84,7 +85,7 @@ impl<E: Encoder> PublicationArena<E> {
         self.items.capacity() * size_of::<Item<E::Frame>>()
     }
 
-    /// Puts a publication here, held once.
+    /// Inserts a publication, with one reference.
     pub(crate) fn insert(&mut self, publication: &Arc<Publication<E::Frame>>) -> PublicationRef {
         let is_state = matches!(publication.body(), Body::State { .. });
         let is_document = matches!(publication.body(), Body::Snapshot { .. });
@@ -113,7 +114,7 @@ impl<E: Encoder> PublicationArena<E> {
         }
     }
 
-    /// Whether it is a change of state, which a newer document makes meaningless.
+    /// Whether it is a change of state, which a newer document makes obsolete.
     pub(crate) fn is_state(&self, publication_ref: PublicationRef) -> bool {
         self.items[publication_ref.0 as usize].is_state
     }
@@ -123,9 +124,9 @@ impl<E: Encoder> PublicationArena<E> {
         self.items[publication_ref.0 as usize].is_document
     }
 
-    /// What says the same as a document to a session that has what was the newest `behind` versions before: the
-    /// document itself, or the delta that it holds; where `resumes`, and it isn't a delta, with the reason. Its
-    /// frame is made, if the format can say it.
+    /// The form of a document for a session that is `behind` versions behind: the document itself, or a delta. If
+    /// the session `resumes` and there is no delta, the document with the reason. Its frame is made, if the format
+    /// supports it.
     pub(crate) fn form(
         &mut self,
         document: PublicationRef,
@@ -165,14 +166,13 @@ impl<E: Encoder> PublicationArena<E> {
         Some(publication_ref)
     }
 
-    /// Whether sessions that come back may get it.
+    /// Whether resumed sessions may receive it.
     pub(crate) fn is_recoverable(&self, publication_ref: PublicationRef) -> bool {
         self.items[publication_ref.0 as usize].is_recoverable
     }
 
-    /// Bytes of its frame in `format`, `None` where the format has no way to say it. Nothing counts as less than 1,
-    /// so that a limit of bytes bounds the number of frames too, or as more than 4 GiB. For a frame that another core
-    /// is making, the size of its body.
+    /// Bytes of its frame in `format`, `None` if the format doesn't support it. Clamped to 1 – 4 GiB, so that a
+    /// byte limit also bounds the number of frames. For a frame that another core is making, the size of its body.
     pub(crate) fn bytes(&mut self, publication_ref: PublicationRef, format: FormatId) -> Option<u32> {
         let item = &self.items[publication_ref.0 as usize];
         if let Some((_, made)) = item.frames.iter().find(|(f, _)| *f == format) {

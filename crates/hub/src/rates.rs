@@ -1,10 +1,10 @@
-//! Subscriptions that want a feed's news no more often than so: which, and whose time comes when.
+//! Subscriptions with a maximum rate, and when they may receive the next version.
 //!
-//! A version or state that comes too soon is *held*: it waits with its subscription, replaced by newer ones, and has
-//! no place in the outbox until the time has come. Time counts from when the last one was taken.
+//! A version or state that comes too soon is *delayed*: it waits with its subscription, replaced by newer ones, and
+//! is queued in the outbox when its time has come. The interval starts when the last one was taken.
 //!
-//! Kept apart from subscriptions, for few have a rate. **Invariants.** A held subscription has exactly one time in
-//! `due`, others none. No table is larger than the number of subscriptions with a rate.
+//! Rates are stored apart from subscriptions, because few have one. **Invariants.** A delayed subscription has
+//! exactly one time in `due`, others none. No table is larger than the number of subscriptions with a rate.
 
 use crate::subscription::Member;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,19 +20,19 @@ struct Rate {
 /// The rates of one shard's sessions.
 #[derive(Default)]
 pub(crate) struct Rates {
-    /// What the caller said last: a turn has one time.
+    /// The time of the caller's last call: a turn has one time.
     now: Option<Instant>,
     rates: BTreeMap<(u32, u32), Rate>,
     due: BTreeSet<(Instant, u32, u32)>,
 }
 
 impl Rates {
-    /// It is later now.
+    /// Sets the current time.
     pub(crate) fn handle_time(&mut self, now: Instant) {
         self.now = Some(now);
     }
 
-    /// Sets or changes a subscription's rate. It must not be held.
+    /// Sets or changes a subscription's rate. The subscription must not be delayed.
     pub(crate) fn set(&mut self, member: Member, interval: Duration) {
         let key = (member.session, member.subscription);
         if interval.is_zero() {
@@ -40,18 +40,18 @@ impl Rates {
             return;
         }
         let rate = self.rates.entry(key).or_insert(Rate { interval, next: None });
-        // Counts from the last as well when it is changed.
+        // The new interval also starts at the last one taken.
         let last = rate.next.and_then(|next| next.checked_sub(rate.interval));
         *rate = Rate { interval, next: last.and_then(|last| last.checked_add(interval)) };
     }
 
-    /// Forgets all that is known of a subscription.
+    /// Removes a subscription's rate.
     pub(crate) fn forget(&mut self, member: Member) {
         self.cancel_delay(member);
         self.rates.remove(&(member.session, member.subscription));
     }
 
-    /// Whether it is too soon for a subscription. Then its time is noted.
+    /// Whether it is too soon for a subscription. Then it is delayed.
     pub(crate) fn delay(&mut self, member: Member) -> bool {
         let Some(now) = self.now else { return false };
         let key = (member.session, member.subscription);
@@ -62,7 +62,7 @@ impl Rates {
         true
     }
 
-    /// A subscription is held no longer, whatever the time.
+    /// Cancels a subscription's delay.
     pub(crate) fn cancel_delay(&mut self, member: Member) {
         if let Some(next) = self.rates.get(&(member.session, member.subscription)).and_then(|rate| rate.next)
         {
@@ -70,7 +70,7 @@ impl Rates {
         }
     }
 
-    /// Something was taken.
+    /// A version or state was taken.
     pub(crate) fn taken(&mut self, member: Member) {
         let Some(now) = self.now else { return };
         if let Some(rate) = self.rates.get_mut(&(member.session, member.subscription)) {
@@ -78,12 +78,12 @@ impl Rates {
         }
     }
 
-    /// When the first that is held may leave.
+    /// When the first delayed subscription is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, ..)| *at)
     }
 
-    /// The next one whose time has come: it is held no longer.
+    /// The next subscription that is due. It is no longer delayed.
     #[inline]
     pub(crate) fn poll_due(&mut self) -> Option<Member> {
         if self.due.is_empty() { None } else { self.poll_first() }

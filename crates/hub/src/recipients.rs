@@ -22,7 +22,7 @@ impl Recipients {
         self.seen.add(session);
     }
 
-    /// Adds those whose sessions aren't in it.
+    /// Adds members whose sessions weren't seen yet.
     pub(crate) fn add(&mut self, members: &[Member]) {
         for member in members {
             if self.seen.add(member.session) {
@@ -41,7 +41,7 @@ impl Recipients {
 pub(crate) struct Seen(Vec<u64>);
 
 impl Seen {
-    /// Adds a session, and says whether it wasn't in the set before.
+    /// Adds a session. Returns whether it wasn't in the set before.
     pub(crate) fn add(&mut self, session: u32) -> bool {
         let (word, bit) = (session as usize / 64, 1 << (session % 64));
         if word >= self.0.len() {

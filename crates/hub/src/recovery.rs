@@ -1,31 +1,30 @@
-//! Sessions whose connection is gone for a while, and what they get when it is back.
+//! Suspended sessions: their connection is lost, and they receive what they missed when their client reconnects.
 //!
 //! ```text
 //!                  handle_suspend
-//!        open ─────────────────────► suspended      member of its rooms, owed nothing
+//!        open ─────────────────────► suspended      member of its rooms, receives nothing
 //!         ▲                              │
 //!         └──────────────────────────────┘
-//!                  handle_resume: owed what the log has after the last that its client had
+//!                  handle_resume: receives what follows its last publication in the log
 //! ```
 //!
-//! Outboxes are first in, first out, and the log is in the order of delivery: so a client that had a
-//! publication had all those before it that were its session's, and the rest is exactly what it missed.
-//! Where that order doesn't hold, the session remembers from which place in the log on it holds again, and a
-//! client whose last publication lies before it is refused: rather nothing than something twice. Two things
-//! break it: what a room with history gives to who comes later, and the newest of a room under `Latest`,
-//! which takes the place of an older one.
+//! Outboxes are first in, first out, and the log is in the order of delivery. A client that received a publication
+//! therefore received all earlier ones of its session, and missed exactly the rest. Two cases break this order: the
+//! history of a room, sent to a new member, and the newest message of a room under `Latest`, which replaces an
+//! older one. The session then remembers the log index from which on the order holds again. A client whose last
+//! publication is older is refused: nothing is better than duplicates.
 //!
-//! Two ways lead to the place after which a client is owed: its last publication is found in the log, or it
-//! is the last one that the session was owed at all. Then it missed nothing before it was suspended,
-//! however long ago that publication was: sessions of quiet rooms come back on busy servers too.
+//! There are two ways to find the log index after which a client missed something. Its last publication is in the
+//! log. Or it is the last one that the session was ever sent: then the client missed nothing before it was
+//! suspended, however old that publication is. Sessions of quiet rooms thus resume on busy servers too.
 //!
-//! What was sent to the session alone is in the log like the rest, with its name.
+//! Messages to one session are in the log too, with the session's id.
 //!
-//! What was delivered is judged by the rooms that a session is in when it comes back, each from when it
-//! joined it: nothing of a room that it left is owed, nor what was said in a room before it came. A session
-//! that was left out for being in a room, and has left that one since, isn't left out any more.
+//! Whether a session missed a publication is decided by its rooms at the time of the resumption, each from when the
+//! session joined it. It receives nothing from rooms that it has left, and nothing from before it joined. An
+//! exception for a room no longer holds for a session that has left that room.
 //!
-//! Feeds aren't in the log: who comes back is owed their newest.
+//! Feeds aren't in the log: a resumed session receives their newest version.
 
 use crate::encoder::Encoder;
 use crate::log::LogIndex;
@@ -41,16 +40,15 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-/// Why a session can't go on where it was. It stays suspended: the caller closes it, and the client begins
-/// anew.
+/// Why a session can't be resumed. It stays suspended: the caller closes it, and the client starts a new session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumeError {
-    /// There is no such session, or its connection isn't gone.
+    /// There is no such session, or it isn't suspended.
     NotSuspended,
-    /// The log doesn't cover what the client missed: too much was delivered since, too long ago, or the
-    /// memory was needed. Or the client names what its session never was owed, or not in that order.
+    /// The log doesn't cover what the client missed: it was too much, too long ago, or evicted. Or the client names
+    /// a publication that its session was never sent, or not in this order.
     NotCovered,
-    /// What it missed is more than its outbox may hold.
+    /// What it missed exceeds the send buffer.
     TooMuch,
 }
 
@@ -77,16 +75,16 @@ impl fmt::Display for ResumeError {
 
 impl std::error::Error for ResumeError {}
 
-/// What a session missed.
+/// The publications that a session missed.
 type Missed<F> = Vec<(Member, Arc<Publication<F>>)>;
 
 impl<E: Encoder> Hub<E> {
-    /// A session's connection is gone, and its client may come back. What it was owed is abandoned, in flight
-    /// or not. It stays a member of its rooms and subscribed to its feeds, may come and go there, and is owed
-    /// nothing until [`Hub::handle_resume`]. Nor is it told anything until then.
+    /// A session's connection is lost. Its pending deliveries, in flight or not, are dropped. It stays a member of
+    /// its rooms and subscribed to its feeds, may join and leave, and receives neither publications nor notices
+    /// until [`Hub::handle_resume`].
     ///
-    /// Says whether it is suspended now. A session that can't be (recovery is off, or it has to end anyway)
-    /// is as it was: the caller closes it.
+    /// Returns whether it is suspended now. A session that can't be suspended (recovery is off, or it is
+    /// terminating) is unchanged: the caller closes it.
     pub fn handle_suspend(&mut self, session: SessionId) -> bool {
         if self.suspended.contains_key(&session) {
             return true;
@@ -131,12 +129,12 @@ impl<E: Encoder> Hub<E> {
         Ok(())
     }
 
-    /// How many sessions wait for their clients to come back.
+    /// The number of suspended sessions.
     pub fn suspended(&self) -> usize {
         self.suspended.len()
     }
 
-    /// Keeps what a suspended session is to be told until it is back. Gives back what is for others.
+    /// Keeps a notice for a suspended session. Returns notices for others.
     pub(crate) fn defer_notice(&mut self, notice: Notice) -> Option<Notice> {
         if self.suspended.is_empty() {
             return Some(notice);
@@ -150,8 +148,8 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// What the log has for a session from `place` on, `direct` being the slot of what was sent to it alone; `None`
-    /// where the log doesn't reach back so far.
+    /// What the log has for a session from `log_index` on; `None` if it doesn't reach back that far. `direct` is
+    /// the slot for messages to the session alone.
     fn missed(&self, session: SessionId, direct: Member, log_index: LogIndex) -> Option<Missed<E::Frame>> {
         let log = &self.sessions.log;
         let mut rooms: Vec<(u32, LogIndex, Member)> = self
@@ -202,7 +200,7 @@ impl<E: Encoder> Hub<E> {
 }
 
 impl<E: Encoder> Sessions<E> {
-    /// The place in the log from which on a client with this `last` missed what its session was owed.
+    /// The log index from which on a client with this `last` missed what its session was sent.
     fn log_index_after(&self, id: SessionId, last: Option<u64>, suspended_at: LogIndex) -> Option<LogIndex> {
         let session = self.alive(id)?;
         let ordered_since = self.join_positions.ordered_since(id.index);
@@ -218,8 +216,8 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Whether a session that waits for nothing can be owed all of these without being terminating for it: what
-    /// may be left out by its policy doesn't matter.
+    /// Whether a session without pending deliveries can receive all of these without exceeding its send buffer.
+    /// Publications that its policy may drop don't count.
     fn fit<'a>(
         &mut self,
         id: SessionId,

@@ -1,7 +1,7 @@
 //! Selects sessions of this core by their rooms, for commands other than publications, a bounded number at a time.
 //!
 //! A selection goes on in several calls, between which sessions come and go. It visits the members of each room from the
-//! last to the first: a member that leaves is replaced by the last one, so nobody who stays is missed. A session that is
+//! last to the first: a member that leaves is replaced by the last one, so no remaining member is missed. A session that is
 //! visited twice is selected once, and so is a session in several of the rooms.
 
 use crate::encoder::Encoder;

@@ -1,9 +1,8 @@
-//! Sessions of one shard and what they are subscribed to. What they are owed, and how it leaves, is in
-//! [`crate::delivery`].
+//! Sessions of one shard and their subscriptions. Their deliveries are in [`crate::delivery`].
 //!
-//! **Invariants.** A subscription's slot belongs to one topic until nothing waits in it any more: then only
-//! it is given to another one, so that what waits is always judged by its own policy. Slots in use, those
-//! that only wait to be emptied included, are at most `subscriptions_max`.
+//! **Invariants.** A subscription's slot belongs to one topic until nothing waits in it, and is reused only then,
+//! so that each pending delivery is handled by its own policy. Slots in use, including those that wait to be
+//! emptied, are at most `subscriptions_max`.
 
 use crate::budget::Counters;
 use crate::chunks::Chunks;
@@ -33,37 +32,36 @@ fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
     if subscriptions.spilled() { subscriptions.capacity() } else { 0 }
 }
 
-/// What a session may be owed.
+/// The states of a session.
 ///
 /// ```text
 ///   open ◄──────► suspended ────┐
 ///    │                          ▼
-///    ├────► terminating ─────────► closed
+///    ├────► terminating ─────► closed
 ///    └────────────────────────► ▲
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SessionState {
     Open,
-    /// Its connection is gone, and may come back: owed nothing meanwhile.
+    /// Its connection is lost. It receives nothing.
     Suspended,
-    /// It has to end: nothing new is owed to it.
+    /// It has to end: nothing new is enqueued.
     Terminating,
     /// Its slot is free.
     Closed,
 }
 
-/// What is kept of a session. 2,000 of them have to stay in the cache during a fan-out: a test holds it
-/// at 96 bytes.
+/// A session. 2,000 of them have to stay in the cache during a fan-out: a test limits the size to 96 bytes.
 pub(crate) struct Session {
     pub(crate) generation: u32,
     pub(crate) state: SessionState,
     /// Whether it is in `ready`, or in `encoding_waiters`.
     pub(crate) is_listed: bool,
-    /// Whether anything came to it in another order than the log's, before its positions `ordered_since`.
+    /// Whether anything was delivered in another order than the log's, before `ordered_since`.
     pub(crate) reordered: bool,
     pub(crate) format: FormatId,
     pub(crate) tag: u64,
-    /// The last recoverable publication that it was owed since its positions `ordered_since`.
+    /// The last recoverable publication that it was sent since `ordered_since`.
     pub(crate) newest_id: Option<NonZeroU64>,
     pub(crate) outbox: Outbox,
     /// Publications in flight, and their bytes.
@@ -75,7 +73,7 @@ pub(crate) struct Session {
     pub(crate) subscriptions: SmallVec<[Subscription; 1]>,
 }
 
-/// All sessions of a shard. Slots are reused, so its memory follows the most that ever lived at once.
+/// All sessions of a shard. Slots are reused, so its memory follows the maximum number of sessions.
 pub(crate) struct Sessions<E: Encoder> {
     pub(crate) arena: PublicationArena<E>,
     pub(crate) send_buffer_bytes_max: u32,
@@ -85,7 +83,7 @@ pub(crate) struct Sessions<E: Encoder> {
     pub(crate) encoding_waiters: EncodingWaiters<E::Frame>,
     pub(crate) terminating: VecDeque<(SessionId, Disconnect)>,
     pub(crate) counters: Counters,
-    /// What was delivered of late, for those that come back.
+    /// What was delivered recently, for sessions that resume.
     pub(crate) log: Log<E::Frame>,
     pub(crate) join_positions: JoinPositions,
     /// The sources of sessions, by index. Separate from the data that a fan-out touches.
@@ -180,7 +178,7 @@ impl<E: Encoder> Sessions<E> {
         self.sources.get(member.session as usize).copied().unwrap_or(0)
     }
 
-    /// Ends a session: what waits and what is in flight is abandoned. Its topics must have let it go.
+    /// Ends a session and drops its pending deliveries. Its topics no longer list it.
     pub(crate) fn close(&mut self, id: SessionId) {
         if self.alive(id).is_none() {
             return;
@@ -198,7 +196,7 @@ impl<E: Encoder> Sessions<E> {
         self.free.push(id.index);
     }
 
-    /// Takes back all that a session is owed until it is resumed, and says whether it may be.
+    /// Drops a session's pending deliveries until it is resumed. Returns whether it may be suspended.
     pub(crate) fn suspend(&mut self, id: SessionId) -> bool {
         let Some(session) = self.alive_mut(id).filter(|session| session.state == SessionState::Open) else {
             return false;
@@ -208,14 +206,14 @@ impl<E: Encoder> Sessions<E> {
         true
     }
 
-    /// A suspended session is owed things again.
+    /// A suspended session receives again.
     pub(crate) fn resume(&mut self, id: SessionId) {
         if let Some(session) = self.alive_mut(id) {
             session.state = SessionState::Open;
         }
     }
 
-    /// Abandons what a session is owed, waiting or in flight.
+    /// Drops a session's deliveries, waiting or in flight.
     fn drop_pending(&mut self, index: u32) {
         let session = &mut self.slots[index as usize];
         let mut owed = u64::from(session.outbox.waiting) + u64::from(session.in_flight);
@@ -228,7 +226,7 @@ impl<E: Encoder> Sessions<E> {
                 subscription.flags.set(Flags::DELAYED, false);
                 self.rates.cancel_delay(Member { session: index, subscription: slot });
             }
-            // Of what was in flight nobody knows whether it arrived.
+            // Whether what was in flight has arrived is unknown.
             subscription.behind = UNKNOWN;
             subscription.waiting = 0;
             for newest in [&mut subscription.newest, &mut subscription.state] {
@@ -245,8 +243,8 @@ impl<E: Encoder> Sessions<E> {
         (session.queue_bytes, session.queue_bytes_in_flight) = (0, 0);
     }
 
-    /// Changes the format of a session that lives. What waits is weighed anew, oldest first, by the rules
-    /// for what comes; what the new format can't say is abandoned.
+    /// Changes the format of a session. What waits is enqueued again, oldest first; what the new format doesn't
+    /// support is dropped.
     pub(crate) fn set_format(&mut self, id: SessionId, format: FormatId) {
         assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
         let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };
@@ -277,7 +275,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Abandons the states that are held and that a format can't say. Documents are encoded when they are taken.
+    /// Drops delayed states that a format doesn't support. Documents are encoded when they are taken.
     fn drop_unsupported_delayed(&mut self, index: u32, format: FormatId) {
         for (slot, subscription) in (0..).zip(&mut self.slots[index as usize].subscriptions) {
             let state = subscription.state;
@@ -297,7 +295,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Something comes to a session that isn't at its place in the log.
+    /// A session is sent something that isn't at its position in the log.
     pub(crate) fn reorder(&mut self, index: u32) {
         self.slots[index as usize].reorder();
         self.join_positions.reorder(index, self.log.next());
@@ -339,7 +337,7 @@ impl<E: Encoder> Sessions<E> {
         Some(Member { session: id.index, subscription: slot as u32 })
     }
 
-    /// All subscriptions of a session that lives.
+    /// All subscriptions of a session.
     pub(crate) fn members(&self, id: SessionId) -> Vec<Member> {
         let subscriptions = self.alive(id).map_or(0, |s| s.subscriptions.len());
         (0..subscriptions as u32).map(|subscription| Member { session: id.index, subscription }).collect()
@@ -379,7 +377,7 @@ impl<E: Encoder> Sessions<E> {
         Some(member)
     }
 
-    /// Gives a session that lives a slot for a topic.
+    /// Gives a session a slot for a topic.
     pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, terms: SubscribeOptions) -> Option<Member> {
         let session = self.alive_mut(id)?;
         let fresh = Subscription {
@@ -414,15 +412,15 @@ impl<E: Encoder> Sessions<E> {
         Some(member)
     }
 
-    /// Changes a feed's subscription. Where its policy becomes another, what waits is conflated with what the caller
-    /// owes it next; says whether that has to be something.
+    /// Changes a feed's subscription. If its policy changes, what waits is conflated with what the caller enqueues
+    /// next. Returns whether the caller has to enqueue something.
     pub(crate) fn set_terms_of_feed(&mut self, member: Member, terms: SubscribeOptions) -> bool {
         let subscription = self.subscription_mut(member);
         subscription.flags.set(Flags::NO_DELTAS, !terms.deltas);
         let old = std::mem::replace(&mut subscription.policy, terms.policy);
         let mut loses = false;
         if old != terms.policy && subscription.waiting > 0 {
-            // What it has already is known of `Latest` only, and of what begins.
+            // The version that the session has is known only under `Latest`, and before its first document.
             if old != Policy::Latest && !subscription.flags.has(Flags::AWAITS_FIRST) {
                 subscription.behind = UNKNOWN;
             }
@@ -436,7 +434,8 @@ impl<E: Encoder> Sessions<E> {
         loses
     }
 
-    /// A member of a feed is told anew, being `behind` the newest: until it has taken that, only the newest waits.
+    /// A member of a feed starts over, `behind` versions behind. Until it has taken a document, only the newest
+    /// waits.
     pub(crate) fn begin(&mut self, member: Member, behind: u16) {
         let subscription = self.subscription_mut(member);
         if subscription.policy == Policy::Latest {
@@ -449,7 +448,7 @@ impl<E: Encoder> Sessions<E> {
         self.subscription_mut(member).flags.set(Flags::AWAITS_FIRST, begins);
     }
 
-    /// Takes back what waits for a subscription that is owed something newer.
+    /// Conflates what waits for a subscription with something newer.
     fn conflate(&mut self, member: Member) {
         for publication_ref in self.take_out(member) {
             self.arena.release(publication_ref);
@@ -457,7 +456,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Sets the least time between two that leave. What is held by an earlier rate is weighed by the new one.
+    /// Sets the minimum interval of a subscription. The new interval applies to what an earlier one delays.
     fn set_rate(&mut self, member: Member, interval: Duration) {
         let subscription = self.subscription_mut(member);
         if !subscription.flags.has(Flags::RATED) && interval.is_zero() {
@@ -472,7 +471,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Gives what was held its place in the outbox.
+    /// Queues what was delayed in the outbox.
     pub(crate) fn queue_marker(&mut self, member: Member) {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];
@@ -482,7 +481,7 @@ impl<E: Encoder> Sessions<E> {
         self.list(member.session);
     }
 
-    /// Says that a session is owed something.
+    /// Marks a session as ready.
     pub(crate) fn list(&mut self, index: u32) {
         let session = &mut self.slots[index as usize];
         if !session.is_listed {
@@ -491,8 +490,8 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Changes the policy of a room's subscription. What waits is brought under the new one: towards and from
-    /// `Latest` only the newest of it stays, at the end of the outbox.
+    /// Changes the policy of a room's subscription, also for what waits. A change to or from `Latest` keeps only
+    /// the newest of it, at the end of the outbox.
     pub(crate) fn set_policy(&mut self, member: Member, policy: Policy) {
         let subscription = self.subscription_mut(member);
         let old = std::mem::replace(&mut subscription.policy, policy);
@@ -525,7 +524,7 @@ impl<E: Encoder> Sessions<E> {
         }
     }
 
-    /// Frees a subscription's slot and takes back what waits in it: nothing of the topic arrives any more.
+    /// Frees a subscription's slot and drops what waits in it.
     pub(crate) fn unsubscribe(&mut self, member: Member) {
         self.subscription_mut(member).topic = NO_TOPIC;
         for publication_ref in self.take_out(member) {
@@ -535,8 +534,8 @@ impl<E: Encoder> Sessions<E> {
         self.set_rate(member, Duration::ZERO);
     }
 
-    /// Takes all that waits out of a subscription, oldest first. The caller releases each, and counts them
-    /// as something else than owed.
+    /// Removes all that waits from a subscription, oldest first. The caller releases each, and counts it as
+    /// something else than pending.
     fn take_out(&mut self, member: Member) -> Vec<PublicationRef> {
         let session = &mut self.slots[member.session as usize];
         let subscription = &mut session.subscriptions[member.subscription as usize];

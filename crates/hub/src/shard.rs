@@ -1,7 +1,7 @@
-//! One core's part of the hub: its sessions, the topics they are subscribed to, and for topics whose home
-//! it is, their order and their past. This file is its face; the stories behind it are told elsewhere:
-//! how cores agree on who gets what in [`crate::interest`], what becomes of a publication in
-//! [`crate::broadcast`], feeds at home in [`crate::feed`], policies and budgets in [`crate::delivery`].
+//! One core's part of the hub: its sessions, the topics that they are subscribed to, and for topics with their home
+//! here, order and history. This module is the interface. [`crate::interest`] describes how cores follow topics,
+//! [`crate::broadcast`] the path of a publication, [`crate::feed`] feeds at their home core, [`crate::delivery`]
+//! policies and budgets.
 
 use crate::budget::{Counters, Footprint, LiveBytes};
 use crate::disconnect::Disconnect;
@@ -26,32 +26,31 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How a shard is set up. All shards of a process share the same values but for `core`.
+/// The options of a shard. All shards of a process share the same values except `core`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// This core.
     pub core: CoreId,
-    /// How many there are, 1 to [`CORES_MAX`].
+    /// The number of cores, 1 to [`CORES_MAX`].
     pub cores: usize,
     /// Drawn at random when the process starts: hashes of names that clients choose, epochs and ids depend
     /// on it. The same on all cores.
     pub seed: [u64; 2],
-    /// Bytes that a session may be owed under `Queue` and `DropOldest`, in flight included; at most 4 GiB.
+    /// Maximum pending bytes of a session under `Queue` and `DropOldest`, in flight included; at most 4 GiB.
     pub send_buffer_bytes_max: usize,
-    /// Topics that one session may be subscribed to. One that ended by itself counts until the session has
-    /// taken what it was owed of it.
+    /// Maximum subscriptions of one session. A subscription that has ended by itself counts until the session has
+    /// taken its pending deliveries.
     pub subscriptions_max: usize,
-    /// Topics that this core may know of: those of its own sessions, those whose home it is, and plain
-    /// rooms that have members elsewhere.
+    /// Maximum number of topics that this core knows: those of its own sessions, those with their home here, and
+    /// plain rooms with members on other cores.
     pub topics_max: usize,
     /// Rooms that keep history: by the longest matching prefix of the name.
     pub room_history: Vec<(String, HistoryLimits)>,
-    /// The patches kept of feeds.
+    /// The limits of patches kept for feeds.
     pub patches: PatchLimits,
-    /// The least time between two versions of a feed to one subscription of policy `Latest`.
+    /// Minimum interval between two versions of a feed for one subscription of policy `Latest`.
     pub feed_interval_min: Duration,
-    /// What is kept of what was delivered, for sessions whose clients come back; `None` keeps nothing, and
-    /// no session can be suspended.
+    /// The limits of the recovery log. `None` keeps nothing, and no session can be suspended.
     pub recovery: Option<RecoveryLimits>,
     /// Counts the distinct live bytes of the process.
     pub live: LiveBytes,
@@ -86,7 +85,8 @@ pub struct Hub<E: Encoder> {
     pub(crate) topics: Topics<E::Frame>,
     pub(crate) outgoing: Outbound<E::Frame>,
     pub(crate) changed_feeds: VecDeque<Key>,
-    /// The keys that control was told are wanted; true: it has forgotten the key since, and so did this core.
+    /// The keys that were reported as having subscribers. True: control has dropped the key since, and so did this
+    /// core.
     pub(crate) reported_feeds: HashMap<Key, bool, Seeded>,
     /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
@@ -162,15 +162,14 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// The tag of a session that lives.
+    /// The tag of a session.
     #[inline]
     pub fn tag(&self, session: SessionId) -> Option<u64> {
         self.sessions.alive(session).map(|s| s.tag)
     }
 
-    /// Changes the format of a session, from the next frame taken on. What waits is weighed anew: where it is
-    /// more in the new format than the outbox may hold, policies decide as if it came now. What the new
-    /// format has no way to say is abandoned.
+    /// Changes the format of a session, from the next frame taken on. What waits is enqueued again: if it exceeds
+    /// the send buffer in the new format, policies decide. What the new format doesn't support is dropped.
     ///
     /// # Panics
     /// If `format` is not below [`FORMATS_MAX`](crate::FORMATS_MAX).
@@ -178,7 +177,7 @@ impl<E: Encoder> Hub<E> {
         self.sessions.set_format(session, format);
     }
 
-    /// Ends a session: what it is owed is abandoned, its subscriptions end.
+    /// Ends a session: its pending deliveries are dropped, its subscriptions end.
     pub fn handle_close(&mut self, session: SessionId) {
         for member in self.sessions.members(session) {
             self.leave(member);
@@ -235,7 +234,7 @@ impl<E: Encoder> Hub<E> {
         Ok(())
     }
 
-    /// Rates are for the newest of feeds, and have a bound.
+    /// Only feeds under `Latest` have a minimum interval.
     fn allowed(&self, topic: &Topic, terms: SubscribeOptions) -> SubscribeOptions {
         let rated = matches!(topic, Topic::Feed(_)) && terms.policy == Policy::Latest;
         let interval = if rated { terms.interval.max(self.feed_interval_min) } else { Duration::ZERO };
@@ -261,8 +260,8 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Ends a subscription. Nothing of the topic reaches the session's connection from now on but what is
-    /// in flight. Says whether there was one.
+    /// Ends a subscription. Nothing of the topic is sent from now on except what is in flight. Returns whether
+    /// there was one.
     pub fn handle_unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
         let Some(index) = self.topics.find(topic) else { return false };
         let Some(member) = self.sessions.find(session, index) else { return false };
@@ -271,9 +270,8 @@ impl<E: Encoder> Hub<E> {
         true
     }
 
-    /// Publishes a message to a room, as something that happened on this core. In a room with history what
-    /// is volatile gets no place and isn't kept; and where nobody is a member and the home core knows too
-    /// many topics already, nothing is kept either.
+    /// Publishes a message to a room, from this core. In a room with history, a volatile message gets no position
+    /// and isn't kept. If the room has no members and the home core knows too many topics, nothing is kept.
     pub fn handle_publish(
         &mut self,
         now: Instant,
@@ -285,13 +283,11 @@ impl<E: Encoder> Hub<E> {
         self.publish(now, room, event, data, options);
     }
 
-    /// Publishes a message to the members of one room or of several, to each session once, as something that
-    /// happened on this core. It is one publication, and reaches each core once. To one room it is the same
-    /// as [`Hub::handle_publish`].
+    /// Publishes a message to the members of one room or of several, from this core. Each session receives it once.
+    /// It is one publication, and reaches each core once. For one room it is the same as [`Hub::handle_publish`].
     ///
-    /// Rooms with history that are among several don't keep it: there it has no place, and no order among
-    /// what they were sent alone. Where a session is a member of several of them, its policy is that of the
-    /// first.
+    /// Among several rooms, those with history don't keep it: it has no position, and no order relative to their
+    /// own messages. For a member of several of the rooms, the policy of the first one counts.
     pub fn handle_emit(
         &mut self,
         now: Instant,
@@ -306,9 +302,9 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// Sends a message to sessions of this core alone, in order with what they are owed of their topics, under
-    /// [`Policy::Queue`]. Unless it is volatile, it is kept for recovery like what is published, also for sessions that are
-    /// suspended. `room` says in which namespace it is sent; nobody has to be its member.
+    /// Sends a message to sessions of this core, in order with their other deliveries, under [`Policy::Queue`]. Unless it
+    /// is volatile, it is kept for recovery, also for suspended sessions. `room` gives the namespace; the sessions
+    /// needn't be its members.
     pub fn handle_send(
         &mut self,
         now: Instant,
@@ -336,7 +332,7 @@ impl<E: Encoder> Hub<E> {
         Publication::new(self.ids.draw(), recoverable, body, &self.live)
     }
 
-    /// Forgets what is older than its room's history, or the recovery log, keeps.
+    /// Removes what is older than its room's history, or the recovery log, keeps.
     pub fn handle_tick(&mut self, now: Instant) {
         self.sessions.log.expire(now);
         for index in self.topics.expire(now) {
@@ -344,13 +340,13 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// It is later now: what waited for its time leaves. To be called before anything else that happens at that
-    /// time, and when [`Hub::poll_timeout`] says.
+    /// Sets the current time: what waited for it leaves. Call it before anything else that happens at that time,
+    /// and when [`Hub::poll_timeout`] is due.
     pub fn handle_time(&mut self, now: Instant) {
         self.sessions.handle_time(now);
     }
 
-    /// When [`Hub::handle_time`] has something to do, if nothing else happens.
+    /// When to call [`Hub::handle_time`] if nothing else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.sessions.rates.next_due()
     }
@@ -395,18 +391,18 @@ impl<E: Encoder> Hub<E> {
             && self.sessions.is_quiet()
     }
 
-    /// The next session that is owed something new, with its tag.
+    /// The next session with new pending deliveries, with its tag.
     pub fn poll_ready(&mut self) -> Option<(SessionId, u64)> {
         self.sessions.poll_ready()
     }
 
-    /// The next session that has to end, with its tag. The caller closes it; nothing new is owed to it.
+    /// The next session that has to end, with its tag. The caller closes it.
     pub fn poll_terminating(&mut self) -> Option<(SessionId, u64, Disconnect)> {
         self.sessions.poll_terminating()
     }
 
-    /// The next thing that a session that lives has to be told about its subscriptions. What is for
-    /// suspended ones waits until they are resumed.
+    /// The next notice to a session about its subscriptions. Notices to suspended sessions wait until they are
+    /// resumed.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         while let Some(notice) = self.notices.pop_front() {
             if self.sessions.alive(notice.session()).is_some()
@@ -418,7 +414,7 @@ impl<E: Encoder> Hub<E> {
         None
     }
 
-    /// What this shard has to tell `core`, oldest first. What can't be passed on now stays.
+    /// The messages of this shard to `core`, oldest first. What can't be passed on now stays.
     pub fn outgoing(&mut self, core: CoreId) -> &mut Outgoing<E::Frame> {
         self.outgoing.to(core)
     }
@@ -430,8 +426,8 @@ impl<E: Encoder> Hub<E> {
         self.outgoing.count
     }
 
-    /// Moves what a session is owed into flight: at least one frame if there is any, more while they fit
-    /// into `bytes_max` and `frames_max`. [`Hub::handle_sent`] says when the kernel has them.
+    /// Moves pending deliveries of a session into flight: at least one frame if there is any, more while they fit
+    /// into `bytes_max` and `frames_max`. Call [`Hub::handle_sent`] when the kernel has them.
     pub fn take(
         &mut self,
         session: SessionId,
@@ -447,17 +443,17 @@ impl<E: Encoder> Hub<E> {
         self.sessions.sent(session);
     }
 
-    /// Whether something waits for a session.
+    /// Whether deliveries wait for a session.
     pub fn has_pending(&self, session: SessionId) -> bool {
         self.sessions.has_pending(session)
     }
 
-    /// Encoded bytes that a session is owed under byte-limited policies, those in flight included.
+    /// Pending encoded bytes of a session under byte-limited policies, in flight included.
     pub fn pending_bytes_of(&self, session: SessionId) -> usize {
         self.sessions.alive(session).map_or(0, |s| s.queue_bytes as usize)
     }
 
-    /// Whether something has been taken for a session that the kernel hasn't.
+    /// Whether something has been taken for a session that the kernel doesn't have yet.
     pub fn is_in_flight(&self, session: SessionId) -> bool {
         self.sessions.alive(session).is_some_and(|s| s.in_flight > 0)
     }
@@ -482,7 +478,7 @@ impl<E: Encoder> Hub<E> {
         self.sessions.subscription_count(session)
     }
 
-    /// What became of everything that was due.
+    /// The outcome of all deliveries.
     pub fn counters(&self) -> Counters {
         self.sessions.counters
     }
@@ -493,38 +489,38 @@ impl<E: Encoder> Hub<E> {
         self.sessions.counters.due
     }
 
-    /// What is in the recovery log, and what went out of it.
+    /// The size of the recovery log, and what was removed from it.
     pub fn log_stats(&self) -> LogStats {
         self.sessions.log.figures()
     }
 
-    /// What is kept of rooms' past. To be asked for now and then, since it looks at each room that has one.
+    /// The history kept for rooms. Don't call it often: it visits each room that has one.
     pub fn history_stats(&self) -> HistoryStats {
         self.topics.history_stats()
     }
 
-    /// What is kept of patches, and in which form documents were taken.
+    /// The patches kept, and in which form documents were taken.
     pub fn feed_stats(&self) -> FeedStats {
         self.topics.patches.figures(self.sessions.taken)
     }
 
-    /// How many sessions live, those that are suspended included.
+    /// The number of sessions, including suspended ones.
     pub fn sessions(&self) -> usize {
         self.sessions.count()
     }
 
-    /// How many topics this core knows.
+    /// The number of topics that this core knows.
     pub fn topics(&self) -> usize {
         self.topics.count()
     }
 
-    /// Encoded bytes owed under byte-limited policies, all sessions together (shared frames count each
-    /// time).
+    /// Pending encoded bytes under byte-limited policies, of all sessions together. Shared frames count for each
+    /// session.
     pub fn pending_bytes(&self) -> usize {
         self.sessions.queue_bytes
     }
 
-    /// The core that gives a topic its order, if it has one.
+    /// The home core of a topic, if it has one.
     pub fn home_of(&self, topic: &Topic) -> Option<CoreId> {
         self.topics.home_of(topic)
     }

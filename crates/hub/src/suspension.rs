@@ -3,10 +3,10 @@
 use crate::log::LogIndex;
 use crate::notice::Notice;
 
-/// What there is of a suspended session besides the session.
+/// A suspended session.
 pub(crate) struct Suspended {
-    /// When, as a place in the log.
+    /// When it was suspended, as a log index.
     pub(crate) at: LogIndex,
-    /// What it is to be told when it is back. At most one for each of its subscriptions and attempts.
+    /// Notices for when it is resumed. At most one for each of its subscriptions and attempts.
     pub(crate) notices: Vec<Notice>,
 }

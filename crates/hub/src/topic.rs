@@ -16,10 +16,10 @@ pub const ROOM_BYTES_MAX: usize = 256;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
-/// Why a text is no key. Always the fault of whoever wrote it.
+/// Why a text isn't a key. Its author is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// Nothing at all.
+    /// It is empty.
     Empty,
     /// More than [`KEY_BYTES_MAX`] bytes.
     TooLong,
@@ -56,7 +56,7 @@ impl Key {
     /// Checks a text that has been percent-decoded once. (The caller has refused encoded slashes.)
     ///
     /// # Errors
-    /// [`KeyError`] says which rule of [`Key`] the text breaks.
+    /// [`KeyError`] names the rule of [`Key`] that the text breaks.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         if text.is_empty() {
             return Err(KeyError::Empty);
@@ -103,10 +103,10 @@ pub struct Room {
     name: Arc<str>,
 }
 
-/// Why a text names no room.
+/// Why a text isn't a room's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoomError {
-    /// Nothing at all.
+    /// It is empty.
     Empty,
     /// More than [`ROOM_BYTES_MAX`] bytes.
     TooLong,
@@ -166,7 +166,7 @@ impl Room {
     /// # Errors
     /// The namespace is empty or too long.
     pub fn all_members(namespace: &str) -> Result<Self, RoomError> {
-        // Checked with a name in place of the empty one.
+        // `new` refuses the empty name.
         Ok(Self { name: "".into(), ..Self::new(namespace, "*")? })
     }
 
@@ -248,10 +248,10 @@ impl From<Room> for Rooms {
     }
 }
 
-/// What can be subscribed to.
+/// Something that sessions subscribe to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Topic {
-    /// A document kept alive.
+    /// A feed: a document that Stentor keeps up to date.
     Feed(Key),
     /// A room.
     Room(Room),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_never_is_a_feed_of_the_same_name() {
+    fn a_room_is_never_a_feed_of_the_same_name() {
         let feed = Topic::from(Key::parse("scores").unwrap());
         let room = Topic::from(Room::plain("scores").unwrap());
         assert_ne!(feed, room);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_is_a_room_that_nobody_can_name() {
+    fn the_room_of_all_members_cant_be_named() {
         let everybody = Room::all_members("/").unwrap();
         assert!(everybody.is_all_members() && !Room::plain("*").unwrap().is_all_members());
         assert_eq!((everybody.namespace(), everybody.name()), ("/", ""));

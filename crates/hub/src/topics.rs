@@ -1,4 +1,4 @@
-//! The topics that one shard knows of, and for those whose home it is, their place and their past.
+//! The topics that one shard knows, and for those with their home here, position and history.
 
 use crate::dispatch::{CoreId, CoreSet, Current};
 use crate::history::{History, HistoryLimits, HistoryStats};
@@ -12,7 +12,7 @@ use std::hash::{BuildHasher, DefaultHasher, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Hashes with a seed that clients don't know, so that they can't choose names which collide.
+/// Hashes with a secret seed, so that clients can't choose names that collide.
 #[derive(Clone, Copy)]
 pub(crate) struct Seeded(pub(crate) [u64; 2]);
 
@@ -27,10 +27,10 @@ impl BuildHasher for Seeded {
     }
 }
 
-/// The core that a topic's hash points at, among `cores`, for the process's seed.
+/// The core that a topic's hash selects among `cores`, for the process's seed.
 pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
-    // Bits that a hash table of the same hash doesn't look at (it takes the lowest and the highest ones):
-    // else all topics of a home core would crowd into 1/cores of its table.
+    // A hash table uses the lowest and the highest bits of the same hash. With those, all topics of a home core
+    // would fill 1/cores of its table.
     let bits = (Seeded(seed).hash_one(topic) >> 32) & 0xff_ffff;
     (bits % cores as u64) as usize
 }
@@ -38,7 +38,7 @@ pub fn core_of(seed: [u64; 2], cores: usize, topic: &Topic) -> CoreId {
 /// A table with at most this capacity doesn't shrink.
 const IDLE_MAX: usize = 1024;
 
-/// What a topic's home core keeps of it.
+/// What a topic's home core keeps: its stream's position and history.
 struct StreamState<F> {
     epoch: Epoch,
     offset: u64,
@@ -48,23 +48,24 @@ struct StreamState<F> {
 /// What a shard knows of one topic.
 pub(crate) struct TopicState<F> {
     pub(crate) topic: Topic,
-    /// The core that gives it its order; `None` for a plain room.
+    /// The core that orders it; `None` for a plain room.
     pub(crate) home: Option<CoreId>,
-    /// This shard's subscriptions, but for those that still wait for the home core's answer.
+    /// This shard's subscriptions, except those that wait for the home core's answer.
     pub(crate) members: Vec<Member>,
-    /// Cores that want its publications: of plain rooms on every core, else at the home core only.
+    /// Cores that receive its publications: for plain rooms on every core, otherwise at the home core only.
     pub(crate) interested: CoreSet,
-    /// Of a follower: whether its stream has begun (`Joined` came). Of a plain room: whether the others
-    /// know that this core has members.
+    /// For a follower: whether `Joined` has arrived. For a plain room: whether the other cores know that this core
+    /// has members.
     pub(crate) joined: bool,
-    /// How many `Join`s were sent (wraps around), and how many of them have no answer yet.
+    /// The number of `Join`s sent (wraps around), and of those without an answer.
     pub(crate) joins_sent: u32,
     pub(crate) joins_unanswered: u32,
-    /// The newest of a feed: at home as long as the control plane keeps it, at a follower while `joined`.
+    /// The newest version of a feed: at its home core as long as the control plane keeps it, at a follower while
+    /// `joined`.
     pub(crate) current: Current<F>,
-    /// Of a feed at home: the control plane has forgotten it, so it goes with its last subscriber.
+    /// For a feed at its home core: control has dropped it, so it is removed with its last subscriber.
     pub(crate) forgotten: bool,
-    /// Of a feed at home: whether it is on the list of those to report.
+    /// For a feed at its home core: whether it is in `changed_feeds`.
     pub(crate) reporting: bool,
     stream: Option<Box<StreamState<F>>>,
 }
@@ -75,13 +76,13 @@ impl<F> TopicState<F> {
         matches!(self.topic, Topic::Feed(_)) && self.current.is_empty()
     }
 
-    /// Adds a member and says where in the list.
+    /// Adds a member. Returns its position in the list.
     pub(crate) fn add(&mut self, member: Member) -> u32 {
         self.members.push(member);
         self.members.len() as u32 - 1
     }
 
-    /// Takes a member out of the list and says which other one has its place now.
+    /// Removes a member. Returns the member that moved to its position.
     pub(crate) fn remove(&mut self, position: u32) -> Option<Member> {
         self.members.swap_remove(position as usize);
         // The list shrinks after most members have left, not with each one.
@@ -91,7 +92,7 @@ impl<F> TopicState<F> {
         self.members.get(position as usize).copied()
     }
 
-    /// What followed `since` in a room with history; `None` where the past doesn't reach back so far.
+    /// What followed `since` in a room with history; `None` if the history doesn't reach back that far.
     pub(crate) fn after(&self, since: Position) -> Option<Vec<Arc<Publication<F>>>> {
         let stream = self.stream.as_ref()?;
         stream.history.as_ref()?.after(since, Position { epoch: stream.epoch, offset: stream.offset })
@@ -111,9 +112,9 @@ pub(crate) struct Topics<F> {
     room_history: Vec<(String, HistoryLimits)>,
     slots: PagedSlab<TopicState<F>>,
     by_name: HashMap<Topic, u32, Seeded>,
-    /// Topics with a past that isn't empty.
+    /// Topics with history.
     with_past: BTreeSet<u32>,
-    /// Of feeds whose home this core is.
+    /// For feeds with their home here.
     pub(crate) patches: Patches,
     epochs: u64,
     /// The size of the topics without members, documents and history.
@@ -251,8 +252,7 @@ impl<F> Topics<F> {
         Some(index)
     }
 
-    /// Forgets a topic that means nothing to anybody any more: one without members, without cores that are
-    /// interested, without answers to come and without anything to give to those who may come.
+    /// Removes a topic without members, interested cores, outstanding answers, and anything to send to new members.
     pub(crate) fn remove_if_idle(&mut self, index: u32) {
         let Some(state) = self.at(index) else { return };
         let idle = state.members.is_empty() && state.joins_unanswered == 0 && state.interested.is_empty();
@@ -267,7 +267,7 @@ impl<F> Topics<F> {
         }
     }
 
-    /// The next place in a topic whose home this core is.
+    /// The next position in a topic with its home here.
     pub(crate) fn next_position(&mut self, index: u32) -> Option<Position> {
         let stream = self.slots.get_mut(index as usize)?.stream.as_mut()?;
         stream.offset += 1;
@@ -283,9 +283,9 @@ impl<F> Topics<F> {
         while self.patches.is_over() && self.forget_stalest_patches() > 0 {}
     }
 
-    /// Gives up the patches of the feed whose were used the longest ago, and says how many bytes that gives back.
+    /// Evicts the patches of the least recently used feed. Returns the freed bytes.
     fn forget_stalest_patches(&mut self) -> usize {
-        // Each is asked once at the most, then it has not been used since.
+        // Each feed is checked once at most. Then it hasn't been used since.
         while let Some(index) = self.patches.stalest() {
             let snapshot = self.at(index).and_then(|state| state.current.snapshot.as_ref());
             let Some(version) = snapshot.and_then(|snapshot| snapshot.version()) else {
@@ -301,7 +301,7 @@ impl<F> Topics<F> {
         0
     }
 
-    /// Gives up patches until about `bytes_max` bytes have been given back. Says how many.
+    /// Evicts patches until about `bytes_max` bytes are freed. Returns the freed bytes.
     pub(crate) fn evict_patches(&mut self, bytes_max: usize) -> usize {
         let mut freed = 0;
         while freed < bytes_max {
@@ -313,7 +313,7 @@ impl<F> Topics<F> {
         freed
     }
 
-    /// Keeps a publication, where the topic keeps a past.
+    /// Adds a publication to the topic's history, if it keeps one.
     pub(crate) fn remember(
         &mut self,
         now: Instant,
@@ -331,7 +331,7 @@ impl<F> Topics<F> {
         }
     }
 
-    /// Forgets what is too old, and says which topics have no past left.
+    /// Removes history that is too old. Returns the topics without any left.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<u32> {
         let mut empty = Vec::new();
         let slots = &mut self.slots;
@@ -349,7 +349,7 @@ impl<F> Topics<F> {
         empty
     }
 
-    /// What is kept of all pasts, added up: takes as long as there are topics with a past.
+    /// The sum of all histories: takes time linear in the topics with history.
     pub(crate) fn history_stats(&self) -> HistoryStats {
         let histories =
             self.with_past.iter().filter_map(|index| self.at(*index)?.stream.as_ref()?.history.as_ref());
@@ -359,8 +359,8 @@ impl<F> Topics<F> {
         })
     }
 
-    /// Forgets the past of topics, those first that were silent the longest, until about `bytes_max` bytes
-    /// have been given back. Says how many, and which topics have no past left.
+    /// Evicts the history of topics, least recently published first, until about `bytes_max` bytes are freed.
+    /// Returns the freed bytes, and the topics without any history left.
     pub(crate) fn evict_stalest_history(&mut self, bytes_max: usize) -> (usize, Vec<u32>) {
         let newest_at =
             |index: &u32| self.slots.get(*index as usize)?.stream.as_ref()?.history.as_ref()?.newest_at();

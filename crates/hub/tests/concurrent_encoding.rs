@@ -110,7 +110,7 @@ fn owed_document(bytes: usize) -> ([Core; 3], Meanwhile, [SessionId; 2]) {
 }
 
 #[test]
-fn a_large_document_is_encoded_once_and_nobody_waits() {
+fn a_large_document_is_encoded_once_and_no_core_waits() {
     let bytes = OWN_ENCODING_BYTES_MAX + 1;
     let (cores, meanwhile, [first, second]) = owed_document(bytes);
     let other = cores[1].clone();
@@ -139,7 +139,7 @@ fn a_small_document_is_encoded_by_the_other_core_as_well() {
 }
 
 #[test]
-fn a_session_that_ends_while_it_waits_is_let_go() {
+fn a_session_that_ends_while_it_waits_for_an_encoding_is_removed() {
     let (cores, meanwhile, [first, second]) = owed_document(OWN_ENCODING_BYTES_MAX + 1);
     let other = cores[1].clone();
     *meanwhile.borrow_mut() = Some(Box::new(move || {
@@ -154,7 +154,7 @@ fn a_session_that_ends_while_it_waits_is_let_go() {
 
 /// Queued publications keep their order, and count with their body's size until the frame exists.
 #[test]
-fn messages_wait_in_their_order() {
+fn messages_keep_their_order_while_an_encoding_is_made() {
     fn check(format: FormatId, expect: &[(usize, usize)]) {
         let bytes = OWN_ENCODING_BYTES_MAX + 1;
         let (cores, meanwhile) = cores();

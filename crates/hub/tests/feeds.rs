@@ -70,7 +70,7 @@ impl Rig {
 }
 
 #[test]
-fn who_keeps_up_gets_deltas_and_who_falls_behind_gets_them_joined() {
+fn fast_consumers_get_deltas_and_slow_ones_joined_deltas() {
     for core in [0, 1] {
         let mut rig = rig(2, |_| {});
         let session = rig.join(core, Policy::Latest);
@@ -88,7 +88,7 @@ fn who_keeps_up_gets_deltas_and_who_falls_behind_gets_them_joined() {
 }
 
 #[test]
-fn what_counts_is_what_was_taken_not_what_was_published() {
+fn deltas_follow_what_was_taken_not_what_was_published() {
     let mut rig = rig(1, |_| {});
     let session = rig.join(0, Policy::Latest);
     rig.publish(1..4);
@@ -124,7 +124,7 @@ fn a_patch_for_another_document_is_not_used() {
 }
 
 #[test]
-fn formats_and_terms_without_deltas_get_whole_documents() {
+fn formats_and_options_without_deltas_get_snapshots() {
     let mut rig = rig(1, |_| {});
     let raw = rig.node.hubs[0].handle_open(FormatId(2), 0);
     rig.node.subscribe(0, raw, &rig.feed, Policy::Latest);
@@ -147,7 +147,7 @@ fn formats_and_terms_without_deltas_get_whole_documents() {
 }
 
 #[test]
-fn a_document_that_a_format_cant_say_is_left_out() {
+fn a_document_that_a_format_doesnt_support_is_dropped() {
     for policy in [Policy::Latest, Policy::Queue, Policy::DropOldest] {
         let mut rig = rig(1, |_| {});
         let session = rig.node.hubs[0].handle_open(FormatId(3), 0);
@@ -185,7 +185,7 @@ fn a_queue_of_deltas_has_no_gap() {
 }
 
 #[test]
-fn the_first_document_fits_whatever_else_waits() {
+fn the_first_document_fits_whatever_else_is_pending() {
     for policy in [Policy::Queue, Policy::DropOldest] {
         // Not even two of the documents, which are 60 bytes long, fit.
         let mut rig = rig(1, |o| o.send_buffer_bytes_max = 100);
@@ -222,7 +222,7 @@ fn the_first_document_fits_whatever_else_waits() {
 }
 
 #[test]
-fn who_comes_back_gets_what_it_misses() {
+fn a_reconnecting_client_gets_what_it_missed() {
     for core in [0, 1] {
         for follows in [false, true] {
             let mut rig = rig(2, |_| {});
@@ -252,7 +252,7 @@ fn who_comes_back_gets_what_it_misses() {
 }
 
 #[test]
-fn subscribing_again_sends_what_was_not_sent_or_all_of_it_if_that_is_asked_for() {
+fn subscribing_again_sends_what_was_not_sent_or_a_snapshot_on_request() {
     let mut rig = rig(1, |_| {});
     let session = rig.join(0, Policy::Latest);
     rig.node.take(0, session);
@@ -291,7 +291,7 @@ fn patches_are_kept_within_their_limits() {
 }
 
 #[test]
-fn the_patches_of_the_feed_that_was_used_the_longest_ago_go_first() {
+fn patches_of_the_least_recently_used_feed_are_evicted_first() {
     let mut node = Node::with(1, |o| o.patches = PatchLimits { patches_max: 100, bytes_max: 20 });
     let keys = ["one", "two", "three"].map(|name| Key::parse(name).unwrap());
     let mut sessions = Vec::new();
@@ -317,7 +317,7 @@ fn the_patches_of_the_feed_that_was_used_the_longest_ago_go_first() {
 }
 
 #[test]
-fn nothing_is_left_of_a_feed_that_is_forgotten() {
+fn a_dropped_feed_leaves_nothing_behind() {
     let mut rig = rig(2, |_| {});
     let session = rig.join(1, Policy::Latest);
     rig.publish(1..5);
@@ -332,7 +332,7 @@ fn nothing_is_left_of_a_feed_that_is_forgotten() {
 /// Who comes right after the control plane has forgotten a key, as others leave it, would otherwise wait for ever: their wish
 /// and the new one look like one that never changed.
 #[test]
-fn a_key_that_was_forgotten_is_wanted_anew() {
+fn a_dropped_key_is_reported_again() {
     let mut rig = rig(1, |_| {});
     let first = rig.join(0, Policy::Latest);
     let key = rig.key.clone();
@@ -359,7 +359,7 @@ fn every(millis: u64) -> SubscribeOptions {
 }
 
 #[test]
-fn no_more_often_than_asked_for_and_then_the_newest() {
+fn a_rate_limits_versions_and_sends_the_newest() {
     let mut rig = rig(1, |_| {});
     wait(&mut rig, 0);
     let session = rig.join(0, every(100));
@@ -394,7 +394,7 @@ fn no_more_often_than_asked_for_and_then_the_newest() {
 }
 
 #[test]
-fn what_is_held_is_accounted_for_when_its_session_goes() {
+fn delayed_deliveries_are_counted_when_their_session_ends() {
     for how in 0..3 {
         let mut rig = rig(1, |o| o.feed_interval_min = Duration::from_millis(100));
         wait(&mut rig, 0);
@@ -418,7 +418,7 @@ fn what_is_held_is_accounted_for_when_its_session_goes() {
 }
 
 #[test]
-fn a_frame_is_made_once_for_all_who_need_it() {
+fn a_frame_is_made_once_for_all_sessions() {
     let mut rig = rig(2, |_| {});
     let sessions: Vec<(usize, SessionId)> =
         (0..6).map(|n| (n % 2, rig.join(n % 2, Policy::Latest))).collect();

@@ -12,7 +12,7 @@ use stentor_hub::{Disconnect, FeedState, FormatId, Key, Notice, Policy, Room, Su
 // ---- wanted ----
 
 #[test]
-fn only_the_home_core_says_what_is_wanted() {
+fn only_the_home_core_reports_subscribed_keys() {
     let mut node = Node::new(2);
     let (key, feed) = feed_at_0();
     let session = node.open(1);
@@ -29,7 +29,7 @@ fn only_the_home_core_says_what_is_wanted() {
 }
 
 #[test]
-fn a_feed_forgotten_while_somebody_came_by_doesnt_stay_for_ever() {
+fn a_feed_dropped_during_a_short_subscription_is_removed() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
     node.document(&key, "one", FeedState::Live);
@@ -44,7 +44,7 @@ fn a_feed_forgotten_while_somebody_came_by_doesnt_stay_for_ever() {
 }
 
 #[test]
-fn a_feed_forgotten_when_it_is_wanted_again_stays_once_control_is_told() {
+fn a_feed_dropped_when_it_is_subscribed_again_stays_once_reported() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
     node.document(&key, "one", FeedState::Live);
@@ -62,7 +62,7 @@ fn a_feed_forgotten_when_it_is_wanted_again_stays_once_control_is_told() {
 // ---- home and followers ----
 
 #[test]
-fn the_answer_to_an_older_question_isnt_taken_for_the_newer_ones() {
+fn an_answer_to_an_older_join_isnt_taken_for_the_newer_ones() {
     let mut node = Node::new(2);
     let (room, topic) = kept_at_0();
     let first = node.open(0);
@@ -82,7 +82,7 @@ fn the_answer_to_an_older_question_isnt_taken_for_the_newer_ones() {
 }
 
 #[test]
-fn an_answer_to_a_session_that_is_gone_isnt_taken_for_its_successors() {
+fn an_answer_to_a_closed_session_isnt_taken_for_its_successors() {
     let mut node = Node::new(2);
     let (key, feed) = feed_at_0();
     node.document(&key, "one", FeedState::Live);
@@ -99,7 +99,7 @@ fn an_answer_to_a_session_that_is_gone_isnt_taken_for_its_successors() {
 }
 
 #[test]
-fn what_was_on_its_way_when_a_core_left_isnt_given_to_who_comes_after() {
+fn publications_in_transit_when_a_core_left_dont_reach_later_members() {
     let mut node = Node::new(2);
     let (key, feed) = feed_at_0();
     let session = node.open(1);
@@ -113,7 +113,7 @@ fn what_was_on_its_way_when_a_core_left_isnt_given_to_who_comes_after() {
 }
 
 #[test]
-fn who_comes_to_a_follower_after_the_key_was_lost_gets_no_old_document() {
+fn a_member_that_joins_a_follower_after_not_found_gets_no_old_document() {
     let mut node = Node::new(2);
     let (key, feed) = feed_at_0();
     node.document(&key, "one", FeedState::Live);
@@ -137,7 +137,7 @@ fn who_comes_to_a_follower_after_the_key_was_lost_gets_no_old_document() {
 }
 
 #[test]
-fn a_home_core_that_knows_too_many_topics_refuses() {
+fn a_home_core_that_knows_too_many_topics_refuses_joins() {
     let mut node = Node::with(2, |o| o.topics_max = 1);
     let (key, feed) = feed_at_0();
     let other = node.open(0);
@@ -163,7 +163,7 @@ fn a_home_core_that_knows_too_many_topics_refuses() {
 }
 
 #[test]
-fn members_of_a_plain_room_that_another_core_cant_know_of_have_to_go() {
+fn members_of_a_plain_room_that_another_core_refuses_are_removed() {
     let mut node = Node::with(3, |o| o.topics_max = if o.core == 2 { 0 } else { 10 });
     let topic = Topic::from(Room::plain("chat").unwrap());
     let session = node.open(0);
@@ -179,7 +179,7 @@ fn members_of_a_plain_room_that_another_core_cant_know_of_have_to_go() {
 // ---- feeds ----
 
 #[test]
-fn the_newest_state_is_told_where_it_isnt_the_documents() {
+fn a_state_that_differs_from_the_documents_is_sent() {
     fn check(does: impl Fn(&mut Node, &Key), expect: &[&str]) {
         let mut node = Node::new(2);
         let (key, feed) = feed_at_0();
@@ -229,7 +229,7 @@ fn the_newest_state_is_told_where_it_isnt_the_documents() {
 }
 
 #[test]
-fn the_same_again_is_no_news() {
+fn an_unchanged_document_or_state_is_not_sent() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
     let session = node.open(0);
@@ -251,7 +251,7 @@ fn the_same_again_is_no_news() {
 // ---- policies and budgets ----
 
 #[test]
-fn what_is_told_of_a_lost_key_isnt_taken_back_with_the_next_subscription() {
+fn a_not_found_notice_stays_true_after_the_next_subscription() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
     let session = node.open(0);
@@ -264,7 +264,7 @@ fn what_is_told_of_a_lost_key_isnt_taken_back_with_the_next_subscription() {
 }
 
 #[test]
-fn asking_for_lost_keys_without_reading_comes_to_an_end() {
+fn requesting_missing_keys_without_reading_is_bounded() {
     let mut node = Node::with(1, |o| o.subscriptions_max = 3);
     let session = node.open(0);
     let mut refused = 0;
@@ -322,7 +322,7 @@ fn a_change_of_policy_leaves_no_state_that_is_older_than_the_document() {
 }
 
 #[test]
-fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
+fn a_queued_message_displaces_droppable_ones() {
     let mut node = Node::with(1, |o| o.send_buffer_bytes_max = 10);
     let [may, must] = ["may", "must"].map(|name| Room::plain(name).unwrap());
     let session = node.open(0);
@@ -341,7 +341,7 @@ fn a_message_that_must_not_be_dropped_makes_room_among_those_that_may() {
 }
 
 #[test]
-fn what_may_be_dropped_after_all_is_dropped_in_its_turn() {
+fn messages_that_become_droppable_are_dropped_in_order() {
     let mut node = Node::with(1, |o| o.send_buffer_bytes_max = 10);
     let [kept, may_later, may] =
         ["kept", "later", "may"].map(|name| Room::plain(&format!("r/{name}")).unwrap());
@@ -360,7 +360,7 @@ fn what_may_be_dropped_after_all_is_dropped_in_its_turn() {
 }
 
 #[test]
-fn a_past_that_doesnt_fit_is_a_gap_and_not_the_end() {
+fn history_that_doesnt_fit_is_a_gap_and_doesnt_end_the_session() {
     let mut node = Node::with(1, |o| o.send_buffer_bytes_max = 10);
     let (room, topic) = kept_at_0();
     let first = node.open(0);
@@ -383,7 +383,7 @@ fn a_past_that_doesnt_fit_is_a_gap_and_not_the_end() {
 }
 
 #[test]
-fn what_was_taken_back_doesnt_stand_in_the_way_of_the_volatile() {
+fn removed_deliveries_dont_block_volatile_messages() {
     let mut node = Node::new(1);
     let [one, two] = ["one", "two"].map(|name| Room::plain(name).unwrap());
     let session = node.open(0);
@@ -410,7 +410,7 @@ fn frames_without_bytes_are_bounded_too() {
 }
 
 #[test]
-fn a_frame_above_4_gib_counts_as_much_when_it_goes_as_when_it_came() {
+fn a_frame_above_4_gib_is_counted_alike_in_and_out() {
     let mut node = Node::new(1);
     let room = Room::plain("chat").unwrap();
     let session = node.hubs[0].handle_open(FormatId(9), 0);
@@ -422,7 +422,7 @@ fn a_frame_above_4_gib_counts_as_much_when_it_goes_as_when_it_came() {
 }
 
 #[test]
-fn a_session_holds_what_waits_and_what_is_in_flight() {
+fn held_bytes_include_what_waits_and_what_is_in_flight() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
     let room = Room::plain("chat").unwrap();
@@ -444,7 +444,7 @@ fn a_session_holds_what_waits_and_what_is_in_flight() {
 }
 
 #[test]
-fn under_pressure_rooms_that_were_silent_the_longest_are_forgotten_first() {
+fn under_memory_pressure_the_history_of_the_quietest_rooms_is_evicted_first() {
     let mut node = Node::new(1);
     let rooms = [0, 1, 2].map(|n| Room::plain(&format!("kept/{n}")).unwrap());
     for room in &rooms {
@@ -461,7 +461,7 @@ fn under_pressure_rooms_that_were_silent_the_longest_are_forgotten_first() {
 }
 
 #[test]
-fn the_dead_are_told_nothing() {
+fn closed_sessions_get_no_notices() {
     let mut node = Node::new(1);
     let (key, feed) = feed_at_0();
     let session = node.open(0);

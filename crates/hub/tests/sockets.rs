@@ -103,7 +103,7 @@ fn an_emit_to_several_rooms_reaches_each_core_and_each_session_once() {
 }
 
 #[test]
-fn exceptions_hold_on_all_cores() {
+fn exceptions_apply_on_all_cores() {
     for names in [&["a"][..], &["a", "b"]] {
         let mut node = Node::new(2);
         let [a, b, not] = ["a", "b", "not"].map(room);
@@ -128,7 +128,7 @@ fn exceptions_hold_on_all_cores() {
 }
 
 #[test]
-fn an_exception_doesnt_hold_for_a_successor() {
+fn an_exception_doesnt_apply_to_a_reused_slot() {
     let mut node = Node::new(1);
     let chat = room("chat");
     let gone = node.member(0, &[&chat]);
@@ -143,7 +143,7 @@ fn an_exception_doesnt_hold_for_a_successor() {
 }
 
 #[test]
-fn a_room_with_history_among_several_doesnt_keep_it() {
+fn an_emit_to_several_rooms_enters_no_history() {
     let mut node = Node::new(2);
     let (kept, topic) = kept_at_0();
     let plain = room("plain");
@@ -176,7 +176,7 @@ fn a_room_with_history_among_several_doesnt_keep_it() {
 }
 
 #[test]
-fn everybody_is_reached_and_nothing_kept_for_them() {
+fn the_room_of_all_members_has_no_history() {
     let all = HistoryLimits { publications_max: 9, bytes_max: 999, age_max: Duration::from_secs(9) };
     let mut node = Node::with(2, |options| options.room_history = vec![(String::new(), all)]);
     let everybody = Room::all_members("/n").unwrap();
@@ -207,7 +207,7 @@ fn arguments_and_their_attachments_count() {
 // ---- another format ----
 
 #[test]
-fn what_waits_is_weighed_anew() {
+fn pending_deliveries_are_counted_again_in_the_new_format() {
     let mut node = Node::with(1, |options| options.send_buffer_bytes_max = 20);
     let [must, may] = ["must", "may"].map(room);
     let session = node.member(0, &[&must]);
@@ -229,7 +229,7 @@ fn what_waits_is_weighed_anew() {
 }
 
 #[test]
-fn more_than_the_outbox_may_hold_in_the_new_format_is_too_much() {
+fn exceeding_the_send_buffer_in_the_new_format_ends_the_session() {
     let mut node = Node::with(1, |options| options.send_buffer_bytes_max = 7);
     let chat = room("chat");
     let session = node.member(0, &[&chat]);
@@ -247,7 +247,7 @@ fn more_than_the_outbox_may_hold_in_the_new_format_is_too_much() {
 }
 
 #[test]
-fn what_the_new_format_cant_say_is_abandoned() {
+fn deliveries_that_the_new_format_doesnt_support_are_dropped() {
     for policy in [Policy::Latest, Policy::Queue] {
         let mut node = Node::new(1);
         let (key, feed) = feed_at_0();
@@ -298,7 +298,7 @@ fn a_client_gets_what_it_missed_once_and_in_order() {
 }
 
 #[test]
-fn a_client_without_an_event_yet_comes_back_too() {
+fn a_client_without_an_event_resumes_too() {
     let mut node = Node::recovering(1, 100);
     let a = room("a");
     let early = node.member(0, &[&a]);
@@ -319,7 +319,7 @@ fn a_client_without_an_event_yet_comes_back_too() {
 }
 
 #[test]
-fn a_second_time_in_a_row_is_like_the_first() {
+fn a_session_resumes_twice_in_a_row() {
     let mut node = Node::recovering(1, 100);
     let a = room("a");
     let session = node.member(0, &[&a]);
@@ -345,7 +345,7 @@ fn a_second_time_in_a_row_is_like_the_first() {
 }
 
 #[test]
-fn what_is_on_its_way_between_cores_comes_once() {
+fn publications_in_transit_between_cores_arrive_once() {
     // The publication arrives before the connection is gone, while it is, or when it is back.
     for arrives in 0..3 {
         let mut node = Node::recovering(2, 100);
@@ -376,7 +376,7 @@ fn what_is_on_its_way_between_cores_comes_once() {
 }
 
 #[test]
-fn exceptions_hold_for_those_who_come_back() {
+fn exceptions_apply_to_resumed_sessions() {
     let mut node = Node::recovering(1, 100);
     let [a, b, not] = ["a", "b", "not"].map(room);
     let session = node.member(0, &[&a]);
@@ -395,7 +395,7 @@ fn exceptions_hold_for_those_who_come_back() {
 }
 
 #[test]
-fn nothing_is_owed_of_rooms_from_before_they_were_joined_or_after_they_were_left() {
+fn a_resumed_session_gets_only_what_was_sent_during_its_memberships() {
     let mut node = Node::recovering(1, 100);
     let [a, later, left] = ["a", "later", "left"].map(room);
     let _keeps_them_alive = node.member(0, &[&later, &left]);
@@ -416,7 +416,7 @@ fn nothing_is_owed_of_rooms_from_before_they_were_joined_or_after_they_were_left
 }
 
 #[test]
-fn a_topic_that_has_the_number_of_an_older_one_isnt_taken_for_it() {
+fn a_reused_topic_number_isnt_taken_for_the_older_topic() {
     let mut node = Node::recovering(1, 100);
     let [old, new, other] = ["old", "new", "other"].map(room);
     let session = node.member(0, &[&other]);
@@ -430,7 +430,7 @@ fn a_topic_that_has_the_number_of_an_older_one_isnt_taken_for_it() {
 }
 
 #[test]
-fn sessions_of_quiet_rooms_come_back_on_busy_servers() {
+fn sessions_of_quiet_rooms_resume_on_busy_servers() {
     let mut node = Node::recovering(1, 3);
     let [quiet, busy] = ["quiet", "busy"].map(room);
     let [one, none, late] = [(); 3].map(|()| node.member(0, &[&quiet]));
@@ -487,7 +487,7 @@ fn what_the_log_doesnt_cover_is_refused() {
 }
 
 #[test]
-fn what_was_never_the_sessions_is_refused() {
+fn a_publication_that_the_session_was_never_sent_is_refused() {
     let mut node = Node::recovering(1, 100);
     let a = room("a");
     let other = node.member(0, &[&a]);
@@ -511,7 +511,7 @@ fn what_was_never_the_sessions_is_refused() {
 }
 
 #[test]
-fn more_than_the_outbox_may_hold_is_refused() {
+fn missing_more_than_the_send_buffer_is_refused() {
     let mut node = Node::recovering(1, 100);
     let a = room("a");
     let session = node.member(0, &[&a]);
@@ -529,7 +529,7 @@ fn more_than_the_outbox_may_hold_is_refused() {
 }
 
 #[test]
-fn where_the_order_isnt_the_logs_nothing_is_doubled() {
+fn nothing_is_duplicated_where_the_order_isnt_the_logs() {
     // A room under `Latest`: the newest leaves at the place of an older one.
     let mut node = Node::recovering(1, 100);
     let [news, chat] = ["news", "chat"].map(room);
@@ -585,7 +585,7 @@ fn where_the_order_isnt_the_logs_nothing_is_doubled() {
 }
 
 #[test]
-fn what_comes_after_is_in_order_again() {
+fn later_publications_are_in_order_again() {
     let mut node = Node::recovering(1, 100);
     let [news, chat] = ["news", "chat"].map(room);
     let session = node.member(0, &[&chat]);
@@ -600,7 +600,7 @@ fn what_comes_after_is_in_order_again() {
 }
 
 #[test]
-fn feeds_are_silent_while_it_is_away_and_owe_their_newest_when_it_is_back() {
+fn a_suspended_session_gets_the_newest_of_its_feeds_when_it_resumes() {
     let mut node = Node::recovering(2, 100);
     let (key, feed) = feed_at_0();
     let session = node.open(1);
@@ -620,7 +620,7 @@ fn feeds_are_silent_while_it_is_away_and_owe_their_newest_when_it_is_back() {
 }
 
 #[test]
-fn what_it_is_to_be_told_waits_for_it() {
+fn notices_wait_for_a_suspended_session() {
     let mut node = Node::recovering(1, 100);
     let (key, feed) = feed_at_0();
     let [session, other] = [node.open(0), node.open(0)];
@@ -651,7 +651,7 @@ fn a_new_connection_may_have_another_format() {
 }
 
 #[test]
-fn who_is_away_isnt_polled() {
+fn suspended_sessions_are_not_polled() {
     let mut node = Node::recovering(1, 100);
     let a = room("a");
     let session = node.member(0, &[&a]);
@@ -664,7 +664,7 @@ fn who_is_away_isnt_polled() {
 }
 
 #[test]
-fn only_who_may_is_suspended_and_only_who_is_comes_back() {
+fn only_open_sessions_are_suspended_and_only_suspended_ones_resume() {
     let mut node = Node::new(1);
     let session = node.open(0);
     assert!(!node.hubs[0].handle_suspend(session), "recovery is off");
@@ -689,7 +689,7 @@ fn only_who_may_is_suspended_and_only_who_is_comes_back() {
 }
 
 #[test]
-fn the_log_counts_in_live_bytes_and_gives_them_back() {
+fn the_log_charges_live_bytes_and_releases_them() {
     let mut node = Node::recovering(1, 100);
     let a = room("a");
     let session = node.member(0, &[&a]);
@@ -706,7 +706,7 @@ fn the_log_counts_in_live_bytes_and_gives_them_back() {
 }
 
 #[test]
-fn ids_differ_between_cores_and_are_kept_on_the_way() {
+fn ids_differ_between_cores_and_are_kept_in_transit() {
     let mut node = Node::recovering(2, 100);
     let a = room("a");
     let session = node.member(0, &[&a]);
@@ -738,7 +738,7 @@ impl Node {
 }
 
 #[test]
-fn what_is_sent_to_one_session_comes_in_order_with_its_rooms_and_to_nobody_else() {
+fn a_message_to_one_session_arrives_in_order_and_only_there() {
     let mut node = Node::recovering(1, 100);
     let a = room("a");
     let [one, other] = [node.member(0, &[&a]), node.member(0, &[&a])];
@@ -755,7 +755,7 @@ fn what_is_sent_to_one_session_comes_in_order_with_its_rooms_and_to_nobody_else(
 }
 
 #[test]
-fn what_was_sent_to_a_session_alone_is_recovered_in_its_place() {
+fn a_message_to_one_session_is_recovered_in_order() {
     let mut node = Node::recovering(1, 100);
     let a = room("a");
     let [one, other] = [node.member(0, &[&a]), node.member(0, &[&a])];
@@ -783,7 +783,7 @@ fn what_was_sent_to_a_session_alone_is_recovered_in_its_place() {
 }
 
 #[test]
-fn what_is_sent_to_a_session_alone_stays_in_its_budget_and_takes_no_subscription() {
+fn a_message_to_one_session_stays_in_its_budget_and_takes_no_subscription() {
     let mut node = Node::with(1, |options| {
         options.send_buffer_bytes_max = 100;
         options.subscriptions_max = 1;

@@ -22,35 +22,35 @@ pub const FORMATS_MAX: usize = 32;
 /// No format.
 const NO_FORMAT: u8 = u8::MAX;
 
-/// Tells one state of a topic's offsets from another: drawn at random when its home core creates it. An
-/// offset means something only together with its epoch.
+/// Tells apart two incarnations of a topic's offsets: drawn at random when its home core creates it. An offset has a
+/// meaning only together with its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Epoch(pub u32);
 
-/// A place in a topic: the first publication of an epoch has offset 1.
+/// A position in a topic: the first publication of an epoch has offset 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Which state of the topic.
+    /// The incarnation of the topic.
     pub epoch: Epoch,
     /// Which publication in it.
     pub offset: u64,
 }
 
-/// How a feed is doing.
+/// The state of a feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedState {
     /// The document is as new as its upstream allows.
     Live,
     /// The last good document is kept, but the upstream fails; newer ones may exist.
     Stale,
-    /// The upstream said that no newer version will come.
+    /// The upstream has announced that no newer version will come.
     Complete,
-    /// There is no such key, or there never was a document of it.
+    /// The key doesn't exist, or never had a document.
     NotFound,
 }
 
 impl FeedState {
-    /// The word that clients see.
+    /// The word in the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Live => "live",
@@ -61,17 +61,17 @@ impl FeedState {
     }
 }
 
-/// Why a session that said which version it has is sent the whole document.
+/// Why a client that named its version is sent a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotReason {
-    /// What it has is of another state of the feed: the server, or the feed, began anew meanwhile.
+    /// Its version is of another epoch: the server or the feed has restarted.
     Epoch,
-    /// There are no patches that reach back so far, or they would be longer than the document.
+    /// The patches don't reach back that far, or would be longer than the document.
     History,
 }
 
 impl SnapshotReason {
-    /// The word that clients see.
+    /// The word in the protocol.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Epoch => "epoch",
@@ -85,7 +85,7 @@ impl SnapshotReason {
 pub struct Document {
     /// The bytes to pass on. Where `json` is true: one valid JSON value in UTF-8.
     pub body: Bytes,
-    /// Whether `body` may be spliced into JSON as a value.
+    /// Whether `body` may be inserted into JSON as a value.
     pub json: bool,
     /// The media type to serve it with.
     pub content_type: Arc<str>,
@@ -94,7 +94,7 @@ pub struct Document {
 /// Data of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// One valid JSON value in UTF-8, spliced where a format wants JSON.
+    /// One valid JSON value in UTF-8.
     Json(Bytes),
     /// Text in UTF-8.
     Text(Bytes),
@@ -102,8 +102,8 @@ pub enum Data {
     Binary(Bytes),
     /// The arguments of an event, as Socket.IO has them.
     Arguments {
-        /// Valid JSON values in UTF-8, joined by commas; empty where there are none. Where an attachment
-        /// belongs there is a placeholder, `{"_placeholder":true,"num":0}` for the first.
+        /// Valid JSON values in UTF-8, joined by commas; perhaps none. A placeholder stands for an attachment:
+        /// `{"_placeholder":true,"num":0}` for the first.
         json: Bytes,
         /// The attachments that placeholders stand for, in order.
         attachments: Arc<[Bytes]>,
@@ -121,65 +121,65 @@ impl Data {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// What a publication says.
+/// The content of a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// A message to a room.
     Message {
-        /// Where it was sent; of several rooms, the first. Of what was sent to one session, any room of its
+        /// The room that it was sent to; of several rooms, the first. For a message to one session, any room of its
         /// namespace.
         room: Room,
-        /// The event's name, where it has one.
+        /// The event's name, if it has one.
         event: Option<Arc<str>>,
-        /// What is said.
+        /// The data.
         data: Data,
-        /// Its place, where the room keeps history.
+        /// Its position, if the room keeps history.
         position: Option<Position>,
     },
     /// A whole document.
     Snapshot {
-        /// Of which feed.
+        /// The feed.
         key: Key,
-        /// Its place in the feed.
+        /// Its position in the feed.
         position: Position,
-        /// How the feed was doing when it was published.
+        /// The feed's state when it was published.
         state: FeedState,
-        /// Why it is not a delta, for a session that could have expected one: it came back.
+        /// Why it is not a delta, for a session that could have expected one: it has reconnected.
         snapshot_reason: Option<SnapshotReason>,
         /// The document.
         document: Arc<Document>,
     },
-    /// What leads to a document from an earlier one: the feed is live. A format that has no way to say it is sent
-    /// the snapshot.
+    /// A patch that leads to a document from an earlier one. The feed is live. A format without deltas is sent the
+    /// snapshot.
     Delta {
-        /// Of which feed.
+        /// The feed.
         key: Key,
-        /// The offset of the document that it is for, of the same epoch.
+        /// The offset of the document that it applies to, of the same epoch.
         base: u64,
-        /// The place of the document that it leads to.
+        /// The position of the document that it leads to.
         position: Position,
         /// A JSON Patch (RFC 6902).
         patch: Bytes,
     },
     /// A feed's state changed, its document didn't.
     State {
-        /// Of which feed.
+        /// The feed.
         key: Key,
         /// The new state.
         state: FeedState,
-        /// Why, for people.
+        /// The reason, for people.
         reason: Arc<str>,
     },
 }
 
 impl Body {
-    /// Bytes of what is said, without names and numbers.
+    /// Bytes of the content, without names and numbers.
     pub fn len(&self) -> usize {
         match self {
             Self::Message { data, .. } => data.len(),
@@ -189,28 +189,28 @@ impl Body {
         }
     }
 
-    /// Whether nothing is said.
+    /// Whether the content is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Something sent to a topic, shared by reference by everybody who is owed it. `F` is an encoded frame.
+/// Something sent to a topic, shared by all sessions that receive it. `F` is an encoded frame.
 pub struct Publication<F> {
     id: u64,
     recoverable: bool,
     body: Body,
     encodings: Encoding<F>,
-    /// Of a snapshot.
+    /// For a snapshot.
     shapes: Option<Box<Shapes<F>>>,
     charge: Charge,
 }
 
-/// How else a snapshot can be said.
+/// Other forms of a snapshot.
 struct Shapes<F> {
-    /// Where a patch leads to it.
+    /// If a patch leads to it.
     version: Option<Version<F>>,
-    /// With the reason why it is no delta, for each reason.
+    /// With the reason why it isn't a delta, for each reason.
     with_reason: [OnceLock<Arc<Publication<F>>>; 2],
 }
 
@@ -251,8 +251,8 @@ pub enum Encoded<'a, F> {
 pub const OWN_ENCODING_BYTES_MAX: usize = 4096;
 
 impl<F> Publication<F> {
-    /// Wraps what is to be said; nothing is encoded yet. The body's bytes, and what it takes to keep them,
-    /// count in `live`. Shards make their publications themselves: this is for tests of encoders.
+    /// A publication that isn't encoded yet. The body's bytes, and the memory to keep them, count in `live`. Shards
+    /// create their publications themselves: this is for tests of encoders.
     pub fn new(id: u64, recoverable: bool, body: Body, live: &LiveBytes) -> Arc<Self> {
         let bytes = body.len();
         Arc::new(Self::of(id, recoverable, body, None, live, bytes))
@@ -285,7 +285,7 @@ impl<F> Publication<F> {
             Body::Snapshot { key, position, .. } => {
                 let (key, position, base) = (key.clone(), *position, position.offset - 1);
                 let delta = Body::Delta { key, base, position, patch: operations };
-                // The past has counted its bytes.
+                // The patch history has counted its bytes.
                 let delta = Arc::new(Self::of(id, false, delta, None, live, 0));
                 Some(Version::new(delta, past, live.clone()))
             }
@@ -294,13 +294,12 @@ impl<F> Publication<F> {
         Arc::new(Self::of(id, false, body, version, live, bytes))
     }
 
-    /// Of a snapshot: what to send to those who have the version that was published `behind` versions before;
-    /// `None` where that is the snapshot.
+    /// For a snapshot: what to send to a session that is `behind` versions behind; `None` for the snapshot itself.
     pub(crate) fn delta_from(&self, behind: u16) -> Option<Arc<Self>> {
         self.version()?.delta_from(behind, self.body.len())
     }
 
-    /// Of a snapshot: the same, and why it is one. Those who need it share it.
+    /// For a snapshot: the snapshot with the reason why it isn't a delta. Sessions share it.
     pub(crate) fn with_reason(&self, reason: SnapshotReason) -> Option<&Arc<Self>> {
         let Body::Snapshot { key, position, state, document, .. } = &self.body else { return None };
         Some(self.shapes.as_ref()?.with_reason[reason as usize].get_or_init(|| {
@@ -312,25 +311,25 @@ impl<F> Publication<F> {
         }))
     }
 
-    /// Of a snapshot that has patches.
+    /// For a snapshot with patches.
     pub(crate) fn version(&self) -> Option<&Version<F>> {
         self.shapes.as_ref()?.version.as_ref()
     }
 
-    /// Names it: unique in the process, drawn so that another process hardly gives the same, and never 0. A
-    /// snapshot and its deltas have the same.
+    /// Its id: unique in the process, and never 0. Another process hardly draws the same. A snapshot and its deltas
+    /// have the same id.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether a session that comes back may name it as the last that it had: a message that isn't
-    /// volatile, where [recovery](crate::Options::recovery) is on. A format that tells clients ids tells
-    /// them these only: any other can't be found again.
+    /// Whether a reconnecting client may name it as the last that it received: a message that isn't volatile, if
+    /// [recovery](crate::Options::recovery) is on. A format that sends ids to clients sends these only, because no
+    /// other can be found again.
     pub fn is_recoverable(&self) -> bool {
         self.recoverable
     }
 
-    /// What it says.
+    /// Its content.
     pub fn body(&self) -> &Body {
         &self.body
     }
@@ -442,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_an_encoding_that_another_core_makes() {
+    fn no_core_waits_for_an_encoding_that_another_core_makes() {
         let large = publication(&LiveBytes::default(), OWN_ENCODING_BYTES_MAX + 1);
         let small = publication(&LiveBytes::default(), 1);
         // The state that another core would find during the encoding.
@@ -464,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn live_bytes_are_back_when_the_last_reference_is_gone() {
+    fn live_bytes_are_released_with_the_last_reference() {
         let live = LiveBytes::default();
         let one = publication(&live, 5);
         let two = one.clone();

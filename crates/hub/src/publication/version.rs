@@ -1,32 +1,32 @@
-//! One version of a document in its shorter forms: as patches, for those who have an earlier version.
+//! The shorter forms of a document's version: patches, for sessions that have an earlier version.
 //!
-//! A snapshot's publication carries what it takes to make them, so that all cores make each of them once: the
-//! patch from the version before, and for those who are further behind the patches in between, joined. A form
-//! that would be as long as the whole document isn't made.
+//! A snapshot's publication carries what they are made of, so that all cores make each form once: the patch from
+//! the version before, and joined patches for sessions that are further behind. A form that would be as long as the
+//! document isn't made.
 //!
-//! **Bounds.** The patches that are kept belong to [`PatchLimits`](crate::PatchLimits). Joined ones live as long
-//! as their version is the newest or on its way, are at most [`JOINS_MAX`], and together no longer than the
-//! document: who is behind by yet another number of versions gets the document, which all share.
+//! **Bounds.** Stored patches are bounded by [`PatchLimits`](crate::PatchLimits). Joined patches live as long as
+//! their version is the newest or in flight. There are at most [`JOINS_MAX`], together no longer than the document.
+//! Sessions that are behind by yet another number of versions receive the document, which all share.
 
 use super::{Body, Publication};
 use crate::budget::{Charge, LiveBytes};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How many joined patches are made of one version.
+/// Maximum number of joined patches of one version.
 const JOINS_MAX: usize = 32;
 
-/// What leads to a document from the one before it.
+/// A patch that leads to a document from the one before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patch {
-    /// The bytes of the document that it is for.
+    /// The bytes of the document that it applies to.
     pub base: Bytes,
     /// A JSON Patch as [`Delta::Patch`](stentor_delta::Delta::Patch) is: an array without whitespace around it, that
     /// replaces, moves, adds or removes. Shorter than the new document.
     pub operations: Bytes,
 }
 
-/// One patch that is kept.
+/// One stored patch.
 pub(crate) struct StoredPatch {
     operations: Bytes,
     _charge: Charge,
@@ -50,7 +50,7 @@ impl Default for PatchHistory {
 }
 
 impl PatchHistory {
-    /// With one more: as many as may be, and no more bytes.
+    /// With one more patch, within these limits.
     pub(crate) fn and(&self, step: Arc<StoredPatch>, patches_max: usize, bytes_max: usize) -> Self {
         let mut left = bytes_max;
         let fits = |step: &&Arc<StoredPatch>| {
@@ -89,12 +89,12 @@ pub(crate) struct Version<F> {
 }
 
 struct Rest<F> {
-    /// What leads to this version: its own patch is the last.
+    /// The patches that lead to this version: its own is the last.
     past: PatchHistory,
-    /// Joined patches, by how many, and that there is none.
+    /// Joined patches, by their number; `None` if the joined patch would be too long.
     joins: Vec<(u16, Option<Arc<Publication<F>>>)>,
     joined_bytes: usize,
-    /// Since somebody last asked, patches of the past were joined.
+    /// Whether stored patches were joined since the last check.
     used: bool,
 }
 
@@ -112,7 +112,7 @@ impl<F> Version<F> {
         Self { delta, live, rest: Mutex::new(rest) }
     }
 
-    /// For those who are `behind` versions behind this one, of `len` bytes.
+    /// For sessions that are `behind` versions behind this one, whose document has `len` bytes.
     pub(crate) fn delta_from(&self, behind: u16, len: usize) -> Option<Arc<Publication<F>>> {
         if behind == 1 {
             return Some(self.delta.clone());
@@ -151,7 +151,7 @@ impl<F> Version<F> {
         self.rest().past.clone()
     }
 
-    /// Whether it was used since this was last asked.
+    /// Whether it was used since the last call.
     pub(crate) fn was_used(&self) -> bool {
         std::mem::take(&mut self.rest().used)
     }
@@ -162,7 +162,7 @@ impl<F> Version<F> {
     }
 
     fn rest(&self) -> MutexGuard<'_, Rest<F>> {
-        // Nothing panics while it holds the lock; if something did, what is there is still whole.
+        // Nothing panics while it holds the lock. Even then the value would be whole.
         self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_further_behind_gets_the_patches_joined_while_they_are_shorter() {
+    fn sessions_further_behind_get_joined_patches_while_they_are_shorter() {
         let version = version(&["[1]", "[2]", "[3]"]);
         assert_eq!(said(version.delta_from(1, 100)), Some((999, "[3]".into())));
         assert!(!version.was_used());

@@ -833,7 +833,7 @@ fn run(seed: u64) -> BTreeMap<&'static str, u64> {
 }
 
 #[test]
-fn the_hub_does_what_its_shadow_says() {
+fn the_hub_matches_the_model() {
     let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     if let Some(seed) = number("STENTOR_SEED") {
         run(seed);
