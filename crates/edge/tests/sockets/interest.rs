@@ -4,9 +4,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Server, Ws, until};
+use crate::harness::{Server, Ws, until};
 use std::sync::{Arc, Condvar, Mutex};
 use stentor_edge::{Application, Context, Message, Options};
 use stentor_hub::{Data, Key, Policy, Room, SessionId, Topic};
@@ -106,7 +104,7 @@ impl Drop for Stopped {
 }
 
 fn frames(texts: impl Iterator<Item = String>) -> Vec<u8> {
-    texts.flat_map(|text| harness::ws::frame(Opcode::Text, text.as_bytes(), true, false)).collect()
+    texts.flat_map(|text| crate::harness::ws::frame(Opcode::Text, text.as_bytes(), true, false)).collect()
 }
 
 const LOOPS: usize = 10_000;

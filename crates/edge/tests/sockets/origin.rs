@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::Server;
+use crate::harness::Server;
 use stentor_edge::{Hosts, Origins};
 
 /// The statuses of a handshake and of a request for a feed.

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Io, Server, VERSIONS, WAYS, Way};
+use crate::harness::{Io, Server, VERSIONS, WAYS, Way};
 use serde_json::json;
 use std::time::Duration;
 use stentor_edge::{App, Options, Recovery, Rule, Template};

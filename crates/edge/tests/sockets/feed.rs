@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Http, PATIENCE, Server, on_one_and_three, with_more_time};
+use crate::harness::{Http, PATIENCE, Server, on_one_and_three, with_more_time};
 use std::time::{Duration, Instant};
 use stentor_edge::{FeedUpdate, Origins};
 use stentor_hub::{Document, FeedState, Requester};

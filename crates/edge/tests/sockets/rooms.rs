@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Seen, Server, Ws, meet, on_one_and_three};
+use crate::harness::{Seen, Server, Ws, meet, on_one_and_three};
 use serde_json::{Value, json};
 use std::time::Duration;
 use stentor_edge::{FeedUpdate, Options, PublicId, Publish};

@@ -3,10 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::ws::frame;
-use harness::{Seen, Server, Ws, meet, on_one_and_three};
+use crate::harness::ws::frame;
+use crate::harness::{Seen, Server, Ws, meet, on_one_and_three};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Write};
 use std::time::Duration;

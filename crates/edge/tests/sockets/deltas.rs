@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Http, Server, Ws, on_one_and_three};
+use crate::harness::{Http, Server, Ws, on_one_and_three};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use stentor_delta::{ApplyLimits, apply};

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Seen, Server, Ws};
+use crate::harness::{Seen, Server, Ws};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stentor_edge::{Application, Connect, Context, Envelope, Message, Options};
@@ -110,8 +108,8 @@ fn a_session_is_opened_and_closed_once() {
     // The first reason counts, and what follows in the same read is not handled.
     log.lock().unwrap().clear();
     let mut ws = server.ws("/ws");
-    let mut both = harness::ws::frame(stentor_wire::ws::Opcode::Text, b"close me", true, false);
-    both.extend(harness::ws::frame(stentor_wire::ws::Opcode::Text, b"hello", true, false));
+    let mut both = crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, b"close me", true, false);
+    both.extend(crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, b"hello", true, false));
     ws.send_raw(&both);
     assert_eq!(ws.expect_close().0, 4400);
     assert_eq!(*log.lock().unwrap(), ["connect", "opened", "closed"]);

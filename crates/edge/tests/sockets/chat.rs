@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Server, Ws, meet, on_one_and_three};
+use crate::harness::{Server, Ws, meet, on_one_and_three};
 use std::collections::HashMap;
 use stentor_edge::App;
 
@@ -89,7 +87,7 @@ fn a_burst_dooms_nobody_who_reads() {
     meet(&mut clients, |ws, text| ws.send_text(text), Ws::next_text);
     // One write, one read of the server: 60 kB, hence twice an outbox.
     let message = vec![b'm'; 1000];
-    let burst = harness::ws::frame(stentor_wire::ws::Opcode::Binary, &message, true, false).repeat(60);
+    let burst = crate::harness::ws::frame(stentor_wire::ws::Opcode::Binary, &message, true, false).repeat(60);
     for _ in 0..20 {
         clients[0].send_raw(&burst);
         for ws in &mut clients {

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
+use crate::harness::{Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
 use serde_json::json;
 use std::time::Duration;
 use stentor_edge::App;
@@ -39,7 +37,7 @@ fn attachments_that_never_come_end_the_session() {
             WAYS.map(|way| [(way, Version::V4), (way, Version::V3)]).iter().flatten().enumerate()
         {
             let mut io = unfinished(&server, *version, *way);
-            harness::until("the end of the session", || server.disconnects("message_timeout") > ended as u64);
+            crate::harness::until("the end of the session", || server.disconnects("message_timeout") > ended as u64);
             let end = if *way == Way::Polling { 503 } else { 1006 };
             assert_eq!(io.expect_end(), end, "{way:?}");
         }
@@ -64,7 +62,7 @@ fn the_time_of_a_packet_is_its_own() {
             );
             let before = server.disconnects("message_timeout");
             let mut late = unfinished(&server, Version::V4, way);
-            harness::until("the end of the session", || server.disconnects("message_timeout") > before);
+            crate::harness::until("the end of the session", || server.disconnects("message_timeout") > before);
             late.expect_end();
             assert_eq!(server.disconnects("message_timeout"), before + 1);
             whole.send(r#"42["still here"]"#);

@@ -6,10 +6,8 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::io::{packets, post};
-use harness::{Io, Packet, Response, Seen, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three};
+use crate::harness::io::{packets, post};
+use crate::harness::{Io, Packet, Response, Seen, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three};
 use serde_json::json;
 use std::time::Duration;
 use stentor_edge::{App, Options, Origins};

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Seen, Server, Ws, on_one_and_three, with_more_time};
+use crate::harness::{Seen, Server, Ws, on_one_and_three, with_more_time};
 use serde_json::{Value, json};
 use std::time::Duration;
 use stentor_edge::{App, Heartbeat};
@@ -155,7 +153,7 @@ fn pings_both_ways_round() {
         for n in 0..20 {
             say(&mut old, &json!(format!("primus::ping::{n}")));
             old.expect_json(json!(format!("primus::pong::{n}")));
-            harness::pace(time * 2 / 5);
+            crate::harness::pace(time * 2 / 5);
         }
         assert_eq!(old.expect_close().0, 4503);
         // A WebSocket's own ping is no part of it.

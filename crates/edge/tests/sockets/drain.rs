@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Http, PATIENCE, Server, Ws, on_one_and_three, with_more_time};
+use crate::harness::{Http, PATIENCE, Server, Ws, on_one_and_three, with_more_time};
 use std::net::TcpStream;
 use std::time::Duration;
 use stentor_edge::{App, StaticRoute};

@@ -4,10 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::ws::frame;
-use harness::{Seen, Server, Ws, meet, with_more_time};
+use crate::harness::ws::frame;
+use crate::harness::{Seen, Server, Ws, meet, with_more_time};
 use serde_json::json;
 use std::time::Duration;
 use stentor_edge::{App, Options, Origins};

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Server, Ws, on_one_and_three};
+use crate::harness::{Server, Ws, on_one_and_three};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Duration;

@@ -3,12 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use harness::io::post;
-use harness::{Io, Packet, Server, VERSIONS, Way, Ws, on_one_and_three};
+use crate::harness::io::post;
+use crate::harness::{Io, Packet, Server, VERSIONS, Way, Ws, on_one_and_three};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{

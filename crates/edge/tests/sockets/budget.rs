@@ -3,10 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::io::post;
-use harness::{Http, Io, Server, Way, Ws, pace, until};
+use crate::harness::io::post;
+use crate::harness::{Http, Io, Server, Way, Ws, pace, until};
 use serde_json::json;
 use std::io::Write;
 use std::net::TcpStream;
@@ -216,7 +214,7 @@ fn rooms() {
                     let mut burst = Vec::new();
                     for m in 0..1_000 {
                         let room = format!(r#"{{"type":"subscribe","room":"{n}/{batch}/{m}"}}"#);
-                        burst.extend(harness::ws::frame(Opcode::Text, room.as_bytes(), true, false));
+                        burst.extend(crate::harness::ws::frame(Opcode::Text, room.as_bytes(), true, false));
                     }
                     if !push(ws.stream(), &burst) {
                         break;
@@ -237,7 +235,7 @@ fn rooms() {
 fn inflated_echoes() {
     let server = server(|options| options.app = App::Echo);
     let payload = Deflater::new(9).deflate(&vec![b'x'; 1_000_000], 15).to_vec();
-    let bomb = harness::ws::frame(Opcode::Binary, &payload, true, true);
+    let bomb = crate::harness::ws::frame(Opcode::Binary, &payload, true, true);
     let mut most = 0;
     let attackers: Vec<Ws> = (0..100)
         .filter_map(|_| {
@@ -275,7 +273,7 @@ fn many_slow_sessions_at_once_are_ended_in_seconds() {
         server.plane().publish(Publish { room, event: None, data: message.clone() })
     };
     // The kernel's memory for each client isn't the process's, so several rounds are needed.
-    let deadline = Instant::now() + harness::PATIENCE;
+    let deadline = Instant::now() + crate::harness::PATIENCE;
     'filling: for n in (0..slow.len()).cycle() {
         while publish(n) == Err(Busy) {
             if server.disconnects("overloaded") > 0 {

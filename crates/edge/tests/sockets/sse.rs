@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Http, Server, on_one_and_three};
+use crate::harness::{Http, Server, on_one_and_three};
 use std::time::Duration;
 use stentor_edge::{FeedUpdate, Origins};
 use stentor_hub::{Document, FeedState};

@@ -5,10 +5,8 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::io::{body, post};
-use harness::{Io, Server, Way, Ws, until};
+use crate::harness::io::{body, post};
+use crate::harness::{Io, Server, Way, Ws, until};
 use std::sync::{Arc, Condvar, Mutex};
 use stentor_edge::{Application, Context, Envelope, Message, Options, Page};
 use stentor_hub::SessionId;
@@ -106,7 +104,7 @@ fn handled_before<A>(
     attack(&mut attackers);
     other.send_text(OTHER);
     // All data is in the server's sockets, except for a moment on a busy machine.
-    harness::pace(std::time::Duration::from_millis(50));
+    crate::harness::pace(std::time::Duration::from_millis(50));
     log.go_on();
     assert_eq!(other.next_text(), OTHER);
     until("all messages to be handled", || log.count() > messages);
@@ -128,7 +126,7 @@ fn many_small_messages_wait_for_others() {
         |server| server.ws("/ws"),
         |ws| {
             let frames: Vec<u8> =
-                (0..8_000).flat_map(|_| harness::ws::frame(Opcode::Text, b"a", true, false)).collect();
+                (0..8_000).flat_map(|_| crate::harness::ws::frame(Opcode::Text, b"a", true, false)).collect();
             ws.send_raw(&frames);
         },
     );
@@ -139,7 +137,7 @@ fn many_small_messages_wait_for_others() {
 fn deflated_messages_wait_for_others() {
     let numbers = "1,".repeat(150_000);
     let deflated = Deflater::new(9).deflate(numbers.as_bytes(), 15).to_vec();
-    let frame = harness::ws::frame(Opcode::Text, &deflated, true, true);
+    let frame = crate::harness::ws::frame(Opcode::Text, &deflated, true, true);
     let before = handled_before(
         10 * 20,
         |_| {},
@@ -152,7 +150,7 @@ fn deflated_messages_wait_for_others() {
 #[test]
 fn large_messages_wait_for_others() {
     let text = "1,".repeat(400_000);
-    let frame = harness::ws::frame(Opcode::Text, text.as_bytes(), true, false);
+    let frame = crate::harness::ws::frame(Opcode::Text, text.as_bytes(), true, false);
     let (start, end) = frame.split_at(frame.len() - 1_000);
     let before = handled_before(
         6,

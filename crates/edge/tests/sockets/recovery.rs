@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use harness::{Dice, Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
+use crate::harness::{Dice, Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
 use serde_json::{Value, json};
 use std::time::Duration;
 use stentor_edge::{App, Options, Recovery, Rule, Template};
@@ -81,7 +79,7 @@ fn lose_until(server: &Server, io: Io, shows: impl Fn() -> bool) {
     let target = io.target("polling");
     let is_polled = io.is_polled();
     io.cut();
-    harness::until("the loss to be noticed", || {
+    crate::harness::until("the loss to be noticed", || {
         // An answer may have been on its way: polls that are given up, until one had to wait.
         if is_polled {
             let mut http = server.http();
@@ -124,7 +122,7 @@ fn publish(server: &Server, numbers: std::ops::Range<u32>) {
 /// Publishes until the client's core is known to have a member of the room. Nothing of that is remembered.
 fn be_known(server: &Server, io: &mut Io) {
     server.publish("r", "\"first\"");
-    harness::until("the first one", || {
+    crate::harness::until("the first one", || {
         server.publish("r", "\"first\"");
         server.metric("deliveries_due") > 0
     });
@@ -470,7 +468,7 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
             let mut at = 0;
             for _ in 0..2 {
                 publish(&server, at..at + 10);
-                harness::until("a delivery", || server.metric("deliveries_due") > 0);
+                crate::harness::until("a delivery", || server.metric("deliveries_due") > 0);
                 at += 10;
             }
             publish(&server, at..at + 1);
@@ -493,16 +491,16 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
                 }
                 (_, 2) => {
                     let frames = [&*connect, "40/n,", r#"421["echo",5]"#].map(|text| {
-                        harness::ws::frame(stentor_wire::ws::Opcode::Text, text.as_bytes(), true, false)
+                        crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, text.as_bytes(), true, false)
                     });
                     io.ws().send_raw(&frames.concat());
                 }
                 (_, 3) => {
                     // In pieces, the end of it after the move.
                     let frame =
-                        harness::ws::frame(stentor_wire::ws::Opcode::Text, connect.as_bytes(), true, false);
+                        crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, connect.as_bytes(), true, false);
                     let next =
-                        harness::ws::frame(stentor_wire::ws::Opcode::Text, br#"421["echo",5]"#, true, false);
+                        crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, br#"421["echo",5]"#, true, false);
                     let all = [frame, next].concat();
                     let cut = all.len() - 9;
                     io.ws().send_raw(&all[..cut]);
@@ -562,11 +560,11 @@ fn a_moved_client_that_is_polled_shares_connections_with_others() {
             *count += 1;
             let body = format!(r#"42["echo",{count}]"#);
             let conn = &mut conns[dice.roll(4)];
-            conn.send(harness::io::post(&io.target("polling"), "text/plain", body.as_bytes()));
+            conn.send(crate::harness::io::post(&io.target("polling"), "text/plain", body.as_bytes()));
             assert_eq!(conn.response().text(), "ok");
             let conn = &mut conns[dice.roll(4)];
             let answer = conn.get(&io.target("polling"));
-            let [Packet::Text(event)] = &harness::io::packets(Version::V4, &answer)[..] else { panic!() };
+            let [Packet::Text(event)] = &crate::harness::io::packets(Version::V4, &answer)[..] else { panic!() };
             let event = serde_json::from_str(event.strip_prefix("42").unwrap()).unwrap();
             assert_eq!(memory.heard(event), json!(["echo", count]));
         }

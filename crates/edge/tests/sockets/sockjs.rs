@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Http, Response, Seen, Server, on_one_and_three, until, with_more_time};
+use crate::harness::{Http, Response, Seen, Server, on_one_and_three, until, with_more_time};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
@@ -497,7 +495,7 @@ fn the_application_is_told_the_prefix_and_has_its_say() {
 
 #[test]
 fn prefixes_that_are_none_are_refused() {
-    let control = || Arc::new(harness::Control::default());
+    let control = || Arc::new(crate::harness::Control::default());
     for bad in [vec![""], vec!["/"], vec!["x"], vec!["/x/"], vec!["/x?"], vec!["/x", "/y", "/x"]] {
         let sockjs = bad.into_iter().map(SockJs::at).collect();
         let options = Options { listen: ([127, 0, 0, 1], 0).into(), cores: 1, sockjs, ..Options::default() };

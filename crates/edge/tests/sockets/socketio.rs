@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Io, Packet, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three, with_more_time};
+use crate::harness::{Io, Packet, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three, with_more_time};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -574,7 +572,7 @@ fn meet(
     for round in 0.. {
         let before = server.metric("deliveries_due");
         publish(&format!("round {round}"));
-        harness::until("the round", || server.metric("deliveries_due") > before);
+        crate::harness::until("the round", || server.metric("deliveries_due") > before);
         if server.metric("deliveries_due") - before >= members {
             break;
         }

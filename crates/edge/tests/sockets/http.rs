@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::ws::frame;
-use harness::{Http, Server, Ws, on_one_and_three, pace, with_more_time};
+use crate::harness::ws::frame;
+use crate::harness::{Http, Server, Ws, on_one_and_three, pace, with_more_time};
 use std::io::{ErrorKind, Read, Write};
 use std::time::{Duration, Instant};
 use stentor_edge::{App, FeedUpdate, Options, StaticRoute};
@@ -527,7 +525,7 @@ fn slow_is_not_dead() {
             let mut bytes = vec![0; 256 * 1024];
             let mut left: usize = 32 << 20;
             while left > 0 {
-                let n = harness::read(&mut slow.stream(), &mut bytes).unwrap();
+                let n = crate::harness::read(&mut slow.stream(), &mut bytes).unwrap();
                 assert!(n > 0, "{connection}: cut off with {left} bytes left after {:?}", begun.elapsed());
                 left = left.saturating_sub(n);
                 pace(time / 50);

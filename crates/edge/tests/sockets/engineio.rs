@@ -3,10 +3,8 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::io::{packets, post};
-use harness::{
+use crate::harness::io::{packets, post};
+use crate::harness::{
     Dice, Http, Io, PATIENCE, Packet, Response, Seen, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three,
     with_more_time,
 };
@@ -131,7 +129,7 @@ fn sessions_share_connections_of_all_cores() {
                             })
                             .collect();
                         let several: Vec<&str> = several.iter().map(String::as_str).collect();
-                        let body = harness::io::body(session.io.version(), &several);
+                        let body = crate::harness::io::body(session.io.version(), &several);
                         let request = post(&session.io.target("polling"), "text/plain", body.as_bytes());
                         // At times in pieces: the head here, the body where the session is.
                         let cut = if dice.roll(2) == 0 { request.len() } else { dice.roll(request.len()) };
@@ -347,7 +345,7 @@ fn a_client_that_doesnt_poll_stays_in_its_budget() {
     on_one_and_three(|cores| {
         let server = with(cores, App::Chat, |options| options.limits.send_buffer_bytes_max = 10_000);
         let mut others = server.ws_on_each_core("/ws");
-        harness::meet(&mut others, |ws, text| ws.send_text(text), Ws::next_text);
+        crate::harness::meet(&mut others, |ws, text| ws.send_text(text), Ws::next_text);
         let idle = VERSIONS.map(|version| Io::open(server.addr, "/engine.io/", version, Way::Polling, ""));
         let text = "x".repeat(1_000);
         for sent in 1.. {
@@ -416,7 +414,7 @@ fn a_long_body_dooms_nobody_who_reads() {
             options.limits.mailbox_messages_max = 64;
         });
         let mut readers = server.ws_on_each_core("/ws");
-        harness::meet(&mut readers, |ws, text| ws.send_text(text), Ws::next_text);
+        crate::harness::meet(&mut readers, |ws, text| ws.send_text(text), Ws::next_text);
         let mut io = Io::engine(&server, Way::Polling);
         // Frames of three bytes: more than an outbox holds, less than that and the kernel's buffers.
         let messages = 45_000;
@@ -539,7 +537,7 @@ fn a_client_that_gives_up_an_answer_on_its_way_is_gone() {
     poll.send(get(&io.target("polling")));
     // It begins to arrive, and most of it can't be with the kernel.
     let mut first = [0; 1];
-    harness::read(poll.stream(), &mut first).unwrap();
+    crate::harness::read(poll.stream(), &mut first).unwrap();
     server.until_metric("engineio_sessions", |clients| clients == 1);
     drop(poll);
     server.until_metric("engineio_sessions", |clients| clients == 0);
@@ -956,7 +954,7 @@ fn the_server_pings_clients_of_version_4_and_ends_those_that_dont_answer() {
                 let before = server.disconnects("heartbeat_timeout");
                 io.expect_ping();
                 if way == Way::Polling {
-                    harness::until("the end of a silent client", || {
+                    crate::harness::until("the end of a silent client", || {
                         server.disconnects("heartbeat_timeout") > before
                     });
                     check_gone(&server, &io.target("polling"));
@@ -992,7 +990,7 @@ fn clients_of_version_3_ping_and_who_doesnt_is_ended() {
                 let before = server.disconnects("heartbeat_timeout");
                 let mut io = Io::open(server.addr, "/engine.io/", Version::V3, way, "");
                 if way == Way::Polling {
-                    harness::until("the end of a silent client", || {
+                    crate::harness::until("the end of a silent client", || {
                         server.disconnects("heartbeat_timeout") > before
                     });
                     check_gone(&server, &io.target("polling"));

@@ -12,9 +12,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::{Http, Server, Ws};
+use crate::harness::{Http, Server, Ws};
 use serde_json::json;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;

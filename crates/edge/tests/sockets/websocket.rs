@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-mod harness;
-
-use harness::ws::frame;
-use harness::{Http, Seen, Server, Ws, meet, on_one_and_three, pace, with_more_time};
+use crate::harness::ws::frame;
+use crate::harness::{Http, Seen, Server, Ws, meet, on_one_and_three, pace, with_more_time};
 use serde_json::json;
 use std::time::{Duration, Instant};
 use stentor_edge::{App, Options};
@@ -357,7 +355,7 @@ fn a_slow_reader_is_alive_while_it_reads() {
         let mut left: usize = (32 << 20) + 10;
         // Some may have come with the handshake, so a little may be missing at the end.
         while left > 1 << 20 {
-            let n = harness::read(&mut http.stream(), &mut bytes).unwrap();
+            let n = crate::harness::read(&mut http.stream(), &mut bytes).unwrap();
             assert!(n > 0, "cut off with {left} bytes left after {:?}", begun.elapsed());
             left -= n;
             pace(time / 26);

@@ -1,0 +1,33 @@
+//! The data plane over real sockets, in one binary because linking is what takes the time. Tests that measure the memory or the
+//! processor time of their process have binaries of their own.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+mod app;
+mod backpressure;
+mod budget;
+mod chat;
+mod compatibility;
+mod deltas;
+mod drain;
+mod engineio;
+mod feed;
+mod http;
+mod interest;
+mod limits;
+mod origin;
+mod overload;
+mod primus;
+mod protocol;
+mod recovery;
+mod rooms;
+mod socketio;
+mod sockjs;
+mod sse;
+mod threats;
+mod threats_attachments;
+mod threats_io;
+mod turns;
+mod websocket;
+#[path = "../harness/mod.rs"]
+mod harness;
