@@ -6,18 +6,23 @@
 mod app;
 mod core;
 mod encode;
+mod executor;
 mod hosts;
+mod identity;
 mod ledger;
 mod metrics;
 mod millis;
+mod model;
 mod node;
 mod options;
 mod origin;
 mod plane;
 mod ports;
+mod protocols;
+mod recovery;
 mod shared;
+mod subscribe_options;
 mod tasks;
-mod terms;
 
 pub use app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,

@@ -1,6 +1,5 @@
 //! Figures of the data plane: each core writes its own, anybody reads them.
 
-use crate::core::Clients;
 use crate::encode::Formats;
 use crate::plane::{Histogram, HistogramSample, Metric, MetricKind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -201,12 +200,12 @@ impl CoreMetrics {
         &self,
         hub: &Hub<Formats>,
         connections: usize,
-        clients: &Clients,
+        [engineio, sockjs]: [usize; 2],
         suspended: usize,
         held: usize,
     ) {
-        self.clients.set((clients.count() - clients.count_of_sockjs()) as u64);
-        self.sockjs.set(clients.count_of_sockjs() as u64);
+        self.clients.set(engineio as u64);
+        self.sockjs.set(sockjs as u64);
         self.suspended.set(suspended as u64);
         let counters = hub.counters();
         self.connections.set(connections as u64);

@@ -1,7 +1,8 @@
 //! A node: its cores, each on a thread.
 
 use crate::app::{Application, Chat, Echo, RoomsApp};
-use crate::core::{Apps, Core, Mailboxes};
+use crate::core::{Core, Mailboxes};
+use crate::executor::Apps;
 use crate::options::{App, Options, SockJs};
 use crate::plane::{ControlPlane, DataPlane};
 use crate::shared::Shared;
@@ -274,7 +275,7 @@ impl Node {
         let mut wakers = Vec::with_capacity(cores);
         let mut go = Vec::with_capacity(cores);
         // A driver belongs to the thread that makes it. Each thread makes its own and listens, then all
-        // get their mailboxes, so that the first connection finds everybody there.
+        // get their mailboxes, so that the first connection finds all_members there.
         for core in 0..cores {
             let (mail, mails) = mpsc::channel();
             go.push(mail);

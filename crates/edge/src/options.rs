@@ -15,7 +15,7 @@ use stentor_wire::sockjs::ResponseLimit;
 pub enum App {
     /// What a client sends comes back to it.
     Echo,
-    /// What a client sends goes to everybody, the sender included.
+    /// What a client sends goes to all_members, the sender included.
     Chat,
     /// `stentor.v1`: feeds and rooms (docs/protocol.md).
     #[default]

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use stentor_driver::Waker;
 use stentor_hub::{CoreId, Key, Requester, Topic, core_of};
+use stentor_wire::sockjs::answer::Iframe;
 
 /// A core hands over new connections when it holds so many more than the least loaded one.
 const IMBALANCE_MIN: usize = 32;
@@ -199,6 +200,8 @@ impl Demands<'_> {
 /// What the cores of a node share.
 pub(crate) struct Shared {
     pub(crate) options: Options,
+    /// The iframe pages of the SockJS prefixes, by their place in the options.
+    pub(crate) iframes: Vec<Iframe>,
     pub(crate) cores: usize,
     /// Drawn at random at the start.
     pub(crate) seed: [u64; 2],
@@ -232,7 +235,10 @@ impl Shared {
         let ledger = Arc::new(Ledger::new(limits.memory_bytes_max));
         let inbox = || Inbox::new(ledger.clone(), limits.inbox_messages_max, limits.inbox_bytes_max);
         let inboxes = (0..cores).map(|_| inbox()).collect();
+        let ancestors = options.origins.ancestors();
+        let iframe = |sockjs: &crate::options::SockJs| Iframe::new(&sockjs.client_url, ancestors.as_deref());
         Self {
+            iframes: options.sockjs.iter().map(iframe).collect(),
             cores,
             seed,
             ledger,

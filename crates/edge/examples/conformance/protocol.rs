@@ -21,7 +21,7 @@ impl Application for Protocol {
         ctx.send(session, message);
     }
 
-    fn hello(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
+    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
         if matches!(hello.namespace, "/" | "/custom") { Admission::Accept } else { Admission::Unknown }
     }
 

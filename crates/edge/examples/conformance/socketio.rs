@@ -69,13 +69,13 @@ impl Application for Client {
         }
     }
 
-    fn gone(&mut self, _ctx: &mut Context<'_>, client: &str) {
+    fn client_disconnected(&mut self, _ctx: &mut Context<'_>, client: &str) {
         self.handshakes.remove(client);
     }
 
     fn message(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _message: stentor_edge::Message<'_>) {}
 
-    fn hello(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
+    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
         let fails = self
             .handshakes
             .get(hello.client)

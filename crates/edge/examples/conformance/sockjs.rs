@@ -65,7 +65,7 @@ impl Application for Services {
 
     fn opened(&mut self, ctx: &mut Context<'_>, session: SessionId, _envelope: Envelope) {
         match ctx.prefix() {
-            Some("/close") => ctx.dismiss(session, 3000, "Go away!"),
+            Some("/close") => ctx.close_with(session, 3000, "Go away!"),
             Some("/ticker") => self.tick_later(ctx, session),
             Some("/broadcast") => {
                 if let Some(room) = everybody() {

@@ -1,12 +1,12 @@
-//! `--app chat`: what a client sends goes to everybody, the sender included; joined at open. A Socket.IO client's
-//! event goes to everybody in its namespace, and plain clients are in the main one. An event that can't be published
+//! `--app chat`: what a client sends goes to all_members, the sender included; joined at open. A Socket.IO client's
+//! event goes to all_members in its namespace, and plain clients are in the main one. An event that can't be published
 //! isn't acknowledged.
 
 use super::{Application, Arguments, Context, Envelope, Event, Hello, Message};
 use bytes::Bytes;
 use stentor_hub::{Data, Disconnect, Emit, Policy, Room, SessionId};
 
-/// One room for everybody.
+/// One room for all_members.
 #[derive(Debug)]
 pub struct Chat {
     room: Room,

@@ -55,8 +55,9 @@ pub(crate) fn limit_reached(error: SubscribeError) -> Denial {
             retry: true,
             ..Denial::new("too_many_topics", "the server knows as many topics as it may (limits.topics_max)")
         },
-        SubscribeError::TooManyColdKeys => {
-            Denial { retry: true, ..Denial::new("too_many_cold_keys", crate::core::TOO_MANY_COLD_KEYS) }
-        }
+        SubscribeError::TooManyColdKeys => Denial {
+            retry: true,
+            ..Denial::new("too_many_cold_keys", crate::subscribe_options::TOO_MANY_COLD_KEYS)
+        },
     }
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::encode::json_error_text;
 use crate::options::Rooms;
 use crate::ports::Denial;
-use crate::terms::{Asked, TermsError};
+use crate::subscribe_options::{RequestedOptions, TermsError};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -95,7 +95,7 @@ impl RoomsApp {
                     _ => None,
                 };
                 let policy = incoming.policy.as_deref();
-                let asked = Asked { policy, delta: incoming.delta, rate: incoming.rate };
+                let asked = RequestedOptions { policy, delta: incoming.delta, rate: incoming.rate };
                 let terms = match topic {
                     Topic::Feed(_) => asked.of_feed(true),
                     Topic::Room(_) => asked.of_room(),
@@ -119,12 +119,12 @@ impl RoomsApp {
                 }
                 let room = Room::plain(room).map_err(|e| refusal("bad_room", e.to_string()))?;
                 let data = incoming.data.map_or("null", RawValue::get);
-                if stentor_json::depth(data.as_bytes()) > ctx.facts.json_depth_max {
+                if stentor_json::depth(data.as_bytes()) > ctx.core.json_depth_max {
                     return Err(refusal(
                         "too_deep",
                         format!(
                             "data is nested deeper than {} (limits.json_depth_max)",
-                            ctx.facts.json_depth_max
+                            ctx.core.json_depth_max
                         ),
                     ));
                 }
@@ -175,7 +175,8 @@ fn subscribe_event(
         (Some(epoch), Some(offset)) => Some(Position { epoch: Epoch(epoch), offset }),
         _ => None,
     };
-    let asked = Asked { policy: options.policy.as_deref(), delta: options.delta, rate: options.rate };
+    let asked =
+        RequestedOptions { policy: options.policy.as_deref(), delta: options.delta, rate: options.rate };
     // Clients that know nothing of deltas go on getting documents.
     let terms = asked.of_feed(false).map_err(terms_refusal)?;
     ctx.subscribe(session, &topic, terms, since).map_err(NotSubscribed::into_denial)
@@ -238,7 +239,7 @@ impl Application for RoomsApp {
         let welcome = format!(
             r#"{{"type":"welcome","session":"{}","ping_ms":{}}}"#,
             ctx.public_id(session),
-            ctx.facts.heartbeat_interval.as_millis()
+            ctx.core.heartbeat_interval.as_millis()
         );
         ctx.send(session, Message::Text(&welcome));
     }
@@ -275,7 +276,7 @@ impl Application for RoomsApp {
         }
     }
 
-    fn hello(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
+    fn connect_namespace(&mut self, _ctx: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
         let known =
             hello.namespace == "/" || self.options.namespaces.iter().any(|known| known == hello.namespace);
         if known { Admission::Accept } else { Admission::Unknown }

@@ -4,12 +4,15 @@
 //! order of their arrival, [`STEPS_PER_TURN`] per turn: a task for 100,000 sessions takes many turns, between which
 //! connections have theirs.
 
-use super::client::{Carrier, ClientId, End, Sid, Upper};
-use super::socketio::{Socket, id_of_version_3, write_disconnect};
-use super::table::{Dialect, Stack};
-use super::{Core, Owner, SUSPENDED_TAG};
+use super::Core;
+use super::table::Machine;
 use crate::app::ENVELOPE_BYTES;
+use crate::identity::{ClientKind, Owner, Sid};
 use crate::ports::{Concerned, FeedUpdate, LIST_BYTES_MAX, Named, SessionInfo, SessionList, Target};
+use crate::protocols::clients::TableEntry;
+use crate::protocols::engineio::ApplicationProtocol;
+use crate::protocols::profile::Framing;
+use crate::protocols::socketio::id_of_version_3;
 use crate::shared::ControlCommand;
 use crate::tasks::{RoomsTask, SessionsTask, Task, Work};
 use std::collections::VecDeque;
@@ -42,7 +45,7 @@ impl Tasks {
 impl<D: Driver> Core<D> {
     /// Whether commands wait that can be carried out now.
     pub(super) fn has_commands(&mut self) -> bool {
-        let waiting = !self.tasks.is_empty() || !self.shared.inboxes[self.facts.core].is_empty();
+        let waiting = !self.tasks.is_empty() || !self.ex.shared.inboxes[self.ex.context.core].is_empty();
         // While other cores are behind, the control plane waits as publishing connections do.
         waiting && !self.is_congested()
     }
@@ -51,8 +54,8 @@ impl<D: Driver> Core<D> {
         if !self.has_commands() {
             return;
         }
-        let shared = self.shared.clone();
-        let inbox = &shared.inboxes[self.facts.core];
+        let shared = self.ex.shared.clone();
+        let inbox = &shared.inboxes[self.ex.context.core];
         for command in inbox.take().into_iter().flatten() {
             let bytes = command.bytes();
             match command {
@@ -62,8 +65,8 @@ impl<D: Driver> Core<D> {
                 }
                 ControlCommand::Publish(message) => {
                     let (room, event, data) = (message.room, message.event, message.data);
-                    self.published_bytes += data.len() + ENVELOPE_BYTES;
-                    self.hub.handle_publish(self.facts.now, &room, event, data, Emit::default());
+                    self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+                    self.ex.hub.handle_publish(self.ex.context.now, &room, event, data, Emit::default());
                 }
                 ControlCommand::Feed(key, update) => self.update_feed(&key, update),
             }
@@ -78,16 +81,16 @@ impl<D: Driver> Core<D> {
         match update {
             FeedUpdate::Document(document) => {
                 // Only sessions with policy `queue` are owed more than the newest, but there may be some.
-                self.published_bytes += document.body.len() + ENVELOPE_BYTES;
-                self.hub.handle_document(key, FeedState::Live, document, None);
+                self.ex.published_bytes += document.body.len() + ENVELOPE_BYTES;
+                self.ex.hub.handle_document(key, FeedState::Live, document, None);
             }
             FeedUpdate::Patched(document, patch) => {
-                self.published_bytes += patch.operations.len() + ENVELOPE_BYTES;
-                self.hub.handle_document(key, FeedState::Live, document, Some(patch));
+                self.ex.published_bytes += patch.operations.len() + ENVELOPE_BYTES;
+                self.ex.hub.handle_document(key, FeedState::Live, document, Some(patch));
             }
-            FeedUpdate::State { state, reason } => self.hub.handle_state(key, state, reason),
-            FeedUpdate::Forget => self.hub.handle_forget(key),
-            FeedUpdate::Refuse(requester) => self.hub.handle_refusal(requester.session, key),
+            FeedUpdate::State { state, reason } => self.ex.hub.handle_state(key, state, reason),
+            FeedUpdate::Forget => self.ex.hub.handle_forget(key),
+            FeedUpdate::Refuse(requester) => self.ex.hub.handle_refusal(requester.session, key),
         }
     }
 
@@ -101,12 +104,12 @@ impl<D: Driver> Core<D> {
                 Task::Resolve(..) | Task::Emit { .. } => true,
             };
             if !is_finished {
-                self.metrics().command_yields.add(1);
+                self.ex.metrics().command_yields.add(1);
                 self.tasks.0.push_front((task, bytes));
                 break;
             }
             self.finish(*task);
-            self.shared.inboxes[self.facts.core].task_finished(bytes);
+            self.ex.shared.inboxes[self.ex.context.core].task_finished(bytes);
             self.pump_if_much_was_published();
         }
     }
@@ -116,11 +119,11 @@ impl<D: Driver> Core<D> {
         match task {
             Task::Resolve(mut target, command) => {
                 self.look_up(&mut target);
-                self.shared.submit(target, command);
+                self.ex.shared.submit(target, command);
             }
             Task::Emit { rooms, event, data, how, gather } => {
-                self.published_bytes += data.len() + ENVELOPE_BYTES;
-                self.hub.handle_emit(self.facts.now, &rooms, event, data, how);
+                self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+                self.ex.hub.handle_emit(self.ex.context.now, &rooms, event, data, how);
                 gather.finish(|_| ());
             }
             Task::Sessions(SessionsTask { work, .. }) => match work {
@@ -147,19 +150,23 @@ impl<D: Driver> Core<D> {
         for named in target.sessions.iter_mut().chain(&mut target.except_sessions) {
             let Named::Id(id) = *named else { continue };
             let Some(sid) = Sid::parse(&id.to_string()) else { continue };
-            if sid.core(self.shared.cores) == self.facts.core {
+            if sid.core(self.ex.shared.cores) == self.ex.context.core {
                 let session = self.session_of_client(sid, target.everybody.namespace());
-                *named = session.map_or(Named::Unknown, |session| Named::Session(self.facts.core, session));
+                *named =
+                    session.map_or(Named::Unknown, |session| Named::Session(self.ex.context.core, session));
             }
         }
     }
 
     /// The session of a client in a namespace.
     fn session_of_client(&self, sid: Sid, namespace: &str) -> Option<SessionId> {
-        match &self.clients.get(self.clients.find(sid)?)?.upper {
-            Upper::Plain { session, .. } => (namespace == "/").then_some(*session),
-            Upper::SocketIo(io) => io.find(namespace).map(|socket| socket.session),
-            Upper::None => None,
+        if let Some(client) = self.sockjs.find(sid).and_then(|id| self.sockjs.get(id)) {
+            return client.session.filter(|_| namespace == "/");
+        }
+        match &self.engineio.get(self.engineio.find(sid)?)?.application {
+            ApplicationProtocol::Plain { session, .. } => (namespace == "/").then_some(*session),
+            ApplicationProtocol::SocketIo(io) => io.find(namespace).map(|socket| socket.session),
+            ApplicationProtocol::None => None,
         }
     }
 
@@ -171,9 +178,9 @@ impl<D: Driver> Core<D> {
             named.into_iter().filter(|session| self.is_concerned(*session, task)).collect();
         if let Work::Send { event, data, volatile, gather } = &task.work {
             *steps = steps.saturating_sub(named.len() * SESSION_STEPS);
-            self.published_bytes += named.len() * (data.len() + ENVELOPE_BYTES);
+            self.ex.published_bytes += named.len() * (data.len() + ENVELOPE_BYTES);
             let (event, data) = (event.clone(), data.clone());
-            self.hub.handle_send(self.facts.now, &named, &task.everybody, event, data, *volatile);
+            self.ex.hub.handle_send(self.ex.context.now, &named, &task.everybody, event, data, *volatile);
             Tally::add(&**gather, named.len());
             return true;
         }
@@ -191,7 +198,7 @@ impl<D: Driver> Core<D> {
                 return false;
             }
             let visits_max = VISITS_MAX.min(*steps);
-            match self.hub.select(selection, visits_max, &mut task.found) {
+            match self.ex.hub.select(selection, visits_max, &mut task.found) {
                 Some(visits) => *steps -= visits,
                 None => {
                     *steps -= visits_max;
@@ -204,27 +211,28 @@ impl<D: Driver> Core<D> {
     /// Whether a session that was named is there, in the right namespace, and in none of the excepted rooms.
     fn is_concerned(&self, session: SessionId, task: &SessionsTask) -> bool {
         self.namespace_of(session) == Some(task.everybody.namespace())
-            && !task.except_rooms.iter().any(|room| self.hub.has_joined(session, room))
+            && !task.except_rooms.iter().any(|room| self.ex.hub.has_joined(session, room))
     }
 
     /// The namespace of a session, suspended or not.
     fn namespace_of(&self, session: SessionId) -> Option<&str> {
-        let tag = self.hub.tag(session)?;
-        match self.owner_of(session) {
-            Some(Owner::Connection(_)) => Some("/"),
-            Some(Owner::Client(id)) => match &self.clients.get(id)?.upper {
-                Upper::Plain { .. } => Some("/"),
-                Upper::SocketIo(io) => {
-                    let mut sockets = io.sockets.iter();
-                    sockets.find(|socket| socket.session == session).map(Socket::namespace)
+        let owner = Owner::of_tag(self.ex.hub.tag(session)?);
+        if let Owner::Socket(slot) = owner {
+            let socket = self.ex.recovery.get(slot).filter(|socket| socket.session == session);
+            return socket.map(|socket| socket.room.namespace());
+        }
+        match self.owner_of(session)? {
+            Owner::Client(id) if id.kind() == ClientKind::EngineIo => {
+                match &self.engineio.get(id)?.application {
+                    ApplicationProtocol::Plain { .. } => Some("/"),
+                    ApplicationProtocol::SocketIo(io) => {
+                        io.find_session(session).map(|socket| socket.namespace())
+                    }
+                    ApplicationProtocol::None => None,
                 }
-                Upper::None => None,
-            },
-            None => {
-                let suspended = self.suspended.slots.get((tag & !SUSPENDED_TAG) as usize)?;
-                (tag & SUSPENDED_TAG != 0 && suspended.session == session)
-                    .then(|| suspended.recovery.room.namespace())
             }
+            Owner::Connection(_) | Owner::Client(_) => Some("/"),
+            Owner::Socket(_) => None,
         }
     }
 
@@ -234,8 +242,8 @@ impl<D: Driver> Core<D> {
             Work::Join { topics, concerned, .. } => {
                 let is_joined = |topic: &Topic| match topic {
                     // Its policy stays.
-                    Topic::Room(room) if self.hub.has_joined(session, room) => true,
-                    topic => self.hub.handle_subscribe(session, topic, Policy::Queue, None).is_ok(),
+                    Topic::Room(room) if self.ex.hub.has_joined(session, room) => true,
+                    topic => self.ex.hub.handle_subscribe(session, topic, Policy::Queue, None).is_ok(),
                 };
                 // Each room, whether another one could be joined or not.
                 let joined = topics.iter().map(is_joined).filter(|is_joined| *is_joined).count();
@@ -247,7 +255,7 @@ impl<D: Driver> Core<D> {
             }
             Work::Leave { topics, concerned, .. } => {
                 for topic in topics.iter() {
-                    self.hub.handle_unsubscribe(session, topic);
+                    self.ex.hub.handle_unsubscribe(session, topic);
                 }
                 concerned.sessions += 1;
                 topics.len() * ROOM_STEPS
@@ -255,7 +263,11 @@ impl<D: Driver> Core<D> {
             Work::Disconnect { close, concerned, .. } => {
                 concerned.sessions += 1;
                 match self.owner_of(session) {
-                    Some(Owner::Client(id)) if *close => self.close_client(id),
+                    Some(Owner::Client(id)) if *close && id.kind() == ClientKind::EngineIo => {
+                        if let Some(client) = self.engineio.get_mut(id) {
+                            client.close(&mut self.ex);
+                        }
+                    }
                     _ => self.disconnect(session, Disconnect::ClosedByApplication),
                 }
                 DISCONNECT_STEPS
@@ -278,29 +290,29 @@ impl<D: Driver> Core<D> {
     /// What a session speaks; `None` while its client is disconnected.
     fn protocol_of(&self, session: SessionId) -> Option<&'static str> {
         match self.owner_of(session)? {
-            Owner::Connection(index) => match &self.table.get(index)?.stack {
-                Stack::Socket(socket) => Some(match socket.speech.dialect {
-                    Dialect::Plain => "websocket",
-                    Dialect::SockJs => "sockjs",
-                    Dialect::Primus(_) => "primus",
+            Owner::Connection(index) => match &self.table.get(index)?.machine {
+                Machine::WebSocket(socket) => Some(match socket.profile().framing {
+                    Framing::Plain => "websocket",
+                    Framing::SockJs => "sockjs",
+                    Framing::Primus(_) => "primus",
                 }),
-                Stack::Http(_) | Stack::Closing { .. } => None,
+                Machine::Http(_) | Machine::Closing { .. } => None,
             },
-            Owner::Client(id) => {
-                let client = self.clients.get(id)?;
-                Some(match (&client.upper, client.sockjs()) {
-                    (Upper::SocketIo(_), _) => "socketio",
-                    (_, Some(_)) => "sockjs",
-                    (_, None) => "engineio",
-                })
-            }
+            Owner::Client(id) => match id.kind() {
+                ClientKind::SockJs => self.sockjs.get(id).map(|_| "sockjs"),
+                ClientKind::EngineIo => {
+                    let is_socketio = self.engineio.get(id)?.socketio().is_some();
+                    Some(if is_socketio { "socketio" } else { "engineio" })
+                }
+            },
+            Owner::Socket(_) => None,
         }
     }
 
     /// An entry of a list, with names of at most about `bytes_max`.
     fn describe(&self, session: SessionId, protocol: &'static str, bytes_max: usize) -> SessionInfo {
         let mut bytes = 0;
-        let rooms = self.hub.rooms_of(session).filter(|room| !room.is_all_members());
+        let rooms = self.ex.hub.rooms_of(session).filter(|room| !room.is_all_members());
         let rooms = rooms.map(|room| room.name().to_owned()).take_while(|name| {
             bytes += name.len();
             bytes <= bytes_max
@@ -311,35 +323,15 @@ impl<D: Driver> Core<D> {
     /// The id that a session's client knows it by.
     fn id_of(&self, session: SessionId) -> String {
         if let Some(Owner::Client(id)) = self.owner_of(session)
-            && let Some(client) = self.clients.get(id)
-            && matches!(client.upper, Upper::SocketIo(_))
-            && client.version() == Version::V3
+            && id.kind() == ClientKind::EngineIo
+            && let Some(client) = self.engineio.get(id)
+            && client.socketio().is_some()
+            && client.version == Version::V3
         {
-            return id_of_version_3(&client.sid.to_string(), self.namespace_of(session).unwrap_or("/"));
+            let sid = client.state().sid.to_string();
+            return id_of_version_3(&sid, self.namespace_of(session).unwrap_or("/"));
         }
-        self.facts.public_id(session).to_string()
-    }
-
-    /// Ends a client and its connection. Its sockets are disconnected first, so that it doesn't reconnect.
-    fn close_client(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get(id) else { return };
-        let (writer, is_polled) = (client.writer(), !matches!(client.carrier, Carrier::Socket(_)));
-        let mut packets = Vec::new();
-        if let Upper::SocketIo(io) = &client.upper {
-            let sockets: Vec<(SessionId, String)> =
-                io.sockets.iter().map(|socket| (socket.session, socket.namespace().to_owned())).collect();
-            for (session, namespace) in sockets {
-                packets.append(&mut self.take_before_answers(session));
-                self.leave_namespace(id, session);
-                write_disconnect(writer, &namespace, &mut packets);
-            }
-        }
-        match self.clients.get_mut(id) {
-            // With the end, in the answer to one poll.
-            Some(client) if is_polled => client.queue.append(&mut packets),
-            _ => self.write_to_client(id, |_, out| out.append(&mut packets)),
-        }
-        self.end_client(id, End::Because(Disconnect::ClosedByApplication));
+        self.ex.context.public_id(session).to_string()
     }
 
     /// Continues to list rooms. Returns whether it is finished.
@@ -348,7 +340,7 @@ impl<D: Driver> Core<D> {
         while *steps > 0 {
             let visits_max = VISITS_MAX.min(*steps);
             *steps -= visits_max;
-            let rest = self.hub.walk_rooms(*next, visits_max, |room, members| {
+            let rest = self.ex.hub.walk_rooms(*next, visits_max, |room, members| {
                 let is_asked_for = room.namespace() == query.namespace
                     && !room.is_all_members()
                     && room.name().starts_with(&query.prefix)

@@ -8,26 +8,22 @@
 //! ```
 //!
 //! **Invariants.** A connection in the table has a timer from its beginning to its end, so that no state
-//! lasts for ever. Its session ends with the first step out of `Http` or `Socket`, and only once.
+//! lasts for ever. Its session ends with the first step out of `Http` or `WebSocket`, and only once.
 
-use super::client::{Client, End};
-use super::table::{Conn, Stack, Waiting, token_of};
-use super::{About, CLIENT_TAG, Core, DRAINED_TOKEN, Owner};
+use super::table::{Conn, Machine, token_of};
+use super::{Core, DRAINED_TOKEN};
+use crate::app::HandlerScope;
+use crate::identity::{ClientId, ClientKind, End, Owner};
 use crate::millis::Millis;
-use stentor_driver::Driver;
+use crate::protocols::http::{TimeoutOutcome, Waiting};
+use crate::protocols::socketio::write_disconnect;
+use stentor_driver::{ConnId, Driver, Sending};
 use stentor_hub::{Disconnect, SessionId};
 
 impl<D: Driver> Core<D> {
-    /// Who a tag of the hub's names.
-    pub(super) fn owner(&self, tag: u64) -> Option<Owner> {
-        if tag & CLIENT_TAG == 0 {
-            return Some(Owner::Connection(tag as usize));
-        }
-        self.clients.of_bits(tag ^ CLIENT_TAG).map(Owner::Client)
-    }
-
+    /// The owner of a session that is alive. A socket that can be recovered is its client's, or nobody's.
     pub(super) fn owner_of(&self, session: SessionId) -> Option<Owner> {
-        match self.owner(self.hub.tag(session)?)? {
+        match self.owner(self.ex.hub.tag(session)?)? {
             Owner::Connection(index) => self
                 .table
                 .get(index)
@@ -37,9 +33,18 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// The connection or client that a tag of the hub's names.
+    #[inline]
+    pub(super) fn owner(&self, tag: u64) -> Option<Owner> {
+        match Owner::of_tag(tag) {
+            Owner::Socket(slot) => self.ex.recovery.client_of(slot).map(Owner::Client),
+            owner => Some(owner),
+        }
+    }
+
     /// Sets the connection's timer to `at`, if it isn't set to an earlier time.
     pub(super) fn arm(&mut self, index: usize, at: Millis) {
-        let now = self.millis();
+        let now = self.ex.millis();
         let Some(conn) = self.table.get_mut(index) else { return };
         if let Some(timer) = conn.timer {
             if !at.is_before(conn.timer_at) {
@@ -49,76 +54,169 @@ impl<D: Driver> Core<D> {
         }
         let at = at.coarse(now);
         let token = token_of(index, conn.serial);
-        conn.timer = Some(self.driver.timer_set(self.facts.now + at.from(now), token));
+        conn.timer = Some(self.driver.timer_set(self.ex.context.now + at.from(now), token));
         conn.timer_at = at;
     }
 
     /// A connection's timer has fired: something may be overdue, or only moved.
     pub(super) fn due(&mut self, index: usize) {
+        let now = self.ex.millis();
         let Some(conn) = self.table.get_mut(index) else { return };
         conn.timer = None;
-        match conn.stack {
-            Stack::Http(_) => self.http_due(index),
-            Stack::Socket(_) => self.socket_due(index),
-            Stack::Closing { deadline } => {
-                let now = self.millis();
+        match &mut conn.machine {
+            Machine::Http(connection) => {
+                let deadline = connection.http.poll_timeout();
                 if now.is_before(deadline) {
-                    self.arm(index, deadline);
-                } else if self.progress(index) == Some(true) {
-                    // Slow is not dead.
-                    let deadline = now.after(self.shared.options.limits.close_timeout);
-                    if let Some(conn) = self.table.get_mut(index) {
-                        conn.stack = Stack::Closing { deadline };
-                    }
-                    self.arm(index, deadline);
-                } else {
-                    self.abort(index);
+                    return self.arm(index, deadline);
                 }
+                self.http_due(index);
             }
+            Machine::WebSocket(_) => self.socket_due(index),
+            &mut Machine::Closing { deadline } if now.is_before(deadline) => self.arm(index, deadline),
+            Machine::Closing { .. } => {
+                if self.progress(index) != Some(true) {
+                    return self.abort(index);
+                }
+                // Slow is not dead.
+                let deadline = now.after(self.ex.options().limits.close_timeout);
+                if let Some(conn) = self.table.get_mut(index) {
+                    conn.machine = Machine::Closing { deadline };
+                }
+                self.arm(index, deadline);
+            }
+        }
+    }
+
+    fn http_due(&mut self, index: usize) {
+        let status = self.status(index);
+        let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
+        let mut out = Vec::new();
+        match http.handle_timeout(&self.ex, status, &mut out) {
+            TimeoutOutcome::Continue => {
+                let deadline = http.poll_timeout();
+                self.append_replies(index, &mut out);
+                self.arm(index, deadline);
+                self.flush(index);
+            }
+            TimeoutOutcome::End => self.end_after(index, out),
+            TimeoutOutcome::Abort => self.abort(index),
+        }
+    }
+
+    fn socket_due(&mut self, index: usize) {
+        let status = self.status(index);
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let (id, session) = (conn.id, conn.session);
+        let Machine::WebSocket(socket) = &mut conn.machine else { return };
+        let mut out = Vec::new();
+        socket.handle_timeout(&mut self.ex, session, status, &mut out);
+        let due = socket.poll_timeout(&self.ex);
+        if !out.is_empty() {
+            if conn.in_flight || conn.replies.is_some() {
+                self.append_replies(index, &mut out);
+            } else if self.driver.send_bytes(id, &out) == Sending::InFlight {
+                conn.in_flight = true;
+            }
+        }
+        if let Some(due) = due {
+            self.arm(index, due);
+        }
+    }
+
+    /// Appends to what waits to be sent.
+    pub(super) fn append_replies(&mut self, index: usize, out: &mut Vec<u8>) {
+        if let Some(conn) = self.table.get_mut(index)
+            && !out.is_empty()
+        {
+            conn.replies.get_or_insert_default().append(out);
+            conn.weigh(&self.ex.shared.ledger);
         }
     }
 
     /// Ends a session for a reason of ours.
     pub(super) fn disconnect(&mut self, session: SessionId, why: Disconnect) {
-        let index = match self.owner_of(session) {
-            Some(Owner::Connection(index)) => index,
-            Some(Owner::Client(id)) => return self.disconnect_socket(id, session, why),
-            None => return self.hub.handle_close(session),
-        };
-        self.metrics().disconnects[why as usize].add(1);
-        self.close_socket(index, why.code(), why.reason());
+        match self.owner_of(session) {
+            Some(Owner::Connection(index)) => {
+                self.ex.count_disconnect(why);
+                self.close_socket(index, why.code(), why.reason());
+            }
+            Some(Owner::Client(id)) => self.disconnect_socket(id, session, why),
+            Some(Owner::Socket(_)) | None => self.ex.hub.handle_close(session),
+        }
     }
 
     /// Ends a session because the application wants it so, in its words.
-    pub(super) fn dismiss(&mut self, session: SessionId, code: u16, reason: &str) {
+    pub(super) fn close_with(&mut self, session: SessionId, code: u16, reason: &str) {
+        let why = Disconnect::ClosedByApplication;
         match self.owner_of(session) {
             Some(Owner::Connection(index)) => {
-                self.metrics().disconnects[Disconnect::ClosedByApplication as usize].add(1);
+                self.ex.count_disconnect(why);
                 self.close_socket(index, code, reason);
             }
             Some(Owner::Client(id)) => {
-                if let Some(sockjs) = self.clients.get_mut(id).and_then(Client::sockjs_mut) {
-                    sockjs.say_when_closed(code, reason);
+                if id.kind() == ClientKind::SockJs
+                    && let Some(client) = self.sockjs.get_mut(id)
+                {
+                    client.say_when_closed(code, reason);
                 }
-                self.disconnect_socket(id, session, Disconnect::ClosedByApplication);
+                self.disconnect_socket(id, session, why);
             }
-            None => self.hub.handle_close(session),
+            Some(Owner::Socket(_)) | None => self.ex.hub.handle_close(session),
         }
+    }
+
+    /// Ends one session of a client for a reason of ours: if the client may reconnect, by ending the client, so that it
+    /// does.
+    fn disconnect_socket(&mut self, id: ClientId, session: SessionId, why: Disconnect) {
+        let client = self.engineio.get_mut(id).filter(|_| id.kind() == ClientKind::EngineIo);
+        let Some(client) = client.filter(|client| client.socketio().is_some() && !why.reconnect()) else {
+            return self.end_client(id, End::Because(why));
+        };
+        let left = client.socketio_mut().and_then(|io| io.disconnect_socket(&mut self.ex, session, why));
+        let Some((before, namespace)) = left else { return };
+        client.write(&mut self.ex, |engine, out| {
+            out.extend_from_slice(&before);
+            write_disconnect(engine, &namespace, out);
+        });
+        self.arm_client(id);
+    }
+
+    /// Closes a WebSocket connection with a code and a reason, or any other at once.
+    pub(super) fn close_socket(&mut self, index: usize, code: u16, reason: &str) {
+        if let Some(conn) = self.table.get_mut(index)
+            && let Machine::WebSocket(socket) = &mut conn.machine
+        {
+            socket.close(code, reason, conn.replies.get_or_insert_default());
+            conn.weigh(&self.ex.shared.ledger);
+        }
+        self.end(index);
+    }
+
+    pub(super) fn close_socket_of(&mut self, conn: ConnId, code: u16, reason: &str) {
+        if let Some(index) = self.table.index_of(conn) {
+            self.close_socket(index, code, reason);
+        }
+    }
+
+    /// Ends a connection after `out` has left.
+    pub(super) fn end_after(&mut self, index: usize, mut out: Vec<u8>) {
+        self.append_replies(index, &mut out);
+        self.end(index);
     }
 
     /// Ends a connection: its session at once, then what is in flight and the answers leave, then the driver
     /// ends it. Where nothing of that is taken for `close_timeout`, it is aborted.
     pub(super) fn end(&mut self, index: usize) {
         self.end_session(index);
-        let deadline = self.millis().after(self.shared.options.limits.close_timeout);
+        let deadline = self.ex.millis().after(self.ex.options().limits.close_timeout);
         // What is in flight now is where progress begins.
         self.progress(index);
         if self.table.get(index).is_none() {
             return;
         }
-        self.table.set_stack(index, Stack::Closing { deadline });
+        self.table.set_machine(index, Machine::Closing { deadline });
         if let Some(conn) = self.table.get_mut(index) {
-            conn.weigh(&self.shared.ledger);
+            conn.weigh(&self.ex.shared.ledger);
         }
         self.flush(index);
         self.arm(index, deadline);
@@ -135,41 +233,41 @@ impl<D: Driver> Core<D> {
     /// The peer has finished sending.
     pub(super) fn finished(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
-        match &mut conn.stack {
+        match &mut conn.machine {
             // Nobody polls who doesn't read.
-            Stack::Http(http) if http.waiting.as_ref().is_some_and(Waiting::ends_with_input) => {
+            Machine::Http(connection)
+                if connection.http.waits_for().is_some_and(Waiting::ends_with_input) =>
+            {
                 self.abort(index);
             }
-            // It may still read its answers (RFC 9112, 9.6).
-            Stack::Http(http) => {
-                http.finished = true;
+            Machine::Http(connection) => {
+                connection.http.handle_finished();
                 self.serve(index, &mut []);
             }
             // Without a close frame before, it is gone.
-            Stack::Socket(_) if conn.in_flight => self.abort(index),
-            Stack::Socket(_) => self.end(index),
-            Stack::Closing { .. } => {}
+            Machine::WebSocket(_) if conn.in_flight => self.abort(index),
+            Machine::WebSocket(_) => self.end(index),
+            Machine::Closing { .. } => {}
         }
     }
 
-    pub(super) fn end_session(&mut self, index: usize) {
-        let Some(conn) = self.table.get(index) else { return };
-        let id = conn.id;
-        if let Some(client) = self.client_of(index) {
-            let answered = matches!(&conn.stack, Stack::Http(http)
-                if http.waiting.as_ref().is_some_and(Waiting::is_answered));
-            let unsent = answered && conn.in_flight;
-            return self.carrier_lost(id, client, unsent);
-        }
+    fn end_session(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
+        if let Some(client) = conn.client() {
+            let answered = matches!(&conn.machine, Machine::Http(connection)
+                if connection.http.waits_for().is_some_and(Waiting::is_answered));
+            let (id, unsent) = (conn.id, answered && conn.in_flight);
+            return self.client_connection_lost(id, client, unsent);
+        }
         let Some(session) = conn.session.take() else { return };
-        let opened_by = match &conn.stack {
-            Stack::Socket(socket) if !socket.speech.is_deaf => Some(socket.speech.service),
+        let opened_by = match &conn.machine {
+            Machine::WebSocket(socket) if !socket.profile().push_only => Some(socket.profile().service),
             _ => None,
         };
-        self.hub.handle_close(session);
+        self.ex.hub.handle_close(session);
         if let Some(service) = opened_by {
-            self.ask_app(About { service, ..About::default() }, |app, ctx| app.closed(ctx, session));
+            let scope = HandlerScope { service, ..HandlerScope::default() };
+            self.ex.notify_app(scope, |app, ctx| app.closed(ctx, session));
         }
     }
 
@@ -186,40 +284,50 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// The node ends: no new connections, and each client is told when to come back. Requests that wait for
+    /// Ends an SSE stream, if there is one, so that its client reconnects.
+    pub(super) fn cut_events(&mut self, index: usize) {
+        let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
+        if matches!(http.waits_for(), Some(Waiting::Events(events)) if !events.answered) {
+            self.end(index);
+        }
+    }
+
+    /// The node shuts down: no new connections, and each client is told when to reconnect. Requests that wait for
     /// something get half of the time, then an answer.
     pub(super) fn drain(&mut self) {
-        let Some(until) = self.shared.drain_until() else { return };
-        self.draining = true;
+        let Some(until) = self.ex.shared.drain_until() else { return };
+        self.ex.draining = true;
         self.driver.stop_listening();
-        let left = until.saturating_duration_since(self.facts.now);
-        let last_answers = self.millis().after(left / 2);
-        for id in self.clients.ids() {
+        let left = until.saturating_duration_since(self.ex.context.now);
+        let last_responses = self.ex.millis().after(left / 2);
+        for id in self.client_ids() {
             self.end_client(id, End::Because(Disconnect::Shutdown));
         }
+        // Polls are answered before their connections are looked at.
+        self.carry_out_effects();
         for index in self.table.indices() {
-            match self.table.get_mut(index) {
-                Some(Conn { stack: Stack::Socket(_), session: Some(session), .. }) => {
-                    let session = *session;
-                    self.disconnect(session, Disconnect::Shutdown);
+            let Some(conn) = self.table.get_mut(index) else { continue };
+            let session = conn.session;
+            match &mut conn.machine {
+                Machine::WebSocket(_) => {
+                    if let Some(session) = session {
+                        self.disconnect(session, Disconnect::Shutdown);
+                    }
                 }
-                Some(Conn { stack: Stack::Http(http), .. })
-                    if matches!(http.waiting, Some(Waiting::Events(_))) =>
+                Machine::Http(connection)
+                    if matches!(connection.http.waits_for(), Some(Waiting::Events(_))) =>
                 {
                     self.cut_events(index);
                 }
-                Some(Conn { stack: Stack::Http(http), .. }) => {
-                    http.deadline = http.deadline.earlier(last_answers);
-                    let deadline = http.deadline;
-                    if !http.is_busy() && http.buffer.is_empty() {
-                        // Nothing is under way that it could be wanted for: closed without waiting for the peer, since
-                        // browsers close their side of an idle connection when they want it the next time.
-                        self.abort(index);
-                    } else {
-                        self.arm(index, deadline);
-                    }
+                // Nothing is under way that it could be wanted for: closed without waiting for the peer, since browsers
+                // close their side of an idle connection when they want it the next time.
+                Machine::Http(connection) if connection.http.is_idle() => self.abort(index),
+                Machine::Http(connection) => {
+                    connection.http.handle_drain(last_responses);
+                    let deadline = connection.http.poll_timeout();
+                    self.arm(index, deadline);
                 }
-                _ => {}
+                Machine::Closing { .. } => {}
             }
         }
         self.driver.timer_set(until, DRAINED_TOKEN);

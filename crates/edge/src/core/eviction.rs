@@ -5,12 +5,12 @@
 //! requests that are being answered. At worst a client loses an idle connection, and tries again.
 //!
 //! Connections that speak HTTP are in a list, ordered by the time of their last complete request, or of the
-//! connection itself. Its links are in [`super::table::Http`], which an upgrade frees. **Invariant:** a connection is
-//! in the list exactly while its stack is [`Stack::Http`]; only [`Table::insert`], [`Table::set_stack`] and
+//! connection itself. Its links are in [`super::table::HttpConnection`], which an upgrade frees. **Invariant:** a connection is
+//! in the list exactly while its machine is [`Machine::Http`]; only [`Table::insert`], [`Table::set_machine`] and
 //! [`Table::remove`] change that.
 
 use super::Core;
-use super::table::{Conn, Stack, Table};
+use super::table::{Conn, Machine, Table};
 use stentor_driver::{Capacity, Driver};
 
 /// Connections to examine for one without a request. Few suffice, because connections with a request move to the
@@ -49,7 +49,7 @@ impl Default for Ends {
 impl Table {
     fn links(&mut self, index: u32) -> Option<&mut Links> {
         match self.get_mut(index as usize) {
-            Some(Conn { stack: Stack::Http(http), .. }) => Some(&mut http.links),
+            Some(Conn { machine: Machine::Http(connection), .. }) => Some(&mut connection.links),
             _ => None,
         }
     }
@@ -96,8 +96,8 @@ impl Table {
     /// Whether a connection has no request that waits or is being answered.
     fn awaits_request(&self, index: usize) -> bool {
         match self.get(index) {
-            Some(Conn { stack: Stack::Http(http), in_flight, replies, .. }) => {
-                !http.is_busy() && !in_flight && !replies.is_some()
+            Some(Conn { machine: Machine::Http(connection), in_flight, replies, .. }) => {
+                !connection.http.is_busy() && !in_flight && !replies.is_some()
             }
             _ => false,
         }
@@ -108,13 +108,13 @@ impl<D: Driver> Core<D> {
     /// Maximum connections of the process: by its options and its file descriptors.
     pub(super) fn connections_max(&self) -> usize {
         let Capacity { shared, own } = self.driver.capacity();
-        let descriptors = shared.saturating_add(own.saturating_mul(self.shared.cores));
-        self.shared.options.limits.connections_max.min(descriptors)
+        let descriptors = shared.saturating_add(own.saturating_mul(self.ex.shared.cores));
+        self.ex.shared.options.limits.connections_max.min(descriptors)
     }
 
     /// Whether the number of connections is near the maximum.
     pub(super) fn is_nearly_full(&self) -> bool {
-        self.shared.connections() > self.connections_max() / 8 * 7
+        self.ex.shared.connections() > self.connections_max() / 8 * 7
     }
 
     /// Closes a connection without a request, the oldest first. Returns whether there was one on this core.
@@ -122,7 +122,7 @@ impl<D: Driver> Core<D> {
         for _ in 0..LOOKS_MAX {
             let Some(index) = self.table.oldest() else { return false };
             if self.table.awaits_request(index) {
-                self.metrics().evicted.add(1);
+                self.ex.metrics().evicted.add(1);
                 self.abort(index);
                 self.record_load();
                 return true;
@@ -135,9 +135,9 @@ impl<D: Driver> Core<D> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::Http;
     use super::*;
     use crate::millis::Millis;
+    use crate::protocols::http::{Http, MovedRequest};
     use stentor_driver::ConnId;
 
     /// The list from both ends.
@@ -157,9 +157,9 @@ mod tests {
         forward
     }
 
-    fn http() -> Stack {
+    fn http() -> Machine {
         let peer = ([127, 0, 0, 1], 1).into();
-        Stack::Http(Box::new(Http::new(peer, Millis::default())))
+        Machine::http(Http::new(peer, Millis::default(), MovedRequest::default(), false))
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
         table.requested(2);
         assert_eq!(listed(&mut table), [1, 3, 4, 0, 2]);
         table.remove(4);
-        table.set_stack(1, Stack::Closing { deadline: Millis::default() });
+        table.set_machine(1, Machine::Closing { deadline: Millis::default() });
         table.requested(1);
         assert_eq!((table.oldest(), listed(&mut table)), (Some(3), vec![3, 0, 2]));
         table.remove(2);

@@ -1,9 +1,10 @@
 //! What cores send each other.
 
-use super::client::Sid;
-use super::engine::moving::Departure;
-use super::table::{Held, Kept};
+use super::migration::Migration;
+use super::table::Held;
 use super::{Core, Incoming};
+use crate::identity::Sid;
+use crate::protocols::http::MovedRequest;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -15,13 +16,13 @@ use stentor_hub::{CoreId, Dispatch};
 const MAIL_PER_TURN: usize = 1_024;
 
 /// One message from core to core.
-pub(crate) enum Mail {
+pub(crate) enum CoreMessage {
     /// From shard to shard.
     Dispatch(Dispatch<Frame>),
     /// A connection moves, at a request boundary with nothing in flight.
     Connection(Box<Arrival>),
     /// A client moves, before the connections that name it.
-    Client(Box<Departure>),
+    Client(Box<Migration>),
     /// To the core that a client's id names: it has ended where it was moved to.
     Ended(Sid),
 }
@@ -30,20 +31,16 @@ pub(crate) enum Mail {
 pub(crate) struct Arrival {
     parcel: Parcel,
     peer: SocketAddr,
-    /// What was read and not handled.
-    buffer: Vec<u8>,
-    /// The client has finished sending.
-    finished: bool,
-    kept: Option<Box<Kept>>,
+    moved: MovedRequest,
 }
 
 /// A core's ends of the rings to and from each other core; its own places are empty.
 pub(crate) struct Mailboxes {
-    pub(crate) to: Vec<Option<Sender<Mail>>>,
-    pub(crate) from: Vec<Option<Receiver<Mail>>>,
+    pub(crate) to: Vec<Option<Sender<CoreMessage>>>,
+    pub(crate) from: Vec<Option<Receiver<CoreMessage>>>,
     /// What isn't the shards' and found no room in a ring, by core: connections and clients of this core, so that
     /// there are never more than those.
-    pub(super) waiting: Vec<VecDeque<Mail>>,
+    pub(super) waiting: Vec<VecDeque<CoreMessage>>,
 }
 
 impl Mailboxes {
@@ -58,7 +55,7 @@ impl Mailboxes {
 
     /// Sends `mail` to `core` after all that went before it, and says whether it has left; what hasn't leaves as soon
     /// as there is room. Not for a core itself.
-    fn post(&mut self, core: CoreId, mail: Mail) -> bool {
+    fn post(&mut self, core: CoreId, mail: CoreMessage) -> bool {
         let (Some(sender), waiting) = (&mut self.to[core], &mut self.waiting[core]) else { return true };
         if waiting.is_empty() {
             match sender.try_send(mail) {
@@ -85,19 +82,22 @@ impl<D: Driver> Core<D> {
                     break;
                 };
                 match mail {
-                    Mail::Dispatch(dispatch) => {
+                    CoreMessage::Dispatch(dispatch) => {
                         taken_bytes += dispatch.weight_bytes();
-                        self.published_bytes += dispatch.weight_bytes();
-                        self.hub.handle_dispatch(self.facts.now, from, dispatch);
+                        self.ex.published_bytes += dispatch.weight_bytes();
+                        self.ex.hub.handle_dispatch(self.ex.context.now, from, dispatch);
                         self.pump_if_much_was_published();
                     }
-                    Mail::Connection(arrival) => self.arrived(*arrival, false),
-                    Mail::Client(departure) => self.arrive(*departure),
-                    Mail::Ended(sid) => self.departed.forget(sid),
+                    CoreMessage::Connection(arrival) => self.arrived(*arrival, false),
+                    CoreMessage::Client(migration) => self.arrive(*migration),
+                    CoreMessage::Ended(sid) => self.departed.forget(sid),
                 }
             }
             if taken_bytes > 0 {
-                self.shared.mail_bytes(from, self.facts.core).fetch_sub(taken_bytes, Ordering::Relaxed);
+                self.ex
+                    .shared
+                    .mail_bytes(from, self.ex.context.core)
+                    .fetch_sub(taken_bytes, Ordering::Relaxed);
             }
         }
     }
@@ -105,18 +105,18 @@ impl<D: Driver> Core<D> {
     /// Passes on what the shard has for other cores. What doesn't fit into a ring stays with the shard,
     /// and who publishes isn't read from until it has left.
     pub(super) fn send_mail(&mut self) {
-        let bytes_max = self.shared.options.limits.mailbox_bytes_max;
+        let bytes_max = self.ex.shared.options.limits.mailbox_bytes_max;
         let mut waiting = 0;
         for core in 0..self.mailboxes.to.len() {
             let Some(sender) = self.mailboxes.to[core].as_mut() else { continue };
-            let outgoing = self.hub.outgoing(core);
+            let outgoing = self.ex.hub.outgoing(core);
             let others = &mut self.mailboxes.waiting[core];
             if sender.is_disconnected() {
                 // That core is drained: nobody is left there.
                 outgoing.clear();
                 others.clear();
             }
-            let in_ring_bytes = self.shared.mail_bytes(self.facts.core, core);
+            let in_ring_bytes = self.ex.shared.mail_bytes(self.ex.context.core, core);
             let mut ring_bytes = in_ring_bytes.load(Ordering::Relaxed);
             let mut sent = false;
             while let Some(mail) = others.pop_front() {
@@ -134,11 +134,11 @@ impl<D: Driver> Core<D> {
                 let bytes = dispatch.weight_bytes();
                 // Before the other core takes it out.
                 ring_bytes = in_ring_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-                match sender.try_send(Mail::Dispatch(dispatch)) {
+                match sender.try_send(CoreMessage::Dispatch(dispatch)) {
                     Ok(()) => sent = true,
                     Err(mail) => {
                         in_ring_bytes.fetch_sub(bytes, Ordering::Relaxed);
-                        if let Mail::Dispatch(dispatch) = mail {
+                        if let CoreMessage::Dispatch(dispatch) = mail {
                             outgoing.put_back(dispatch);
                         }
                         break;
@@ -150,7 +150,7 @@ impl<D: Driver> Core<D> {
                 sender.flush();
             }
         }
-        self.metrics().mailbox_overflow.set(waiting as u64);
+        self.ex.metrics().mailbox_overflow.set(waiting as u64);
         self.mail_waits = waiting > 0;
         if !self.waiting_for_cores.is_empty() && !self.is_congested() {
             for conn in std::mem::take(&mut self.waiting_for_cores) {
@@ -179,44 +179,44 @@ impl<D: Driver> Core<D> {
 
     /// Whether another core is behind by more than one ring, in messages, bytes or answers.
     pub(super) fn is_congested(&mut self) -> bool {
-        let limits = &self.shared.options.limits;
+        let limits = &self.ex.shared.options.limits;
         let (messages_max, bytes_max) = (limits.mailbox_messages_max, limits.mailbox_bytes_max);
         (0..self.mailboxes.to.len()).any(|core| {
-            let outgoing = self.hub.outgoing(core);
+            let outgoing = self.ex.hub.outgoing(core);
             outgoing.pending() > messages_max || outgoing.weight_bytes() > bytes_max
         })
     }
 
     /// Sends something to another core after all that was sent there before.
-    pub(super) fn post(&mut self, core: CoreId, mail: Mail) {
+    pub(super) fn post(&mut self, core: CoreId, mail: CoreMessage) {
         self.mail_waits |= !self.mailboxes.post(core, mail);
     }
 
     /// Moves a connection to another core. Where that can't be, it begins anew on this one, to stay.
     pub(super) fn hand_over(&mut self, mut incoming: Incoming, core: CoreId) {
-        let departs = incoming.kept.as_mut().and_then(|kept| kept.departs.take());
-        let parcel = if core == self.facts.core { None } else { self.driver.detach(incoming.conn) };
+        let migrates = incoming.moved.buffered.as_mut().and_then(|buffered| buffered.migrates.take());
+        let parcel = if core == self.ex.context.core { None } else { self.driver.detach(incoming.conn) };
         let Some(parcel) = parcel else {
-            departs.into_iter().for_each(|id| self.stay(id));
+            migrates.into_iter().for_each(|id| self.stay(id));
             return self.begin_http(incoming, true);
         };
-        let Incoming { conn: _, peer, buffer, finished, kept } = incoming;
-        let arrival = Arrival { parcel, peer, buffer, finished, kept };
-        if let Some(id) = departs
-            && !self.depart(id, core)
+        let Incoming { conn: _, peer, moved } = incoming;
+        let arrival = Arrival { parcel, peer, moved };
+        if let Some(id) = migrates
+            && !self.migrate(id, core)
         {
             self.stay(id);
             return self.arrived(arrival, true);
         }
-        self.post(core, Mail::Connection(Box::new(arrival)));
-        self.metrics().handed_over.add(1);
+        self.post(core, CoreMessage::Connection(Box::new(arrival)));
+        self.ex.metrics().handed_over.add(1);
     }
 
     /// A connection has come from another core, or come back.
-    fn arrived(&mut self, arrival: Arrival, stay: bool) {
-        let Arrival { parcel, peer, buffer, finished, kept } = arrival;
+    fn arrived(&mut self, arrival: Arrival, stays: bool) {
+        let Arrival { parcel, peer, moved } = arrival;
         match self.driver.attach(parcel) {
-            Ok(conn) => self.begin_http(Incoming { conn, peer, buffer, finished, kept }, stay),
+            Ok(conn) => self.begin_http(Incoming { conn, peer, moved }, stays),
             Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two cores"),
         }
     }

@@ -1,6 +1,6 @@
 //! Keeps the process within `limits.memory_bytes_max`.
 //!
-//! The memory that a connection or client holds besides its fixed size is measured ([`Conn::held`], [`Client::held`])
+//! The memory that a connection or client holds besides its fixed size is measured ([`Conn::held`], [`ClientState::held`])
 //! after it may have changed, and charged to the ledger. While memory is short:
 //!
 //! 1. Above 95 % of the budget, new connections, large inputs and new topics are refused. The recovery log, patches
@@ -13,18 +13,21 @@
 //! any core. It stops when it has closed enough to cover the excess, if no memory were shared. Shared memory isn't
 //! freed, so each insufficient round doubles the amount that the next one may close.
 
-use super::client::{Client, ClientId, End, Upper};
-use super::table::{Conn, Http, Receiving, Stack, Waiting};
-use super::{Core, Later, RELIEF_TOKEN};
+use super::table::{Conn, Machine};
+use super::{Core, RELIEF_TOKEN};
+use crate::executor::{Effect, SMALL_INPUT_BYTES};
+use crate::identity::{ClientId, End};
 use crate::ledger::{self, Ledger, Pressure};
+use crate::protocols::client::ClientState;
+use crate::protocols::clients::TableEntry;
+use crate::protocols::http::write_memory_short;
+use crate::protocols::socketio::SocketIo;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_driver::Driver;
 use stentor_hub::{Disconnect, SessionId};
 
-/// Largest input that is accepted while memory is short.
-pub(super) const SMALL_INPUT_BYTES: usize = 16 * 1024;
 /// Smallest holding that is closed: closing smaller ones frees too little.
 const LARGE_HOLDING_BYTES: usize = 4 * 1024;
 /// Interval between rounds while memory is short.
@@ -72,12 +75,16 @@ impl Conn {
     /// Bytes held besides the connection itself, by [`ledger::HOLDING_CLASSES`].
     fn held(&self) -> ledger::Held {
         let replies = self.replies.get().map_or(0, Vec::capacity);
-        let (received, messages, bodies) = match &self.stack {
-            Stack::Http(http) => (http.buffer.capacity(), 0, http.held_bytes()),
-            Stack::Socket(socket) => {
-                (socket.unread.as_ref().map_or(0, |unread| unread.held_bytes()), socket.ws.held_bytes(), 0)
+        let (received, messages, bodies) = match &self.machine {
+            Machine::Http(connection) => {
+                let (received, bodies) = connection.http.held_bytes();
+                (received, 0, bodies)
             }
-            Stack::Closing { .. } => (0, 0, 0),
+            Machine::WebSocket(socket) => {
+                let (unread, messages) = socket.held_bytes();
+                (unread, messages, 0)
+            }
+            Machine::Closing { .. } => (0, 0, 0),
         };
         [received, messages, bodies, 0, replies, 0]
     }
@@ -93,44 +100,7 @@ impl Conn {
     #[inline]
     fn holds_nothing(&self) -> bool {
         self.replies.is_empty()
-            && matches!(&self.stack, Stack::Socket(socket) if socket.unread.is_none() && !socket.ws.is_mid_message())
-    }
-}
-
-impl Http {
-    /// Bytes of the body that is arriving or waiting, and of a waiting request.
-    fn held_bytes(&self) -> usize {
-        let arriving = match &self.body {
-            Some(Receiving { kept: Some(kept), .. }) => kept.held_bytes(),
-            _ => 0,
-        };
-        arriving + self.waiting.as_ref().map_or(0, Waiting::held_bytes)
-    }
-}
-
-impl Client {
-    /// Bytes held besides the client itself, by [`ledger::HOLDING_CLASSES`].
-    fn held(&self) -> ledger::Held {
-        let attachments = match &self.upper {
-            Upper::SocketIo(io) => io.held_bytes(),
-            Upper::None | Upper::Plain { .. } => 0,
-        };
-        [0, 0, 0, attachments, 0, self.queue.capacity()]
-    }
-
-    /// Charges the memory that the client holds now. Called after writes from outside; [`Core::weigh_client`] does
-    /// this after the client's own input.
-    pub(super) fn weigh(&mut self, ledger: &Arc<Ledger>) {
-        let held = self.held();
-        self.holding.set(ledger, held);
-    }
-
-    /// Takes all waiting records.
-    pub(super) fn take_queue(&mut self) -> Vec<u8> {
-        let queue = std::mem::take(&mut self.queue);
-        let held = self.held();
-        self.holding.lower(held);
-        queue
+            && matches!(&self.machine, Machine::WebSocket(socket) if !socket.has_unread() && !socket.is_mid_message())
     }
 }
 
@@ -145,44 +115,28 @@ impl<D: Driver> Core<D> {
     }
 
     fn weigh_what_is_held(&mut self, index: usize) {
-        let ledger = &self.shared.ledger;
+        let ledger = &self.ex.shared.ledger;
         let Some(conn) = self.table.get_mut(index) else { return };
         let held = conn.held();
         let grown = conn.replies.set_holding(ledger, held);
         if grown > 0 && conn.replies.holding_bytes() > SMALL_INPUT_BYTES && ledger.pressure() > Pressure::None
         {
-            self.later.push(Later::Overload(conn.id));
+            let id = conn.id;
+            self.ex.push(Effect::RefuseInput(id));
         }
-    }
-
-    /// Charges the memory that a client holds now. Closes it if it grows beyond [`SMALL_INPUT_BYTES`] while memory is
-    /// short.
-    pub(super) fn weigh_client(&mut self, id: ClientId) {
-        let ledger = &self.shared.ledger;
-        let Some(client) = self.clients.get_mut(id) else { return };
-        let held = client.held();
-        let grown = client.holding.set(ledger, held);
-        let is_large = client.holding.bytes() > SMALL_INPUT_BYTES;
-        if grown > 0 && is_large && !client.ended && ledger.pressure() > Pressure::None {
-            self.metrics().inputs_refused.add(1);
-            self.later.push(Later::End(id, End::Because(Disconnect::Overloaded)));
-        }
-    }
-
-    /// Whether an input of this size is too large for the remaining memory.
-    #[inline]
-    pub(super) fn is_too_large_now(&self, bytes: usize) -> bool {
-        bytes > SMALL_INPUT_BYTES && self.shared.ledger.pressure() > Pressure::None
     }
 
     /// Closes a connection whose input is too large for the remaining memory.
     pub(super) fn refuse_input(&mut self, index: usize) {
-        self.metrics().inputs_refused.add(1);
+        self.ex.metrics().inputs_refused.add(1);
         let Some(conn) = self.table.get(index) else { return };
+        // A request that is still arriving can be answered.
         let can_answer = !conn.in_flight
-            && matches!(&conn.stack, Stack::Http(http) if http.body.is_some() || http.waiting.is_none());
+            && matches!(&conn.machine, Machine::Http(connection) if connection.http.waits_for().is_none());
         if can_answer {
-            self.refuse_request(index);
+            let mut out = Vec::new();
+            write_memory_short(&self.ex, &mut out);
+            self.end_after(index, out);
         } else {
             self.end_for_memory(index);
         }
@@ -190,9 +144,10 @@ impl<D: Driver> Core<D> {
 
     /// Reports the memory that this core holds now.
     pub(super) fn report_memory(&mut self) {
-        let footprint = self.hub.footprint();
-        let connections =
-            self.table.bytes() + self.driver.connections() * DRIVER_BYTES + self.clients.bytes();
+        let footprint = self.ex.hub.footprint();
+        // Each client of Engine.IO is counted as a Socket.IO client.
+        let clients = self.engineio.bytes(size_of::<SocketIo>()) + self.sockjs.bytes(0);
+        let connections = self.table.bytes() + self.driver.connections() * DRIVER_BYTES + clients;
         self.report.set([
             connections,
             footprint.sessions,
@@ -205,22 +160,22 @@ impl<D: Driver> Core<D> {
 
     /// Checks the memory pressure, and makes room if a round is due.
     pub(super) fn mind_memory(&mut self) {
-        let pressure = self.shared.ledger.pressure();
-        if pressure == self.facts.pressure && pressure == Pressure::None {
+        let pressure = self.ex.shared.ledger.pressure();
+        if pressure == self.ex.context.pressure && pressure == Pressure::None {
             return;
         }
-        self.hub.set_memory_short(pressure > Pressure::None);
-        let before = std::mem::replace(&mut self.facts.pressure, pressure);
+        self.ex.hub.set_memory_short(pressure > Pressure::None);
+        let before = std::mem::replace(&mut self.ex.context.pressure, pressure);
         if pressure == Pressure::None {
             self.relief = Relief::default();
-            self.shared.largest[self.facts.core].store(0, Ordering::Relaxed);
+            self.ex.shared.largest[self.ex.context.core].store(0, Ordering::Relaxed);
             return;
         }
         if before == Pressure::None {
             // Other cores may be asleep and hold the most memory.
-            self.shared.inboxes.iter().for_each(crate::shared::Inbox::wake);
+            self.ex.shared.inboxes.iter().for_each(crate::shared::Inbox::wake);
         }
-        let now = self.facts.now;
+        let now = self.ex.context.now;
         let short_since = *self.relief.short_since.get_or_insert(now);
         if self.relief.round_at.is_none_or(|at| now >= at) {
             self.relief.round_at = Some(now + ROUND_INTERVAL);
@@ -232,7 +187,7 @@ impl<D: Driver> Core<D> {
 
     /// Returns the allocator's unused pages to the system after much memory has been freed. Called once per tick.
     pub(super) fn release_unused_memory(&mut self) {
-        let bytes = self.shared.ledger.bytes();
+        let bytes = self.ex.shared.ledger.bytes();
         self.release.bytes_max = self.release.bytes_max.max(bytes);
         if self.release.bytes_max - bytes >= RELEASE_BYTES_MIN {
             self.release = Release { bytes_max: bytes, times_left: RELEASE_TIMES };
@@ -245,22 +200,23 @@ impl<D: Driver> Core<D> {
 
     /// One round: evicts history, then, if `ends`, closes the connections and clients that hold the most.
     fn make_room(&mut self, ends: bool) {
-        self.metrics().overloads.add(1);
-        let excess = self.shared.ledger.excess_bytes();
+        self.ex.metrics().overloads.add(1);
+        let excess = self.ex.shared.ledger.excess_bytes();
         // Each core frees its share.
-        self.hub.handle_overload(excess.div_ceil(self.shared.cores));
+        self.ex.hub.handle_overload(excess.div_ceil(self.ex.shared.cores));
         if !ends {
             return;
         }
         let mut holders = self.holders();
         holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        let largest = &self.shared.largest;
-        largest[self.facts.core].store(holders.first().map_or(0, |(bytes, _)| *bytes), Ordering::Relaxed);
+        let largest = &self.ex.shared.largest;
+        largest[self.ex.context.core]
+            .store(holders.first().map_or(0, |(bytes, _)| *bytes), Ordering::Relaxed);
         let largest = largest.iter().map(|bytes| bytes.load(Ordering::Relaxed)).max().unwrap_or(0);
-        let mut left = self.shared.ledger.excess_bytes() << self.relief.rounds.min(DOUBLINGS_MAX);
+        let mut left = self.ex.shared.ledger.excess_bytes() << self.relief.rounds.min(DOUBLINGS_MAX);
         self.relief.rounds += 1;
         for (bytes, holder) in holders {
-            if left == 0 || bytes < largest / 2 || self.shared.ledger.excess_bytes() == 0 {
+            if left == 0 || bytes < largest / 2 || self.ex.shared.ledger.excess_bytes() == 0 {
                 break;
             }
             left = left.saturating_sub(bytes);
@@ -275,55 +231,63 @@ impl<D: Driver> Core<D> {
     fn holders(&self) -> Vec<(usize, Holder)> {
         let connections = self.table.indices().into_iter().filter_map(|index| {
             let conn = self.table.get(index)?;
-            // The memory of a client's carrier counts for the client.
-            let is_client = self.client_of(index).is_some();
+            // The memory of the connection that carries a client counts for the client.
             let session = conn.session.map_or(0, |session| self.held_by_session(session));
-            (!is_client).then(|| (self.held_by_connection(conn) + session, Holder::Connection(index)))
+            let holder = Holder::Connection(index);
+            conn.client().is_none().then(|| (self.held_by_connection(conn) + session, holder))
         });
-        let clients = self.clients.ids().into_iter().filter_map(|id| {
-            let client = self.clients.get(id)?;
+        let engineio = self.engineio.iter().map(|client| {
             let sessions: usize = client.sessions().map(|session| self.held_by_session(session)).sum();
-            let carrier = client.carrier.conn().and_then(|conn| self.table.get(self.table.index_of(conn)?));
-            let carrier = carrier.map_or(0, |conn| self.held_by_connection(conn));
-            Some((client.holding.bytes() + sessions + carrier, Holder::Client(id)))
+            self.held_by_client(client.state(), sessions)
         });
-        connections.chain(clients).filter(|(bytes, _)| *bytes >= LARGE_HOLDING_BYTES).collect()
+        let sockjs = self.sockjs.iter().map(|client| {
+            let session = client.session.map_or(0, |session| self.held_by_session(session));
+            self.held_by_client(client.state(), session)
+        });
+        let all = connections.chain(engineio).chain(sockjs);
+        all.filter(|(bytes, _)| *bytes >= LARGE_HOLDING_BYTES).collect()
+    }
+
+    fn held_by_client(&self, state: &ClientState, sessions: usize) -> (usize, Holder) {
+        let conn = state.transport.conn().and_then(|conn| self.table.get(self.table.index_of(conn)?));
+        let transport = conn.map_or(0, |conn| self.held_by_connection(conn));
+        (state.holding.bytes() + sessions + transport, Holder::Client(state.id))
     }
 
     /// The memory that a connection holds, including bytes in flight, unless these belong to its session.
     fn held_by_connection(&self, conn: &Conn) -> usize {
-        let is_sessions = conn.session.is_some_and(|session| self.hub.is_in_flight(session));
+        let is_sessions = conn.session.is_some_and(|session| self.ex.hub.is_in_flight(session));
         let in_flight = if is_sessions { 0 } else { self.driver.in_flight_bytes(conn.id) };
         conn.replies.holding_bytes() + in_flight
     }
 
     fn held_by_session(&self, session: SessionId) -> usize {
-        self.hub.held_bytes(session) + self.hub.subscriptions(session) * SUBSCRIPTION_BYTES
+        self.ex.hub.held_bytes(session) + self.ex.hub.subscriptions(session) * SUBSCRIPTION_BYTES
     }
 
     /// Closes a connection, with its session or client, because it holds too much. Resets it if bytes are in flight,
     /// because their memory is needed now.
     pub(super) fn end_for_memory(&mut self, index: usize) {
-        if let Some(client) = self.client_of(index) {
+        let Some(conn) = self.table.get(index) else { return };
+        if let Some(client) = conn.client() {
             return self.end_client_for_memory(client);
         }
-        let Some(conn) = self.table.get(index) else { return };
         let why = Disconnect::Overloaded;
-        match (conn.session, &conn.stack) {
-            (Some(session), Stack::Socket(_)) if !conn.in_flight => self.disconnect(session, why),
-            (_, Stack::Closing { .. }) => self.abort(index),
+        match (conn.session, &conn.machine) {
+            (Some(session), Machine::WebSocket(_)) if !conn.in_flight => self.disconnect(session, why),
+            (_, Machine::Closing { .. }) => self.abort(index),
             _ => {
-                self.metrics().disconnects[why as usize].add(1);
+                self.ex.count_disconnect(why);
                 self.abort(index);
             }
         }
     }
 
     fn end_client_for_memory(&mut self, id: ClientId) {
-        let carrier = self.clients.get(id).and_then(|client| client.carrier.conn());
+        let conn = self.client_state(id).and_then(|state| state.transport.conn());
         self.end_client(id, End::Because(Disconnect::Overloaded));
-        let carrier = carrier.and_then(|conn| self.table.index_of(conn));
-        if let Some(index) = carrier
+        let index = conn.and_then(|conn| self.table.index_of(conn));
+        if let Some(index) = index
             && self.table.get(index).is_some_and(|conn| conn.in_flight)
         {
             self.abort(index);
@@ -347,10 +311,18 @@ impl<D: Driver> Core<D> {
                 );
             }
         }
-        for id in self.clients.ids() {
-            if let Some(client) = self.clients.get(id) {
-                assert_eq!(client.holding.bytes(), client.held().iter().sum::<usize>(), "{id:?}");
-            }
+        for client in self.engineio.iter() {
+            let (state, attachments) = (client.state(), client.attachment_bytes());
+            assert_eq!(
+                state.holding.bytes(),
+                state.held(attachments).iter().sum::<usize>(),
+                "{:?}",
+                state.id
+            );
+        }
+        for client in self.sockjs.iter() {
+            let state = client.state();
+            assert_eq!(state.holding.bytes(), state.held(0).iter().sum::<usize>(), "{:?}", state.id);
         }
     }
 }

@@ -10,45 +10,34 @@
 //! cores can't take in, isn't read from: nothing here grows with what a client does, but for the bounds in
 //! [`crate::options::Limits`]. A turn that leaves something to do for the next one doesn't let it sleep.
 
-mod carry;
-mod client;
+mod actions;
+mod clients;
 mod commands;
 mod end;
-mod engine;
-mod events;
 mod eviction;
-mod handlers;
-mod http;
+mod input;
 mod mail;
 mod memory;
-mod page;
-mod primus;
-mod recovery;
-mod request;
-mod routes;
+mod migration;
 mod send;
-mod socket;
-mod socketio;
-mod sockjs;
 mod table;
 mod turn;
-mod wishes;
 
-pub(crate) use client::Clients;
-pub(crate) use handlers::Facts;
 pub(crate) use mail::Mailboxes;
-pub(crate) use socketio::Sockets;
 
-use crate::app::{Acks, Action, Application};
+use crate::app::CoreContext;
 use crate::encode::{FeedEvents, Formats};
+use crate::executor::{Apps, Executor};
+use crate::identity::{ClientId, Owner};
 use crate::ledger::{Pressure, Report};
-use crate::millis::{Clock, Millis};
+use crate::millis::Clock;
+use crate::protocols::clients::ClientTable;
+use crate::protocols::http::MovedRequest;
+use crate::protocols::{engineio, sockjs};
 use crate::shared::Shared;
-use client::{ClientId, End, Sids};
-use engine::moving::Departed;
-use handlers::{About, AppTimer};
+use actions::AppTimer;
 use memory::{Release, Relief};
-use recovery::Suspension;
+use migration::Departed;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
@@ -57,19 +46,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event, Frame};
-use stentor_hub::{CoreId, Disconnect, Hub, SubscribeError};
-use stentor_wire::http1;
+use stentor_hub::{CoreId, Hub};
 use stentor_wire::ws;
-use table::{Again, Kept, Table};
-use turn::{Budget, CpuSampler};
+use table::Table;
+use turn::CpuSampler;
 
 /// Interval after which a full ring to another core, or a frame that another core encodes, is checked again.
 const CORES_RETRY: Duration = Duration::from_millis(1);
-/// What a client is told whose topic can't be taken in.
-const TOO_MANY_TOPICS: &str =
-    "the maximum of feeds and rooms is reached (limits.topics_max, limits.memory_bytes_max)";
-pub(crate) const TOO_MANY_COLD_KEYS: &str =
-    "the maximum of new feeds is reached (limits.cold_keys_max, feeds_limits.keys_max); try again later";
 /// How often limits that no event guards are looked at.
 const TICK: Duration = Duration::from_secs(1);
 /// The timer's token of the tick; connections' tokens are above 2⁶³, the application's between.
@@ -83,99 +66,38 @@ const RELIEF_TOKEN: u64 = 3;
 const APP_TOKEN: u64 = 1 << 62;
 /// A timer's token that names a client.
 const CLIENT_TOKEN: u64 = 1 << 61;
-/// The hub's tag of a session that belongs to a client, not to a connection.
-const CLIENT_TAG: u64 = 1 << 63;
-/// The hub's tag of a session whose client is lost.
-const SUSPENDED_TAG: u64 = 1 << 62;
-
 fn client_token(id: ClientId) -> u64 {
     CLIENT_TOKEN | id.to_bits()
-}
-
-fn client_tag(id: ClientId) -> u64 {
-    CLIENT_TAG | id.to_bits()
-}
-
-/// The reason to end a session whose subscription is refused.
-fn why_refused(error: SubscribeError) -> Disconnect {
-    match error {
-        SubscribeError::TooManySubscriptions => Disconnect::BadRequest,
-        SubscribeError::TooManyTopics | SubscribeError::TooManyColdKeys => Disconnect::Overloaded,
-    }
-}
-
-/// Who a session belongs to.
-#[derive(Clone, Copy)]
-enum Owner {
-    /// A connection, by its index.
-    Connection(usize),
-    Client(ClientId),
-}
-
-/// What has to wait until what is being handled has been answered.
-enum Later {
-    End(ClientId, End),
-    /// To the core that keeps what it lost.
-    Depart(ClientId, CoreId),
-    Close(ConnId),
-    /// The messages of a SockJS client's WebSocket can't be understood.
-    Broken(ConnId),
-    Flush(usize),
-    /// It holds more memory than is allowed now.
-    Overload(ConnId),
-}
-
-/// The applications of a core: the node's, and those of SockJS prefixes that have others, by their place.
-pub(crate) struct Apps {
-    pub(crate) node: Box<dyn Application>,
-    pub(crate) services: Vec<Option<Box<dyn Application>>>,
 }
 
 /// A connection that begins on this core, with what was read of it already.
 struct Incoming {
     conn: ConnId,
     peer: SocketAddr,
-    buffer: Vec<u8>,
-    /// The client has finished sending.
-    finished: bool,
-    /// A request whose body hasn't all been dealt with.
-    kept: Option<Box<Kept>>,
+    moved: MovedRequest,
 }
 
 /// One core.
 pub struct Core<D: Driver> {
     driver: D,
-    shared: Arc<Shared>,
-    facts: Facts,
-    clock: Clock,
-    hub: Hub<Formats>,
-    app: Box<dyn Application>,
-    /// What is different for each SockJS prefix, by its place in the options.
-    services: Vec<sockjs::Prefix>,
     table: Table,
-    clients: Clients,
-    suspended: Suspension,
+    engineio: ClientTable<engineio::Client>,
+    sockjs: ClientTable<sockjs::Client>,
+    ex: Executor,
     /// Where clients are that began here and were moved.
     departed: Departed,
-    sids: Sids,
-    /// The rest of the current message, if it is left for later.
-    again: Option<Again>,
     report: Report,
     relief: Relief,
     release: Release,
-    /// Moved out while messages are taken out of what was received.
-    ws: Option<Box<ws::Shared>>,
-    http_limits: http1::Limits,
+    /// What all WebSockets share.
+    ws: Box<ws::Shared>,
     mailboxes: Mailboxes,
     tasks: commands::Tasks,
     /// Bytes that leave with the event being handled: one buffer for all connections.
     cork: Vec<u8>,
     frames: Vec<Frame>,
-    actions: Vec<Action>,
-    later: Vec<Later>,
-    acks: Acks,
     app_timers: slab::Slab<AppTimer>,
-    /// Connections whose next request or message can be looked at.
+    /// Connections whose next request or message can be handled.
     revisit: VecDeque<usize>,
     /// The same, but not before other events have had their turn.
     next_turn: Vec<usize>,
@@ -183,28 +105,21 @@ pub struct Core<D: Driver> {
     left: VecDeque<usize>,
     /// Connections whose messages wait until no other message is half inflated.
     waiting_to_inflate: VecDeque<ConnId>,
-    budget: Budget,
     cpu: CpuSampler,
-    /// About how many bytes were published since sessions were last sent what they are owed.
-    published_bytes: usize,
-    /// How many of them by connections that were revisited in this turn.
+    /// Bytes published by connections that were revisited in this turn.
     revisited_bytes: usize,
-    /// Beyond that many, they are sent it at once.
-    published_bytes_max: usize,
     /// Connections not read from until the mailboxes of other cores have room.
     waiting_for_cores: Vec<ConnId>,
     /// Something for another core didn't fit into its ring.
     mail_waits: bool,
     /// When the timer for rates fires.
     rates_due: Option<Instant>,
-    draining: bool,
-    logged_at: Option<Instant>,
 }
 
 impl<D: Driver> Core<D> {
     /// A core that listens already, as number `core` of the node.
     pub(crate) fn new(
-        driver: D,
+        mut driver: D,
         core: CoreId,
         shared: Arc<Shared>,
         mailboxes: Mailboxes,
@@ -221,64 +136,44 @@ impl<D: Driver> Core<D> {
             message_bytes_max: options.limits.message_bytes_max,
             fragments_max: options.limits.fragments_max,
         };
-        let mut core = Self {
+        let context = CoreContext {
+            now,
+            millis: Clock::new(now).at(now),
+            core,
+            seed: shared.seed,
+            heartbeat_interval: options.heartbeat.interval,
+            json_depth_max: options.limits.json_depth_max,
+            pressure: Pressure::None,
+            refusals: Cell::new(0),
+            authorizer: options.authorizer.clone(),
+        };
+        driver.timer_set(now + TICK, TICK_TOKEN);
+        Self {
             driver,
-            facts: Facts {
-                now,
-                millis: Clock::new(now).at(now),
-                core,
-                seed: shared.seed,
-                heartbeat_interval: options.heartbeat.interval,
-                json_depth_max: options.limits.json_depth_max,
-                authorizer: options.authorizer.clone(),
-                pressure: Pressure::None,
-                refusals: Cell::new(0),
-            },
-            clock: Clock::new(now),
-            hub,
-            app: apps.node,
-            services: sockjs::prefixes(&options.sockjs, &options.origins, apps.services),
             table: Table::default(),
-            clients: Clients::default(),
-            suspended: Suspension::default(),
+            engineio: ClientTable::default(),
+            sockjs: ClientTable::default(),
             departed: Departed::default(),
-            sids: Sids::default(),
-            again: None,
             report: Report::new(shared.ledger.clone()),
+            ex: Executor::new(shared, context, hub, apps),
             relief: Relief::default(),
             release: Release::default(),
-            ws: Some(Box::new(ws::Shared::new(ws_limits))),
-            http_limits: http1::Limits {
-                header_bytes_max: options.limits.header_bytes_max,
-                headers_max: options.limits.headers_max,
-                ..http1::Limits::default()
-            },
+            ws: Box::new(ws::Shared::new(ws_limits)),
             mailboxes,
             tasks: commands::Tasks::default(),
             cork: Vec::with_capacity(16 * 1024),
             frames: Vec::new(),
-            actions: Vec::new(),
-            later: Vec::new(),
-            acks: Acks::default(),
             app_timers: slab::Slab::new(),
             revisit: VecDeque::new(),
             next_turn: Vec::new(),
             left: VecDeque::new(),
             waiting_to_inflate: VecDeque::new(),
-            budget: Budget::new(options.limits.turn_bytes_max),
             cpu: CpuSampler::default(),
-            published_bytes: 0,
             revisited_bytes: 0,
-            published_bytes_max: options.limits.send_buffer_bytes_max / 4,
             waiting_for_cores: Vec::new(),
             mail_waits: false,
             rates_due: None,
-            draining: false,
-            logged_at: None,
-            shared,
-        };
-        core.driver.timer_set(now + TICK, TICK_TOKEN);
-        core
+        }
     }
 
     /// Runs until the node is drained.
@@ -291,9 +186,9 @@ impl<D: Driver> Core<D> {
 
     /// Whether the node drains and nothing is left to do here, or the time for it is over.
     pub(crate) fn is_finished(&self) -> bool {
-        let Some(until) = self.shared.drain_until() else { return false };
+        let Some(until) = self.ex.shared.drain_until() else { return false };
         let idle = self.driver.connections() == 0 && self.mailboxes.is_empty();
-        self.draining && (idle || self.facts.now >= until)
+        self.ex.draining && (idle || self.ex.context.now >= until)
     }
 
     /// Waits for events, at most `timeout`, and handles them. Says whether there was anything to do.
@@ -306,25 +201,25 @@ impl<D: Driver> Core<D> {
             || !self.revisit.is_empty()
             || self.has_left()
             || commands_wait
-            || self.shared.drain_until().is_some() != self.draining;
+            || self.ex.shared.drain_until().is_some() != self.ex.draining;
         let timeout = match timeout {
             _ if busy => Some(Duration::ZERO),
             // Neither the reader of a full ring nor a core that encodes a frame sends a notification, so check again
             // soon.
-            timeout if self.mail_waits || self.hub.awaits_encodings() => {
+            timeout if self.mail_waits || self.ex.hub.awaits_encodings() => {
                 Some(timeout.unwrap_or(CORES_RETRY).min(CORES_RETRY))
             }
             timeout => timeout,
         };
         self.driver.wait(timeout)?;
         self.revisited_bytes = 0;
-        self.budget.begin_turn();
+        self.ex.budget.begin_turn();
         self.cpu.begin_turn();
-        self.facts.now = self.driver.now();
-        self.facts.millis = self.clock.at(self.facts.now);
-        self.hub.handle_time(self.facts.now);
+        self.ex.context.now = self.driver.now();
+        self.ex.context.millis = self.ex.clock.at(self.ex.context.now);
+        self.ex.hub.handle_time(self.ex.context.now);
         self.mind_memory();
-        if self.shared.drain_until().is_some() && !self.draining {
+        if self.ex.shared.drain_until().is_some() && !self.ex.draining {
             self.drain();
         }
         let mut had_something = busy;
@@ -339,23 +234,23 @@ impl<D: Driver> Core<D> {
         self.set_rate_timer();
         self.record_load();
         self.report_memory();
-        self.shared.metrics[self.facts.core].record(
-            &self.hub,
+        self.ex.shared.metrics[self.ex.context.core].record(
+            &self.ex.hub,
             self.table.count(),
-            &self.clients,
-            self.suspended.count(),
+            [self.engineio.count(), self.sockjs.count()],
+            self.ex.recovery.suspended(),
             self.waiting_for_cores.len(),
         );
         if self.cpu.is_sampled() {
             let taken = self.cpu.end_turn();
-            self.metrics().turn_cpu.record(taken);
+            self.ex.metrics().turn_cpu.record(taken);
         }
         Ok(had_something)
     }
 
     /// Makes sure that a wait ends when something that was held may leave.
     fn set_rate_timer(&mut self) {
-        let Some(at) = self.hub.poll_timeout() else { return };
+        let Some(at) = self.ex.hub.poll_timeout() else { return };
         if self.rates_due.is_none_or(|due| at < due) {
             self.rates_due = Some(at);
             self.driver.timer_set(at, RATE_TOKEN);
@@ -364,30 +259,12 @@ impl<D: Driver> Core<D> {
 
     /// The shard, for tests that look inside.
     pub fn hub(&self) -> &Hub<impl stentor_hub::Encoder> {
-        &self.hub
-    }
-
-    fn millis(&self) -> Millis {
-        self.facts.millis
-    }
-
-    fn metrics(&self) -> &crate::metrics::CoreMetrics {
-        &self.shared.metrics[self.facts.core]
+        &self.ex.hub
     }
 
     /// Tells the other cores how many connections there are here, those that are being finished included.
     fn record_load(&self) {
-        self.shared.loads[self.facts.core].store(self.driver.connections(), Ordering::Relaxed);
-    }
-
-    /// Whether something that strangers cause may be logged now: they must not fill the log.
-    fn once_a_second(&mut self) -> bool {
-        let now = self.facts.now;
-        let due = self.logged_at.is_none_or(|at| now.saturating_duration_since(at) >= Duration::from_secs(1));
-        if due {
-            self.logged_at = Some(now);
-        }
-        due
+        self.ex.shared.loads[self.ex.context.core].store(self.driver.connections(), Ordering::Relaxed);
     }
 
     /// Deals with one event of the driver.
@@ -395,15 +272,15 @@ impl<D: Driver> Core<D> {
         match event {
             Event::Accepted { conn, peer } => self.accepted(conn, peer),
             Event::AcceptFailed(error) => {
-                self.metrics().accept_errors.add(1);
-                if self.once_a_second() {
+                self.ex.metrics().accept_errors.add(1);
+                if self.ex.once_a_second() {
                     tracing::warn!(%error, "could not accept a connection; trying again in 100 ms");
                 }
             }
             Event::Received { conn, mut data, at: _ } => {
                 if let Some(index) = self.table.index_of(conn) {
-                    self.metrics().received_bytes.add(data.len() as u64);
-                    self.budget.begin();
+                    self.ex.metrics().received_bytes.add(data.len() as u64);
+                    self.ex.budget.begin();
                     self.received(index, &mut data);
                 }
                 self.driver.recycle(data);
@@ -442,94 +319,73 @@ impl<D: Driver> Core<D> {
             (None, RATE_TOKEN) => self.rates_due = None,
             (None, token) if token & APP_TOKEN != 0 => self.app_due((token - APP_TOKEN) as usize),
             (None, token) => {
-                if let Some(id) = self.clients.of_bits(token - CLIENT_TOKEN) {
-                    self.client_due(id);
-                }
+                self.client_due(ClientId::of_bits(token ^ CLIENT_TOKEN));
             }
         }
     }
 
     fn tick(&mut self) {
-        self.driver.timer_set(self.facts.now + TICK, TICK_TOKEN);
-        self.hub.handle_tick(self.facts.now);
-        self.expire_suspended();
-        if self.facts.core == 0 && self.shared.ledger.pressure() < Pressure::Full {
-            self.shared.tell_space();
+        self.driver.timer_set(self.ex.context.now + TICK, TICK_TOKEN);
+        self.ex.hub.handle_tick(self.ex.context.now);
+        self.ex.expire_suspended();
+        if self.ex.context.core == 0 && self.ex.shared.ledger.pressure() < Pressure::Full {
+            self.ex.shared.tell_space();
         }
-        self.metrics().publications_refused.set(self.facts.refusals.get());
+        self.ex.metrics().publications_refused.set(self.ex.context.refusals.get());
         #[cfg(debug_assertions)]
         self.check_holdings();
         self.release_unused_memory();
-        self.metrics().record_past(self.hub.history_stats(), self.hub.log_stats());
+        self.ex.metrics().record_past(self.ex.hub.history_stats(), self.ex.hub.log_stats());
     }
 
     /// Does what handlers asked for, and sends what sessions are owed and what other cores are to know.
     fn pump(&mut self) {
         if !self.is_quiet() {
-            self.work_off();
+            self.carry_out_all();
         }
-        self.published_bytes = 0;
+        self.ex.published_bytes = 0;
         self.send_mail();
     }
 
     /// Whether there is nothing to work off, as in most turns that only answer.
     fn is_quiet(&self) -> bool {
-        self.hub.is_quiet()
-            && self.later.is_empty()
-            && self.actions.is_empty()
+        self.ex.hub.is_quiet()
+            && self.ex.effects.is_empty()
+            && self.ex.actions.is_empty()
             && self.revisit.is_empty()
             && self.left.is_empty()
     }
 
-    fn work_off(&mut self) {
+    fn carry_out_all(&mut self) {
         loop {
-            if let Some(notice) = self.hub.poll_notice() {
-                self.notice(&notice);
-            } else if let Some((session, _, why)) = self.hub.poll_terminating() {
+            if let Some(notice) = self.ex.hub.poll_notice() {
+                self.handle_notice(&notice);
+            } else if let Some((session, _, why)) = self.ex.hub.poll_terminating() {
                 self.disconnect(session, why);
-            } else if let Some(later) = self.later.pop() {
-                match later {
-                    Later::End(id, end) => self.end_client(id, end),
-                    Later::Depart(id, core) => self.depart_or_stay(id, core),
-                    Later::Close(conn) => {
-                        if let Some(index) = self.table.index_of(conn) {
-                            self.close_socket(index, 1000, "");
-                        }
-                    }
-                    Later::Broken(conn) => {
-                        if let Some(index) = self.table.index_of(conn) {
-                            self.close_broken_sockjs(index);
-                        }
-                    }
-                    Later::Flush(index) => self.flush(index),
-                    Later::Overload(conn) => {
-                        if let Some(index) = self.table.index_of(conn) {
-                            self.refuse_input(index);
-                        }
-                    }
-                }
-            } else if !self.actions.is_empty() {
-                self.act();
-            } else if let Some((_, tag)) = self.hub.poll_ready() {
+            } else if !self.ex.effects.is_empty() {
+                self.carry_out_effects();
+            } else if !self.ex.actions.is_empty() {
+                self.carry_out_actions();
+            } else if let Some((_, tag)) = self.ex.hub.poll_ready() {
                 self.cpu.pause();
                 let mut next = Some(tag);
                 while let Some(tag) = next {
                     match self.owner(tag) {
                         Some(Owner::Connection(index)) => self.flush(index),
                         Some(Owner::Client(id)) => self.flush_client(id),
-                        None => {}
+                        Some(Owner::Socket(_)) | None => {}
                     }
-                    next = self.hub.poll_ready().map(|(_, tag)| tag);
+                    next = self.ex.hub.poll_ready().map(|(_, tag)| tag);
                 }
                 self.cpu.resume();
-            } else if self.revisited_bytes <= self.published_bytes_max {
+            } else if self.revisited_bytes <= self.ex.published_bytes_max {
                 // Last, because it may publish more. What is in flight on io_uring is with the kernel when the next
                 // turn begins: until then, no more than readers' outboxes hold.
-                self.published_bytes = 0;
-                if !self.go_on_with_revisited() && !self.go_on_with_left() {
+                self.ex.published_bytes = 0;
+                if !self.resume_revisited() && !self.resume_one_left() {
                     break;
                 }
-                self.revisited_bytes += self.published_bytes;
+                self.revisited_bytes += self.ex.published_bytes;
             } else {
                 break;
             }
@@ -539,28 +395,28 @@ impl<D: Driver> Core<D> {
 
     /// Reports the feeds that have subscribers, and their requesters, to the control plane.
     fn tell_wanted(&mut self) {
-        let mut wanted = self.hub.poll_subscribed();
-        let mut requester = self.hub.poll_requester();
+        let mut wanted = self.ex.hub.poll_subscribed();
+        let mut requester = self.ex.hub.poll_requester();
         if wanted.is_none() && requester.is_none() {
             return;
         }
         // Under one lock, so that a key always arrives with its requesters.
-        let mut demands = self.shared.demands();
+        let mut demands = self.ex.shared.demands();
         while let Some((key, level)) = wanted {
             demands.set_wanted(key, level);
-            wanted = self.hub.poll_subscribed();
+            wanted = self.ex.hub.poll_subscribed();
         }
         while let Some((key, who)) = requester {
             demands.add_requester(key, who);
-            requester = self.hub.poll_requester();
+            requester = self.ex.hub.poll_requester();
         }
         drop(demands);
-        self.shared.control.wanted();
+        self.ex.shared.control.wanted();
     }
 
     /// Lets sessions have what they are owed before it is so much that it seems as if they didn't read.
     fn pump_if_much_was_published(&mut self) {
-        if self.published_bytes > self.published_bytes_max {
+        if self.ex.published_bytes > self.ex.published_bytes_max {
             self.pump();
         }
     }
@@ -568,16 +424,16 @@ impl<D: Driver> Core<D> {
     fn accepted(&mut self, conn: ConnId, peer: SocketAddr) {
         self.record_load();
         // The new one counts already.
-        let has_room = self.shared.connections() <= self.connections_max();
-        let is_refused = self.shared.kernel_is_full() || self.shared.ledger.pressure() > Pressure::None;
+        let has_room = self.ex.shared.connections() <= self.connections_max();
+        let is_refused = self.ex.shared.kernel_is_full() || self.ex.shared.ledger.pressure() > Pressure::None;
         if is_refused || !(has_room || self.evict()) {
-            self.metrics().refused.add(1);
+            self.ex.metrics().refused.add(1);
             self.driver.close(conn);
             return;
         }
-        self.metrics().accepted.add(1);
-        let arrival = Incoming { conn, peer, buffer: Vec::new(), finished: false, kept: None };
-        match self.shared.much_less_loaded_than(self.facts.core) {
+        self.ex.metrics().accepted.add(1);
+        let arrival = Incoming { conn, peer, moved: MovedRequest::default() };
+        match self.ex.shared.much_less_loaded_than(self.ex.context.core) {
             Some(core) => self.hand_over(arrival, core),
             None => self.begin_http(arrival, false),
         }

@@ -4,24 +4,23 @@
 //! ```text
 //!  received ──► handlers ──► answer ──┬─► in flight ──► sent ──► flush ─┐
 //!                                     └─► replies (one is in flight) ───┤
-//!  a publication ──► ready ──► flush ───────────────────────────────────┴─► settle ──► next input, or the end
+//!  a publication ──► ready ──► flush ───────────────────────────────────┴─► resume_deferred ──► next input, or the end
 //! ```
 //!
 //! **Invariants.** `replies` is there only while a send is in flight (but for moments within a function). A
-//! connection with [`Held::INPUT`] has unhandled input, and [`Core::settle`] or the release of another
-//! reason puts it in line for [`Core::go_on`]: so it never waits for bytes that don't come.
+//! connection with [`Held::INPUT`] has unhandled input, and [`Core::resume_deferred`] or the release of another
+//! reason puts it in line for [`Core::resume_input`]: so it never waits for bytes that don't come.
 
 use super::Core;
-use super::client::Carrier;
-use super::memory::SMALL_INPUT_BYTES;
-use super::table::{Accepts, Conn, Held, Socket, Stack, Waiting};
+use super::table::{Held, Machine};
+use crate::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX, SMALL_INPUT_BYTES};
+use crate::identity::ClientId;
+use crate::protocols::client::ActiveTransport;
+use crate::protocols::clients::TableEntry;
+use crate::protocols::http::Waiting;
 use std::time::Duration;
-use stentor_driver::{Driver, Frame, Sending};
-
-/// Bytes that one vectored send takes from an outbox at the most, unless one frame is larger.
-pub(super) const SEND_BYTES_MAX: usize = 256 * 1024;
-/// Frames that one vectored send takes from an outbox at the most.
-pub(super) const SEND_FRAMES_MAX: usize = 512;
+use stentor_driver::{ConnId, Driver, Frame, Sending};
+use stentor_hub::SessionId;
 
 /// How long a peer is waited for to close its side while the node drains. Browsers keep what could have been used again, such
 /// as the connection of a stream of events; and what was sent has left by then.
@@ -35,19 +34,6 @@ const CORK_BYTES: usize = 16 * 1024;
 const CORK_BYTES_MAX: usize = 1 << 20;
 
 impl<D: Driver> Core<D> {
-    /// Deals with what arrived on a connection.
-    pub(super) fn received(&mut self, index: usize, data: &mut [u8]) {
-        match self.table.get(index).map(|conn| &conn.stack) {
-            Some(Stack::Socket(_)) => {
-                let mut out = std::mem::take(&mut self.cork);
-                self.socket_input(index, data, &mut out);
-                self.answer(index, out);
-            }
-            Some(Stack::Http(_)) => self.serve(index, data),
-            Some(Stack::Closing { .. }) | None => {}
-        }
-    }
-
     /// Sends what has gathered in the cork, before what the session is owed.
     pub(super) fn answer(&mut self, index: usize, mut out: Vec<u8>) {
         if !out.is_empty()
@@ -56,7 +42,7 @@ impl<D: Driver> Core<D> {
             if conn.in_flight || conn.replies.is_some() {
                 let replies = conn.replies.get_or_insert_default();
                 replies.extend_from_slice(&out);
-                if replies.len() > self.shared.options.limits.replies_bytes_max {
+                if replies.len() > self.ex.shared.options.limits.replies_bytes_max {
                     self.hold(index, Held::REPLIES);
                 }
             } else if self.driver.send_bytes(conn.id, &out) == Sending::InFlight {
@@ -64,7 +50,7 @@ impl<D: Driver> Core<D> {
                 if out.len() > SMALL_INPUT_BYTES {
                     self.report_memory();
                 }
-            } else if matches!(conn.stack, Stack::Http(_)) {
+            } else if matches!(conn.machine, Machine::Http(_)) {
                 // It may have been a poll's.
                 self.taken(index);
             }
@@ -75,17 +61,17 @@ impl<D: Driver> Core<D> {
         }
         self.cork = out;
         self.weigh(index);
-        self.settle(index);
+        self.resume_deferred(index);
     }
 
     /// The kernel has taken what was in flight.
     pub(super) fn sent(&mut self, index: usize) {
-        let now = self.millis();
+        let now = self.ex.millis();
         let Some(conn) = self.table.get_mut(index) else { return };
         conn.in_flight = false;
         conn.in_flight_bytes = 0;
-        if let Stack::Socket(socket) = &mut conn.stack {
-            socket.alive_at = now;
+        if let Machine::WebSocket(socket) = &mut conn.machine {
+            socket.handle_sent(now);
         }
         self.taken(index);
         self.flush(index);
@@ -93,10 +79,10 @@ impl<D: Driver> Core<D> {
 
     /// What was in flight on a connection is with the kernel.
     fn taken(&mut self, index: usize) {
-        let session = self.table.get(index).and_then(|conn| conn.session);
-        match (self.client_of(index), session) {
+        let Some(conn) = self.table.get(index) else { return };
+        match (conn.client(), conn.session) {
             (Some(client), _) => self.client_sent(client),
-            (None, Some(session)) => self.hub.handle_sent(session),
+            (None, Some(session)) => self.ex.hub.handle_sent(session),
             (None, None) => {}
         }
     }
@@ -110,89 +96,89 @@ impl<D: Driver> Core<D> {
             }
             if let Some(replies) = conn.replies.take() {
                 self.frames.push(Frame::owned(replies));
-                conn.weigh(&self.shared.ledger);
+                conn.weigh(&self.ex.shared.ledger);
             }
             let mut left_by = None;
-            if let Stack::Socket(Socket { accepts: Accepts::Client(client), .. }) = conn.stack {
-                let id = conn.id;
-                if let Some(client) = self.clients.get(client)
-                    && client.carrier == Carrier::Socket(id)
-                {
-                    let frames = &mut self.frames;
-                    for session in client.sessions() {
-                        self.hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| {
-                            frames.push(frame.clone());
-                        });
-                    }
-                }
-            } else if let Stack::Http(http) = &mut conn.stack
-                && let Some(Waiting::Receiver(receiver)) = &mut http.waiting
-            {
-                if let Some(client) = self.clients.get_mut(receiver.client)
-                    && client.carrier == Carrier::Stream(conn.id)
-                    && receiver.stream(client, &mut self.hub, &mut self.frames)
-                {
-                    left_by = Some(receiver.client);
-                }
-            } else if let Some(session) = conn.session {
-                match &mut conn.stack {
-                    Stack::Socket(_) => {
-                        let frames = &mut self.frames;
-                        self.hub.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| {
-                            frames.push(frame.clone())
-                        });
-                    }
-                    Stack::Http(http) => match &mut http.waiting {
-                        Some(Waiting::Document(waiting)) => {
-                            let failed =
-                                waiting.answer(session, &mut self.hub, &mut self.frames, self.draining);
-                            let metrics = &self.shared.metrics[self.facts.core];
-                            metrics.request_errors.add(u64::from(failed));
+            let conn_id = conn.id;
+            match &mut conn.machine {
+                Machine::WebSocket(socket) => match (socket.client(), conn.session) {
+                    (Some(client), _) => self.take_for_client(client, conn_id),
+                    (None, Some(session)) => take(&mut self.ex, session, &mut self.frames),
+                    (None, None) => {}
+                },
+                Machine::Http(connection) => match (connection.http.waiting(), conn.session) {
+                    (Some(Waiting::Receiver(receiver)), _) => {
+                        if let Some(client) = self.sockjs.get_mut(receiver.client)
+                            && client.state().transport == ActiveTransport::Stream(conn_id)
+                            && receiver.stream(client, &mut self.ex, &mut self.frames)
+                        {
+                            left_by = Some(receiver.client);
                         }
-                        Some(Waiting::Events(events)) => {
-                            events.stream(session, &mut self.hub, &mut self.frames);
-                        }
-                        _ => {}
-                    },
-                    Stack::Closing { .. } => {}
-                }
+                    }
+                    (Some(Waiting::Document(awaited)), Some(session)) => {
+                        let draining = self.ex.draining;
+                        let failed = awaited.answer(session, &mut self.ex, &mut self.frames, draining);
+                        self.ex.metrics().request_errors.add(u64::from(failed));
+                    }
+                    (Some(Waiting::Events(events)), Some(session)) => {
+                        events.stream(session, &mut self.ex, &mut self.frames);
+                    }
+                    _ => {}
+                },
+                Machine::Closing { .. } => {}
             }
             if self.frames.is_empty() {
                 break;
             }
-            let sending = self.driver.send(conn.id, &mut self.frames);
-            conn.in_flight = sending == Sending::InFlight;
-            if let Some(client) = left_by {
-                self.receiver_left(client);
+            let sending = self.driver.send(conn_id, &mut self.frames);
+            if let Some(conn) = self.table.get_mut(index) {
+                conn.in_flight = sending == Sending::InFlight;
+            }
+            if let Some(client) = left_by.and_then(|client| self.sockjs.get_mut(client)) {
+                client.receiver_left(&mut self.ex);
             }
             if sending == Sending::InFlight {
                 return;
             }
             self.taken(index);
         }
-        self.settle(index);
+        self.resume_deferred(index);
     }
 
-    /// Goes on with what waited until nothing was in flight.
-    #[inline]
-    pub(super) fn settle(&mut self, index: usize) {
-        let Some(conn) = self.table.get(index) else { return };
-        // On a WebSocket that is read from, nothing waits.
-        let is_settled = conn.held.is_none() && matches!(conn.stack, Stack::Socket(_));
-        if !(is_settled || conn.in_flight || conn.replies.is_some()) {
-            self.settle_what_waits(index);
+    /// Moves what waits for a client, and the deliveries of its sessions, into `frames`.
+    fn take_for_client(&mut self, id: ClientId, conn: ConnId) {
+        let Some(client) = self.engineio.get_mut(id) else { return };
+        if client.state().transport != ActiveTransport::WebSocket(conn) {
+            return;
+        }
+        if !client.state().queue.is_empty() {
+            self.frames.push(Frame::owned(client.take_queue()));
+        }
+        for session in client.sessions() {
+            take(&mut self.ex, session, &mut self.frames);
         }
     }
 
-    fn settle_what_waits(&mut self, index: usize) {
+    /// Continues with what waited until nothing was in flight.
+    #[inline]
+    pub(super) fn resume_deferred(&mut self, index: usize) {
+        let Some(conn) = self.table.get(index) else { return };
+        // On a WebSocket that is read from, nothing waits.
+        let is_settled = conn.held.is_none() && matches!(conn.machine, Machine::WebSocket(_));
+        if !(is_settled || conn.in_flight || conn.replies.is_some()) {
+            self.resume_what_waits(index);
+        }
+    }
+
+    fn resume_what_waits(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
         let held = conn.held;
-        match &conn.stack {
-            Stack::Closing { .. } => {
+        match &conn.machine {
+            Machine::Closing { .. } => {
                 let id = conn.id;
                 self.drop_connection(index);
-                let mut linger = self.shared.options.limits.close_timeout;
-                if self.draining {
+                let mut linger = self.ex.shared.options.limits.close_timeout;
+                if self.ex.draining {
                     linger = linger.min(DRAINING_LINGER);
                 } else if self.is_nearly_full() {
                     linger = linger.min(FULL_LINGER);
@@ -202,18 +188,17 @@ impl<D: Driver> Core<D> {
             }
             // It is queued already.
             _ if held.has(Held::TURN) => {}
-            Stack::Http(http) => {
-                let answered = http.waiting.as_ref().is_some_and(Waiting::is_answered);
-                let admitted = http.admission.is_some() && http.waiting.is_none();
-                if let Some(Waiting::Body(_)) = http.waiting {
+            Machine::Http(connection) => {
+                let http = &connection.http;
+                if let Some(Waiting::Body(_)) = http.waits_for() {
                     self.next_turn.push(index);
-                } else if answered || admitted || http.moving.is_some() {
+                } else if http.is_ready() {
                     self.revisit.push_back(index);
-                } else if http.stalled {
+                } else if http.is_stalled() {
                     self.leave(index);
                 }
             }
-            Stack::Socket(_) => {
+            Machine::WebSocket(_) => {
                 if held.has(Held::INPUT) {
                     self.leave(index);
                 }
@@ -221,36 +206,6 @@ impl<D: Driver> Core<D> {
         }
         if held.has(Held::REPLIES) {
             self.release(index, Held::REPLIES);
-        }
-    }
-
-    /// Goes on with a connection for which something had to happen first: with what was read and waits.
-    pub(super) fn go_on(&mut self, index: usize) {
-        let Some(conn) = self.table.get_mut(index) else { return };
-        match &mut conn.stack {
-            _ if conn.held.has(Held::TURN) => {}
-            Stack::Http(_) if conn.held.has(Held::CORES) => {}
-            Stack::Http(_) => self.request_done(index),
-            Stack::Socket(socket) => {
-                if conn.held.has(Held::REPLIES) || conn.held.has(Held::CORES) {
-                    socket.ws.leave_step_slot();
-                    return;
-                }
-                let Some(mut unread) = socket.unread.take() else { return };
-                let mut out = std::mem::take(&mut self.cork);
-                if let Some(rest) = unread.rest.take()
-                    && !self.sockjs_rest(index, rest, &mut unread, &mut out)
-                {
-                    return self.answer(index, out);
-                }
-                self.socket_input(index, &mut unread.bytes, &mut out);
-                if !matches!(self.table.get(index), Some(Conn { stack: Stack::Socket(s), .. }) if s.unread.is_some())
-                {
-                    self.release(index, Held::INPUT);
-                }
-                self.answer(index, out);
-            }
-            Stack::Closing { .. } => {}
         }
     }
 
@@ -282,4 +237,10 @@ impl<D: Driver> Core<D> {
         let bytes = u32::try_from(self.driver.in_flight_bytes(conn.id)).unwrap_or(u32::MAX);
         Some(std::mem::replace(&mut conn.in_flight_bytes, bytes) != bytes)
     }
+}
+
+/// Moves the deliveries of a session into `frames`, as much as one send takes.
+#[inline]
+fn take(ex: &mut Executor, session: SessionId, frames: &mut Vec<Frame>) {
+    ex.take(session, SEND_BYTES_MAX, SEND_FRAMES_MAX, |_, frame| frames.push(frame.clone()));
 }

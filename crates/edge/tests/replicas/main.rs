@@ -581,7 +581,7 @@ fn seeds() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let seeds = match number("STENTOR_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("STENTOR_SEEDS").unwrap_or(16),
+        None => 0..number("STENTOR_SEEDS").unwrap_or(32),
     };
     let many = seeds.end - seeds.start > 10;
     let mut seen = BTreeMap::new();

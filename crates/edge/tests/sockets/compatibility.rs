@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use crate::harness::io::post;
 use crate::harness::{Io, Packet, Server, VERSIONS, Way, Ws, on_one_and_three};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
@@ -144,7 +144,7 @@ struct TellAuth;
 impl Application for TellAuth {
     fn message(&mut self, _: &mut Context<'_>, _: SessionId, _: Message<'_>) {}
 
-    fn hello(&mut self, _: &mut Context<'_>, _: &Hello<'_>) -> Admission {
+    fn connect_namespace(&mut self, _: &mut Context<'_>, _: &Hello<'_>) -> Admission {
         Admission::Accept
     }
 

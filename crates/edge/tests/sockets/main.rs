@@ -4,14 +4,18 @@
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
 mod app;
+mod authorizer;
 mod backpressure;
 mod budget;
 mod chat;
+mod commands;
 mod compatibility;
 mod deltas;
 mod drain;
 mod engineio;
 mod feed;
+#[path = "../harness/mod.rs"]
+mod harness;
 mod http;
 mod interest;
 mod limits;
@@ -29,5 +33,3 @@ mod threats_attachments;
 mod threats_io;
 mod turns;
 mod websocket;
-#[path = "../harness/mod.rs"]
-mod harness;

@@ -3,9 +3,9 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
+use crate::harness::{Dice, Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use crate::harness::{Dice, Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
 use serde_json::{Value, json};
 use std::time::Duration;
 use stentor_edge::{App, Options, Recovery, Rule, Template};
@@ -491,16 +491,29 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
                 }
                 (_, 2) => {
                     let frames = [&*connect, "40/n,", r#"421["echo",5]"#].map(|text| {
-                        crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, text.as_bytes(), true, false)
+                        crate::harness::ws::frame(
+                            stentor_wire::ws::Opcode::Text,
+                            text.as_bytes(),
+                            true,
+                            false,
+                        )
                     });
                     io.ws().send_raw(&frames.concat());
                 }
                 (_, 3) => {
                     // In pieces, the end of it after the move.
-                    let frame =
-                        crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, connect.as_bytes(), true, false);
-                    let next =
-                        crate::harness::ws::frame(stentor_wire::ws::Opcode::Text, br#"421["echo",5]"#, true, false);
+                    let frame = crate::harness::ws::frame(
+                        stentor_wire::ws::Opcode::Text,
+                        connect.as_bytes(),
+                        true,
+                        false,
+                    );
+                    let next = crate::harness::ws::frame(
+                        stentor_wire::ws::Opcode::Text,
+                        br#"421["echo",5]"#,
+                        true,
+                        false,
+                    );
                     let all = [frame, next].concat();
                     let cut = all.len() - 9;
                     io.ws().send_raw(&all[..cut]);
@@ -564,7 +577,9 @@ fn a_moved_client_that_is_polled_shares_connections_with_others() {
             assert_eq!(conn.response().text(), "ok");
             let conn = &mut conns[dice.roll(4)];
             let answer = conn.get(&io.target("polling"));
-            let [Packet::Text(event)] = &crate::harness::io::packets(Version::V4, &answer)[..] else { panic!() };
+            let [Packet::Text(event)] = &crate::harness::io::packets(Version::V4, &answer)[..] else {
+                panic!()
+            };
             let event = serde_json::from_str(event.strip_prefix("42").unwrap()).unwrap();
             assert_eq!(memory.heard(event), json!(["echo", count]));
         }

@@ -38,7 +38,7 @@ impl Application for Puppet {
         }
     }
 
-    fn hello(&mut self, _: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
+    fn connect_namespace(&mut self, _: &mut Context<'_>, hello: &Hello<'_>) -> Admission {
         match hello.namespace {
             "/secret" if !hello.auth.contains("token") => {
                 Admission::Refuse { message: "who are you?".into(), data: Some(r#"{"code":7}"#.into()) }

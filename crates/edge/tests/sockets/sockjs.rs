@@ -437,7 +437,7 @@ impl Application for Puppet {
             Message::Text("later") => ctx.after(Duration::from_millis(1), 7),
             Message::Text("bye") => {
                 ctx.send(session, Message::Text("last"));
-                ctx.dismiss(session, 3456, "bye");
+                ctx.close_with(session, 3456, "bye");
             }
             _ => assert_eq!(message, Message::Text("nothing")),
         }

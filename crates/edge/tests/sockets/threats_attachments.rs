@@ -37,7 +37,9 @@ fn attachments_that_never_come_end_the_session() {
             WAYS.map(|way| [(way, Version::V4), (way, Version::V3)]).iter().flatten().enumerate()
         {
             let mut io = unfinished(&server, *version, *way);
-            crate::harness::until("the end of the session", || server.disconnects("message_timeout") > ended as u64);
+            crate::harness::until("the end of the session", || {
+                server.disconnects("message_timeout") > ended as u64
+            });
             let end = if *way == Way::Polling { 503 } else { 1006 };
             assert_eq!(io.expect_end(), end, "{way:?}");
         }
@@ -62,7 +64,9 @@ fn the_time_of_a_packet_is_its_own() {
             );
             let before = server.disconnects("message_timeout");
             let mut late = unfinished(&server, Version::V4, way);
-            crate::harness::until("the end of the session", || server.disconnects("message_timeout") > before);
+            crate::harness::until("the end of the session", || {
+                server.disconnects("message_timeout") > before
+            });
             late.expect_end();
             assert_eq!(server.disconnects("message_timeout"), before + 1);
             whole.send(r#"42["still here"]"#);

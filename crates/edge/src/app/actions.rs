@@ -1,0 +1,84 @@
+//! What handlers ask for that concerns other connections.
+
+use super::{Arguments, Connect, Message, RequestId};
+use crate::encode::Writer;
+use crate::options::Service;
+use bytes::Bytes;
+use std::time::Instant;
+use stentor_hub::{Disconnect, SessionId};
+
+/// What a handler asked for that concerns other connections, done after it has returned.
+pub(crate) enum Action {
+    Send { session: SessionId, what: Sent },
+    Close { session: SessionId, why: Disconnect },
+    CloseWith { session: SessionId, code: u16, reason: String },
+    After { at: Instant, service: Service, token: u64 },
+    AckDue { at: Instant, number: u64 },
+    Admit { request: RequestId, answer: Connect },
+}
+
+/// What is to be sent to a session other than the one that is being dealt with.
+pub(crate) enum Sent {
+    Text(String),
+    Binary(Vec<u8>),
+    Event { name: String, json: String, attachments: Vec<Bytes>, ack: Option<u64> },
+    Ack { number: u64, json: String, attachments: Vec<Bytes> },
+}
+
+impl Sent {
+    pub(crate) fn write(&self, writer: Writer<'_>, out: &mut Vec<u8>) {
+        match self {
+            Self::Text(text) => writer.message(out, Message::Text(text)),
+            Self::Binary(bytes) => writer.message(out, Message::Binary(bytes)),
+            Self::Event { name, json, attachments, ack } => {
+                writer.event(out, name, Arguments { json, attachments }, *ack);
+            }
+            Self::Ack { number, json, attachments } => {
+                writer.ack(out, *number, Arguments { json, attachments });
+            }
+        }
+    }
+}
+
+/// Acknowledgements that the application waits for, on one core. Their numbers are never used again, so that a late
+/// answer isn't taken for another's.
+#[derive(Default)]
+pub(crate) struct Acks {
+    awaited: slab::Slab<Awaited>,
+    serial: u32,
+}
+
+struct Awaited {
+    number: u64,
+    session: SessionId,
+    token: u64,
+}
+
+/// Numbers stay below 2⁵³, which a JavaScript client can count to: a serial number above the place in the table.
+const ACK_PLACE_BITS: u32 = 24;
+
+impl Acks {
+    /// A number for an answer of `session`; `None` where too many are awaited.
+    pub(super) fn expect(&mut self, session: SessionId, token: u64) -> Option<u64> {
+        let entry = self.awaited.vacant_entry();
+        let place = entry.key() as u64;
+        if place >= 1 << ACK_PLACE_BITS {
+            return None;
+        }
+        self.serial = self.serial.wrapping_add(1) & 0x1fff_ffff;
+        let number = u64::from(self.serial) << ACK_PLACE_BITS | place;
+        entry.insert(Awaited { number, session, token });
+        Some(number)
+    }
+
+    /// The answer of this number has come, from `session`, or will not: who asked, and for what.
+    pub(crate) fn take(&mut self, number: u64, from: Option<SessionId>) -> Option<(SessionId, u64)> {
+        let place = (number & ((1 << ACK_PLACE_BITS) - 1)) as usize;
+        let awaited = self.awaited.get(place)?;
+        if awaited.number != number || from.is_some_and(|from| from != awaited.session) {
+            return None;
+        }
+        let Awaited { session, token, .. } = self.awaited.remove(place);
+        Some((session, token))
+    }
+}

@@ -1,0 +1,361 @@
+//! What the handlers of an application may do.
+
+use super::actions::{Acks, Action, Sent};
+use super::{Ack, Arguments, Connect, Envelope, Message, NotPublished, NotSubscribed, RequestId};
+use crate::encode::Writer;
+use crate::encode::{Formats, json_string};
+use crate::identity::Owner;
+use crate::ledger::Pressure;
+use crate::millis::Millis;
+use crate::options::Service;
+use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
+use crate::recovery::RecoverableSockets;
+use bytes::Bytes;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_hub::{
+    CoreId, Data, Disconnect, Emit, Hub, Policy, Position, Room, SessionId, SubscribeError, SubscribeOptions,
+    Topic,
+};
+use stentor_wire::http1::Request;
+
+/// What handlers need to know of their core.
+pub(crate) struct CoreContext {
+    /// When the turn began.
+    pub(crate) now: Instant,
+    /// The same.
+    pub(crate) millis: Millis,
+    pub(crate) core: CoreId,
+    pub(crate) seed: [u64; 2],
+    pub(crate) heartbeat_interval: Duration,
+    pub(crate) json_depth_max: usize,
+    /// The current memory pressure.
+    pub(crate) pressure: Pressure,
+    /// Publications refused because of it.
+    pub(crate) refusals: Cell<u64>,
+    /// `None`: clients may do everything.
+    pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
+}
+
+impl CoreContext {
+    /// The public id of a session of this core.
+    pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
+        PublicId::of(self.seed, self.core, session)
+    }
+
+    /// Asks whether the client of a session may do something.
+    #[inline]
+    pub(crate) fn authorize(&self, session: SessionId, access: Access<'_>) -> Result<(), Denial> {
+        let Some(authorizer) = &self.authorizer else { return Ok(()) };
+        let session = Some(self.public_id(session));
+        match authorizer.authorize(&Question { session, principal: None, access }) {
+            Decision::Allow => Ok(()),
+            Decision::Deny(denial) => Err(denial),
+            Decision::Pending => Err(Denial::UNAVAILABLE),
+        }
+    }
+
+    /// Counts a publication refused because the process is above its memory budget.
+    fn count_refusal(&self) {
+        self.refusals.set(self.refusals.get() + 1);
+    }
+}
+
+/// What a handler is called about.
+#[derive(Clone, Copy)]
+pub(crate) struct HandlerScope<'a> {
+    /// The session whose message is being handled: its answers leave with it.
+    pub(crate) session: Option<SessionId>,
+    /// How this session is written to.
+    pub(crate) writer: Writer<'a>,
+    pub(crate) envelope: Envelope,
+    pub(crate) request: Option<&'a Request<'a>>,
+    pub(crate) pending: Option<RequestId>,
+    pub(crate) client: Option<&'a str>,
+    pub(crate) service: Service,
+}
+
+impl Default for HandlerScope<'_> {
+    fn default() -> Self {
+        Self {
+            session: None,
+            writer: Writer::WebSocket,
+            envelope: Envelope::Raw,
+            request: None,
+            pending: None,
+            client: None,
+            service: Service::default(),
+        }
+    }
+}
+
+/// What a handler may do.
+pub struct Context<'a> {
+    pub(crate) hub: &'a mut Hub<Formats>,
+    /// Answers to the client whose message is being handled, framed.
+    pub(crate) out: &'a mut Vec<u8>,
+    pub(crate) scope: HandlerScope<'a>,
+    pub(crate) prefix: Option<&'a str>,
+    pub(crate) recovery: &'a RecoverableSockets,
+    pub(crate) acks: &'a mut Acks,
+    pub(crate) actions: &'a mut Vec<Action>,
+    pub(crate) core: &'a CoreContext,
+    /// Approximate number of bytes that the handler has published: its connection may have to wait for other cores.
+    pub(crate) published_bytes: usize,
+}
+
+/// About how many bytes a message takes besides its data, where it is counted before it is encoded.
+pub(crate) const ENVELOPE_BYTES: usize = 64;
+
+/// A session that is owed no more than this is sent all of it together with the answers to its client, which then
+/// overtake nothing. One that is owed more doesn't keep up, and is sent it by and by.
+pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
+
+/// Appends all that a session is owed to what leaves for it now.
+pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut Vec<u8>) {
+    let is_in_flight = hub.is_in_flight(session);
+    hub.take(session, usize::MAX, usize::MAX, |_, frame| out.extend_from_slice(&frame.bytes()));
+    // The kernel tells of what was in flight before, and of this with it.
+    if !is_in_flight {
+        hub.handle_sent(session);
+    }
+}
+
+impl<'a> Context<'a> {
+    /// The time of this turn of the core.
+    pub fn now(&self) -> Instant {
+        self.core.now
+    }
+
+    /// Whether the process is above its memory budget (`limits.memory_bytes_max`). [`Context::publish`] checks this
+    /// itself.
+    pub fn is_overloaded(&self) -> bool {
+        self.core.pressure == Pressure::Full
+    }
+
+    /// How publications are written for the session that this call is about.
+    pub fn envelope(&self) -> Envelope {
+        self.scope.envelope
+    }
+
+    /// The Socket.IO namespace of the session that the call is about.
+    pub fn namespace(&self) -> Option<&str> {
+        match self.scope.writer {
+            Writer::SocketIo { namespace, .. } => Some(namespace),
+            _ => None,
+        }
+    }
+
+    /// The request that carried what is being dealt with, where one did: a handshake, or a POST of a polling client.
+    pub fn request(&self) -> Option<&Request<'_>> {
+        self.scope.request
+    }
+
+    /// The public id of a session of this core, by which its client and the admin API know it.
+    pub fn public_id(&self, session: SessionId) -> PublicId {
+        self.core.public_id(session)
+    }
+
+    /// The id of the Engine.IO session that the call is about.
+    pub fn client(&self) -> Option<&str> {
+        self.scope.client
+    }
+
+    /// The SockJS prefix ([`crate::SockJs::prefix`]) by which the session that the call is about came in.
+    pub fn prefix(&self) -> Option<&str> {
+        self.prefix
+    }
+
+    /// Names the request that [`Application::connect`] is called for, for a later [`Context::admit`].
+    pub fn request_id(&self) -> Option<RequestId> {
+        self.scope.pending
+    }
+
+    /// Answers a request that was [`Connect::Pending`]. Does nothing where its client has gone.
+    pub fn admit(&mut self, request: RequestId, answer: Connect) {
+        self.actions.push(Action::Admit { request, answer });
+    }
+
+    /// Sends a message to one session of this core, before what it is owed of its topics. Socket.IO clients get it as
+    /// the event `message`, as by [`Context::emit`].
+    pub fn send(&mut self, session: SessionId, message: Message<'_>) {
+        // The session of a WebSocket without more is none that can be recovered.
+        if self.scope.session == Some(session) && matches!(self.scope.writer, Writer::WebSocket) {
+            return self.scope.writer.message(self.out, message);
+        }
+        if self.recoverable(session).is_some() {
+            let text;
+            let bytes;
+            let arguments = match message {
+                Message::Text(string) => {
+                    text = json_string(string);
+                    Arguments { json: std::str::from_utf8(&text).unwrap_or("\"\""), attachments: &[] }
+                }
+                Message::Binary(binary) => {
+                    bytes = [Bytes::copy_from_slice(binary)];
+                    Arguments { json: r#"{"_placeholder":true,"num":0}"#, attachments: &bytes }
+                }
+            };
+            return self.emit(session, "message", arguments);
+        }
+        if self.scope.session == Some(session) {
+            return self.scope.writer.message(self.out, message);
+        }
+        let what = match message {
+            Message::Text(text) => Sent::Text(text.to_owned()),
+            Message::Binary(bytes) => Sent::Binary(bytes.to_vec()),
+        };
+        self.actions.push(Action::Send { session, what });
+    }
+
+    /// Sends an event to one session of this core, before what it is owed of its topics. Where its client can be
+    /// recovered, it comes in order with what it is owed, and is kept for it like what is published: also when the
+    /// connection is gone, until it is back or has been away for too long.
+    ///
+    /// While the process is above its memory budget, no event is queued: it is sent only to the client whose message
+    /// is being handled, and only if no earlier delivery is pending.
+    pub fn emit(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>) {
+        let Some(room) = self.recoverable(session) else {
+            return self.emit_numbered(session, name, arguments, None);
+        };
+        // After answers to it that have to wait until this handler has returned.
+        let is_its = |action: &Action| matches!(action, Action::Send { session: s, .. } if *s == session);
+        if self.scope.session != Some(session) && self.actions.iter().any(is_its) {
+            return self.emit_numbered(session, name, arguments, None);
+        }
+        let behind = self.hub.pending_bytes_of(session);
+        if self.is_overloaded() {
+            if self.scope.session == Some(session) && behind == 0 {
+                return self.emit_numbered(session, name, arguments, None);
+            }
+            self.core.count_refusal();
+            return;
+        }
+        let data = arguments.to_data();
+        self.published_bytes += data.len() + ENVELOPE_BYTES;
+        self.hub.handle_send(self.core.now, &[session], room, Some(name.into()), data, false);
+        // With the answers, so that what follows doesn't overtake it.
+        if self.scope.session == Some(session) && behind <= AT_ONCE_BYTES_MAX {
+            take_at_once(self.hub, session, self.out);
+        }
+    }
+
+    /// In which namespace a socket is that can be recovered, as a room of it.
+    fn recoverable(&self, session: SessionId) -> Option<&'a Room> {
+        match Owner::of_tag(self.hub.tag(session)?) {
+            Owner::Socket(slot) => self.recovery.room_of(slot),
+            Owner::Connection(_) | Owner::Client(_) => None,
+        }
+    }
+
+    fn emit_numbered(&mut self, session: SessionId, name: &str, arguments: Arguments<'_>, ack: Option<u64>) {
+        if self.scope.session == Some(session) {
+            return self.scope.writer.event(self.out, name, arguments, ack);
+        }
+        let Arguments { json, attachments } = arguments;
+        let (name, json, attachments) = (name.to_owned(), json.to_owned(), attachments.to_vec());
+        self.actions.push(Action::Send { session, what: Sent::Event { name, json, attachments, ack } });
+    }
+
+    /// The same, and [`Application::acked`] is called with `token` when the client has answered, or with nothing when
+    /// it has not within `timeout`.
+    pub fn emit_with_ack(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        arguments: Arguments<'_>,
+        timeout: Duration,
+        token: u64,
+    ) {
+        let number = self.acks.expect(session, token);
+        self.emit_numbered(session, name, arguments, number);
+        if let Some(number) = number {
+            self.actions.push(Action::AckDue { at: self.core.now + timeout, number });
+        }
+    }
+
+    /// Answers an event.
+    pub fn ack(&mut self, session: SessionId, ack: Ack, arguments: Arguments<'_>) {
+        if self.scope.session == Some(session) {
+            return self.scope.writer.ack(self.out, ack.0, arguments);
+        }
+        let Arguments { json, attachments } = arguments;
+        let what = Sent::Ack { number: ack.0, json: json.to_owned(), attachments: attachments.to_vec() };
+        self.actions.push(Action::Send { session, what });
+    }
+
+    /// Ends a session after this handler. Nothing more of it is handled.
+    pub fn close(&mut self, session: SessionId, why: Disconnect) {
+        self.actions.push(Action::Close { session, why });
+    }
+
+    /// The same, with a close code of the application's (3000–4999) and words for people (at most 123 bytes), where the
+    /// session's protocol has a place for them: WebSocket and SockJS.
+    pub fn close_with(&mut self, session: SessionId, code: u16, reason: &str) {
+        self.actions.push(Action::CloseWith { session, code, reason: reason.to_owned() });
+    }
+
+    /// Makes a session of this core a member of a room, because the application wants it so: the
+    /// [`Authorizer`](crate::Authorizer) isn't asked.
+    ///
+    /// # Errors
+    /// If a limit is reached.
+    pub fn join(&mut self, session: SessionId, room: &Room, policy: Policy) -> Result<(), SubscribeError> {
+        self.hub.handle_subscribe(session, &Topic::Room(room.clone()), policy, None)
+    }
+
+    /// Subscribes a session of this core, as its client requests; `since` is what the client has.
+    ///
+    /// # Errors
+    /// If it may not, or a limit is reached.
+    pub fn subscribe(
+        &mut self,
+        session: SessionId,
+        topic: &Topic,
+        options: impl Into<SubscribeOptions>,
+        since: Option<Position>,
+    ) -> Result<(), NotSubscribed> {
+        self.core.authorize(session, Access::Subscribe(topic)).map_err(NotSubscribed::Denied)?;
+        self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
+    }
+
+    /// Ends a subscription and says whether there was one.
+    pub fn unsubscribe(&mut self, session: SessionId, topic: &Topic) -> bool {
+        self.hub.handle_unsubscribe(session, topic)
+    }
+
+    /// Publishes to a room, on all cores. All publications of clients pass through here, so this function checks for
+    /// overload, and whether the session that the call is about may publish.
+    ///
+    /// # Errors
+    /// No client receives the message.
+    pub fn publish(
+        &mut self,
+        room: &Room,
+        event: Option<Arc<str>>,
+        data: Data,
+        how: Emit,
+    ) -> Result<(), NotPublished> {
+        if self.is_overloaded() {
+            self.core.count_refusal();
+            return Err(NotPublished::Overloaded);
+        }
+        if let Some(session) = self.scope.session {
+            self.core.authorize(session, Access::Publish(room)).map_err(NotPublished::Denied)?;
+        }
+        self.published_bytes += data.len() + ENVELOPE_BYTES;
+        self.hub.handle_publish(self.core.now, room, event, data, how);
+        Ok(())
+    }
+
+    /// Leaves `session` out of what is published with the result.
+    pub fn except(&self, session: SessionId) -> Emit {
+        Emit::default().except_session(self.core.core, session)
+    }
+
+    /// Calls [`Application::timer`] with `token` after `duration`.
+    pub fn after(&mut self, duration: Duration, token: u64) {
+        self.actions.push(Action::After { at: self.core.now + duration, service: self.scope.service, token });
+    }
+}

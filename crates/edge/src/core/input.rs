@@ -1,0 +1,251 @@
+//! Input: from the driver to the machine of a connection, and what follows from its outcome.
+
+use super::table::{Conn, Held, Machine};
+use super::{Core, Incoming};
+use crate::app::Connect;
+use crate::protocols::http::{Http, HttpContext, InputOutcome, Progress};
+use crate::protocols::websocket::{self, SocketContext, WebSocket};
+use stentor_driver::{ConnId, Driver};
+use stentor_hub::SessionId;
+
+impl<D: Driver> Core<D> {
+    /// A connection begins, perhaps with bytes read already. `stays`: it can't be moved to another core.
+    pub(super) fn begin_http(&mut self, incoming: Incoming, stays: bool) {
+        let Incoming { conn, peer, moved } = incoming;
+        let continues = moved.buffered.is_some();
+        let has_input = !moved.buffer.is_empty() || moved.finished || self.ex.draining;
+        let deadline = self.ex.millis().after(self.ex.options().limits.header_timeout);
+        let http = Http::new(peer, deadline, moved, stays);
+        let index = self.table.insert(conn, Machine::http(http));
+        self.arm(index, deadline);
+        if continues {
+            self.weigh(index);
+            self.next_turn.push(index);
+        } else if has_input {
+            self.serve(index, &mut []);
+        }
+    }
+
+    /// Handles what arrived on a connection.
+    #[inline]
+    pub(super) fn received(&mut self, index: usize, data: &mut [u8]) {
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let (id, session) = (conn.id, conn.session);
+        match &mut conn.machine {
+            Machine::WebSocket(socket) => {
+                let mut out = std::mem::take(&mut self.cork);
+                let dispatches = self.ex.hub.dispatches();
+                let mut cx = SocketContext {
+                    ex: &mut self.ex,
+                    shared: &mut self.ws,
+                    clients: &mut self.engineio,
+                    conn: id,
+                    session,
+                };
+                let outcome = socket.handle_input(&mut cx, data, &mut out);
+                self.after_socket_input(index, outcome, dispatches, out);
+            }
+            Machine::Http(_) => self.serve(index, data),
+            Machine::Closing { .. } => {}
+        }
+    }
+
+    /// Does what follows from the input of a WebSocket.
+    fn after_socket_input(
+        &mut self,
+        index: usize,
+        outcome: websocket::InputOutcome,
+        dispatches_before: u64,
+        mut out: Vec<u8>,
+    ) {
+        if outcome.closed {
+            self.append_replies(index, &mut out);
+            self.cork = out;
+            return self.end(index);
+        }
+        let Some(Conn { machine: Machine::WebSocket(socket), held, .. }) = self.table.get(index) else {
+            return;
+        };
+        let client = socket.client();
+        let message_due = if socket.is_mid_message() { socket.poll_timeout(&self.ex) } else { None };
+        let was_held = held.has(Held::INPUT);
+        if let Some(due) = message_due {
+            self.arm(index, due);
+        }
+        if let Some(client) = client {
+            self.arm_client(client);
+        }
+        if outcome.waits {
+            self.hold(index, Held::INPUT);
+            if outcome.yields {
+                self.leave(index);
+            }
+        } else if was_held {
+            self.release(index, Held::INPUT);
+        }
+        if self.ex.hub.dispatches() != dispatches_before {
+            self.hold_if_congested(index);
+        }
+        self.answer(index, out);
+    }
+
+    /// Handles what has been read of an HTTP connection: what was kept, and `received`.
+    pub(super) fn serve(&mut self, index: usize, received: &mut [u8]) {
+        self.run_http(index, |http, cx, out| http.handle_input(cx, received, out));
+    }
+
+    /// Runs the machine of an HTTP connection, and does what follows from the outcome.
+    fn run_http(
+        &mut self,
+        index: usize,
+        run: impl FnOnce(&mut Http, &mut HttpContext<'_>, &mut Vec<u8>) -> InputOutcome,
+    ) {
+        let Some(Conn { id, machine: Machine::Http(connection), session, .. }) = self.table.get_mut(index)
+        else {
+            return;
+        };
+        let dispatches = self.ex.hub.dispatches();
+        let mut out = std::mem::take(&mut self.cork);
+        let departed = &self.departed;
+        let mut cx = HttpContext {
+            ex: &mut self.ex,
+            engineio: &mut self.engineio,
+            sockjs: &mut self.sockjs,
+            departed: &|sid| departed.core_of(sid),
+            conn: *id,
+            session,
+        };
+        match run(&mut connection.http, &mut cx, &mut out) {
+            InputOutcome::Continue(progress) => self.after_http_input(index, progress, dispatches, out),
+            InputOutcome::End => {
+                self.table.requested(index);
+                self.append_replies(index, &mut out);
+                self.cork = out;
+                self.end(index);
+            }
+            InputOutcome::Upgraded { socket, session, rest } => {
+                self.upgraded(index, socket, session, rest, out);
+            }
+        }
+    }
+
+    fn after_http_input(&mut self, index: usize, progress: Progress, dispatches_before: u64, out: Vec<u8>) {
+        let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
+        let (deadline, is_finished) = (http.poll_timeout(), http.is_finished(self.ex.draining));
+        if progress.requested {
+            self.table.requested(index);
+        }
+        if progress.yields {
+            self.next_turn.push(index);
+        }
+        if progress.waits {
+            self.hold(index, Held::INPUT);
+        } else {
+            self.release(index, Held::INPUT);
+        }
+        self.arm(index, deadline);
+        if progress.published && self.ex.hub.dispatches() != dispatches_before {
+            self.hold_if_congested(index);
+        }
+        self.answer(index, out);
+        if is_finished {
+            self.end(index);
+        }
+    }
+
+    /// A connection speaks WebSocket from now on; `rest` is what followed its handshake.
+    fn upgraded(
+        &mut self,
+        index: usize,
+        socket: WebSocket,
+        session: Option<SessionId>,
+        mut rest: Vec<u8>,
+        out: Vec<u8>,
+    ) {
+        let is_finished =
+            self.table.get_mut(index).and_then(Conn::http).is_some_and(|http| http.has_finished());
+        let due = socket.poll_timeout(&self.ex);
+        self.table.set_machine(index, Machine::WebSocket(socket));
+        let Some(conn) = self.table.get_mut(index) else { return };
+        conn.session = session.or(conn.session);
+        let id = conn.id;
+        if let Some(due) = due {
+            self.arm(index, due);
+        }
+        self.release(index, Held::INPUT);
+        self.answer(index, out);
+        if !rest.is_empty() {
+            self.received(index, &mut rest);
+        }
+        // A client that finished sending while it waited for admission is gone, and nothing more will tell.
+        if is_finished {
+            self.close_socket_of(id, 1000, "");
+        }
+    }
+
+    /// The application has decided about a request that waited for it.
+    pub(super) fn admit(&mut self, conn: ConnId, decision: Connect) {
+        let Some(index) = self.table.index_of(conn) else { return };
+        let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
+        if http.handle_admission(decision) {
+            self.http_ready(index);
+        }
+    }
+
+    /// Nothing is in flight, and what the connection waited for has happened: it is free for the next request.
+    fn http_ready(&mut self, index: usize) {
+        let Some(conn) = self.table.get_mut(index) else { return };
+        if conn.in_flight || conn.replies.is_some() {
+            return;
+        }
+        let Some(http) = conn.http() else { return };
+        if let Some(core) = http.moving_to() {
+            return self.move_connection(index, core);
+        }
+        self.run_http(index, |http, cx, out| http.handle_ready(cx, out));
+    }
+
+    fn move_connection(&mut self, index: usize, core: usize) {
+        // The next core knows no reason not to read.
+        self.release(index, Held::INPUT);
+        self.release(index, Held::CORES);
+        self.release(index, Held::TURN);
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let id = conn.id;
+        let Some(http) = conn.http() else { return };
+        let incoming = Incoming { conn: id, peer: http.peer, moved: http.take_moved() };
+        self.drop_connection(index);
+        self.hand_over(incoming, core);
+    }
+
+    /// Continues a connection for which something had to happen first, with what was read and waits.
+    pub(super) fn resume_input(&mut self, index: usize) {
+        let Some(conn) = self.table.get_mut(index) else { return };
+        let (id, session, held) = (conn.id, conn.session, conn.held);
+        match &mut conn.machine {
+            _ if held.has(Held::TURN) => {}
+            Machine::Http(_) if held.has(Held::CORES) => {}
+            Machine::Http(_) => self.http_ready(index),
+            Machine::WebSocket(socket) if held.has(Held::REPLIES) || held.has(Held::CORES) => {
+                socket.leave_step_slot();
+            }
+            Machine::WebSocket(socket) => {
+                if !socket.has_unread() {
+                    return;
+                }
+                let mut out = std::mem::take(&mut self.cork);
+                let dispatches = self.ex.hub.dispatches();
+                let mut cx = SocketContext {
+                    ex: &mut self.ex,
+                    shared: &mut self.ws,
+                    clients: &mut self.engineio,
+                    conn: id,
+                    session,
+                };
+                let outcome = socket.resume_input(&mut cx, &mut out);
+                self.after_socket_input(index, outcome, dispatches, out);
+            }
+            Machine::Closing { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! How much work a connection may cause in one turn. What happens to the rest is in [`crate::core`].
+
+use stentor_wire::ws::StepLimits;
+
+/// The constant for each message, ping and fragment: about the cost of a short one, compared with scanning JSON (1
+/// µs; 4 ns per byte).
+pub(crate) const MESSAGE_BYTES: usize = 128;
+/// The constant for an HTTP request, and for a message with its own answer.
+pub(crate) const REQUEST_BYTES: usize = 1024;
+/// The constant for each delivery of a publication: a connection that publishes to a large room shares its core too.
+const DELIVERY_BYTES: usize = 16;
+/// The divisor of `limits.turn_bytes_max` for a connection's share once others have used up the turn.
+const SMALLEST_SHARE: usize = 8;
+
+/// The work done in this turn, and the rest of the current connection's share.
+pub(crate) struct Budget {
+    pub(crate) bytes_max: usize,
+    /// Work done in this turn.
+    pub(crate) done_bytes: usize,
+    /// The part of it left by earlier turns.
+    pub(crate) left_bytes: usize,
+    /// The part of that for connections that waited for a condition.
+    pub(crate) revisited_bytes: usize,
+    /// The value of `done_bytes` at which the current connection has used its share.
+    stop_at_bytes: usize,
+    /// The current connection is the first one left by an earlier turn, and may handle a message of any size.
+    takes_any: bool,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            done_bytes: 0,
+            left_bytes: 0,
+            revisited_bytes: 0,
+            stop_at_bytes: bytes_max,
+            takes_any: false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn begin_turn(&mut self) {
+        self.done_bytes = 0;
+        self.left_bytes = 0;
+        self.revisited_bytes = 0;
+    }
+
+    /// Data has arrived on a connection, or can be handled now.
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.stop_at_bytes = self.bytes_max.max(self.done_bytes + self.bytes_max / SMALLEST_SHARE);
+        self.takes_any = false;
+    }
+
+    /// A connection continues with the rest of an earlier turn.
+    pub(crate) fn begin_left(&mut self) {
+        self.stop_at_bytes = self.done_bytes + self.bytes_max.saturating_sub(self.left_bytes).max(1);
+        self.takes_any = self.left_bytes == 0;
+    }
+
+    /// Whether this turn has room for more connections left by earlier turns.
+    pub(crate) fn has_room(&self) -> bool {
+        self.left_bytes < self.bytes_max
+    }
+
+    #[inline]
+    pub(crate) fn count(&mut self, bytes: usize) {
+        self.done_bytes += bytes;
+    }
+
+    /// Counts deliveries to sessions of this core that the connection has caused.
+    #[inline]
+    pub(crate) fn count_deliveries(&mut self, deliveries: u64) {
+        self.done_bytes += deliveries as usize * DELIVERY_BYTES;
+    }
+
+    /// Whether the connection has used its share.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.done_bytes >= self.stop_at_bytes
+    }
+
+    /// How many bytes of a message may be inflated, and the maximum size of a delivered message that isn't in the
+    /// receive buffer.
+    #[inline]
+    pub(crate) fn steps(&self) -> StepLimits {
+        let bytes = self.stop_at_bytes.saturating_sub(self.done_bytes);
+        let deliver_bytes_max = if self.takes_any { usize::MAX } else { bytes };
+        StepLimits { inflate_bytes_max: bytes.max(1), deliver_bytes_max }
+    }
+}

@@ -1,0 +1,300 @@
+//! Carries out what protocol machines ask for.
+//!
+//! A machine gets the [`Executor`] with each input. What needs an answer at once is a call: subscribe, publish through
+//! the application, take the deliveries of a session. What concerns another machine or a connection is an [`Effect`]:
+//! a value in a queue that the core works off when the machine has returned. So a machine can be run, and tested,
+//! without a core or a driver.
+//!
+//! **Invariants.** Every subscription and publication passes a function of this module or of [`crate::app::Context`].
+//! Nothing here waits, and nothing here knows a protocol.
+
+pub(crate) mod budget;
+mod effect;
+mod recovery;
+
+pub(crate) use effect::{Effect, Feeds, PollAnswer};
+
+use crate::app::{Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, take_at_once};
+use crate::encode::{Format, Formats};
+use crate::identity::{ClientId, End, Owner, Sid, Sids};
+use crate::ledger::Pressure;
+use crate::metrics::CoreMetrics;
+use crate::millis::{Clock, Millis};
+use crate::options::{Options, Service};
+use crate::recovery::RecoverableSockets;
+use crate::shared::Shared;
+use budget::Budget;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_driver::Frame;
+use stentor_hub::{
+    CoreId, Disconnect, Hub, Position, Publication, SessionId, SubscribeError, SubscribeOptions, Topic,
+};
+
+/// Largest input that is accepted while memory is short.
+pub(crate) const SMALL_INPUT_BYTES: usize = 16 * 1024;
+/// Bytes that one vectored send takes from an outbox, unless one frame is larger.
+pub(crate) const SEND_BYTES_MAX: usize = 256 * 1024;
+/// Frames that one vectored send takes from an outbox.
+pub(crate) const SEND_FRAMES_MAX: usize = 512;
+/// Interval at which events that strangers cause are logged at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The applications of a core: the node's, and those of SockJS prefixes that have their own, by their place.
+pub(crate) struct Apps {
+    pub(crate) node: Box<dyn Application>,
+    pub(crate) services: Vec<Option<Box<dyn Application>>>,
+}
+
+/// One core's executor.
+pub(crate) struct Executor {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) context: CoreContext,
+    pub(crate) clock: Clock,
+    pub(crate) hub: Hub<Formats>,
+    apps: Apps,
+    pub(crate) acks: Acks,
+    /// What handlers have asked for.
+    pub(crate) actions: Vec<Action>,
+    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) sids: Sids,
+    pub(crate) recovery: RecoverableSockets,
+    pub(crate) budget: Budget,
+    /// Approximate number of bytes published since sessions were last sent their deliveries.
+    pub(crate) published_bytes: usize,
+    /// Above this number, they are sent at once.
+    pub(crate) published_bytes_max: usize,
+    pub(crate) draining: bool,
+    logged_at: Option<Instant>,
+}
+
+impl Executor {
+    pub(crate) fn new(shared: Arc<Shared>, context: CoreContext, hub: Hub<Formats>, apps: Apps) -> Self {
+        let limits = &shared.options.limits;
+        let (turn_bytes_max, published_bytes_max) = (limits.turn_bytes_max, limits.send_buffer_bytes_max / 4);
+        Self {
+            clock: Clock::new(context.now),
+            context,
+            hub,
+            apps,
+            acks: Acks::default(),
+            actions: Vec::new(),
+            effects: VecDeque::new(),
+            sids: Sids::default(),
+            recovery: RecoverableSockets::default(),
+            budget: Budget::new(turn_bytes_max),
+            published_bytes: 0,
+            published_bytes_max,
+            draining: false,
+            logged_at: None,
+            shared,
+        }
+    }
+
+    /// The time of this turn.
+    #[inline]
+    pub(crate) fn millis(&self) -> Millis {
+        self.context.millis
+    }
+
+    #[inline]
+    pub(crate) fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    #[inline]
+    pub(crate) fn metrics(&self) -> &CoreMetrics {
+        &self.shared.metrics[self.context.core]
+    }
+
+    /// Whether an event that strangers cause may be logged now: they must not fill the log.
+    pub(crate) fn once_a_second(&mut self) -> bool {
+        let now = self.context.now;
+        let due = self.logged_at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL);
+        if due {
+            self.logged_at = Some(now);
+        }
+        due
+    }
+
+    /// Whether more has been published than may gather before it leaves.
+    #[inline]
+    pub(crate) fn published_much(&self) -> bool {
+        self.published_bytes > self.published_bytes_max
+    }
+
+    pub(crate) fn push(&mut self, effect: Effect) {
+        self.effects.push_back(effect);
+    }
+
+    /// Ends a client after the current handler.
+    pub(crate) fn end_client(&mut self, id: ClientId, end: End) {
+        self.push(Effect::EndClient(id, end));
+    }
+
+    /// Counts a session or client that the server ends.
+    pub(crate) fn count_disconnect(&self, why: Disconnect) {
+        self.metrics().disconnects[why as usize].add(1);
+    }
+
+    /// Opens a session. `source` is a number for its client's address.
+    pub(crate) fn open_session(&mut self, format: Format, owner: Owner, source: u64) -> SessionId {
+        let session = self.hub.handle_open(format.into(), owner.to_tag());
+        self.hub.set_source(session, source);
+        session
+    }
+
+    /// Changes how publications for a session are written.
+    pub(crate) fn set_format(&mut self, session: SessionId, format: Format) {
+        self.hub.set_format(session, format.into());
+    }
+
+    /// Closes a session.
+    pub(crate) fn close_session(&mut self, session: SessionId) {
+        self.hub.handle_close(session);
+    }
+
+    /// Subscribes a session of this core.
+    ///
+    /// # Errors
+    /// If a limit is reached.
+    pub(crate) fn subscribe(
+        &mut self,
+        session: SessionId,
+        topic: &Topic,
+        options: impl Into<SubscribeOptions>,
+        since: Option<Position>,
+    ) -> Result<(), SubscribeError> {
+        self.hub.handle_subscribe(session, topic, options, since)
+    }
+
+    /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible.
+    pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { keys, terms }: Feeds) {
+        for key in keys {
+            if let Err(error) = self.subscribe(session, &Topic::Feed(key), terms, None) {
+                self.actions.push(Action::Close { session, why: disconnect_for(error) });
+                break;
+            }
+        }
+    }
+
+    /// Hands the deliveries of a session to `each`, in order, up to these limits. They are in flight then, until
+    /// [`Hub::handle_sent`].
+    #[inline]
+    pub(crate) fn take(
+        &mut self,
+        session: SessionId,
+        bytes_max: usize,
+        frames_max: usize,
+        mut each: impl FnMut(&Publication<Frame>, &Frame),
+    ) {
+        self.hub.take(session, bytes_max, frames_max, |publication, frame| each(publication, frame));
+    }
+
+    /// The home core of a topic.
+    pub(crate) fn core_of(&self, topic: &Topic) -> CoreId {
+        self.hub.core_of(topic)
+    }
+
+    /// Whether deliveries of a session are pending.
+    pub(crate) fn has_pending(&self, session: SessionId) -> bool {
+        self.hub.has_pending(session)
+    }
+
+    /// Bytes of the pending deliveries of a session.
+    pub(crate) fn pending_bytes(&self, session: SessionId) -> usize {
+        self.hub.pending_bytes_of(session)
+    }
+
+    /// Appends all pending deliveries of a session to what leaves for it now.
+    pub(crate) fn take_at_once(&mut self, session: SessionId, out: &mut Vec<u8>) {
+        take_at_once(&mut self.hub, session, out);
+    }
+
+    /// Sends an event to a socket that can be recovered. Returns whether it is one.
+    pub(crate) fn send_recoverable(
+        &mut self,
+        session: SessionId,
+        name: &str,
+        arguments: Arguments<'_>,
+    ) -> bool {
+        let Some(Owner::Socket(slot)) = self.hub.tag(session).map(Owner::of_tag) else { return false };
+        let Some(room) = self.recovery.room_of(slot) else { return false };
+        let (now, data) = (self.context.now, arguments.to_data());
+        self.hub.handle_send(now, &[session], room, Some(name.into()), data, false);
+        true
+    }
+
+    /// Draws the id of a client of this core.
+    pub(crate) fn draw_sid(&mut self) -> Sid {
+        self.sids.draw(self.context.core, self.shared.cores)
+    }
+
+    /// Whether an input of this size is too large for the remaining memory.
+    #[inline]
+    pub(crate) fn is_too_large_now(&self, bytes: usize) -> bool {
+        bytes > SMALL_INPUT_BYTES && self.shared.ledger.pressure() > Pressure::None
+    }
+
+    /// The application of a service.
+    pub(crate) fn app_of(&self, service: Service) -> &dyn Application {
+        let other = service.place().and_then(|place| self.apps.services.get(place)?.as_ref());
+        &**other.unwrap_or(&self.apps.node)
+    }
+
+    /// Whether a handler has asked, since `asked`, to close the session that it was called about.
+    pub(crate) fn asks_to_close(&self, asked: usize, session: SessionId) -> bool {
+        self.actions[asked..].iter().any(|action| {
+            matches!(action, Action::Close { session: s, .. } | Action::CloseWith { session: s, .. } if *s == session)
+        })
+    }
+
+    /// Calls the application where nobody can be answered at once.
+    pub(crate) fn notify_app<R>(
+        &mut self,
+        scope: HandlerScope<'_>,
+        call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
+    ) -> R {
+        self.call_app(scope, &mut Vec::new(), call)
+    }
+
+    /// Calls the application. Its answers to `scope.session` are appended to `out`.
+    #[inline]
+    pub(crate) fn call_app<R>(
+        &mut self,
+        scope: HandlerScope<'_>,
+        out: &mut Vec<u8>,
+        call: impl FnOnce(&mut dyn Application, &mut Context<'_>) -> R,
+    ) -> R {
+        let place = scope.service.place();
+        let prefix =
+            place.and_then(|place| self.shared.options.sockjs.get(place)).map(|sockjs| &*sockjs.prefix);
+        let other = place.and_then(|place| self.apps.services.get_mut(place)?.as_mut());
+        let app = other.unwrap_or(&mut self.apps.node);
+        let due_before = self.hub.due();
+        let mut ctx = Context {
+            hub: &mut self.hub,
+            out,
+            scope,
+            prefix,
+            recovery: &self.recovery,
+            acks: &mut self.acks,
+            actions: &mut self.actions,
+            core: &self.context,
+            published_bytes: 0,
+        };
+        let result = call(&mut **app, &mut ctx);
+        self.published_bytes += ctx.published_bytes;
+        self.budget.count_deliveries(self.hub.due() - due_before);
+        result
+    }
+}
+
+/// The reason to end a session whose subscription is refused.
+pub(crate) fn disconnect_for(error: SubscribeError) -> Disconnect {
+    match error {
+        SubscribeError::TooManySubscriptions => Disconnect::BadRequest,
+        SubscribeError::TooManyTopics | SubscribeError::TooManyColdKeys => Disconnect::Overloaded,
+    }
+}

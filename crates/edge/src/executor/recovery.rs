@@ -1,0 +1,102 @@
+//! Socket.IO sockets that can be recovered: those of connected clients, and those whose client is disconnected, for a
+//! while.
+//!
+//! The hub keeps the rooms of a suspended session, and its log has what is published meanwhile. **Bounds:**
+//! `sessions_max` and `age_max` of [`Recovery`](crate::Recovery). Above them, a socket ends at once.
+//!
+//! A client that changes networks is usually back before the heartbeat finds that it was away. So a client that shows
+//! the `pid` of a socket that is still connected takes it over, and its previous connection ends.
+
+use super::{Effect, Executor};
+use crate::app::HandlerScope;
+use crate::encode::{Format, parse_offset};
+use crate::identity::{ClientId, End, Owner, Sid};
+use stentor_hub::{Room, SessionId};
+
+impl Executor {
+    /// Makes a new session recoverable. Returns its slot.
+    pub(crate) fn make_recoverable(&mut self, session: SessionId, client: ClientId, room: Room) -> usize {
+        let pid = self.draw_sid();
+        let slot = self.recovery.insert(session, client, room, pid);
+        self.hub.set_tag(session, Owner::Socket(slot).to_tag());
+        slot
+    }
+
+    /// Ends a socket that a client has left.
+    pub(crate) fn end_recoverable(&mut self, slot: usize) {
+        self.recovery.remove(slot);
+    }
+
+    /// Keeps the socket of a disconnected client for a while. Returns whether it is kept; if not, its session is to be
+    /// closed.
+    pub(crate) fn suspend(&mut self, slot: usize, session: SessionId) -> bool {
+        let Some(limits) = self.shared.options.engine.recovery else { return false };
+        let has_room = self.recovery.suspended() < limits.sessions_max;
+        if has_room && self.hub.handle_suspend(session) {
+            self.recovery.suspend(slot, self.context.now + limits.age_max);
+            return true;
+        }
+        self.recovery.remove(slot);
+        false
+    }
+
+    /// Takes over a socket that is still another client's: the application sees that its session has ended, and the
+    /// other client ends after this.
+    fn take_over(&mut self, slot: usize, client: ClientId) {
+        let Some(before) = self.recovery.client_of(slot).filter(|before| *before != client) else { return };
+        let Some((session, pid)) = self.recovery.get(slot).map(|socket| (socket.session, socket.pid)) else {
+            return;
+        };
+        if self.hub.handle_suspend(session) {
+            self.recovery.suspend(slot, self.context.now);
+        } else {
+            self.recovery.remove(slot);
+            self.hub.handle_close(session);
+        }
+        self.notify_app(HandlerScope::default(), |app, ctx| app.closed(ctx, session));
+        self.push(Effect::EndClient(before, End::TakenOver(pid)));
+    }
+
+    /// Finds the socket of which `client` shows the `pid`, and schedules what it missed after `offset`, in `format`.
+    /// Returns its slot and session.
+    pub(crate) fn recover(
+        &mut self,
+        client: ClientId,
+        pid: Sid,
+        offset: Option<&str>,
+        namespace: &str,
+        format: Format,
+    ) -> Option<(usize, SessionId)> {
+        let slot = self.recovery.slot_of(pid)?;
+        self.recovery.get(slot).filter(|socket| socket.room.namespace() == namespace)?;
+        self.take_over(slot, client);
+        let session = self.recovery.get(slot)?.session;
+        if !self.recovery.is_suspended(slot) {
+            return None;
+        }
+        self.set_format(session, format);
+        let last = match offset.map(parse_offset) {
+            None | Some(Some(0)) => Ok(None),
+            Some(Some(offset)) => Ok(Some(offset)),
+            Some(None) => Err(()),
+        };
+        if let Ok(last) = last
+            && self.hub.handle_resume(session, last).is_ok()
+        {
+            self.metrics().recovered.add(1);
+            self.recovery.resume(slot, client);
+            return Some((slot, session));
+        }
+        self.metrics().recoveries_failed.add(1);
+        self.recovery.remove(slot);
+        self.hub.handle_close(session);
+        None
+    }
+
+    /// Ends suspended sockets whose time is over.
+    pub(crate) fn expire_suspended(&mut self) {
+        while let Some(session) = self.recovery.take_expired(self.context.now) {
+            self.hub.handle_close(session);
+        }
+    }
+}

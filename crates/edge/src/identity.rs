@@ -1,0 +1,253 @@
+//! The names of client sessions: ids that clients know, handles that only this core knows, and the tags by which the hub
+//! names the owner of a session.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use std::fmt;
+use std::hash::Hasher;
+use std::num::NonZeroU32;
+use stentor_hub::{CoreId, Disconnect};
+
+/// Random bytes of an id. Engine.IO's own ids have as many.
+const SID_BYTES: usize = 15;
+
+/// The id of a client, which is also its secret. Engine.IO's are drawn from the system's random source, and travel as 20
+/// characters; those of SockJS are digests, under a seed that nobody knows, of what their clients chose. The first byte
+/// modulo the number of cores is the core that owns the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Sid([u8; SID_BYTES]);
+
+impl Sid {
+    /// Reads an id as a client sent it.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut bytes = [0; SID_BYTES + 3];
+        // 20 characters are 15 bytes; any other length isn't ours.
+        (text.len() == 20).then_some(())?;
+        let len = URL_SAFE_NO_PAD.decode_slice(text, &mut bytes).ok()?;
+        bytes[..len].try_into().ok().map(Self)
+    }
+
+    /// The digest of a name that a client chose, in two halves.
+    pub(crate) fn digest(halves: [u64; 2]) -> Self {
+        let [low, high] = halves.map(u64::to_le_bytes);
+        let mut bytes = [0; SID_BYTES];
+        bytes[..8].copy_from_slice(&low);
+        bytes[8..].copy_from_slice(&high[..SID_BYTES - 8]);
+        Self(bytes)
+    }
+
+    /// The core that owns the client.
+    pub(crate) fn core(self, cores: usize) -> CoreId {
+        usize::from(self.0[0]) % cores
+    }
+}
+
+impl fmt::Display for Sid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&URL_SAFE_NO_PAD.encode(self.0))
+    }
+}
+
+/// The hub's tag of a session that belongs to a client, not to a connection.
+const CLIENT_TAG: u64 = 1 << 63;
+/// The hub's tag of a session that can be recovered.
+const SOCKET_TAG: u64 = 1 << 62;
+
+/// Draws ids. The system is asked for many at once.
+#[derive(Default)]
+pub(crate) struct Sids {
+    drawn: Vec<u8>,
+}
+
+impl Sids {
+    /// An id that names `core`, one of `cores`.
+    pub(crate) fn draw(&mut self, core: CoreId, cores: usize) -> Sid {
+        let mut bytes = [0; SID_BYTES];
+        if self.drawn.len() < SID_BYTES {
+            self.drawn.resize(256 * SID_BYTES, 0);
+            // Without random bytes ids could be guessed: better no server than that.
+            #[expect(clippy::expect_used, reason = "the system's random source has worked at the start")]
+            getrandom::fill(&mut self.drawn).expect("the system has random bytes");
+        }
+        let rest = self.drawn.len() - SID_BYTES;
+        bytes.copy_from_slice(&self.drawn[rest..]);
+        self.drawn.truncate(rest);
+        // The largest multiple of `cores` not above the drawn byte, plus the core: as random as the owner lets it be.
+        let base = usize::from(bytes[0]) / cores * cores;
+        let named = if base + core > 255 { base + core - cores } else { base + core };
+        bytes[0] = named as u8;
+        Sid(bytes)
+    }
+}
+
+/// The protocol of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientKind {
+    EngineIo,
+    SockJs,
+}
+
+/// A handle for a client of this core, also for one that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClientId {
+    index: u32,
+    /// A serial number of 27 bits, a bit for the protocol, and a one, so that an `Option` takes no more.
+    bits: NonZeroU32,
+}
+
+const SERIAL_BITS: u32 = 27;
+
+impl ClientId {
+    /// `serial`: any number; only its low 27 bits count.
+    pub(crate) fn new(kind: ClientKind, index: usize, serial: u32) -> Self {
+        let kind = u32::from(kind == ClientKind::SockJs) << SERIAL_BITS;
+        let serial = serial & ((1 << SERIAL_BITS) - 1);
+        Self { index: index as u32, bits: NonZeroU32::MIN | (serial | kind) << 1 }
+    }
+
+    pub(crate) fn index(self) -> usize {
+        self.index as usize
+    }
+
+    pub(crate) fn serial(self) -> u32 {
+        self.bits.get() >> 1 & ((1 << SERIAL_BITS) - 1)
+    }
+
+    pub(crate) fn kind(self) -> ClientKind {
+        match self.bits.get() >> (SERIAL_BITS + 1) & 1 {
+            0 => ClientKind::EngineIo,
+            _ => ClientKind::SockJs,
+        }
+    }
+
+    /// The client of a number of [`Self::to_bits`].
+    pub(crate) fn of_bits(bits: u64) -> Self {
+        Self { index: bits as u32, bits: NonZeroU32::MIN | (bits >> 32) as u32 }
+    }
+
+    /// A number for timers and tags, below 2⁶¹.
+    pub(crate) fn to_bits(self) -> u64 {
+        u64::from(self.bits.get()) << 32 | u64::from(self.index)
+    }
+}
+
+/// The owner of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A connection, by its index.
+    Connection(usize),
+    Client(ClientId),
+    /// A Socket.IO socket that can be recovered, by its slot.
+    Socket(usize),
+}
+
+impl Owner {
+    /// The number by which the hub knows the owner.
+    pub(crate) fn to_tag(self) -> u64 {
+        match self {
+            Self::Connection(index) => index as u64,
+            Self::Client(id) => CLIENT_TAG | id.to_bits(),
+            Self::Socket(slot) => SOCKET_TAG | slot as u64,
+        }
+    }
+
+    pub(crate) fn of_tag(tag: u64) -> Self {
+        if tag & CLIENT_TAG != 0 {
+            Self::Client(ClientId::of_bits(tag ^ CLIENT_TAG))
+        } else if tag & SOCKET_TAG != 0 {
+            Self::Socket((tag ^ SOCKET_TAG) as usize)
+        } else {
+            Self::Connection(tag as usize)
+        }
+    }
+}
+
+/// How a client ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It has gone: nobody is there to be told.
+    Gone,
+    /// It has said so.
+    Closed,
+    /// It is back by another connection, and claims the socket of this `pid`.
+    TakenOver(Sid),
+    /// It has broken the protocol below messages.
+    Fault,
+    /// For a reason of ours.
+    Because(Disconnect),
+}
+
+impl End {
+    /// Whether the client should reconnect by itself.
+    pub(crate) fn may_reconnect(self) -> bool {
+        matches!(self, Self::Because(why) if why.reconnect())
+    }
+}
+
+/// Ids are random already, or digests under a seed: nobody can choose one that is in the table.
+#[derive(Default)]
+pub(crate) struct SidHasher(u64);
+
+impl Hasher for SidHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some(word) = bytes.last_chunk::<8>() {
+            self.0 ^= u64::from_le_bytes(*word);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_and_tags() {
+        for kind in [ClientKind::EngineIo, ClientKind::SockJs] {
+            for (index, serial) in [(0, 0), (7, 1), (u32::MAX as usize, (1 << SERIAL_BITS) - 1)] {
+                let id = ClientId::new(kind, index, serial);
+                assert_eq!((id.kind(), id.index(), id.serial()), (kind, index, serial));
+                assert!(id.to_bits() < 1 << 61 && ClientId::of_bits(id.to_bits()) == id);
+                assert_eq!(Owner::of_tag(Owner::Client(id).to_tag()), Owner::Client(id));
+            }
+        }
+        for owner in [Owner::Connection(5), Owner::Socket(9)] {
+            assert_eq!(Owner::of_tag(owner.to_tag()), owner);
+        }
+    }
+
+    #[test]
+    fn an_id_names_its_core_and_survives_the_wire() {
+        let mut sids = Sids::default();
+        for cores in [1, 2, 3, 7, 100, 256] {
+            for n in 0..2_000 {
+                let core = n % cores;
+                let sid = sids.draw(core, cores);
+                assert_eq!(sid.core(cores), core);
+                let text = sid.to_string();
+                assert_eq!(text.len(), 20);
+                assert_eq!(Sid::parse(&text), Some(sid));
+            }
+        }
+        for bad in ["", "__proto__", "constructor", "aaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaaaa=", "ää"] {
+            assert_eq!(Sid::parse(bad), None, "{bad}");
+        }
+    }
+
+    // CVE-2017-16031: ids that can be predicted. Each bit of the 14 free bytes is set in about half of the ids; 4,000
+    // ids put the standard deviation at 32, so that 10 of them never happen by chance.
+    #[test]
+    fn ids_look_random() {
+        let mut sids = Sids::default();
+        let ids: Vec<Sid> = (0..4_000).map(|_| sids.draw(0, 1)).collect();
+        for bit in 0..SID_BYTES * 8 {
+            let ones = ids.iter().filter(|sid| sid.0[bit / 8] >> (bit % 8) & 1 == 1).count();
+            assert!((1_680..2_320).contains(&ones), "bit {bit}: {ones}");
+        }
+        let distinct: std::collections::HashSet<_> = ids.iter().collect();
+        assert_eq!(distinct.len(), ids.len());
+    }
+}

@@ -1,0 +1,237 @@
+//! Engine.IO, protocols 4 and 3: clients that poll, that a WebSocket carries, or that move from the one to the other.
+//!
+//! ```text
+//!  GET without sid ──► polling ─── WebSocket: 2probe, 3probe, 5 ───┐
+//!                        │                                         ▼
+//!  WebSocket without sid ┼─────────────────────────────────► on a WebSocket
+//!                        │                                         │
+//!                        └──► ended: 1, 6, silence, a fault ◄──────┘
+//! ```
+//!
+//! [`requests`] handles requests, [`packets`] packets, [`heartbeat`] timeouts and the end, and [`payload`] writes the
+//! bodies of polls. Socket.IO is in [`super::socketio`]. Behaviours that public suites expect follow engine.io 6: a
+//! second poll ends the client, an aborted poll too.
+
+mod heartbeat;
+mod packets;
+mod payload;
+mod requests;
+
+pub(crate) use requests::{handle_body, handle_request};
+
+use super::client::{ActiveTransport, ClientState};
+use super::clients::TableEntry;
+use super::socketio::SocketIo;
+use crate::app::Envelope;
+use crate::encode::Format;
+use crate::encode::{EngineWriter, FrameTarget};
+use crate::executor::{Executor, Feeds, PollAnswer};
+use crate::identity::{ClientId, ClientKind, Sid};
+use crate::millis::Millis;
+use crate::model::{ConnId, SessionId};
+use stentor_wire::engineio::Version;
+
+/// How a client moves from polling to a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    pub(crate) conn: ConnId,
+    /// The client has sent its probe and been answered.
+    pub(crate) answered: bool,
+    /// When polls are released again, so that the client can stop polling.
+    pub(crate) release_at: Millis,
+    /// The deadline for the upgrade.
+    pub(crate) until: Millis,
+}
+
+/// What the messages of a client mean.
+pub(crate) enum ApplicationProtocol {
+    /// Nothing yet, or nothing any more.
+    None,
+    /// Messages for the application.
+    Plain {
+        session: SessionId,
+        envelope: Envelope,
+    },
+    SocketIo(Box<SocketIo>),
+}
+
+impl ApplicationProtocol {
+    fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        let (plain, sockets) = match self {
+            Self::None => (None, [].as_slice()),
+            Self::Plain { session, .. } => (Some(*session), [].as_slice()),
+            Self::SocketIo(io) => (None, io.sockets()),
+        };
+        plain.into_iter().chain(sockets.iter().map(|socket| socket.session))
+    }
+}
+
+/// A poll that waits for packets.
+pub(crate) struct Poll {
+    pub(crate) client: ClientId,
+    version: Version,
+    pub(crate) keep_alive: bool,
+    /// The `Origin` to answer with.
+    pub(crate) origin: Option<Box<str>>,
+    /// The number of the callback that a script is to call.
+    pub(crate) jsonp: Option<u32>,
+    /// The client can't read bytes.
+    pub(crate) base64: bool,
+    /// The answer has been handed to the driver.
+    pub(crate) answered: bool,
+}
+
+impl Poll {
+    /// Appends the whole answer.
+    pub(crate) fn answer(&mut self, answer: &PollAnswer, out: &mut Vec<u8>) {
+        self.answered = true;
+        match answer {
+            PollAnswer::Records(records) => payload::write_answer(out, self.version, self, records, &[]),
+            PollAnswer::Unavailable => payload::write_unavailable(out, self),
+        }
+    }
+}
+
+/// A client of Engine.IO.
+pub(crate) struct Client {
+    state: ClientState,
+    pub(crate) version: Version,
+    pub(crate) is_socketio: bool,
+    /// The client said in its handshake that it can't read bytes in answers to polls.
+    pub(crate) base64: bool,
+    pub(crate) probe: Option<Probe>,
+    /// A ping is out, and hasn't been answered (protocol 4).
+    pinged_at: Option<Millis>,
+    pub(crate) application: ApplicationProtocol,
+}
+
+impl TableEntry for Client {
+    const KIND: ClientKind = ClientKind::EngineIo;
+
+    fn state(&self) -> &ClientState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ClientState {
+        &mut self.state
+    }
+}
+
+/// What a client takes with it to another core. Its sockets are still to come, and its timers begin anew.
+pub(crate) struct MigratedClient {
+    pub(crate) sid: Sid,
+    source: u64,
+    version: Version,
+    base64: bool,
+    queue: Vec<u8>,
+    feeds: Option<Box<Feeds>>,
+}
+
+impl Client {
+    fn new(ex: &Executor, sid: Sid, source: u64, transport: ActiveTransport, version: Version) -> Self {
+        let (now, heartbeat) = (ex.millis(), ex.options().heartbeat);
+        let due_at = match version {
+            Version::V4 => now.after(heartbeat.interval),
+            // The client pings.
+            Version::V3 => now.after(heartbeat.interval + heartbeat.timeout),
+        };
+        Self {
+            state: ClientState::new(sid, source, transport, now, due_at),
+            version,
+            is_socketio: false,
+            base64: false,
+            probe: None,
+            pinged_at: None,
+            application: ApplicationProtocol::None,
+        }
+    }
+
+    /// The sessions of this client.
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        self.application.sessions()
+    }
+
+    pub(crate) fn socketio(&self) -> Option<&SocketIo> {
+        match &self.application {
+            ApplicationProtocol::SocketIo(io) => Some(io),
+            ApplicationProtocol::None | ApplicationProtocol::Plain { .. } => None,
+        }
+    }
+
+    pub(crate) fn socketio_mut(&mut self) -> Option<&mut SocketIo> {
+        match &mut self.application {
+            ApplicationProtocol::SocketIo(io) => Some(io),
+            ApplicationProtocol::None | ApplicationProtocol::Plain { .. } => None,
+        }
+    }
+
+    /// How publications and messages of plain sessions are written.
+    pub(crate) fn envelope(&self) -> Envelope {
+        match &self.application {
+            ApplicationProtocol::Plain { envelope, .. } => *envelope,
+            ApplicationProtocol::None | ApplicationProtocol::SocketIo(_) => Envelope::SocketIo,
+        }
+    }
+
+    /// How packets leave now.
+    pub(crate) fn writer(&self) -> EngineWriter {
+        let target = match self.state.transport {
+            ActiveTransport::WebSocket(_) => FrameTarget::WebSocket,
+            ActiveTransport::None | ActiveTransport::Poll(_) | ActiveTransport::Stream(_) => {
+                FrameTarget::Poll
+            }
+        };
+        EngineWriter { version: self.version, target }
+    }
+
+    /// The format of publications for the sessions of this client. With `recovers`, disconnected clients get what
+    /// they missed.
+    fn format(&self, recovers: bool) -> Format {
+        Format::engine_io(self.writer(), self.envelope(), recovers && self.version == Version::V4)
+    }
+
+    /// Bytes of a packet with missing attachments.
+    pub(crate) fn attachment_bytes(&self) -> usize {
+        self.socketio().map_or(0, SocketIo::held_bytes)
+    }
+
+    /// Takes all waiting records.
+    pub(crate) fn take_queue(&mut self) -> Vec<u8> {
+        let attachments = self.attachment_bytes();
+        self.state.take_queue(attachments)
+    }
+
+    /// Charges the memory that the client holds now. Returns the increase in bytes.
+    pub(crate) fn charge(&mut self, ex: &Executor) -> usize {
+        let attachments = self.attachment_bytes();
+        self.state.charge(&ex.shared.ledger, attachments)
+    }
+
+    /// Whether the client polls, and hasn't ended.
+    fn is_polling(&self) -> bool {
+        !matches!(self.state.transport, ActiveTransport::WebSocket(_)) && !self.state.ended
+    }
+
+    /// Leaves for another core.
+    pub(crate) fn migrate(self) -> MigratedClient {
+        let feeds = match self.application {
+            ApplicationProtocol::SocketIo(io) => io.into_feeds(),
+            ApplicationProtocol::None | ApplicationProtocol::Plain { .. } => None,
+        };
+        let ClientState { sid, source, queue, .. } = self.state;
+        MigratedClient { sid, source, version: self.version, base64: self.base64, queue, feeds }
+    }
+
+    /// Continues a client that comes from another core.
+    pub(crate) fn arrived(ex: &Executor, migrated: MigratedClient) -> Self {
+        let MigratedClient { sid, source, version, base64, queue, feeds } = migrated;
+        let connect_until = ex.millis().after(ex.options().engine.connect_timeout);
+        let mut client = Self::new(ex, sid, source, ActiveTransport::None, version);
+        client.is_socketio = true;
+        client.base64 = base64;
+        client.application = ApplicationProtocol::SocketIo(Box::new(SocketIo::new(connect_until, feeds)));
+        client.state.queue = queue;
+        client.charge(ex);
+        client
+    }
+}

@@ -1,0 +1,577 @@
+//! HTTP/1.1 connections: requests in order, one at a time, until one becomes something else. What each request is
+//! answered with is in [`routes`].
+//!
+//! Input is handled where it lies; only the rest of it is kept, and an idle connection keeps nothing. Each request gets
+//! exactly one response, also where its body turns out to be too large or broken after that: then the connection ends.
+//!
+//! Pipelined requests wait while an earlier one waits for something, or while responses aren't read: those that have
+//! been read in the buffer, which holds at most a head and what came with it in one read, the others in the kernel.
+
+mod routes;
+mod timeout;
+mod waiting;
+
+pub(crate) use timeout::TimeoutOutcome;
+pub(crate) use waiting::Waiting;
+
+use super::clients::ClientTable;
+use super::request::{BufferedRequest, RequestOutcome, ResponseOptions, answer, cors, text};
+use super::websocket::WebSocket;
+use super::{engineio, sockjs};
+use crate::app::Connect;
+use crate::executor::Executor;
+use crate::executor::budget::REQUEST_BYTES;
+use crate::identity::Sid;
+use crate::millis::Millis;
+use crate::model::{ConnId, CoreId, SessionId};
+use crate::options::Limits;
+use routes::Routed;
+use std::net::SocketAddr;
+use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner, Request};
+
+/// The response text for a request that is too large for the remaining memory.
+const MEMORY_SHORT: &str = "the server is short of memory; send it again later (limits.memory_bytes_max)";
+/// `Retry-After`, in seconds.
+const RETRY_AFTER_SECONDS: &str = "5";
+
+/// What a connection needs to handle requests.
+pub(crate) struct HttpContext<'a> {
+    pub(crate) ex: &'a mut Executor,
+    pub(crate) engineio: &'a mut ClientTable<engineio::Client>,
+    pub(crate) sockjs: &'a mut ClientTable<sockjs::Client>,
+    /// Where a client is that began on this core and was moved.
+    pub(crate) departed: &'a dyn Fn(Sid) -> Option<CoreId>,
+    pub(crate) conn: ConnId,
+    /// The session of a response that waits.
+    pub(crate) session: &'a mut Option<SessionId>,
+}
+
+/// What the core does after input.
+pub(crate) enum InputOutcome {
+    /// The connection goes on.
+    Continue(Progress),
+    /// It ends after what is in `out`.
+    End,
+    /// It speaks WebSocket now, and this much of the input is left for that.
+    Upgraded { socket: WebSocket, session: Option<SessionId>, rest: Vec<u8> },
+}
+
+/// How a connection goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// A request was completed.
+    pub(crate) requested: bool,
+    /// Input waits, so nothing more is read.
+    pub(crate) waits: bool,
+    /// The rest of a body is handled in the next turn.
+    pub(crate) yields: bool,
+    /// Messages of a body were passed to the application.
+    pub(crate) published: bool,
+}
+
+/// How far the input has been handled: so many bytes of it.
+enum Step {
+    /// What follows can be handled.
+    Next(usize),
+    /// More bytes are needed, or something has to happen first.
+    Pause(usize),
+    /// The connection ends; what is left is worth nothing.
+    End,
+    Upgraded(usize, WebSocket, Option<SessionId>),
+}
+
+/// A body that is arriving.
+struct Receiving {
+    decoder: BodyDecoder,
+    /// How many bytes of it there may still be.
+    bytes_left: usize,
+    /// What is kept of it; nothing where its request has been answered already.
+    buffered: Option<Box<BufferedRequest>>,
+}
+
+/// What was read of a connection and not handled, when it begins on a core.
+#[derive(Default)]
+pub(crate) struct MovedRequest {
+    pub(crate) buffer: Vec<u8>,
+    /// The client has finished sending.
+    pub(crate) finished: bool,
+    /// A request whose body hasn't all been handled.
+    pub(crate) buffered: Option<Box<BufferedRequest>>,
+}
+
+/// An HTTP connection.
+pub(crate) struct Http {
+    pub(crate) peer: SocketAddr,
+    /// What was read and not handled; owns no memory while it is empty.
+    buffer: Vec<u8>,
+    scanner: HeadScanner,
+    /// A request's body that is arriving.
+    body: Option<Receiving>,
+    /// When the head has to be there, the body to end, the next request to begin, or what is awaited to come.
+    deadline: Millis,
+    /// The deadline is that of a head.
+    begun: bool,
+    waiting: Option<Waiting>,
+    /// The application's decision about the request at the front of the buffer.
+    admission: Option<Box<(Connect, Option<Sid>)>>,
+    /// The request at the front of the buffer belongs to this core; what is in flight is awaited.
+    moving: Option<CoreId>,
+    /// The connection can't be moved: another core had no room for it.
+    stays: bool,
+    /// Requests wait in the buffer until the responses to earlier ones are read.
+    stalled: bool,
+    /// The client has finished sending: after the pending responses, the connection ends.
+    finished: bool,
+}
+
+fn http_limits(limits: &Limits) -> http1::Limits {
+    http1::Limits {
+        header_bytes_max: limits.header_bytes_max,
+        headers_max: limits.headers_max,
+        ..http1::Limits::default()
+    }
+}
+
+impl Http {
+    /// A connection on which nothing has been handled yet, with what was read of it already. `stays`: it can't be moved
+    /// to another core.
+    pub(crate) fn new(peer: SocketAddr, deadline: Millis, moved: MovedRequest, stays: bool) -> Self {
+        let MovedRequest { buffer, finished, buffered } = moved;
+        Self {
+            peer,
+            buffer,
+            scanner: HeadScanner::default(),
+            body: None,
+            deadline,
+            begun: true,
+            waiting: buffered.map(Waiting::Body),
+            admission: None,
+            moving: None,
+            stays,
+            stalled: false,
+            finished,
+        }
+    }
+
+    /// Whether something has to happen before the next request is handled.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.waiting.is_some() || self.moving.is_some() || self.stalled
+    }
+
+    /// Whether nothing of a request has arrived.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.is_busy() && self.buffer.is_empty()
+    }
+
+    /// What a request waits for.
+    pub(crate) fn waiting(&mut self) -> Option<&mut Waiting> {
+        self.waiting.as_mut()
+    }
+
+    /// Takes out what a request waits for, to answer it. To be put back with [`Self::put_back`].
+    pub(crate) fn take_waiting(&mut self) -> Option<Waiting> {
+        self.waiting.take()
+    }
+
+    pub(crate) fn put_back(&mut self, waiting: Waiting) {
+        self.waiting = Some(waiting);
+    }
+
+    /// The same, to look at.
+    pub(crate) fn waits_for(&self) -> Option<&Waiting> {
+        self.waiting.as_ref()
+    }
+
+    /// Whether the connection ends now, since nothing is left to answer.
+    pub(crate) fn is_finished(&self, draining: bool) -> bool {
+        !self.is_busy() && (self.finished || draining && self.buffer.is_empty())
+    }
+
+    /// Whether something can continue once nothing is in flight: the next request, or the move to another core.
+    pub(crate) fn is_ready(&self) -> bool {
+        let answered = self.waiting.as_ref().is_some_and(Waiting::is_answered);
+        answered || self.moving.is_some() || self.admission.is_some() && self.waiting.is_none()
+    }
+
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
+    /// The core that the request at the front belongs to.
+    pub(crate) fn moving_to(&mut self) -> Option<CoreId> {
+        self.moving.take()
+    }
+
+    /// Takes what is needed to continue on another core.
+    pub(crate) fn take_moved(&mut self) -> MovedRequest {
+        let buffered = match self.waiting.take() {
+            Some(Waiting::Body(buffered)) => Some(buffered),
+            _ => None,
+        };
+        MovedRequest { buffer: std::mem::take(&mut self.buffer), finished: self.finished, buffered }
+    }
+
+    /// Bytes of received input, and of the body that is arriving or waiting with its request.
+    pub(crate) fn held_bytes(&self) -> (usize, usize) {
+        let arriving = match &self.body {
+            Some(Receiving { buffered: Some(buffered), .. }) => buffered.held_bytes(),
+            _ => 0,
+        };
+        let waiting = self.waiting.as_ref().map_or(0, Waiting::held_bytes);
+        (self.buffer.capacity(), arriving + waiting)
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub(crate) fn poll_timeout(&self) -> Millis {
+        self.deadline
+    }
+
+    pub(crate) fn set_deadline(&mut self, deadline: Millis) {
+        self.deadline = deadline;
+    }
+
+    /// The server shuts down: a request that waits gets its response by then.
+    pub(crate) fn handle_drain(&mut self, last_responses: Millis) {
+        self.deadline = self.deadline.earlier(last_responses);
+    }
+
+    /// Whether the client has finished sending.
+    pub(crate) fn has_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// The client has finished sending. It may still read its responses (RFC 9112, 9.6).
+    pub(crate) fn handle_finished(&mut self) {
+        self.finished = true;
+    }
+
+    /// The application has decided about a request that waited for it. Returns whether there was one.
+    pub(crate) fn handle_admission(&mut self, decision: Connect) -> bool {
+        let Some(Waiting::Admission(sid)) = self.waiting else { return false };
+        self.waiting = None;
+        self.admission = Some(Box::new((decision, sid)));
+        true
+    }
+
+    /// Nothing is in flight, and what the connection waited for has happened: it continues.
+    pub(crate) fn handle_ready(&mut self, cx: &mut HttpContext<'_>, out: &mut Vec<u8>) -> InputOutcome {
+        self.stalled = false;
+        let mut progress = Progress::default();
+        if let Some(Waiting::Body(buffered)) =
+            self.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_)))
+        {
+            let step = self.handle_body(cx, buffered, 0, out, &mut progress);
+            if !matches!(step, Step::Next(_)) {
+                return match step {
+                    Step::End | Step::Upgraded(..) => InputOutcome::End,
+                    Step::Next(_) | Step::Pause(_) => {
+                        progress.waits = true;
+                        InputOutcome::Continue(progress)
+                    }
+                };
+            }
+        } else if let Some(waiting) = self.waiting.take_if(|waiting| waiting.is_answered()) {
+            self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
+            if let Some(session) = cx.session.take() {
+                cx.ex.close_session(session);
+            }
+            if !waiting.keep_alive() || cx.ex.draining {
+                return InputOutcome::End;
+            }
+        }
+        match self.handle_input(cx, &mut [], out) {
+            InputOutcome::Continue(next) => InputOutcome::Continue(Progress {
+                requested: progress.requested || next.requested,
+                published: progress.published || next.published,
+                ..next
+            }),
+            outcome => outcome,
+        }
+    }
+
+    /// Handles what has been read: what was kept, and `received`. Responses are appended to `out`.
+    pub(crate) fn handle_input(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        received: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> InputOutcome {
+        let replies_bytes_max = cx.ex.options().limits.replies_bytes_max;
+        let mut kept = std::mem::take(&mut self.buffer);
+        if self.is_busy() || !kept.is_empty() {
+            kept.extend_from_slice(received);
+        }
+        let was_kept = !kept.is_empty();
+        let input = if was_kept { &mut kept } else { received };
+        let mut progress = Progress::default();
+        let mut at = 0;
+        loop {
+            if (cx.ex.budget.is_used() || out.len() > replies_bytes_max) && at < input.len() {
+                self.stalled = true;
+                break;
+            }
+            let step = self.handle_one(cx, &mut input[at..], out, &mut progress);
+            let (Step::Next(bytes) | Step::Pause(bytes) | Step::Upgraded(bytes, ..)) = step else {
+                cx.ex.budget.count(REQUEST_BYTES);
+                return InputOutcome::End;
+            };
+            at += bytes;
+            cx.ex.budget.count(bytes + REQUEST_BYTES);
+            match step {
+                Step::Next(_) => {}
+                Step::Upgraded(_, socket, session) => {
+                    // A frame glued to the handshake is not lost.
+                    return InputOutcome::Upgraded { socket, session, rest: input[at..].to_vec() };
+                }
+                Step::Pause(_) | Step::End => break,
+            }
+        }
+        let rest = if at == input.len() {
+            Vec::new()
+        } else if was_kept {
+            kept.drain(..at);
+            kept
+        } else {
+            input[at..].to_vec()
+        };
+        progress.waits = self.keep(cx.ex, rest);
+        InputOutcome::Continue(progress)
+    }
+
+    /// Keeps what can't be handled yet. Returns whether nothing more is read: no more is kept than a head and what came
+    /// with it.
+    fn keep(&mut self, ex: &Executor, rest: Vec<u8>) -> bool {
+        let limits = &ex.options().limits;
+        let is_busy = self.is_busy();
+        if !is_busy && !rest.is_empty() && !self.begun {
+            self.begun = true;
+            self.deadline = ex.millis().after(limits.header_timeout);
+        }
+        let waits = self.stalled || is_busy && rest.len() > limits.header_bytes_max;
+        self.buffer = rest;
+        waits
+    }
+
+    /// Handles one request, or part of a body.
+    fn handle_one(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        input: &mut [u8],
+        out: &mut Vec<u8>,
+        progress: &mut Progress,
+    ) -> Step {
+        if self.is_busy() {
+            return Step::Pause(0);
+        }
+        if self.body.is_some() {
+            return self.receive_body(cx, input, out, progress);
+        }
+        let limits = http_limits(&cx.ex.options().limits);
+        let head = match self.scanner.find_end(input, &limits) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Step::Pause(0),
+            Err(error) => return bad_request(cx.ex, out, error.status(), &error.to_string()),
+        };
+        let request = match http1::parse_request(&input[..head], &limits) {
+            Ok(request) => request,
+            Err(error) => return bad_request(cx.ex, out, error.status(), &error.to_string()),
+        };
+        let body = request.body();
+        // A client that asks first and is not answered 100 sends no body (RFC 9110, 10.1.1), but may: the
+        // connection can't be used again.
+        let expects_continue = request.expects_continue();
+        let outcome = match self.route(cx, &request, out) {
+            Routed::Response(outcome) => outcome,
+            Routed::Upgraded(socket, session) => {
+                cx.ex.metrics().requests.add(1);
+                return Step::Upgraded(head, socket, Some(session));
+            }
+        };
+        match outcome {
+            // It is looked at anew, there or then.
+            RequestOutcome::Move(core) => {
+                self.moving = Some(core);
+                return Step::Pause(0);
+            }
+            RequestOutcome::Admission(sid) => {
+                self.waiting = Some(Waiting::Admission(sid));
+                self.deadline = cx.ex.millis().after(cx.ex.options().limits.request_timeout);
+                return Step::Pause(0);
+            }
+            _ => cx.ex.metrics().requests.add(1),
+        }
+        self.admission = None;
+        self.begun = false;
+        self.stays = false;
+        match outcome {
+            RequestOutcome::UpgradedTo(client) => {
+                Step::Upgraded(head, WebSocket::for_client(cx.ex.millis(), client), None)
+            }
+            RequestOutcome::Body { bytes_max } => {
+                if matches!(body, BodyKind::Length(bytes) if bytes > bytes_max as u64) {
+                    return too_large(cx.ex, &request, out);
+                }
+                if matches!(body, BodyKind::Length(bytes) if cx.ex.is_too_large_now(bytes as usize)) {
+                    cx.ex.metrics().inputs_refused.add(1);
+                    return refuse_body(cx.ex, &request, out);
+                }
+                if expects_continue {
+                    out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                }
+                let buffered =
+                    Box::new(BufferedRequest { head: input[..head].to_vec(), ..BufferedRequest::default() });
+                if body == BodyKind::Empty {
+                    return self.handle_body(cx, buffered, head, out, progress);
+                }
+                let decoder = BodyDecoder::new(body);
+                self.body = Some(Receiving { decoder, bytes_left: bytes_max, buffered: Some(buffered) });
+                self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
+                Step::Next(head)
+            }
+            outcome => {
+                if body != BodyKind::Empty {
+                    let bytes_left = cx.ex.options().limits.body_bytes_max;
+                    self.body =
+                        Some(Receiving { decoder: BodyDecoder::new(body), bytes_left, buffered: None });
+                }
+                self.conclude(cx, outcome, expects_continue, head, progress)
+            }
+        }
+    }
+
+    /// Continues after a request of which `consumed` bytes of the input are handled. `last`: the connection can't take
+    /// another one.
+    fn conclude(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        outcome: RequestOutcome<Waiting>,
+        last: bool,
+        consumed: usize,
+        progress: &mut Progress,
+    ) -> Step {
+        progress.requested = true;
+        let limits = &cx.ex.options().limits;
+        let now = cx.ex.millis();
+        match outcome {
+            RequestOutcome::Answered { keep_alive } if keep_alive && !last => {
+                self.deadline = now.after(limits.idle_timeout);
+                Step::Next(consumed)
+            }
+            RequestOutcome::Waiting(mut waiting) => {
+                if last {
+                    waiting.make_last();
+                }
+                self.deadline = match &waiting {
+                    Waiting::Page(page) => now.after(page.next_after()),
+                    Waiting::Events(_) => now.after(cx.ex.options().heartbeat.interval),
+                    waiting if waiting.is_answered() => now.after(limits.idle_timeout),
+                    _ => now.after(limits.request_timeout),
+                };
+                self.waiting = Some(waiting);
+                Step::Pause(consumed)
+            }
+            _ => Step::End,
+        }
+    }
+
+    /// Reads a body: keeps it for its request, or throws it away, up to a bound.
+    fn receive_body(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        input: &[u8],
+        out: &mut Vec<u8>,
+        progress: &mut Progress,
+    ) -> Step {
+        let Some(Receiving { decoder, bytes_left, buffered }) = &mut self.body else { return Step::Pause(0) };
+        let mut at = 0;
+        while at < input.len() {
+            match decoder.decode(&input[at..]) {
+                Ok(decoded) if decoded.data.len() <= *bytes_left => {
+                    *bytes_left -= decoded.data.len();
+                    at += decoded.consumed;
+                    if let Some(buffered) = buffered {
+                        buffered.body.extend_from_slice(decoded.data);
+                    }
+                    if decoded.done {
+                        let buffered = buffered.take();
+                        self.body = None;
+                        return match buffered {
+                            Some(buffered) => self.handle_body(cx, buffered, at, out, progress),
+                            None => Step::Next(at),
+                        };
+                    }
+                }
+                // Too large, or broken: what follows can't be told from it.
+                decoded => {
+                    let Some(buffered) = buffered.take() else {
+                        cx.ex.metrics().request_errors.add(1);
+                        return Step::End;
+                    };
+                    let limits = http_limits(&cx.ex.options().limits);
+                    return match (decoded, http1::parse_request(&buffered.head, &limits)) {
+                        (Ok(_), Ok(request)) => too_large(cx.ex, &request, out),
+                        _ => bad_request(cx.ex, out, 400, "the body's framing is broken"),
+                    };
+                }
+            }
+        }
+        Step::Pause(at)
+    }
+
+    /// A request whose body was needed is there, or what is left of it has its turn again.
+    fn handle_body(
+        &mut self,
+        cx: &mut HttpContext<'_>,
+        mut buffered: Box<BufferedRequest>,
+        consumed: usize,
+        out: &mut Vec<u8>,
+        progress: &mut Progress,
+    ) -> Step {
+        let head = std::mem::take(&mut buffered.head);
+        let limits = http_limits(&cx.ex.options().limits);
+        let Ok(request) = http1::parse_request(&head, &limits) else { return Step::End };
+        let outcome = self.route_body(cx, &request, &mut buffered, out);
+        progress.published = true;
+        if matches!(outcome, RequestOutcome::Rest | RequestOutcome::Move(_)) {
+            if let RequestOutcome::Move(core) = outcome {
+                self.moving = Some(core);
+            }
+            buffered.head = head;
+            self.waiting = Some(Waiting::Body(buffered));
+            self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);
+            progress.yields = true;
+            return Step::Pause(consumed);
+        }
+        self.conclude(cx, outcome, false, consumed, progress)
+    }
+}
+
+/// Answers with an error; the connection ends, because what follows can't be trusted.
+fn bad_request(ex: &Executor, out: &mut Vec<u8>, status: u16, why: &str) -> Step {
+    ex.metrics().request_errors.add(1);
+    text(out, ResponseOptions::LAST, status, &[], why);
+    Step::End
+}
+
+/// Answers a request whose body is larger than it may be: 413 without a body, as Engine.IO's clients expect.
+fn too_large(ex: &Executor, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
+    ex.metrics().request_errors.add(1);
+    let extra = cors(ex.options().origins.answer(request.header_str("origin")));
+    answer(out, ResponseOptions::LAST, 413, "text/plain; charset=utf-8", &extra, b"");
+    Step::End
+}
+
+/// Answers 503 to a request whose body is too large for the remaining memory.
+fn refuse_body(ex: &Executor, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
+    ex.metrics().request_errors.add(1);
+    let mut extra = vec![("Retry-After", RETRY_AFTER_SECONDS)];
+    extra.extend(cors(request.header_str("origin")));
+    text(out, ResponseOptions::LAST, 503, &extra, MEMORY_SHORT);
+    Step::End
+}
+
+/// Appends the response to an incomplete request while memory is short.
+pub(crate) fn write_memory_short(ex: &Executor, out: &mut Vec<u8>) {
+    ex.metrics().request_errors.add(1);
+    text(out, ResponseOptions::LAST, 503, &[("Retry-After", RETRY_AFTER_SECONDS)], MEMORY_SHORT);
+}

@@ -1,0 +1,101 @@
+//! What is due on an HTTP connection.
+
+use super::{Http, Waiting};
+use crate::executor::Executor;
+use crate::protocols::client::TransportStatus;
+use crate::protocols::request::{ResponseOptions, text};
+
+/// What the core does after a timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimeoutOutcome {
+    /// It goes on; what is in `out` leaves.
+    Continue,
+    /// The connection ends after what is in `out`.
+    End,
+    /// The connection ends at once.
+    Abort,
+}
+
+impl Http {
+    /// Handles what is due. Responses are appended to `out`.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        ex: &Executor,
+        status: TransportStatus,
+        out: &mut Vec<u8>,
+    ) -> TimeoutOutcome {
+        let now = ex.millis();
+        if now.is_before(self.deadline) {
+            return TimeoutOutcome::Continue;
+        }
+        let idle_deadline = now.after(ex.options().limits.idle_timeout);
+        if let Some(Waiting::Page(page)) = &mut self.waiting
+            && !page.is_answered()
+        {
+            page.handle_timeout(out);
+            self.deadline = if page.is_answered() { idle_deadline } else { now.after(page.next_after()) };
+            return TimeoutOutcome::Continue;
+        }
+        // While a response leaves, its progress decides: slow is not dead.
+        if status.in_flight && !status.progressed {
+            return TimeoutOutcome::Abort;
+        }
+        if let Some(Waiting::Events(events)) = &mut self.waiting
+            && !events.answered
+        {
+            if !status.in_flight {
+                events.heartbeat(out);
+            }
+            self.deadline = now.after(ex.options().heartbeat.interval);
+            return TimeoutOutcome::Continue;
+        }
+        if status.in_flight {
+            self.deadline = idle_deadline;
+            return TimeoutOutcome::Continue;
+        }
+        let is_busy = self.is_busy();
+        match &mut self.waiting {
+            Some(waiting) if waiting.is_answered() => self.deadline = idle_deadline,
+            // The client's own timer says when it is over.
+            Some(Waiting::Poll(_) | Waiting::Receiver(_) | Waiting::Body(_)) => self.deadline = idle_deadline,
+            Some(Waiting::Page(_) | Waiting::Events(_)) => self.deadline = idle_deadline,
+            Some(Waiting::Admission(_)) => {
+                let why = "no answer from the application in time (limits.request_timeout)";
+                return last_response(ex, out, 504, why);
+            }
+            Some(Waiting::Document(awaited)) => {
+                let (status, why) = match (awaited.is_unchanged(), ex.draining) {
+                    (true, _) => (304, ""),
+                    (false, true) => (503, "the server is shutting down"),
+                    (false, false) => (504, "no document arrived in time (limits.request_timeout)"),
+                };
+                self.fail(ex, status, why, out);
+            }
+            // A whole request is there, and is about to be handled.
+            None if is_busy => self.deadline = idle_deadline,
+            None if !self.begun || self.buffer.is_empty() => return TimeoutOutcome::End,
+            None => {
+                let why = "the request headers did not arrive in time (limits.header_timeout)";
+                return last_response(ex, out, 408, why);
+            }
+        }
+        TimeoutOutcome::Continue
+    }
+
+    /// Answers a request that waits for a document without one: with an error, or that the document is unchanged.
+    pub(crate) fn fail(&mut self, ex: &Executor, status: u16, why: &str, out: &mut Vec<u8>) {
+        let Some(Waiting::Document(awaited)) = &mut self.waiting else { return };
+        if status >= 400 {
+            ex.metrics().request_errors.add(1);
+        }
+        awaited.answered = true;
+        awaited.fail(status, why, ex.draining, out);
+        self.deadline = ex.millis().after(ex.options().limits.idle_timeout);
+    }
+}
+
+fn last_response(ex: &Executor, out: &mut Vec<u8>, status: u16, why: &str) -> TimeoutOutcome {
+    ex.metrics().request_errors.add(1);
+    text(out, ResponseOptions::LAST, status, &[], why);
+    TimeoutOutcome::End
+}

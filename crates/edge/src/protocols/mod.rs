@@ -1,0 +1,33 @@
+//! The protocols, one machine each. A machine owns the state of one connection or client and is driven from outside:
+//!
+//! - `handle_*` takes what has happened: bytes, a request, a message, a command, or that `poll_timeout` is over.
+//! - Answers to the input are appended to `out`. What needs an answer at once is a call to the
+//!   [`Executor`](crate::executor::Executor), and what concerns others is an [`Effect`](crate::executor::Effect).
+//! - `poll_timeout` says when `handle_timeout` is due, if nothing else happens.
+//!
+//! No file here names the core, the driver or the hub, so that each protocol is tested on a virtual clock without a
+//! socket. Modules use only those above them in this list:
+//!
+//! ```text
+//!  request, query, client, clients, profile, message    what several protocols have in common
+//!  document, page, sse, primus, socketio, sockjs        one protocol each
+//!  engineio                                              carries Socket.IO
+//!  websocket                                             frames of plain sessions, SockJS, Primus, Engine.IO
+//!  http                                                  requests, and their routes to all of the above
+//! ```
+
+pub(crate) mod client;
+pub(crate) mod clients;
+pub(crate) mod document;
+pub(crate) mod engineio;
+pub(crate) mod http;
+mod message;
+pub(crate) mod page;
+pub(crate) mod primus;
+pub(crate) mod profile;
+mod query;
+pub(crate) mod request;
+pub(crate) mod socketio;
+pub(crate) mod sockjs;
+pub(crate) mod sse;
+pub(crate) mod websocket;

@@ -1,0 +1,102 @@
+//! Primus: its messages and heartbeats on a WebSocket, and what else there is under `/primus` (see
+//! [`stentor_wire::primus`] for the protocol).
+//!
+//! A session lives and ends with its connection, as a plain one does. What a client sends is a JSON value: a string is
+//! passed to the application as text, any other value as the text of its JSON, and the answer to it is written as a
+//! value again. Pings leave at a fixed pace, whatever else is sent: clients count on that. A client that pings itself
+//! (up to version 6) is only answered.
+
+use super::message::MessageContext;
+use super::profile::Pinging;
+use super::request::{RequestContext, RequestOutcome, ResponseOptions, answer, cors, text};
+use crate::app::{Action, Envelope, Message};
+use crate::encode::{Writer, frame};
+use crate::executor::Executor;
+use crate::model::{Disconnect, SessionId};
+use std::time::Duration;
+use stentor_json as json;
+use stentor_wire::http1::Request;
+use stentor_wire::primus::{self, FromClient};
+use stentor_wire::ws::{Kind, Opcode};
+
+/// Where it is served.
+pub(crate) const PATH: &str = "/primus";
+
+/// A message of the protocol's own.
+fn write(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    frame(out, Opcode::Text, 48, write);
+}
+
+/// Appends what keeps a client from reconnecting, if it shouldn't.
+pub(crate) fn write_goodbye(out: &mut Vec<u8>, code: u16) {
+    let reconnects = (4500..4600).contains(&code);
+    if !reconnects {
+        write(out, primus::write_close);
+    }
+}
+
+/// Appends a ping. `clock` is the time since the server's start.
+pub(crate) fn write_ping(out: &mut Vec<u8>, clock: Duration) {
+    write(out, |out| primus::write_ping(out, clock));
+}
+
+/// Answers a request for what the server speaks.
+pub(crate) fn handle_spec_request<W>(
+    cx: &RequestContext<'_>,
+    request: &Request<'_>,
+    out: &mut Vec<u8>,
+) -> RequestOutcome<W> {
+    let options = ResponseOptions::of(request, cx.ex.draining);
+    if matches!(request.method(), "GET" | "HEAD") {
+        let mut body = Vec::with_capacity(128);
+        primus::write_spec(&mut body, PATH, Some(cx.ex.options().primus.ping_interval));
+        answer(out, options, 200, "application/json", &cors(cx.allow_origin(request)), &body);
+    } else {
+        cx.count_error();
+        text(out, options, 405, &[("Allow", "GET, HEAD")], "only GET and HEAD are answered here");
+    }
+    RequestOutcome::Answered { keep_alive: options.keep_alive }
+}
+
+/// Handles a message on a WebSocket. Returns whether what follows it is handled.
+pub(crate) fn handle_message(
+    ex: &mut Executor,
+    context: MessageContext,
+    pinging: &mut Pinging,
+    kind: Kind,
+    data: &[u8],
+    out: &mut Vec<u8>,
+) -> bool {
+    let Some(text) = kind.text(data) else { return fault(ex, context.session) };
+    match primus::from_client(text) {
+        FromClient::Pong(_) | FromClient::Unknown => true,
+        FromClient::Ping(text) => {
+            write(out, |out| primus::write_pong(out, text));
+            *pinging = Pinging::Theirs;
+            true
+        }
+        FromClient::AskId => {
+            let id = ex.context.public_id(context.session).to_string();
+            write(out, |out| primus::write_id(out, &id));
+            true
+        }
+        FromClient::Message(text) => {
+            if json::check(text).is_err() {
+                return fault(ex, context.session);
+            }
+            ex.metrics().messages.add(1);
+            let value = text.trim_matches([' ', '\t', '\r', '\n']);
+            let (string, is_value) = match json::string(value) {
+                Some(string) => (string, context.envelope == Envelope::V1),
+                None => (value.into(), true),
+            };
+            context.deliver(ex, Writer::Primus { is_value }, Message::Text(&string), out)
+        }
+    }
+}
+
+fn fault(ex: &mut Executor, session: SessionId) -> bool {
+    ex.metrics().protocol_errors.add(1);
+    ex.actions.push(Action::Close { session, why: Disconnect::ProtocolError });
+    false
+}

@@ -1,0 +1,49 @@
+//! What is spoken on a WebSocket that has a session of its own.
+
+use crate::app::Envelope;
+use crate::encode::{FrameTarget, Writer};
+use crate::options::Service;
+
+/// How the messages of the session are framed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// The application's messages as they are.
+    #[default]
+    Plain,
+    /// Frames of SockJS.
+    SockJs,
+    /// JSON values and heartbeats of Primus.
+    Primus(Pinging),
+}
+
+/// Who pings in Primus.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Pinging {
+    /// The server, and it has been answered.
+    #[default]
+    Idle,
+    /// The server, and it waits for the answer.
+    Awaited,
+    /// The client.
+    Theirs,
+}
+
+impl Framing {
+    /// How the application's messages leave.
+    pub(crate) fn writer(self, envelope: Envelope) -> Writer<'static> {
+        match self {
+            Self::Plain => Writer::WebSocket,
+            Self::SockJs => Writer::SockJs(FrameTarget::WebSocket),
+            Self::Primus(_) => Writer::Primus { is_value: envelope == Envelope::V1 },
+        }
+    }
+}
+
+/// What is spoken, and by which service the client came in.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SocketProfile {
+    pub(crate) framing: Framing,
+    /// The server accepts no message.
+    pub(crate) push_only: bool,
+    pub(crate) service: Service,
+}

@@ -1,0 +1,211 @@
+//! What becomes of an HTTP request, and the answers that HTTP clients get.
+
+use crate::app::{Connect, Envelope, HandlerScope, RequestId};
+use crate::encode::ERROR_BYTES_MAX;
+use crate::executor::Executor;
+use crate::identity::{ClientId, Sid};
+use crate::model::{ConnId, CoreId, Key, KeyError};
+use crate::options::Service;
+use stentor_wire::http1::{self, Request};
+
+/// What became of a request; `W` is what it may wait for.
+pub(crate) enum RequestOutcome<W> {
+    /// Answered in full.
+    Answered { keep_alive: bool },
+    /// The connection carries this client over WebSocket now.
+    UpgradedTo(ClientId),
+    /// It waits.
+    Waiting(W),
+    /// It waits for [`crate::app::Context::admit`], and is looked at again then. The client will have this id.
+    Admission(Option<Sid>),
+    /// Its body is needed, up to so many bytes.
+    Body { bytes_max: usize },
+    /// The rest of its body is handled after what it has published has left.
+    Rest,
+    /// It belongs to another core.
+    Move(CoreId),
+}
+
+impl<W> RequestOutcome<W> {
+    /// Answered, and the connection ends.
+    pub(crate) const LAST: Self = Self::Answered { keep_alive: false };
+
+    /// The same, with what it waits for in another form.
+    pub(crate) fn map<V>(self, wrap: impl FnOnce(W) -> V) -> RequestOutcome<V> {
+        match self {
+            Self::Answered { keep_alive } => RequestOutcome::Answered { keep_alive },
+            Self::UpgradedTo(client) => RequestOutcome::UpgradedTo(client),
+            Self::Waiting(waiting) => RequestOutcome::Waiting(wrap(waiting)),
+            Self::Admission(sid) => RequestOutcome::Admission(sid),
+            Self::Body { bytes_max } => RequestOutcome::Body { bytes_max },
+            Self::Rest => RequestOutcome::Rest,
+            Self::Move(core) => RequestOutcome::Move(core),
+        }
+    }
+}
+
+/// The connection that a request has come on, and what may be done about it.
+pub(crate) struct RequestContext<'a> {
+    pub(crate) ex: &'a mut Executor,
+    pub(crate) conn: ConnId,
+    /// A number for the client's address.
+    pub(crate) source: u64,
+    /// Clients of this core.
+    pub(crate) clients: usize,
+    /// The connection can't be moved: another core had no room for it.
+    pub(crate) stays: bool,
+    /// The application's decision about this request, if it was asked before.
+    pub(crate) admission: Option<Box<(Connect, Option<Sid>)>>,
+}
+
+impl RequestContext<'_> {
+    /// Counts a request that is answered with an error.
+    pub(crate) fn count_error(&self) {
+        self.ex.metrics().request_errors.add(1);
+    }
+
+    /// The application's decision about a client that wants to connect, now or in answer to an earlier question.
+    pub(crate) fn ask_to_connect(
+        &mut self,
+        request: &Request<'_>,
+        envelope: Envelope,
+        service: Service,
+        client: Option<&str>,
+    ) -> Connect {
+        if let Some(admission) = self.admission.take() {
+            return admission.0;
+        }
+        let pending = Some(RequestId(self.conn));
+        let scope = HandlerScope {
+            envelope,
+            request: Some(request),
+            pending,
+            service,
+            client,
+            ..HandlerScope::default()
+        };
+        self.ex.notify_app(scope, |app, ctx| app.connect(ctx, request))
+    }
+
+    /// The value of `Access-Control-Allow-Origin` for a request, except those of SockJS.
+    pub(crate) fn allow_origin<'r>(&self, request: &Request<'r>) -> Option<&'r str> {
+        self.ex.options().origins.answer(request.header_str("origin"))
+    }
+}
+
+/// A request with its body, so far.
+#[derive(Default)]
+pub(crate) struct BufferedRequest {
+    pub(crate) head: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+    /// Handled bytes of the body (decoded, if it is a form).
+    pub(crate) done: usize,
+    /// Partly handled: `body` is decoded, and this many SockJS messages remain.
+    pub(crate) begun: Option<usize>,
+    /// Its client moves to another core with what is left.
+    pub(crate) migrates: Option<ClientId>,
+}
+
+impl BufferedRequest {
+    pub(crate) fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.head.capacity() + self.body.capacity()
+    }
+}
+
+/// How a request is to be answered.
+#[derive(Clone, Copy)]
+pub(crate) struct ResponseOptions {
+    /// The connection is kept for the next request.
+    pub(crate) keep_alive: bool,
+    /// Only the head is sent: a response to HEAD, whatever its status, has no body (RFC 9110, 9.3.2).
+    pub(crate) head_only: bool,
+}
+
+impl ResponseOptions {
+    /// The last response of a connection, to a request that may not have been understood.
+    pub(crate) const LAST: Self = Self { keep_alive: false, head_only: false };
+
+    pub(crate) fn of(request: &Request<'_>, draining: bool) -> Self {
+        Self { keep_alive: request.keep_alive() && !draining, head_only: request.method() == "HEAD" }
+    }
+}
+
+/// A response with a short text for people.
+pub(crate) fn text(
+    out: &mut Vec<u8>,
+    options: ResponseOptions,
+    status: u16,
+    extra: &[(&str, &str)],
+    text: &str,
+) {
+    let text = &text[..text.floor_char_boundary(ERROR_BYTES_MAX)];
+    let body = format!("{text}\n");
+    answer(out, options, status, "text/plain; charset=utf-8", extra, body.as_bytes());
+}
+
+/// A response whose body is there already.
+pub(crate) fn answer(
+    out: &mut Vec<u8>,
+    options: ResponseOptions,
+    status: u16,
+    content_type: &str,
+    extra: &[(&str, &str)],
+    body: &[u8],
+) {
+    write_head(out, options, status, content_type, extra, body.len());
+    if !options.head_only && status != 304 {
+        out.extend_from_slice(body);
+    }
+}
+
+pub(crate) fn write_head(
+    out: &mut Vec<u8>,
+    options: ResponseOptions,
+    status: u16,
+    content_type: &str,
+    extra: &[(&str, &str)],
+    len: usize,
+) {
+    let length = len.to_string();
+    let mut headers: Vec<(&str, &str)> = Vec::with_capacity(extra.len() + 4);
+    if !matches!(status, 204 | 304) {
+        headers.push(("Content-Type", content_type));
+        headers.push(("Content-Length", &length));
+    }
+    // No type is guessed from content: a document is never run as a script.
+    headers.push(("X-Content-Type-Options", "nosniff"));
+    headers.push(("Connection", if options.keep_alive { "keep-alive" } else { "close" }));
+    headers.extend_from_slice(extra);
+    http1::write_response_head(out, status, &headers);
+}
+
+/// The headers by which a page of another origin may read the response, with the entity tag of a document and the
+/// time to retry after.
+pub(crate) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
+    match origin {
+        Some(origin) => vec![
+            ("Access-Control-Allow-Origin", origin),
+            ("Access-Control-Expose-Headers", "ETag, Retry-After"),
+            ("Vary", "Origin"),
+        ],
+        None => vec![("Vary", "Origin")],
+    }
+}
+
+/// Lets a page send cookies if its origin is listed. For `*`, this would let every page act as the user.
+pub(crate) fn push_credentials(headers: &mut Vec<(&str, &str)>, origin: Option<&str>) {
+    if origin.is_some_and(|origin| origin != "*") {
+        headers.push(("Access-Control-Allow-Credentials", "true"));
+    }
+}
+
+/// A key in a path: decoded once. An encoded slash is refused, because proxies disagree on what it means.
+pub(crate) fn key_of_path(encoded: &str) -> Result<Key, KeyError> {
+    if let Some(at) = encoded.to_ascii_lowercase().find("%2f") {
+        return Err(KeyError::Character(at));
+    }
+    match http1::percent_decode(encoded) {
+        Ok(text) => Key::parse(&text),
+        Err(_) => Err(KeyError::Character(encoded.find('%').unwrap_or(0))),
+    }
+}

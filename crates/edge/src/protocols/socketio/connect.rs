@@ -1,0 +1,174 @@
+//! Connecting to a namespace.
+
+use super::{Carrier, Input, Next, Socket, SocketIo};
+use crate::app::{Admission, Envelope, HandlerScope, Hello};
+use crate::encode::Format;
+use crate::encode::{EngineWriter, Writer};
+use crate::executor::Executor;
+use crate::identity::{Owner, Sid};
+use crate::model::{CoreId, Room};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use stentor_json as json;
+use stentor_wire::engineio::Version;
+use stentor_wire::http1::{self, Request};
+use stentor_wire::socketio;
+
+/// Maximum number of parameters in a namespace's query, as in Node.
+const QUERY_PAIRS_MAX: usize = 1_000;
+
+impl SocketIo {
+    /// Connects a client of protocol 4 to the main namespace, unasked.
+    pub(crate) fn connect_unasked(
+        &mut self,
+        ex: &mut Executor,
+        carrier: Carrier,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let input = Input { carrier, request: Some(request) };
+        self.handle_connect(ex, &input, "/", None, Some(request.query()), out);
+    }
+
+    /// A client wants to connect to a namespace.
+    pub(super) fn handle_connect(
+        &mut self,
+        ex: &mut Executor,
+        input: &Input<'_>,
+        namespace: &str,
+        payload: Option<&str>,
+        query: Option<&str>,
+        out: &mut Vec<u8>,
+    ) -> Next {
+        let Carrier { client, sid, source, engine } = input.carrier;
+        if self.sockets.len() >= ex.options().engine.namespaces_max {
+            refuse(engine, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
+            return Next::Continue;
+        }
+        // Longer ones can't have rooms.
+        let Ok(room) = Room::all_members(namespace) else {
+            refuse(engine, namespace, "Invalid namespace", None, out);
+            return Next::Continue;
+        };
+        let auth = payload.unwrap_or("{}");
+        let recovers = ex.options().engine.recovery.is_some() && engine.version == Version::V4;
+        let pid =
+            if recovers { json::string_member(auth, "pid").and_then(|pid| Sid::parse(&pid)) } else { None };
+        if let Some(core) = pid.and_then(|pid| self.kept_elsewhere(ex, sid, pid)) {
+            return Next::Migrate(core);
+        }
+        let name = sid.to_string();
+        let mut hello =
+            Hello { client: &name, namespace, auth, query: query.unwrap_or(""), recovered: false };
+        let scope = HandlerScope {
+            client: Some(&name),
+            envelope: Envelope::SocketIo,
+            request: input.request,
+            ..HandlerScope::default()
+        };
+        match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &hello)) {
+            Admission::Accept => {}
+            Admission::Unknown => {
+                refuse(engine, namespace, "Invalid namespace", None, out);
+                return Next::Continue;
+            }
+            Admission::Refuse { message, data } => {
+                refuse(engine, namespace, &message, data.as_deref(), out);
+                return Next::Continue;
+            }
+        }
+        let format = Format::engine_io(engine, Envelope::SocketIo, recovers);
+        let recovered = pid.and_then(|pid| {
+            let offset = json::string_member(auth, "offset");
+            ex.recover(client, pid, offset.as_deref(), namespace, format)
+        });
+        hello.recovered = recovered.is_some();
+        let (slot, session) = match recovered {
+            Some((slot, session)) => (Some(slot), session),
+            None => {
+                let session = ex.open_session(format, Owner::Client(client), source);
+                (recovers.then(|| ex.make_recoverable(session, client, room)), session)
+            }
+        };
+        let pid = slot.and_then(|slot| ex.recovery.get(slot)).map(|socket| socket.pid.to_string());
+        let socket_id = match engine.version {
+            Version::V3 => id_of_version_3(&name, namespace),
+            // A session that is recovered has the id that it had.
+            Version::V4 => ex.context.public_id(session).to_string(),
+        };
+        if hello.recovered {
+            // What it missed comes before the answer.
+            ex.take_at_once(session, out);
+        }
+        engine.packet(out, 80, |out| {
+            out.push(b'4');
+            socketio::write_connected(out, engine.version.into(), namespace, &socket_id, pid.as_deref());
+        });
+        let stored = (namespace != "/").then(|| Arc::from(namespace));
+        self.sockets.push(Socket { session, namespace: stored, recovery: slot.map(|slot| slot as u32) });
+        let feeds = if namespace == "/" { self.feeds.take() } else { None };
+        let scope =
+            HandlerScope { session: Some(session), writer: Writer::SocketIo { engine, namespace }, ..scope };
+        let asked = ex.actions.len();
+        ex.call_app(scope, out, |app, ctx| app.joined(ctx, session, &hello, &socket_id));
+        if let Some(feeds) = feeds {
+            ex.subscribe_feeds(session, *feeds);
+        }
+        Next::if_continues(!ex.asks_to_close(asked, session))
+    }
+
+    /// The other core that keeps what a client missed, if the client shows it before anything has happened and can go
+    /// there.
+    fn kept_elsewhere(&self, ex: &Executor, sid: Sid, pid: Sid) -> Option<CoreId> {
+        let (core, cores) = (ex.context.core, ex.shared.cores);
+        if !self.is_fresh() || self.stays || sid.core(cores) != core || ex.draining {
+            return None;
+        }
+        Some(pid.core(cores)).filter(|other| *other != core)
+    }
+}
+
+/// The id that a client of Engine.IO 3 gives its socket in a namespace.
+pub(crate) fn id_of_version_3(sid: &str, namespace: &str) -> String {
+    if namespace == "/" { sid.to_owned() } else { format!("{namespace}#{sid}") }
+}
+
+/// Tells a client that it isn't connected to a namespace.
+fn refuse(engine: EngineWriter, namespace: &str, message: &str, data: Option<&str>, out: &mut Vec<u8>) {
+    engine.packet(out, namespace.len() + message.len() + 32, |out| {
+        out.push(b'4');
+        socketio::write_connect_error(out, engine.version.into(), namespace, message, data);
+    });
+}
+
+/// A query as a JSON object of strings, with arrays for repeated names, as Node's `querystring` parses it.
+pub(super) fn object_of_query(query: &str) -> String {
+    let mut names: HashMap<Cow<'_, str>, usize> = HashMap::new();
+    let mut members: Vec<(Cow<'_, str>, Vec<Cow<'_, str>>)> = Vec::new();
+    let pairs = http1::query_pairs(query).filter(|(name, value)| !(name.is_empty() && value.is_empty()));
+    for (name, value) in pairs.take(QUERY_PAIRS_MAX) {
+        let place = *names.entry(name.clone()).or_insert(members.len());
+        match members.get_mut(place) {
+            Some((_, values)) => values.push(value),
+            None => members.push((name, vec![value])),
+        }
+    }
+    let mut out = b"{".to_vec();
+    for (n, (name, values)) in members.iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        json::write_string(&mut out, name);
+        out.push(b':');
+        let is_list = values.len() > 1;
+        out.extend(is_list.then_some(b'['));
+        for (n, value) in values.iter().enumerate() {
+            out.extend((n > 0).then_some(b','));
+            json::write_string(&mut out, value);
+        }
+        out.extend(is_list.then_some(b']'));
+    }
+    out.push(b'}');
+    String::from_utf8(out).unwrap_or_else(|_| "{}".to_owned())
+}

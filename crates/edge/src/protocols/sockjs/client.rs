@@ -1,0 +1,263 @@
+//! A client's messages, its heartbeats, and its end.
+
+use super::Receiver;
+use crate::app::{Envelope, HandlerScope, Message, Sent};
+use crate::encode::{FrameTarget, Writer};
+use crate::executor::budget::MESSAGE_BYTES;
+use crate::executor::{Effect, Executor};
+use crate::identity::{ClientKind, End, Sid};
+use crate::millis::Millis;
+use crate::model::{Disconnect, SessionId};
+use crate::options::Service;
+use crate::protocols::client::{ActiveTransport, ClientState, TransportStatus};
+use crate::protocols::clients::TableEntry;
+use stentor_wire::http1::Request;
+use stentor_wire::sockjs::{Close, Error, Frame, Messages};
+
+/// A client of SockJS over HTTP.
+pub(crate) struct Client {
+    pub(super) state: ClientState,
+    pub(crate) service: Service,
+    pub(crate) envelope: Envelope,
+    pub(crate) session: Option<SessionId>,
+    /// There is only a feed: the application isn't asked, and the client may send nothing.
+    pub(super) push_only: bool,
+    /// How it was closed, if the application has said so or the client is to be told.
+    pub(super) closed: Option<Box<(u16, Box<str>)>>,
+}
+
+impl TableEntry for Client {
+    const KIND: ClientKind = ClientKind::SockJs;
+
+    fn state(&self) -> &ClientState {
+        &self.state
+    }
+
+    fn state_mut(&mut self) -> &mut ClientState {
+        &mut self.state
+    }
+}
+
+impl Client {
+    pub(super) fn new(
+        ex: &Executor,
+        sid: Sid,
+        source: u64,
+        (service, envelope, push_only): (Service, Envelope, bool),
+    ) -> Self {
+        let due_at = ex.millis().after(disconnect_delay(ex, service));
+        let state = ClientState::new(sid, source, ActiveTransport::None, ex.millis(), due_at);
+        Self { state, service, envelope, session: None, push_only, closed: None }
+    }
+
+    /// Takes all waiting records.
+    pub(super) fn take_queue(&mut self) -> Vec<u8> {
+        self.state.take_queue(0)
+    }
+
+    /// Charges the memory that the client holds now. Returns the increase in bytes.
+    pub(crate) fn charge(&mut self, ex: &Executor) -> usize {
+        self.state.charge(&ex.shared.ledger, 0)
+    }
+
+    /// Later receivers are told these words, once the client has ended.
+    pub(crate) fn say_when_closed(&mut self, code: u16, reason: &str) {
+        self.closed = Some(Box::new((code, reason.into())));
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Millis {
+        self.state.due_at
+    }
+
+    /// Passes the messages of a body to the application. If the connection has used its share of the turn, returns the
+    /// number of remaining bytes at the end of the body, and of remaining messages.
+    pub(super) fn handle_messages(
+        &mut self,
+        ex: &mut Executor,
+        mut messages: Messages<'_>,
+        request: &Request<'_>,
+    ) -> Option<(usize, usize)> {
+        let send_buffer_bytes_max = ex.options().limits.send_buffer_bytes_max;
+        let session = self.session?;
+        if self.push_only {
+            self.end(ex, End::Because(Disconnect::NotAccepted));
+            return None;
+        }
+        let mut queue = self.take_queue();
+        let asked = ex.actions.len();
+        let (mut delivered, mut scratch) = (0, String::new());
+        let mut left = None;
+        loop {
+            let is_much = ex.published_much() || queue.len() > send_buffer_bytes_max || ex.budget.is_used();
+            if delivered > 0
+                && is_much
+                && !messages.is_empty()
+                && let Some(rest) = messages.rest()
+            {
+                left = Some((rest.len(), messages.len()));
+                break;
+            }
+            let Some(text) = messages.next_in(&mut scratch) else { break };
+            delivered += 1;
+            ex.budget.count(text.len() + MESSAGE_BYTES);
+            let scope = HandlerScope {
+                session: Some(session),
+                writer: Writer::SockJs(FrameTarget::Poll),
+                envelope: self.envelope,
+                request: Some(request),
+                service: self.service,
+                ..HandlerScope::default()
+            };
+            ex.call_app(scope, &mut queue, |app, ctx| app.message(ctx, session, Message::Text(text)));
+            if ex.asks_to_close(asked, session) {
+                break;
+            }
+        }
+        ex.metrics().messages.add(delivered);
+        self.state.queue = queue;
+        let grown = self.charge(ex);
+        if grown > 0 && ex.is_too_large_now(self.state.holding.bytes()) {
+            ex.metrics().inputs_refused.add(1);
+            ex.end_client(self.state.id, End::Because(Disconnect::Overloaded));
+        }
+        // Nobody has come for so much.
+        if self.state.transport == ActiveTransport::None
+            && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max
+        {
+            self.end(ex, End::Because(Disconnect::SlowConsumer));
+            return None;
+        }
+        ex.push(Effect::FlushClient(self.state.id));
+        left
+    }
+
+    /// Sends a message, outside the handling of the client's own messages.
+    pub(crate) fn send(&mut self, ex: &mut Executor, what: &Sent) {
+        if self.state.ended {
+            return;
+        }
+        what.write(Writer::SockJs(FrameTarget::Poll), &mut self.state.queue);
+        self.charge(ex);
+        ex.push(Effect::FlushClient(self.state.id));
+    }
+
+    /// Ends the client if too much waits for it after a flush.
+    pub(crate) fn check_queue(&mut self, ex: &mut Executor) {
+        if self.state.queue.len() > ex.options().limits.send_buffer_bytes_max {
+            self.end(ex, End::Because(Disconnect::SlowConsumer));
+        }
+    }
+
+    /// Answers the poll that carries the client, if something waits; or tells its receiver how it ended.
+    pub(crate) fn answer(&mut self, ex: &mut Executor, receiver: &mut Receiver, out: &mut Vec<u8>) {
+        if self.state.ended {
+            receiver.last_words(self, ex, out);
+        } else {
+            receiver.messages(self, ex, out);
+        }
+        if receiver.answered {
+            self.receiver_left(ex);
+        }
+    }
+
+    /// The answer that carried the client has ended: the client is to come again soon.
+    pub(crate) fn receiver_left(&mut self, ex: &mut Executor) {
+        self.state.transport = ActiveTransport::None;
+        self.state.due_at = ex.millis().after(disconnect_delay(ex, self.service));
+        ex.push(Effect::ArmClient(self.state.id));
+    }
+
+    /// Handles what is due. Returns whether the receiver is to be sent a heartbeat.
+    pub(crate) fn handle_timeout(&mut self, ex: &mut Executor, status: TransportStatus) -> bool {
+        let now = ex.millis();
+        if now.is_before(self.state.due_at) {
+            return false;
+        }
+        match self.state.transport {
+            _ if self.state.ended => self.remove(ex),
+            ActiveTransport::Poll(_) | ActiveTransport::Stream(_) => {
+                self.state.due_at = now.after(service_options(ex, self.service, |options| options.heartbeat));
+                // What is on its way is sign of life enough.
+                return !status.in_flight;
+            }
+            ActiveTransport::None | ActiveTransport::WebSocket(_) => {
+                self.end(ex, End::Gone);
+                self.remove(ex);
+            }
+        }
+        false
+    }
+
+    /// Sends a heartbeat.
+    pub(crate) fn heartbeat(&mut self, ex: &mut Executor, receiver: &mut Receiver, out: &mut Vec<u8>) {
+        receiver.say(out, &Frame::Heartbeat);
+        if receiver.answered {
+            self.receiver_left(ex);
+        }
+    }
+
+    /// The connection that carries the client has ended.
+    pub(crate) fn handle_connection_lost(&mut self, ex: &mut Executor, carried: bool, unsent: bool) {
+        if carried {
+            self.state.transport = ActiveTransport::None;
+        }
+        if carried || unsent {
+            self.end(ex, End::Gone);
+        }
+    }
+
+    /// Ends the client: its session now, then the receiver is told, and again if the client comes once more.
+    pub(crate) fn end(&mut self, ex: &mut Executor, end: End) {
+        if self.state.ended {
+            return;
+        }
+        if let End::Because(why) = end {
+            ex.count_disconnect(why);
+        }
+        self.state.ended = true;
+        self.state.may_reconnect = end.may_reconnect();
+        if self.closed.is_none() {
+            let Close { code, reason } = match end {
+                End::Because(why) => Close { code: why.code(), reason: why.reason() },
+                End::Gone => Close::INTERRUPTED,
+                End::Closed | End::TakenOver(_) => Close::NORMAL,
+                End::Fault => Close { code: Error::CLOSE_CODE, reason: Error::CLOSE_REASON },
+            };
+            self.say_when_closed(code, reason);
+        }
+        let Some(session) = self.session else { return };
+        ex.close_session(session);
+        // The application doesn't know of a client that may send nothing.
+        if !self.push_only {
+            let scope = HandlerScope { service: self.service, ..HandlerScope::default() };
+            ex.notify_app(scope, |app, ctx| app.closed(ctx, session));
+        }
+        self.session = None;
+        self.state.due_at = ex.millis().after(disconnect_delay(ex, self.service));
+        ex.push(Effect::ArmClient(self.state.id));
+        match std::mem::replace(&mut self.state.transport, ActiveTransport::None) {
+            ActiveTransport::Poll(conn) | ActiveTransport::Stream(conn) if end != End::Gone => {
+                ex.push(Effect::TellReceiver { client: self.state.id, conn });
+            }
+            _ => {}
+        }
+    }
+
+    fn remove(&mut self, ex: &mut Executor) {
+        self.state.removed = true;
+        ex.push(Effect::RemoveClient(self.state.id));
+    }
+}
+
+fn service_options<T: Default>(
+    ex: &Executor,
+    service: Service,
+    get: impl FnOnce(&crate::options::SockJs) -> T,
+) -> T {
+    service.place().and_then(|place| ex.options().sockjs.get(place)).map(get).unwrap_or_default()
+}
+
+/// How long a client may be without a receiver.
+pub(super) fn disconnect_delay(ex: &Executor, service: Service) -> std::time::Duration {
+    service_options(ex, service, |options| options.disconnect_delay)
+}

@@ -1,0 +1,162 @@
+//! Requests of SockJS clients that wait for frames: a poll gets one, a stream gets them until it has carried enough.
+
+use super::Client;
+use crate::encode::records;
+use crate::encode::{sockjs_frame, unchunked_bytes};
+use crate::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX};
+use crate::identity::ClientId;
+use crate::model::Frame;
+use crate::protocols::client::{POLL_BYTES_MAX, POLL_FRAMES_MAX};
+use stentor_wire::http1;
+use stentor_wire::sockjs::{self, ResponseLimit, Wrapping};
+
+/// A request that waits for frames.
+pub(crate) struct Receiver {
+    pub(crate) client: ClientId,
+    pub(crate) keep_alive: bool,
+    pub(super) wrapping: Wrapping,
+    /// Each frame is a chunk (HTTP/1.1).
+    pub(super) chunked: bool,
+    pub(super) limit: ResponseLimit,
+    /// What a poll's answer begins with; a stream's has left already.
+    pub(super) poll: Option<Box<PollStart>>,
+    /// The answer is whole, and handed to the driver or about to be.
+    pub(crate) answered: bool,
+}
+
+/// What a poll's answer begins with.
+pub(super) struct PollStart {
+    /// The head, but for the length and the empty line.
+    pub(super) head: Vec<u8>,
+    /// The call that a script makes with the frame.
+    pub(super) callback: Vec<u8>,
+}
+
+impl Receiver {
+    /// Bytes held besides this struct, whose size the connection table covers: an idle stream needs no charge of its
+    /// own.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.poll.as_ref().map_or(0, |start| start.head.capacity() + start.callback.capacity())
+    }
+
+    /// Appends a frame, and the end of the answer if it has carried enough.
+    fn write(&mut self, out: &mut Vec<u8>, frame: &[u8]) {
+        if let Some(PollStart { head, callback }) = self.poll.as_deref() {
+            out.extend_from_slice(head);
+            let bytes = callback.len() + frame.len();
+            out.extend_from_slice(format!("Content-Length: {bytes}\r\n\r\n").as_bytes());
+            out.extend_from_slice(callback);
+            out.extend_from_slice(frame);
+            self.answered = true;
+            return;
+        }
+        if self.chunked {
+            http1::write_chunk(out, frame);
+        } else {
+            out.extend_from_slice(frame);
+        }
+        if self.limit.is_reached_by(frame.len()) {
+            self.finish(out);
+        }
+    }
+
+    /// Ends the answer.
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if !self.answered && self.chunked && self.poll.is_none() {
+            http1::write_last_chunk(out);
+        }
+        self.answered = true;
+    }
+
+    /// Appends a frame that isn't messages.
+    pub(super) fn say(&mut self, out: &mut Vec<u8>, what: &sockjs::Frame<'_>) {
+        let mut frame = Vec::with_capacity(64);
+        self.wrapping.write(&mut frame, what);
+        self.write(out, &frame);
+    }
+
+    /// Ends the answer with this.
+    pub(super) fn refuse(&mut self, out: &mut Vec<u8>, close: sockjs::Close<'_>) {
+        self.say(out, &sockjs::Frame::Close(close));
+        self.finish(out);
+    }
+
+    /// Appends a frame of what waits for the client, where something does: for a poll what its topics owe it as well.
+    pub(super) fn messages(&mut self, client: &mut Client, ex: &mut Executor, out: &mut Vec<u8>) {
+        let wrapping = self.wrapping;
+        let mut frame = wrapping.head().as_bytes().to_vec();
+        let begin = frame.len();
+        let separate = |frame: &mut Vec<u8>| {
+            if frame.len() > begin {
+                frame.push(b',');
+            }
+        };
+        for (_, text) in records(&client.take_queue()) {
+            separate(&mut frame);
+            // Records are what applications wrote as text.
+            wrapping.write_message(&mut frame, std::str::from_utf8(text).unwrap_or_default());
+        }
+        if self.poll.is_some()
+            && let Some(session) = client.session
+        {
+            ex.take(session, POLL_BYTES_MAX, POLL_FRAMES_MAX, |_, encoded| {
+                let bytes = encoded.bytes();
+                if let Some(messages) = wrapping.messages_of(sockjs_frame(wrapping, &bytes)) {
+                    separate(&mut frame);
+                    frame.extend_from_slice(messages);
+                }
+            });
+        }
+        if frame.len() > begin {
+            frame.extend_from_slice(wrapping.tail().as_bytes());
+            self.write(out, &frame);
+        }
+    }
+
+    /// Appends what a client gets that has ended: what waited for it, or else how it ended; a stream both.
+    pub(super) fn last_words(&mut self, client: &mut Client, ex: &mut Executor, out: &mut Vec<u8>) {
+        self.messages(client, ex, out);
+        if !self.answered
+            && let Some(closed) = client.closed.as_deref()
+        {
+            let (code, reason) = (closed.0, &*closed.1);
+            self.refuse(out, sockjs::Close { code, reason });
+        }
+        self.finish(out);
+    }
+
+    /// Moves what waits for the client of a stream into `frames`, as much as one send takes. Says whether the answer has
+    /// ended with it.
+    pub(crate) fn stream(&mut self, client: &mut Client, ex: &mut Executor, frames: &mut Vec<Frame>) -> bool {
+        if self.answered || self.poll.is_some() {
+            return false;
+        }
+        let mut out = Vec::new();
+        self.messages(client, ex, &mut out);
+        if !out.is_empty() {
+            frames.push(Frame::owned(out));
+        }
+        if self.answered {
+            return true;
+        }
+        let (wrapping, chunked, limit) = (self.wrapping, self.chunked, &mut self.limit);
+        let bytes_max = SEND_BYTES_MAX.min(limit.left_bytes());
+        let mut ended = false;
+        if let Some(session) = client.session {
+            ex.take(session, bytes_max, SEND_FRAMES_MAX, |_, encoded| {
+                ended |= limit.is_reached_by(unchunked_bytes(encoded.len()));
+                if chunked {
+                    frames.push(encoded.clone());
+                } else {
+                    frames.push(Frame::owned(sockjs_frame(wrapping, &encoded.bytes()).to_vec()));
+                }
+            });
+        }
+        if ended {
+            let mut end = Vec::new();
+            self.finish(&mut end);
+            frames.push(Frame::owned(end));
+        }
+        ended
+    }
+}

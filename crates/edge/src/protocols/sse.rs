@@ -1,0 +1,276 @@
+//! Server-Sent Events: feeds over one response that doesn't end (WHATWG HTML, 9.2).
+//!
+//! A stream of one feed has the position in the shared event. In a stream of several the id differs per client: it is
+//! written right before the shared event, names the event's own feed first, and then where the client is in the others.
+//! A client that comes back with `Last-Event-ID` gets what it hasn't seen: documents, or with `delta=1` what changed.
+//!
+//! ```text
+//!  retry ──► events, comments as heartbeats ──► every feed is lost: a long retry with the last event ──► the end
+//!                                          └──► the node drains ──► cut: no last chunk
+//! ```
+//!
+//! `retry` is a line of the first event's block, and heartbeats are lines without a block: some clients deliver a
+//! block without data. If its client should reconnect, a stream ends without its last chunk, because some clients
+//! take a clean end as final (r3labs/sse).
+//!
+//! A browser waits for exactly as long as `retry` says, and so would all browsers after a restart. So each stream is told
+//! another time ([`jitter`]).
+//!
+//! A client says nothing after its request, so only TCP tells that it is gone: by a reset, by its end, or because
+//! nothing of what is sent is taken for the time between two heartbeats.
+
+use super::query::ConnectQuery;
+use super::request::{RequestContext, RequestOutcome, ResponseOptions, answer, push_credentials, text};
+use crate::encode::{Format, unchunked};
+use crate::executor::{Effect, Executor, Feeds, SEND_BYTES_MAX, SEND_FRAMES_MAX};
+use crate::identity::Owner;
+use crate::model::{Body, Epoch, FeedState, Frame, Key, Position, SessionId, SubscribeError, Topic};
+use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
+use std::time::Duration;
+use stentor_wire::http1::{self, Request, Version};
+use stentor_wire::sse::{self, Positions};
+
+/// A stream of events.
+pub(crate) struct Events {
+    /// Each event is a chunk (HTTP/1.1).
+    chunked: bool,
+    pub(crate) keep_alive: bool,
+    /// The stream has ended.
+    pub(crate) answered: bool,
+    /// Feeds that are not lost.
+    feeds_left: usize,
+    /// Where the client is in each of several feeds; nothing for a single one.
+    seen: Box<[(Key, Option<Position>)]>,
+    /// How long clients wait that come back for feeds that aren't there.
+    retry_lost: Duration,
+}
+
+/// Between half of `delay` and one and a half times as much, evenly, and the same for the same number (the finaliser of
+/// SplitMix64; Steele, Lea, Flood 2014).
+fn jitter(delay: Duration, number: u64) -> Duration {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^= mixed >> 31;
+    delay.mul_f64(0.5 + (mixed >> 11) as f64 / (1u64 << 53) as f64)
+}
+
+impl Events {
+    fn write(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+        if !self.chunked {
+            return write(out);
+        }
+        let mut piece = Vec::with_capacity(64);
+        write(&mut piece);
+        http1::write_chunk(out, &piece);
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        if self.chunked && !self.answered {
+            http1::write_last_chunk(out);
+        }
+        self.answered = true;
+    }
+
+    /// Moves what the session is owed into `frames`, as much as one send takes.
+    pub(crate) fn stream(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) {
+        if self.answered {
+            return;
+        }
+        let bytes_max = SEND_BYTES_MAX;
+        ex.take(session, bytes_max, SEND_FRAMES_MAX, |publication, encoded| {
+            match publication.body() {
+                Body::Snapshot { key, position, .. } | Body::Delta { key, position, .. }
+                    if !self.seen.is_empty() =>
+                {
+                    self.saw(key, *position);
+                    let mut id = Vec::with_capacity(128);
+                    self.write(&mut id, |out| self.write_id(out, key));
+                    frames.push(Frame::owned(id));
+                }
+                Body::State { state: FeedState::NotFound, .. } => {
+                    self.feeds_left = self.feeds_left.saturating_sub(1);
+                    if self.feeds_left == 0 {
+                        let mut retry = Vec::with_capacity(32);
+                        self.write(&mut retry, |out| sse::write_retry(out, self.retry_lost));
+                        frames.push(Frame::owned(retry));
+                    }
+                }
+                _ => {}
+            }
+            if self.chunked {
+                frames.push(encoded.clone());
+            } else {
+                frames.push(Frame::owned(unchunked(&encoded.bytes()).to_vec()));
+            }
+        });
+        if self.feeds_left == 0 {
+            let mut end = Vec::with_capacity(8);
+            self.finish(&mut end);
+            if !end.is_empty() {
+                frames.push(Frame::owned(end));
+            }
+        }
+    }
+
+    /// The line with the id of what comes next, an event of `key`.
+    fn write_id(&self, out: &mut Vec<u8>, key: &Key) {
+        let (own, others): (Vec<_>, Vec<_>) = self.seen.iter().partition(|(other, _)| other == key);
+        let positions = own.into_iter().chain(others).filter_map(|(key, seen)| {
+            let Position { epoch, offset } = (*seen)?;
+            Some(sse::Position { key: key.as_str(), epoch: epoch.0, offset })
+        });
+        sse::write_position_id(out, positions);
+    }
+
+    fn saw(&mut self, key: &Key, position: Position) {
+        if let Some((_, seen)) = self.seen.iter_mut().find(|(other, _)| other == key) {
+            *seen = Some(position);
+        }
+    }
+}
+
+impl Events {
+    /// Appends a comment as a sign of life.
+    pub(crate) fn heartbeat(&mut self, out: &mut Vec<u8>) {
+        if !self.answered {
+            self.write(out, |out| sse::write_comment(out, ""));
+        }
+    }
+}
+
+/// Answers a request for a stream of events. The session of the stream becomes that of the connection.
+pub(crate) fn handle_request(
+    cx: &mut RequestContext<'_>,
+    connection_session: &mut Option<SessionId>,
+    request: &Request<'_>,
+    key: Option<Key>,
+    out: &mut Vec<u8>,
+) -> RequestOutcome<Box<Events>> {
+    let mut options = ResponseOptions::of(request, cx.ex.draining);
+    let origin = cx.allow_origin(request);
+    let mut extra = vec![("Access-Control-Allow-Origin", origin.unwrap_or("*")), ("Vary", "Origin")];
+    push_credentials(&mut extra, origin);
+    let answered = |options: ResponseOptions| RequestOutcome::Answered { keep_alive: options.keep_alive };
+    if request.method() == "OPTIONS" {
+        extra.push(("Access-Control-Allow-Methods", "GET"));
+        if let Some(headers) = request.header_str("access-control-request-headers") {
+            extra.push(("Access-Control-Allow-Headers", headers));
+        }
+        answer(out, options, 204, sse::CONTENT_TYPE, &extra, b"");
+        return answered(options);
+    }
+    if !matches!(request.method(), "GET" | "HEAD") {
+        cx.count_error();
+        extra.push(("Allow", "GET, HEAD"));
+        text(out, options, 405, &extra, "only GET and HEAD are answered here");
+        return answered(options);
+    }
+    let parsed = ConnectQuery::parse(request.query()).and_then(|mut query| {
+        let feeds = query.feeds(key, false)?;
+        Ok((feeds, query.last_event_id))
+    });
+    let (Feeds { keys: mut feeds, terms }, since) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            cx.count_error();
+            text(out, options, 400, &extra, &error.to_string());
+            return answered(options);
+        }
+    };
+    feeds.sort_unstable();
+    feeds.dedup();
+    if feeds.is_empty() {
+        cx.count_error();
+        text(out, options, 400, &extra, "name a feed: /sse/KEY, or /sse?feed=KEY");
+        return answered(options);
+    }
+    if cx.ex.draining {
+        extra.push(("Retry-After", "1"));
+        text(out, ResponseOptions::LAST, 503, &extra, "the server is shutting down");
+        return RequestOutcome::LAST;
+    }
+    let chunked = request.version() == Version::Http11;
+    options.keep_alive &= chunked;
+    let mut head = Vec::with_capacity(512);
+    let mut headers = vec![
+        ("Content-Type", sse::CONTENT_TYPE),
+        ("Cache-Control", "no-store"),
+        ("X-Content-Type-Options", "nosniff"),
+        // What nginx understands: events aren't to wait for more.
+        ("X-Accel-Buffering", "no"),
+        ("Connection", if options.keep_alive { "keep-alive" } else { "close" }),
+    ];
+    if chunked {
+        headers.push(("Transfer-Encoding", "chunked"));
+    }
+    headers.extend_from_slice(&extra);
+    http1::write_response_head(&mut head, 200, &headers);
+    if options.head_only {
+        out.append(&mut head);
+        return answered(options);
+    }
+    // What a browser says of itself is newer than what the page wrote into the address.
+    let since = request.header_str("last-event-id").or(since.as_deref());
+    let since = Positions::parse(since.unwrap_or_default());
+    let seen: Vec<(Key, Option<Position>)> = feeds
+        .into_iter()
+        .map(|key| {
+            let seen = since.of(key.as_str());
+            let seen = seen.map(|seen| Position { epoch: Epoch(seen.epoch), offset: seen.offset });
+            (key, seen)
+        })
+        .collect();
+    let format = if seen.len() == 1 { Format::EventsOfOne } else { Format::EventsOfSeveral };
+    let session = cx.ex.open_session(format, Owner::Connection(cx.conn.index()), cx.source);
+    for (key, seen) in &seen {
+        let topic = Topic::Feed(key.clone());
+        let Err(error) = cx.ex.subscribe(session, &topic, terms, *seen) else { continue };
+        cx.ex.close_session(session);
+        cx.count_error();
+        let (status, why) = match error {
+            SubscribeError::TooManySubscriptions => {
+                (400, "more feeds than a session may have (limits.subscriptions_max)")
+            }
+            SubscribeError::TooManyTopics => (503, TOO_MANY_TOPICS),
+            SubscribeError::TooManyColdKeys => (429, TOO_MANY_COLD_KEYS),
+        };
+        text(out, options, status, &extra, why);
+        return answered(options);
+    }
+    *connection_session = Some(session);
+    let settings = cx.ex.options().sse;
+    let events = Events {
+        chunked,
+        keep_alive: options.keep_alive,
+        answered: false,
+        feeds_left: seen.len(),
+        seen: if seen.len() == 1 { Box::default() } else { seen.into() },
+        retry_lost: settings.retry_lost,
+    };
+    out.append(&mut head);
+    // Session ids aren't reused soon, so that each stream waits for another time.
+    let retry = jitter(settings.retry, session.to_bits());
+    events.write(out, |out| sse::write_retry(out, retry));
+    cx.ex.push(Effect::FlushConnection(cx.conn.index()));
+    RequestOutcome::Waiting(Box::new(events))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_told_to_come_back_with_everybody_else() {
+        let mut told: Vec<u64> =
+            (0..10_000).map(|n| jitter(Duration::from_secs(3), n << 32 | n).as_millis() as u64).collect();
+        told.sort_unstable();
+        assert!(told[0] >= 1500 && told[9_999] < 4500, "{told:?}");
+        // In any tenth of the time about a tenth of them.
+        for tenth in 0..10 {
+            let from = 1500 + 300 * tenth;
+            let count = told.iter().filter(|ms| (from..from + 300).contains(*ms)).count();
+            assert!((850..1150).contains(&count), "{count} from {from} ms");
+        }
+    }
+}

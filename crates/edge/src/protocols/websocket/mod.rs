@@ -1,0 +1,475 @@
+//! WebSocket connections (RFC 6455): messages to the application or to the client that the connection carries,
+//! heartbeats, and the end.
+
+mod upgrade;
+
+pub(crate) use upgrade::{UpgradeOutcome, UpgradeTarget, handle_upgrade};
+
+use super::client::{Next, TransportStatus};
+use super::clients::ClientTable;
+use super::message::MessageContext;
+use super::profile::{Framing, Pinging, SocketProfile};
+use super::{engineio, primus, sockjs};
+use crate::app::{Action, Envelope, Message};
+use crate::encode::{Writer, frame};
+use crate::executor::budget::MESSAGE_BYTES;
+use crate::executor::{Effect, Executor};
+use crate::identity::{ClientId, End};
+use crate::millis::Millis;
+use crate::model::{ConnId, Disconnect, SessionId};
+use stentor_wire::sockjs::{Close, Wrapping};
+use stentor_wire::ws::{self, Event, Kind, Opcode};
+
+/// A ping without payload, as a server sends it (RFC 6455, 5.5.2).
+const PING: [u8; 2] = [0x89, 0];
+
+/// Data that was read from a WebSocket and waits.
+#[derive(Default)]
+pub(crate) struct Unread {
+    bytes: Vec<u8>,
+    /// Data before that.
+    rest: Option<RestOfFrame>,
+}
+
+impl Unread {
+    fn held_bytes(&self) -> usize {
+        let rest = self.rest.as_ref().map_or(0, |rest| rest.text.capacity());
+        size_of::<Self>() + self.bytes.capacity() + rest
+    }
+}
+
+/// Remaining SockJS messages of one WebSocket frame.
+pub(crate) struct RestOfFrame {
+    pub(crate) text: String,
+    pub(crate) messages: usize,
+}
+
+/// What a message leaves behind.
+enum Handled {
+    Continue,
+    Stop,
+    /// The share of the turn is used: these messages of the frame remain.
+    Rest(RestOfFrame),
+    /// The client moves to another core, where this frame is handled again.
+    Again(Vec<u8>),
+}
+
+/// What a connection needs to handle its input.
+pub(crate) struct SocketContext<'a> {
+    pub(crate) ex: &'a mut Executor,
+    /// What all WebSockets of the core share to inflate messages.
+    pub(crate) shared: &'a mut ws::Shared,
+    pub(crate) clients: &'a mut ClientTable<engineio::Client>,
+    pub(crate) conn: ConnId,
+    pub(crate) session: Option<SessionId>,
+}
+
+/// What the core does after input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InputOutcome {
+    /// The connection ends after what is in `out`.
+    pub(crate) closed: bool,
+    /// Input waits, so nothing more is read.
+    pub(crate) waits: bool,
+    /// It waits for the next turn.
+    pub(crate) yields: bool,
+}
+
+/// A WebSocket connection.
+pub(crate) struct WebSocket {
+    ws: ws::Connection,
+    /// The client whose packets the connection carries, or wants to; otherwise its messages are the application's.
+    client: Option<ClientId>,
+    profile: SocketProfile,
+    envelope: Envelope,
+    /// When bytes were last received or the kernel last took some.
+    alive_at: Millis,
+    /// When a ping left that hasn't been followed by a sign of life.
+    pinged_at: Option<Millis>,
+    /// When a message began that hasn't ended.
+    message_since: Option<Millis>,
+    /// What was read and waits until earlier messages' answers and publications have left.
+    unread: Option<Box<Unread>>,
+}
+
+impl WebSocket {
+    /// The connection of a session of its own.
+    fn new(now: Millis, profile: SocketProfile, envelope: Envelope, deflate: Option<ws::Negotiated>) -> Self {
+        Self {
+            ws: ws::Connection::new(ws::Role::Server, deflate),
+            client: None,
+            profile,
+            envelope,
+            alive_at: now,
+            // Pings of Primus keep their pace from the beginning.
+            pinged_at: matches!(profile.framing, Framing::Primus(_)).then_some(now),
+            message_since: None,
+            unread: None,
+        }
+    }
+
+    /// The connection of a client.
+    pub(crate) fn for_client(now: Millis, client: ClientId) -> Self {
+        let socket = Self::new(now, SocketProfile::default(), Envelope::Raw, None);
+        Self { client: Some(client), ..socket }
+    }
+
+    /// The same connection on another core, where its client has another handle.
+    pub(crate) fn moved_to(mut self, now: Millis, client: ClientId) -> Self {
+        self.client = Some(client);
+        self.alive_at = now;
+        self.message_since = self.ws.is_mid_message().then_some(now);
+        self
+    }
+
+    /// The client whose packets the connection carries, or wants to.
+    #[inline]
+    pub(crate) fn client(&self) -> Option<ClientId> {
+        self.client
+    }
+
+    pub(crate) fn profile(&self) -> SocketProfile {
+        self.profile
+    }
+
+    pub(crate) fn envelope(&self) -> Envelope {
+        self.envelope
+    }
+
+    /// How the application's messages leave.
+    pub(crate) fn writer(&self) -> Writer<'static> {
+        self.profile.framing.writer(self.envelope)
+    }
+
+    /// Whether input waits.
+    #[inline]
+    pub(crate) fn has_unread(&self) -> bool {
+        self.unread.is_some()
+    }
+
+    /// Whether a message has begun and not ended.
+    #[inline]
+    pub(crate) fn is_mid_message(&self) -> bool {
+        self.ws.is_mid_message()
+    }
+
+    /// Whether the connection waits until no other message is half inflated.
+    pub(crate) fn waits_for_step_slot(&self) -> bool {
+        self.ws.waits_for_step_slot()
+    }
+
+    /// Lets another connection inflate its message.
+    pub(crate) fn leave_step_slot(&mut self) {
+        self.ws.leave_step_slot();
+    }
+
+    /// Bytes of input that waits, and of an incomplete message.
+    pub(crate) fn held_bytes(&self) -> (usize, usize) {
+        (self.unread.as_ref().map_or(0, |unread| unread.held_bytes()), self.ws.held_bytes())
+    }
+
+    /// Bytes of the connection have been received or sent.
+    pub(crate) fn handle_sent(&mut self, now: Millis) {
+        self.alive_at = now;
+    }
+
+    fn message_context(&self, session: SessionId) -> MessageContext {
+        MessageContext { session, profile: self.profile, envelope: self.envelope }
+    }
+
+    /// Handles received bytes; what answers them is appended to `out`. Input that would cause more answers or
+    /// publications than may gather waits.
+    pub(crate) fn handle_input(
+        &mut self,
+        cx: &mut SocketContext<'_>,
+        data: &mut [u8],
+        out: &mut Vec<u8>,
+    ) -> InputOutcome {
+        let now = cx.ex.millis();
+        let replies_bytes_max = cx.ex.options().limits.replies_bytes_max;
+        self.alive_at = now;
+        self.handle_sign_of_life();
+        cx.shared.set_steps(cx.ex.budget.steps());
+        let mut is_paused = self.ws.is_paused();
+        let (mut at, mut messages) = (0, 0);
+        let (mut ended, mut outcome) = (false, InputOutcome::default());
+        while at < data.len() || is_paused {
+            outcome.yields = cx.ex.budget.is_used();
+            if outcome.yields || out.len() > replies_bytes_max || cx.ex.published_much() {
+                self.unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
+                break;
+            }
+            is_paused = false;
+            let received = self.ws.receive(cx.shared, &mut data[at..], out);
+            at += received.consumed;
+            cx.ex.budget.count(received.consumed + MESSAGE_BYTES);
+            match received.event {
+                Some(Event::Message { kind, data: message }) => {
+                    ended = true;
+                    if cx.ex.is_too_large_now(message.len()) {
+                        cx.ex.push(Effect::RefuseInput(cx.conn));
+                        break;
+                    }
+                    let handled = match (self.client, cx.session) {
+                        (Some(client), _) => {
+                            let mut context = FrameContext { ex: cx.ex, clients: cx.clients, conn: cx.conn };
+                            context.handle_frame(client, kind, message, out)
+                        }
+                        (None, Some(session)) if self.profile.push_only => {
+                            cx.ex.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
+                            Handled::Stop
+                        }
+                        (None, Some(session)) => {
+                            let context =
+                                MessageContext { session, profile: self.profile, envelope: self.envelope };
+                            match &mut self.profile.framing {
+                                Framing::Plain => {
+                                    messages += 1;
+                                    let message =
+                                        kind.text(message).map_or(Message::Binary(message), Message::Text);
+                                    Handled::if_continues(context.deliver(
+                                        cx.ex,
+                                        Writer::WebSocket,
+                                        message,
+                                        out,
+                                    ))
+                                }
+                                Framing::SockJs => {
+                                    match sockjs::websocket::handle_message(
+                                        cx.ex, context, kind, message, out,
+                                    ) {
+                                        Ok(None) => Handled::Continue,
+                                        Ok(Some((text, messages))) => {
+                                            Handled::Rest(RestOfFrame { text, messages })
+                                        }
+                                        Err(error) => {
+                                            self.refuse_sockjs(cx, error);
+                                            Handled::Stop
+                                        }
+                                    }
+                                }
+                                Framing::Primus(pinging) => Handled::if_continues(primus::handle_message(
+                                    cx.ex, context, pinging, kind, message, out,
+                                )),
+                            }
+                        }
+                        (None, None) => Handled::Stop,
+                    };
+                    match handled {
+                        Handled::Continue => {}
+                        Handled::Stop => break,
+                        Handled::Rest(rest) => {
+                            outcome.yields = true;
+                            self.unread =
+                                Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: Some(rest) }));
+                            break;
+                        }
+                        Handled::Again(frame) => {
+                            let bytes = [&frame, &data[at..]].concat();
+                            self.unread = Some(Box::new(Unread { bytes, rest: None }));
+                            break;
+                        }
+                    }
+                }
+                Some(Event::Ping | Event::Pong(_)) => {}
+                Some(Event::Closed { error, .. }) => {
+                    cx.ex.metrics().protocol_errors.add(u64::from(error.is_some()));
+                    outcome.closed = true;
+                    break;
+                }
+                None if self.ws.is_paused() => {
+                    outcome.yields = true;
+                    self.unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
+                    break;
+                }
+                None if received.consumed == 0 => break,
+                None => {}
+            }
+        }
+        cx.ex.budget.count(cx.shared.take_stepped_bytes());
+        cx.ex.metrics().messages.add(messages);
+        outcome.waits = self.unread.is_some();
+        outcome.yields &= outcome.waits;
+        if ended || !self.ws.is_mid_message() {
+            self.message_since = None;
+        }
+        if self.ws.is_mid_message() && self.message_since.is_none() {
+            self.message_since = Some(now);
+        }
+        outcome
+    }
+
+    /// Continues with the input that waits.
+    pub(crate) fn resume_input(&mut self, cx: &mut SocketContext<'_>, out: &mut Vec<u8>) -> InputOutcome {
+        let Some(mut unread) = self.unread.take() else { return InputOutcome::default() };
+        if let (Some(rest), Some(session)) = (unread.rest.take(), cx.session) {
+            let context = self.message_context(session);
+            match sockjs::websocket::resume(cx.ex, context, &rest.text, rest.messages, out) {
+                Ok(None) => {}
+                Ok(Some((text, messages))) => {
+                    unread.rest = Some(RestOfFrame { text, messages });
+                    self.unread = Some(unread);
+                    return InputOutcome { closed: false, waits: true, yields: true };
+                }
+                Err(error) => {
+                    self.refuse_sockjs(cx, error);
+                    return InputOutcome::default();
+                }
+            }
+        }
+        self.handle_input(cx, &mut unread.bytes, out)
+    }
+
+    /// The messages on a WebSocket can't be understood: it ends, without a frame of SockJS, as in sockjs-node.
+    fn refuse_sockjs(&mut self, cx: &mut SocketContext<'_>, error: sockjs::websocket::Refusal) {
+        if error == sockjs::websocket::Refusal::Broken {
+            self.profile.framing = Framing::Plain;
+            let (code, reason) = sockjs::websocket::BROKEN;
+            cx.ex.push(Effect::CloseSocket { conn: cx.conn, code, reason });
+        }
+    }
+
+    /// Appends a Close frame, and before it what the frame can't say to clients of this kind.
+    pub(crate) fn close(&mut self, code: u16, reason: &str, out: &mut Vec<u8>) {
+        match self.profile.framing {
+            Framing::Plain => {}
+            Framing::SockJs => frame(out, Opcode::Text, reason.len() + 10, |out| {
+                Wrapping::WebSocket.write(out, &stentor_wire::sockjs::Frame::Close(Close { code, reason }));
+            }),
+            Framing::Primus(_) => primus::write_goodbye(out, code),
+        }
+        self.ws.close(code, reason, out);
+    }
+
+    /// Something was received: where pings are answered by anything, that was the answer.
+    fn handle_sign_of_life(&mut self) {
+        match &mut self.profile.framing {
+            Framing::Primus(pinging @ Pinging::Awaited) => *pinging = Pinging::Idle,
+            Framing::Primus(_) => {}
+            Framing::Plain | Framing::SockJs => self.pinged_at = None,
+        }
+    }
+
+    /// When a message must have ended.
+    fn message_due(&self, ex: &Executor) -> Option<Millis> {
+        self.message_since.map(|since| since.after(ex.options().limits.message_timeout))
+    }
+
+    /// When the next ping, or the answer to the last one, is due.
+    fn heartbeat_due(&self, ex: &Executor) -> Millis {
+        let heartbeat = ex.options().heartbeat;
+        match (self.profile.framing, self.pinged_at) {
+            (Framing::Primus(Pinging::Theirs), _) => {
+                self.alive_at.after(heartbeat.interval + heartbeat.timeout)
+            }
+            (Framing::Primus(_), pinged_at) => {
+                pinged_at.unwrap_or(self.alive_at).after(ex.options().primus.ping_interval)
+            }
+            (_, Some(pinged_at)) => {
+                // A client that answers is pinged again after the interval, also if the timeout is longer.
+                let early = pinged_at.after(heartbeat.timeout.min(heartbeat.interval));
+                if ex.millis().is_before(early) { early } else { pinged_at.after(heartbeat.timeout) }
+            }
+            (_, None) => self.alive_at.after(heartbeat.interval),
+        }
+    }
+
+    /// When something is due. A client has heartbeats of its own.
+    pub(crate) fn poll_timeout(&self, ex: &Executor) -> Option<Millis> {
+        let message_due = self.message_due(ex);
+        if self.client.is_some() {
+            return message_due;
+        }
+        let due = self.heartbeat_due(ex);
+        Some(message_due.map_or(due, |message| message.earlier(due)))
+    }
+
+    /// Handles what is due: the end of a message, a ping, the answer to one. Pings are appended to `out`.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        ex: &mut Executor,
+        session: Option<SessionId>,
+        status: TransportStatus,
+        out: &mut Vec<u8>,
+    ) {
+        let now = ex.millis();
+        if status.paused_by_server {
+            // What the client sends meanwhile can't be seen.
+            self.alive_at = now;
+            self.message_since = self.message_since.map(|_| now);
+        }
+        if self.message_due(ex).is_some_and(|due| !now.is_before(due)) {
+            let why = Disconnect::MessageTimeout;
+            return match (self.client, session) {
+                (Some(client), _) => ex.end_client(client, End::Because(why)),
+                (None, Some(session)) => ex.actions.push(Action::Close { session, why }),
+                (None, None) => {}
+            };
+        }
+        let (None, Some(session)) = (self.client, session) else { return };
+        if status.progressed {
+            self.alive_at = now;
+        }
+        let is_primus = matches!(self.profile.framing, Framing::Primus(_));
+        if !is_primus && self.pinged_at.is_some_and(|pinged_at| pinged_at.is_before(self.alive_at)) {
+            self.pinged_at = None;
+        }
+        if now.is_before(self.heartbeat_due(ex)) {
+            return;
+        }
+        let is_silent = match self.profile.framing {
+            Framing::Plain | Framing::SockJs => self.pinged_at.is_some(),
+            Framing::Primus(Pinging::Theirs) => true,
+            Framing::Primus(Pinging::Awaited) => {
+                !self.pinged_at.unwrap_or(self.alive_at).is_before(self.alive_at)
+            }
+            Framing::Primus(Pinging::Idle) => false,
+        };
+        if is_silent {
+            return ex.actions.push(Action::Close { session, why: Disconnect::HeartbeatTimeout });
+        }
+        self.pinged_at = Some(now);
+        if let Framing::Primus(pinging) = &mut self.profile.framing {
+            *pinging = Pinging::Awaited;
+            let clock = ex.context.now.saturating_duration_since(ex.clock.start());
+            primus::write_ping(out, clock);
+        } else {
+            out.extend_from_slice(&PING);
+        }
+    }
+}
+
+impl Handled {
+    fn if_continues(continues: bool) -> Self {
+        if continues { Self::Continue } else { Self::Stop }
+    }
+}
+
+/// For a frame of a client.
+struct FrameContext<'a> {
+    ex: &'a mut Executor,
+    clients: &'a mut ClientTable<engineio::Client>,
+    conn: ConnId,
+}
+
+impl FrameContext<'_> {
+    #[inline]
+    fn handle_frame(&mut self, id: ClientId, kind: Kind, data: &[u8], out: &mut Vec<u8>) -> Handled {
+        let Some(client) = self.clients.get_mut(id) else {
+            self.ex.push(Effect::CloseSocket { conn: self.conn, code: 1000, reason: "" });
+            return Handled::Stop;
+        };
+        match client.handle_frame(self.ex, self.conn, kind, data, out) {
+            Next::Continue => Handled::Continue,
+            Next::Stop => Handled::Stop,
+            Next::Migrate(core) => {
+                // As the client sent it, but for the mask.
+                let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
+                let mut frame = Vec::with_capacity(data.len() + 14);
+                ws::encode(&mut frame, opcode, data, false, Some([0; 4]));
+                self.ex.push(Effect::MigrateClient(id, core));
+                Handled::Again(frame)
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! On what terms clients ask for feeds, in the words that messages of `stentor.v1`, events of Socket.IO and queries have
+//! in common (docs/protocol.md).
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+use stentor_hub::{Policy, SubscribeOptions};
+
+/// The error text for a topic that doesn't fit into the limits.
+pub(crate) const TOO_MANY_TOPICS: &str =
+    "the maximum of feeds and rooms is reached (limits.topics_max, limits.memory_bytes_max)";
+/// The error text for too many feeds that were never fetched.
+pub(crate) const TOO_MANY_COLD_KEYS: &str =
+    "the maximum of new feeds is reached (limits.cold_keys_max, feeds_limits.keys_max); try again later";
+/// The least and the greatest rate, in versions a second. A greater one makes no difference to who reads.
+const RATES: RangeInclusive<f64> = 0.001..=1000.0;
+
+/// What a client says of a subscription.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct RequestedOptions<'a> {
+    pub(crate) policy: Option<&'a str>,
+    pub(crate) delta: Option<bool>,
+    pub(crate) rate: Option<f64>,
+}
+
+/// Why there are no such terms. Always the fault of whoever wrote them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TermsError {
+    /// No such policy, or not for this.
+    Policy(String),
+    /// A rate for something that isn't the latest of a feed.
+    RateOfAll,
+    /// No such rate.
+    Rate,
+}
+
+impl TermsError {
+    /// The code of a message of type `error`.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Policy(_) => "bad_policy",
+            Self::RateOfAll | Self::Rate => "bad_rate",
+        }
+    }
+}
+
+impl fmt::Display for TermsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Policy(name) => {
+                write!(f, "there is no policy {name:?} here; known are latest (feeds), queue, drop_oldest")
+            }
+            Self::RateOfAll => f.write_str("a rate is for feeds with the policy latest"),
+            Self::Rate => {
+                let (least, most) = (RATES.start(), RATES.end());
+                write!(f, "the rate is a number of versions a second, {least} to {most}")
+            }
+        }
+    }
+}
+
+impl RequestedOptions<'_> {
+    /// The terms for a feed; `deltas`: whether it comes as deltas where nothing is said of them.
+    pub(crate) fn of_feed(self, deltas: bool) -> Result<SubscribeOptions, TermsError> {
+        let policy = match self.policy {
+            None | Some("latest") => Policy::Latest,
+            other => policy(other)?,
+        };
+        let interval = match self.rate {
+            None => Duration::ZERO,
+            Some(_) if policy != Policy::Latest => return Err(TermsError::RateOfAll),
+            Some(rate) if RATES.contains(&rate) => Duration::from_secs_f64(1.0 / rate),
+            Some(_) => return Err(TermsError::Rate),
+        };
+        Ok(SubscribeOptions { policy, deltas: self.delta.unwrap_or(deltas), interval })
+    }
+
+    /// The terms for a room.
+    pub(crate) fn of_room(self) -> Result<SubscribeOptions, TermsError> {
+        let policy = policy(self.policy)?;
+        if self.rate.is_some() {
+            return Err(TermsError::RateOfAll);
+        }
+        Ok(policy.into())
+    }
+}
+
+fn policy(name: Option<&str>) -> Result<Policy, TermsError> {
+    match name {
+        None | Some("queue") => Ok(Policy::Queue),
+        Some("drop_oldest") => Ok(Policy::DropOldest),
+        // No more of it than is of use to whoever reads the answer.
+        Some(other) => Err(TermsError::Policy(other.chars().take(40).collect())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms() {
+        fn check(
+            policy: Option<&str>,
+            rate: Option<f64>,
+            feed: Result<(Policy, u64), &str>,
+            room: Option<Policy>,
+        ) {
+            let asked = RequestedOptions { policy, delta: None, rate };
+            let got = asked.of_feed(true).map(|terms| (terms.policy, terms.interval.as_millis() as u64));
+            assert_eq!(got.map_err(|error| error.code()), feed, "{policy:?} {rate:?}");
+            assert_eq!(asked.of_room().ok().map(|terms| terms.policy), room, "{policy:?} {rate:?}");
+        }
+        check(None, None, Ok((Policy::Latest, 0)), Some(Policy::Queue));
+        check(Some("latest"), Some(4.0), Ok((Policy::Latest, 250)), None);
+        check(Some("queue"), None, Ok((Policy::Queue, 0)), Some(Policy::Queue));
+        check(Some("drop_oldest"), None, Ok((Policy::DropOldest, 0)), Some(Policy::DropOldest));
+        check(Some("queue"), Some(4.0), Err("bad_rate"), None);
+        for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 0.0009, 1000.1] {
+            check(None, Some(rate), Err("bad_rate"), None);
+        }
+        check(Some("Latest"), None, Err("bad_policy"), None);
+    }
+
+    #[test]
+    fn deltas_are_the_protocols_choice_unless_the_client_says() {
+        for default in [false, true] {
+            for (delta, expect) in [(None, default), (Some(true), true), (Some(false), false)] {
+                assert_eq!(
+                    RequestedOptions { delta, ..RequestedOptions::default() }
+                        .of_feed(default)
+                        .unwrap()
+                        .deltas,
+                    expect
+                );
+            }
+        }
+    }
+}
