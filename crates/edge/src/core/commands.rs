@@ -32,35 +32,41 @@ const DISCONNECT_STEPS: usize = 128;
 /// Maximum number of members visited at once.
 const VISITS_MAX: usize = 512;
 
-/// The tasks that a core has taken from its inbox.
+/// What a core has taken from its inbox.
 #[derive(Default)]
-pub(super) struct Tasks(VecDeque<(Box<Task>, usize)>);
-
-impl Tasks {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
+pub(super) struct Tasks {
+    /// Commands taken in this turn.
+    received: Vec<ControlCommand>,
+    unfinished: VecDeque<(Box<Task>, usize)>,
 }
 
 impl<D: Driver> Core<D> {
     /// Whether commands wait that can be carried out now.
     pub(super) fn has_commands(&mut self) -> bool {
-        let waiting = !self.tasks.is_empty() || !self.ex.shared.inboxes[self.ex.context.core].is_empty();
+        let waiting =
+            !self.tasks.unfinished.is_empty() || !self.ex.shared.inboxes[self.ex.context.core].is_empty();
         // While other cores are behind, the control plane waits as publishing connections do.
         waiting && !self.is_congested()
     }
 
+    /// Takes the commands that have arrived, to be carried out after the mail of this turn: whoever gave them may know of
+    /// members on other cores, of whom this core is told by mail.
     pub(super) fn take_commands(&mut self) {
-        if !self.has_commands() {
+        if self.has_commands() {
+            self.tasks.received = self.ex.shared.inboxes[self.ex.context.core].take().unwrap_or_default();
+        }
+    }
+
+    pub(super) fn carry_out_commands(&mut self) {
+        if self.tasks.received.is_empty() && (self.tasks.unfinished.is_empty() || self.is_congested()) {
             return;
         }
         let shared = self.ex.shared.clone();
-        let inbox = &shared.inboxes[self.ex.context.core];
-        for command in inbox.take().into_iter().flatten() {
+        for command in mem::take(&mut self.tasks.received) {
             let bytes = command.bytes();
             match command {
                 ControlCommand::Task(task) => {
-                    self.tasks.0.push_back((task, bytes));
+                    self.tasks.unfinished.push_back((task, bytes));
                     continue;
                 }
                 ControlCommand::Publish(message) => {
@@ -97,7 +103,7 @@ impl<D: Driver> Core<D> {
     /// Works on tasks, as much as a turn has room for.
     fn work_on_tasks(&mut self) {
         let mut steps = STEPS_PER_TURN;
-        while let Some((mut task, bytes)) = self.tasks.0.pop_front() {
+        while let Some((mut task, bytes)) = self.tasks.unfinished.pop_front() {
             let is_finished = match &mut *task {
                 Task::Sessions(task) => self.work_on_sessions(task, &mut steps),
                 Task::Rooms(task) => self.work_on_rooms(task, &mut steps),
@@ -105,7 +111,7 @@ impl<D: Driver> Core<D> {
             };
             if !is_finished {
                 self.ex.metrics().command_yields.add(1);
-                self.tasks.0.push_front((task, bytes));
+                self.tasks.unfinished.push_front((task, bytes));
                 break;
             }
             self.finish(*task);

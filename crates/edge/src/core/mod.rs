@@ -228,8 +228,9 @@ impl<D: Driver> Core<D> {
             self.handle(event);
             self.pump_if_much_was_published();
         }
-        self.take_mail();
         self.take_commands();
+        self.take_mail();
+        self.carry_out_commands();
         self.pump();
         self.set_rate_timer();
         self.record_load();
