@@ -15,7 +15,7 @@ use super::write::{ADD_BYTES, MOVE_BYTES, REMOVE_BYTES, REPLACE_BYTES, TooLong};
 /// come.
 const ALIGNMENT_CELLS_MAX: usize = 2500;
 
-/// A change inside a value is taken to cost so many bytes besides its path: an operation with a short value.
+/// Estimated bytes of a change inside a value, besides its path: an operation with a short value.
 const CHANGE_BYTES: usize = REPLACE_BYTES + 16;
 
 /// Members or elements beyond which likeness isn't judged by looking at each.

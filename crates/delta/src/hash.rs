@@ -2,7 +2,7 @@
 //!
 //! Multiply and fold, as wyhash does, but every block meets a secret: there is no input that meets zero for all
 //! keys. Nothing rests on its strength: equal hashes are confirmed by a comparison before a patch relies on
-//! them, and no running time depends on their spread. Who could make two values collide would get a longer
+//! them, and no running time depends on their spread. An attacker who makes two values collide gets a longer
 //! patch.
 
 /// What makes hashes unpredictable: draw it at random when the process starts.

@@ -68,7 +68,7 @@ use write::Writer;
 pub struct Options {
     /// Names of members that tell the objects of an array apart, tried in this order before `id` and its like.
     pub identity: Vec<String>,
-    /// A patch is taken if it is shorter than so many percent of the new document without whitespace.
+    /// A patch is used if it is shorter than this percentage of the new document without whitespace.
     pub patch_percent_max: u32,
     /// How many values a document may have, all levels counted.
     pub values_max: usize,
@@ -83,7 +83,7 @@ impl Default for Options {
     }
 }
 
-/// What to send to who has the old document.
+/// What to send to a receiver of the old document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
     /// Nothing: the value is the same.

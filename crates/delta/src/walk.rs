@@ -23,7 +23,7 @@ impl Work {
         self.done += steps as u64;
     }
 
-    /// Whether so many more steps may be done.
+    /// Whether this many more steps are allowed.
     pub(crate) fn allows(&self, steps: usize) -> bool {
         self.done + steps as u64 <= self.max
     }

@@ -182,7 +182,7 @@ fn depths() {
     check(&"[".repeat(100_000), 100_000);
 }
 
-/// What a visitor is told.
+/// The calls that a visitor receives.
 #[test]
 fn visitors_see_every_part() {
     struct Log(String);

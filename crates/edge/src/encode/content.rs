@@ -30,7 +30,7 @@ impl Plain<'_> {
     }
 }
 
-/// What a plain session is told; `None` for nothing.
+/// What a plain session receives; `None` for nothing.
 pub(super) fn content(body: &Body, content: Content) -> Option<Plain<'_>> {
     match content {
         Content::V1 => Some(v1(body)),
@@ -74,7 +74,7 @@ pub(super) fn raw(body: &Body) -> Option<Plain<'_>> {
             }
             Some(Plain { opcode: Opcode::Text, head, data, tail: b"]" })
         }
-        // Who gets documents only gets them whole.
+        // A session that receives documents only receives them whole.
         Body::State { .. } | Body::Delta { .. } => None,
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
             write_id(&mut out, key, *position);
             let data = raw(body)?;
             sse::write_event(&mut out, &sse::Event { id: None, event: Some("snapshot"), data: &data.text() });
-            // After the document: who is cut off in between must not know its id.
+            // After the document: a client that is disconnected in between must not know its id.
             if let Some(snapshot_reason) = snapshot_reason {
                 let mut data = br#"{"feed":"#.to_vec();
                 data.extend_from_slice(&json_string(key.as_str()));

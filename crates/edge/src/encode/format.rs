@@ -28,7 +28,7 @@ pub(crate) enum Format {
     Primus { content: Content },
 }
 
-/// What a plain session is told.
+/// What a plain session receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Messages of `stentor.v1`.
@@ -47,10 +47,10 @@ impl From<Envelope> for Content {
     }
 }
 
-/// What an Engine.IO session is told.
+/// What an Engine.IO session receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EngineContent {
-    /// What a plain session is told.
+    /// The same as a plain session.
     Plain(Content),
     /// Socket.IO events. If the session `recovers`, they end with their offset.
     SocketIo { recovers: bool },
