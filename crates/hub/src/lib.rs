@@ -16,6 +16,8 @@
 //! | `history`, `patches`, `budget` | limits |
 //!
 //! `tests/model` checks all of it against a simple model.
+#![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod broadcast;
 mod budget;
