@@ -53,6 +53,22 @@ const CLIENT_TAG: u64 = 1 << 63;
 /// The hub's tag of a session that can be recovered.
 const SOCKET_TAG: u64 = 1 << 62;
 
+/// Which of [`Options::sockjs`] somebody came in by, if by any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Service(u8);
+
+impl Service {
+    /// By its place in the list, which is below [`SOCKJS_PREFIXES_MAX`].
+    pub(crate) fn of(place: usize) -> Self {
+        Self(place as u8 + 1)
+    }
+
+    /// The place in the list.
+    pub(crate) fn place(self) -> Option<usize> {
+        usize::from(self.0).checked_sub(1)
+    }
+}
+
 /// Draws ids. The system is asked for many at once.
 #[derive(Default)]
 pub(crate) struct Sids {

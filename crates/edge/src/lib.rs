@@ -10,6 +10,7 @@ mod executor;
 mod hosts;
 mod identity;
 mod ledger;
+mod message;
 mod metrics;
 mod millis;
 mod model;
@@ -20,13 +21,13 @@ mod plane;
 mod ports;
 mod protocols;
 mod recovery;
+mod rule;
 mod shared;
 mod subscribe_options;
-mod tasks;
 
 pub use app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,
-    NotPublished, NotSubscribed, Page, RequestId, RoomsApp, Rule, Template, TemplateError,
+    NotPublished, NotSubscribed, Page, RequestId, RoomsApp,
 };
 pub use core::Core;
 pub use hosts::{HostError, Hosts};
@@ -44,3 +45,4 @@ pub use ports::{
     FeedUpdate, LIST_BYTES_MAX, Outbound, Principal, PublicId, Publish, Question, ROOMS_LISTED_MAX, RoomList,
     RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };
+pub use rule::{Rule, Template, TemplateError};

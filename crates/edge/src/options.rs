@@ -1,9 +1,9 @@
 //! What the data plane can be told.
 
-use crate::app::Rule;
 use crate::hosts::Hosts;
 use crate::origin::Origins;
 use crate::ports::Authorizer;
+use crate::rule::Rule;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -361,22 +361,6 @@ pub struct Primus {
 impl Default for Primus {
     fn default() -> Self {
         Self { ping_interval: Duration::from_secs(30) }
-    }
-}
-
-/// Which of [`Options::sockjs`] somebody came in by, if by any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Service(u8);
-
-impl Service {
-    /// By its place in the list, which is below [`SOCKJS_PREFIXES_MAX`].
-    pub(crate) fn of(place: usize) -> Self {
-        Self(place as u8 + 1)
-    }
-
-    /// The place in the list.
-    pub(crate) fn place(self) -> Option<usize> {
-        usize::from(self.0).checked_sub(1)
     }
 }
 

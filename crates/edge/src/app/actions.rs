@@ -2,7 +2,7 @@
 
 use super::{Arguments, Connect, Message, RequestId};
 use crate::encode::Writer;
-use crate::options::Service;
+use crate::identity::Service;
 use bytes::Bytes;
 use std::time::Instant;
 use stentor_hub::{Disconnect, SessionId};

@@ -5,9 +5,9 @@ use super::{Ack, Arguments, Connect, Envelope, Message, NotPublished, NotSubscri
 use crate::encode::Writer;
 use crate::encode::{Formats, json_string};
 use crate::identity::Owner;
+use crate::identity::Service;
 use crate::ledger::Pressure;
 use crate::millis::Millis;
-use crate::options::Service;
 use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
 use crate::recovery::RecoverableSockets;
 use bytes::Bytes;

@@ -19,8 +19,8 @@ pub use chat::Chat;
 pub use echo::Echo;
 pub use refused::{NotPublished, NotSubscribed};
 pub use rooms::RoomsApp;
-pub use rules::{Rule, Template, TemplateError};
 
+pub use crate::message::{Arguments, Envelope, Message};
 pub use context::Context;
 
 pub(crate) use actions::{Acks, Action, Sent};
@@ -29,39 +29,8 @@ pub(crate) use context::{AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, Handler
 use bytes::Bytes;
 use std::time::Duration;
 use stentor_driver::ConnId;
-use stentor_hub::{Data, Notice, SessionId};
+use stentor_hub::{Notice, SessionId};
 use stentor_wire::http1::Request;
-
-/// A message as it came from a client, or goes to one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// Text in UTF-8.
-    Text(&'a str),
-    /// Bytes.
-    Binary(&'a [u8]),
-}
-
-/// The arguments of a Socket.IO event or acknowledgement, as they travel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Arguments<'a> {
-    /// JSON texts joined by commas, perhaps none.
-    pub json: &'a str,
-    /// The bytes that `{"_placeholder":true,"num":N}` in `json` stands for, by number.
-    pub attachments: &'a [Bytes],
-}
-
-impl Arguments<'_> {
-    /// The same, to be published.
-    pub fn to_data(&self) -> Data {
-        let json = Bytes::copy_from_slice(self.json.as_bytes());
-        Data::Arguments { json, attachments: self.attachments.into() }
-    }
-
-    /// One after the other: the text of a JSON value each.
-    pub fn iter(&self) -> impl Iterator<Item = &str> {
-        stentor_json::elements(self.json)
-    }
-}
 
 /// Where the acknowledgement of an event goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,17 +115,6 @@ pub struct Page {
     pub body: Bytes,
     /// More of it, each piece so long after the one before. The answer is chunked then.
     pub later: Vec<(Duration, Bytes)>,
-}
-
-/// How publications are written for the plain sessions of an application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Envelope {
-    /// `stentor.v1` messages.
-    V1,
-    /// Bodies only.
-    Raw,
-    /// Socket.IO events.
-    SocketIo,
 }
 
 /// What a server does with its sessions. All handlers run on the core that owns the session.

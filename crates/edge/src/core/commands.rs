@@ -14,7 +14,7 @@ use crate::protocols::engineio::ApplicationProtocol;
 use crate::protocols::profile::Framing;
 use crate::protocols::socketio::id_of_version_3;
 use crate::shared::ControlCommand;
-use crate::tasks::{RoomsTask, SessionsTask, Task, Work};
+use crate::shared::tasks::{RoomsTask, SessionsTask, Task, Work};
 use std::collections::VecDeque;
 use std::mem;
 use stentor_driver::Driver;

@@ -10,41 +10,12 @@
 //! [`Table::remove`] change that.
 
 use super::Core;
-use super::table::{Conn, Machine, Table};
+use super::table::{Conn, Links, Machine, NONE, Table};
 use stentor_driver::{Capacity, Driver};
 
 /// Connections to examine for one without a request. Few suffice, because connections with a request move to the
 /// list's end.
 const LOOKS_MAX: usize = 16;
-
-/// No connection.
-const NONE: u32 = u32::MAX;
-
-/// A connection's links in the list.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Links {
-    older: u32,
-    newer: u32,
-}
-
-/// The ends of the list.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ends {
-    oldest: u32,
-    newest: u32,
-}
-
-impl Default for Links {
-    fn default() -> Self {
-        Self { older: NONE, newer: NONE }
-    }
-}
-
-impl Default for Ends {
-    fn default() -> Self {
-        Self { oldest: NONE, newest: NONE }
-    }
-}
 
 impl Table {
     fn links(&mut self, index: u32) -> Option<&mut Links> {

@@ -187,6 +187,11 @@ impl<D: Driver> Core<D> {
         })
     }
 
+    /// Sends a client to another core.
+    pub(super) fn post_client(&mut self, core: CoreId, migration: Migration) {
+        self.post(core, CoreMessage::Client(Box::new(migration)));
+    }
+
     /// Sends something to another core after all that was sent there before.
     pub(super) fn post(&mut self, core: CoreId, mail: CoreMessage) {
         self.mail_waits |= !self.mailboxes.post(core, mail);

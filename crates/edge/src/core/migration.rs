@@ -19,7 +19,6 @@
 //! anew.
 
 use super::Core;
-use super::mail::CoreMessage;
 use super::table::{Conn, Held, Machine};
 use crate::app::HandlerScope;
 use crate::identity::{ClientId, End, Sid, SidHasher};
@@ -114,7 +113,7 @@ impl<D: Driver> Core<D> {
         if is_polling {
             self.departed.0.insert(sid, core);
         }
-        self.post(core, CoreMessage::Client(Box::new(migration)));
+        self.post_client(core, migration);
         let name = sid.to_string();
         self.ex.notify_app(HandlerScope::default(), |app, ctx| app.client_disconnected(ctx, &name));
         true

@@ -1,6 +1,5 @@
 //! A core's connections, by the driver's index.
 
-use super::eviction::{Ends, Links};
 use crate::identity::ClientId;
 use crate::ledger::{self, Holding, Ledger};
 use crate::millis::Millis;
@@ -160,6 +159,35 @@ impl Conn {
             Machine::Http(connection) => connection.http.waits_for()?.client(),
             Machine::Closing { .. } => None,
         }
+    }
+}
+
+/// In the links of the eviction list ([`super::eviction`]): no connection.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A connection's links in the list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Links {
+    pub(super) older: u32,
+    pub(super) newer: u32,
+}
+
+/// The ends of the list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) oldest: u32,
+    pub(super) newest: u32,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { older: NONE, newer: NONE }
+    }
+}
+
+impl Default for Ends {
+    fn default() -> Self {
+        Self { oldest: NONE, newest: NONE }
     }
 }
 

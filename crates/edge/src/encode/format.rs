@@ -3,7 +3,7 @@
 //! The hub names a format by a number. The table at the end of this file is the only place that knows the numbers.
 
 use super::{EngineWriter, FrameTarget};
-use crate::app::Envelope;
+use crate::message::Envelope;
 use stentor_hub::FormatId;
 use stentor_wire::engineio::Version;
 use stentor_wire::sockjs::Wrapping;

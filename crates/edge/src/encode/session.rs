@@ -2,7 +2,7 @@
 
 use super::frame::{BINARY, TEXT, frame, record};
 use super::json_string;
-use crate::app::{Arguments, Message};
+use crate::message::{Arguments, Message};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;

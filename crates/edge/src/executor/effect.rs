@@ -3,7 +3,9 @@
 use crate::identity::{ClientId, End};
 use std::time::Instant;
 use stentor_driver::ConnId;
-use stentor_hub::{CoreId, Key, SubscribeOptions};
+use stentor_hub::{CoreId, Key};
+
+pub(crate) use stentor_hub::SubscribeOptions;
 
 /// Feeds that a client asks for in its first request.
 pub(crate) struct Feeds {

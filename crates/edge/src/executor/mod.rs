@@ -12,15 +12,16 @@ pub(crate) mod budget;
 mod effect;
 mod recovery;
 
-pub(crate) use effect::{Effect, Feeds, PollAnswer};
+pub(crate) use effect::{Effect, Feeds, PollAnswer, SubscribeOptions};
 
 use crate::app::{Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, take_at_once};
 use crate::encode::{Format, Formats};
+use crate::identity::Service;
 use crate::identity::{ClientId, End, Owner, Sid, Sids};
 use crate::ledger::Pressure;
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
-use crate::options::{Options, Service};
+use crate::options::Options;
 use crate::recovery::RecoverableSockets;
 use crate::shared::Shared;
 use budget::Budget;
@@ -28,9 +29,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::Frame;
-use stentor_hub::{
-    CoreId, Disconnect, Hub, Position, Publication, SessionId, SubscribeError, SubscribeOptions, Topic,
-};
+use stentor_hub::{CoreId, Disconnect, Hub, Position, Publication, SessionId, SubscribeError, Topic};
 
 /// Largest input that is accepted while memory is short.
 pub(crate) const SMALL_INPUT_BYTES: usize = 16 * 1024;

@@ -3,9 +3,9 @@
 use super::client::ClientState;
 use crate::identity::{ClientId, ClientKind, Sid, SidHasher};
 use crate::millis::Millis;
+use crate::model::TimerId;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use stentor_driver::TimerId;
 
 /// A client in a [`ClientTable`].
 pub(crate) trait TableEntry {

@@ -1,8 +1,8 @@
 //! What is spoken on a WebSocket that has a session of its own.
 
-use crate::app::Envelope;
 use crate::encode::{FrameTarget, Writer};
-use crate::options::Service;
+use crate::identity::Service;
+use crate::message::Envelope;
 
 /// How the messages of the session are framed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

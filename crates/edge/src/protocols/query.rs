@@ -78,8 +78,9 @@ impl ConnectQuery {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::executor::SubscribeOptions;
+    use crate::model::Policy;
     use std::time::Duration;
-    use stentor_hub::{Policy, SubscribeOptions};
 
     #[test]
     fn queries() {

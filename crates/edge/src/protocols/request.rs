@@ -3,9 +3,9 @@
 use crate::app::{Connect, Envelope, HandlerScope, RequestId};
 use crate::encode::ERROR_BYTES_MAX;
 use crate::executor::Executor;
+use crate::identity::Service;
 use crate::identity::{ClientId, Sid};
 use crate::model::{ConnId, CoreId, Key, KeyError};
-use crate::options::Service;
 use stentor_wire::http1::{self, Request};
 
 /// What became of a request; `W` is what it may wait for.

@@ -2,8 +2,9 @@
 
 use super::{Http, HttpContext, Waiting};
 use crate::app::HandlerScope;
+use crate::identity::Service;
 use crate::model::{Key, KeyError, SessionId, Topic};
-use crate::options::{Options, Service};
+use crate::options::Options;
 use crate::origin;
 use crate::plane;
 use crate::protocols::document::Awaited;

@@ -29,9 +29,10 @@ use crate::app::{Connect, Envelope, HandlerScope};
 use crate::encode::Format;
 use crate::encode::{FrameTarget, Writer};
 use crate::executor::{Effect, Feeds};
+use crate::identity::Service;
 use crate::identity::{ClientId, Owner, Sid};
 use crate::model::{Key, Policy};
-use crate::options::{self, Service};
+use crate::options;
 use crate::protocols::client::ActiveTransport;
 use crate::protocols::clients::ClientTable;
 use crate::protocols::request::{

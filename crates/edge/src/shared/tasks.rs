@@ -6,10 +6,10 @@
 //!
 //! **Invariant.** A command is answered exactly once: when the last task is finished, or dropped.
 
+use super::{ControlCommand, Shared};
 use crate::ports::{
     Command, CommandError, Concerned, Done, Named, RoomList, RoomsQuery, SessionList, Target,
 };
-use crate::shared::{ControlCommand, Shared};
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};

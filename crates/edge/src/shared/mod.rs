@@ -1,11 +1,12 @@
 //! What the cores of a node share, and what the control plane reaches them by.
 
+pub(crate) mod tasks;
+
 use crate::ledger::{Ledger, Pressure};
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{Busy, Command, CommandInbox, Done, FeedUpdate, Publish, RoomList, RoomsQuery, Target};
-use crate::tasks::Task;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use stentor_driver::Waker;
 use stentor_hub::{CoreId, Key, Requester, Topic, core_of};
 use stentor_wire::sockjs::answer::Iframe;
+use tasks::Task;
 
 /// A core hands over new connections when it holds so many more than the least loaded one.
 const IMBALANCE_MIN: usize = 32;

@@ -1,0 +1,46 @@
+//! What applications and clients say to each other, before it is framed.
+
+use bytes::Bytes;
+use stentor_hub::Data;
+
+/// How publications are written for the plain sessions of an application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Envelope {
+    /// `stentor.v1` messages.
+    V1,
+    /// Bodies only.
+    Raw,
+    /// Socket.IO events.
+    SocketIo,
+}
+
+/// A message as it came from a client, or goes to one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Text in UTF-8.
+    Text(&'a str),
+    /// Bytes.
+    Binary(&'a [u8]),
+}
+
+/// The arguments of a Socket.IO event or acknowledgement, as they travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arguments<'a> {
+    /// JSON texts joined by commas, perhaps none.
+    pub json: &'a str,
+    /// The bytes that `{"_placeholder":true,"num":N}` in `json` stands for, by number.
+    pub attachments: &'a [Bytes],
+}
+
+impl Arguments<'_> {
+    /// The same, to be published.
+    pub fn to_data(&self) -> Data {
+        let json = Bytes::copy_from_slice(self.json.as_bytes());
+        Data::Arguments { json, attachments: self.attachments.into() }
+    }
+
+    /// One after the other: the text of a JSON value each.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        stentor_json::elements(self.json)
+    }
+}

@@ -1,0 +1,159 @@
+//! Rules: what an event of a Socket.IO client does, without code. Rooms are named by [`Template`]s over the event's
+//! arguments; of several the first that has a value counts, so that a client may send a name or an object with a name in
+//! it.
+
+use crate::message::Arguments;
+use std::borrow::Cow;
+use std::fmt;
+use stentor_json as json;
+
+/// Longest template, in bytes: a room's name is no longer.
+const TEMPLATE_BYTES_MAX: usize = 256;
+
+/// How a room's name is made of an event's arguments: text, with `{}` for the first argument, `{1}` for the second,
+/// `{name}` for a member of the first, and `{1.name}` of the second. A string or a number has a value, nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Argument { number: usize, member: Option<String> },
+}
+
+/// Why a text is no template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError(&'static str);
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+impl Template {
+    /// Reads a template.
+    ///
+    /// # Errors
+    /// If a brace has no partner, or the text is empty or longer than a room's name may be.
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        if text.is_empty() || text.len() > TEMPLATE_BYTES_MAX {
+            return Err(TemplateError("a template has 1 to 256 bytes"));
+        }
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(open) = rest.find(['{', '}']) {
+            if !rest[open..].starts_with('{') {
+                return Err(TemplateError("a } has no { before it"));
+            }
+            let close = rest[open..].find('}').ok_or(TemplateError("a { has no } after it"))? + open;
+            if open > 0 {
+                pieces.push(Piece::Text(rest[..open].to_owned()));
+            }
+            pieces.push(argument(&rest[open + 1..close]));
+            rest = &rest[close + 1..];
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        Ok(Self(pieces))
+    }
+
+    /// The room's name; `None` where an argument isn't there or is no string or number.
+    pub(crate) fn fill<'a>(&'a self, arguments: Arguments<'a>) -> Option<Cow<'a, str>> {
+        let value = |piece: &'a Piece| match piece {
+            Piece::Text(text) => Some(Cow::Borrowed(text.as_str())),
+            Piece::Argument { number, member } => {
+                let argument = json::elements(arguments.json).nth(*number)?;
+                scalar(match member {
+                    None => argument,
+                    Some(name) => json::member(argument, name)?,
+                })
+            }
+        };
+        if let [piece] = self.0.as_slice() {
+            return value(piece);
+        }
+        let values: Option<Vec<_>> = self.0.iter().map(value).collect();
+        Some(Cow::Owned(values?.concat()))
+    }
+}
+
+/// What stands between braces.
+fn argument(text: &str) -> Piece {
+    let (number, member) = match text.split_once('.') {
+        Some((number, member)) if number.parse::<usize>().is_ok() => (number, Some(member)),
+        _ if text.parse::<usize>().is_ok() => (text, None),
+        _ => ("0", Some(text).filter(|name| !name.is_empty())),
+    };
+    Piece::Argument { number: number.parse().unwrap_or(0), member: member.map(str::to_owned) }
+}
+
+/// The value of a JSON text that is a string or a number.
+fn scalar(value: &str) -> Option<Cow<'_, str>> {
+    json::string(value).or_else(|| {
+        let is_number = value.starts_with(|first: char| first == '-' || first.is_ascii_digit());
+        is_number.then_some(Cow::Borrowed(value))
+    })
+}
+
+/// What one event does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// The event's name.
+    pub event: String,
+    /// In which namespace; in every one where it is `None`.
+    pub namespace: Option<String>,
+    /// Rooms to join: the first template that has a value.
+    pub join: Vec<Template>,
+    /// Rooms to leave, likewise.
+    pub leave: Vec<Template>,
+    /// The room to send the event to, likewise.
+    pub broadcast: Vec<Template>,
+    /// To send it to everybody in the namespace.
+    pub broadcast_all: bool,
+    /// The name that it is sent with, where that is another.
+    pub broadcast_as: Option<String>,
+    /// Whether its sender doesn't get what it sends.
+    pub except_sender: bool,
+    /// Whether it is sent back.
+    pub echo: bool,
+    /// Whether it is acknowledged.
+    pub ack: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn templates() {
+        fn check(template: &str, arguments: &str, expect: Option<&str>) {
+            let parsed = Template::parse(template).unwrap();
+            let filled = parsed.fill(Arguments { json: arguments, attachments: &[] });
+            assert_eq!(filled.as_deref(), expect, "{template} of {arguments}");
+        }
+        check("{}", r#""news""#, Some("news"));
+        check("{}", r#""n\u00e9ws",1"#, Some("néws"));
+        check("{}", "17", Some("17"));
+        check("{}", r#"{"a":1}"#, None);
+        check("{}", "null", None);
+        check("{}", "true", None);
+        check("{}", "", None);
+        check("{1}", r#""a","b""#, Some("b"));
+        check("{clientKey}", r#"{"clientKey":"c-1","other":true}"#, Some("c-1"));
+        check("{clientKey}", r#""c-1""#, None);
+        check("{1.id}", r#"0,{"id":5}"#, Some("5"));
+        check("user:{id}/{1}", r#"{"id":"x"},2"#, Some("user:x/2"));
+        check("lobby", "", Some("lobby"));
+    }
+
+    #[test]
+    fn no_templates() {
+        for text in ["", "{", "a}b", "{a", &"r".repeat(257)] {
+            assert!(Template::parse(text).is_err(), "{text}");
+        }
+    }
+}
