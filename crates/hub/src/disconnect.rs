@@ -28,11 +28,13 @@ pub enum Disconnect {
     ClosedByApplication,
     /// The client broke the protocol that it speaks over its connection.
     ProtocolError,
+    /// The client may not do what it asks for.
+    NotAllowed,
 }
 
 impl Disconnect {
     /// Every reason, for documents and tests.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Shutdown,
         Self::SlowConsumer,
         Self::Overloaded,
@@ -44,6 +46,7 @@ impl Disconnect {
         Self::NotConnected,
         Self::ClosedByApplication,
         Self::ProtocolError,
+        Self::NotAllowed,
     ];
 
     /// The WebSocket close code.
@@ -55,6 +58,7 @@ impl Disconnect {
             Self::ClosedByApplication => 4403,
             Self::NotFound => 4404,
             Self::ProtocolError => 4405,
+            Self::NotAllowed => 4406,
             Self::Shutdown => 4500,
             Self::SlowConsumer => 4501,
             Self::Overloaded => 4502,
@@ -77,6 +81,7 @@ impl Disconnect {
             Self::NotConnected => "no namespace was connected in time",
             Self::ClosedByApplication => "the application ended the session",
             Self::ProtocolError => "the client broke the protocol",
+            Self::NotAllowed => "the client may not subscribe to this",
         }
     }
 
@@ -99,6 +104,7 @@ impl Disconnect {
             Self::NotConnected => "not_connected",
             Self::ClosedByApplication => "closed_by_application",
             Self::ProtocolError => "protocol_error",
+            Self::NotAllowed => "not_allowed",
         }
     }
 }

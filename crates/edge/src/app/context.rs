@@ -44,11 +44,12 @@ impl CoreContext {
         PublicId::of(self.seed, self.core, session)
     }
 
-    /// Asks whether the client of a session may do something.
+    /// Asks whether a client may do something. Every permission of clients is decided here. Before it is connected, it has
+    /// no session.
     #[inline]
-    pub(crate) fn authorize(&self, session: SessionId, access: Access<'_>) -> Result<(), Denial> {
+    pub(crate) fn authorize(&self, session: Option<SessionId>, access: Access<'_>) -> Result<(), Denial> {
         let Some(authorizer) = &self.authorizer else { return Ok(()) };
-        let session = Some(self.public_id(session));
+        let session = session.map(|session| self.public_id(session));
         match authorizer.authorize(&Question { session, principal: None, access }) {
             Decision::Allow => Ok(()),
             Decision::Deny(denial) => Err(denial),
@@ -316,7 +317,7 @@ impl<'a> Context<'a> {
         options: impl Into<SubscribeOptions>,
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
-        self.core.authorize(session, Access::Subscribe(topic)).map_err(NotSubscribed::Denied)?;
+        self.core.authorize(Some(session), Access::Subscribe(topic)).map_err(NotSubscribed::Denied)?;
         self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
     }
 
@@ -342,7 +343,7 @@ impl<'a> Context<'a> {
             return Err(NotPublished::Overloaded);
         }
         if let Some(session) = self.scope.session {
-            self.core.authorize(session, Access::Publish(room)).map_err(NotPublished::Denied)?;
+            self.core.authorize(Some(session), Access::Publish(room)).map_err(NotPublished::Denied)?;
         }
         self.published_bytes += data.len() + ENVELOPE_BYTES;
         self.hub.handle_publish(self.core.now, room, event, data, how);

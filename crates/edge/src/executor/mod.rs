@@ -14,7 +14,9 @@ mod recovery;
 
 pub(crate) use effect::{Effect, Feeds, PollAnswer, SubscribeOptions};
 
-use crate::app::{Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, take_at_once};
+use crate::app::{
+    Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, NotSubscribed, take_at_once,
+};
 use crate::encode::{Format, Formats};
 use crate::identity::Service;
 use crate::identity::{ClientId, End, Owner, Sid, Sids};
@@ -22,6 +24,7 @@ use crate::ledger::Pressure;
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::Options;
+use crate::ports::{Access, Denial};
 use crate::recovery::RecoverableSockets;
 use crate::shared::Shared;
 use budget::Budget;
@@ -154,25 +157,34 @@ impl Executor {
         self.hub.handle_close(session);
     }
 
-    /// Subscribes a session of this core.
+    /// Subscribes a session of this core, as its client asks, if it may.
     ///
     /// # Errors
-    /// If a limit is reached.
+    /// If it may not, or a limit is reached.
     pub(crate) fn subscribe(
         &mut self,
         session: SessionId,
         topic: &Topic,
         options: impl Into<SubscribeOptions>,
         since: Option<Position>,
-    ) -> Result<(), SubscribeError> {
-        self.hub.handle_subscribe(session, topic, options, since)
+    ) -> Result<(), NotSubscribed> {
+        self.context.authorize(Some(session), Access::Subscribe(topic)).map_err(NotSubscribed::Denied)?;
+        self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
+    }
+
+    /// Asks whether a client may connect to a namespace.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn authorize_connect(&self, namespace: &str) -> Result<(), Denial> {
+        self.context.authorize(None, Access::Connect { namespace })
     }
 
     /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible.
     pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { keys, terms }: Feeds) {
         for key in keys {
             if let Err(error) = self.subscribe(session, &Topic::Feed(key), terms, None) {
-                self.actions.push(Action::Close { session, why: disconnect_for(error) });
+                self.actions.push(Action::Close { session, why: disconnect_for(&error) });
                 break;
             }
         }
@@ -291,9 +303,14 @@ impl Executor {
 }
 
 /// The reason to end a session whose subscription is refused.
-pub(crate) fn disconnect_for(error: SubscribeError) -> Disconnect {
+fn disconnect_for(error: &NotSubscribed) -> Disconnect {
     match error {
-        SubscribeError::TooManySubscriptions => Disconnect::BadRequest,
-        SubscribeError::TooManyTopics | SubscribeError::TooManyColdKeys => Disconnect::Overloaded,
+        NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => Disconnect::BadRequest,
+        NotSubscribed::Limit(SubscribeError::TooManyTopics | SubscribeError::TooManyColdKeys) => {
+            Disconnect::Overloaded
+        }
+        // It may be allowed soon: the client reconnects.
+        NotSubscribed::Denied(denial) if denial.retry => Disconnect::Overloaded,
+        NotSubscribed::Denied(_) => Disconnect::NotAllowed,
     }
 }

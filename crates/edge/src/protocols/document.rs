@@ -1,6 +1,7 @@
 //! `/feed/KEY`: a document over HTTP, at once or when it has changed.
 
-use super::request::{RequestContext, ResponseOptions, cors, text, write_head};
+use super::request::{RequestContext, ResponseOptions, cors, status_of, text, write_head};
+use crate::app::NotSubscribed;
 use crate::encode::Format;
 use crate::executor::Executor;
 use crate::identity::Owner;
@@ -61,12 +62,14 @@ impl Awaited {
         let owner = Owner::Connection(cx.conn.index());
         let session = cx.ex.open_session(Format::Body, owner, cx.source);
         let topic = Topic::Feed(self.key.clone());
-        if cx.ex.subscribe(session, &topic, Policy::Latest, None).is_ok() {
-            return Some(session);
-        }
+        let Err(error) = cx.ex.subscribe(session, &topic, Policy::Latest, None) else { return Some(session) };
         cx.ex.close_session(session);
         cx.count_error();
-        self.fail(503, TOO_MANY_TOPICS, cx.ex.draining, out);
+        let (status, why) = match error {
+            NotSubscribed::Limit(_) => (503, TOO_MANY_TOPICS.into()),
+            NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
+        };
+        self.fail(status, &why, cx.ex.draining, out);
         None
     }
 

@@ -6,6 +6,7 @@ use crate::executor::Executor;
 use crate::identity::Service;
 use crate::identity::{ClientId, Sid};
 use crate::model::{ConnId, CoreId, Key, KeyError};
+use crate::ports::Denial;
 use stentor_wire::http1::{self, Request};
 
 /// What became of a request; `W` is what it may wait for.
@@ -64,7 +65,8 @@ impl RequestContext<'_> {
         self.ex.metrics().request_errors.add(1);
     }
 
-    /// The application's decision about a client that wants to connect, now or in answer to an earlier question.
+    /// Whether a client may connect: the authorizer's and the application's decision, now or in answer to an earlier
+    /// question.
     pub(crate) fn ask_to_connect(
         &mut self,
         request: &Request<'_>,
@@ -74,6 +76,10 @@ impl RequestContext<'_> {
     ) -> Connect {
         if let Some(admission) = self.admission.take() {
             return admission.0;
+        }
+        if let Err(denial) = self.ex.authorize_connect("/") {
+            let status = status_of(&denial);
+            return Connect::Refuse { status, message: denial.message.into_owned() };
         }
         let pending = Some(RequestId(self.conn));
         let scope = HandlerScope {
@@ -91,6 +97,11 @@ impl RequestContext<'_> {
     pub(crate) fn allow_origin<'r>(&self, request: &Request<'r>) -> Option<&'r str> {
         self.ex.options().origins.answer(request.header_str("origin"))
     }
+}
+
+/// The HTTP status for a denial.
+pub(crate) fn status_of(denial: &Denial) -> u16 {
+    if denial.retry { 503 } else { 403 }
 }
 
 /// A request with its body, so far.

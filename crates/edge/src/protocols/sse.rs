@@ -20,7 +20,10 @@
 //! nothing of what is sent is taken for the time between two heartbeats.
 
 use super::query::ConnectQuery;
-use super::request::{RequestContext, RequestOutcome, ResponseOptions, answer, push_credentials, text};
+use super::request::{
+    RequestContext, RequestOutcome, ResponseOptions, answer, push_credentials, status_of, text,
+};
+use crate::app::NotSubscribed;
 use crate::encode::{Format, unchunked};
 use crate::executor::{Effect, Executor, Feeds, SEND_BYTES_MAX, SEND_FRAMES_MAX};
 use crate::identity::Owner;
@@ -229,13 +232,14 @@ pub(crate) fn handle_request(
         cx.ex.close_session(session);
         cx.count_error();
         let (status, why) = match error {
-            SubscribeError::TooManySubscriptions => {
-                (400, "more feeds than a session may have (limits.subscriptions_max)")
+            NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => {
+                (400, "more feeds than a session may have (limits.subscriptions_max)".into())
             }
-            SubscribeError::TooManyTopics => (503, TOO_MANY_TOPICS),
-            SubscribeError::TooManyColdKeys => (429, TOO_MANY_COLD_KEYS),
+            NotSubscribed::Limit(SubscribeError::TooManyTopics) => (503, TOO_MANY_TOPICS.into()),
+            NotSubscribed::Limit(SubscribeError::TooManyColdKeys) => (429, TOO_MANY_COLD_KEYS.into()),
+            NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
         };
-        text(out, options, status, &extra, why);
+        text(out, options, status, &extra, &why);
         return answered(options);
     }
     *connection_session = Some(session);

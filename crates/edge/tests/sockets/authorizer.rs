@@ -19,6 +19,7 @@ impl Authorizer for ByName {
         let name = match question.access {
             Access::Subscribe(Topic::Feed(key)) => key.as_str(),
             Access::Subscribe(Topic::Room(room)) | Access::Publish(room) => room.name(),
+            Access::Connect { namespace } => namespace.trim_start_matches('/'),
             other => panic!("nobody asks for {other:?} yet"),
         };
         match (name, question.access) {
@@ -95,5 +96,43 @@ fn a_socketio_client_is_told_what_a_rule_may_not_do() {
         assert_eq!(io.ask("subscribe", &["secret/1".into()]), failed("not_allowed", "this is secret"));
         assert_eq!(io.ask("subscribe", &["scores/1".into()]), json!([{"ok": true}]));
         assert!(authorizer.0.lock().unwrap().iter().all(|asked| asked.to_string() == id));
+    });
+}
+
+#[test]
+fn every_route_to_a_feed_asks() {
+    on_one_and_three(|cores| {
+        let authorizer = Arc::default();
+        let server = Server::start(cores, guarded(&authorizer));
+        for target in ["/ws/secret/1", "/ws?feed=secret/1", "/sockjs/websocket?feed=secret/1"] {
+            let mut ws = server.ws(target);
+            assert_eq!(ws.skip_to_close(), 4406, "{target}");
+        }
+        // A permission that isn't known yet is asked for again when the client is back.
+        assert_eq!(server.ws("/ws/later/1").skip_to_close(), 4502);
+        for (target, status) in
+            [("/feed/secret/1", 403), ("/feed/later/1", 503), ("/sse/secret/1", 403), ("/sse/later/1", 503)]
+        {
+            assert_eq!(server.http().get(target).status, status, "{target}");
+        }
+        let frame = |mut http: crate::harness::Http| {
+            http.send(crate::harness::io::post("/sockjs/feed/secret/1/0/x/xhr", "text/plain", b""));
+            http.response().text().to_owned()
+        };
+        assert_eq!(frame(server.http()), "o\n");
+        assert_eq!(frame(server.http()), "c[4406,\"the client may not subscribe to this\"]\n");
+        assert_eq!(server.disconnects("not_allowed"), 4);
+    });
+}
+
+#[test]
+fn a_client_may_be_refused_at_connect() {
+    on_one_and_three(|cores| {
+        let authorizer = Arc::default();
+        let server = Server::start(cores, guarded(&authorizer));
+        let mut io = Io::socket(&server, Way::Socket);
+        io.send("40/secret,");
+        io.expect(r#"44/secret,{"message":"this is secret","data":{"code":"not_allowed","retry":false}}"#);
+        assert!(io.connect("", Value::Null)["sid"].is_string());
     });
 }

@@ -77,6 +77,7 @@ fn cause(disconnect: Disconnect) -> &'static str {
             "The application ended the session. The applications of `--app` never do."
         }
         Disconnect::NotFound => "In raw mode, the feed doesn't exist.",
+        Disconnect::NotAllowed => "The handshake names a feed that the client may not subscribe to.",
         Disconnect::ProtocolError => "A Socket.IO or Primus client sent an invalid or unexpected packet.",
         Disconnect::Shutdown => "The server received SIGTERM or SIGINT.",
         Disconnect::SlowConsumer => "More than `limits.send_buffer_bytes_max` is queued for the client.",

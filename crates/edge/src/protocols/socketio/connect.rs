@@ -7,6 +7,7 @@ use crate::encode::{EngineWriter, Writer};
 use crate::executor::Executor;
 use crate::identity::{Owner, Sid};
 use crate::model::{CoreId, Room};
+use crate::ports::Denial;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,6 +68,11 @@ impl SocketIo {
             request: input.request,
             ..HandlerScope::default()
         };
+        if let Err(denial) = ex.authorize_connect(namespace) {
+            let data = denial_data(&denial);
+            refuse(engine, namespace, &denial.message, Some(&data), out);
+            return Next::Continue;
+        }
         match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &hello)) {
             Admission::Accept => {}
             Admission::Unknown => {
@@ -127,6 +133,14 @@ impl SocketIo {
         }
         Some(pid.core(cores)).filter(|other| *other != core)
     }
+}
+
+/// The `data` of a CONNECT_ERROR for a denial.
+fn denial_data(denial: &Denial) -> String {
+    let mut code = Vec::new();
+    json::write_string(&mut code, &denial.code);
+    let code = String::from_utf8(code).unwrap_or_default();
+    format!(r#"{{"code":{code},"retry":{}}}"#, denial.retry)
 }
 
 /// The id that a client of Engine.IO 3 gives its socket in a namespace.
