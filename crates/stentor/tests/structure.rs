@@ -72,10 +72,10 @@ fn module_of(path: &[&str], all: &BTreeMap<String, String>) -> Option<String> {
 fn absolute<'a>(module: &'a str, path: &[&'a str]) -> Option<Vec<&'a str>> {
     let mut base: Vec<&str> = module.split("::").filter(|part| !part.is_empty()).collect();
     let mut rest = path;
-    match rest.first()? {
-        &"crate" => base.clear(),
-        &"self" => {}
-        &"super" => {
+    match *rest.first()? {
+        "crate" => base.clear(),
+        "self" => {}
+        "super" => {
             while rest.get(1) == Some(&"super") {
                 base.pop();
                 rest = &rest[1..];

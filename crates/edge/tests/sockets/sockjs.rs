@@ -505,7 +505,11 @@ fn prefixes_that_are_none_are_refused() {
 
 #[test]
 fn a_session_is_found_from_every_core() {
-    let server = echo(3);
+    let server = Server::start(3, |options| {
+        options.app = App::Echo;
+        // All of them are there at the end.
+        options.sockjs[0].disconnect_delay = HOUR;
+    });
     let mut connections: Vec<Http> = (0..12).map(|_| server.http()).collect();
     for session in (0..20).map(|n| format!("/sockjs/0/{n}")) {
         assert_eq!(poll(&mut connections[0], &session), "o\n");
