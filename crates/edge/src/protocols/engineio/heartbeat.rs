@@ -158,7 +158,7 @@ impl Client {
                 ex.push(Effect::Write { conn, bytes: packets });
             }
         } else {
-            // With the end, in the answer to one poll.
+            // In the answer to one poll. The close packet is in that to the next.
             self.state.queue.append(&mut packets);
         }
         self.end(ex, End::Because(Disconnect::ClosedByApplication));
@@ -183,13 +183,17 @@ impl Client {
                 };
                 ex.push(Effect::CloseSocket { conn, code, reason });
             }
+            // socket.io-client 4 handles packets after those of Engine.IO that came with them: a close packet would
+            // overtake them.
+            ActiveTransport::Poll(conn) if !last_words.is_empty() => {
+                let answer = PollAnswer::Records(std::mem::take(&mut last_words));
+                ex.push(Effect::AnswerPoll { conn, answer });
+                return self.linger(ex);
+            }
             ActiveTransport::Poll(conn) => {
                 let answer = match end {
                     _ if end.may_reconnect() => Some(PollAnswer::Unavailable),
-                    End::Because(_) | End::Fault => {
-                        last_words.extend_from_slice(&payload::CLOSE);
-                        Some(PollAnswer::Records(last_words))
-                    }
+                    End::Because(_) | End::Fault => Some(PollAnswer::Records(payload::CLOSE.to_vec())),
                     End::Closed | End::TakenOver(_) => Some(PollAnswer::Records(payload::NOOP.to_vec())),
                     End::Gone => None,
                 };
@@ -202,13 +206,17 @@ impl Client {
             {
                 self.state.queue = last_words;
                 self.charge(ex);
-                self.state.due_at = ex.millis().after(ex.options().limits.close_timeout);
-                ex.push(Effect::ArmClient(self.state.id));
-                return;
+                return self.linger(ex);
             }
             ActiveTransport::None | ActiveTransport::Stream(_) => {}
         }
         self.remove(ex);
+    }
+
+    /// The client is kept until its next poll, which is told of the end.
+    fn linger(&mut self, ex: &mut Executor) {
+        self.state.due_at = ex.millis().after(ex.options().limits.close_timeout);
+        ex.push(Effect::ArmClient(self.state.id));
     }
 
     /// Nobody finds the client any more.

@@ -321,13 +321,17 @@ impl Exchange<'_, '_> {
             ActiveTransport::None | ActiveTransport::Stream(_) => {}
         }
         if client.state.ended {
+            let last_words = client.take_queue();
             if client.state.may_reconnect {
                 payload::write_unavailable(self.out, &poll);
+                client.remove(ex);
+            } else if last_words.is_empty() {
+                payload::write_answer(self.out, query.version, &poll, &payload::END, &[]);
+                client.remove(ex);
             } else {
-                let records = [&client.take_queue()[..], &payload::END].concat();
-                payload::write_answer(self.out, query.version, &poll, &records, &[]);
+                // The next poll is told of the end.
+                payload::write_answer(self.out, query.version, &poll, &last_words, &[]);
             }
-            client.remove(ex);
             return Outcome::Answered { keep_alive: poll.keep_alive };
         }
         let records = client.take_records(ex);
