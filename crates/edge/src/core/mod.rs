@@ -25,12 +25,9 @@ mod turn;
 
 pub(crate) use mail::Mailboxes;
 
-use crate::app::CoreContext;
-use crate::encode::{FeedEvents, Formats};
 use crate::executor::{Apps, Executor};
 use crate::identity::{ClientId, Owner};
 use crate::ledger::{Pressure, Report};
-use crate::millis::Clock;
 use crate::protocols::clients::ClientTable;
 use crate::protocols::http::MovedRequest;
 use crate::protocols::{engineio, sockjs};
@@ -38,7 +35,6 @@ use crate::shared::Shared;
 use actions::AppTimer;
 use memory::{Release, Relief};
 use migration::Departed;
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -125,27 +121,10 @@ impl<D: Driver> Core<D> {
         mailboxes: Mailboxes,
         apps: Apps,
     ) -> Self {
-        let options = &shared.options;
         let now = driver.now();
-        let feeds =
-            FeedEvents { name: options.engine.feed_event.clone(), as_string: options.engine.feed_as_string };
-        let deflate = options.deflate;
-        let formats = Formats::new(shared.ledger.frames.clone(), deflate.level, deflate.bytes_min, feeds);
-        let hub = Hub::new(shared.hub_options(core), formats);
         let ws_limits = ws::Limits {
-            message_bytes_max: options.limits.message_bytes_max,
-            fragments_max: options.limits.fragments_max,
-        };
-        let context = CoreContext {
-            now,
-            millis: Clock::new(now).at(now),
-            core,
-            seed: shared.seed,
-            heartbeat_interval: options.heartbeat.interval,
-            json_depth_max: options.limits.json_depth_max,
-            pressure: Pressure::None,
-            refusals: Cell::new(0),
-            authorizer: options.authorizer.clone(),
+            message_bytes_max: shared.options.limits.message_bytes_max,
+            fragments_max: shared.options.limits.fragments_max,
         };
         driver.timer_set(now + TICK, TICK_TOKEN);
         Self {
@@ -155,7 +134,7 @@ impl<D: Driver> Core<D> {
             sockjs: ClientTable::default(),
             departed: Departed::default(),
             report: Report::new(shared.ledger.clone()),
-            ex: Executor::new(shared, context, hub, apps),
+            ex: Executor::new(shared, core, now, apps),
             relief: Relief::default(),
             release: Release::default(),
             ws: Box::new(ws::Shared::new(ws_limits)),
@@ -213,11 +192,8 @@ impl<D: Driver> Core<D> {
         };
         self.driver.wait(timeout)?;
         self.revisited_bytes = 0;
-        self.ex.budget.begin_turn();
         self.cpu.begin_turn();
-        self.ex.context.now = self.driver.now();
-        self.ex.context.millis = self.ex.clock.at(self.ex.context.now);
-        self.ex.hub.handle_time(self.ex.context.now);
+        self.ex.begin_turn(self.driver.now());
         self.mind_memory();
         if self.ex.shared.drain_until().is_some() && !self.ex.draining {
             self.drain();

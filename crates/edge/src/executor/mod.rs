@@ -17,7 +17,7 @@ pub(crate) use effect::{Effect, Feeds, PollAnswer, SubscribeOptions};
 use crate::app::{
     Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, NotSubscribed, take_at_once,
 };
-use crate::encode::{Format, Formats};
+use crate::encode::{FeedEvents, Format, Formats};
 use crate::identity::Service;
 use crate::identity::{ClientId, End, Owner, Sid, Sids};
 use crate::ledger::Pressure;
@@ -28,6 +28,7 @@ use crate::ports::{Access, Denial};
 use crate::recovery::RecoverableSockets;
 use crate::shared::Shared;
 use budget::Budget;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -72,9 +73,27 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    pub(crate) fn new(shared: Arc<Shared>, context: CoreContext, hub: Hub<Formats>, apps: Apps) -> Self {
-        let limits = &shared.options.limits;
-        let (turn_bytes_max, published_bytes_max) = (limits.turn_bytes_max, limits.send_buffer_bytes_max / 4);
+    /// The executor of core number `core`.
+    pub(crate) fn new(shared: Arc<Shared>, core: CoreId, now: Instant, apps: Apps) -> Self {
+        let options = &shared.options;
+        let feeds =
+            FeedEvents { name: options.engine.feed_event.clone(), as_string: options.engine.feed_as_string };
+        let deflate = options.deflate;
+        let formats = Formats::new(shared.ledger.frames.clone(), deflate.level, deflate.bytes_min, feeds);
+        let hub = Hub::new(shared.hub_options(core), formats);
+        let context = CoreContext {
+            now,
+            millis: Clock::new(now).at(now),
+            core,
+            seed: shared.seed,
+            heartbeat_interval: options.heartbeat.interval,
+            json_depth_max: options.limits.json_depth_max,
+            pressure: Pressure::None,
+            refusals: Cell::new(0),
+            authorizer: options.authorizer.clone(),
+        };
+        let turn_bytes_max = options.limits.turn_bytes_max;
+        let published_bytes_max = options.limits.send_buffer_bytes_max / 4;
         Self {
             clock: Clock::new(context.now),
             context,
@@ -92,6 +111,14 @@ impl Executor {
             logged_at: None,
             shared,
         }
+    }
+
+    /// A turn begins.
+    pub(crate) fn begin_turn(&mut self, now: Instant) {
+        self.context.now = now;
+        self.context.millis = self.clock.at(now);
+        self.budget.begin_turn();
+        self.hub.handle_time(now);
     }
 
     /// The time of this turn.

@@ -31,3 +31,6 @@ pub(crate) mod socketio;
 pub(crate) mod sockjs;
 pub(crate) mod sse;
 pub(crate) mod websocket;
+
+#[cfg(test)]
+mod tests;

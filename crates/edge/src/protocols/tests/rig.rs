@@ -1,0 +1,191 @@
+//! Machines without a core: one executor with a real hub, a virtual clock, and no socket.
+
+use crate::app::Application;
+use crate::executor::{Apps, Effect, Executor};
+use crate::identity::ClientId;
+use crate::options::Options;
+use crate::plane::ControlPlane;
+use crate::protocols::client::TransportStatus;
+use crate::protocols::clients::ClientTable;
+use crate::protocols::http::{Http, HttpContext, InputOutcome, MovedRequest, TimeoutOutcome};
+use crate::protocols::websocket::{SocketContext, WebSocket};
+use crate::protocols::{engineio, sockjs};
+use crate::shared::Shared;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_driver::ConnId;
+use stentor_hub::SessionId;
+use stentor_wire::ws;
+
+struct NoControl;
+
+impl ControlPlane for NoControl {
+    fn wanted(&self) {}
+    fn space(&self) {}
+}
+
+/// What a connection speaks.
+pub(super) enum Machine {
+    Http(Box<Http>),
+    WebSocket(Box<WebSocket>),
+    Ended,
+}
+
+/// A connection.
+pub(super) struct Conn {
+    id: ConnId,
+    pub(super) machine: Machine,
+    pub(super) session: Option<SessionId>,
+}
+
+/// The executor and the clients of a core.
+pub(super) struct Rig {
+    pub(super) ex: Executor,
+    pub(super) engineio: ClientTable<engineio::Client>,
+    pub(super) sockjs: ClientTable<sockjs::Client>,
+    ws: ws::Shared,
+    now: Instant,
+    connections: u32,
+}
+
+impl Rig {
+    pub(super) fn new(app: Box<dyn Application>, set: impl FnOnce(&mut Options)) -> Self {
+        let mut options = Options { cores: 1, ..Options::default() };
+        set(&mut options);
+        let limits = ws::Limits {
+            message_bytes_max: options.limits.message_bytes_max,
+            fragments_max: options.limits.fragments_max,
+        };
+        let services = options.sockjs.iter().map(|_| None).collect();
+        let now = Instant::now();
+        let shared = Arc::new(Shared::new(options, 1, [1, 2], Arc::new(NoControl)));
+        Self {
+            ex: Executor::new(shared, 0, now, Apps { node: app, services }),
+            engineio: ClientTable::default(),
+            sockjs: ClientTable::default(),
+            ws: ws::Shared::new(limits),
+            now,
+            connections: 0,
+        }
+    }
+
+    pub(super) fn connect(&mut self) -> Conn {
+        self.connections += 1;
+        let deadline = self.ex.millis().after(self.ex.options().limits.header_timeout);
+        let http = Http::new(([127, 0, 0, 1], 1).into(), deadline, MovedRequest::default(), false);
+        let id = ConnId::for_test(self.connections);
+        Conn { id, machine: Machine::Http(Box::new(http)), session: None }
+    }
+
+    /// Time passes.
+    pub(super) fn wait(&mut self, time: Duration) {
+        self.now += time;
+        self.ex.begin_turn(self.now);
+    }
+
+    /// What a connection answers to some bytes.
+    pub(super) fn receive(&mut self, conn: &mut Conn, bytes: impl AsRef<[u8]>) -> String {
+        let mut out = Vec::new();
+        let mut bytes = bytes.as_ref().to_vec();
+        match &mut conn.machine {
+            Machine::Http(http) => {
+                let mut cx = HttpContext {
+                    ex: &mut self.ex,
+                    engineio: &mut self.engineio,
+                    sockjs: &mut self.sockjs,
+                    departed: &|_| None,
+                    conn: conn.id,
+                    session: &mut conn.session,
+                };
+                match http.handle_input(&mut cx, &mut bytes, &mut out) {
+                    InputOutcome::Continue(_) => {}
+                    InputOutcome::End => conn.machine = Machine::Ended,
+                    InputOutcome::Upgraded { socket, session, .. } => {
+                        conn.session = session;
+                        conn.machine = Machine::WebSocket(Box::new(socket));
+                    }
+                }
+            }
+            Machine::WebSocket(socket) => {
+                let mut cx = SocketContext {
+                    ex: &mut self.ex,
+                    shared: &mut self.ws,
+                    clients: &mut self.engineio,
+                    conn: conn.id,
+                    session: conn.session,
+                };
+                if socket.handle_input(&mut cx, &mut bytes, &mut out).closed {
+                    conn.machine = Machine::Ended;
+                }
+            }
+            Machine::Ended => panic!("the connection has ended"),
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// What a connection sends by itself when its time has come.
+    pub(super) fn time_out(&mut self, conn: &mut Conn) -> String {
+        let mut out = Vec::new();
+        match &mut conn.machine {
+            Machine::Http(http) => {
+                match http.handle_timeout(&self.ex, TransportStatus::default(), &mut out) {
+                    TimeoutOutcome::Continue => {}
+                    TimeoutOutcome::End | TimeoutOutcome::Abort => conn.machine = Machine::Ended,
+                }
+            }
+            Machine::WebSocket(socket) => {
+                socket.handle_timeout(&mut self.ex, conn.session, TransportStatus::default(), &mut out);
+            }
+            Machine::Ended => {}
+        }
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// The effects since the last call.
+    pub(super) fn effects(&mut self) -> Vec<Effect> {
+        self.ex.effects.drain(..).collect()
+    }
+
+    /// The pending deliveries of a session.
+    pub(super) fn deliveries(&mut self, session: SessionId) -> String {
+        let mut out = Vec::new();
+        self.ex.take_at_once(session, &mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// The only client of Engine.IO.
+    pub(super) fn engine_client(&mut self) -> &mut engineio::Client {
+        let id: ClientId = self.engineio.ids()[0];
+        self.engineio.get_mut(id).unwrap()
+    }
+}
+
+/// A request for a WebSocket.
+pub(super) fn upgrade(target: &str) -> String {
+    format!(
+        "GET {target} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+}
+
+/// A text message of a client.
+pub(super) fn text(message: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    ws::encode(&mut frame, ws::Opcode::Text, message.as_bytes(), false, Some([1, 2, 3, 4]));
+    frame
+}
+
+/// A text message of the server.
+pub(super) fn frame(message: &str) -> String {
+    let mut frame = Vec::new();
+    ws::encode(&mut frame, ws::Opcode::Text, message.as_bytes(), false, None);
+    String::from_utf8_lossy(&frame).into_owned()
+}
+
+pub(super) fn get(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n")
+}
+
+pub(super) fn post(target: &str, body: &str) -> String {
+    format!("POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
