@@ -1,8 +1,6 @@
 # The two commands of this project: `make run` starts the demo, `make test` runs every test.
 .PHONY: run test package setup lint rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench
 
-export PATH := $(CURDIR)/.cache/cargo-deny/bin:$(PATH)
-
 # `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
 ADMIN_PORT ?= $(shell expr $(PORT) + 1)
@@ -40,7 +38,8 @@ setup:
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
-	$(CARGO) deny --log-level error check bans licenses sources
+	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --log-level error check bans licenses sources; \
+	  else scripts/check-dependencies; fi
 
 rust-test:
 	$(CARGO) test --quiet --workspace

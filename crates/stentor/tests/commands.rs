@@ -22,9 +22,10 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Commands that don't run here: how they begin, and why.
-const NOT_RUN: [(&str, &str); 14] = [
+const NOT_RUN: [(&str, &str); 15] = [
     ("make ", "`make test` runs this test; tests/make.rs covers `make run`; the others take minutes"),
     ("cargo ", "the build of this test is a build; the others take minutes or need a nightly compiler"),
+    ("scripts/check-dependencies", "tests/dependencies.rs runs it"),
     ("lab/bench", "crates/lab/src/cli.rs checks the arguments; a run takes minutes"),
     ("lab/overload", "the same"),
     ("stentor lab ", "the same"),
