@@ -64,7 +64,13 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
 }
 
 /// The tables of a list, each below its name, which is the value of the key `named`. Nothing where there are none.
-fn tables<T: Section>(text: &mut String, title: &str, list: &[T], named: &str, name: impl Fn(&T) -> &str) {
+fn tables<T: Section + Default>(
+    text: &mut String,
+    title: &str,
+    list: &[T],
+    named: &str,
+    name: impl Fn(&T) -> &str,
+) {
     if !list.is_empty() {
         _ = writeln!(text, "\n{title}:");
     }
@@ -75,7 +81,7 @@ fn tables<T: Section>(text: &mut String, title: &str, list: &[T], named: &str, n
 }
 
 /// What a table has other than by default, besides the keys `told`.
-fn rows<T: Section>(text: &mut String, table: &T, told: &[&str]) {
+fn rows<T: Section + Default>(text: &mut String, table: &T, told: &[&str]) {
     let defaults = T::default().show();
     for row in table.show().into_iter().filter(|row| !defaults.contains(row) && !told.contains(&row.0)) {
         _ = writeln!(text, "    {} = {}", row.0, row.1);

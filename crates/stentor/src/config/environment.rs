@@ -6,7 +6,7 @@
 
 use super::nearest::nearest;
 use super::value::Raw;
-use super::{Place, Sources, sections};
+use super::{SourceLocation, Sources, sections};
 
 /// How our variables begin.
 pub(crate) const PREFIX: &str = "STENTOR_";
@@ -42,10 +42,10 @@ pub(super) fn apply(sources: &mut Sources, variables: impl IntoIterator<Item = (
             }
             continue;
         };
-        let place = Place::Variable(name.clone());
+        let location = SourceLocation::Variable(name.clone());
         match sources.config.set(section, key, Raw::Text(&text)) {
-            Some(Err(error)) => sources.problem(place, error),
-            _ => _ = sources.places.insert(((*section).into(), key), place),
+            Some(Err(error)) => sources.problem(location, error),
+            _ => _ = sources.locations.insert(((*section).into(), key), location),
         }
     }
 }

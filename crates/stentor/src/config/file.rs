@@ -3,10 +3,9 @@
 //! Bounded: [`FILE_BYTES_MAX`] bytes, [`super::schema::REPEATED_MAX`] sections of a name; nesting is bounded by the parser.
 
 use super::nearest::nearest;
-use super::schema::{Feed, REPEATED_MAX, Rule, SockJs, required};
-use super::section::Section;
+use super::schema::{REPEATED_MAX, required};
 use super::value::Raw;
-use super::{Place, Sources, sections};
+use super::{SectionInfo, SourceLocation, Sources, sections};
 use std::io::Read;
 use std::path::Path;
 use toml::Spanned;
@@ -34,9 +33,9 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn place(&self, at: usize) -> Place {
+    fn location(&self, at: usize) -> SourceLocation {
         let before = self.text.as_bytes().get(..at).unwrap_or_default();
-        Place::Line(self.name.into(), 1 + before.iter().filter(|b| **b == b'\n').count())
+        SourceLocation::Line(self.name.into(), 1 + before.iter().filter(|b| **b == b'\n').count())
     }
 }
 
@@ -46,8 +45,9 @@ pub(super) fn apply(sources: &mut Sources, name: &str, text: &str) {
     let (root, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         for error in errors {
-            let place = error.span().map_or(Place::File(name.into()), |span| walk.place(span.start));
-            sources.problem(place, format!("not TOML: {}", error.message()));
+            let location =
+                error.span().map_or(SourceLocation::File(name.into()), |span| walk.location(span.start));
+            sources.problem(location, format!("not TOML: {}", error.message()));
         }
         return;
     }
@@ -57,107 +57,73 @@ pub(super) fn apply(sources: &mut Sources, name: &str, text: &str) {
 }
 
 fn top_level(sources: &mut Sources, walk: &Walk<'_>, name: &str, at: usize, value: &Spanned<DeValue<'_>>) {
-    let place = walk.place(at);
+    let location = walk.location(at);
     let all = sections();
     let Some(info) = all.iter().find(|info| info.name == name) else {
         let table = matches!(value.get_ref(), DeValue::Table(_) | DeValue::Array(_));
-        return sources.problem(place, if table { unknown_section(name) } else { unknown_key(name, None) });
+        return sources
+            .problem(location, if table { unknown_section(name) } else { unknown_key(name, None) });
     };
     match (value.get_ref(), info.repeated) {
-        (DeValue::Table(table), false) => section(sources, walk, info.name, table),
+        (DeValue::Table(table), false) => section(sources, walk, info, name, table),
         (DeValue::Array(items), true) if items.iter().all(|item| item.get_ref().is_table()) => {
             if items.len() > REPEATED_MAX {
                 return sources
-                    .problem(place, format!("{} {name}; the maximum is {REPEATED_MAX}", items.len()));
+                    .problem(location, format!("{} {name}; the maximum is {REPEATED_MAX}", items.len()));
             }
             for (number, item) in items.iter().enumerate() {
                 let DeValue::Table(table) = item.get_ref() else { continue };
-                let at = item.span().start;
-                if info.name == Feed::NAME {
-                    let feed = repeated::<Feed>(sources, walk, number, at, table);
-                    sources.config.feeds.push(feed);
-                } else if info.name == SockJs::NAME {
-                    let prefix = repeated::<SockJs>(sources, walk, number, at, table);
-                    sources.config.sockjs.push(prefix);
-                } else {
-                    let rule = repeated::<Rule>(sources, walk, number, at, table);
-                    sources.config.rules.push(rule);
-                }
+                section(sources, walk, info, &format!("{name}[{number}]"), table);
+                missing(sources, walk.location(item.span().start), info.name, table);
             }
         }
-        (_, true) => {
-            sources.problem(place, format!("write [[{name}]] with two brackets: the section may be repeated"))
-        }
+        (_, true) => sources
+            .problem(location, format!("write [[{name}]] with two brackets: the section may be repeated")),
         (DeValue::Array(_), false) => {
-            sources.problem(place, format!("write [{name}] with one bracket: the section can't be repeated"));
+            sources
+                .problem(location, format!("write [{name}] with one bracket: the section can't be repeated"));
         }
-        (_, false) => sources.problem(place, format!("[{name}] is a section, not a value")),
+        (_, false) => sources.problem(location, format!("[{name}] is a section, not a value")),
     }
 }
 
-fn section(sources: &mut Sources, walk: &Walk<'_>, section: &'static str, table: &DeTable<'_>) {
-    for (key, value) in table {
-        let place = walk.place(key.span().start);
-        match sources.config.set(section, key.get_ref(), Raw::Toml(value.get_ref())) {
-            None => sources.problem(place, unknown_key(key.get_ref(), Some(section))),
-            Some(Err(text)) => sources.problem(place, format!("{} in [{section}]: {text}", key.get_ref())),
-            Some(Ok(())) => {
-                if let Some(known) = known_name(section, key.get_ref()) {
-                    sources.places.insert((section.into(), known), place);
-                }
-            }
-        }
-    }
-}
-
-/// One of several sections of a name, the one with this number.
-fn repeated<S: Section>(
-    sources: &mut Sources,
-    walk: &Walk<'_>,
-    number: usize,
-    at: usize,
-    table: &DeTable<'_>,
-) -> S {
-    let head = walk.place(at);
-    let section = format!("{}[{number}]", S::NAME);
-    let mut one = S::default();
-    for (key, value) in table {
-        let place = walk.place(key.span().start);
-        match one.set(key.get_ref(), Raw::Toml(value.get_ref())) {
-            None => sources.problem(place, unknown_key(key.get_ref(), Some(S::NAME))),
+/// One section; `id` tells those of the same name apart.
+fn section(sources: &mut Sources, walk: &Walk<'_>, info: &SectionInfo, id: &str, table: &DeTable<'_>) {
+    let Some(part) = sources.config.part(info.name) else { return };
+    let target = part.next();
+    let outcomes: Vec<_> = table
+        .iter()
+        .map(|(key, value)| (key, target.set(key.get_ref(), Raw::Toml(value.get_ref()))))
+        .collect();
+    for (key, outcome) in outcomes {
+        let location = walk.location(key.span().start);
+        match outcome {
+            None => sources.problem(location, unknown_key(key.get_ref(), Some(info.name))),
             Some(Err(text)) => {
-                sources.problem(place, format!("{} in [[{}]]: {text}", key.get_ref(), S::NAME));
+                let bracketed = info.bracketed();
+                sources.problem(location, format!("{} in {bracketed}: {text}", key.get_ref()));
             }
-            Some(Ok(())) => {
-                if let Some(known) = known_name(S::NAME, key.get_ref()) {
-                    sources.places.insert((section.clone(), known), place);
-                }
-            }
+            Some(Ok(key)) => _ = sources.locations.insert((id.into(), key), location),
         }
     }
-    for required in required(S::NAME) {
-        // What is pushed comes from nowhere.
-        let is_pushed =
-            || matches!(table.get("push").map(|push| push.get_ref()), Some(DeValue::Boolean(true)));
-        let is_missing = !table.contains_key(*required);
-        if is_missing && (*required != "url" || !is_pushed()) {
-            let one = S::NAME.trim_end_matches('s');
+}
+
+/// Notes the required keys that a repeated section doesn't have.
+fn missing(sources: &mut Sources, head: SourceLocation, name: &str, table: &DeTable<'_>) {
+    let is_pushed = matches!(table.get("push").map(|push| push.get_ref()), Some(DeValue::Boolean(true)));
+    for required in required(name) {
+        // A feed with pushed documents has no URL.
+        if !table.contains_key(*required) && (*required != "url" || !is_pushed) {
+            let one = name.trim_end_matches('s');
             sources.problem(head.clone(), format!("this {one} has no {required:?}"));
         }
     }
-    one
 }
 
-/// The name of a key as it is declared.
-fn known_name(section: &str, key: &str) -> Option<&'static str> {
-    let info = sections().into_iter().find(|info| info.name == section)?;
-    info.keys.iter().find(|info| info.name == key).map(|info| info.name)
-}
-
-/// `[name]`, or `[[name]]` where there may be several.
+/// `[name]`, or `[[name]]` if the section may be repeated.
 fn bracketed(name: &str) -> String {
-    let repeated = sections().iter().any(|info| info.name == name && info.repeated);
-    if repeated { format!("[[{name}]]") } else { format!("[{name}]") }
+    let found = sections().into_iter().find(|info| info.name == name);
+    found.map_or_else(|| format!("[{name}]"), |info| info.bracketed())
 }
 
 fn unknown_section(name: &str) -> String {

@@ -2,7 +2,7 @@
 //!
 //! A flag wins over the environment, which wins over the file, which wins over the default. The keys are
 //! declared in [`schema`], once; [`mod@file`] and [`environment`] read them, [`rules`] checks what concerns
-//! several of them, [`mod@reference`] writes docs/configuration.md.
+//! several of them, [`options`] has what they set, [`mod@reference`] writes docs/configuration.md.
 //!
 //! All mistakes are reported at once, each with its place, except that a file which isn't TOML is only
 //! told so. It deliberately doesn't use serde: that stops at the first mistake and can't say where a
@@ -13,6 +13,7 @@
 mod environment;
 mod file;
 mod nearest;
+pub(crate) mod options;
 pub(crate) mod reference;
 mod rules;
 pub(crate) mod schema;
@@ -34,36 +35,83 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 
-/// Everything that can be configured.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Config {
-    pub(crate) server: Server,
-    pub(crate) origins: Origins,
-    pub(crate) limits: Limits,
-    pub(crate) admin_limits: AdminLimits,
-    pub(crate) heartbeat: Heartbeat,
-    pub(crate) rooms: Rooms,
-    pub(crate) socketio: SocketIo,
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) sockjs: Vec<SockJs>,
-    pub(crate) deflate: Deflate,
-    pub(crate) feeds: Vec<Feed>,
-    pub(crate) feeds_limits: FeedsLimits,
+/// A section of the configuration, or the list of those of one name.
+pub(crate) trait Part {
+    /// The section that may be there once; `None` if it may be repeated.
+    fn once(&self) -> Option<&dyn Section>;
+    /// The section that the next table sets: the only one, or a new one at the end of the list.
+    fn next(&mut self) -> &mut dyn Section;
+    /// The section with its defaults.
+    fn defaults(&self) -> Box<dyn Section>;
 }
 
-/// Does `$body` with a reference to each section that exists once, as `$section`.
-macro_rules! each_section {
-    ($config:expr, [$($reference:tt)+], $section:ident => $body:expr) => {{
-        { let $section = $($reference)+ $config.server; $body }
-        { let $section = $($reference)+ $config.origins; $body }
-        { let $section = $($reference)+ $config.limits; $body }
-        { let $section = $($reference)+ $config.admin_limits; $body }
-        { let $section = $($reference)+ $config.heartbeat; $body }
-        { let $section = $($reference)+ $config.rooms; $body }
-        { let $section = $($reference)+ $config.socketio; $body }
-        { let $section = $($reference)+ $config.deflate; $body }
-        { let $section = $($reference)+ $config.feeds_limits; $body }
-    }};
+impl<S: Section + Default + 'static> Part for S {
+    fn once(&self) -> Option<&dyn Section> {
+        Some(self)
+    }
+
+    fn next(&mut self) -> &mut dyn Section {
+        self
+    }
+
+    fn defaults(&self) -> Box<dyn Section> {
+        Box::new(Self::default())
+    }
+}
+
+impl<S: Section + Default + 'static> Part for Vec<S> {
+    fn once(&self) -> Option<&dyn Section> {
+        None
+    }
+
+    fn next(&mut self) -> &mut dyn Section {
+        self.push(S::default());
+        let last = self.len() - 1;
+        &mut self[last]
+    }
+
+    fn defaults(&self) -> Box<dyn Section> {
+        Box::new(S::default())
+    }
+}
+
+/// Declares the sections, in the order of the reference. A field has the name of its section.
+macro_rules! config {
+    ($($section:ident: $ty:ty),+ $(,)?) => {
+        /// Everything that can be configured.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub(crate) struct Config {
+            $(pub(crate) $section: $ty,)+
+        }
+
+        impl Config {
+            fn parts(&self) -> Vec<&dyn Part> {
+                vec![$(&self.$section),+]
+            }
+
+            fn part(&mut self, section: &str) -> Option<&mut dyn Part> {
+                match section {
+                    $(stringify!($section) => Some(&mut self.$section),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+config! {
+    server: Server,
+    origins: Origins,
+    limits: Limits,
+    admin_limits: AdminLimits,
+    heartbeat: Heartbeat,
+    rooms: Rooms,
+    socketio: SocketIo,
+    rules: Vec<Rule>,
+    sockjs: Vec<SockJs>,
+    deflate: Deflate,
+    feeds: Vec<Feed>,
+    feeds_limits: FeedsLimits,
 }
 
 /// A section as the reference shows it.
@@ -76,53 +124,41 @@ pub(crate) struct SectionInfo {
 }
 
 impl SectionInfo {
-    fn of<S: Section>(repeated: bool) -> Self {
-        Self { name: S::NAME, doc: S::doc(), keys: S::keys(), repeated }
+    /// `[name]`, or `[[name]]` if it may be repeated.
+    pub(crate) fn bracketed(&self) -> String {
+        let name = self.name;
+        if self.repeated { format!("[[{name}]]") } else { format!("[{name}]") }
     }
 }
 
 /// All sections, in the order of the reference.
 pub(crate) fn sections() -> Vec<SectionInfo> {
-    vec![
-        SectionInfo::of::<Server>(false),
-        SectionInfo::of::<Origins>(false),
-        SectionInfo::of::<Limits>(false),
-        SectionInfo::of::<AdminLimits>(false),
-        SectionInfo::of::<Heartbeat>(false),
-        SectionInfo::of::<Rooms>(false),
-        SectionInfo::of::<SocketIo>(false),
-        SectionInfo::of::<Rule>(true),
-        SectionInfo::of::<SockJs>(true),
-        SectionInfo::of::<Deflate>(false),
-        SectionInfo::of::<Feed>(true),
-        SectionInfo::of::<FeedsLimits>(false),
-    ]
+    let info = |part: &dyn Part| {
+        let section = part.defaults();
+        let repeated = part.once().is_none();
+        SectionInfo { name: section.name(), doc: section.doc(), keys: section.keys(), repeated }
+    };
+    Config::default().parts().into_iter().map(info).collect()
 }
 
 impl Config {
+    /// The sections that exist once.
+    pub(crate) fn once(&self) -> impl Iterator<Item = &dyn Section> {
+        self.parts().into_iter().filter_map(|part| part.once())
+    }
+
     /// Sets a key of a section that exists once. `None`: there is no such key.
-    fn set(&mut self, section: &str, key: &str, raw: Raw<'_>) -> Option<Result<(), String>> {
-        fn set_in<S: Section>(
-            target: &mut S,
-            section: &str,
-            key: &str,
-            raw: Raw<'_>,
-        ) -> Option<Result<(), String>> {
-            if S::NAME == section { target.set(key, raw) } else { None }
-        }
-        let mut found = None;
-        each_section!(self, [&mut], target => found = found.take().or_else(|| set_in(target, section, key, raw)));
-        found
+    fn set(&mut self, section: &str, key: &str, raw: Raw<'_>) -> Option<Result<&'static str, String>> {
+        self.part(section)?.next().set(key, raw)
     }
 
     /// Values of the sections that exist once: section, key, as the file would say it.
     fn show(&self) -> Vec<(&'static str, &'static str, String)> {
-        fn rows<S: Section>(section: &S) -> impl Iterator<Item = (&'static str, &'static str, String)> {
-            section.show().into_iter().map(|(key, value)| (S::NAME, key, value))
-        }
-        let mut all = Vec::new();
-        each_section!(self, [&], section => all.extend(rows(section)));
-        all
+        let rows = |section: &dyn Section| {
+            let name = section.name();
+            section.show().into_iter().map(move |(key, value)| (name, key, value))
+        };
+        self.once().flat_map(rows).collect()
     }
 
     /// What differs from the defaults, repeated sections apart: section, key, value.
@@ -134,7 +170,7 @@ impl Config {
 
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SourceLocation {
     /// In the file, at this line (from 1).
     Line(String, usize),
     /// In the file, anywhere.
@@ -147,7 +183,7 @@ pub(crate) enum Place {
     Default,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Line(file, line) => write!(f, "{file}:{line}: "),
@@ -163,14 +199,14 @@ impl fmt::Display for Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     /// Where.
-    pub(crate) place: Place,
+    pub(crate) location: SourceLocation,
     /// What, and what to write instead where that is known.
     pub(crate) text: String,
 }
 
 impl Problem {
-    fn new(place: Place, text: impl Into<String>) -> Self {
-        Self { place, text: text.into() }
+    fn new(location: SourceLocation, text: impl Into<String>) -> Self {
+        Self { location, text: text.into() }
     }
 }
 
@@ -184,7 +220,7 @@ impl fmt::Display for Problems {
             if n > 0 {
                 writeln!(f)?;
             }
-            write!(f, "{}{}", problem.place, problem.text)?;
+            write!(f, "{}{}", problem.location, problem.text)?;
         }
         Ok(())
     }
@@ -208,7 +244,7 @@ pub(crate) struct Flags {
 pub(crate) struct Sources {
     config: Config,
     /// Where the keys that were set were set; a feed's section is `feeds[N]`, its line that of its head.
-    places: HashMap<(String, &'static str), Place>,
+    locations: HashMap<(String, &'static str), SourceLocation>,
     problems: Vec<Problem>,
     /// The environment, where it was read: headers may name its variables.
     variables: Option<HashMap<String, String>>,
@@ -227,7 +263,7 @@ impl Sources {
         let name = path.display().to_string();
         match file::read(path) {
             Ok(text) => file::apply(&mut self, &name, &text),
-            Err(text) => self.problem(Place::File(name), text),
+            Err(text) => self.problem(SourceLocation::File(name), text),
         }
         self
     }
@@ -252,17 +288,17 @@ impl Sources {
             ($($key:ident $flag:literal),+) => {
                 $(if let Some(value) = flags.$key {
                     self.config.server.$key = value;
-                    self.places.insert(("server".into(), stringify!($key)), Place::Flag($flag));
+                    self.locations.insert(("server".into(), stringify!($key)), SourceLocation::Flag($flag));
                 })+
             };
         }
         take!(listen "--listen", admin "--admin", driver "--driver", app "--app", log "--log");
         // The one flag whose type doesn't bound it.
         if let Some(cores) = flags.cores {
-            let place = Place::Flag("--cores");
+            let location = SourceLocation::Flag("--cores");
             match self.config.set("server", "cores", Raw::Text(&cores.to_string())) {
-                Some(Err(text)) => self.problem(place, text),
-                _ => _ = self.places.insert(("server".into(), "cores"), place),
+                Some(Err(text)) => self.problem(location, text),
+                _ => _ = self.locations.insert(("server".into(), "cores"), location),
             }
         }
         self
@@ -275,24 +311,24 @@ impl Sources {
             && let Err(error) = crate::wiring::validate(&self.config)
         {
             // What only the planes know, for example whether a file that is named can be read.
-            self.problem(Place::Default, error.to_string());
+            self.problem(SourceLocation::Default, error.to_string());
         }
         if self.problems.is_empty() {
             return Ok((self.config, self.warnings));
         }
-        self.problems.sort_by_key(|problem| match problem.place {
-            Place::Line(_, line) => line,
+        self.problems.sort_by_key(|problem| match problem.location {
+            SourceLocation::Line(_, line) => line,
             _ => usize::MAX,
         });
         Err(Problems(self.problems))
     }
 
-    fn problem(&mut self, place: Place, text: impl Into<String>) {
-        self.problems.push(Problem::new(place, text));
+    fn problem(&mut self, location: SourceLocation, text: impl Into<String>) {
+        self.problems.push(Problem::new(location, text));
     }
 
     /// Where a key was set.
-    fn place(&self, section: &str, key: &'static str) -> Place {
-        self.places.get(&(section.into(), key)).cloned().unwrap_or(Place::Default)
+    fn location(&self, section: &str, key: &'static str) -> SourceLocation {
+        self.locations.get(&(section.into(), key)).cloned().unwrap_or(SourceLocation::Default)
     }
 }

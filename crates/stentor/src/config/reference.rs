@@ -56,8 +56,7 @@ pub(crate) fn markdown() -> String {
 
 fn write_section(page: &mut String, section: &SectionInfo) -> std::fmt::Result {
     let name = section.name;
-    let heading = if section.repeated { format!("[[{name}]]") } else { format!("[{name}]") };
-    writeln!(page, "\n## `{heading}`\n\n{}\n", section.doc)?;
+    writeln!(page, "\n## `{}`\n\n{}\n", section.bracketed(), section.doc)?;
     writeln!(page, "| key | default | values | meaning |\n|---|---|---|---|")?;
     for key in &section.keys {
         let required = required(name).contains(&key.name);

@@ -1,8 +1,9 @@
 //! What concerns several keys, or needs more than a type: checked last, when it is known what won.
 
+use super::options::Options;
 use super::schema::{CookieSameSite, Feed, Rule};
 use super::value::{Bytes, Setting};
-use super::{Config, Place, Sources};
+use super::{Config, SourceLocation, Sources};
 use std::collections::HashMap;
 use stentor_control::Route;
 
@@ -29,7 +30,7 @@ fn admin_beyond_loopback(sources: &mut Sources) {
         "the admin port at {addr} can be reached from other machines: set admin_token in [server] \
          (or STENTOR_SERVER_ADMIN_TOKEN)"
     );
-    sources.problem(sources.place("server", "admin"), text);
+    sources.problem(sources.location("server", "admin"), text);
 }
 
 /// Clients and the admin API can't have one address both. Told here, since "address in use" would send whoever reads it
@@ -41,15 +42,16 @@ fn two_ports(sources: &mut Sources) {
         return;
     }
     // One of them has its default, mostly: what was written is to be changed.
-    let written = |key| Some(sources.place("server", key)).filter(|place| *place != Place::Default);
-    let place = written("admin").or_else(|| written("listen")).unwrap_or(Place::Default);
+    let written =
+        |key| Some(sources.location("server", key)).filter(|location| *location != SourceLocation::Default);
+    let location = written("admin").or_else(|| written("listen")).unwrap_or(SourceLocation::Default);
     let text = format!("listen and admin in [server] can't both use port {}", clients.port());
-    sources.problem(place, text);
+    sources.problem(location, text);
 }
 
 fn hosts(sources: &mut Sources) {
     if let Err(error) = stentor_edge::Hosts::parse(&sources.config.server.hosts) {
-        sources.problem(sources.place("server", "hosts"), format!("hosts in [server]: {error}"));
+        sources.problem(sources.location("server", "hosts"), format!("hosts in [server]: {error}"));
     }
 }
 
@@ -60,11 +62,11 @@ fn feeds(sources: &mut Sources) {
     let mut names = HashMap::new();
     let mut shapes = HashMap::new();
     for (n, feed) in feeds.iter_mut().enumerate() {
-        let place = |sources: &Sources, key| sources.place(&format!("feeds[{n}]"), key);
+        let location = |sources: &Sources, key| sources.location(&format!("feeds[{n}]"), key);
         let mut wrong = |key, text: Option<String>| {
             // A required key that isn't there has been told already.
-            if let (Some(text), true) = (text, place(sources, key) != Place::Default) {
-                sources.problem(place(sources, key), format!("{key} in [[feeds]]: {text}"));
+            if let (Some(text), true) = (text, location(sources, key) != SourceLocation::Default) {
+                sources.problem(location(sources, key), format!("{key} in [[feeds]]: {text}"));
             }
         };
         wrong("name", name(&feed.name));
@@ -111,7 +113,7 @@ fn history(sources: &mut Sources) {
         let text = format!(
             "{}history_bytes_max in [rooms] is {}, more than the {} that may be queued for a session (send_buffer_bytes_max in [limits]): \
              a client that resumes and missed that much is disconnected (4501)",
-            sources.place("rooms", "history_bytes_max"),
+            sources.location("rooms", "history_bytes_max"),
             rooms.history_bytes_max.show(),
             limits.send_buffer_bytes_max.show(),
         );
@@ -123,32 +125,33 @@ fn socketio(sources: &mut Sources) {
     let wrong: Vec<_> =
         sources.config.socketio.namespaces.iter().filter_map(|name| namespace(name)).collect();
     for text in wrong {
-        sources.problem(sources.place("socketio", "namespaces"), format!("namespaces in [socketio]: {text}"));
+        sources
+            .problem(sources.location("socketio", "namespaces"), format!("namespaces in [socketio]: {text}"));
     }
     let socketio = &sources.config.socketio;
     if socketio.cookie_same_site == CookieSameSite::None && !socketio.cookie_secure {
         let text = "cookie_same_site = \"none\" in [socketio] needs cookie_secure = true: browsers refuse the cookie without it";
-        sources.problem(sources.place("socketio", "cookie_same_site"), text.to_owned());
+        sources.problem(sources.location("socketio", "cookie_same_site"), text.to_owned());
     }
 }
 
 fn rules(sources: &mut Sources) {
     let rules = std::mem::take(&mut sources.config.rules);
     for (n, rule) in rules.iter().enumerate() {
-        let place = |sources: &Sources, key| sources.place(&format!("rules[{n}]"), key);
+        let location = |sources: &Sources, key| sources.location(&format!("rules[{n}]"), key);
         if let Some(text) = namespace(&rule.namespace).filter(|_| !rule.namespace.is_empty()) {
-            sources.problem(place(sources, "namespace"), format!("namespace in [[rules]]: {text}"));
+            sources.problem(location(sources, "namespace"), format!("namespace in [[rules]]: {text}"));
         }
         let templates = [("join", &rule.join), ("leave", &rule.leave), ("broadcast", &rule.broadcast)];
         for (key, texts) in templates {
             for text in texts.iter().filter(|text| key != "broadcast" || *text != "*") {
                 if let Err(error) = stentor_edge::Template::parse(text) {
-                    sources.problem(place(sources, key), format!("{key} in [[rules]]: {error}: {text:?}"));
+                    sources.problem(location(sources, key), format!("{key} in [[rules]]: {error}: {text:?}"));
                 }
             }
         }
         if let Some(text) = without_effect(rule, &rules[..n]) {
-            let text = format!("{}[[rules]] for {:?}: {text}", place(sources, "event"), rule.event);
+            let text = format!("{}[[rules]] for {:?}: {text}", location(sources, "event"), rule.event);
             sources.warnings.push(text);
         }
     }
@@ -175,10 +178,9 @@ fn without_effect(rule: &Rule, before: &[Rule]) -> Option<String> {
 }
 
 fn sockjs(sources: &mut Sources) {
-    let prefixes = crate::wiring::sockjs_options(&sources.config.sockjs);
-    if let Err(text) = stentor_edge::SockJs::check(&prefixes) {
-        let place = sources.place("sockjs[0]", "prefix");
-        sources.problem(place, text);
+    if let Err(text) = stentor_edge::SockJs::check(&Options::of(&sources.config).edge.sockjs) {
+        let location = sources.location("sockjs[0]", "prefix");
+        sources.problem(location, text);
     }
 }
 

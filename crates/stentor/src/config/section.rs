@@ -1,5 +1,6 @@
-//! A section of the configuration: a struct, its defaults and its reference, from one table.
+//! A section of the configuration: a struct, its defaults, its reference and its way to the options, from one table.
 
+use super::options::Options;
 use super::value::Raw;
 
 /// One key, as the reference shows it.
@@ -7,28 +8,30 @@ use super::value::Raw;
 pub(crate) struct KeyInfo {
     /// Its name, unique within the section.
     pub(crate) name: &'static str,
-    /// What it is measured in, or which values it has.
+    /// Its unit, or its values.
     pub(crate) unit: String,
-    /// What it is unless set, as the file would say it.
+    /// Its default, as in the file.
     pub(crate) default: String,
-    /// Its least and largest value, where it is bounded.
+    /// Its minimum and maximum, if it has them.
     pub(crate) range: Option<String>,
-    /// What it means.
+    /// Its meaning.
     pub(crate) doc: String,
 }
 
 /// A section: `[name]` in the file.
-pub(crate) trait Section: Default {
+pub(crate) trait Section {
     /// Between the brackets.
-    const NAME: &'static str;
-    /// What it is about.
-    fn doc() -> String;
+    fn name(&self) -> &'static str;
+    /// Its meaning.
+    fn doc(&self) -> String;
     /// Its keys, in the order of the reference.
-    fn keys() -> Vec<KeyInfo>;
-    /// Sets `key`. `None`: there is no such key.
-    fn set(&mut self, key: &str, raw: Raw<'_>) -> Option<Result<(), String>>;
-    /// The values of all keys as the file would say them, in the order of [`Section::keys`].
+    fn keys(&self) -> Vec<KeyInfo>;
+    /// Sets `key`, and returns its name. `None`: there is no such key.
+    fn set(&mut self, key: &str, raw: Raw<'_>) -> Option<Result<&'static str, String>>;
+    /// The values of all keys as in the file, in the order of [`Section::keys`].
     fn show(&self) -> Vec<(&'static str, String)>;
+    /// Sets the fields of the options.
+    fn store(&self, options: &mut Options);
 }
 
 /// Lines of a doc comment as one paragraph.
@@ -36,13 +39,20 @@ pub(crate) fn paragraph(lines: &[&str]) -> String {
     lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
 }
 
-/// Declares a section. Each key: doc comment, `name: Type = default`, and `in least..=largest` where it
-/// is bounded. This is the only place where a key is declared and described.
+/// Declares a section: its name, its struct, and the part of [`Options`] that it sets. This is the only place where a
+/// key is declared. Each key has a doc comment, its name and its type, and `in min..=max` if it has a range:
+///
+/// - `key: Type` sets the field of the same name in the section's part. The field's default is the key's.
+/// - `key: Type => a.b => c.d` sets these fields of [`Options`]. The first one's default is the key's.
+/// - `key: Type = value => a.b` has a default of its own. Without a field, the binary reads the key itself.
 macro_rules! section {
     (
         $(#[doc = $section_doc:literal])+
-        [$section:ident] $name:ident {
-            $( $(#[doc = $doc:literal])+ $key:ident : $ty:ty = $default:expr $(, in $range:expr)? ; )+
+        [$section:ident] $name:ident => $part:tt {
+            $(
+                $(#[doc = $doc:literal])+
+                $key:ident : $ty:ty $(= $default:expr)? $(=> $($field:ident).+)* $(, in $range:expr)? ;
+            )+
         }
     ) => {
         $(#[doc = $section_doc])+
@@ -52,19 +62,23 @@ macro_rules! section {
         }
 
         impl Default for $name {
+            #[allow(unused_variables, reason = "all keys of a section may have defaults of their own")]
             fn default() -> Self {
-                Self { $( $key: $default, )+ }
+                let options = $crate::config::options::Options::default();
+                Self { $( $key: section!(@load options $part $key [$($default)?] $([$($field).+])*), )+ }
             }
         }
 
         impl $crate::config::section::Section for $name {
-            const NAME: &'static str = stringify!($section);
+            fn name(&self) -> &'static str {
+                stringify!($section)
+            }
 
-            fn doc() -> String {
+            fn doc(&self) -> String {
                 $crate::config::section::paragraph(&[$($section_doc),+])
             }
 
-            fn keys() -> Vec<$crate::config::section::KeyInfo> {
+            fn keys(&self) -> Vec<$crate::config::section::KeyInfo> {
                 use $crate::config::value::Setting;
                 let default = Self::default();
                 vec![$({
@@ -79,11 +93,13 @@ macro_rules! section {
                 }),+]
             }
 
-            fn set(&mut self, key: &str, raw: $crate::config::value::Raw<'_>) -> Option<Result<(), String>> {
+            fn set(&mut self, key: &str, raw: $crate::config::value::Raw<'_>) -> Option<Result<&'static str, String>> {
                 match key {
                     $( stringify!($key) => Some(
-                        $crate::config::value::read_within(raw, section!(@range $($range)?))
-                            .map(|value| self.$key = value),
+                        $crate::config::value::read_within(raw, section!(@range $($range)?)).map(|value| {
+                            self.$key = value;
+                            stringify!($key)
+                        }),
                     ), )+
                     _ => None,
                 }
@@ -93,9 +109,28 @@ macro_rules! section {
                 use $crate::config::value::Setting;
                 vec![$((stringify!($key), self.$key.show())),+]
             }
+
+            fn store(&self, options: &mut $crate::config::options::Options) {
+                use $crate::config::options::Field;
+                $( section!(@store self options $part $key [$($default)?] $([$($field).+])*); )+
+            }
         }
     };
     (@range) => { None };
     (@range $range:expr) => { Some($range) };
+    (@load $options:ident $part:tt $key:ident [$default:expr] $($fields:tt)*) => { $default };
+    (@load $options:ident ($($part:ident).+) $key:ident []) => {
+        $crate::config::options::Source::load(&$options.$($part).+.$key)
+    };
+    (@load $options:ident $part:tt $key:ident [] [$($field:ident).+] $($others:tt)*) => {
+        $crate::config::options::Source::load(&$options.$($field).+)
+    };
+    (@store $self:ident $options:ident $part:tt $key:ident [$default:expr]) => {};
+    (@store $self:ident $options:ident ($($part:ident).+) $key:ident []) => {
+        $options.$($part).+.$key.store(&$self.$key)
+    };
+    (@store $self:ident $options:ident $part:tt $key:ident [$($default:expr)?] $([$($field:ident).+])+) => {
+        $( $options.$($field).+.store(&$self.$key); )+
+    };
 }
 pub(crate) use section;

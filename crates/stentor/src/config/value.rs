@@ -154,11 +154,6 @@ impl Bytes {
     pub(crate) const fn mib(n: usize) -> Self {
         Self(n << 20)
     }
-
-    /// `n` times 1,000,000 bytes.
-    pub(crate) const fn mb(n: usize) -> Self {
-        Self(n * 1_000_000)
-    }
 }
 
 const BYTES_EXPECTED: &str = r#"a size such as "1MB", "64KiB" or 65536"#;
@@ -265,6 +260,10 @@ impl Setting for SocketAddr {
 pub(crate) struct Secret(String);
 
 impl Secret {
+    pub(crate) fn new(text: String) -> Self {
+        Self(text)
+    }
+
     pub(crate) fn reveal(&self) -> &str {
         &self.0
     }
@@ -489,9 +488,10 @@ impl Setting for Headers {
     }
 }
 
-/// An enum of words, which the file, the environment and the command line spell alike.
+/// An enum of words, which the file, the environment and the command line spell alike. After `=>`, the enum of the options
+/// with the same variants.
 macro_rules! choice {
-    ($(#[$meta:meta])* $name:ident { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
+    ($(#[$meta:meta])* $name:ident $(=> $field:ty)? { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
         pub(crate) enum $name { $( $(#[doc = $doc])+ $variant, )+ }
@@ -525,6 +525,22 @@ macro_rules! choice {
             fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
                 let help = match self { $( Self::$variant => concat!($($doc),+), )+ };
                 Some(clap::builder::PossibleValue::new(self.as_str()).help(help.trim().trim_end_matches('.')))
+            }
+        }
+
+        $crate::config::value::choice!(@field $name [$($field)?] $($variant)+);
+    };
+    (@field $name:ident [] $($variant:ident)+) => {};
+    (@field $name:ident [$field:ty] $($variant:ident)+) => {
+        impl $crate::config::options::Field<$name> for $field {
+            fn store(&mut self, setting: &$name) {
+                *self = match setting { $( $name::$variant => Self::$variant, )+ }
+            }
+        }
+
+        impl $crate::config::options::Source<$name> for $field {
+            fn load(&self) -> $name {
+                match self { $( Self::$variant => $name::$variant, )+ }
             }
         }
     };
