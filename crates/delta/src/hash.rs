@@ -33,8 +33,8 @@ fn fold(a: u64, b: u64) -> u64 {
     (wide as u64) ^ (wide >> 64) as u64
 }
 
-/// splitmix64: spreads a seed over as many words as are wanted.
-fn spread(state: &mut u64) -> u64 {
+/// Expands a seed into keys (SplitMix64; Steele, Lea, Flood 2014). It is part of the hash, not a source of randomness.
+fn next_key(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -60,7 +60,7 @@ fn tail(bytes: &[u8]) -> (u64, u64) {
 
 impl Keys {
     pub(crate) fn new(Seed([mut a, mut b]): Seed) -> Self {
-        let keys = [spread(&mut a), spread(&mut b), spread(&mut a), spread(&mut b)];
+        let keys = [next_key(&mut a), next_key(&mut b), next_key(&mut a), next_key(&mut b)];
         Self { keys, mask: u64::MAX }
     }
 

@@ -53,7 +53,6 @@ pub mod mailbox;
 mod options;
 mod parcel;
 mod probe;
-mod random;
 pub mod sim;
 mod slab;
 mod uring;

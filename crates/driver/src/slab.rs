@@ -136,7 +136,7 @@ impl<T> Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use fastrand::Rng;
     use std::collections::HashMap;
 
     #[test]
@@ -156,14 +156,14 @@ mod tests {
 
     #[test]
     fn behaves_as_a_map() {
-        let mut random = Random::new(7);
+        let mut random = Rng::with_seed(7);
         let (mut slab, mut model, mut dead) = (Slab::new(), HashMap::new(), Vec::new());
         for step in 0..if cfg!(miri) { 1_001 } else { 20_000 } {
-            if random.below(5) < 3 || model.is_empty() {
+            if random.usize(..5) < 3 || model.is_empty() {
                 let key = slab.insert(step);
                 assert!(model.insert(key, step).is_none());
             } else {
-                let key = *model.keys().nth(random.below(model.len() as u64) as usize).unwrap();
+                let key = *model.keys().nth(random.usize(..model.len())).unwrap();
                 assert_eq!(slab.remove(key), model.remove(&key));
                 dead.push(key);
             }

@@ -232,7 +232,7 @@ fn ticks_up(elapsed: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use fastrand::Rng;
     use std::collections::BTreeMap;
 
     #[test]
@@ -240,25 +240,31 @@ mod tests {
         assert_eq!(size_of::<Option<Entry>>() + 8, 32);
     }
 
+    /// A number below 2 to the `bits`, evenly over the orders of magnitude.
+    fn magnitude(random: &mut Rng, bits: u32) -> u64 {
+        let bound = 1 << random.u32(..bits);
+        random.u64(..bound)
+    }
+
     /// Sets, cancels and advances at random, against a sorted map by tick.
     fn check(seed: u64, steps: usize) {
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let origin = Instant::now();
         let mut wheel = Wheel::new(origin);
         let mut now = origin;
         let mut model: BTreeMap<(u64, u64), (Instant, TimerId)> = BTreeMap::new();
         for token in 0..steps as u64 {
-            match random.below(10) {
+            match random.u64(..10) {
                 0..5 => {
                     // From the past to days ahead, evenly over the orders of magnitude.
-                    let ahead = random.magnitude(50);
+                    let ahead = magnitude(&mut random, 50);
                     let at = if ahead == 0 { origin } else { now + Duration::from_nanos(ahead) };
                     let tick = ticks_up(at - origin).max(ticks_down(now - origin) + 1);
                     model.insert((tick, token), (at, wheel.set(at, token)));
                 }
                 5..7 => {
                     if !model.is_empty() {
-                        let nth = random.below(model.len() as u64) as usize;
+                        let nth = random.usize(..model.len());
                         let key = *model.keys().nth(nth).unwrap();
                         wheel.cancel(model.remove(&key).unwrap().1);
                     }
@@ -266,10 +272,10 @@ mod tests {
                 kind => {
                     now += match wheel.next_wake() {
                         Some(wake) if kind == 7 => wake.saturating_duration_since(now),
-                        _ => Duration::from_nanos(random.magnitude(46)),
+                        _ => Duration::from_nanos(magnitude(&mut random, 46)),
                     };
                     wheel.advance(now);
-                    if random.below(3) == 0
+                    if random.u64(..3) == 0
                         && let Some(first) = model.first_entry()
                     {
                         wheel.cancel(first.remove().1); // often one that is due, but not yet popped

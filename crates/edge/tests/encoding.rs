@@ -4,7 +4,8 @@
 
 mod harness;
 
-use harness::{Dice, Server, Ws};
+use fastrand::Rng;
+use harness::{Server, Ws};
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -51,11 +52,12 @@ fn only_the_core_that_deflates_a_large_document_is_busy_with_it() {
     let server = Server::start(2, |_| {});
     let mut echoing = on_each_core(&server, false);
     let mut plain = on_each_core(&server, false);
-    let mut dice = Dice(7);
+    let mut random = Rng::with_seed(7);
     let mut waits = Vec::new();
     for attempt in 0..TRIES {
         let key = format!("large/{attempt}");
-        let digits: String = (0..DOCUMENT_BYTES).map(|_| char::from(b'0' + dice.roll(10) as u8)).collect();
+        let digits: String =
+            (0..DOCUMENT_BYTES).map(|_| char::from(b'0' + random.usize(..10) as u8)).collect();
         let subscribe = json!({"type": "subscribe", "feed": key});
         // Both cores have it already.
         for client in &mut plain {

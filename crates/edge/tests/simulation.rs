@@ -16,6 +16,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 use bytes::Bytes;
+use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -36,19 +37,6 @@ struct NoControl;
 impl ControlPlane for NoControl {
     fn wanted(&self) {}
     fn space(&self) {}
-}
-
-/// SplitMix64: small, seeded, good enough to choose what happens next.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % below as u64) as usize
-    }
 }
 
 const FEEDS: [&str; 3] = ["matches/1", "matches/2", "table"];
@@ -96,7 +84,7 @@ struct Client {
 
 struct Simulation {
     seed: u64,
-    dice: Dice,
+    random: Rng,
     world: World,
     cores: Vec<Core<SimDriver>>,
     plane: Arc<dyn DataPlane>,
@@ -116,18 +104,18 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed);
+        let mut random = Rng::with_seed(seed);
         let world = World::new(
             seed,
             sim::Options {
-                segment_bytes_max: 1 + dice.roll(4_000),
-                send_buffer_bytes: 256 + dice.roll(8_000),
-                receive_buffer_bytes: 256 + dice.roll(8_000),
+                segment_bytes_max: 1 + random.usize(..4_000),
+                send_buffer_bytes: 256 + random.usize(..8_000),
+                receive_buffer_bytes: 256 + random.usize(..8_000),
                 ..sim::Options::default()
             },
         );
         let mut addr = SocketAddr::from(([127, 0, 0, 1], 8000));
-        let cores = 1 + dice.roll(4);
+        let cores = 1 + random.usize(..4);
         let drivers: Vec<SimDriver> = (0..cores)
             .map(|_| {
                 let mut driver = world.driver();
@@ -150,8 +138,8 @@ impl Simulation {
                 ..EngineIo::default()
             },
             limits: Limits {
-                send_buffer_bytes_max: 2_000 + dice.roll(20_000),
-                mailbox_messages_max: 2 + dice.roll(30),
+                send_buffer_bytes_max: 2_000 + random.usize(..20_000),
+                mailbox_messages_max: 2 + random.usize(..30),
                 replies_bytes_max: 500,
                 ..Limits::default()
             },
@@ -162,7 +150,7 @@ impl Simulation {
         let limits = ws::Limits { message_bytes_max: 1 << 20, ..ws::Limits::default() };
         Self {
             seed,
-            dice,
+            random,
             world,
             cores,
             plane,
@@ -188,7 +176,7 @@ impl Simulation {
     /// A turn of everybody, beginning with a core that the seed chooses.
     fn turn(&mut self) -> bool {
         let mut had_something = false;
-        let first = self.dice.roll(self.cores.len());
+        let first = self.random.usize(..self.cores.len());
         for n in 0..self.cores.len() {
             let core = (first + n) % self.cores.len();
             had_something |= self.cores[core].turn(Some(Duration::ZERO)).unwrap();
@@ -209,7 +197,7 @@ impl Simulation {
     fn connect(&mut self) {
         let conn = self.driver.connect(self.addr, None).unwrap();
         let publisher = self.publisher();
-        let socketio = (self.dice.roll(2) == 0).then(Memory::default);
+        let socketio = (self.random.usize(..2) == 0).then(Memory::default);
         let client = Client {
             conn,
             socketio,
@@ -230,11 +218,11 @@ impl Simulation {
 
     /// A client has lost its connection. One of Socket.IO comes back, in most cases.
     fn lost(&mut self, client: Client) {
-        if client.socketio.is_none() || self.dice.roll(5) == 0 {
+        if client.socketio.is_none() || self.random.usize(..5) == 0 {
             return;
         }
         // The server may not know yet that it was gone: then it begins anew.
-        let pause = Duration::from_millis(self.dice.roll(3) as u64 * 20);
+        let pause = Duration::from_millis(self.random.usize(..3) as u64 * 20);
         self.run_for(pause);
         let conn = self.driver.connect(self.addr, None).unwrap();
         let socketio = client.socketio.map(|memory| Memory { connected: false, ..memory });
@@ -251,7 +239,7 @@ impl Simulation {
         let open = self.clients.iter().filter(|(_, client)| client.is_connected());
         let mut open: Vec<usize> = open.map(|(index, _)| *index).collect();
         open.sort_unstable();
-        (!open.is_empty()).then(|| open[self.dice.roll(open.len())])
+        (!open.is_empty()).then(|| open[self.random.usize(..open.len())])
     }
 
     fn send(&mut self, index: usize, text: &str) {
@@ -264,14 +252,14 @@ impl Simulation {
     }
 
     fn operate(&mut self) {
-        match self.dice.roll(100) {
+        match self.random.usize(..100) {
             0..15 if self.clients.len() < 25 => self.connect(),
             0..35 => {
                 let Some(index) = self.pick() else { return };
-                let subscribe = self.dice.roll(3) > 0;
-                let (kind, name) = match self.dice.roll(2) {
-                    0 => ("feed", FEEDS[self.dice.roll(FEEDS.len())]),
-                    _ => ("room", ROOMS[self.dice.roll(ROOMS.len())]),
+                let subscribe = self.random.usize(..3) > 0;
+                let (kind, name) = match self.random.usize(..2) {
+                    0 => ("feed", FEEDS[self.random.usize(..FEEDS.len())]),
+                    _ => ("room", ROOMS[self.random.usize(..ROOMS.len())]),
                 };
                 let id = self.next_id;
                 self.next_id += 1;
@@ -286,7 +274,7 @@ impl Simulation {
             }
             35..60 => {
                 let Some(index) = self.pick() else { return };
-                let room = ROOMS[self.dice.roll(ROOMS.len())];
+                let room = ROOMS[self.random.usize(..ROOMS.len())];
                 let data = self.message(self.clients[&index].publisher, room);
                 let text = match self.clients[&index].socketio {
                     None => format!(r#"{{"type":"publish","room":"{room}","data":{data}}}"#),
@@ -295,11 +283,11 @@ impl Simulation {
                 self.send(index, &text);
             }
             60..72 => {
-                let room = ROOMS[self.dice.roll(ROOMS.len())];
+                let room = ROOMS[self.random.usize(..ROOMS.len())];
                 self.publish(room);
             }
             72..84 => {
-                let feed = FEEDS[self.dice.roll(FEEDS.len())];
+                let feed = FEEDS[self.random.usize(..FEEDS.len())];
                 self.renew(feed);
             }
             84..88 => {
@@ -335,7 +323,7 @@ impl Simulation {
                 self.lost(client);
             }
             _ => {
-                let pause = Duration::from_micros(1 + self.dice.roll(5_000) as u64);
+                let pause = Duration::from_micros(1 + self.random.usize(..5_000) as u64);
                 self.run_for(pause);
             }
         }
@@ -346,7 +334,7 @@ impl Simulation {
         let number = self.numbers.entry((publisher, room.to_owned())).or_default();
         *number += 1;
         let number = *number;
-        let padding = "x".repeat(self.dice.roll(300));
+        let padding = "x".repeat(self.random.usize(..300));
         format!(r#"{{"room":"{room}","publisher":{publisher},"number":{number},"padding":"{padding}"}}"#)
     }
 
@@ -359,7 +347,8 @@ impl Simulation {
     fn renew(&mut self, feed: &'static str) {
         let version = self.versions.entry(feed).or_default();
         *version += 1;
-        let body = format!(r#"{{"version":{version},"padding":"{}"}}"#, "y".repeat(self.dice.roll(1_500)));
+        let body =
+            format!(r#"{{"version":{version},"padding":"{}"}}"#, "y".repeat(self.random.usize(..1_500)));
         let document =
             Document { body: Bytes::from(body), json: true, content_type: "application/json".into() };
         self.plane.update_feed(&Key::parse(feed).unwrap(), FeedUpdate::Document(document)).unwrap();

@@ -65,11 +65,7 @@ fn shard<const PER_CORE: bool>(
 ) -> Hub<Shared<PER_CORE>> {
     let mut hub = Hub::new(Options { core, cores, recovery, ..Options::default() }, Shared);
     let mut ids: Vec<_> = (0..sessions).map(|n| hub.handle_open(FormatId(0), n as u64)).collect();
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    for n in (1..ids.len()).rev() {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ids.swap(n, (random >> 33) as usize % (n + 1));
-    }
+    fastrand::Rng::with_seed(1).shuffle(&mut ids);
     for id in ids {
         hub.handle_subscribe(id, topic, policy, None).expect("within the limits");
     }

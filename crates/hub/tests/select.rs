@@ -5,6 +5,7 @@
 mod node;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use node::Node;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,26 +22,13 @@ impl Node {
     }
 }
 
-/// SplitMix64.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % below as u64) as usize
-    }
-}
-
 /// Whoever stays is selected once, whatever others do meanwhile; whoever is excepted isn't.
 #[test]
 fn whoever_stays_is_selected_once() {
     const VISITS_MAX: usize = 7;
     let rooms = [room("a"), room("b"), room("c"), room("except")];
     for seed in 0..50 {
-        let mut dice = Dice(seed);
+        let mut random = Rng::with_seed(seed);
         let mut node = Node::new(1);
         // Members of a, b or both; every fifth also of the excepted room.
         let sessions: Vec<SessionId> = (0..300)
@@ -67,20 +55,20 @@ fn whoever_stays_is_selected_once() {
             slices += 1;
             let Some(visits) = visits else { break };
             assert!(visits <= VISITS_MAX);
-            for _ in 0..dice.roll(6) {
-                let n = dice.roll(sessions.len());
+            for _ in 0..random.usize(..6) {
+                let n = random.usize(..sessions.len());
                 moved.insert(n);
-                match dice.roll(4) {
+                match random.usize(..4) {
                     0 => node.hubs[0].handle_close(sessions[n]),
-                    1 => node.join(sessions[n], &rooms[dice.roll(4)]),
+                    1 => node.join(sessions[n], &rooms[random.usize(..4)]),
                     2 => {
                         _ = node.hubs[0]
-                            .handle_unsubscribe(sessions[n], &Topic::from(rooms[dice.roll(4)].clone()))
+                            .handle_unsubscribe(sessions[n], &Topic::from(rooms[random.usize(..4)].clone()))
                     }
                     // A newcomer may get the slot of one that has gone.
                     _ => {
                         let session = node.open(0);
-                        node.join(session, &rooms[dice.roll(3)]);
+                        node.join(session, &rooms[random.usize(..3)]);
                     }
                 }
             }

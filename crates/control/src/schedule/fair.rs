@@ -226,9 +226,9 @@ impl FairQueue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SplitMix;
-    use super::*;
 
+    use super::*;
+    use fastrand::Rng;
     fn owner(source: u64, session: u64) -> Owner {
         Owner { source, session: Some((0, session)) }
     }
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn everybody_is_served_whatever_happens() {
         for seed in 0..50 {
-            let (mut bench, mut random) = (Bench::new(), SplitMix(seed));
+            let (mut bench, mut random) = (Bench::new(), Rng::with_seed(seed));
             // By address and session: keys of others served while it waited.
             let mut passed: BTreeMap<(u64, u64), usize> = BTreeMap::new();
             let owner_of = |key: &Key| {
@@ -357,11 +357,11 @@ mod tests {
                 (parts.next().unwrap(), parts.next().unwrap())
             };
             for n in 0..4000 {
-                let (source, session) = (random.draw() % 4, random.draw() % 5);
-                match random.draw() % 5 {
+                let (source, session) = (random.u64(..4), random.u64(..5));
+                match random.u64(..5) {
                     0..=1 => bench.insert(owner(source, session), &format!("{source}/{session}/{n}")),
                     2 if !bench.waiting.is_empty() => {
-                        let nth = random.draw() as usize % bench.waiting.len();
+                        let nth = random.usize(..bench.waiting.len());
                         let key = bench.waiting.keys().nth(nth).unwrap().clone();
                         bench.remove(&key);
                     }

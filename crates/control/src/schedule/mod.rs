@@ -43,6 +43,7 @@ pub use outcome::{
 use crate::options::{DURATION_MAX, FeedsOptions};
 use crate::route::Routes;
 use fair::Owner;
+use fastrand::Rng;
 use queues::{Place, Queues};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -100,7 +101,7 @@ pub struct Scheduler {
     entries: HashMap<Key, Entry>,
     queues: Queues,
     events: VecDeque<(Key, FeedUpdate)>,
-    random: SplitMix,
+    random: Rng,
     refused_keys: u64,
     refused_cold_keys: u64,
     unknown_keys: u64,
@@ -118,7 +119,7 @@ impl Scheduler {
             entries: HashMap::new(),
             queues,
             events: VecDeque::new(),
-            random: SplitMix(seed),
+            random: Rng::with_seed(seed),
             refused_keys: 0,
             refused_cold_keys: 0,
             unknown_keys: 0,
@@ -467,30 +468,16 @@ fn end(entry: &mut Entry, reason: Arc<str>, tell: &mut impl FnMut(FeedUpdate)) {
 }
 
 /// Exponential, with full jitter: anywhere between [`RETRY_MIN`] and the bound, which doubles with each failure.
-fn backoff(options: &FeedsOptions, failures: u32, random: &mut SplitMix) -> Duration {
+fn backoff(options: &FeedsOptions, failures: u32, random: &mut Rng) -> Duration {
     let doubled = options
         .backoff_initial
         .saturating_mul(1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
     let bound = doubled.min(options.backoff_max);
     let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
-    let drawn = (u128::from(random.draw()) * u128::from(nanos)) >> 64;
-    Duration::from_nanos(drawn as u64).max(RETRY_MIN)
+    Duration::from_nanos(random.u64(..=nanos)).max(RETRY_MIN)
 }
 
 /// `now + wait`, where no wait is longer than the options allow.
 fn later(now: Instant, wait: Duration) -> Instant {
     now + wait.min(DURATION_MAX)
-}
-
-/// Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (2014). Good enough for jitter.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
 }

@@ -67,7 +67,7 @@ fn hear(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, place: &
 }
 
 fn run(seed: u64) {
-    let mut random = SplitMix(seed);
+    let mut random = Rng::with_seed(seed);
     let options = FeedsOptions {
         upstreams: UPSTREAMS
             .map(|(prefix, poll_interval, concurrency_max, requests_per_second_max)| UpstreamOptions {
@@ -94,13 +94,13 @@ fn run(seed: u64) {
     let mut now = Instant::now();
     let mut starts = [const { Vec::new() }; UPSTREAMS.len()];
     for step in 0..3000u32 {
-        let key = &keys[random.draw() as usize % keys.len()];
+        let key = &keys[random.usize(..keys.len())];
         // In the last part everybody leaves and nothing is wished for any more.
         let closing = step >= 2000;
-        match random.draw() % 8 {
+        match random.u64(..8) {
             0..=2 => {
                 let shadow = shadows.get_mut(key).unwrap();
-                let wanted = !closing && random.draw().is_multiple_of(2);
+                let wanted = !closing && random.bool();
                 if shadow.wanted && !wanted {
                     shadow.unwanted_since = Some(now);
                 }
@@ -109,18 +109,18 @@ fn run(seed: u64) {
                 shadow.refused = false;
                 shadow.lost_told = false;
                 // One of two addresses with three sessions each, or an unknown requester.
-                let requester = requester(random.draw() % 2, random.draw() % 3);
-                let known = usize::from(!random.draw().is_multiple_of(4));
+                let requester = requester(random.u64(..2), random.u64(..3));
+                let known = usize::from(random.u64(..4) != 0);
                 scheduler.handle_wanted(now, key, wanted, &[requester][..known]);
             }
             3..=5 => {
                 let flying = keys.iter().filter(|key| shadows[*key].in_flight).count();
                 if flying > 0 {
-                    let nth = random.draw() as usize % flying;
+                    let nth = random.usize(..flying);
                     let key = keys.iter().filter(|key| shadows[*key].in_flight).nth(nth).unwrap();
                     let shadow = shadows.get_mut(key).unwrap();
                     shadow.in_flight = false;
-                    let size = random.draw() as usize % 150;
+                    let size = random.usize(..150);
                     let body = format!("{step}:{}", "x".repeat(size));
                     let (outcome, wait) = outcome(&mut random, &body);
                     shadow.not_before = Some(now + wait);
@@ -138,7 +138,7 @@ fn run(seed: u64) {
                     scheduler.handle_result(now, key, outcome);
                 }
             }
-            6 => now += Duration::from_millis(random.draw() % 500),
+            6 => now += Duration::from_millis(random.u64(..500)),
             _ => {
                 if let Some(next) = scheduler.poll_timeout() {
                     now = now.max(next);
@@ -249,15 +249,15 @@ fn run(seed: u64) {
 }
 
 /// An outcome, and how long the rules forbid another fetch after it at the least.
-fn outcome(random: &mut SplitMix, body: &str) -> (Outcome, Duration) {
+fn outcome(random: &mut Rng, body: &str) -> (Outcome, Duration) {
     let document = Document {
         body: Bytes::copy_from_slice(body.as_bytes()),
         json: false,
         content_type: "text/plain".into(),
     };
     let (version, patch) = (Version { document, validators: Validators::default() }, None);
-    let seconds = Duration::from_secs(1 + random.draw() % 5);
-    match random.draw() % 10 {
+    let seconds = Duration::from_secs(1 + random.u64(..5));
+    match random.u64(..10) {
         0..=2 => (Outcome::Fresh { version, patch, freshness: Freshness::Unsaid }, Duration::ZERO),
         3 => (Outcome::Fresh { version, patch, freshness: Freshness::For(seconds) }, Duration::ZERO),
         4 => (Outcome::Fresh { version, patch, freshness: Freshness::Over }, Duration::ZERO),

@@ -204,7 +204,7 @@ fn errors_keep_the_document_back_off_and_are_told_once() {
 #[test]
 fn jitter_spreads_over_the_whole_bound() {
     let options = options();
-    let mut random = SplitMix(7);
+    let mut random = Rng::with_seed(7);
     let waits: Vec<_> = (0..1000).map(|_| backoff(&options, 4, &mut random).as_secs_f64()).collect();
     let mean = waits.iter().sum::<f64>() / 1000.0;
     assert!(waits.iter().all(|wait| (0.1..=8.0).contains(wait)));

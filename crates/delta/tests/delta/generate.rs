@@ -1,21 +1,7 @@
 //! Documents from a seed: a random one, and what became of it. Names repeat and collide, strings have every kind
 //! of escape, numbers every spelling, and the second text is formatted in another way.
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % end as u64) as usize
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len())]
-    }
-}
+use fastrand::Rng;
 
 #[derive(Clone)]
 enum Json {
@@ -74,44 +60,46 @@ const NAMES: [&str; 16] = [
 /// What Rust's usual parsers refuse.
 const LONELY: [&str; 4] = ["\"\\ud83d\"", "\"\\ude00\\ud83d\"", "\"x\\ud800y\"", "\"\\udfff\""];
 
-fn scalar(random: &mut Random, lonely: bool) -> Json {
-    Json::Scalar(match random.below(8) {
-        0..4 => random.pick(&SCALARS).into(),
-        4 if lonely => random.pick(&LONELY).into(),
-        4 | 5 => format!("{}", random.below(1000)),
-        _ => format!("\"{}\"", "word ".repeat(random.below(12))),
+fn scalar(random: &mut Rng, lonely: bool) -> Json {
+    Json::Scalar(match random.usize(..8) {
+        0..4 => random.choice(SCALARS).unwrap().into(),
+        4 if lonely => random.choice(LONELY).unwrap().into(),
+        4 | 5 => format!("{}", random.usize(..1000)),
+        _ => format!("\"{}\"", "word ".repeat(random.usize(..12))),
     })
 }
 
-fn value(random: &mut Random, depth: usize, lonely: bool) -> Json {
-    match if depth == 0 { 0 } else { random.below(7) } {
+fn value(random: &mut Rng, depth: usize, lonely: bool) -> Json {
+    match if depth == 0 { 0 } else { random.usize(..7) } {
         0..3 => scalar(random, lonely),
-        3 => Json::Array((0..random.below(12)).map(|_| value(random, depth - 1, lonely)).collect()),
+        3 => Json::Array((0..random.usize(..12)).map(|_| value(random, depth - 1, lonely)).collect()),
         4 => {
             // Objects of one shape, told apart by a member.
-            let (name, more) = (random.pick(&NAMES), random.pick(&NAMES));
-            let element = |i: usize, random: &mut Random| {
+            let (name, more) = (random.choice(NAMES).unwrap(), random.choice(NAMES).unwrap());
+            let element = |i: usize, random: &mut Rng| {
                 let id = (name.to_owned(), Json::Scalar(format!("{}", 100 + i)));
                 Json::Object(vec![id, (more.to_owned(), value(random, depth - 1, lonely))])
             };
-            Json::Array((0..random.below(12)).map(|i| element(i, random)).collect())
+            Json::Array((0..random.usize(..12)).map(|i| element(i, random)).collect())
         }
         _ => Json::Object(
-            (0..random.below(8)).map(|_| (name(random, lonely), value(random, depth - 1, lonely))).collect(),
+            (0..random.usize(..8))
+                .map(|_| (name(random, lonely), value(random, depth - 1, lonely)))
+                .collect(),
         ),
     }
 }
 
-fn name(random: &mut Random, lonely: bool) -> String {
-    if lonely && random.below(20) == 0 { "\\ud83d".into() } else { random.pick(&NAMES).into() }
+fn name(random: &mut Rng, lonely: bool) -> String {
+    if lonely && random.usize(..20) == 0 { "\\ud83d".into() } else { random.choice(NAMES).unwrap().into() }
 }
 
 /// Changes something somewhere.
-fn mutate(json: &mut Json, random: &mut Random, lonely: bool) {
+fn mutate(json: &mut Json, random: &mut Rng, lonely: bool) {
     match json {
         Json::Array(elements) if !elements.is_empty() => {
-            let (i, j) = (random.below(elements.len()), random.below(elements.len()));
-            match random.below(8) {
+            let (i, j) = (random.usize(..elements.len()), random.usize(..elements.len()));
+            match random.usize(..8) {
                 0 => elements.insert(i, value(random, 2, lonely)),
                 1 => drop(elements.remove(i)),
                 2 | 3 => {
@@ -119,13 +107,13 @@ fn mutate(json: &mut Json, random: &mut Random, lonely: bool) {
                     elements.insert(j, element);
                 }
                 4 => elements.insert(j, elements[i].clone()),
-                5 if random.below(5) == 0 => elements.reverse(),
+                5 if random.usize(..5) == 0 => elements.reverse(),
                 _ => mutate(&mut elements[i], random, lonely),
             }
         }
         Json::Object(members) if !members.is_empty() => {
-            let (i, j) = (random.below(members.len()), random.below(members.len()));
-            match random.below(8) {
+            let (i, j) = (random.usize(..members.len()), random.usize(..members.len()));
+            match random.usize(..8) {
                 0 => members.push((name(random, lonely), value(random, 2, lonely))),
                 1 => drop(members.remove(i)),
                 2 => members[i].0 = name(random, lonely),
@@ -137,10 +125,10 @@ fn mutate(json: &mut Json, random: &mut Random, lonely: bool) {
     }
 }
 
-fn write(json: &Json, random: &mut Random, spaces: bool, out: &mut String) {
-    let space = |random: &mut Random, out: &mut String| {
+fn write(json: &Json, random: &mut Rng, spaces: bool, out: &mut String) {
+    let space = |random: &mut Rng, out: &mut String| {
         if spaces {
-            out.push_str(random.pick(&["", "", " ", "\n", "\t\r "]));
+            out.push_str(random.choice(["", "", " ", "\n", "\t\r "]).unwrap());
         }
     };
     space(random, out);
@@ -178,18 +166,18 @@ fn write(json: &Json, random: &mut Random, spaces: bool, out: &mut String) {
 
 /// Two versions of a document. One seed in four has surrogates without a partner.
 pub(crate) fn pair(seed: u64) -> (String, String) {
-    let mut random = Random(seed);
-    let lonely = random.below(4) == 0;
+    let mut random = Rng::with_seed(seed);
+    let lonely = random.usize(..4) == 0;
     let mut json = value(&mut random, 5, lonely);
     let (mut old, mut new) = (String::new(), String::new());
     write(&json, &mut random, false, &mut old);
-    for _ in 0..random.below(6) {
+    for _ in 0..random.usize(..6) {
         mutate(&mut json, &mut random, lonely);
     }
-    if random.below(30) == 0 {
+    if random.usize(..30) == 0 {
         json = value(&mut random, 5, lonely);
     }
-    let spaces = random.below(2) == 0;
+    let spaces = random.usize(..2) == 0;
     write(&json, &mut random, spaces, &mut new);
     (old, new)
 }

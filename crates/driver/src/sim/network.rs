@@ -5,10 +5,10 @@
 //! end, `incoming + in_transit <= receive_buffer_bytes`.
 
 use super::Options;
-use crate::random::Random;
 use crate::slab::{Key, Slab};
 use crate::wheel::Wheel;
 use crate::{ConnId, ListenOptions};
+use fastrand::Rng;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -87,7 +87,7 @@ pub(super) struct Desk {
 /// See the module's documentation.
 pub(super) struct Network {
     options: Options,
-    random: Random,
+    random: Rng,
     now: Instant,
     desks: Vec<Desk>,
     sockets: Slab<Socket>,
@@ -109,7 +109,7 @@ impl Network {
         assert!(!options.latency.is_empty(), "{options:?}");
         Self {
             options,
-            random: Random::new(seed),
+            random: Rng::with_seed(seed),
             now: Instant::now(),
             desks: Vec::new(),
             sockets: Slab::new(),
@@ -228,7 +228,7 @@ impl Network {
         if found.is_empty() {
             return self.later(self.now, Happening::Refused { to: from });
         }
-        let (desk, nth) = found.swap_remove(self.random.below(found.len() as u64) as usize);
+        let (desk, nth) = found.swap_remove(self.random.usize(..found.len()));
         let listener = &self.desks[desk].listeners[nth];
         if listener.queue.len() >= listener.backlog.max(1) {
             let at = if backlog_full { self.now + SYN_AGAIN } else { self.now };
@@ -312,7 +312,7 @@ impl Network {
         if !self.can_accept(desk) {
             return None;
         }
-        let by_chance = self.random.below(1_000_000) < u64::from(self.options.accept_failures_per_million);
+        let by_chance = self.random.u32(..1_000_000) < self.options.accept_failures_per_million;
         let desk = &mut self.desks[desk];
         if desk.accepts_to_fail > 0 || by_chance {
             desk.accepts_to_fail = desk.accepts_to_fail.saturating_sub(1);
@@ -511,10 +511,10 @@ impl Network {
             if len_max == 0 {
                 return;
             }
-            if self.random.below(1_000_000) < u64::from(self.options.resets_per_million) {
+            if self.random.u32(..1_000_000) < self.options.resets_per_million {
                 return self.reset_both(key);
             }
-            let len = 1 + self.random.below(len_max as u64) as usize;
+            let len = self.random.usize(1..=len_max);
             let socket = self.sockets.at_mut(key.index);
             let bytes = socket.outgoing.drain(..len).collect();
             socket.in_transit += len;
@@ -542,7 +542,7 @@ impl Network {
     fn latency(&mut self) -> Duration {
         let (min, max) = (self.options.latency.start(), self.options.latency.end());
         let spread = u64::try_from((*max - *min).as_nanos()).unwrap_or(u64::MAX);
-        *min + Duration::from_nanos(self.random.below(spread.saturating_add(1)))
+        *min + Duration::from_nanos(self.random.u64(..=spread))
     }
 
     fn fail(&mut self, key: Key, error: Errno) {

@@ -48,14 +48,9 @@ pub(crate) struct Events {
     retry_lost: Duration,
 }
 
-/// Between half of `delay` and one and a half times as much, evenly, and the same for the same number (the finaliser of
-/// SplitMix64; Steele, Lea, Flood 2014).
+/// Between half of `delay` and one and a half times as much, evenly. The same number gives the same result.
 fn jitter(delay: Duration, number: u64) -> Duration {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^= mixed >> 31;
-    delay.mul_f64(0.5 + (mixed >> 11) as f64 / (1u64 << 53) as f64)
+    delay.mul_f64(0.5 + fastrand::Rng::with_seed(number).f64())
 }
 
 impl Events {

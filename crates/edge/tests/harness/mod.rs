@@ -403,17 +403,3 @@ pub(crate) fn meet(clients: &mut [Ws], send: impl Fn(&mut Ws, &str), receive: im
         }
     }
 }
-
-/// SplitMix64: small, seeded, good enough to choose what happens next.
-pub(crate) struct Dice(pub u64);
-
-impl Dice {
-    /// One of `below` numbers.
-    pub(crate) fn roll(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % below as u64) as usize
-    }
-}

@@ -20,7 +20,8 @@ mod client;
 mod document;
 
 use client::{Client, MANNERS, Manner, Phase, Place};
-use document::{Dice, Versions};
+use document::Versions;
+use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -52,7 +53,7 @@ const PATCH_BYTES_MAX: usize = 4_000;
 
 struct Simulation {
     seed: u64,
-    dice: Dice,
+    random: Rng,
     world: World,
     addr: SocketAddr,
     cores: Vec<Core<SimDriver>>,
@@ -69,24 +70,24 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed);
+        let mut random = Rng::with_seed(seed);
         let world = World::new(
             seed,
             sim::Options {
-                segment_bytes_max: 1 + dice.roll(4_000),
-                send_buffer_bytes: 256 + dice.roll(8_000),
-                receive_buffer_bytes: 256 + dice.roll(8_000),
+                segment_bytes_max: 1 + random.usize(..4_000),
+                send_buffer_bytes: 256 + random.usize(..8_000),
+                receive_buffer_bytes: 256 + random.usize(..8_000),
                 ..sim::Options::default()
             },
         );
         let mut addr = SocketAddr::from(([127, 0, 0, 1], 8000));
-        let (cores, plane) = start(seed, &mut dice, &world, &mut addr);
+        let (cores, plane) = start(seed, &mut random, &world, &mut addr);
         let driver = world.driver();
         let limits = ws::Limits { message_bytes_max: 1 << 20, ..ws::Limits::default() };
-        let versions = FEEDS.iter().map(|feed| (*feed, Versions::new(&mut dice))).collect();
+        let versions = FEEDS.iter().map(|feed| (*feed, Versions::new(&mut random))).collect();
         let mut simulation = Self {
             seed,
-            dice,
+            random,
             world,
             addr,
             cores,
@@ -114,9 +115,9 @@ impl Simulation {
     }
 
     fn some_client(&mut self) -> Client {
-        let manner = self.dice.pick(&MANNERS);
-        let first = self.dice.roll(FEEDS.len());
-        let count = if manner == Manner::Raw { 1 } else { 1 + self.dice.roll(FEEDS.len()) };
+        let manner = self.random.choice(MANNERS).unwrap();
+        let first = self.random.usize(..FEEDS.len());
+        let count = if manner == Manner::Raw { 1 } else { 1 + self.random.usize(..FEEDS.len()) };
         let feeds: Vec<&str> = (0..count).map(|n| FEEDS[(first + n) % FEEDS.len()]).collect();
         let terms = self.some_terms();
         Client::new(manner, &feeds, terms)
@@ -124,13 +125,16 @@ impl Simulation {
 
     fn some_terms(&mut self) -> Value {
         let mut terms = json!({});
-        if !self.dice.one_in(4) {
-            terms["delta"] = (!self.dice.one_in(4)).into();
+        if self.random.usize(..4) != 0 {
+            terms["delta"] = (self.random.usize(..4) != 0).into();
         }
-        match self.dice.roll(6) {
+        match self.random.usize(..6) {
             0 => terms["policy"] = "queue".into(),
             1 => terms["policy"] = "drop_oldest".into(),
-            2 | 3 => terms["rate"] = self.dice.pick(&[1.0 / INTERVAL_MAX.as_secs_f64(), 5.0, 60.0]).into(),
+            2 | 3 => {
+                terms["rate"] =
+                    self.random.choice([1.0 / INTERVAL_MAX.as_secs_f64(), 5.0, 60.0]).unwrap().into()
+            }
             _ => {}
         }
         terms
@@ -141,12 +145,12 @@ impl Simulation {
     }
 
     fn renew(&mut self) {
-        let feed = self.dice.pick(&FEEDS);
-        let many = if self.dice.one_in(5) { 1 + self.dice.roll(30) } else { 1 };
+        let feed = self.random.choice(FEEDS).unwrap();
+        let many = if self.random.usize(..5) == 0 { 1 + self.random.usize(..30) } else { 1 };
         for _ in 0..many {
-            let update = self.versions.get_mut(feed).unwrap().next(&mut self.dice);
+            let update = self.versions.get_mut(feed).unwrap().next(&mut self.random);
             self.update(feed, update);
-            if self.dice.one_in(2) {
+            if self.random.usize(..2) == 0 {
                 self.run_for(Duration::from_micros(10));
             }
         }
@@ -156,12 +160,12 @@ impl Simulation {
     fn restart(&mut self) {
         self.note_figures();
         self.cores.clear();
-        let (cores, plane) = start(self.dice.0, &mut self.dice, &self.world, &mut self.addr);
+        let (cores, plane) = start(self.random.get_seed(), &mut self.random, &self.world, &mut self.addr);
         (self.cores, self.plane) = (cores, plane);
         for feed in FEEDS {
             let newest = self.versions[feed].newest();
             // Perhaps after the first clients are back.
-            if self.dice.one_in(2) {
+            if self.random.usize(..2) == 0 {
                 self.run_for(Duration::from_millis(20));
             }
             self.update(feed, newest);
@@ -177,7 +181,7 @@ impl Simulation {
     /// A turn of everybody, beginning with a core that the seed chooses.
     fn turn(&mut self) -> bool {
         let mut had_something = false;
-        let first = self.dice.roll(self.cores.len());
+        let first = self.random.usize(..self.cores.len());
         for n in 0..self.cores.len() {
             let core = (first + n) % self.cores.len();
             had_something |= self.cores[core].turn(Some(Duration::ZERO)).unwrap();
@@ -191,9 +195,9 @@ impl Simulation {
     }
 
     fn operate(&mut self) {
-        let n = self.dice.roll(self.clients.len());
+        let n = self.random.usize(..self.clients.len());
         let client = &mut self.clients[n];
-        match (self.dice.roll(100), client.conn) {
+        match (self.random.usize(..100), client.conn) {
             (0..40, _) => self.renew(),
             (40..65, None) => self.connect(n),
             (40..50, Some(conn)) => {
@@ -201,7 +205,7 @@ impl Simulation {
                 if client.stalled { self.driver.pause(conn) } else { self.driver.resume(conn) }
             }
             (50..57, Some(conn)) => {
-                if self.dice.one_in(2) {
+                if self.random.usize(..2) == 0 {
                     self.driver.close(conn);
                 } else {
                     self.world.reset(&self.driver, conn);
@@ -224,13 +228,13 @@ impl Simulation {
                 self.clients[n] = other;
             }
             (67..70, _) => {
-                let feed = self.dice.pick(&FEEDS);
-                let state = self.dice.pick(&[FeedState::Live, FeedState::Stale]);
+                let feed = self.random.choice(FEEDS).unwrap();
+                let state = self.random.choice([FeedState::Live, FeedState::Stale]).unwrap();
                 self.update(feed, FeedUpdate::State { state, reason: "it is so".into() });
             }
-            (70, _) if self.dice.one_in(2) => self.restart(),
+            (70, _) if self.random.usize(..2) == 0 => self.restart(),
             _ => {
-                let pause = Duration::from_micros(1 + self.dice.roll(20_000) as u64);
+                let pause = Duration::from_micros(1 + self.random.usize(..20_000) as u64);
                 self.run_for(pause);
             }
         }
@@ -517,7 +521,7 @@ impl Simulation {
                 }
             }
             for feed in FEEDS {
-                let update = self.versions.get_mut(feed).unwrap().next(&mut self.dice);
+                let update = self.versions.get_mut(feed).unwrap().next(&mut self.random);
                 self.update(feed, update);
             }
         }
@@ -551,11 +555,11 @@ impl Simulation {
 /// A server, at `addr`.
 fn start(
     seed: u64,
-    dice: &mut Dice,
+    random: &mut Rng,
     world: &World,
     addr: &mut SocketAddr,
 ) -> (Vec<Core<SimDriver>>, Arc<dyn DataPlane>) {
-    let drivers: Vec<SimDriver> = (0..1 + dice.roll(3))
+    let drivers: Vec<SimDriver> = (0..1 + random.usize(..3))
         .map(|_| {
             let mut driver = world.driver();
             *addr = driver.listen(*addr, &ListenOptions::default()).unwrap();
@@ -565,9 +569,9 @@ fn start(
     let options = Options {
         sockjs: vec![SockJs::at("/sockjs")],
         limits: Limits {
-            send_buffer_bytes_max: 2_000 + dice.roll(20_000),
-            mailbox_messages_max: 2 + dice.roll(30),
-            feed_patches_max: dice.pick(&[0, 3, 100]),
+            send_buffer_bytes_max: 2_000 + random.usize(..20_000),
+            mailbox_messages_max: 2 + random.usize(..30),
+            feed_patches_max: random.choice([0, 3, 100]).unwrap(),
             feed_patches_bytes_max: PATCH_BYTES_MAX,
             ..Limits::default()
         },

@@ -5,9 +5,10 @@
 
 use crate::harness::io::{packets, post};
 use crate::harness::{
-    Dice, Http, Io, PATIENCE, Packet, Response, Seen, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three,
+    Http, Io, PATIENCE, Packet, Response, Seen, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three,
     with_more_time,
 };
+use fastrand::Rng;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,9 +63,9 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn free(&self, dice: &mut Dice) -> usize {
+    fn free(&self, random: &mut Rng) -> usize {
         let free: Vec<usize> = (0..self.conns.len()).filter(|conn| !self.waits[*conn]).collect();
-        free[dice.roll(free.len())]
+        free[random.usize(..free.len())]
     }
 }
 
@@ -89,7 +90,7 @@ fn sessions_share_connections_of_all_cores() {
     let mut handed_over = 0;
     for seed in 0..6 {
         for cores in [1, 3] {
-            let mut dice = Dice(seed);
+            let mut random = Rng::with_seed(seed);
             let server = with(cores, App::Echo, |options| {
                 // At times hardly any room between the cores.
                 options.limits.mailbox_messages_max = if seed % 2 == 0 { 1 } else { 4_096 };
@@ -103,14 +104,14 @@ fn sessions_share_connections_of_all_cores() {
                 .collect();
             let mut proxy = Proxy { conns: (0..8).map(|_| server.http()).collect(), waits: vec![false; 8] };
             for _ in 0..250 {
-                let n = dice.roll(sessions.len());
+                let n = random.usize(..sessions.len());
                 let session = &mut sessions[n];
                 let is_owed = session.sent > session.received;
                 let waiting = proxy.waits.iter().filter(|waits| **waits).count();
-                match (session.poll, dice.roll(3)) {
+                match (session.poll, random.usize(..3)) {
                     // A poll that is answered at once, or waits.
                     (None, 0) if is_owed || waiting < 6 => {
-                        let conn = proxy.free(&mut dice);
+                        let conn = proxy.free(&mut random);
                         proxy.conns[conn].send(get(&session.io.target("polling")));
                         if is_owed {
                             let answer = proxy.conns[conn].response();
@@ -121,8 +122,8 @@ fn sessions_share_connections_of_all_cores() {
                         }
                     }
                     _ => {
-                        let conn = proxy.free(&mut dice);
-                        let several: Vec<String> = (0..1 + dice.roll(3))
+                        let conn = proxy.free(&mut random);
+                        let several: Vec<String> = (0..1 + random.usize(..3))
                             .map(|_| {
                                 session.sent += 1;
                                 format!("4{}", session.sent)
@@ -132,7 +133,11 @@ fn sessions_share_connections_of_all_cores() {
                         let body = crate::harness::io::body(session.io.version(), &several);
                         let request = post(&session.io.target("polling"), "text/plain", body.as_bytes());
                         // At times in pieces: the head here, the body where the session is.
-                        let cut = if dice.roll(2) == 0 { request.len() } else { dice.roll(request.len()) };
+                        let cut = if random.usize(..2) == 0 {
+                            request.len()
+                        } else {
+                            random.usize(..request.len())
+                        };
                         proxy.conns[conn].send(&request[..cut]);
                         if cut < request.len() {
                             server.check_serves();
@@ -189,12 +194,12 @@ fn number(packet: &Packet) -> Option<u32> {
 fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
     for seed in 0..8 {
         on_one_and_three(|cores| {
-            let mut dice = Dice(seed);
+            let mut random = Rng::with_seed(seed);
             let server = with(cores, App::Chat, |options| {
                 // That polls are released while it moves would be another reason for their ends.
                 options.engine.upgrade_timeout = HOUR;
             });
-            let version = VERSIONS[dice.roll(2)];
+            let version = VERSIONS[random.usize(..2)];
             let mut publisher = server.ws("/ws");
             let mut io = Io::open(server.addr, "/engine.io/", version, Way::Polling, "");
             // Until they know of each other.
@@ -208,8 +213,8 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
                 assert!(met < 100_000, "they never meet");
             }
             let (mut sent, mut received) = (0, 0);
-            let mut publish = |dice: &mut Dice| {
-                for _ in 0..dice.roll(4) {
+            let mut publish = |random: &mut Rng| {
+                for _ in 0..random.usize(..4) {
                     sent += 1;
                     publisher.send_text(&sent.to_string());
                 }
@@ -223,32 +228,32 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
                 }
                 received
             };
-            let polls = dice.roll(2) == 0;
+            let polls = random.usize(..2) == 0;
             if polls {
                 io.begin_poll();
             }
-            publish(&mut dice);
+            publish(&mut random);
             let mut ws = io.begin_upgrade();
-            publish(&mut dice);
+            publish(&mut random);
             ws.send_text("2probe");
             assert_eq!(ws.next_text(), "3probe");
-            publish(&mut dice);
+            publish(&mut random);
             if polls {
                 // Answered by a message, or released.
                 for packet in packets(version, &io.end_poll()) {
                     take(&packet);
                 }
             }
-            publish(&mut dice);
-            if dice.roll(2) == 0 {
+            publish(&mut random);
+            if random.usize(..2) == 0 {
                 io.begin_poll();
                 for packet in packets(version, &io.end_poll()) {
                     take(&packet);
                 }
             }
-            publish(&mut dice);
+            publish(&mut random);
             io.end_upgrade(ws);
-            let last = publish(&mut dice);
+            let last = publish(&mut random);
             publisher.send_text("end");
             loop {
                 match io.next() {

@@ -3,9 +3,10 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use crate::harness::{Dice, Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
+use crate::harness::{Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use fastrand::Rng;
 use serde_json::{Value, json};
 use std::time::Duration;
 use stentor_edge::{App, Options, Recovery, Rule, Template};
@@ -204,20 +205,20 @@ fn what_was_said_to_it_alone_isnt_lost() {
 fn nothing_is_lost_or_doubled_while_a_room_is_busy() {
     for seed in 0..5 {
         on_one_and_three(|cores| {
-            let mut dice = Dice(seed);
+            let mut random = Rng::with_seed(seed);
             let server = server(cores);
-            let (mut io, mut memory) = member(&server, WAYS[dice.roll(3)]);
+            let (mut io, mut memory) = member(&server, WAYS[random.usize(..3)]);
             be_known(&server, &mut io);
             let mut expect = 0;
             let total = 600;
             let mut published = 0;
             let mut first = true;
             while expect < total {
-                let some = dice.roll(40) as u32;
+                let some = random.usize(..40) as u32;
                 let until = (published + some).min(total);
                 publish(&server, published..until);
                 published = until;
-                for _ in 0..dice.roll(60) {
+                for _ in 0..random.usize(..60) {
                     if expect == published {
                         break;
                     }
@@ -225,16 +226,16 @@ fn nothing_is_lost_or_doubled_while_a_room_is_busy() {
                     expect += 1;
                 }
                 // Without an offset it can't tell what it had of the beginning.
-                if (first && expect == 0) || dice.roll(3) == 0 && expect < total {
+                if (first && expect == 0) || random.usize(..3) == 0 && expect < total {
                     first &= expect == 0;
                     if first {
                         continue;
                     }
                     lose(&server, io, 1);
-                    let until = (published + dice.roll(40) as u32).min(total);
+                    let until = (published + random.usize(..40) as u32).min(total);
                     publish(&server, published..until);
                     published = until;
-                    let (back, missed, recovered) = come_back(&server, WAYS[dice.roll(3)], &mut memory);
+                    let (back, missed, recovered) = come_back(&server, WAYS[random.usize(..3)], &mut memory);
                     assert!(recovered, "seed {seed}, {cores} cores, after {expect}");
                     for one in missed {
                         assert_eq!(one, json!(["message", expect]), "seed {seed}");
@@ -555,11 +556,11 @@ fn who_comes_back_to_another_core_is_moved_to_its_own() {
 #[test]
 fn a_moved_client_that_is_polled_shares_connections_with_others() {
     for seed in 0..3 {
-        let mut dice = Dice(seed);
+        let mut random = Rng::with_seed(seed);
         let server = server_with(3, Recovery::default(), |options| options.limits.mailbox_messages_max = 2);
         let mut all: Vec<(Io, Memory, u32)> = Vec::new();
         for n in 0..9 {
-            let (io, mut memory) = member(&server, WAYS[dice.roll(3)]);
+            let (io, mut memory) = member(&server, WAYS[random.usize(..3)]);
             lose(&server, io, 1);
             let mut io = elsewhere(&server, Way::Polling, &memory, n % 3 > 0);
             io.send(&format!("40{}", memory.auth()));
@@ -568,14 +569,14 @@ fn a_moved_client_that_is_polled_shares_connections_with_others() {
         }
         let mut conns: Vec<_> = (0..4).map(|_| server.http()).collect();
         for _ in 0..150 {
-            let n = dice.roll(all.len());
+            let n = random.usize(..all.len());
             let (io, memory, count) = &mut all[n];
             *count += 1;
             let body = format!(r#"42["echo",{count}]"#);
-            let conn = &mut conns[dice.roll(4)];
+            let conn = &mut conns[random.usize(..4)];
             conn.send(crate::harness::io::post(&io.target("polling"), "text/plain", body.as_bytes()));
             assert_eq!(conn.response().text(), "ok");
-            let conn = &mut conns[dice.roll(4)];
+            let conn = &mut conns[random.usize(..4)];
             let answer = conn.get(&io.target("polling"));
             let [Packet::Text(event)] = &crate::harness::io::packets(Version::V4, &answer)[..] else {
                 panic!()

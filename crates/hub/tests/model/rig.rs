@@ -4,25 +4,17 @@
 use std::sync::Arc;
 use stentor_hub::{Body, Data, Encoder, FeedState, FormatId, Publication, SnapshotReason};
 
-/// SplitMix64: small, seeded, good enough to choose operations.
-pub(crate) struct Random(u64);
+/// A seeded generator.
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// A number below `n`.
     pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
+        self.0.usize(..n)
     }
 
     /// True once in `n` times.
@@ -31,7 +23,7 @@ impl Random {
     }
 
     pub(crate) fn pick<'a, T>(&mut self, among: &'a [T]) -> Option<&'a T> {
-        if among.is_empty() { None } else { among.get(self.below(among.len())) }
+        self.0.choice(among)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Medians, ratios of pairs, their intervals, and what may be called a difference.
 
+use fastrand::Rng;
 use serde::Serialize;
 
 /// Resamples of a bootstrap.
@@ -37,12 +38,12 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
 pub fn ratio_interval(ours: &[Option<f64>], theirs: &[Option<f64>], seed: u64) -> Option<Interval> {
     let ratios = ratios(ours, theirs);
     let middle = median(&ratios)?;
-    let mut random = Splitmix(seed);
+    let mut random = Rng::with_seed(seed);
     let mut medians = Vec::with_capacity(RESAMPLES);
     let mut resample = ratios.clone();
     for _ in 0..RESAMPLES {
         for value in &mut resample {
-            *value = ratios[random.below(ratios.len())];
+            *value = ratios[random.usize(..ratios.len())];
         }
         resample.sort_by(f64::total_cmp);
         medians.extend(median_of_sorted(&resample));
@@ -140,23 +141,6 @@ fn multiple(pairs: usize) -> f64 {
     OF_PAIRS[pairs.min(OF_PAIRS.len() - 1)]
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): enough for resampling.
-struct Splitmix(u64);
-
-impl Splitmix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.next()) * bound as u128) >> 64) as usize
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::f64::consts::TAU;
@@ -193,14 +177,14 @@ mod tests {
 
     /// Samples as a shared machine gives them: log-normal, one in twenty disturbed, and a drift over the whole.
     struct Noise {
-        random: Splitmix,
+        random: Rng,
         scatter: f64,
         drift: f64,
     }
 
     impl Noise {
         fn uniform(&mut self) -> f64 {
-            (self.random.next() >> 11) as f64 / (1u64 << 53) as f64
+            self.random.f64()
         }
 
         /// Box and Muller, 1958.
@@ -229,7 +213,7 @@ mod tests {
 
     /// How many of a thousand comparisons find a difference.
     fn found(pairs: usize, scatter: f64, drift: f64, factor: f64) -> usize {
-        let mut noise = Noise { random: Splitmix(pairs as u64), scatter, drift };
+        let mut noise = Noise { random: Rng::with_seed(pairs as u64), scatter, drift };
         (0..1000)
             .filter(|_| {
                 let [ours, theirs, again] = noise.runs(pairs, factor);

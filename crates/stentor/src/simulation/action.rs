@@ -37,8 +37,8 @@ impl Game {
         self.touch();
         let (x, _) = self.ball;
         let shoots = match x {
-            _ if x >= BOX_FROM => 80,
-            _ if x >= SHOT_FROM => 22,
+            _ if x >= BOX_FROM => 70,
+            _ if x >= SHOT_FROM => 19,
             _ => 0,
         };
         if self.random.chance(shoots) {

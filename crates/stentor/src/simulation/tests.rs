@@ -113,7 +113,7 @@ fn a_match_centre_has_what_a_page_needs() {
 /// Averages over many matches are those of real football, about.
 #[test]
 fn football_looks_like_football() {
-    const MATCHES: u32 = 40;
+    const MATCHES: u32 = 100;
     let (mut goals, mut shots, mut corners, mut cards, mut substitutions) = (0, 0, 0, 0, 0);
     for number in 0..u64::from(MATCHES) {
         let mut game = World::fixture(11, 1, number);

@@ -7,6 +7,7 @@
 //!
 //! Deliberately strict: the frames with a length, which the draft lets clients skip, are a [`Fault`]; no server sends one.
 
+use fastrand::Rng;
 use md5::{Digest, Md5};
 use memchr::memchr;
 use stentor_wire::http1::{HeadScanner, Limits, parse_response, write_request_head};
@@ -36,10 +37,10 @@ pub(super) struct HixieHandshake {
 impl HixieHandshake {
     /// Asks for `path`. `key` is unlike that of every other connection.
     pub(super) fn begin(dialect: &Dialect, key: u128, path: &str, out: &mut Vec<u8>) -> Self {
-        let mut seed = key as u64 ^ (key >> 64) as u64;
-        let (first, first_number) = hide_number(&mut seed);
-        let (second, second_number) = hide_number(&mut seed);
-        let body = draw(&mut seed).to_be_bytes();
+        let mut random = Rng::with_seed(key as u64 ^ (key >> 64) as u64);
+        let (first, first_number) = hide_number(&mut random);
+        let (second, second_number) = hide_number(&mut random);
+        let body = random.u64(..).to_be_bytes();
         let headers = [
             ("Upgrade", "WebSocket"),
             ("Connection", "Upgrade"),
@@ -83,33 +84,25 @@ impl HixieHandshake {
 
 /// A text with a number in it (section 4.1, steps 16 to 23): its digits make a multiple of it, by how many spaces are
 /// among them.
-pub(super) fn hide_number(seed: &mut u64) -> (String, u32) {
-    let spaces = 1 + draw(seed) % SPACES_MAX;
-    let number = (draw(seed) % (u64::from(u32::MAX) / spaces + 1)) as u32;
+pub(super) fn hide_number(random: &mut Rng) -> (String, u32) {
+    let spaces = random.u64(1..=SPACES_MAX);
+    let number = random.u64(..=u64::from(u32::MAX) / spaces) as u32;
     let mut text = (u64::from(number) * spaces).to_string();
-    for _ in 0..1 + draw(seed) % 12 {
+    for _ in 0..random.u8(1..=12) {
         // U+0021 to U+002F or U+003A to U+007E.
-        let other = match (draw(seed) % 84) as u8 {
+        let other = match random.u8(..84) {
             low @ 0..15 => 0x21 + low,
             high => 0x3a + high - 15,
         };
-        let at = draw(seed) as usize % (text.len() + 1);
+        let at = random.usize(..=text.len());
         text.insert(at, char::from(other));
     }
     for _ in 0..spaces {
         // Neither in front nor at the end.
-        let at = 1 + draw(seed) as usize % (text.len() - 1);
+        let at = random.usize(1..text.len());
         text.insert(at, ' ');
     }
     (text, number)
-}
-
-/// The next number of a series, splitmix64.
-fn draw(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 /// What a server answers (section 5.2, step 8).
