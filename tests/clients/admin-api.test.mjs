@@ -5,6 +5,7 @@ import http from 'node:http';
 import net from 'node:net';
 import path from 'node:path';
 import test from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Validator } from '@seriousme/openapi-schema-validator';
 import Ajv2020 from 'ajv/dist/2020.js';
@@ -200,6 +201,12 @@ url = "${origin.url}/"
   await provoke(put, '408 timeout', 'a', { headers: JSON_TYPE, body: '{', cut: true });
   await provoke(put, '200', 'b', { headers: JSON_TYPE, body: '{"n":1}' });
   await Promise.all(['a', 'b'].map(subscribe));
+  // The clients have their streams before the control plane knows that the keys have subscribers.
+  const again = async (method, key) => (await send(admin, method, `/api/v1/feeds/${key}`, { headers: JSON_TYPE, body: '{"n":1}' })).status;
+  for (let tries = 0; tries < 100 && await again('PUT', 'c') === 200; tries += 1) {
+    await sleep(20);
+    for (const [method, key] of [['DELETE', 'c'], ['PUT', 'a'], ['PUT', 'b']]) await again(method, key);
+  }
   await provoke(put, '507 too_many_keys', 'c', { headers: JSON_TYPE, body: '1' });
   await provoke(put, '507 no_space', 'b', { headers: JSON_TYPE, body: `"${'x'.repeat(90_000)}"` });
   await cutOff(put);
