@@ -1,5 +1,4 @@
-//! On what terms clients ask for feeds, in the words that messages of `stentor.v1`, events of Socket.IO and queries have
-//! in common (docs/protocol.md).
+//! Subscribe options, in the words that messages of `stentor.v1`, events of Socket.IO and queries have in common (docs/protocol.md).
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -23,9 +22,9 @@ pub(crate) struct RequestedOptions<'a> {
     pub(crate) rate: Option<f64>,
 }
 
-/// Why there are no such terms. Always the fault of whoever wrote them.
+/// Why subscribe options are invalid. Always the fault of whoever wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TermsError {
+pub(crate) enum OptionsError {
     /// No such policy, or not for this.
     Policy(String),
     /// A rate for something that isn't the latest of a feed.
@@ -34,7 +33,7 @@ pub(crate) enum TermsError {
     Rate,
 }
 
-impl TermsError {
+impl OptionsError {
     /// The code of a message of type `error`.
     pub(crate) fn code(&self) -> &'static str {
         match self {
@@ -44,7 +43,7 @@ impl TermsError {
     }
 }
 
-impl fmt::Display for TermsError {
+impl fmt::Display for OptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy(name) => {
@@ -60,37 +59,37 @@ impl fmt::Display for TermsError {
 }
 
 impl RequestedOptions<'_> {
-    /// The terms for a feed; `deltas`: whether it comes as deltas where nothing is said of them.
-    pub(crate) fn of_feed(self, deltas: bool) -> Result<SubscribeOptions, TermsError> {
+    /// The options for a feed. `deltas`: whether it comes as deltas by default.
+    pub(crate) fn of_feed(self, deltas: bool) -> Result<SubscribeOptions, OptionsError> {
         let policy = match self.policy {
             None | Some("latest") => Policy::Latest,
             other => policy(other)?,
         };
         let interval = match self.rate {
             None => Duration::ZERO,
-            Some(_) if policy != Policy::Latest => return Err(TermsError::RateOfAll),
+            Some(_) if policy != Policy::Latest => return Err(OptionsError::RateOfAll),
             Some(rate) if RATES.contains(&rate) => Duration::from_secs_f64(1.0 / rate),
-            Some(_) => return Err(TermsError::Rate),
+            Some(_) => return Err(OptionsError::Rate),
         };
         Ok(SubscribeOptions { policy, deltas: self.delta.unwrap_or(deltas), interval })
     }
 
-    /// The terms for a room.
-    pub(crate) fn of_room(self) -> Result<SubscribeOptions, TermsError> {
+    /// The options for a room.
+    pub(crate) fn of_room(self) -> Result<SubscribeOptions, OptionsError> {
         let policy = policy(self.policy)?;
         if self.rate.is_some() {
-            return Err(TermsError::RateOfAll);
+            return Err(OptionsError::RateOfAll);
         }
         Ok(policy.into())
     }
 }
 
-fn policy(name: Option<&str>) -> Result<Policy, TermsError> {
+fn policy(name: Option<&str>) -> Result<Policy, OptionsError> {
     match name {
         None | Some("queue") => Ok(Policy::Queue),
         Some("drop_oldest") => Ok(Policy::DropOldest),
         // No more of it than is of use to whoever reads the answer.
-        Some(other) => Err(TermsError::Policy(other.chars().take(40).collect())),
+        Some(other) => Err(OptionsError::Policy(other.chars().take(40).collect())),
     }
 }
 
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms() {
+    fn options_of_feeds_and_rooms() {
         fn check(
             policy: Option<&str>,
             rate: Option<f64>,
@@ -107,9 +106,10 @@ mod tests {
             room: Option<Policy>,
         ) {
             let asked = RequestedOptions { policy, delta: None, rate };
-            let got = asked.of_feed(true).map(|terms| (terms.policy, terms.interval.as_millis() as u64));
+            let got =
+                asked.of_feed(true).map(|options| (options.policy, options.interval.as_millis() as u64));
             assert_eq!(got.map_err(|error| error.code()), feed, "{policy:?} {rate:?}");
-            assert_eq!(asked.of_room().ok().map(|terms| terms.policy), room, "{policy:?} {rate:?}");
+            assert_eq!(asked.of_room().ok().map(|options| options.policy), room, "{policy:?} {rate:?}");
         }
         check(None, None, Ok((Policy::Latest, 0)), Some(Policy::Queue));
         check(Some("latest"), Some(4.0), Ok((Policy::Latest, 250)), None);

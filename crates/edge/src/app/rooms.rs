@@ -12,7 +12,7 @@ use super::{
 use crate::encode::json_error_text;
 use crate::options::Rooms;
 use crate::ports::Denial;
-use crate::subscribe_options::{RequestedOptions, TermsError};
+use crate::subscribe_options::{OptionsError, RequestedOptions};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -75,7 +75,7 @@ fn refusal(code: &'static str, message: impl Into<Cow<'static, str>>) -> Refusal
     Denial::new(code, message)
 }
 
-fn terms_refusal(error: TermsError) -> Refusal {
+fn options_refusal(error: OptionsError) -> Refusal {
     refusal(error.code(), error.to_string())
 }
 
@@ -96,12 +96,12 @@ impl RoomsApp {
                 };
                 let policy = incoming.policy.as_deref();
                 let asked = RequestedOptions { policy, delta: incoming.delta, rate: incoming.rate };
-                let terms = match topic {
+                let options = match topic {
                     Topic::Feed(_) => asked.of_feed(true),
                     Topic::Room(_) => asked.of_room(),
                 };
-                let terms = terms.map_err(terms_refusal)?;
-                ctx.subscribe(session, &topic, terms, since).map_err(NotSubscribed::into_denial)
+                let options = options.map_err(options_refusal)?;
+                ctx.subscribe(session, &topic, options, since).map_err(NotSubscribed::into_denial)
             }
             "unsubscribe" => {
                 ctx.unsubscribe(session, &topic(incoming)?);
@@ -178,8 +178,8 @@ fn subscribe_event(
     let asked =
         RequestedOptions { policy: options.policy.as_deref(), delta: options.delta, rate: options.rate };
     // Clients that know nothing of deltas go on getting documents.
-    let terms = asked.of_feed(false).map_err(terms_refusal)?;
-    ctx.subscribe(session, &topic, terms, since).map_err(NotSubscribed::into_denial)
+    let options = asked.of_feed(false).map_err(options_refusal)?;
+    ctx.subscribe(session, &topic, options, since).map_err(NotSubscribed::into_denial)
 }
 
 /// What a Socket.IO client says of a subscription.

@@ -10,7 +10,7 @@ pub(crate) use stentor_hub::SubscribeOptions;
 /// Feeds that a client asks for in its first request.
 pub(crate) struct Feeds {
     pub(crate) keys: Vec<Key>,
-    pub(crate) terms: SubscribeOptions,
+    pub(crate) options: SubscribeOptions,
 }
 
 /// The answer to a poll of Engine.IO.

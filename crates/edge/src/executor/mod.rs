@@ -208,9 +208,9 @@ impl Executor {
     }
 
     /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible.
-    pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { keys, terms }: Feeds) {
+    pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { keys, options }: Feeds) {
         for key in keys {
-            if let Err(error) = self.subscribe(session, &Topic::Feed(key), terms, None) {
+            if let Err(error) = self.subscribe(session, &Topic::Feed(key), options, None) {
                 self.actions.push(Action::Close { session, why: disconnect_for(&error) });
                 break;
             }

@@ -1,8 +1,8 @@
-//! What a client asks for in the query of its first request: feeds, on terms, and in which form.
+//! What a client asks for in the query of its first request: feeds, their options, and the form of messages.
 
 use crate::executor::Feeds;
 use crate::model::{Key, KeyError};
-use crate::subscribe_options::{RequestedOptions, TermsError};
+use crate::subscribe_options::{OptionsError, RequestedOptions};
 use std::fmt;
 use stentor_wire::http1;
 
@@ -23,7 +23,7 @@ pub(crate) struct ConnectQuery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueryError {
     Feed(KeyError),
-    Terms(TermsError),
+    Options(OptionsError),
     Delta,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Feed(error) => write!(f, "feed: {error}"),
-            Self::Terms(error) => error.fmt(f),
+            Self::Options(error) => error.fmt(f),
             Self::Delta => f.write_str("delta is 1 or 0"),
         }
     }
@@ -49,7 +49,7 @@ impl ConnectQuery {
                 "lastEventId" => query.last_event_id = Some(value.into_owned()),
                 "policy" => query.policy = Some(value.into_owned()),
                 "rate" => {
-                    let rate = value.parse().map_err(|_| QueryError::Terms(TermsError::Rate))?;
+                    let rate = value.parse().map_err(|_| QueryError::Options(OptionsError::Rate))?;
                     query.rate = Some(rate);
                 }
                 "delta" => {
@@ -68,10 +68,10 @@ impl ConnectQuery {
     /// The feeds, and those of `more`; `deltas`: whether they come as deltas where nothing is said of them.
     pub(crate) fn feeds(&mut self, more: Option<Key>, deltas: bool) -> Result<Feeds, QueryError> {
         let asked = RequestedOptions { policy: self.policy.as_deref(), delta: self.delta, rate: self.rate };
-        let terms = asked.of_feed(deltas).map_err(QueryError::Terms)?;
+        let options = asked.of_feed(deltas).map_err(QueryError::Options)?;
         let mut keys = std::mem::take(&mut self.keys);
         keys.extend(more);
-        Ok(Feeds { keys, terms })
+        Ok(Feeds { keys, options })
     }
 }
 
@@ -86,11 +86,11 @@ mod tests {
     fn queries() {
         let feeds = |query: &str| ConnectQuery::parse(query)?.feeds(None, true);
         let refused = |query: &str| feeds(query).err().map(|error| error.to_string()).unwrap_or_default();
-        let Feeds { keys, terms } =
+        let Feeds { keys, options } =
             feeds("feed=a%2Fb&x=1&resourceId=c&rate=2&delta=0&policy=latest").unwrap();
         assert_eq!(keys.iter().map(Key::as_str).collect::<Vec<_>>(), ["a/b", "c"]);
         let interval = Duration::from_millis(500);
-        assert_eq!(terms, SubscribeOptions { policy: Policy::Latest, deltas: false, interval });
+        assert_eq!(options, SubscribeOptions { policy: Policy::Latest, deltas: false, interval });
         assert!(feeds("").unwrap().keys.is_empty());
         assert!(refused("feed=a//b").starts_with("feed: the key has an empty segment"));
         assert!(refused("policy=slowly").contains("no policy \"slowly\""));

@@ -168,7 +168,7 @@ pub(crate) fn handle_request(
         let feeds = query.feeds(key, false)?;
         Ok((feeds, query.last_event_id))
     });
-    let (Feeds { keys: mut feeds, terms }, since) = match parsed {
+    let (Feeds { keys: mut feeds, options: subscription }, since) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
             cx.count_error();
@@ -223,7 +223,7 @@ pub(crate) fn handle_request(
     let session = cx.ex.open_session(format, Owner::Connection(cx.conn.index()), cx.source);
     for (key, seen) in &seen {
         let topic = Topic::Feed(key.clone());
-        let Err(error) = cx.ex.subscribe(session, &topic, terms, *seen) else { continue };
+        let Err(error) = cx.ex.subscribe(session, &topic, subscription, *seen) else { continue };
         cx.ex.close_session(session);
         cx.count_error();
         let (status, why) = match error {

@@ -431,8 +431,8 @@ fn open<'c>(
         ex.call_app(scope, &mut client.state.queue, |app, ctx| app.opened(ctx, session, envelope));
         client.charge(ex);
     }
-    let (keys, terms) = (key.iter().cloned().collect(), Policy::Latest.into());
-    ex.subscribe_feeds(session, Feeds { keys, terms });
+    let (keys, options) = (key.iter().cloned().collect(), Policy::Latest.into());
+    ex.subscribe_feeds(session, Feeds { keys, options });
     Ok((client, headers))
 }
 
