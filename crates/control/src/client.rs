@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_that_is_json_goes_as_json() {
+    fn json_data_is_sent_as_json() {
         fn check(data: &str, expect: &str) {
             let text =
                 String::from_utf8(body(Target { room: Some("r"), ..Target::default() }, data)).unwrap();

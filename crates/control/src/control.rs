@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::feeds::Feeds;
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::pushes::Pushes;
+use crate::pushed_documents::PushedDocuments;
 use crate::signals::Signals;
 use crate::upstream::Upstreams;
 use std::net::SocketAddr;
@@ -50,14 +50,26 @@ impl Control {
         tracing::info!(%admin_addr, token = options.admin.token.is_some(), "the admin port is open");
         let metrics = Metrics::default();
         let (plane, busy_timeout) = (data_plane.clone(), options.admin.busy_timeout);
-        let pushes = Pushes::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
-        let feeds =
-            Feeds::new(&options.feeds, upstreams, plane, signals.clone(), metrics.clone(), pushes.clone());
+        let pushed_documents =
+            PushedDocuments::new(options.feeds.clone(), busy_timeout, plane.clone(), signals.clone());
+        let feeds = Feeds::new(
+            &options.feeds,
+            upstreams,
+            plane,
+            signals.clone(),
+            metrics.clone(),
+            pushed_documents.clone(),
+        );
         let state = admin::State {
             options: options.admin,
-            registry: metrics.registry(data_plane.clone(), feeds.view(), pushes.clone(), options.counters),
+            registry: metrics.registry(
+                data_plane.clone(),
+                feeds.view(),
+                pushed_documents.clone(),
+                options.counters,
+            ),
             feeds: feeds.view(),
-            pushes,
+            pushed_documents,
             data_plane,
             signals,
             metrics,

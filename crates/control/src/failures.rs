@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_does_not_fill_the_log() {
+    fn intermittent_failures_do_not_fill_the_log() {
         let (mut log, now) = (FailureLog::default(), Instant::now());
         let lines = (0..1000).filter(|n| !review(&mut log, now, n % 2, 0).is_empty()).count();
         assert_eq!(lines, CHANGES_MAX as usize);

@@ -1,16 +1,15 @@
 //! The task that joins the scheduler, the fetches and the data plane.
 //!
-//! Updates leave in the order they came, one after the other. While the data plane's mailbox is full no fetch is
-//! begun and no wish is taken: so what waits here is bounded by the fetches in flight and one batch of wishes, and
-//! the data plane keeps the rest as levels, which don't grow.
+//! Updates are delivered one by one, in order. While the data plane's mailbox is full, no fetch begins and no changes of
+//! subscriptions are taken. The waiting updates are therefore bounded by the fetches in flight and one batch of changes.
 
 use crate::failures::{FailureLog, Line};
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::FeedsOptions;
-use crate::pushes::Pushes;
+use crate::pushed_documents::PushedDocuments;
 use crate::schedule::{FAILURE_CLASSES, FetchJob, LaneStats, Scheduler, Stats};
 use crate::signals::{Signals, stopped};
-use crate::upstream::{Digester, Failure, Fetched, Upstreams};
+use crate::upstream::{DocumentProcessor, Failure, Fetched, Upstreams};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -22,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// How an upstream is doing, for the operator.
+/// The state of an upstream for metrics and status.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UpstreamView {
     pub(crate) name: Arc<str>,
@@ -34,7 +33,7 @@ pub(crate) struct UpstreamView {
     pub(crate) last_failure: Option<(Key, String, SystemTime)>,
 }
 
-/// What others may see of the feeds.
+/// The state of the feeds for metrics and status.
 #[derive(Default)]
 pub(crate) struct FeedsView {
     stats: Mutex<Stats>,
@@ -65,16 +64,16 @@ pub(crate) struct Feeds {
     metrics: Metrics,
     upstreams: Upstreams,
     scheduler: Scheduler,
-    digester: Digester,
-    pushes: Arc<Pushes>,
+    processor: DocumentProcessor,
+    pushed_documents: Arc<PushedDocuments>,
     view: Arc<FeedsView>,
     fetches: JoinSet<Finished>,
     /// What each fetch is for, should it panic.
     in_flight: HashMap<Id, (Key, usize)>,
     /// An update that the data plane had no room for.
     undelivered: Option<(Key, FeedUpdate)>,
-    /// Whether the data plane may have wishes to take.
-    has_wishes: bool,
+    /// Whether the data plane may have changes of subscriptions.
+    has_wanted: bool,
     /// The logged failures of each upstream.
     failures: Vec<FailureLog>,
 }
@@ -93,7 +92,7 @@ impl Feeds {
         data_plane: Arc<dyn DataPlane>,
         signals: Arc<Signals>,
         metrics: Metrics,
-        pushes: Arc<Pushes>,
+        pushed_documents: Arc<PushedDocuments>,
     ) -> Self {
         let views =
             upstreams.iter().map(|u| UpstreamView { name: u.name.clone(), ..UpstreamView::default() });
@@ -105,13 +104,13 @@ impl Feeds {
             failures: options.upstreams.iter().map(|_| FailureLog::default()).collect(),
             upstreams,
             scheduler: Scheduler::new(options.clone(), RandomState::new().hash_one(0)),
-            digester: Digester::default(),
-            pushes,
+            processor: DocumentProcessor::default(),
+            pushed_documents,
             view: Arc::new(view),
             fetches: JoinSet::new(),
             in_flight: HashMap::new(),
             undelivered: None,
-            has_wishes: true,
+            has_wanted: true,
         }
     }
 
@@ -129,7 +128,7 @@ impl Feeds {
             tokio::select! {
                 () = stopped(&mut stop) => return,
                 Some(joined) = self.fetches.join_next_with_id() => self.finish(joined),
-                () = self.signals.when_wanted(), if !blocked => self.has_wishes = true,
+                () = self.signals.when_wanted(), if !blocked => self.has_wanted = true,
                 () = deliver(&*self.data_plane, &self.signals, &self.undelivered), if blocked => {
                     self.undelivered = None;
                 }
@@ -161,11 +160,11 @@ impl Feeds {
                 return;
             }
             let now = Instant::now().into_std();
-            if std::mem::take(&mut self.has_wishes) {
-                for wish in self.data_plane.take_wanted() {
-                    // What is pushed lies there whether it is wanted or not.
-                    if !self.pushes.handle_wanted(&wish.key, wish.wanted) {
-                        self.scheduler.handle_wanted(now, &wish.key, wish.wanted, &wish.requesters);
+            if std::mem::take(&mut self.has_wanted) {
+                for change in self.data_plane.take_wanted() {
+                    // Pushed documents are kept whether or not they have subscribers.
+                    if !self.pushed_documents.handle_wanted(&change.key, change.wanted) {
+                        self.scheduler.handle_wanted(now, &change.key, change.wanted, &change.requesters);
                     }
                 }
             }
@@ -179,11 +178,11 @@ impl Feeds {
 
     fn start(&mut self, job: FetchJob) {
         let upstream = self.upstreams.at(job.upstream).clone();
-        let digester = self.digester.clone();
+        let processor = self.processor.clone();
         let what = (job.key.clone(), job.upstream);
         let handle = self.fetches.spawn(async move {
             let begun = Instant::now();
-            let fetched = upstream.fetch(&job, &digester).await;
+            let fetched = upstream.fetch(&job, &processor).await;
             Finished { key: job.key, upstream: job.upstream, fetched, took: begun.elapsed() }
         });
         self.in_flight.insert(handle.id(), what);

@@ -14,7 +14,7 @@
 //! - `upstream`: from a URL to a document.
 //! - `feeds`: the task that joins both with the data plane.
 //! - `admin`: publish API, metrics, health, on their own port.
-//! - `pushes`: documents that backends push.
+//! - `pushed_documents`: documents that backends push.
 //! - `sample`: a sample of every metric, for the reference.
 
 mod admin;
@@ -26,7 +26,7 @@ mod feeds;
 mod metrics;
 mod options;
 mod process;
-mod pushes;
+mod pushed_documents;
 mod route;
 mod sample;
 pub mod schedule;

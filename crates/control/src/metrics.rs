@@ -6,7 +6,7 @@
 use crate::feeds::FeedsView;
 use crate::options::ProcessCounter;
 use crate::process;
-use crate::pushes::Pushes;
+use crate::pushed_documents::PushedDocuments;
 use crate::schedule::{FailureClass, LaneStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -84,7 +84,7 @@ impl Metrics {
         &self,
         data_plane: Arc<dyn DataPlane>,
         feeds: Arc<FeedsView>,
-        pushes: Arc<Pushes>,
+        pushed_documents: Arc<PushedDocuments>,
         counters: Vec<ProcessCounter>,
     ) -> Registry {
         let mut all = Registry::default();
@@ -138,7 +138,7 @@ impl Metrics {
             "Times that the control plane waited for a full mailbox of the data plane",
             self.mailbox_waits.clone(),
         );
-        registry.register_collector(Box::new(FeedsCollector(feeds, pushes)));
+        registry.register_collector(Box::new(FeedsCollector(feeds, pushed_documents)));
         registry.register_collector(Box::new(DataPlaneCollector(data_plane)));
         registry.register_collector(Box::new(CountersCollector(counters)));
         all
@@ -155,7 +155,7 @@ fn write_one(
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-struct FeedsCollector(Arc<FeedsView>, Arc<Pushes>);
+struct FeedsCollector(Arc<FeedsView>, Arc<PushedDocuments>);
 
 impl fmt::Debug for FeedsCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -249,7 +249,7 @@ impl Collector for FeedsCollector {
             "Size of all kept documents",
             gauge(stats.documents_bytes),
         )?;
-        let pushed = self.1.figures();
+        let pushed = self.1.stats();
         write_one(encoder, "feed_pushed_keys", "Keys with pushed documents", gauge(pushed.keys))?;
         write_one(
             encoder,
@@ -353,26 +353,26 @@ struct ProcessCollector;
 
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let Ok(figures) = process::figures() else { return Ok(()) };
+        let Ok(stats) = process::stats() else { return Ok(()) };
         let encoder = &mut encoder;
         write_one(
             encoder,
             "process_resident_memory_bytes",
             "Resident memory of the process",
-            gauge(figures.resident_bytes),
+            gauge(stats.resident_bytes),
         )?;
-        write_one(encoder, "process_open_fds", "Open file descriptors", gauge(figures.descriptors))?;
+        write_one(encoder, "process_open_fds", "Open file descriptors", gauge(stats.descriptors))?;
         write_one(
             encoder,
             "process_max_fds",
             "Limit of open file descriptors",
-            gauge(figures.descriptors_max),
+            gauge(stats.descriptors_max),
         )?;
         write_one(
             encoder,
             "process_cpu_seconds",
             "CPU time of the process, user and system",
-            ConstCounter::new(figures.cpu.as_secs_f64()),
+            ConstCounter::new(stats.cpu.as_secs_f64()),
         )
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// A look at the process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Figures {
+pub(crate) struct ProcessStats {
     pub(crate) resident_bytes: usize,
     pub(crate) cpu: Duration,
     pub(crate) descriptors: usize,
@@ -13,12 +13,12 @@ pub(crate) struct Figures {
 }
 
 /// Looks. Reads files in `/proc`: may take a while where there are very many descriptors.
-pub(crate) fn figures() -> io::Result<Figures> {
+pub(crate) fn stats() -> io::Result<ProcessStats> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (cpu_ticks, resident_pages) = parse_stat(&stat).ok_or(io::ErrorKind::InvalidData)?;
     let ticks_per_second = rustix::param::clock_ticks_per_second().max(1);
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    Ok(Figures {
+    Ok(ProcessStats {
         resident_bytes: resident_pages.saturating_mul(rustix::param::page_size()),
         cpu: Duration::from_secs_f64(cpu_ticks as f64 / ticks_per_second as f64),
         descriptors: descriptors()?,
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stat_with_a_nasty_name() {
+    fn a_process_name_with_parentheses_is_parsed() {
         let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
         let stat = format!("1 (a ) b) S {}", fields.join(" "));
         assert_eq!(parse_stat(&stat), Some((14 + 15, 24)));
@@ -59,9 +59,9 @@ mod tests {
     }
 
     #[test]
-    fn this_process_has_figures() {
-        let figures = figures().unwrap();
-        assert!(figures.resident_bytes > 100_000);
-        assert!(figures.descriptors >= 3 && figures.descriptors <= figures.descriptors_max);
+    fn the_statistics_of_this_process_are_read() {
+        let stats = stats().unwrap();
+        assert!(stats.resident_bytes > 100_000);
+        assert!(stats.descriptors >= 3 && stats.descriptors <= stats.descriptors_max);
     }
 }

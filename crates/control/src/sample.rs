@@ -4,7 +4,7 @@ use crate::admin::api as admin_api;
 use crate::feeds::FeedsView;
 use crate::metrics::{FetchLabels, Metrics, ReasonLabels, UpstreamLabels};
 use crate::options::{FeedsOptions, ProcessCounter};
-use crate::pushes::Pushes;
+use crate::pushed_documents::PushedDocuments;
 use crate::schedule::FailureClass;
 use crate::signals::Signals;
 use prometheus_client::metrics::counter::Counter;
@@ -42,8 +42,9 @@ pub fn sample_metrics(
     admin_api::push_refusals().for_each(|reason| count(&metrics.push_refusals, reason));
     admin_api::refusals().for_each(|reason| count(&metrics.admin_refusals, reason));
     let feeds = Arc::new(FeedsView::with_every_failure(ANY));
-    let pushes = Pushes::new(FeedsOptions::default(), Duration::ZERO, data_plane.clone(), Signals::new());
-    let registry = metrics.registry(data_plane, feeds, pushes, counters);
+    let pushed_documents =
+        PushedDocuments::new(FeedsOptions::default(), Duration::ZERO, data_plane.clone(), Signals::new());
+    let registry = metrics.registry(data_plane, feeds, pushed_documents, counters);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)

@@ -1,4 +1,4 @@
-//! What the data plane tells the control plane, and the mailbox in the other direction.
+//! Signals from the data plane to the control plane, and delivery to full mailboxes in the other direction.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use stentor_edge::{Busy, CommandError, ControlPlane, DataPlane, Done, Publish};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// A full mailbox is looked at again after this time, also without a signal: one that drains may give none.
+/// Delay before a full mailbox is tried again without a signal, because a mailbox that drains may send none.
 const SPACE_RETRY: Duration = Duration::from_millis(100);
 
 /// The control plane as the data plane sees it. Made before both, so that either can be started first; signals
@@ -82,8 +82,8 @@ pub(crate) async fn publish(
     signals.when_space(Some(deadline), || data_plane.publish(message.clone())).await
 }
 
-/// Gives a command to the data plane and waits for its answer. While an inbox is full, tries again for `busy_timeout`;
-/// `on_wait` is called once if it has to.
+/// Sends a command to the data plane and waits for its answer. While an inbox is full, retries for `busy_timeout` and
+/// calls `on_wait` once.
 pub(crate) async fn command<T: Send + 'static>(
     signals: &Signals,
     busy_timeout: Duration,
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_signal_it_looks_again_until_the_deadline() {
+    async fn without_a_signal_it_retries_until_the_deadline() {
         let signals = Signals::new();
         let attempts = Cell::new(0);
         let attempt = || -> Result<(), Busy> {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_wish_signalled_early_is_not_lost() {
+    async fn a_signal_sent_early_is_not_lost() {
         let signals = Signals::new();
         signals.wanted();
         signals.wanted();

@@ -49,7 +49,7 @@ fn published(rig: &Rig) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_panic_in_a_request_ends_the_request_and_one_in_the_feeds_is_told() {
+async fn a_panic_ends_its_request_only_and_one_in_the_feeds_is_reported() {
     let mut rig = rig(|_| {});
     rig.plane.broken_metrics.store(true, Ordering::SeqCst);
     assert_ne!(rig.admin("/metrics").await.0, 200);
@@ -63,7 +63,7 @@ async fn a_panic_in_a_request_ends_the_request_and_one_in_the_feeds_is_told() {
     })
     .await;
     assert!(tokio::time::timeout(Duration::ZERO, rig.control.failed()).await.is_err());
-    rig.plane.broken_wishes.store(true, Ordering::SeqCst);
+    rig.plane.broken_wanted.store(true, Ordering::SeqCst);
     rig.plane.signals.wanted();
     patiently("the end of the feeds' task", rig.control.failed()).await;
 }
@@ -134,7 +134,7 @@ async fn a_stream_is_published_as_it_arrives() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_publishes_no_half_line() {
+async fn a_truncated_body_publishes_no_partial_line() {
     let rig = rig(|_| {});
     let mut stream = TcpStream::connect(rig.control.admin_addr()).await.unwrap();
     let body = post("application/x-ndjson", "{\"room\":\"a\",\"data\":1}\n{\"room\":\"a\",\"data\":2}");
@@ -145,7 +145,7 @@ async fn a_body_that_breaks_off_publishes_no_half_line() {
 }
 
 #[tokio::test]
-async fn what_is_too_long_is_refused_without_being_held() {
+async fn an_oversized_body_is_refused_without_being_buffered() {
     let rig = rig(|options| options.message_bytes_max = 1000);
     let addr = rig.control.admin_addr();
     let message = |len: usize| format!("{{\"room\":\"a\",\"data\":\"{}\"}}", "x".repeat(len - 22));
@@ -164,7 +164,7 @@ async fn what_is_too_long_is_refused_without_being_held() {
 }
 
 #[tokio::test]
-async fn a_full_mailbox_is_waited_for_in_order_or_reported() {
+async fn a_full_mailbox_delays_publications_in_order_or_is_reported() {
     with_more_time(Duration::from_millis(50), async |time| {
         let rig = rig(|options| options.busy_timeout = time);
         let addr = rig.control.admin_addr();
@@ -186,7 +186,7 @@ async fn a_full_mailbox_is_waited_for_in_order_or_reported() {
 }
 
 #[tokio::test]
-async fn web_pages_and_strangers_are_refused() {
+async fn web_pages_and_unknown_hosts_are_refused() {
     let rig = rig(|_| {});
     let addr = rig.control.admin_addr();
     let body = r#"{"room":"a","data":1}"#;
@@ -215,7 +215,7 @@ async fn web_pages_and_strangers_are_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_asked_for_where_there_is_one() {
+async fn a_configured_token_is_required() {
     let token = "0123456789abcdef";
     let rig = rig(|options| options.token = Some(token.into()));
     assert_eq!(rig.admin("/metrics").await.0, 401);
@@ -229,7 +229,7 @@ async fn a_token_is_asked_for_where_there_is_one() {
 }
 
 #[tokio::test]
-async fn it_does_not_listen_where_it_should_not() {
+async fn it_listens_only_at_its_address() {
     let start = |admin: AdminOptions| {
         let plane = FakePlane::new();
         let options = Options { admin, ..Options::default() };
@@ -249,7 +249,7 @@ async fn it_does_not_listen_where_it_should_not() {
 }
 
 #[tokio::test]
-async fn health_status_and_metrics() {
+async fn health_status_and_metrics_are_reported() {
     let rig = rig(|_| {});
     assert_eq!(rig.admin("/healthz").await, (200, "ok\n".into()));
     rig.plane.ready.store(false, Ordering::SeqCst);
@@ -413,7 +413,7 @@ async fn the_publish_client_explains_itself() {
 }
 
 #[tokio::test]
-async fn requests_under_way_may_end_when_it_stops() {
+async fn requests_in_progress_may_finish_during_shutdown() {
     let rig = rig(|_| {});
     let mut stream = TcpStream::connect(rig.control.admin_addr()).await.unwrap();
     let bytes = post("application/x-ndjson", "{\"room\":\"a\",\"data\":1}\n{\"room\":\"a\",\"data\":2}\n");

@@ -198,7 +198,7 @@ async fn invalid_commands_are_refused_and_explained() {
 }
 
 #[tokio::test]
-async fn a_full_inbox_is_waited_for_or_reported() {
+async fn a_full_inbox_delays_commands_or_is_reported() {
     let rig = rig(|options| options.busy_timeout = Duration::from_millis(50));
     rig.plane.busy.store(1, Ordering::SeqCst);
     assert_eq!(rig.command("disconnect", r#"{"rooms":["a"]}"#).await.0, 200);

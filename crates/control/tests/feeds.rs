@@ -20,7 +20,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::{Notify, Semaphore};
 
 #[tokio::test]
-async fn a_wanted_key_is_fetched_and_its_changes_are_told() {
+async fn a_subscribed_key_is_fetched_and_its_changes_are_sent() {
     let bodies = [
         "{ \"a\": 1, \"b\": [] }",
         // The same value, written otherwise: not told.
@@ -91,7 +91,7 @@ async fn requests_are_conditional_and_carry_the_configured_fields() {
 }
 
 #[tokio::test]
-async fn many_who_want_a_cold_key_cost_one_request() {
+async fn many_subscribers_of_a_cold_key_cost_one_request() {
     let (requests, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let (count, open) = (requests.clone(), gate.clone());
     let addr = http(move |_, _| {
@@ -124,7 +124,7 @@ async fn many_who_want_a_cold_key_cost_one_request() {
 }
 
 #[tokio::test]
-async fn a_key_that_ended_is_told_once_and_not_fetched_again() {
+async fn a_complete_key_is_reported_once_and_not_fetched_again() {
     let requests = Arc::new(AtomicUsize::new(0));
     let count = requests.clone();
     let addr = http(move |_, request| {
@@ -244,7 +244,7 @@ fn html(body: &str) -> Response<Full<Bytes>> {
 }
 
 #[tokio::test]
-async fn bad_answers_keep_the_last_value() {
+async fn invalid_responses_keep_the_last_value() {
     check_bad(|| bare(500, &[]), "the upstream answered 500", "failed_server_error").await;
     check_bad(|| bare(403, &[]), "the upstream answered 403", "failed_unauthorized").await;
     check_bad(|| bare(204, &[]), "the upstream answered 204", "failed_status").await;
@@ -266,7 +266,7 @@ async fn bad_answers_keep_the_last_value() {
 }
 
 #[tokio::test]
-async fn compressed_answers_are_understood() {
+async fn compressed_responses_are_decoded() {
     let addr = http(|n, _| async move {
         let body = format!(" {{ \"a\" : {n} }} ");
         if n % 2 == 0 { gzipped(body.as_bytes()) } else { brotlied(body.as_bytes()) }
@@ -309,7 +309,7 @@ async fn last_modified_is_sent_back_as_it_came() {
 }
 
 #[tokio::test]
-async fn a_template_says_where_a_key_is_fetched_and_the_rest_is_unknown() {
+async fn a_template_gives_the_url_of_a_key_and_other_keys_are_unknown() {
     let paths = Arc::new(Mutex::new(Vec::new()));
     let seen = paths.clone();
     let addr = http(move |_, request| {
@@ -390,7 +390,7 @@ async fn fetches_keep_to_the_upstreams_limits() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_says_429_is_left_alone_with_all_its_keys() {
+async fn an_upstream_that_answers_429_is_paused_for_all_its_keys() {
     let requests = Arc::new(AtomicUsize::new(0));
     let said = Arc::new(Mutex::new(None));
     let (count, saying) = (requests.clone(), said.clone());
@@ -419,7 +419,7 @@ async fn an_upstream_that_says_429_is_left_alone_with_all_its_keys() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_gone_after_it_was_there_keeps_its_last_value() {
+async fn a_key_that_answers_404_later_keeps_its_last_value() {
     let addr = http(|n, _| async move { if n == 0 { ok("1") } else { bare(410, &[]) } }).await;
     let rig = Rig::feeds(vec![upstream("s", addr)]);
     rig.plane.want("s/k", true);
@@ -431,7 +431,7 @@ async fn a_key_that_is_gone_after_it_was_there_keeps_its_last_value() {
 
 /// The original's test key number 12: corrupt once a second, for ever. It costs its own feed only.
 #[tokio::test]
-async fn a_key_that_is_always_corrupt_is_stale_and_counted_and_harms_no_other() {
+async fn a_corrupt_key_is_stale_and_affects_no_other_key() {
     let addr = http(|n, request| async move {
         if request.uri().path().ends_with("12") { ok("{\"matches\": [1, 2,") } else { ok(&n.to_string()) }
     })
@@ -453,7 +453,7 @@ async fn a_key_that_is_always_corrupt_is_stale_and_counted_and_harms_no_other() 
 
 /// Subscribers and metrics receive a new cause while a feed stays stale.
 #[tokio::test]
-async fn a_failure_that_changes_is_told_again() {
+async fn a_different_failure_is_reported_again() {
     let addr = http(|n, _| async move {
         match n {
             0..3 => bare(500, &[]),
@@ -509,7 +509,7 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn unknown_keys_and_strangers_are_lost() {
+async fn unknown_keys_are_not_found() {
     let found = Arc::new(AtomicUsize::new(0));
     let there = found.clone();
     let addr = http(move |_, _| {
@@ -556,7 +556,7 @@ async fn ever_new_keys_are_bounded() {
 }
 
 #[tokio::test]
-async fn documents_that_do_not_fit_together_are_refused() {
+async fn documents_beyond_the_memory_limit_are_refused() {
     let addr = http(|_, _| async { ok(&format!("\"{}\"", "x".repeat(98))) }).await;
     let slow = UpstreamOptions { poll_interval: Duration::from_secs(3600), ..upstream("s", addr) };
     let rig =
@@ -592,7 +592,7 @@ async fn updates_wait_for_room_and_keep_their_order() {
 }
 
 #[tokio::test]
-async fn other_content_is_passed_on_as_it_is() {
+async fn other_content_is_passed_through() {
     let addr = http(|n, _| async move {
         let mut answer = ok(if n < 3 { " a ;\n b " } else { "a;\n b" });
         answer.headers_mut().insert("content-type", "text/csv".parse().unwrap());
@@ -607,7 +607,7 @@ async fn other_content_is_passed_on_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_connection_that_was_given_up_is_no_failure() {
+async fn a_closed_idle_connection_is_no_failure() {
     // Says nothing of closing, and closes as soon as the next request arrives on it.
     let answered = Arc::new(Mutex::new(std::collections::HashSet::new()));
     let addr = raw(move |n, mut stream| {
@@ -688,7 +688,7 @@ enum Then {
 }
 
 #[tokio::test]
-async fn upstreams_that_lie_stall_and_flood() {
+async fn upstreams_that_lie_stall_or_flood_are_contained() {
     let slow = SLOW;
     let broke = "the connection to the upstream broke";
     let large = "the upstream's document is too large";
@@ -720,7 +720,7 @@ async fn upstreams_that_lie_stall_and_flood() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_away_comes_back() {
+async fn an_unreachable_upstream_recovers() {
     // Bound without listening it refuses, and nobody else gets the port.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -739,7 +739,7 @@ async fn an_upstream_that_is_away_comes_back() {
 }
 
 #[tokio::test]
-async fn shutdown_gives_up_what_is_in_flight() {
+async fn shutdown_aborts_fetches_in_flight() {
     let arrived = Arc::new(Notify::new());
     let seen = arrived.clone();
     let addr = http(move |_, _| {

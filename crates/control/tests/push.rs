@@ -67,7 +67,7 @@ fn list(last: u32) -> String {
 }
 
 #[tokio::test]
-async fn documents_reach_the_data_plane_with_what_leads_to_them() {
+async fn documents_reach_the_data_plane_with_their_patches() {
     let rig = rig(|_| {});
     assert_eq!(put(&rig, "scores/1", &format!(" {}\n", list(1))).await, (200, CHANGED.into()));
     assert_eq!(rig.plane.next().await, format!("scores/1={}", list(1)));
@@ -85,7 +85,7 @@ async fn documents_reach_the_data_plane_with_what_leads_to_them() {
 }
 
 #[tokio::test]
-async fn a_key_that_becomes_wanted_is_given_again_and_one_that_is_deleted_is_lost() {
+async fn a_key_with_a_new_subscriber_is_sent_again_and_a_deleted_key_is_not_found() {
     let rig = rig(|_| {});
     put(&rig, "k", "1").await;
     assert_eq!(rig.plane.next().await, "k=1");
@@ -106,7 +106,7 @@ async fn a_key_that_becomes_wanted_is_given_again_and_one_that_is_deleted_is_los
 }
 
 #[tokio::test]
-async fn what_cant_be_taken_is_refused_and_changes_nothing() {
+async fn an_invalid_push_is_refused_and_changes_nothing() {
     let rig = rig(|options| {
         options.pushed_keys_max = 2;
         options.pushed_document_bytes_max = 100;
@@ -151,7 +151,7 @@ async fn what_cant_be_taken_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn pushes_to_one_key_at_once_are_one_after_the_other() {
+async fn concurrent_pushes_to_one_key_are_serialized() {
     let rig = rig(|_| {});
     let all = (0..20).map(|n| {
         let (addr, body) = (rig.control.admin_addr(), list(n));
@@ -175,7 +175,7 @@ async fn pushes_to_one_key_at_once_are_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn those_that_nobody_wants_make_room_the_least_recently_used_first() {
+async fn keys_without_subscribers_are_evicted_least_recently_used_first() {
     let rig = rig(|options| {
         options.pushed_keys_max = 4;
         options.pushed_documents_bytes_max = 100;
@@ -217,7 +217,7 @@ async fn those_that_nobody_wants_make_room_the_least_recently_used_first() {
 }
 
 #[tokio::test]
-async fn a_push_that_was_overtaken_is_refused() {
+async fn a_push_with_an_old_sequence_is_refused() {
     let rig = rig(|_| {});
     let check = async |method: &str, query: &str, body: &str, status: u16, expect: &str| {
         let found = request(&rig, method, &format!("k{query}"), JSON, body.as_bytes()).await;
@@ -244,7 +244,7 @@ async fn a_push_that_was_overtaken_is_refused() {
 }
 
 #[tokio::test]
-async fn compressed_documents_are_taken_within_bounds() {
+async fn compressed_documents_are_inflated_within_the_limit() {
     let rig = rig(|options| options.pushed_document_bytes_max = 1000);
     let gzip = |body: &[u8]| {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
@@ -268,7 +268,7 @@ async fn compressed_documents_are_taken_within_bounds() {
 
 /// Who pushes may go away before the answer; what was begun is done to its end.
 #[tokio::test]
-async fn a_push_whose_sender_is_gone_leaves_nothing_behind() {
+async fn a_push_with_a_disconnected_sender_leaves_nothing_behind() {
     let rig = rig(|_| {});
     rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
     let before = rig.plane.refusals.load(Ordering::SeqCst);
@@ -293,7 +293,7 @@ async fn a_push_whose_sender_is_gone_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn bodies_on_their_way_have_as_much_room_as_all_documents() {
+async fn bodies_in_transit_are_bounded_together() {
     with_more_time(BUSY, async |time| {
         let rig = rig_with(time, |options| {
             options.pushed_document_bytes_max = 64 << 10;
@@ -341,7 +341,7 @@ async fn bodies_on_their_way_have_as_much_room_as_all_documents() {
 
 /// Who asks for a key whose first push is under way gets its document, or is told that there is none.
 #[tokio::test]
-async fn who_waits_for_a_first_push_that_fails_is_told() {
+async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
     with_more_time(BUSY, async |time| {
         let rig = rig_with(time, |_| {});
         rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
@@ -367,7 +367,7 @@ async fn who_waits_for_a_first_push_that_fails_is_told() {
 
 /// A key that the configuration says will be pushed may be waited for.
 #[tokio::test]
-async fn who_comes_before_the_first_push_waits_where_one_is_to_come() {
+async fn subscribers_of_a_declared_key_wait_for_its_first_push() {
     let rig = rig(|options| {
         options.pushed = vec![PushedKeys { prefix: "live/".into(), ..PushedKeys::default() }];
         options.upstreams[0].prefix = "live/fetched/".into();

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
 #[tokio::test]
-async fn only_who_proves_its_name_is_believed() {
+async fn only_a_server_with_a_valid_certificate_is_trusted() {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());

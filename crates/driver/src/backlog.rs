@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_what_is_left_however_it_is_taken() {
+    fn a_backlog_counts_the_remaining_bytes() {
         check(&[5], &[5]);
         check(&[5], &[2, 0, 3]);
         check(&[0, 3, 0, 0, 4, 0], &[1, 1, 1, 1, 1, 1, 1]);

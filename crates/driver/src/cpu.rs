@@ -18,7 +18,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_advances_with_work() {
+    fn cpu_time_advances_with_work() {
         let begun = thread_cpu_time();
         while thread_cpu_time() < begun + Duration::from_millis(1) {
             std::hint::spin_loop();

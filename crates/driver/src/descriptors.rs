@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_get_three_quarters_but_never_all() {
+    fn connections_get_three_quarters_of_the_descriptors_but_never_all() {
         fn check(limit: u32, expect: u32) {
             assert_eq!(share(limit), expect, "{limit}");
         }

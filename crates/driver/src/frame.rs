@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_small() {
+    fn a_frame_is_small() {
         assert!(size_of::<Frame>() <= 24);
     }
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_frame_can_not_be_changed() {
+    fn a_file_frame_cannot_be_changed() {
         if let View::File(file) = Frame::shared(&[&[0; FILE_FRAME_BYTES_MIN]], &Meter::default()).view() {
             assert!(file.file().write_at(b"x", 0).is_err());
             assert!(file.file().set_len(1).is_err());

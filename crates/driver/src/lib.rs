@@ -6,26 +6,26 @@
 //!
 //! **Contract**, the same for every implementation and checked by one test suite (`tests/suite/`):
 //!
-//! - [`Driver::wait`] gathers, [`Driver::next_event`] hands out. A turn is one `wait` and then
+//! - [`Driver::wait`] collects events, [`Driver::next_event`] returns them. A turn is one `wait` and then
 //!   `next_event` until it returns `None`.
 //! - Idle connections own no buffer. [`Event::Received`] lends one of the driver's receive buffers,
 //!   which goes back by [`Driver::recycle`]; a driver may run out of buffers if they aren't returned.
 //! - At most one send is in flight per connection. [`Driver::send`] while one is in flight is a bug of
-//!   the caller (`assert!`); what gathers meanwhile leaves as one vectored send later.
+//!   the caller (`assert!`); the caller collects further frames and sends them together later.
 //! - Frames in flight are owned by the driver until the kernel has taken them (or the connection ends).
 //! - After [`Event::Closed`], [`Driver::close`] or [`Driver::detach`] the id is dead: calls with it do
 //!   nothing, and no event names it. Ids are not reused while one is still known to the driver
 //!   (they carry a generation).
-//! - Within one turn each connection gets at most one [`Event::Received`], so that nobody starves, and its
-//!   events come before those of timers: what has arrived in time is seen before its time-out.
-//! - A send that fails is [`Sending::InFlight`] until [`Event::Closed`] tells; what the peer sent before can
-//!   still arrive in between. A stream that is cut off (closed with something in flight) ends by a reset, so
-//!   that the peer doesn't take it for the whole.
-//! - A wake is never lost: one that comes before the wait makes it return at once. Nothing needs to be
-//!   announced; look into the mailboxes after each wait, then wait again.
+//! - Within one turn each connection gets at most one [`Event::Received`], so that none starves. Its
+//!   events precede those of timers: data that arrives in time is seen before its timeout.
+//! - A failed send stays [`Sending::InFlight`] until [`Event::Closed`]; data that the peer sent before can
+//!   still arrive in between. A connection that is closed with bytes in flight is reset, so that the peer
+//!   doesn't take a truncated stream for a complete one.
+//! - A wake is never lost: a wake before the wait makes it return at once. Check the mailboxes after each
+//!   wait.
 //!
 //! The drivers: [`UringDriver`] where [`probe()`] allows it, [`EpollDriver`] elsewhere, and [`sim`] for tests.
-//! To add one: a module that implements [`Driver`], its [`Kind`] in `probe`, its kind of parcel in `parcel`, one
+//! To add one: a module that implements [`Driver`], its [`Kind`] in `probe`, its kind of socket in `detached`, one
 //! line in `tests/suite/main.rs`.
 //!
 //! The process must ignore SIGPIPE (as Rust's runtime arranges), because `sendfile` raises it.
@@ -47,11 +47,11 @@ mod backlog;
 mod buffer;
 mod cpu;
 mod descriptors;
+mod detached;
 mod epoll;
 mod frame;
 pub mod mailbox;
 mod options;
-mod parcel;
 mod probe;
 pub mod sim;
 mod slab;
@@ -61,11 +61,11 @@ mod wheel;
 
 pub use buffer::ReceiveBuffer;
 pub use cpu::thread_cpu_time;
+pub use detached::DetachedConnection;
 pub use epoll::EpollDriver;
 pub use epoll::socket::check_unused;
 pub use frame::{FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter};
 pub use options::{ListenOptions, Options};
-pub use parcel::Parcel;
 pub use probe::{Kind, Probe, probe};
 pub use uring::{UringDriver, UringOptions};
 pub use waker::Waker;
@@ -81,7 +81,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-/// What became of a send.
+/// The result of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sending {
     /// The kernel has taken everything; no event follows.
@@ -90,7 +90,7 @@ pub enum Sending {
     InFlight,
 }
 
-/// What happened since the last turn.
+/// An event since the last turn.
 #[derive(Debug)]
 pub enum Event {
     /// A listener accepted a connection.
@@ -100,14 +100,14 @@ pub enum Event {
         /// The address of the other side.
         peer: SocketAddr,
     },
-    /// Accepting failed (out of descriptors, out of memory); the driver pauses its listeners for 100 ms
-    /// and goes on by itself.
+    /// Accepting failed (out of file descriptors or memory). The driver pauses its listeners for 100 ms, then
+    /// accepts again.
     AcceptFailed(io::Error),
     /// A connection begun with [`Driver::connect`] is established. If it fails, `Closed` comes instead.
     Connected(ConnId),
     /// Bytes arrived.
     Received {
-        /// Where.
+        /// The connection.
         conn: ConnId,
         /// The bytes; give the buffer back with [`Driver::recycle`].
         data: ReceiveBuffer,
@@ -120,9 +120,9 @@ pub enum Event {
     Sent(ConnId),
     /// The connection is gone: reset, refused, or [`Driver::finish`] completed. The id is dead.
     Closed {
-        /// Which.
+        /// The connection.
         conn: ConnId,
-        /// Why; `None` for the orderly end of `finish`.
+        /// The cause; `None` if [`Driver::finish`] completed.
         error: Option<io::Error>,
     },
     /// A timer fired: the token that it was set with. Its [`TimerId`] is dead.
@@ -150,7 +150,7 @@ pub trait Driver {
     /// listen at several addresses.
     ///
     /// # Errors
-    /// The kernel's: the address is taken, not ours, or not allowed.
+    /// The address is in use, is not an address of this host, or is not permitted.
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr>;
 
     /// Begins to connect to `remote`, from the address `source` where given (port chosen late, so that
@@ -158,14 +158,14 @@ pub trait Driver {
     /// leaves when it is established.
     ///
     /// # Errors
-    /// The kernel's, where it knows at once: out of descriptors or ports, no route, not our address.
+    /// Errors that the kernel reports at once: out of file descriptors or ports, no route, not an address of this host.
     fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<ConnId>;
 
     /// Submits what is pending and waits until something happened or `timeout` has passed (`None`: for
     /// ever; zero: not at all). Due timers count as something.
     ///
     /// # Errors
-    /// None that a caller could mend: the kernel refuses to wait.
+    /// The kernel refuses to wait. A caller can't recover from this.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// The next event of this turn.
@@ -182,8 +182,8 @@ pub trait Driver {
     /// at once is copied.
     fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Sending;
 
-    /// Bytes in flight that the kernel has not taken yet; 0 for a dead id. (A driver that only hears of
-    /// whole sends answers with the whole.)
+    /// Bytes in flight that the kernel has not taken yet; 0 for a dead id. (A driver that is
+    /// notified of complete sends only returns the whole.)
     fn in_flight_bytes(&self, conn: ConnId) -> usize;
 
     /// Bytes of memory in flight on all connections that belong to one connection each: owned frames, and what
@@ -203,18 +203,19 @@ pub trait Driver {
     /// follows, and for all other calls its id is dead.
     fn finish(&mut self, conn: ConnId, linger: Duration);
 
-    /// Ends `conn` now; frames in flight are released as soon as the kernel lets go. No event follows.
+    /// Closes `conn` now. Frames in flight are freed when the kernel no longer reads them. No event follows.
     fn close(&mut self, conn: ConnId);
 
     /// Takes `conn` out of this driver, to be attached to another one. Only with nothing in flight
     /// (`assert!`); `None` for a dead id, or where bytes have been read that aren't handed out yet.
-    fn detach(&mut self, conn: ConnId) -> Option<Parcel>;
+    fn detach(&mut self, conn: ConnId) -> Option<DetachedConnection>;
 
-    /// Takes a connection over from another driver of the same kind; it stays paused if it was.
+    /// Attaches a connection that another driver of the same kind detached. It stays paused if it was.
     ///
     /// # Errors
-    /// The kernel's (out of memory), or `InvalidInput` for another kind's; the connection is closed.
-    fn attach(&mut self, parcel: Parcel) -> io::Result<ConnId>;
+    /// The kernel is out of memory, or the connection is of another kind of driver (`InvalidInput`). The connection is
+    /// closed.
+    fn attach(&mut self, detached: DetachedConnection) -> io::Result<ConnId>;
 
     /// How many connections this driver holds, those being finished included.
     fn connections(&self) -> usize;

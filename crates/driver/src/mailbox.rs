@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn is_first_in_first_out_and_bounded() {
+    fn a_mailbox_is_first_in_first_out_and_bounded() {
         let (mut sender, mut receiver) = mailbox(3); // 4
         for round in 0..10 {
             assert!(receiver.is_empty());

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn behaves_as_a_map() {
+    fn the_slab_behaves_like_a_map() {
         let mut random = Rng::with_seed(7);
         let (mut slab, mut model, mut dead) = (Slab::new(), HashMap::new(), Vec::new());
         for step in 0..if cfg!(miri) { 1_001 } else { 20_000 } {

@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wake_before_the_sleep_forbids_it() {
+    fn a_wake_before_the_sleep_prevents_it() {
         let sleeper = Sleeper::new().unwrap();
         let waker = sleeper.waker();
         waker.wake();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_sleeper_costs_a_write() {
+    fn waking_writes_to_the_eventfd_only_if_the_driver_sleeps() {
         let sleeper = Sleeper::new().unwrap();
         let mut count = [0; 8];
         let written = |count: &mut [u8]| rustix::io::read(sleeper.eventfd().unwrap(), count).is_ok();

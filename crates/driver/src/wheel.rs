@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn behaves_as_a_sorted_map() {
+    fn the_wheel_behaves_like_a_sorted_map() {
         for seed in 0..if cfg!(miri) { 2 } else { 50 } {
             check(seed, 600);
         }

@@ -107,7 +107,7 @@ fn goes_beyond(mut server: UringDriver, mut client: UringDriver, count: usize) {
 
 /// One test, as the limit is the process's.
 #[test]
-fn drivers_live_with_few_descriptors() {
+fn drivers_work_with_few_descriptors() {
     recovers(EpollDriver::new(&Options::default()).unwrap());
     if stentor_driver::probe().fallback_reason.is_none() {
         recovers(UringDriver::new(&Options::default()).unwrap());

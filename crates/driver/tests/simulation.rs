@@ -77,7 +77,7 @@ fn traffic(seed: u64) -> Vec<String> {
 }
 
 #[test]
-fn a_seed_repeats_and_another_differs() {
+fn a_seed_repeats_a_run_and_another_seed_differs() {
     let first = traffic(1);
     assert!(first.len() > 100, "{}", first.len());
     assert_eq!(first, traffic(1));
@@ -85,7 +85,7 @@ fn a_seed_repeats_and_another_differs() {
 }
 
 #[test]
-fn faults_happen_as_often_as_asked() {
+fn faults_occur_at_the_configured_rate() {
     let (mut resets, mut failures) = (0, 0);
     for seed in 0..20 {
         let log = traffic(seed);
@@ -96,7 +96,7 @@ fn faults_happen_as_often_as_asked() {
 }
 
 #[test]
-fn the_clock_stands_where_it_was_asked_to() {
+fn the_clock_stops_at_the_requested_time() {
     let mut two = Two::new(3, Options::default());
     let begun = two.world.now();
     two.server.timer_set(begun + Duration::from_secs(86_400), 9);
@@ -109,7 +109,7 @@ fn the_clock_stands_where_it_was_asked_to() {
 }
 
 #[test]
-fn a_reset_on_demand_reaches_both() {
+fn a_requested_reset_reaches_both_ends() {
     let mut two = Two::new(4, Options::default());
     let conns = two.connect(3);
     two.run(None);
@@ -161,12 +161,12 @@ fn a_driver_that_is_dropped_closes_its_connections() {
 }
 
 #[test]
-fn a_parcel_does_not_leave_its_world() {
+fn a_detached_connection_stays_in_its_world() {
     let mut two = Two::new(8, Options::default());
     let conns = two.connect(1);
     two.run(None);
-    let parcel = two.client.detach(conns[0]).unwrap();
-    assert!(World::new(8, Options::default()).driver().attach(parcel).is_err());
+    let detached = two.client.detach(conns[0]).unwrap();
+    assert!(World::new(8, Options::default()).driver().attach(detached).is_err());
     two.run(None);
     assert_eq!(two.saw("PeerFinished"), 1);
 }

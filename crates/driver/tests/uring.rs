@@ -114,7 +114,7 @@ impl<S: Driver> Net<S> {
 }
 
 #[test]
-fn a_broadcast_beyond_the_queue_reaches_everybody_in_order() {
+fn a_broadcast_larger_than_the_queue_arrives_in_order() {
     let Some(server) = uring(&batching()) else { return };
     let mut net = Net::new(server);
     let near = net.connect(300);
@@ -140,7 +140,7 @@ fn a_broadcast_beyond_the_queue_reaches_everybody_in_order() {
 }
 
 #[test]
-fn what_was_sent_is_not_cut_off_by_a_close_in_the_same_turn() {
+fn a_close_in_the_same_turn_does_not_truncate_a_send() {
     let Some(server) = uring(&batching()) else { return };
     let mut net = Net::new(server);
     let near = net.connect(50);
@@ -176,7 +176,7 @@ fn a_large_frame_shows_its_progress() {
 }
 
 #[test]
-fn direct_connections_end_in_order_however_many_do_at_once() {
+fn many_direct_connections_can_finish_at_once() {
     // More than receives can be under way.
     let uring_options = UringOptions { direct_from: Some(0), ..UringOptions::default() };
     let (Some(mut server), Some(mut client)) = (uring(&uring_options), uring(&uring_options)) else { return };
@@ -271,7 +271,7 @@ fn polls_that_end_by_themselves_are_replaced() {
 }
 
 #[test]
-fn ended_connections_leave_a_driver_at_rest() {
+fn a_driver_sleeps_after_its_connections_end() {
     for server in overflowing() {
         let mut net = Net::new(server);
         let near = net.connect(100);
@@ -345,7 +345,7 @@ fn a_driver_may_be_made_on_another_thread() {
 }
 
 #[test]
-fn a_driver_that_is_dropped_lets_go_of_everything_at_once() {
+fn dropping_a_driver_releases_everything_at_once() {
     let Some(server) = uring(&batching()) else { return };
     let mut net = Net::new(server);
     let near = net.connect(20);
@@ -383,7 +383,7 @@ fn a_driver_that_is_dropped_lets_go_of_everything_at_once() {
 }
 
 #[test]
-fn a_connection_moves_before_the_ring_knows_it() {
+fn a_connection_can_be_detached_before_it_is_submitted() {
     let (Some(mut first), Some(mut second)) = (uring(&batching()), uring(&batching())) else { return };
     let addr = listen(&mut first);
     let mut client = std::net::TcpStream::connect(addr).unwrap();
@@ -438,7 +438,7 @@ fn forbid_io_uring() {
 }
 
 #[test]
-fn where_io_uring_is_forbidden_the_probe_says_so() {
+fn the_probe_reports_that_io_uring_is_forbidden() {
     std::thread::spawn(|| {
         forbid_io_uring();
         let found = probe();

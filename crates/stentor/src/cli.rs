@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_said() {
+    fn valid_command_lines_are_parsed() {
         fn check(line: &str, expect: Result<(), &str>) {
             let outcome = Cli::try_parse_from(line.split(' ')).map(|_| ()).map_err(|e| e.to_string());
             match (&outcome, expect) {

@@ -46,7 +46,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn says_what_is_answered() {
+    fn the_response_is_printed() {
         fn check(answer: &'static str, expect: Result<(), &str>) {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let listen = listener.local_addr().unwrap();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there() {
+    fn an_unreachable_server_is_reported() {
         let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = run(&HealthArgs { listen }).unwrap_err();
         assert!(format!("{error:#}").starts_with("no server answers at 127.0.0.1:"), "{error:#}");

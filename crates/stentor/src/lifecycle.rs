@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_end() {
+    async fn every_end_has_its_outcome() {
         check(&["SIGTERM"], Ends::WhenTold, false, Outcome::Drained, 1).await;
         check(&["SIGINT"], Ends::Never, false, Outcome::TimedOut, 1).await;
         check(&["SIGINT", "SIGINT"], Ends::Never, false, Outcome::Forced, 1).await;

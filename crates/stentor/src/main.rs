@@ -4,7 +4,7 @@
 //! that to the planes' options and starts them; [`serve`] runs them until a signal comes ([`lifecycle`]),
 //! with the client's [`library`] for browsers;
 //! [`mod@reference`] prints the pages that are generated from code;
-//! [`demo`] runs them on a provider of its own, whose matches come from [`simulation`].
+//! [`demo`] runs them on an upstream of its own, whose matches come from [`simulation`].
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("Stentor runs on Linux only; elsewhere, use WSL2 or a container.");

@@ -93,7 +93,7 @@ pub(crate) async fn serve(
     if config.feeds.is_empty() {
         tracing::info!("no feeds are configured");
     }
-    if let Err(error) = say_ready(&mut std::io::stdout().lock(), started.addr) {
+    if let Err(error) = print_ready(&mut std::io::stdout().lock(), started.addr) {
         tracing::warn!(%error, "standard output is closed; the ready line is lost");
     }
     // The last line on a terminal that shows both the log and standard output.
@@ -107,7 +107,7 @@ pub(crate) async fn serve(
 }
 
 /// The one line that scripts wait for.
-fn say_ready(out: &mut impl Write, addr: SocketAddr) -> std::io::Result<()> {
+fn print_ready(out: &mut impl Write, addr: SocketAddr) -> std::io::Result<()> {
     writeln!(out, "ready http://{addr}")?;
     out.flush()
 }
@@ -136,7 +136,7 @@ mod tests {
 
     /// A thread that doesn't end, as the one that joins the data plane, keeps nobody from leaving.
     #[test]
-    fn a_panic_is_not_waited_with() {
+    fn a_panic_does_not_wait_for_other_threads() {
         let (_running, until) = mpsc::channel::<()>();
         let (begun, begins) = mpsc::channel();
         let (left, leaves) = mpsc::channel();
@@ -160,13 +160,13 @@ mod tests {
     #[test]
     fn ready_is_one_line() {
         let mut out = Vec::new();
-        say_ready(&mut out, "127.0.0.1:8000".parse().unwrap()).unwrap();
-        say_ready(&mut out, "[::1]:9".parse().unwrap()).unwrap();
+        print_ready(&mut out, "127.0.0.1:8000".parse().unwrap()).unwrap();
+        print_ready(&mut out, "[::1]:9".parse().unwrap()).unwrap();
         assert_eq!(out, b"ready http://127.0.0.1:8000\nready http://[::1]:9\n");
     }
 
     #[test]
-    fn descriptors_go_up_to_the_hard_limit() {
+    fn the_descriptor_limit_is_raised_to_the_hard_limit() {
         let limit = raise_descriptor_limit();
         assert_eq!(Some(limit).filter(|l| *l != u64::MAX), getrlimit(Resource::Nofile).maximum);
     }

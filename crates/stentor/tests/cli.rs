@@ -48,7 +48,7 @@ fn version() {
 }
 
 #[test]
-fn flags_that_do_not_exist() {
+fn unknown_flags_are_refused() {
     let said = run(stentor().args(["serve", "--lisen", "127.0.0.1:1"]));
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
     assert!(said.err.contains("'--listen'"), "{}", said.err);
@@ -71,7 +71,7 @@ fn the_lab_is_the_program_beside_it() {
 }
 
 #[test]
-fn without_the_lab_it_says_what_to_build() {
+fn a_missing_lab_is_reported_with_the_build_command() {
     let (dir, program) = alone();
     let said = run(Command::new(program).args(["lab", "--help"]));
     let lab = dir.path().join("stentor-lab");
@@ -81,7 +81,7 @@ fn without_the_lab_it_says_what_to_build() {
 }
 
 #[test]
-fn check_of_a_valid_file() {
+fn check_accepts_a_valid_file() {
     let said = check_file("");
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
     assert_eq!(said.out, "stentor.toml is valid.\n\nAll settings have their defaults.\n\nNo feeds.\n");
@@ -110,7 +110,7 @@ fn check_of_a_valid_file() {
 }
 
 #[test]
-fn check_shows_no_secrets_and_warns_of_what_is_likely_not_meant() {
+fn check_hides_secrets_and_prints_warnings() {
     let said = check_file(
         "[rooms]\nhistory_length = 100\nhistory_bytes_max = \"4MiB\"\n\
          [[feeds]]\nname = \"centre\"\nkey = \"m/{id}\"\nurl = \"http://api/{id}?token=hunter2\"\n\
@@ -155,7 +155,7 @@ fn check_shows_rules_and_prefixes() {
 }
 
 #[test]
-fn check_of_a_file_with_mistakes() {
+fn check_reports_all_mistakes() {
     let said = check_file("[server]\nlisen = \"127.0.0.1:1\"\ncores = \"many\"\n");
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
     assert_eq!(
@@ -169,7 +169,7 @@ fn check_of_a_file_with_mistakes() {
 }
 
 #[test]
-fn serve_tells_the_same_mistakes_and_those_of_the_environment() {
+fn serve_reports_mistakes_of_file_and_environment() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("stentor.toml"), "[rooms]\npublish = 1\n").unwrap();
     let serve = || {
@@ -186,7 +186,7 @@ fn serve_tells_the_same_mistakes_and_those_of_the_environment() {
 }
 
 #[test]
-fn keys_are_the_reference() {
+fn keys_prints_the_reference() {
     let said = run(stentor().arg("keys"));
     assert_eq!(said.code, Some(0));
     assert!(said.out.starts_with("# Configuration\n"));
@@ -254,7 +254,7 @@ fn publish_with_a_token() {
 }
 
 #[test]
-fn publish_that_is_refused() {
+fn a_refused_publish_is_reported() {
     fn check(answer: &'static str, expect: &str) {
         let (addr, server) = admin(answer);
         let said = run(stentor().args(["publish", "--admin", &addr, "--room", "r", "hello"]));
@@ -273,7 +273,7 @@ fn publish_that_is_refused() {
 }
 
 #[test]
-fn publish_to_nobody() {
+fn publish_to_an_unreachable_server_is_reported() {
     // Bound and closed again: a port where nobody listens.
     let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let said = run(stentor().args(["publish", "--admin", &format!("http://{addr}"), "--room", "r", "hello"]));

@@ -95,7 +95,7 @@ fn request(n: usize) -> (String, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn one_request_serves_all_who_ask_for_a_cold_key() {
+async fn one_request_serves_all_subscribers_of_a_cold_key() {
     let clients = std::env::var("STENTOR_COLD_CLIENTS").ok().map_or(CLIENTS, |text| text.parse().unwrap());
     let document: Arc<str> = format!("{{\"id\":8,\"text\":\"{}\"}}", "x".repeat(5000)).into();
     let (requests, (opener, open)) = (Arc::new(AtomicUsize::new(0)), watch::channel(false));

@@ -135,7 +135,7 @@ fn check(driver: &str, descriptors_max: u32, connections_max: usize, evicts: boo
 }
 
 #[test]
-fn silent_connections_make_room_for_those_that_ask() {
+fn silent_connections_are_evicted_for_active_ones() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     check("epoll", 300, 1_000_000, true);
@@ -146,7 +146,7 @@ fn silent_connections_make_room_for_those_that_ask() {
 
 /// Direct descriptors of io_uring count for no limit.
 #[test]
-fn io_uring_needs_no_room() {
+fn io_uring_evicts_no_connection() {
     let server = start_limited(300, "[server]\ndriver = \"auto\"\n");
     if server.driver != "io_uring" {
         return;

@@ -56,7 +56,7 @@ fn upstream(is_well: Arc<AtomicBool>) -> SocketAddr {
 }
 
 #[test]
-fn whoever_waits_learns_the_cause_at_once() {
+fn waiting_subscribers_receive_the_cause_at_once() {
     let is_well = Arc::new(AtomicBool::new(false));
     let addr = upstream(is_well.clone());
     // Bound without listening it refuses, and nobody else gets the port.

@@ -86,7 +86,7 @@ fn flood(addr: &str, number: usize) {
 }
 
 #[test]
-fn a_new_key_waits_for_no_flood_of_others() {
+fn a_flood_of_new_keys_does_not_delay_another_key() {
     let api = api();
     let server = process::start(&format!(
         "[limits]\nrequest_timeout = \"10min\"\ncold_keys_max = 1000\n\
@@ -113,7 +113,7 @@ fn a_new_key_waits_for_no_flood_of_others() {
 }
 
 #[test]
-fn a_session_is_refused_more_new_keys_than_it_may_wait_for() {
+fn a_session_may_wait_for_a_bounded_number_of_new_keys() {
     let api = api();
     let server = process::start(&format!(
         "[limits]\ncold_keys_max = 20\n[[feeds]]\nname = \"api\"\nurl = \"http://{}\"\n",

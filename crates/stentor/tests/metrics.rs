@@ -25,7 +25,7 @@ fn sum(metrics: &str, name: &str) -> u64 {
 
 /// Of what is published, as much is kept as fits.
 #[test]
-fn what_is_kept_for_recovery_is_told() {
+fn memory_kept_for_recovery_is_reported() {
     let server = start("[socketio]\nrecovery_ttl = \"1h\"\nrecovery_bytes_max = 1000\n");
     let mut client = Subscriber::open(&server.addr, "/socket.io/?EIO=4&transport=websocket");
     assert!(client.hear().starts_with('0'));

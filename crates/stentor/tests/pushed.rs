@@ -35,7 +35,7 @@ fn until_nobody_is_subscribed(server: &Server) {
 }
 
 #[test]
-fn who_comes_first_waits_for_what_is_pushed() {
+fn an_early_subscriber_waits_for_the_first_push() {
     let server = start("5min");
     let mut client = Subscriber::open(&server.addr, "/ws");
     assert!(client.hear().starts_with("{\"type\":\"welcome\","));
@@ -89,7 +89,7 @@ fn who_comes_first_waits_for_what_is_pushed() {
 }
 
 #[test]
-fn a_get_waits_so_long_and_no_longer() {
+fn a_get_waits_until_its_timeout() {
     let server = start("100ms");
     assert_eq!(answer(ask(&server.addr, "GET", "/feed/live/1", "")).0, 504);
 }

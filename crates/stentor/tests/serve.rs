@@ -70,7 +70,7 @@ fn each_signal_drains_and_exits_with_0() {
 }
 
 #[test]
-fn a_hangup_is_logged_and_ends_nothing() {
+fn a_hangup_is_logged_and_otherwise_ignored() {
     let mut server = start_with(&["serve"], Stdio::piped());
     let log = BufReader::new(server.child.stderr.take().unwrap());
     server.signal(Signal::HUP);
@@ -97,7 +97,7 @@ fn a_restart_right_after_sigkill_finds_the_address_free() {
 
 /// The pipe that the log goes to is full from the start, so that not even the first line can be written.
 #[test]
-fn a_log_that_nobody_reads_stalls_nothing_and_lost_lines_are_counted() {
+fn an_unread_log_stalls_nothing_and_lost_lines_are_counted() {
     let (unread, mut full) = std::io::pipe().unwrap();
     rustix::io::ioctl_fionbio(&full, true).unwrap();
     for bytes in [4096, 1] {
@@ -135,7 +135,7 @@ fn ask(addr: &str, request: &str) -> String {
 }
 
 #[test]
-fn an_address_that_is_released_soon_is_waited_for() {
+fn the_server_waits_for_an_address_that_is_soon_released() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = taken.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -147,7 +147,7 @@ fn an_address_that_is_released_soon_is_waited_for() {
 }
 
 #[test]
-fn a_server_whose_log_nobody_reads_any_more_goes_on() {
+fn a_closed_log_does_not_stop_the_server() {
     let mut server = start_with(&["serve"], Stdio::piped());
     drop(server.child.stderr.take());
     server.signal(Signal::TERM); // which is logged
@@ -155,7 +155,7 @@ fn a_server_whose_log_nobody_reads_any_more_goes_on() {
 }
 
 #[test]
-fn few_descriptors_are_told_of_with_what_to_do() {
+fn a_low_descriptor_limit_is_reported_with_a_remedy() {
     let check = |limit: u64, is_told: bool| {
         let mut child = Command::new("sh")
             .args([
@@ -197,7 +197,7 @@ fn few_descriptors_are_told_of_with_what_to_do() {
 }
 
 #[test]
-fn the_demo_is_a_server_too() {
+fn the_demo_serves_and_shuts_down() {
     let mut server = start(&["demo"]);
     TcpStream::connect(&server.addr).unwrap();
     server.signal(Signal::TERM);

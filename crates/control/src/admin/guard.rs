@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts() {
+    fn hosts_are_checked() {
         fn check(host: &str, expect: u16) {
             assert_eq!(status(&options(), &request("/metrics", &[("host", host)])), expect, "{host:?}");
         }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens() {
+    fn tokens_are_checked() {
         let options = AdminOptions { token: Some(TOKEN.into()), ..options() };
         let check = |path: &str, authorization: Option<&str>, expect: u16| {
             let mut fields = vec![("host", "localhost")];

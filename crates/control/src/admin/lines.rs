@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn split_at_every_byte() {
+    fn lines_may_be_split_at_every_byte() {
         let text = b"one\n\ntwo three\nfour";
         let expect = Ok(["one", "", "two three", "rest=four"].map(String::from).to_vec());
         for at in 0..=text.len() {

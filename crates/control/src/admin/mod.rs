@@ -17,7 +17,7 @@ pub use openapi::openapi;
 use crate::feeds::FeedsView;
 use crate::metrics::{Metrics, ReasonLabels};
 use crate::options::AdminOptions;
-use crate::pushes::Pushes;
+use crate::pushed_documents::PushedDocuments;
 use crate::signals::{Signals, stopped};
 use api::Reason;
 use axum::body::Body;
@@ -54,7 +54,7 @@ pub(crate) struct State {
     pub(crate) metrics: Metrics,
     pub(crate) registry: Registry,
     pub(crate) feeds: Arc<FeedsView>,
-    pub(crate) pushes: Arc<Pushes>,
+    pub(crate) pushed_documents: Arc<PushedDocuments>,
     pub(crate) begun: Instant,
 }
 

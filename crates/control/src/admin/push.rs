@@ -8,7 +8,7 @@
 use super::publish::{discard, read_whole};
 use super::{Refusal, State, api, json};
 use crate::metrics::ReasonLabels;
-use crate::pushes::{Push, PushError};
+use crate::pushed_documents::{Push, PushError};
 use crate::schedule::FailureClass;
 use crate::upstream::{Failure, coding};
 use axum::body::Body;
@@ -59,15 +59,15 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
         let message = format!("Content-Encoding {found:?} is not supported; use gzip, br or none");
         Refusal::new(api::CONTENT_ENCODING, message)
     })?;
-    let bytes_max = state.pushes.document_bytes_max();
+    let bytes_max = state.pushed_documents.document_bytes_max();
     // Where no length is declared, room for the largest. What is declared is held to by the HTTP library.
     let length = hyper::body::Body::size_hint(body).exact().and_then(|length| usize::try_from(length).ok());
     let length = length.unwrap_or(bytes_max);
-    let room = state.pushes.room_for(length.min(bytes_max)).await.map_err(refusal)?;
+    let room = state.pushed_documents.room_for(length.min(bytes_max)).await.map_err(refusal)?;
     let body = read_whole(body, bytes_max, state.options.body_timeout).await?;
     let body = body.ok_or_else(|| too_long(bytes_max))?;
     let push = Push { content_type: content_type.to_owned(), coding, body, room, sequence };
-    let changed = state.pushes.put(&key, push).await.map_err(refusal)?;
+    let changed = state.pushed_documents.put(&key, push).await.map_err(refusal)?;
     if changed {
         state.metrics.pushes.inc();
     }
@@ -75,7 +75,7 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
 }
 
 async fn delete(state: &State, uri: &Uri) -> Result<bool, Refusal> {
-    state.pushes.delete(&key(uri)?, sequence(uri)?).await.map_err(refusal)?;
+    state.pushed_documents.delete(&key(uri)?, sequence(uri)?).await.map_err(refusal)?;
     Ok(true)
 }
 

@@ -101,7 +101,7 @@ struct ProcessStatus {
 }
 
 pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {
-    let figures = tokio::task::spawn_blocking(process::figures).await.ok().and_then(Result::ok);
+    let stats = tokio::task::spawn_blocking(process::stats).await.ok().and_then(Result::ok);
     let feeds = state.feeds.stats();
     let now = SystemTime::now();
     let upstreams = state.feeds.upstreams().into_iter().map(|upstream| UpstreamStatus {
@@ -135,11 +135,11 @@ pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> 
             documents_bytes: feeds.documents_bytes,
         },
         upstreams: upstreams.collect(),
-        process: figures.map(|figures| ProcessStatus {
-            resident_bytes: figures.resident_bytes,
-            cpu_seconds: figures.cpu.as_secs_f64(),
-            file_descriptors: figures.descriptors,
-            file_descriptors_max: figures.descriptors_max,
+        process: stats.map(|stats| ProcessStatus {
+            resident_bytes: stats.resident_bytes,
+            cpu_seconds: stats.cpu.as_secs_f64(),
+            file_descriptors: stats.descriptors,
+            file_descriptors_max: stats.descriptors_max,
         }),
     };
     json(StatusCode::OK, &status)

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_template_says_where_a_key_is_fetched_from() {
+    fn a_template_gives_the_url_of_a_key() {
         fn check(template: &str, url: &str, text: &str, expect: Option<&str>) {
             let found = url_of("", template, url, text);
             assert_eq!(found.as_deref(), expect, "{template} {url} {text}");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_holds_means_the_same_at_the_upstream() {
+    fn a_key_is_escaped_in_the_url() {
         fn check(url: &str, text: &str, expect: &str) {
             assert_eq!(url_of("", "k/{x}", url, text).as_deref(), Some(expect));
         }
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told_with_their_field() {
+    fn errors_name_their_field() {
         fn check(prefix: &str, key: &str, url: &str, expect: &[(&str, &str)]) {
             let errors = Route::new(prefix, key, url).err().unwrap_or_default();
             let found: Vec<_> = errors.iter().map(|error| (error.field, error.text.as_str())).collect();
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_fit_the_same_keys_have_the_same_shape() {
+    fn templates_that_match_the_same_keys_have_the_same_shape() {
         let shape = |prefix, key: &str, url| Route::new(prefix, key, url).unwrap().shape();
         assert_eq!(shape("", "a/{x}/b", "http://h/{x}"), shape("", "a/{y}/b", "http://g/{y}"));
         assert_ne!(shape("", "a/{x}", "http://h/{x}"), shape("", "a/{x*}", "http://h/{x}"));
@@ -359,7 +359,7 @@ mod tests {
 
         /// Whatever is configured is taken or refused.
         #[test]
-        fn any_configuration_is_answered(prefix in "[a{}*/.]{0,6}", key in "[a{}*/.x]{0,12}", url in "(http://h)?[{}x*/?.$#@]{0,12}") {
+        fn arbitrary_configurations_cause_no_panic(prefix in "[a{}*/.]{0,6}", key in "[a{}*/.x]{0,12}", url in "(http://h)?[{}x*/?.$#@]{0,12}") {
             if let Ok(route) = Route::new(&prefix, &key, &url) {
                 let (pattern, url) = route.into_parts();
                 for text in ["a", "a/x", "x", "a.a/x/a"] {

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_has_not_waited_yet_comes_next() {
+    fn a_new_session_is_served_next() {
         let mut bench = Bench::new();
         for session in 0..11 {
             for n in 0..1000 {
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_row_of_new_ones_stops_nobody() {
+    fn a_stream_of_new_sessions_starves_nobody() {
         let mut bench = Bench::new();
         bench.insert(owner(1, 0), "old.0");
         bench.insert(owner(1, 0), "old.1");
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_the_most_is_found() {
+    fn the_owner_with_the_most_waiting_keys_is_found() {
         let mut bench = Bench::new();
         assert_eq!(bench.queue.last_of_longest(), None);
         for (source, session, count) in [(1, 0, 3), (1, 1, 4), (2, 0, 5)] {
@@ -347,7 +347,7 @@ mod tests {
     /// Random keys arrive, leave and are served. Every waiting key is served exactly once, and no session waits for
     /// more than a few rounds of the others.
     #[test]
-    fn everybody_is_served_whatever_happens() {
+    fn every_key_is_served_once_and_nobody_starves() {
         for seed in 0..50 {
             let (mut bench, mut random) = (Bench::new(), Rng::with_seed(seed));
             // By address and session: keys of others served while it waited.

@@ -44,7 +44,7 @@ use crate::options::{DURATION_MAX, FeedsOptions};
 use crate::route::Routes;
 use fair::Owner;
 use fastrand::Rng;
-use queues::{Place, Queues};
+use queues::{QueueState, Queues};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ struct Entry {
     due: Option<Instant>,
     /// When to forget the key; `Some` exactly while it isn't wanted.
     linger_end: Option<Instant>,
-    place: Place,
+    queue_state: QueueState,
 }
 
 impl Entry {
@@ -84,7 +84,7 @@ impl Entry {
 
     /// Whether it waits for its first fetch.
     fn is_cold(&self) -> bool {
-        self.state.is_none() && !matches!(self.place, Place::InFlight { .. })
+        self.state.is_none() && !matches!(self.queue_state, QueueState::InFlight { .. })
     }
 
     /// Whether it is worth a fetch: a key without a document that nobody waits for isn't. Of a lost key nobody can be
@@ -191,7 +191,7 @@ impl Scheduler {
             failing: None,
             due: Some(now),
             linger_end: None,
-            place: Place::Parked,
+            queue_state: QueueState::Parked,
         };
         self.queues.attach(key, &mut entry);
         self.queues.enqueue(key, &mut entry);
@@ -277,7 +277,7 @@ impl Scheduler {
         self.queues.detach(&key, entry);
         entry.due = None;
         entry.asked = false;
-        entry.place = Place::InFlight { started: now, first: entry.kept.is_none() };
+        entry.queue_state = QueueState::InFlight { started: now, first: entry.kept.is_none() };
         self.queues.attach(&key, entry);
         Some(FetchJob { upstream: entry.upstream, kept: entry.kept.clone(), key })
     }
@@ -285,9 +285,9 @@ impl Scheduler {
     /// Takes the outcome of a fetch. Without such a fetch in flight, nothing happens.
     pub fn handle_result(&mut self, now: Instant, key: &Key, outcome: Outcome) {
         let Some(entry) = self.entries.get_mut(key) else { return };
-        let Place::InFlight { started, .. } = entry.place else { return };
+        let QueueState::InFlight { started, .. } = entry.queue_state else { return };
         self.queues.detach(key, entry);
-        entry.place = Place::Parked;
+        entry.queue_state = QueueState::Parked;
         let over = entry.linger_end.is_some_and(|end| end <= now);
         self.queues.attach(key, entry);
         if over {

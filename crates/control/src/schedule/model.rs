@@ -38,14 +38,14 @@ fn upstream_of(key: &str) -> usize {
 }
 
 /// Applies the updates as a home core would.
-fn hear(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, place: &str) {
+fn take_events(scheduler: &mut Scheduler, shadows: &mut BTreeMap<Key, Shadow>, context: &str) {
     while let Some((key, update)) = scheduler.poll_event() {
         let shadow = shadows.get_mut(&key).unwrap();
         match update {
             FeedUpdate::Document(document) | FeedUpdate::Patched(document, _) => {
-                assert_ne!(shadow.document.as_ref(), Some(&document.body), "{place}: {key} twice");
+                assert_ne!(shadow.document.as_ref(), Some(&document.body), "{context}: {key} twice");
                 let (body, until) = shadow.promise.take().unwrap();
-                assert_eq!(body, document.body, "{place}: {key} tells another document");
+                assert_eq!(body, document.body, "{context}: {key} tells another document");
                 shadow.not_before = Some(until);
                 shadow.document = Some(document.body);
                 shadow.state = Some(FeedState::Live);
@@ -145,8 +145,8 @@ fn run(seed: u64) {
                 }
             }
         }
-        let place = format!("seed {seed} step {step}");
-        hear(&mut scheduler, &mut shadows, &place);
+        let context = format!("seed {seed} step {step}");
+        take_events(&mut scheduler, &mut shadows, &context);
         while let Some(job) = scheduler.poll_fetch(now) {
             let shadow = shadows.get_mut(&job.key).unwrap();
             assert!(!shadow.in_flight, "seed {seed} step {step}: two fetches of {}", job.key);
@@ -187,7 +187,7 @@ fn run(seed: u64) {
             }
         }
         assert!(scheduler.poll_timeout().is_none_or(|at| at > now), "seed {seed} step {step}: it spins");
-        hear(&mut scheduler, &mut shadows, &place);
+        take_events(&mut scheduler, &mut shadows, &context);
         let stats = scheduler.stats();
         let held: usize =
             shadows.values().filter_map(|shadow| shadow.document.as_ref()).map(Bytes::len).sum();
@@ -277,7 +277,7 @@ fn outcome(random: &mut Rng, body: &str) -> (Outcome, Duration) {
 }
 
 #[test]
-fn the_rules_hold_whatever_happens() {
+fn random_operations_keep_the_invariants() {
     for seed in 0..60 {
         run(seed);
     }

@@ -1,12 +1,12 @@
-//! Where each key waits, and what all of them add up to.
+//! The queues of keys that wait for a fetch, and the sums over all keys.
 //!
 //! An entry is *attached* while it rests and *detached* while somebody changes it; the queues and sums are
 //! functions of the attached entries, so nothing else has to keep them true. Everything is ordered (by time, or
 //! by ticket), never by hash, so that a run depends on nothing but its inputs.
 //!
 //! A lane is an upstream's: it has a bound of fetches in flight and one of fetches a second. The second is kept by the
-//! generic cell rate algorithm (ITU-T I.371): each fetch takes its turn in an evenly spaced row, and may be ahead of it by a
-//! tenth of a second. An upstream that asks to be left alone (429) moves the row's begin.
+//! generic cell rate algorithm (ITU-T I.371): fetches start at evenly spaced times, and may
+//! be ahead of them by a tenth of a second. An upstream that answers 429 is paused.
 //!
 //! First fetches and refreshes have separate queues. Refreshes come first, but after [`REFRESHES_IN_ROW_MAX`] of them
 //! a first fetch may begin. A fetch can't be interrupted, so first fetches leave up to half of the workers free, one
@@ -20,9 +20,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use stentor_hub::{FeedState, Key};
 
-/// Where a key waits for its next fetch.
+/// The position of a key in the queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum QueueState {
     /// Until it is due, or for ever.
     Parked,
     /// For a worker; `due` has passed.
@@ -34,17 +34,17 @@ pub(super) enum Place {
 /// After this many refreshes in a row, a first fetch may begin if one waits.
 const REFRESHES_IN_ROW_MAX: u32 = 7;
 
-/// How far ahead of its place in the row a fetch may begin.
+/// How far ahead of its evenly spaced start a fetch may begin.
 const AHEAD_MAX: Duration = Duration::from_millis(100);
 
 struct Lane {
     in_flight: usize,
     concurrency_max: usize,
-    /// Time from one place in the row to the next.
+    /// Time between evenly spaced starts.
     spacing: Duration,
-    /// The first free place in the row.
-    place: Option<Instant>,
-    /// Until when the upstream wants to be left alone.
+    /// The earliest evenly spaced start of the next fetch.
+    next_start: Option<Instant>,
+    /// No fetch starts before this time, because the upstream answered 429.
     paused_until: Option<Instant>,
     /// Whether the rate has kept a fetch waiting since the last one began.
     rate_waits: bool,
@@ -81,15 +81,14 @@ impl Lane {
 
     /// The time before which no further fetch may begin.
     fn open_from(&self) -> Option<Instant> {
-        // At least one place ahead: the first may be taken at its time.
         let ahead = AHEAD_MAX.saturating_sub(self.spacing);
-        let place = self.place.map(|place| place.checked_sub(ahead).unwrap_or(place));
-        place.max(self.paused_until)
+        let next_start = self.next_start.map(|start| start.checked_sub(ahead).unwrap_or(start));
+        next_start.max(self.paused_until)
     }
 
-    /// Takes a place in the row.
+    /// Starts a fetch and computes the next start.
     fn begin(&mut self, now: Instant) {
-        self.place = Some(self.place.map_or(now, |place| place.max(now)) + self.spacing);
+        self.next_start = Some(self.next_start.map_or(now, |start| start.max(now)) + self.spacing);
         self.paused_until = None;
         self.rate_waits = false;
     }
@@ -119,7 +118,7 @@ impl Queues {
             concurrency_max: upstream.concurrency_max,
             spacing: Duration::from_secs(1)
                 / u32::try_from(upstream.requests_per_second_max.max(1)).unwrap_or(u32::MAX),
-            place: None,
+            next_start: None,
             paused_until: None,
             rate_waits: false,
             rate_waits_total: 0,
@@ -150,22 +149,22 @@ impl Queues {
     pub(super) fn attach(&mut self, key: &Key, entry: &mut Entry) {
         self.count(entry, |sum, n| *sum += n);
         let lane = &mut self.lanes[entry.upstream];
-        match entry.place {
-            Place::InFlight { first, .. } => {
+        match entry.queue_state {
+            QueueState::InFlight { first, .. } => {
                 lane.in_flight += 1;
                 lane.first_in_flight += usize::from(first);
                 self.first_in_flight += usize::from(first);
                 return;
             }
-            Place::Ready { refresh: true, ticket } if entry.is_active() => {
+            QueueState::Ready { refresh: true, ticket } if entry.is_active() => {
                 lane.refreshes.insert(ticket, key.clone());
             }
-            Place::Ready { refresh: false, ticket } if entry.is_active() => {
+            QueueState::Ready { refresh: false, ticket } if entry.is_active() => {
                 lane.firsts.insert(entry.owner, ticket, key.clone());
             }
             // Nobody waits for it any more: it stays due, and queues again when somebody does.
-            Place::Ready { .. } => entry.place = Place::Parked,
-            Place::Parked => {
+            QueueState::Ready { .. } => entry.queue_state = QueueState::Parked,
+            QueueState::Parked => {
                 if let Some(due) = entry.due.filter(|_| entry.is_active()) {
                     self.due.insert((due, key.clone()));
                 }
@@ -183,17 +182,17 @@ impl Queues {
     pub(super) fn detach(&mut self, key: &Key, entry: &mut Entry) {
         self.count(entry, |sum, n| *sum -= n);
         let lane = &mut self.lanes[entry.upstream];
-        match entry.place {
-            Place::InFlight { first, .. } => {
+        match entry.queue_state {
+            QueueState::InFlight { first, .. } => {
                 lane.in_flight -= 1;
                 lane.first_in_flight -= usize::from(first);
                 self.first_in_flight -= usize::from(first);
             }
-            Place::Ready { refresh: true, ticket } => {
+            QueueState::Ready { refresh: true, ticket } => {
                 lane.refreshes.remove(&ticket);
             }
-            Place::Ready { refresh: false, ticket } => lane.firsts.remove(entry.owner, ticket),
-            Place::Parked => {
+            QueueState::Ready { refresh: false, ticket } => lane.firsts.remove(entry.owner, ticket),
+            QueueState::Parked => {
                 if let Some(due) = entry.due {
                     self.due.remove(&(due, key.clone()));
                 }
@@ -213,7 +212,7 @@ impl Queues {
         change(&mut stats.keys, 1);
         change(&mut stats.wanted, usize::from(entry.wanted));
         change(&mut stats.documents_bytes, entry.document_bytes());
-        change(&mut stats.in_flight, usize::from(matches!(entry.place, Place::InFlight { .. })));
+        change(&mut stats.in_flight, usize::from(matches!(entry.queue_state, QueueState::InFlight { .. })));
         let state = match entry.state {
             None => &mut stats.cold,
             Some(FeedState::Live) => &mut stats.live,
@@ -243,7 +242,7 @@ impl Queues {
     pub(super) fn enqueue(&mut self, key: &Key, entry: &mut Entry) {
         self.detach(key, entry);
         self.tickets += 1;
-        entry.place = Place::Ready { refresh: entry.kept.is_some(), ticket: self.tickets };
+        entry.queue_state = QueueState::Ready { refresh: entry.kept.is_some(), ticket: self.tickets };
         self.attach(key, entry);
     }
 
@@ -321,7 +320,7 @@ impl Queues {
         None
     }
 
-    /// Leaves an upstream alone until then.
+    /// Starts no fetch of an upstream until then.
     pub(super) fn pause(&mut self, upstream: usize, until: Instant) {
         let lane = &mut self.lanes[upstream];
         lane.paused_until = lane.paused_until.max(Some(until));

@@ -148,7 +148,7 @@ fn a_wanted_key_is_fetched_at_its_interval() {
 }
 
 #[test]
-fn the_longest_prefix_wins_and_strangers_are_told() {
+fn the_longest_prefix_wins_and_unknown_keys_are_reported() {
     let mut bench = Bench::new(options());
     bench.want("a/b/c", true);
     assert_eq!(bench.scheduler.poll_fetch(bench.now).map(|job| job.upstream), Some(2));
@@ -175,7 +175,7 @@ fn max_age_wins_over_the_interval() {
 }
 
 #[test]
-fn an_ended_key_is_published_once_and_rests() {
+fn a_complete_key_is_published_once_and_not_fetched_again() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "");
     bench.result("a", fresh_for("last", Freshness::Over)).check("", "a=last a:complete").next(None);
@@ -188,7 +188,7 @@ fn an_ended_key_is_published_once_and_rests() {
 }
 
 #[test]
-fn errors_keep_the_document_back_off_and_are_told_once() {
+fn errors_keep_the_document_back_off_and_are_reported_once() {
     let mut bench = Bench::new(options());
     bench.want("b", true).check("b", "").result("b", fresh("1")).check("", "b=1").at(1).check("b", "");
     bench.result("b", failed()).check("", "b:stale").retry_within(1).check("b", "");
@@ -202,7 +202,7 @@ fn errors_keep_the_document_back_off_and_are_told_once() {
 }
 
 #[test]
-fn jitter_spreads_over_the_whole_bound() {
+fn jitter_covers_the_whole_range() {
     let options = options();
     let mut random = Rng::with_seed(7);
     let waits: Vec<_> = (0..1000).map(|_| backoff(&options, 4, &mut random).as_secs_f64()).collect();
@@ -239,7 +239,7 @@ fn retry_after_is_obeyed_within_bounds() {
 }
 
 #[test]
-fn a_lost_key_that_is_asked_for_in_a_loop_is_looked_at_as_well() {
+fn a_not_found_key_requested_in_a_loop_is_still_retried() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").want("a", false);
     // Who asks is told, and let go before anything is due: nobody is there when it is.
@@ -256,7 +256,7 @@ fn a_lost_key_that_is_asked_for_in_a_loop_is_looked_at_as_well() {
 }
 
 #[test]
-fn a_lost_key_is_told_and_looked_at_again_rarely() {
+fn a_not_found_key_is_reported_and_retried_rarely() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").next(Some(60));
     // The next one who asks learns it at once, without a fetch.
@@ -273,7 +273,7 @@ fn a_lost_key_is_told_and_looked_at_again_rarely() {
 }
 
 #[test]
-fn a_key_that_nobody_wants_lingers() {
+fn a_key_without_subscribers_lingers() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", fresh("1")).check("", "a=1");
     bench.at(5).want("a", false).check("", "").next(Some(10));
@@ -297,7 +297,7 @@ fn a_fetch_that_outlives_the_linger_time_is_forgotten() {
 }
 
 #[test]
-fn flapping_forces_no_fetch() {
+fn resubscribing_causes_no_fetch() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", fresh("1")).check("", "a=1");
     for _ in 0..1000 {
@@ -344,8 +344,8 @@ fn fetches_of_an_upstream_keep_to_its_rate() {
     // Another upstream's keys don't wait for it.
     bench.check("a1 b1", "");
     let lane = |bench: &Bench| bench.scheduler.lanes().nth(1).unwrap();
-    let figures = |lane: LaneStats| (lane.in_flight, lane.waiting, lane.rate_waits);
-    assert_eq!(figures(lane(&bench)), (1, 2, 1));
+    let stats = |lane: LaneStats| (lane.in_flight, lane.waiting, lane.rate_waits);
+    assert_eq!(stats(lane(&bench)), (1, 2, 1));
     let quarter = Duration::from_millis(250);
     for key in ["b2", "b3"] {
         assert_eq!(bench.scheduler.poll_timeout(), Some(bench.now + quarter));
@@ -353,7 +353,7 @@ fn fetches_of_an_upstream_keep_to_its_rate() {
         bench.now += quarter;
         bench.check(key, "");
     }
-    assert_eq!(figures(lane(&bench)), (3, 0, 2));
+    assert_eq!(stats(lane(&bench)), (3, 0, 2));
     // What wasn't used isn't saved up.
     bench.next(None).at(100).want("b4", true).want("b5", true).check("b4", "").at(101).check("b5", "");
 }
@@ -374,7 +374,7 @@ fn at_a_high_rate_a_tenth_of_a_second_may_begin_at_once() {
 }
 
 #[test]
-fn an_upstream_that_is_asked_too_much_is_left_alone() {
+fn an_upstream_that_answers_429_is_paused() {
     let mut bench = Bench::new(options());
     for key in ["b1", "b2", "b3", "b4", "a1"] {
         bench.want(key, true);
@@ -433,7 +433,7 @@ fn refreshes_come_before_first_fetches() {
 }
 
 #[test]
-fn first_fetches_leave_workers_for_the_keys_that_run() {
+fn first_fetches_leave_workers_for_refreshes() {
     let mut options = options();
     options.upstreams[0].concurrency_max = 4;
     options = FeedsOptions { fetches_max: 100, keys_max: 100, ..options };
@@ -536,7 +536,7 @@ fn a_session_with_thousands_of_new_keys_delays_nobody() {
 }
 
 #[test]
-fn a_key_is_fetched_for_who_waits_for_fewer() {
+fn a_key_is_fetched_for_the_requester_that_waits_for_fewer() {
     let mut bench = Bench::new(FeedsOptions { keys_max: 1000, fetches_max: 1, ..options() });
     for n in 0..100 {
         bench.want_by(&format!("a{n}"), 1, 1);
@@ -573,7 +573,7 @@ fn a_session_waits_for_a_bounded_number_of_first_fetches() {
 }
 
 #[test]
-fn keys_are_bounded_and_those_nobody_wants_make_room() {
+fn keys_are_bounded_and_keys_without_subscribers_are_evicted() {
     let mut bench = Bench::new(FeedsOptions { keys_max: 2, ..options() });
     bench.want("a1", true).want("a2", true).want("a3", true).check("a1 a2", "a3:not_found a3:forget");
     bench.result("a1", fresh("1")).result("a2", fresh("1")).check("", "a1=1 a2=1");
@@ -606,7 +606,7 @@ fn keys_that_were_never_fetched_displace_documents_in_half_of_the_table() {
 }
 
 #[test]
-fn a_key_whose_requester_comes_late_is_fetched_for_that_one() {
+fn a_key_is_fetched_for_a_requester_that_is_known_later() {
     let mut bench = Bench::new(FeedsOptions { keys_max: 100, fetches_max: 1, ..options() });
     for n in 0..10 {
         bench.want(&format!("a{n}"), true);
@@ -641,7 +641,7 @@ fn documents_are_bounded_together() {
 }
 
 #[test]
-fn a_lying_upstream_and_a_confused_caller_do_no_harm() {
+fn an_inconsistent_upstream_or_caller_does_no_harm() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", same()).check("", "a:stale");
     bench.result("a", fresh("unasked")).result("zzz", fresh("unasked")).check("", "");

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn max_age() {
+    fn max_age_is_read() {
         fn check(fields: &[(&'static str, &str)], expect: Freshness) {
             let ending = freshness(&headers(fields), true);
             assert_eq!(ending, expect, "{fields:?}");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn encodings() {
+    fn encodings_are_recognized() {
         fn check(value: &str, expect: Option<Coding>) {
             assert_eq!(coding(&headers(&[("content-encoding", value)])).ok(), expect, "{value}");
         }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn media_types() {
+    fn media_types_are_compared() {
         for json in
             ["application/json", "Application/JSON; charset=utf-8", "text/json", "application/geo+json"]
         {

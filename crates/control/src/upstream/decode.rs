@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn both_are_taken_out_within_bounds() {
+    fn gzip_and_brotli_are_inflated_within_the_limit() {
         for (coding, encode) in [(Coding::Gzip, gzip as fn(&[u8]) -> Vec<u8>), (Coding::Brotli, brotli)] {
             let text: Vec<u8> = (0..BYTES_MAX).map(|i| b'a' + (i * i % 23) as u8).collect();
             assert_eq!(decode(coding, encode(&text), BYTES_MAX).unwrap(), text);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_may_have_several_members_but_nothing_else_behind() {
+    fn gzip_may_have_several_members_but_no_trailing_data() {
         check(Coding::Gzip, [gzip(b"[1,"), gzip(b"2]")].concat(), Ok(5));
         check(Coding::Gzip, [gzip(b"1"), b"trailing garbage".to_vec()].concat(), Err("failed_encoding"));
     }

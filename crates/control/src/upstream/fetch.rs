@@ -2,7 +2,7 @@
 
 use super::Upstream;
 use super::answer;
-use super::digest::{Digested, Digester, Received};
+use super::document_processor::{DocumentProcessor, ProcessedDocument, Received};
 use super::failure::Failure;
 use crate::schedule::{FailureClass, FetchJob, Freshness, Outcome};
 use bytes::Bytes;
@@ -43,17 +43,17 @@ impl From<Failure> for Fetched {
 }
 
 impl Upstream {
-    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time it takes to digest the body.
-    pub(crate) async fn fetch(&self, job: &FetchJob, digester: &Digester) -> Fetched {
+    /// Fetches the job's key. Ends within the upstream's `timeout`, plus the time to process the body.
+    pub(crate) async fn fetch(&self, job: &FetchJob, processor: &DocumentProcessor) -> Fetched {
         let mut received_bytes = 0;
-        let fetched = self.try_fetch(job, digester, &mut received_bytes).await;
+        let fetched = self.try_fetch(job, processor, &mut received_bytes).await;
         Fetched { received_bytes, ..fetched.unwrap_or_else(Fetched::from) }
     }
 
     async fn try_fetch(
         &self,
         job: &FetchJob,
-        digester: &Digester,
+        processor: &DocumentProcessor,
         received_bytes: &mut usize,
     ) -> Result<Fetched, Failure> {
         let deadline = Instant::now() + self.options.timeout;
@@ -106,8 +106,8 @@ impl Upstream {
             differ: self.differ.clone(),
         };
         let validators = received.validators.clone();
-        match digester.digest(received).await? {
-            Some(Digested { version, patch }) => {
+        match processor.process(received).await? {
+            Some(ProcessedDocument { version, patch }) => {
                 found("changed", Outcome::Fresh { version, patch, freshness })
             }
             None => found("unchanged", Outcome::Same { validators: Some(validators), freshness }),

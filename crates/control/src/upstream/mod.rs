@@ -6,12 +6,12 @@
 
 mod answer;
 mod decode;
-mod digest;
+mod document_processor;
 mod failure;
 mod fetch;
 
 pub(crate) use answer::{Coding, coding, is_json};
-pub(crate) use digest::{Digested, Digester, Received, differ};
+pub(crate) use document_processor::{DocumentProcessor, ProcessedDocument, Received, differ};
 pub(crate) use failure::Failure;
 pub(crate) use fetch::{Fetched, chain};
 
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_work_is_refused_with_the_setting_named() {
+    fn invalid_settings_are_refused_by_name() {
         fn check(change: impl Fn(&mut UpstreamOptions), expect: &str) {
             let mut upstream = options("http://h");
             change(&mut upstream);

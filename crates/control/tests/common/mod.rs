@@ -87,7 +87,7 @@ pub struct FakePlane {
     /// Commands aren't answered.
     pub stops: AtomicBool,
     /// From now on each look at its wishes, at its metrics panics.
-    pub broken_wishes: AtomicBool,
+    pub broken_wanted: AtomicBool,
     pub broken_metrics: AtomicBool,
     changed: Notify,
 }
@@ -105,7 +105,7 @@ impl FakePlane {
             refusals: AtomicUsize::new(0),
             ready: AtomicBool::new(true),
             stops: AtomicBool::new(false),
-            broken_wishes: AtomicBool::new(false),
+            broken_wanted: AtomicBool::new(false),
             broken_metrics: AtomicBool::new(false),
             changed: Notify::new(),
         })
@@ -244,7 +244,7 @@ impl CommandInbox for FakePlane {
 
 impl DataPlane for FakePlane {
     fn take_wanted(&self) -> Vec<Wanted> {
-        assert!(!self.broken_wishes.load(Ordering::SeqCst), "broken on purpose");
+        assert!(!self.broken_wanted.load(Ordering::SeqCst), "broken on purpose");
         std::mem::take(&mut *self.wanted.lock().unwrap())
     }
 

@@ -25,13 +25,13 @@ use crate::alarm::{Alarm, earlier};
 use crate::backlog::{Backlog, Cursor};
 use crate::buffer::Buffers;
 use crate::descriptors;
-use crate::parcel::Cargo;
+use crate::detached::TransferredSocket;
 use crate::slab::{INDEX_MAX, Slab};
 use crate::waker::Sleeper;
 use crate::wheel::Wheel;
 use crate::{
-    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Meter, Options, Parcel, ReceiveBuffer, Sending,
-    TimerId, Waker,
+    Capacity, ConnId, DetachedConnection, Driver, Event, Frame, ListenOptions, Meter, Options, ReceiveBuffer,
+    Sending, TimerId, Waker,
 };
 use connection::{Connection, Phase};
 use rustix::buffer::spare_capacity;
@@ -438,7 +438,7 @@ impl Driver for EpollDriver {
         }
     }
 
-    fn detach(&mut self, conn: ConnId) -> Option<Parcel> {
+    fn detach(&mut self, conn: ConnId) -> Option<DetachedConnection> {
         let connection = self.open(conn)?;
         assert!(!connection.in_flight(), "a send is in flight on this connection");
         if connection.phase != Phase::Open {
@@ -448,11 +448,12 @@ impl Driver for EpollDriver {
         // It can't fail: it is registered. Were it to, the id's generation hides what comes.
         let _ = epoll::delete(&self.epoll, &connection.fd);
         let Connection { fd, peer, ended, paused, .. } = connection;
-        Some(Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused })
+        Some(DetachedConnection { socket: TransferredSocket::Descriptor(fd), peer, ended, paused })
     }
 
-    fn attach(&mut self, parcel: Parcel) -> io::Result<ConnId> {
-        let Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused } = parcel else {
+    fn attach(&mut self, detached: DetachedConnection) -> io::Result<ConnId> {
+        let DetachedConnection { socket: TransferredSocket::Descriptor(fd), peer, ended, paused } = detached
+        else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let connection = Connection { ended, paused, ..Connection::new(fd, Phase::Open, peer) };

@@ -125,7 +125,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn accepted_sockets_inherit_what_the_listener_has() {
+    fn accepted_sockets_inherit_the_options_of_the_listener() {
         let (listener, addr) = listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap();
         let client = TcpStream::connect(addr).unwrap();
         let (fd, peer) = loop {

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn sends_all_in_order_whatever_the_socket_takes() {
+    fn all_bytes_are_sent_in_order() {
         check(0, &[]);
         check(0, &[0, 0, 1, 0]);
         check(0, &[CORK_BYTES; 3]);

@@ -6,13 +6,13 @@
 use super::network::{Network, Read};
 use crate::backlog::{Backlog, Cursor};
 use crate::buffer::Buffers;
+use crate::detached::TransferredSocket;
 use crate::frame::View;
-use crate::parcel::Cargo;
 use crate::slab::{Key, Slab};
 use crate::waker::Sleeper;
 use crate::{
-    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Meter, Parcel, ReceiveBuffer, Sending, TimerId,
-    Waker,
+    Capacity, ConnId, DetachedConnection, Driver, Event, Frame, ListenOptions, Meter, ReceiveBuffer, Sending,
+    TimerId, Waker,
 };
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -73,7 +73,7 @@ impl SimDriver {
     pub(super) fn new(net: Rc<RefCell<Network>>) -> Self {
         let (index, now, receive_buffer_bytes) = {
             let mut net = net.borrow_mut();
-            (net.add_desk(), net.now(), net.options().driver.receive_buffer_bytes)
+            (net.add_driver(), net.now(), net.options().driver.receive_buffer_bytes)
         };
         Self {
             net,
@@ -129,7 +129,7 @@ impl SimDriver {
     fn remove(&mut self, conn: ConnId) -> Option<Connection> {
         let connection = self.connections.remove(conn.into())?;
         if let Some(linger) = connection.linger {
-            self.net.borrow_mut().desk(self.index).lingers.cancel(linger);
+            self.net.borrow_mut().driver(self.index).lingers.cancel(linger);
         }
         Some(connection)
     }
@@ -242,7 +242,7 @@ impl SimDriver {
     }
 
     fn step_linger(&mut self) -> Option<Event> {
-        let token = self.net.borrow_mut().desk(self.index).lingers.pop_due()?;
+        let token = self.net.borrow_mut().driver(self.index).lingers.pop_due()?;
         let conn = ConnId::from_bits(token);
         let connection = self.remove(conn)?;
         let mut net = self.net.borrow_mut();
@@ -318,11 +318,11 @@ impl Driver for SimDriver {
         let notices = {
             let mut net = self.net.borrow_mut();
             self.now = net.now();
-            let desk = net.desk(self.index);
-            desk.timers.advance(self.now);
-            desk.lingers.advance(self.now);
-            desk.accept_again_at = desk.accept_again_at.filter(|at| *at > self.now);
-            std::mem::take(&mut desk.notices)
+            let driver = net.driver(self.index);
+            driver.timers.advance(self.now);
+            driver.lingers.advance(self.now);
+            driver.accept_again_at = driver.accept_again_at.filter(|at| *at > self.now);
+            std::mem::take(&mut driver.notices)
         };
         for conn in notices {
             self.enqueue(conn);
@@ -359,7 +359,7 @@ impl Driver for SimDriver {
         if let Some(event) = self.step_accept().or_else(|| self.step_linger()) {
             return Some(event);
         }
-        self.net.borrow_mut().desk(self.index).timers.pop_due().map(Event::Timer)
+        self.net.borrow_mut().driver(self.index).timers.pop_due().map(Event::Timer)
     }
 
     fn recycle(&mut self, buffer: ReceiveBuffer) {
@@ -428,7 +428,7 @@ impl Driver for SimDriver {
         }
         connection.phase = Phase::Finishing;
         connection.linger =
-            until.map(|until| net.borrow_mut().desk(index).lingers.set(until, conn.to_bits()));
+            until.map(|until| net.borrow_mut().driver(index).lingers.set(until, conn.to_bits()));
         self.enqueue(conn);
     }
 
@@ -438,7 +438,7 @@ impl Driver for SimDriver {
         }
     }
 
-    fn detach(&mut self, conn: ConnId) -> Option<Parcel> {
+    fn detach(&mut self, conn: ConnId) -> Option<DetachedConnection> {
         let connection = self.open(conn)?;
         assert!(connection.backlog.is_none(), "a send is in flight on this connection");
         if connection.phase != Phase::Open {
@@ -446,15 +446,18 @@ impl Driver for SimDriver {
         }
         let Connection { socket, ended, paused, .. } = self.remove(conn)?;
         let mut net = self.net.borrow_mut();
-        let cargo = Cargo::Simulated { socket, token: net.pack(socket) };
-        Some(Parcel { cargo, peer: net.remote(socket), ended, paused })
+        let transferred = TransferredSocket::Simulated { socket, token: net.detach(socket) };
+        Some(DetachedConnection { socket: transferred, peer: net.remote(socket), ended, paused })
     }
 
-    fn attach(&mut self, parcel: Parcel) -> io::Result<ConnId> {
-        let Parcel { cargo: Cargo::Simulated { socket, token }, ended, paused, .. } = parcel else {
+    fn attach(&mut self, detached: DetachedConnection) -> io::Result<ConnId> {
+        let DetachedConnection {
+            socket: TransferredSocket::Simulated { socket, token }, ended, paused, ..
+        } = detached
+        else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        if !self.net.borrow_mut().unpack(socket, &token) {
+        if !self.net.borrow_mut().attach(socket, &token) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         Ok(self.register(socket, Phase::Open, ended, paused))
@@ -469,11 +472,11 @@ impl Driver for SimDriver {
     }
 
     fn timer_set(&mut self, at: Instant, token: u64) -> TimerId {
-        self.net.borrow_mut().desk(self.index).timers.set(at, token)
+        self.net.borrow_mut().driver(self.index).timers.set(at, token)
     }
 
     fn timer_cancel(&mut self, timer: TimerId) {
-        self.net.borrow_mut().desk(self.index).timers.cancel(timer);
+        self.net.borrow_mut().driver(self.index).timers.cancel(timer);
     }
 
     fn waker(&self) -> Waker {

@@ -121,6 +121,6 @@ impl World {
 
     /// Lets the next `count` accepts of `driver` fail.
     pub fn fail_accepts(&self, driver: &SimDriver, count: u32) {
-        self.0.borrow_mut().desk(driver.index()).accepts_to_fail += count;
+        self.0.borrow_mut().driver(driver.index()).accepts_to_fail += count;
     }
 }

@@ -1,7 +1,7 @@
-//! Sockets, listeners and what travels between them.
+//! Sockets, listeners and the segments between them.
 //!
 //! Invariants: what one socket sends arrives in the order sent, its end and its reset included; `in_transit`
-//! is the sum of its segments on the agenda; `outgoing + in_transit <= send_buffer_bytes` and, of the other
+//! is the sum of its segments in `events`; `outgoing + in_transit <= send_buffer_bytes` and, of the other
 //! end, `incoming + in_transit <= receive_buffer_bytes`.
 
 use super::Options;
@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// The ports given to those who don't choose one.
+/// The ports of sockets that bind to port 0.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
 /// When a connection that found the accept queue full tries again (as Linux does).
@@ -24,7 +24,7 @@ const SYN_AGAIN: Duration = Duration::from_secs(1);
 
 /// One end of a connection.
 pub(super) struct Socket {
-    /// Who hears of it; none while it is in a queue or a parcel, or closed with bytes still to leave.
+    /// The driver and connection that are notified; none while it is in a queue or detached, or closed with bytes still to leave.
     owner: Option<(usize, ConnId)>,
     /// The other end; it may be gone.
     other: Option<Key>,
@@ -47,8 +47,8 @@ pub(super) struct Socket {
     last_arrival: Instant,
 }
 
-/// What will happen.
-enum Happening {
+/// What will happen on the network.
+enum NetworkEvent {
     Syn { from: Key, backlog_full: bool },
     Established { to: Key },
     Refused { to: Key },
@@ -73,8 +73,8 @@ pub(super) struct Listener {
     queue: VecDeque<Key>,
 }
 
-/// What the network and the clock know of a driver.
-pub(super) struct Desk {
+/// The state of one driver in the network.
+pub(super) struct DriverState {
     /// Connections at whose sockets something has changed.
     pub(super) notices: Vec<ConnId>,
     pub(super) timers: Wheel,
@@ -89,13 +89,13 @@ pub(super) struct Network {
     options: Options,
     random: Rng,
     now: Instant,
-    desks: Vec<Desk>,
+    drivers: Vec<DriverState>,
     sockets: Slab<Socket>,
-    agenda: BTreeMap<(Instant, u64), Happening>,
+    events: BTreeMap<(Instant, u64), NetworkEvent>,
     sequence: u64,
     port: u16,
-    /// Sockets in parcels: a parcel that is dropped closes its socket.
-    parcels: Vec<(Key, Weak<()>)>,
+    /// Sockets of detached connections: dropping the connection drops its token, which closes the socket.
+    detached: Vec<(Key, Weak<()>)>,
 }
 
 impl Network {
@@ -111,12 +111,12 @@ impl Network {
             options,
             random: Rng::with_seed(seed),
             now: Instant::now(),
-            desks: Vec::new(),
+            drivers: Vec::new(),
             sockets: Slab::new(),
-            agenda: BTreeMap::new(),
+            events: BTreeMap::new(),
             sequence: 0,
             port: EPHEMERAL.start,
-            parcels: Vec::new(),
+            detached: Vec::new(),
         }
     }
 
@@ -128,12 +128,12 @@ impl Network {
         self.now
     }
 
-    pub(super) fn desk(&mut self, index: usize) -> &mut Desk {
-        &mut self.desks[index]
+    pub(super) fn driver(&mut self, index: usize) -> &mut DriverState {
+        &mut self.drivers[index]
     }
 
-    pub(super) fn add_desk(&mut self) -> usize {
-        self.desks.push(Desk {
+    pub(super) fn add_driver(&mut self) -> usize {
+        self.drivers.push(DriverState {
             notices: Vec::new(),
             timers: Wheel::new(self.now),
             lingers: Wheel::new(self.now),
@@ -141,56 +141,58 @@ impl Network {
             accept_again_at: None,
             accepts_to_fail: 0,
         });
-        self.desks.len() - 1
+        self.drivers.len() - 1
     }
 
     /// Forgets a driver's listeners and timers.
-    pub(super) fn retire(&mut self, desk: usize) {
-        self.stop_listening(desk);
+    pub(super) fn retire(&mut self, driver: usize) {
+        self.stop_listening(driver);
         let now = self.now;
-        let desk = &mut self.desks[desk];
-        desk.timers = Wheel::new(now);
-        desk.lingers = Wheel::new(now);
-        desk.notices = Vec::new();
+        let driver = &mut self.drivers[driver];
+        driver.timers = Wheel::new(now);
+        driver.lingers = Wheel::new(now);
+        driver.notices = Vec::new();
     }
 
     /// Moves the clock to the next thing that happens, at most to `limit`; false if it stands there, or
     /// nothing is left.
     pub(super) fn step(&mut self, limit: Option<Instant>) -> bool {
-        self.close_lost_parcels();
-        let wakes = self.desks.iter().flat_map(|desk| {
-            [desk.timers.next_wake(), desk.lingers.next_wake(), desk.accept_again_at].into_iter().flatten()
+        self.close_dropped_connections();
+        let wakes = self.drivers.iter().flat_map(|driver| {
+            [driver.timers.next_wake(), driver.lingers.next_wake(), driver.accept_again_at]
+                .into_iter()
+                .flatten()
         });
         let next = wakes
             .filter(|wake| *wake > self.now)
-            .chain(self.agenda.first_key_value().map(|((at, _), _)| *at))
+            .chain(self.events.first_key_value().map(|((at, _), _)| *at))
             .min();
         let Some(next) = next.filter(|next| limit.is_none_or(|limit| *next <= limit)) else {
             self.now = self.now.max(limit.unwrap_or(self.now));
             return false;
         };
         self.now = self.now.max(next);
-        while let Some(entry) = self.agenda.first_entry()
+        while let Some(entry) = self.events.first_entry()
             && entry.key().0 <= self.now
         {
-            let happening = entry.remove();
-            self.happen(happening);
+            let event = entry.remove();
+            self.handle_event(event);
         }
         true
     }
 
-    fn happen(&mut self, happening: Happening) {
-        match happening {
-            Happening::Syn { from, backlog_full } => self.syn(from, backlog_full),
-            Happening::Established { to } => {
+    fn handle_event(&mut self, event: NetworkEvent) {
+        match event {
+            NetworkEvent::Syn { from, backlog_full } => self.syn(from, backlog_full),
+            NetworkEvent::Established { to } => {
                 if let Some(socket) = self.sockets.get_mut(to) {
                     socket.established = true;
                     self.notify(to);
                     self.pump(to);
                 }
             }
-            Happening::Refused { to } => self.fail(to, Errno::CONNREFUSED),
-            Happening::Segment { from, to, bytes } => {
+            NetworkEvent::Refused { to } => self.fail(to, Errno::CONNREFUSED),
+            NetworkEvent::Segment { from, to, bytes } => {
                 if let Some(socket) = self.sockets.get_mut(from) {
                     socket.in_transit -= bytes.len();
                     if std::mem::take(&mut socket.blocked) {
@@ -205,19 +207,19 @@ impl Network {
                     // Nobody will read it.
                     _ => {
                         self.sockets.remove(to);
-                        self.later(self.now, Happening::Reset { to: from });
+                        self.later(self.now, NetworkEvent::Reset { to: from });
                     }
                 }
                 self.pump(from);
             }
-            Happening::End { to } => {
+            NetworkEvent::End { to } => {
                 if let Some(socket) = self.sockets.get_mut(to) {
                     socket.end_received = true;
                     self.notify(to);
                     self.pump(to);
                 }
             }
-            Happening::Reset { to } => self.fail(to, Errno::CONNRESET),
+            NetworkEvent::Reset { to } => self.fail(to, Errno::CONNRESET),
         }
     }
 
@@ -226,13 +228,13 @@ impl Network {
         let (addr, peer) = (client.remote, client.local);
         let mut found: Vec<(usize, usize)> = self.listening(addr).collect();
         if found.is_empty() {
-            return self.later(self.now, Happening::Refused { to: from });
+            return self.later(self.now, NetworkEvent::Refused { to: from });
         }
-        let (desk, nth) = found.swap_remove(self.random.usize(..found.len()));
-        let listener = &self.desks[desk].listeners[nth];
+        let (driver, nth) = found.swap_remove(self.random.usize(..found.len()));
+        let listener = &self.drivers[driver].listeners[nth];
         if listener.queue.len() >= listener.backlog.max(1) {
             let at = if backlog_full { self.now + SYN_AGAIN } else { self.now };
-            return self.later(at, Happening::Syn { from, backlog_full: true });
+            return self.later(at, NetworkEvent::Syn { from, backlog_full: true });
         }
         let socket = self.socket(addr, peer);
         if let Some(socket) = self.sockets.get_mut(socket) {
@@ -242,8 +244,8 @@ impl Network {
         if let Some(client) = self.sockets.get_mut(from) {
             client.other = Some(socket);
         }
-        self.desks[desk].listeners[nth].queue.push_back(socket);
-        self.later(self.now, Happening::Established { to: from });
+        self.drivers[driver].listeners[nth].queue.push_back(socket);
+        self.later(self.now, NetworkEvent::Established { to: from });
     }
 
     /// The listeners for `addr`: those at that very address, else those at all addresses.
@@ -252,9 +254,9 @@ impl Network {
         let v4 = addr.is_ipv4().then_some(all(Ipv4Addr::UNSPECIFIED.into()));
         let candidates = [Some(addr), v4, Some(all(Ipv6Addr::UNSPECIFIED.into()))];
         let at = move |addr: SocketAddr| {
-            self.desks.iter().enumerate().flat_map(move |(desk, entry)| {
+            self.drivers.iter().enumerate().flat_map(move |(driver, entry)| {
                 let here = move |(_, listener): &(usize, &Listener)| listener.addr == addr;
-                entry.listeners.iter().enumerate().filter(here).map(move |(nth, _)| (desk, nth))
+                entry.listeners.iter().enumerate().filter(here).map(move |(nth, _)| (driver, nth))
             })
         };
         candidates.into_iter().flatten().find(|addr| at(*addr).next().is_some()).into_iter().flat_map(at)
@@ -262,7 +264,7 @@ impl Network {
 
     pub(super) fn listen(
         &mut self,
-        desk: usize,
+        driver: usize,
         mut addr: SocketAddr,
         options: &ListenOptions,
     ) -> io::Result<SocketAddr> {
@@ -277,12 +279,12 @@ impl Network {
         }
         let backlog = options.backlog as usize;
         let listener = Listener { addr, reuse_port: options.reuse_port, backlog, queue: VecDeque::new() };
-        self.desks[desk].listeners.push(listener);
+        self.drivers[driver].listeners.push(listener);
         Ok(addr)
     }
 
     fn port_is_taken(&self, addr: SocketAddr, reuse_port: bool) -> bool {
-        let mut listeners = self.desks.iter().flat_map(|desk| &desk.listeners);
+        let mut listeners = self.drivers.iter().flat_map(|driver| &driver.listeners);
         listeners.any(|listener| listener.addr == addr && !(reuse_port && listener.reuse_port))
     }
 
@@ -291,10 +293,10 @@ impl Network {
         self.port
     }
 
-    /// Closes the listeners of a driver; who waits in their queues is reset.
-    pub(super) fn stop_listening(&mut self, desk: usize) {
-        self.desks[desk].accept_again_at = None;
-        for listener in std::mem::take(&mut self.desks[desk].listeners) {
+    /// Closes the listeners of a driver and resets the connections in their queues.
+    pub(super) fn stop_listening(&mut self, driver: usize) {
+        self.drivers[driver].accept_again_at = None;
+        for listener in std::mem::take(&mut self.drivers[driver].listeners) {
             for socket in listener.queue {
                 self.close(socket, true);
             }
@@ -302,24 +304,24 @@ impl Network {
     }
 
     /// Whether a driver could accept now.
-    pub(super) fn can_accept(&self, desk: usize) -> bool {
-        let desk = &self.desks[desk];
-        desk.accept_again_at.is_none() && desk.listeners.iter().any(|listener| !listener.queue.is_empty())
+    pub(super) fn can_accept(&self, driver: usize) -> bool {
+        let driver = &self.drivers[driver];
+        driver.accept_again_at.is_none() && driver.listeners.iter().any(|listener| !listener.queue.is_empty())
     }
 
     /// The next connection for a driver, from the fullest queue.
-    pub(super) fn accept(&mut self, desk: usize) -> Option<io::Result<Key>> {
-        if !self.can_accept(desk) {
+    pub(super) fn accept(&mut self, driver: usize) -> Option<io::Result<Key>> {
+        if !self.can_accept(driver) {
             return None;
         }
         let by_chance = self.random.u32(..1_000_000) < self.options.accept_failures_per_million;
-        let desk = &mut self.desks[desk];
-        if desk.accepts_to_fail > 0 || by_chance {
-            desk.accepts_to_fail = desk.accepts_to_fail.saturating_sub(1);
-            desk.accept_again_at = Some(self.now + self.options.driver.accept_pause);
+        let driver = &mut self.drivers[driver];
+        if driver.accepts_to_fail > 0 || by_chance {
+            driver.accepts_to_fail = driver.accepts_to_fail.saturating_sub(1);
+            driver.accept_again_at = Some(self.now + self.options.driver.accept_pause);
             return Some(Err(Errno::MFILE.into()));
         }
-        let listener = desk.listeners.iter_mut().max_by_key(|listener| listener.queue.len())?;
+        let listener = driver.listeners.iter_mut().max_by_key(|listener| listener.queue.len())?;
         Some(Ok(listener.queue.pop_front()?))
     }
 
@@ -332,7 +334,7 @@ impl Network {
         }
         let local = SocketAddr::new(source, self.next_port());
         let socket = self.socket(local, remote);
-        self.later(self.now, Happening::Syn { from: socket, backlog_full: false });
+        self.later(self.now, NetworkEvent::Syn { from: socket, backlog_full: false });
         Ok(socket)
     }
 
@@ -356,10 +358,10 @@ impl Network {
         })
     }
 
-    /// Gives a socket to a driver, which hears of it at once.
-    pub(super) fn own(&mut self, socket: Key, desk: usize, conn: ConnId) {
+    /// Gives a socket to a driver and notifies it at once.
+    pub(super) fn own(&mut self, socket: Key, driver: usize, conn: ConnId) {
         if let Some(entry) = self.sockets.get_mut(socket) {
-            entry.owner = Some((desk, conn));
+            entry.owner = Some((driver, conn));
             self.notify(socket);
         }
     }
@@ -444,7 +446,7 @@ impl Network {
         } else if reset || !socket.established || !socket.incoming.is_empty() {
             let (other, after) = (socket.other, socket.last_arrival.max(self.now));
             if let Some(other) = other {
-                self.later(after, Happening::Reset { to: other });
+                self.later(after, NetworkEvent::Reset { to: other });
             }
             self.sockets.remove(key);
         } else {
@@ -462,26 +464,26 @@ impl Network {
         }
     }
 
-    /// Takes a socket from its driver, until [`Network::unpack`] or the token is dropped.
-    pub(super) fn pack(&mut self, socket: Key) -> Arc<()> {
+    /// Takes a socket from its driver, until [`Network::attach`] or the token is dropped.
+    pub(super) fn detach(&mut self, socket: Key) -> Arc<()> {
         let token = Arc::new(());
         if let Some(entry) = self.sockets.get_mut(socket) {
             entry.owner = None;
         }
-        self.parcels.push((socket, Arc::downgrade(&token)));
+        self.detached.push((socket, Arc::downgrade(&token)));
         token
     }
 
-    /// Whether the token was made by [`Network::pack`] of this world; it is used up.
-    pub(super) fn unpack(&mut self, socket: Key, token: &Arc<()>) -> bool {
+    /// Whether the token was made by [`Network::detach`] of this world; it is used up.
+    pub(super) fn attach(&mut self, socket: Key, token: &Arc<()>) -> bool {
         let weak = Arc::downgrade(token);
-        let position = self.parcels.iter().position(|(key, other)| *key == socket && other.ptr_eq(&weak));
-        position.map(|position| self.parcels.swap_remove(position)).is_some()
+        let position = self.detached.iter().position(|(key, other)| *key == socket && other.ptr_eq(&weak));
+        position.map(|position| self.detached.swap_remove(position)).is_some()
     }
 
-    fn close_lost_parcels(&mut self) {
-        while let Some(lost) = self.parcels.iter().position(|(_, token)| token.strong_count() == 0) {
-            let (socket, _) = self.parcels.swap_remove(lost);
+    fn close_dropped_connections(&mut self) {
+        while let Some(lost) = self.detached.iter().position(|(_, token)| token.strong_count() == 0) {
+            let (socket, _) = self.detached.swap_remove(lost);
             self.close(socket, false);
         }
     }
@@ -494,7 +496,7 @@ impl Network {
             let from = socket.last_arrival.max(self.now);
             if socket.outgoing.is_empty() {
                 if socket.shut && !socket.end_sent {
-                    self.later_from(key, from, Happening::End { to: other });
+                    self.later_from(key, from, NetworkEvent::End { to: other });
                     let socket = self.sockets.at_mut(key.index);
                     socket.end_sent = true;
                 }
@@ -518,24 +520,24 @@ impl Network {
             let socket = self.sockets.at_mut(key.index);
             let bytes = socket.outgoing.drain(..len).collect();
             socket.in_transit += len;
-            self.later_from(key, from, Happening::Segment { from: key, to: other, bytes });
+            self.later_from(key, from, NetworkEvent::Segment { from: key, to: other, bytes });
         }
     }
 
-    fn later_from(&mut self, key: Key, from: Instant, happening: Happening) {
+    fn later_from(&mut self, key: Key, from: Instant, event: NetworkEvent) {
         // Relative to now, but never before what was sent earlier.
         let at = (self.now + self.latency()).max(from);
         self.sockets.at_mut(key.index).last_arrival = at;
-        self.put(at, happening);
+        self.put(at, event);
     }
 
-    fn later(&mut self, from: Instant, happening: Happening) {
+    fn later(&mut self, from: Instant, event: NetworkEvent) {
         let at = from + self.latency();
-        self.put(at, happening);
+        self.put(at, event);
     }
 
-    fn put(&mut self, at: Instant, happening: Happening) {
-        self.agenda.insert((at, self.sequence), happening);
+    fn put(&mut self, at: Instant, event: NetworkEvent) {
+        self.events.insert((at, self.sequence), event);
         self.sequence += 1;
     }
 
@@ -557,8 +559,8 @@ impl Network {
     }
 
     fn notify(&mut self, socket: Key) {
-        if let Some((desk, conn)) = self.sockets.get(socket).and_then(|socket| socket.owner) {
-            self.desks[desk].notices.push(conn);
+        if let Some((driver, conn)) = self.sockets.get(socket).and_then(|socket| socket.owner) {
+            self.drivers[driver].notices.push(conn);
         }
     }
 }

@@ -1,18 +1,18 @@
 //! Sends in flight: who owns the frames while the kernel reads them.
 //!
 //! ```text
-//!            launch             land: some of it
-//!  Waiting ──────────> Sailing ──────────────────> Waiting
-//!     │                   │ land: all of it ──────> Landed ──end──> (gone)
-//!     │                   │ land: an error ───────> Failed ──end──> (gone)
-//!     │ transmit          │ abandon ──> Sailing, without a connection ──land──> (gone)
-//!     └─> Landed, Failed  └
+//!            submit                complete: some of it
+//!  Waiting ──────────> Submitted ───────────────────────> Waiting
+//!     │                   │ complete: all of it ────────> Completed ──end──> (gone)
+//!     │                   │ complete: an error ─────────> Failed ──end──> (gone)
+//!     │ transmit          │ abandon ──> Submitted, without a connection ──complete──> (gone)
+//!     └─> Completed, Failed
 //! ```
 //! One operation at most is under way per flight. One frame leaves by SEND, several by SENDMSG; frames in a
 //! memfd, and what stands in one send with them, by calls ([`transmit`]).
 //!
-//! Invariant: what a sailing flight refers to is neither changed nor released before it lands. Everything that
-//! could is in this module; whoever drops the flights while some sail must leak them ([`Flights::leak`]).
+//! Invariant: what a submitted flight refers to is neither changed nor released before it completes. Everything that
+//! could is in this module; the flights must be leaked if they are dropped while some are submitted ([`Flights::leak`]).
 
 #![allow(unsafe_code)] // The kernel is given addresses.
 
@@ -58,13 +58,13 @@ impl FlightId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Waiting,
-    Sailing,
-    Landed,
+    Submitted,
+    Completed,
     Failed(Errno),
 }
 
-/// The frames.
-enum Cargo {
+/// The frames that the kernel has not taken.
+enum PendingFrames {
     /// The most common case, and the one that allocates nothing.
     One {
         frame: Frame,
@@ -81,9 +81,9 @@ struct Flight {
     state: State,
     /// It leaves by calls.
     by_call: bool,
-    /// What the kernel hasn't taken; for a landed one, as much as its last operation took.
+    /// What the kernel hasn't taken; for a completed one, as much as its last operation took.
     bytes: usize,
-    cargo: Cargo,
+    frames: PendingFrames,
     run: Option<Box<Run>>,
     /// Of a single frame; a backlog has its own.
     _charge: Option<Charge>,
@@ -102,7 +102,7 @@ unsafe impl Send for Run {}
 /// All flights of a driver.
 pub(super) struct Flights {
     flights: Slab<Flight>,
-    sailing: usize,
+    submitted: usize,
     /// Bytes that belong to one connection alone.
     owned: Meter,
     #[allow(clippy::vec_box)] // It goes into a flight as it is.
@@ -111,39 +111,41 @@ pub(super) struct Flights {
 
 impl Flights {
     pub(super) fn new() -> Self {
-        Self { flights: Slab::new(), sailing: 0, owned: Meter::default(), spare: Vec::new() }
+        Self { flights: Slab::new(), submitted: 0, owned: Meter::default(), spare: Vec::new() }
     }
 
     /// Takes over `frames` from `cursor` on. The vector is left empty, its capacity kept.
     pub(super) fn begin(&mut self, conn: ConnId, frames: &mut Vec<Frame>, cursor: Cursor) -> FlightId {
         let by_call = frames.iter().any(Frame::is_file);
         let bytes = frames.iter().map(Frame::len).sum::<usize>();
-        let cargo = if frames.len() == 1 {
-            frames.pop().map_or(Cargo::None, |frame| Cargo::One { frame, offset: cursor.offset })
+        let frames = if frames.len() == 1 {
+            frames
+                .pop()
+                .map_or(PendingFrames::None, |frame| PendingFrames::One { frame, offset: cursor.offset })
         } else if !by_call && bytes <= CORK_BYTES.min(frames.len() * SMALL_BYTES) {
             // As for calls: a slice costs the kernel more than its copy.
             let mut copy = Vec::with_capacity(bytes);
             frames.drain(..).skip(cursor.frame).for_each(|frame| copy.extend_from_slice(&frame.bytes()));
-            Cargo::One { frame: Frame::owned(copy), offset: cursor.offset }
+            PendingFrames::One { frame: Frame::owned(copy), offset: cursor.offset }
         } else {
-            Cargo::Many(Backlog::of(frames, cursor, &self.owned))
+            PendingFrames::Many(Backlog::of(frames, cursor, &self.owned))
         };
-        self.insert(conn, cargo, by_call)
+        self.insert(conn, frames, by_call)
     }
 
     /// Takes over a copy of bytes.
     pub(super) fn begin_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> FlightId {
-        self.insert(conn, Cargo::One { frame: Frame::owned(bytes.to_vec()), offset: 0 }, false)
+        self.insert(conn, PendingFrames::One { frame: Frame::owned(bytes.to_vec()), offset: 0 }, false)
     }
 
-    fn insert(&mut self, conn: ConnId, cargo: Cargo, by_call: bool) -> FlightId {
-        let bytes = cargo.bytes();
-        let _charge = match &cargo {
-            Cargo::One { frame, .. } => charge_owned([frame], &self.owned),
-            Cargo::Many(_) | Cargo::None => None,
+    fn insert(&mut self, conn: ConnId, frames: PendingFrames, by_call: bool) -> FlightId {
+        let bytes = frames.bytes();
+        let _charge = match &frames {
+            PendingFrames::One { frame, .. } => charge_owned([frame], &self.owned),
+            PendingFrames::Many(_) | PendingFrames::None => None,
         };
         let flight =
-            Flight { conn: Some(conn), state: State::Waiting, by_call, bytes, cargo, run: None, _charge };
+            Flight { conn: Some(conn), state: State::Waiting, by_call, bytes, frames, run: None, _charge };
         FlightId::of(self.flights.insert(flight).index)
     }
 
@@ -151,7 +153,7 @@ impl Flights {
         self.flights.at(id.index()).state
     }
 
-    /// Whether it is to leave by [`Flights::transmit`], not by [`Flights::launch`].
+    /// Whether it is to leave by [`Flights::transmit`], not by [`Flights::submit`].
     pub(super) fn is_by_call(&self, id: FlightId) -> bool {
         self.flights.at(id.index()).by_call
     }
@@ -167,52 +169,52 @@ impl Flights {
     }
 
     /// Flights that the kernel reads from.
-    pub(super) fn sailing(&self) -> usize {
-        self.sailing
+    pub(super) fn submitted(&self) -> usize {
+        self.submitted
     }
 
     /// Begins the next operation of a waiting flight.
-    pub(super) fn launch(&mut self, id: FlightId, ring: &mut Ring, target: Target) {
+    pub(super) fn submit(&mut self, id: FlightId, ring: &mut Ring, target: Target) {
         let flight = self.flights.at_mut(id.index());
         assert!(flight.state == State::Waiting && !flight.by_call, "{:?}", flight.state);
         let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
-        let entry = match &mut flight.cargo {
-            Cargo::One { frame, offset } => {
+        let entry = match &mut flight.frames {
+            PendingFrames::One { frame, offset } => {
                 let View::Memory(bytes) = frame.view() else { return };
                 let left = &bytes[*offset..];
                 let len = left.len().min(OPERATION_BYTES_MAX);
                 let flags = if len < left.len() { flags | libc::MSG_MORE } else { flags };
                 on!(target, |fd| opcode::Send::new(fd, left.as_ptr(), len as u32).flags(flags).build())
             }
-            Cargo::Many(backlog) => {
+            PendingFrames::Many(backlog) => {
                 let run = flight.run.get_or_insert_with(|| self.spare.pop().unwrap_or_else(Run::empty));
                 let more = backlog.transmit(|frames, cursor| run.fill(frames, *cursor));
                 let flags = if more { flags | libc::MSG_MORE } else { flags };
                 let header = &raw const run.header;
                 on!(target, |fd| opcode::SendMsg::new(fd, header).flags(flags as u32).build())
             }
-            Cargo::None => return,
+            PendingFrames::None => return,
         };
-        flight.state = State::Sailing;
-        self.sailing += 1;
-        // SAFETY: the entry refers to the cargo and the run of a flight that sails now: this module keeps them
-        // as they are until it lands. They are on the heap, so they stay in place whatever moves the flight.
+        flight.state = State::Submitted;
+        self.submitted += 1;
+        // SAFETY: the entry refers to the frames and the run of a flight that is submitted now: this module keeps them
+        // as they are until it completes. They are on the heap, so they stay in place whatever moves the flight.
         unsafe { ring.push(entry.user_data(id.token().to_bits())) };
     }
 
     /// Notes what became of a flight's operation: the connection that waits for it, if any does.
-    pub(super) fn land(&mut self, index: u32, result: Result<u32, Errno>) -> Option<ConnId> {
+    pub(super) fn complete(&mut self, index: u32, result: Result<u32, Errno>) -> Option<ConnId> {
         let id = FlightId::of(index);
         let flight = self.flights.at_mut(index);
-        assert_eq!(flight.state, State::Sailing);
-        self.sailing -= 1;
+        assert_eq!(flight.state, State::Submitted);
+        self.submitted -= 1;
         flight.state = match result {
-            // An empty operation is never launched.
+            // An empty operation is never submitted.
             Ok(0) => State::Failed(Errno::IO),
             Ok(taken) => {
-                flight.cargo.advance(taken as usize);
-                match flight.cargo.bytes() {
-                    0 => State::Landed,
+                flight.frames.advance(taken as usize);
+                match flight.frames.bytes() {
+                    0 => State::Completed,
                     left => {
                         flight.bytes = left;
                         State::Waiting
@@ -223,7 +225,7 @@ impl Flights {
             Err(error) => State::Failed(error),
         };
         if flight.state != State::Waiting {
-            flight.cargo = Cargo::None;
+            flight.frames = PendingFrames::None;
         }
         if flight.conn.is_none() {
             self.end(id);
@@ -236,19 +238,21 @@ impl Flights {
     pub(super) fn transmit(&mut self, id: FlightId, socket: BorrowedFd<'_>, cork: &mut Vec<u8>) -> Progress {
         let flight = self.flights.at_mut(id.index());
         assert_eq!(flight.state, State::Waiting);
-        let progress = match &mut flight.cargo {
-            Cargo::One { frame, offset } => {
+        let progress = match &mut flight.frames {
+            PendingFrames::One { frame, offset } => {
                 let mut cursor = Cursor { frame: 0, offset: *offset };
                 let progress = transmit(socket, std::slice::from_ref(frame), &mut cursor, cork);
                 *offset = if cursor.frame == 0 { cursor.offset } else { frame.len() };
                 progress
             }
-            Cargo::Many(backlog) => backlog.transmit(|frames, cursor| transmit(socket, frames, cursor, cork)),
-            Cargo::None => Progress::Done,
+            PendingFrames::Many(backlog) => {
+                backlog.transmit(|frames, cursor| transmit(socket, frames, cursor, cork))
+            }
+            PendingFrames::None => Progress::Done,
         };
         match progress {
-            Progress::Done => flight.state = State::Landed,
-            Progress::Stalled => flight.bytes = flight.cargo.bytes(),
+            Progress::Done => flight.state = State::Completed,
+            Progress::Stalled => flight.bytes = flight.frames.bytes(),
             Progress::Failed(error) => flight.state = State::Failed(error),
         }
         progress
@@ -261,10 +265,10 @@ impl Flights {
         flight.state = State::Failed(error);
     }
 
-    /// Releases a flight that doesn't sail.
+    /// Releases a flight that is not submitted.
     pub(super) fn end(&mut self, id: FlightId) {
         let key = self.flights.key_at(id.index());
-        assert_ne!(self.flights.at(key.index).state, State::Sailing);
+        assert_ne!(self.flights.at(key.index).state, State::Submitted);
         if let Some(run) = self.flights.remove(key).and_then(|flight| flight.run)
             && self.spare.len() < SPARE_MAX
         {
@@ -272,10 +276,10 @@ impl Flights {
         }
     }
 
-    /// Releases a flight as soon as that is possible. True if it sails: then its operation is to be cancelled.
+    /// Releases a flight as soon as that is possible. True if it is submitted: then its operation is to be cancelled.
     pub(super) fn abandon(&mut self, id: FlightId) -> bool {
         let flight = self.flights.at_mut(id.index());
-        if flight.state == State::Sailing {
+        if flight.state == State::Submitted {
             flight.conn = None;
             return true;
         }
@@ -289,7 +293,7 @@ impl Flights {
     }
 }
 
-impl Cargo {
+impl PendingFrames {
     fn bytes(&self) -> usize {
         match self {
             Self::One { frame, offset } => frame.len() - offset,

@@ -37,15 +37,15 @@ use crate::alarm::Alarm;
 use crate::backlog::Cursor;
 use crate::buffer::Buffers;
 use crate::descriptors;
+use crate::detached::TransferredSocket;
 use crate::epoll::socket;
 use crate::epoll::transmit::{Progress, transmit, transmit_bytes};
-use crate::parcel::Cargo;
 use crate::slab::Slab;
 use crate::waker::Sleeper;
 use crate::wheel::Wheel;
 use crate::{
-    Capacity, ConnId, Driver, Event, Frame, ListenOptions, Options, Parcel, ReceiveBuffer, Sending, TimerId,
-    Waker,
+    Capacity, ConnId, DetachedConnection, Driver, Event, Frame, ListenOptions, Options, ReceiveBuffer,
+    Sending, TimerId, Waker,
 };
 use connection::{Connection, EDGES, Phase};
 use flight::{FlightId, Flights, State};
@@ -254,11 +254,11 @@ impl UringDriver {
             self.lingers.cancel(linger);
         }
         let Some(flight) = connection.flight else { return false };
-        let landed = self.flights.state(flight) == State::Landed;
+        let completed = self.flights.state(flight) == State::Completed;
         if self.flights.abandon(flight) {
             ring.cancel(flight.token());
         }
-        !landed
+        !completed
     }
 
     /// Removes a connection and closes it. Where the stream is cut off, by a reset: the peer shall not take it
@@ -288,7 +288,7 @@ impl UringDriver {
     }
 
     /// Keeps what a send's call hasn't taken in flight.
-    fn fly(&mut self, conn: ConnId, flight: FlightId, progress: Progress) -> Sending {
+    fn keep_in_flight(&mut self, conn: ConnId, flight: FlightId, progress: Progress) -> Sending {
         let Some(connection) = self.connections.get_mut(conn.into()) else { return Sending::Done };
         connection.flight = Some(flight);
         match progress {
@@ -302,12 +302,12 @@ impl UringDriver {
             _ if self.flights.is_by_call(flight) => self.await_room(conn),
             _ => {
                 let (ring, target) = self.rings.of(&connection.socket);
-                self.flights.launch(flight, ring, target);
+                self.flights.submit(flight, ring, target);
                 if matches!(target, Target::Slot(_)) && self.lone_sends_left > 0 {
                     // What a call is to a descriptor.
                     self.lone_sends_left -= 1;
                     self.flush();
-                    if self.flights.state(flight) == State::Landed {
+                    if self.flights.state(flight) == State::Completed {
                         self.flights.end(flight);
                         self.connections.at_mut(conn.index).flight = None;
                         return Sending::Done;
@@ -438,7 +438,7 @@ impl Driver for UringDriver {
             }
         }
         let flight = self.flights.begin(conn, frames, cursor);
-        self.fly(conn, flight, progress)
+        self.keep_in_flight(conn, flight, progress)
     }
 
     fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Sending {
@@ -457,7 +457,7 @@ impl Driver for UringDriver {
             return Sending::Done;
         }
         let flight = self.flights.begin_bytes(conn, &bytes[taken..]);
-        self.fly(conn, flight, progress)
+        self.keep_in_flight(conn, flight, progress)
     }
 
     fn in_flight_bytes(&self, conn: ConnId) -> usize {
@@ -502,7 +502,7 @@ impl Driver for UringDriver {
 
     fn close(&mut self, conn: ConnId) {
         let Some(connection) = self.open(conn) else { return };
-        if connection.flight.is_some_and(|flight| self.flights.state(flight) == State::Sailing) {
+        if connection.flight.is_some_and(|flight| self.flights.state(flight) == State::Submitted) {
             // Perhaps it only waits for the next enter, and needn't be cut off.
             self.flush();
         }
@@ -510,7 +510,7 @@ impl Driver for UringDriver {
         self.relieve();
     }
 
-    fn detach(&mut self, conn: ConnId) -> Option<Parcel> {
+    fn detach(&mut self, conn: ConnId) -> Option<DetachedConnection> {
         let connection = self.open(conn)?;
         assert!(connection.flight.is_none(), "a send is in flight on this connection");
         if connection.phase != Phase::Open || connection.receive.is_some() {
@@ -534,12 +534,13 @@ impl Driver for UringDriver {
             }
         };
         self.relieve();
-        Some(Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused })
+        Some(DetachedConnection { socket: TransferredSocket::Descriptor(fd), peer, ended, paused })
     }
 
-    fn attach(&mut self, parcel: Parcel) -> io::Result<ConnId> {
+    fn attach(&mut self, detached: DetachedConnection) -> io::Result<ConnId> {
         self.relieve();
-        let Parcel { cargo: Cargo::Descriptor(fd), peer, ended, paused } = parcel else {
+        let DetachedConnection { socket: TransferredSocket::Descriptor(fd), peer, ended, paused } = detached
+        else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let socket = self.rings.adopt(fd, self.sleeper.eventfd());
@@ -579,12 +580,12 @@ impl Drop for UringDriver {
         let _ = self.rings.cancel_all(DROP_PATIENCE);
         while self.rings.enter(usize::MAX, Some(Duration::ZERO)).is_ok() {
             self.note(usize::MAX);
-            if self.flights.sailing() + self.receives.sailing() == 0 || Instant::now() > until {
+            if self.flights.submitted() + self.receives.submitted() == 0 || Instant::now() > until {
                 break;
             }
             std::thread::yield_now();
         }
-        if self.flights.sailing() > 0 {
+        if self.flights.submitted() > 0 {
             self.flights.leak();
         }
     }

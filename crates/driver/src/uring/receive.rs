@@ -4,8 +4,8 @@
 //! the enter that submits it; until then it owns one of a few buffers. What it got is copied to memory of its
 //! own, as it may stay longer than the buffer can be spared: until its connection is stepped, and not paused.
 //!
-//! Invariant: a buffer that an operation writes to is touched by nobody before it lands. (Were the receives
-//! dropped while some sail, their buffers would be lost, not freed.)
+//! Invariant: a buffer that an operation writes to is touched by nobody before it completes. (Were the receives
+//! dropped while some are submitted, their buffers would be lost, not freed.)
 
 #![allow(unsafe_code)] // The kernel is given addresses.
 
@@ -20,7 +20,7 @@ use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 /// Receives under way at most, each with a buffer.
-const SAILING_MAX: usize = 64;
+const RECEIVES_MAX: usize = 64;
 
 /// Size of a buffer at most: there are as many as receives under way.
 const BUFFER_BYTES_MAX: usize = 16 * 1024;
@@ -47,8 +47,8 @@ struct Receive {
 
 enum State {
     /// The kernel may write there.
-    Sailing(Buffer),
-    Landed(Result<Box<[u8]>, Errno>),
+    Submitted(Buffer),
+    Completed(Result<Box<[u8]>, Errno>),
 }
 
 /// A buffer that is the kernel's for now, hence no reference.
@@ -60,7 +60,7 @@ unsafe impl Send for Buffer {}
 /// All receives of a driver.
 pub(super) struct Receives {
     receives: Slab<Receive>,
-    sailing: usize,
+    submitted: usize,
     spare: Vec<Box<[u8]>>,
     buffer_bytes: usize,
 }
@@ -68,34 +68,34 @@ pub(super) struct Receives {
 impl Receives {
     pub(super) fn new(buffer_bytes: usize) -> Self {
         let buffer_bytes = buffer_bytes.min(BUFFER_BYTES_MAX);
-        Self { receives: Slab::new(), sailing: 0, spare: Vec::new(), buffer_bytes }
+        Self { receives: Slab::new(), submitted: 0, spare: Vec::new(), buffer_bytes }
     }
 
     /// Begins to receive; `None` where as many as may be are under way.
     pub(super) fn begin(&mut self, conn: ConnId, ring: &mut Ring, target: Target) -> Option<ReceiveId> {
-        if self.sailing == SAILING_MAX {
+        if self.submitted == RECEIVES_MAX {
             return None;
         }
         let buffer = self.spare.pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice());
         let buffer = NonNull::from(Box::leak(buffer));
-        let state = State::Sailing(Buffer(buffer));
+        let state = State::Submitted(Buffer(buffer));
         let id = ReceiveId::of(self.receives.insert(Receive { conn: Some(conn), state }).index);
-        self.sailing += 1;
+        self.submitted += 1;
         let (start, len) = (buffer.cast::<u8>().as_ptr(), buffer.len() as u32);
         let entry = on!(target, |fd| opcode::Recv::new(fd, start, len).flags(libc::MSG_DONTWAIT).build());
-        // SAFETY: the buffer is leaked, and made a box again only when this operation lands.
+        // SAFETY: the buffer is leaked, and made a box again only when this operation completes.
         unsafe { ring.push(entry.user_data(Token::Receive(id.index()).to_bits())) };
         Some(id)
     }
 
     /// Notes what became of a receive: the connection that waits for it, if any does, and whether it has filled
     /// its buffer, so that there may be more.
-    pub(super) fn land(&mut self, index: u32, result: Result<u32, Errno>) -> Option<(ConnId, bool)> {
+    pub(super) fn complete(&mut self, index: u32, result: Result<u32, Errno>) -> Option<(ConnId, bool)> {
         let receive = self.receives.at_mut(index);
-        let State::Sailing(Buffer(buffer)) = receive.state else {
-            panic!("receive {index} lands twice");
+        let State::Submitted(Buffer(buffer)) = receive.state else {
+            panic!("receive {index} completes twice");
         };
-        self.sailing -= 1;
+        self.submitted -= 1;
         // SAFETY: it was leaked from a box by `begin`, and the kernel has let go of it.
         let buffer = unsafe { Box::from_raw(buffer.as_ptr()) };
         let received: Result<Box<[u8]>, Errno> =
@@ -106,19 +106,19 @@ impl Receives {
             return None;
         };
         let full = matches!(&received, Ok(bytes) if bytes.len() == self.buffer_bytes);
-        receive.state = State::Landed(received);
+        receive.state = State::Completed(received);
         Some((conn, full))
     }
 
     /// What has been received (nothing: the end of file); `None` while it is under way. Then the id is dead.
     pub(super) fn take(&mut self, id: ReceiveId) -> Option<Result<Box<[u8]>, Errno>> {
         let key = self.receives.key_at(id.index());
-        if matches!(self.receives.at(key.index).state, State::Sailing(_)) {
+        if matches!(self.receives.at(key.index).state, State::Submitted(_)) {
             return None;
         }
         match self.receives.remove(key)?.state {
-            State::Landed(received) => Some(received),
-            State::Sailing(_) => None,
+            State::Completed(received) => Some(received),
+            State::Submitted(_) => None,
         }
     }
 
@@ -130,7 +130,7 @@ impl Receives {
     }
 
     /// Receives that the kernel may write to.
-    pub(super) fn sailing(&self) -> usize {
-        self.sailing
+    pub(super) fn submitted(&self) -> usize {
+        self.submitted
     }
 }

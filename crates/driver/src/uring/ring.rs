@@ -329,7 +329,7 @@ impl Ring {
     /// Has the kernel do all that it has put off, until there is a completion; says whether there is one. If there
     /// is none, nothing is put off now, whatever [`Ring::has_work`] says: its sign may be stale (see
     /// [`Ring::enter_for`]), and what it tells of may end without a completion, as a poll whose data has been read.
-    pub(super) fn settle(&mut self) -> io::Result<bool> {
+    pub(super) fn run_deferred_work(&mut self) -> io::Result<bool> {
         // Waiting for one completion, if only until now, makes the kernel go on for as long as anything is put off.
         let now = Timespec::new();
         match self.io.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&now)) {

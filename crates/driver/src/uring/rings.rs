@@ -183,7 +183,7 @@ impl Rings {
         if timeout != Some(Duration::ZERO) {
             for DirectRing { ring, .. } in &mut self.direct {
                 ring.signal(true);
-                if ring.has_work() && ring.settle()? {
+                if ring.has_work() && ring.run_deferred_work()? {
                     timeout = Some(Duration::ZERO);
                 }
             }

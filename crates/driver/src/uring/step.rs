@@ -40,8 +40,8 @@ impl UringDriver {
         let Some(connection) = self.connections.get_mut(conn.into()) else { return Progress::Done };
         let Some(flight) = connection.flight else { return Progress::Done };
         let progress = match self.flights.state(flight) {
-            State::Sailing => Progress::Stalled,
-            State::Landed => Progress::Done,
+            State::Submitted => Progress::Stalled,
+            State::Completed => Progress::Done,
             State::Failed(error) => Progress::Failed(error),
             State::Waiting if self.flights.is_by_call(flight) => {
                 if !std::mem::take(&mut connection.writable) {
@@ -61,7 +61,7 @@ impl UringDriver {
             }
             State::Waiting => {
                 let (ring, target) = self.rings.of(&connection.socket);
-                self.flights.launch(flight, ring, target);
+                self.flights.submit(flight, ring, target);
                 Progress::Stalled
             }
         };

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_token_survives_the_kernel() {
+    fn every_token_round_trips_through_its_bits() {
         let name = Name::new(u32::MAX - 20, u32::MAX);
         for token in [
             Token::Ignored,
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_finds_its_connection_and_no_other() {
+    fn a_name_finds_only_its_own_connection() {
         let mut slab = Slab::new();
         let first = ConnId::from(slab.insert(()));
         let name = Name::from(first);

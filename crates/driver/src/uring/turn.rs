@@ -82,12 +82,12 @@ impl UringDriver {
                 Token::Alarm => self.alarm_polled = completion.more, // the clock tells
                 Token::Listener(name) => self.listeners.note(name, completion.more),
                 Token::Send(flight) => {
-                    if let Some(conn) = self.flights.land(flight, completion.result()) {
+                    if let Some(conn) = self.flights.complete(flight, completion.result()) {
                         self.enqueue(conn);
                     }
                 }
                 Token::Receive(receive) => {
-                    let Some((conn, full)) = self.receives.land(receive, completion.result()) else {
+                    let Some((conn, full)) = self.receives.complete(receive, completion.result()) else {
                         continue;
                     };
                     if let Some(connection) = self.connections.get_mut(conn.into()) {

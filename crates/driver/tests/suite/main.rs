@@ -41,8 +41,8 @@ macro_rules! suite {
                 two_sends_at_once_are_a_bug closing_releases_what_is_in_flight;
             receiving: a_paused_connection_is_not_read a_pause_may_fall_into_the_middle nobody_starves
                 buffers_are_lent_and_used_again a_lent_buffer_can_be_written_to
-                a_connection_moves_with_bytes_unread a_lost_parcel_closes_its_connection
-                a_parcel_crosses_threads;
+                a_connection_moves_with_bytes_unread a_dropped_detached_connection_is_closed
+                a_detached_connection_crosses_threads;
             ending: the_end_of_the_peer_is_told_once a_half_closed_peer_can_still_be_sent_to
                 a_pause_delays_the_end finish_sends_what_is_in_flight finish_after_the_peer_is_immediate
                 finish_discards_what_arrives finish_gives_up_on_a_peer_that_never_reads

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 use stentor_driver::{
-    Capacity, ConnId, Driver, EpollDriver, Event, Frame, ListenOptions, Parcel, ReceiveBuffer, Sending,
-    TimerId, UringDriver, Waker,
+    Capacity, ConnId, DetachedConnection, Driver, EpollDriver, Event, Frame, ListenOptions, ReceiveBuffer,
+    Sending, TimerId, UringDriver, Waker,
 };
 
 pub(crate) enum Mixed {
@@ -79,12 +79,12 @@ impl Driver for Mixed {
         either!(self.close(conn))
     }
 
-    fn detach(&mut self, conn: ConnId) -> Option<Parcel> {
+    fn detach(&mut self, conn: ConnId) -> Option<DetachedConnection> {
         either!(self.detach(conn))
     }
 
-    fn attach(&mut self, parcel: Parcel) -> io::Result<ConnId> {
-        either!(self.attach(parcel))
+    fn attach(&mut self, detached: DetachedConnection) -> io::Result<ConnId> {
+        either!(self.attach(detached))
     }
 
     fn connections(&self) -> usize {

@@ -4,7 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use stentor_driver::{ConnId, Driver, Event, Frame, ListenOptions, Parcel, ReceiveBuffer, Sending};
+use stentor_driver::{
+    ConnId, DetachedConnection, Driver, Event, Frame, ListenOptions, ReceiveBuffer, Sending,
+};
 
 /// After this, a case that waits for the kernel has failed. The simulation knows by itself.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -100,16 +102,16 @@ impl<D: Driver> Side<D> {
         self.finishing.insert(conn);
     }
 
-    pub(crate) fn detach(&mut self, conn: ConnId) -> Option<Parcel> {
-        let parcel = self.driver.detach(conn);
-        if parcel.is_some() {
+    pub(crate) fn detach(&mut self, conn: ConnId) -> Option<DetachedConnection> {
+        let detached = self.driver.detach(conn);
+        if detached.is_some() {
             self.dead.insert(conn);
         }
-        parcel
+        detached
     }
 
-    pub(crate) fn attach(&mut self, parcel: Parcel) -> ConnId {
-        let conn = self.driver.attach(parcel).unwrap();
+    pub(crate) fn attach(&mut self, detached: DetachedConnection) -> ConnId {
+        let conn = self.driver.attach(detached).unwrap();
         self.dead.remove(&conn);
         conn
     }

@@ -103,12 +103,12 @@ pub(crate) fn a_connection_moves_with_bytes_unread<D: Driver>(mut pair: Pair<D>)
     pair.client.send(near, [Frame::from_static(b"while")]);
     pair.barrier();
     pair.server.driver.resume(far);
-    let parcel = pair.server.detach(far).unwrap();
-    assert_eq!(parcel.peer(), peer);
+    let detached = pair.server.detach(far).unwrap();
+    assert_eq!(detached.peer(), peer);
     assert_eq!(pair.server.driver.connections(), 0);
     pair.client.send(near, [Frame::from_static(b"under way")]);
     pair.barrier();
-    let moved = pair.other.attach(parcel);
+    let moved = pair.other.attach(detached);
     pair.until(|pair| pair.other.bytes(moved) == b"whileunder way");
     // Both directions work, and the end is told in the new place.
     assert_eq!(pair.other.send(moved, [Frame::from_static(b"here")]), Sending::Done);
@@ -117,21 +117,21 @@ pub(crate) fn a_connection_moves_with_bytes_unread<D: Driver>(mut pair: Pair<D>)
     pair.until(|pair| pair.other.saw(&Seen::PeerFinished(moved)));
     assert!(!pair.server.saw(&Seen::PeerFinished(far)));
     // And back, after the end: which isn't told twice.
-    let parcel = pair.other.detach(moved).unwrap();
-    let back = pair.server.attach(parcel);
+    let detached = pair.other.detach(moved).unwrap();
+    let back = pair.server.attach(detached);
     pair.barrier();
     assert!(!pair.server.saw(&Seen::PeerFinished(back)));
 }
 
-pub(crate) fn a_lost_parcel_closes_its_connection<D: Driver>(mut pair: Pair<D>) {
+pub(crate) fn a_dropped_detached_connection_is_closed<D: Driver>(mut pair: Pair<D>) {
     let (far, near) = pair.connected();
     drop(pair.server.detach(far).unwrap());
     pair.until(|pair| pair.client.saw(&Seen::PeerFinished(near)));
 }
 
-pub(crate) fn a_parcel_crosses_threads<D: Driver>(pair: Pair<D>) {
+pub(crate) fn a_detached_connection_crosses_threads<D: Driver>(pair: Pair<D>) {
     fn is_send<T: Send>() {}
-    is_send::<stentor_driver::Parcel>();
+    is_send::<stentor_driver::DetachedConnection>();
     is_send::<stentor_driver::Waker>();
     is_send::<Frame>();
     drop(pair);

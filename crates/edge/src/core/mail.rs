@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use stentor_driver::mailbox::{Receiver, Sender};
-use stentor_driver::{Driver, Frame, Parcel};
+use stentor_driver::{DetachedConnection, Driver, Frame};
 use stentor_hub::{CoreId, Dispatch};
 
 /// Messages taken from one mailbox in a turn, so that connections get their turn too.
@@ -29,7 +29,7 @@ pub(crate) enum CoreMessage {
 
 /// A connection on its way.
 pub(crate) struct Arrival {
-    parcel: Parcel,
+    detached: DetachedConnection,
     peer: SocketAddr,
     moved: MovedRequest,
 }
@@ -200,13 +200,13 @@ impl<D: Driver> Core<D> {
     /// Moves a connection to another core. Where that can't be, it begins anew on this one, to stay.
     pub(super) fn hand_over(&mut self, mut incoming: Incoming, core: CoreId) {
         let migrates = incoming.moved.buffered.as_mut().and_then(|buffered| buffered.migrates.take());
-        let parcel = if core == self.ex.context.core { None } else { self.driver.detach(incoming.conn) };
-        let Some(parcel) = parcel else {
+        let detached = if core == self.ex.context.core { None } else { self.driver.detach(incoming.conn) };
+        let Some(detached) = detached else {
             migrates.into_iter().for_each(|id| self.stay(id));
             return self.begin_http(incoming, true);
         };
         let Incoming { conn: _, peer, moved } = incoming;
-        let arrival = Arrival { parcel, peer, moved };
+        let arrival = Arrival { detached, peer, moved };
         if let Some(id) = migrates
             && !self.migrate(id, core)
         {
@@ -219,8 +219,8 @@ impl<D: Driver> Core<D> {
 
     /// A connection has come from another core, or come back.
     fn arrived(&mut self, arrival: Arrival, stays: bool) {
-        let Arrival { parcel, peer, moved } = arrival;
-        match self.driver.attach(parcel) {
+        let Arrival { detached, peer, moved } = arrival;
+        match self.driver.attach(detached) {
             Ok(conn) => self.begin_http(Incoming { conn, peer, moved }, stays),
             Err(error) => tracing::warn!(%error, %peer, "a connection was lost between two cores"),
         }

@@ -28,7 +28,7 @@ use crate::protocols::engineio::{self, MigratedClient, Probe};
 use crate::protocols::websocket::WebSocket;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use stentor_driver::{ConnId, Driver, Parcel};
+use stentor_driver::{ConnId, DetachedConnection, Driver};
 use stentor_hub::{CoreId, Disconnect};
 
 /// Where clients are that began on this core and were moved: no more than may be suspended.
@@ -54,7 +54,7 @@ pub(crate) struct Migration {
 
 /// A WebSocket on its way.
 struct TransferredSocket {
-    parcel: Parcel,
+    detached: DetachedConnection,
     socket: WebSocket,
 }
 
@@ -130,7 +130,7 @@ impl<D: Driver> Core<D> {
         // The next core knows no reason not to read.
         self.release(index, Held::INPUT);
         self.release(index, Held::TURN);
-        let Some(parcel) = self.driver.detach(conn) else {
+        let Some(detached) = self.driver.detach(conn) else {
             if was_held {
                 self.hold(index, Held::INPUT);
                 self.leave(index);
@@ -142,7 +142,7 @@ impl<D: Driver> Core<D> {
         let machine = std::mem::replace(&mut conn.machine, Machine::Closing { deadline });
         self.drop_connection(index);
         match machine {
-            Machine::WebSocket(socket) => Some(TransferredSocket { parcel, socket }),
+            Machine::WebSocket(socket) => Some(TransferredSocket { detached, socket }),
             Machine::Http(_) | Machine::Closing { .. } => None,
         }
     }
@@ -172,8 +172,8 @@ impl<D: Driver> Core<D> {
     }
 
     fn attach_socket(&mut self, transferred: TransferredSocket, client: ClientId) -> Option<ConnId> {
-        let TransferredSocket { parcel, socket } = transferred;
-        let conn = match self.driver.attach(parcel) {
+        let TransferredSocket { detached, socket } = transferred;
+        let conn = match self.driver.attach(detached) {
             Ok(conn) => conn,
             Err(error) => {
                 tracing::warn!(%error, "a connection was lost between two cores");

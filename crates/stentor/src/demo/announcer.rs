@@ -1,6 +1,6 @@
 //! The demo's backend: publishes each goal to the room, with a request to the admin API as any backend would.
 
-use super::provider::Provider;
+use super::upstream::DemoUpstream;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Publishes goals until the runtime ends, to the admin API at `admin`. Goals scored before the start are not
 /// published.
-pub(super) async fn announce(provider: Arc<Provider>, admin: String, token: Option<String>) {
+pub(super) async fn announce(upstream: Arc<DemoUpstream>, admin: String, token: Option<String>) {
     let mut announced = HashMap::new();
-    provider.new_goals(&mut announced);
+    upstream.new_goals(&mut announced);
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        for goal in provider.new_goals(&mut announced) {
+        for goal in upstream.new_goals(&mut announced) {
             let data = serde_json::json!({ "from": "Scoreboard", "text": goal }).to_string();
             if let Err(error) = publish_client(&admin, token.as_deref(), LOBBY, &data).await {
                 tracing::warn!(%error, "the demo could not publish a goal");

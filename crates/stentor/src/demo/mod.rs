@@ -1,12 +1,12 @@
 //! `stentor demo`: the server with simulated live matches and a room, and a page that shows both.
 //!
-//! The matches come from a [`provider`], an ordinary HTTP API on loopback. The server polls it as any other
+//! The matches come from an [`upstream`], an ordinary HTTP API on loopback. The server polls it as any other
 //! upstream. The room is configured by [`ROOM`]. No other module knows that this is a demo.
 
 mod announcer;
 mod page;
-mod provider;
 mod replay;
+mod upstream;
 
 use crate::cli::DemoArgs;
 use crate::config::schema::Feed;
@@ -14,13 +14,13 @@ use crate::config::{Config, Sources};
 use crate::logging;
 use crate::serve::{block_on, environment, serve};
 use anyhow::Context;
-use provider::Provider;
 use replay::Replay;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
+use upstream::DemoUpstream;
 
 /// Matches at the same time.
 const MATCHES: u32 = 5;
@@ -51,10 +51,10 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         for warning in warnings {
             tracing::warn!("{warning}");
         }
-        let provider = Arc::new(Provider::new(args.seed, MATCHES, replay, Box::new(wall_clock)));
-        tokio::spawn(announcer::announce(provider.clone(), admin, token));
+        let upstream = Arc::new(DemoUpstream::new(args.seed, MATCHES, replay, Box::new(wall_clock)));
+        tokio::spawn(announcer::announce(upstream.clone(), admin, token));
         tokio::spawn(async move {
-            if let Err(error) = provider::serve(listener, provider).await {
+            if let Err(error) = upstream::serve(listener, upstream).await {
                 tracing::error!(%error, "the demo's HTTP API has ended");
             }
         });
@@ -87,12 +87,12 @@ fn wall_clock() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// What anybody would configure to serve this provider's documents.
-fn config(provider: SocketAddr, replay: Option<&Replay>) -> Config {
+/// The configuration that serves the upstream's documents.
+fn config(upstream: SocketAddr, replay: Option<&Replay>) -> Config {
     let feed = |name: &str, prefix: &str, interval| Feed {
         name: name.into(),
         prefix: prefix.into(),
-        url: format!("http://{provider}"),
+        url: format!("http://{upstream}"),
         poll_interval: interval,
         ..Feed::default()
     };
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_to_connect_to() {
+    fn an_unspecified_address_is_replaced_by_loopback() {
         fn check(listen: &str, expect: &str) {
             assert_eq!(reachable(listen.parse().unwrap()).to_string(), expect);
         }

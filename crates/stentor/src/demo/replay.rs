@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_follow_each_other_by_name() {
+    fn versions_are_ordered_by_name() {
         let dir = dir(&[("002.json", "2"), ("001.json", "1"), ("010.json", "10"), ("notes.txt", "x")]);
         fn check(replay: &Replay, elapsed_ms: u64, number: usize, text: &str) {
             let (found, version) = replay.at(Duration::from_millis(elapsed_ms));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_replayed() {
+    fn invalid_replays_are_refused() {
         fn check(files: &[(&str, &str)], expect: &str) {
             let error = Replay::load(dir(files).path(), 1.0).err().map(|error| format!("{error:#}"));
             assert!(error.as_ref().is_some_and(|e| e.starts_with(expect)), "{error:?}");

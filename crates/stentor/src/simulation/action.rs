@@ -5,7 +5,7 @@
 
 use super::commentary;
 use super::game::{EventKind, Game};
-use super::squad::{GRID_X, GRID_Y, PlayerState, Position};
+use super::teams::{GRID_X, GRID_Y, PlayerState, Position};
 
 /// The column from which one shoots.
 const SHOT_FROM: usize = 14;

@@ -3,7 +3,7 @@
 use super::action::Shot;
 use super::game::Phase;
 use super::random::Random;
-use super::squad::{Team, any_team};
+use super::teams::{Team, any_team};
 
 /// Before the match: line `n` of what is told while people take their seats.
 pub(super) fn before(random: &mut Random, teams: &[Team; 2], n: usize) -> String {

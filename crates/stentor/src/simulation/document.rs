@@ -1,7 +1,7 @@
-//! What the provider serves of a match: the whole match centre, or a small scoreboard.
+//! What the upstream serves of a match: the whole match centre, or a small scoreboard.
 
 use super::game::{Event, EventKind, Game, Line, Phase};
-use super::squad::{Counts, FormEntry, GRID_X, GRID_Y, Player, PlayerState, Position, Season, Team, tenths};
+use super::teams::{Counts, FormEntry, GRID_X, GRID_Y, Player, PlayerState, Position, Season, Team, tenths};
 use serde::Serialize;
 
 /// About so many bytes has a match centre: what the published test of 2014 used.

@@ -6,7 +6,7 @@
 
 use super::commentary;
 use super::random::Random;
-use super::squad::{PlayerState, Team, person, teams};
+use super::teams::{PlayerState, Team, person, teams};
 use serde::Serialize;
 use std::collections::VecDeque;
 
@@ -214,7 +214,7 @@ impl Game {
         let text = commentary::colour(&mut self.random, &self.teams, self.side);
         self.say(text);
         for side in 0..2 {
-            let runner = self.random.below(super::squad::SQUAD);
+            let runner = self.random.below(super::teams::TEAM_SIZE);
             self.teams[side].players[runner].counts.sprints += 1;
             if self.phase == Phase::SecondHalf && self.clock_s > 8 * 60 && self.random.chance(110) {
                 self.substitute(side);

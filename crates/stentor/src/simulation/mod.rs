@@ -15,7 +15,7 @@ mod commentary;
 mod document;
 mod game;
 mod random;
-mod squad;
+mod teams;
 
 #[cfg(test)]
 mod tests;

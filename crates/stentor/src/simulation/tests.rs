@@ -33,7 +33,7 @@ fn time_never_goes_back() {
 }
 
 #[test]
-fn there_are_as_many_matches_as_asked_for() {
+fn the_requested_number_of_matches_is_played() {
     let mut world = World::new(1, 5);
     assert_eq!(world.matches(), 5);
     assert!(world.game(0, 0).is_none());
@@ -44,7 +44,7 @@ fn there_are_as_many_matches_as_asked_for() {
 }
 
 #[test]
-fn documents_have_their_sizes_all_the_time() {
+fn documents_keep_their_sizes() {
     let (mut least, mut most) = ((usize::MAX, usize::MAX), (0, 0));
     for seed in 0..3 {
         let mut world = World::new(seed, 2);
@@ -112,7 +112,7 @@ fn a_match_centre_has_what_a_page_needs() {
 
 /// Averages over many matches are those of real football, about.
 #[test]
-fn football_looks_like_football() {
+fn match_statistics_are_realistic() {
     const MATCHES: u32 = 100;
     let (mut goals, mut shots, mut corners, mut cards, mut substitutions) = (0, 0, 0, 0, 0);
     for number in 0..u64::from(MATCHES) {

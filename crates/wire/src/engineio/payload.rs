@@ -67,7 +67,7 @@ impl PayloadFormat {
 /// Reads the packets of a body, one after the other.
 #[derive(Debug)]
 pub struct PayloadDecoder<'b> {
-    rest: Rest<'b>,
+    rest: Remaining<'b>,
     version: Version,
     packets_left: usize,
     /// What was base64 last. Without memory as long as nothing was.
@@ -75,7 +75,7 @@ pub struct PayloadDecoder<'b> {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Rest<'b> {
+enum Remaining<'b> {
     /// A packet follows, be it empty.
     Separated(&'b str),
     Counted(&'b str),
@@ -101,9 +101,9 @@ impl<'b> PayloadDecoder<'b> {
         }
         let text = || simdutf8::basic::from_utf8(body).map_err(|_| Error::BadUtf8);
         let rest = match format {
-            PayloadFormat::Separated => Rest::Separated(text()?),
-            PayloadFormat::Counted => Rest::Counted(text()?),
-            PayloadFormat::Octets => Rest::Octets(body),
+            PayloadFormat::Separated => Remaining::Separated(text()?),
+            PayloadFormat::Counted => Remaining::Counted(text()?),
+            PayloadFormat::Octets => Remaining::Octets(body),
         };
         Ok(PayloadDecoder { rest, version: format.version(), packets_left: packets_max, scratch: Vec::new() })
     }
@@ -118,7 +118,7 @@ impl<'b> PayloadDecoder<'b> {
             Ok(Some(piece)) => piece,
             Ok(None) => return Ok(None),
             Err(error) => {
-                self.rest = Rest::Nothing;
+                self.rest = Remaining::Nothing;
                 return Err(error);
             }
         };
@@ -127,7 +127,7 @@ impl<'b> PayloadDecoder<'b> {
             Piece::Binary(data) => decode_binary(self.version, data),
         };
         if packet.is_err() {
-            self.rest = Rest::Nothing;
+            self.rest = Remaining::Nothing;
         }
         packet.map(Some)
     }
@@ -135,32 +135,32 @@ impl<'b> PayloadDecoder<'b> {
     /// Bytes of the body that haven't been read, so that a reader can stop and go on later with those.
     pub fn bytes_left(&self) -> usize {
         match self.rest {
-            Rest::Separated(text) | Rest::Counted(text) => text.len(),
-            Rest::Octets(bytes) => bytes.len(),
-            Rest::Nothing => 0,
+            Remaining::Separated(text) | Remaining::Counted(text) => text.len(),
+            Remaining::Octets(bytes) => bytes.len(),
+            Remaining::Nothing => 0,
         }
     }
 
     fn next_piece(&mut self) -> Result<Option<Piece<'b>>, Error> {
         loop {
             let (piece, rest) = match self.rest {
-                Rest::Nothing | Rest::Counted("") | Rest::Octets([]) => return Ok(None),
-                Rest::Separated(text) => match memchr::memchr(SEPARATOR, text.as_bytes()) {
-                    Some(end) => (Piece::Text(&text[..end]), Rest::Separated(&text[end + 1..])),
-                    None => (Piece::Text(text), Rest::Nothing),
+                Remaining::Nothing | Remaining::Counted("") | Remaining::Octets([]) => return Ok(None),
+                Remaining::Separated(text) => match memchr::memchr(SEPARATOR, text.as_bytes()) {
+                    Some(end) => (Piece::Text(&text[..end]), Remaining::Separated(&text[end + 1..])),
+                    None => (Piece::Text(text), Remaining::Nothing),
                 },
-                Rest::Counted(text) => {
+                Remaining::Counted(text) => {
                     let (text, rest) = counted(text)?;
-                    (Piece::Text(text), Rest::Counted(rest))
+                    (Piece::Text(text), Remaining::Counted(rest))
                 }
-                Rest::Octets(bytes) => {
+                Remaining::Octets(bytes) => {
                     let (piece, rest) = octets(bytes)?;
-                    (piece, Rest::Octets(rest))
+                    (piece, Remaining::Octets(rest))
                 }
             };
             self.packets_left = self.packets_left.checked_sub(1).ok_or(Error::TooManyPackets)?;
             self.rest = rest;
-            if !matches!((&piece, rest), (Piece::Text(""), Rest::Counted(_))) {
+            if !matches!((&piece, rest), (Piece::Text(""), Remaining::Counted(_))) {
                 return Ok(Some(piece));
             }
         }

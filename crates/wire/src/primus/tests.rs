@@ -8,7 +8,7 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
 }
 
 #[test]
-fn what_clients_send() {
+fn client_messages_are_decoded() {
     fn check(text: &str, expect: FromClient<'_>) {
         assert_eq!(from_client(text), expect, "{text:?}");
     }
@@ -45,7 +45,7 @@ fn what_clients_send() {
 }
 
 #[test]
-fn what_servers_send() {
+fn server_messages_are_decoded() {
     fn check(text: &str, expect: FromServer<'_>) {
         assert_eq!(from_server(text), expect, "{text:?}");
     }
@@ -60,7 +60,7 @@ fn what_servers_send() {
 
 /// An application can't speak as the protocol, however a string is escaped.
 #[test]
-fn reserved_strings() {
+fn reserved_strings_are_recognized() {
     fn check(json: &str, expect: bool) {
         assert_eq!(is_reserved(json), expect, "{json:?}");
     }
@@ -81,7 +81,7 @@ fn reserved_strings() {
 }
 
 #[test]
-fn what_is_written() {
+fn messages_are_encoded() {
     assert_eq!(
         written(|out| write_message(out, "{\"a\":1,\"b\":\"\u{2028}\u{2029}\u{201c}\u{e2}\"}")),
         "{\"a\":1,\"b\":\"\\u2028\\u2029\u{201c}\u{e2}\"}"
@@ -96,7 +96,7 @@ fn what_is_written() {
 
 /// Each side reads what the other writes.
 #[test]
-fn both_sides() {
+fn encoded_messages_are_decoded_by_the_other_side() {
     let ping = written(|out| write_ping(out, Duration::from_millis(1_795_272_443_275)));
     assert_eq!(from_server(&ping), FromServer::Ping("1795272443275"));
     assert_eq!(from_client(&ping), FromClient::Ping("1795272443275"));
@@ -109,7 +109,7 @@ fn both_sides() {
 }
 
 #[test]
-fn paths() {
+fn paths_are_parsed() {
     for (rest, expect) in [
         ("", Some(Route::Connect)),
         ("/", Some(Route::Connect)),
@@ -126,7 +126,7 @@ fn paths() {
 proptest! {
     /// What is not refused arrives as a message on both sides.
     #[test]
-    fn texts_arrive(text in "(primus::)?(?s).{0,20}") {
+    fn every_text_round_trips(text in "(primus::)?(?s).{0,20}") {
         let json = written(|out| write_text(out, &text));
         prop_assert_eq!(is_reserved(&json), text.starts_with("primus::"));
         if !is_reserved(&json) {

@@ -37,7 +37,7 @@ pub struct Connection {
 }
 
 /// Where delivered bytes lie.
-enum Place {
+enum PayloadRange {
     /// `input[start..end]`
     Input(usize, usize),
     /// `shared.gathered[start..]`
@@ -47,10 +47,10 @@ enum Place {
 
 enum Outcome {
     Nothing,
-    Message(Kind, Place),
+    Message(Kind, PayloadRange),
     Ping,
-    Pong(Place),
-    Closed(u16, Place),
+    Pong(PayloadRange),
+    Closed(u16, PayloadRange),
     Violation(Error),
 }
 
@@ -212,7 +212,7 @@ impl Connection {
         let outcome = loop {
             if self.is_paused() {
                 let resumed = if consumed == 0 { self.resume(shared) } else { Ok(Outcome::Nothing) };
-                self.settle();
+                self.drop_idle_partial();
                 match resumed {
                     Ok(Outcome::Nothing) => return Received { consumed, event: None },
                     Ok(outcome) => break outcome,
@@ -223,7 +223,7 @@ impl Connection {
                 return Received { consumed: input.len(), event: None };
             }
             let advanced = self.advance(shared, input, &mut consumed, transmit);
-            self.settle();
+            self.drop_idle_partial();
             match advanced {
                 Ok(Outcome::Nothing) => {}
                 Ok(outcome) => break outcome,
@@ -233,9 +233,11 @@ impl Connection {
         let (shared, input_bytes): (&'a Shared, usize) = (shared, input.len());
         let input: &'a [u8] = input;
         let locate = |place| match place {
-            Place::Input(start, end) => &input[start..end],
-            Place::Gathered(start) => &shared.gathered[start..],
-            Place::Inflated => shared.inflater.as_ref().map_or(&[][..], |inflater| inflater.inflated()),
+            PayloadRange::Input(start, end) => &input[start..end],
+            PayloadRange::Gathered(start) => &shared.gathered[start..],
+            PayloadRange::Inflated => {
+                shared.inflater.as_ref().map_or(&[][..], |inflater| inflater.inflated())
+            }
         };
         let event = match outcome {
             Outcome::Nothing => None,
@@ -295,7 +297,7 @@ impl Connection {
                     if frame.fin && end - start == frame.left {
                         let payload = &input[start..end];
                         if !frame.rsv1 {
-                            return checked(kind, payload, Place::Input(start, end));
+                            return checked(kind, payload, PayloadRange::Input(start, end));
                         }
                         return match shared.inflate_step(payload, None)? {
                             Step::Inflated => inflated(shared, kind),
@@ -461,7 +463,7 @@ impl Connection {
         } else if shared.may_deliver(partial.payload.len()) {
             // Checked on arrival.
             shared.gathered = std::mem::take(&mut partial.payload);
-            return Ok(Outcome::Message(kind, Place::Gathered(0)));
+            return Ok(Outcome::Message(kind, PayloadRange::Gathered(0)));
         } else {
             None
         };
@@ -489,9 +491,9 @@ impl Connection {
             Some(partial) if !partial.control.is_empty() => {
                 partial.control.extend_from_slice(bytes);
                 shared.gathered = std::mem::take(&mut partial.control);
-                (&shared.gathered[..], Place::Gathered(0))
+                (&shared.gathered[..], PayloadRange::Gathered(0))
             }
-            _ => (bytes, Place::Input(start, end)),
+            _ => (bytes, PayloadRange::Input(start, end)),
         };
         match frame.opcode {
             Opcode::Ping => {
@@ -506,7 +508,7 @@ impl Connection {
                     [_] => return Err(Error::BadClosePayload),
                     [high, low, ref reason @ ..] => {
                         let code = u16::from_be_bytes([high, low]);
-                        if !may_travel(code) {
+                        if !is_sendable_code(code) {
                             return Err(Error::BadCloseCode);
                         }
                         utf8::check(reason)?;
@@ -527,7 +529,7 @@ impl Connection {
     fn send_close(&mut self, code: u16, reason: &str, transmit: &mut Vec<u8>) {
         let mut payload = [0; CONTROL_BYTES_MAX];
         let mut len = 0;
-        if may_travel(code) {
+        if is_sendable_code(code) {
             let reason = &reason[..reason.floor_char_boundary(CONTROL_BYTES_MAX - 2)];
             len = 2 + reason.len();
             payload[..2].copy_from_slice(&code.to_be_bytes());
@@ -541,19 +543,19 @@ impl Connection {
         frame::encode(transmit, opcode, payload, false, mask);
     }
 
-    /// Lets go of the partial message's memory once there is none.
-    fn settle(&mut self) {
+    /// Frees the memory of the partial message when there is none.
+    fn drop_idle_partial(&mut self) {
         if self.phase == Phase::Closed || self.partial.as_ref().is_some_and(|partial| partial.is_idle()) {
             self.partial = None;
         }
     }
 }
 
-impl Place {
-    fn after(self, skipped: usize) -> Place {
+impl PayloadRange {
+    fn after(self, skipped: usize) -> PayloadRange {
         match self {
-            Place::Input(start, end) => Place::Input(start + skipped, end),
-            Place::Gathered(start) => Place::Gathered(start + skipped),
+            PayloadRange::Input(start, end) => PayloadRange::Input(start + skipped, end),
+            PayloadRange::Gathered(start) => PayloadRange::Gathered(start + skipped),
             other => other,
         }
     }
@@ -562,11 +564,11 @@ impl Place {
 /// The message that has just been inflated, checked.
 fn inflated(shared: &Shared, kind: Kind) -> Result<Outcome, Error> {
     let data = shared.inflater.as_ref().map_or(&[][..], |inflater| inflater.inflated());
-    checked(kind, data, Place::Inflated)
+    checked(kind, data, PayloadRange::Inflated)
 }
 
 /// A whole message, checked.
-fn checked(kind: Kind, data: &[u8], place: Place) -> Result<Outcome, Error> {
+fn checked(kind: Kind, data: &[u8], place: PayloadRange) -> Result<Outcome, Error> {
     if kind == Kind::Text {
         utf8::check(data)?;
     }
@@ -574,6 +576,6 @@ fn checked(kind: Kind, data: &[u8], place: Place) -> Result<Outcome, Error> {
 }
 
 /// True for a code that may be in a close frame (RFC 6455 section 7.4, and the registry: 1012 to 1014).
-fn may_travel(code: u16) -> bool {
+fn is_sendable_code(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_the_page_loads_is_served() {
+    fn everything_that_the_page_loads_is_served() {
         let routes = routes(None, &facts()).unwrap();
         let served = |path: &str| routes.iter().any(|route| route.path == path);
         let imports = MODULES.iter().flat_map(|(_, text)| text.lines()).filter_map(|line| {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_of_others() {
+    fn third_party_libraries_are_listed() {
         let facts = |libraries: Option<&Path>| {
             let routes = routes(libraries, &facts()).map_err(|error| error.to_string())?;
             let facts = routes.iter().find(|route| route.path == "/demo/facts.js").unwrap();

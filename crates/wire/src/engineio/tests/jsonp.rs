@@ -25,7 +25,7 @@ fn forms_are_decoded() {
 }
 
 #[test]
-fn answers_are_scripts() {
+fn responses_are_scripts() {
     for (index, payload, script) in [
         (0, "4:4hey", "___eio[0](\"4:4hey\");"),
         (4, "packet data", "___eio[4](\"packet data\");"),
@@ -43,7 +43,7 @@ fn answers_are_scripts() {
 
 proptest! {
     #[test]
-    fn what_a_client_posts_is_decoded(payload in prop_oneof![any::<String>(), "[\\\\n\r\n aé&=+%]{0,12}"]) {
+    fn client_posts_are_decoded(payload in prop_oneof![any::<String>(), "[\\\\n\r\n aé&=+%]{0,12}"]) {
         // Where a backslash stands before a line feed, or several before an n, the reference can't tell either.
         prop_assume!(!payload.contains("\\\n"));
         let mut body = Vec::new();
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn an_answer_holds_its_payload(payload in any::<String>()) {
+    fn a_response_contains_its_payload(payload in any::<String>()) {
         let mut out = Vec::new();
         write_jsonp_answer(&mut out, 7, &payload);
         let script = String::from_utf8(out).unwrap();

@@ -19,7 +19,7 @@ fn written(open: &Open<'_>, version: Version) -> String {
 }
 
 #[test]
-fn written_with_its_members() {
+fn all_members_are_written() {
     let (polling, websocket) = (open("a\"b", true, Some(1_000_000)), open("a", false, Some(100)));
     assert_eq!(
         written(&polling, Version::V4),
@@ -41,7 +41,7 @@ fn written_with_its_members() {
 }
 
 #[test]
-fn read_from_other_servers() {
+fn handshakes_of_other_servers_are_read() {
     // The documents'.
     for (text, upgrade, bytes) in [
         (r#"{"sid":"s","upgrades":["websocket"],"pingInterval":300,"pingTimeout":200}"#, true, None),

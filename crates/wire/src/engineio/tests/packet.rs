@@ -75,7 +75,7 @@ fn text_is_borrowed() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(packet in any_packet(), version in any_version(), base64 in any::<bool>()) {
+    fn encoded_packets_are_decoded(packet in any_packet(), version in any_version(), base64 in any::<bool>()) {
         let mut out = Vec::new();
         let kind = encode_message(&mut out, version, &packet.packet(), base64);
         prop_assert_eq!(decode(version, kind, &out), Ok(packet.clone()));
@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn anything_is_answered(data in any::<Vec<u8>>(), version in any_version()) {
+    fn arbitrary_input_causes_no_panic(data in any::<Vec<u8>>(), version in any_version()) {
         let _ = decode(version, Kind::Binary, &data);
         let _ = decode(version, Kind::Text, &data);
     }

@@ -56,7 +56,7 @@ fn control(kind: PacketKind) -> Owned {
 }
 
 #[test]
-fn separated() {
+fn separated_payloads_are_decoded() {
     // The document's.
     check_both(
         Separated,
@@ -79,7 +79,7 @@ fn separated() {
 }
 
 #[test]
-fn counted() {
+fn counted_payloads_are_decoded() {
     // The documents' and the suite's.
     check_both(Counted, "4:4hey", &[message("hey")]);
     check_both(Counted, "6:4hello6:4world", &[message("hello"), message("world")]);
@@ -124,7 +124,7 @@ fn counted() {
 }
 
 #[test]
-fn octets() {
+fn binary_payloads_are_decoded() {
     // The suite's, and the document's, but that this one leaves the kind of the binary packet out, against its own words.
     check_both(
         Octets,
@@ -186,7 +186,7 @@ fn packets_are_counted() {
 }
 
 #[test]
-fn formats() {
+fn the_format_is_detected() {
     let format = PayloadFormat::of_request;
     assert_eq!(format(Version::V4, false), Some(Separated));
     assert_eq!(format(Version::V4, true), None);
@@ -222,7 +222,7 @@ fn any_format() -> impl Strategy<Value = PayloadFormat> {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_decoded(packets in prop::collection::vec(any_packet(), 1..6), format in any_format()) {
+    fn encoded_packets_are_decoded(packets in prop::collection::vec(any_packet(), 1..6), format in any_format()) {
         let body = encode(format, &packets);
         // A separator in text: see text_never_becomes_packets.
         let expect: Vec<_> = packets.into_iter().map(|packet| match packet {
@@ -250,13 +250,13 @@ proptest! {
 
     /// JavaScript counts as we do.
     #[test]
-    fn lengths_are_utf16(text in any::<String>()) {
+    fn lengths_count_utf16_units(text in any::<String>()) {
         let body = encode(Counted, &[message(&text)]);
         prop_assert_eq!(body, format!("{}:4{text}", 1 + text.encode_utf16().count()).into_bytes());
     }
 
     #[test]
-    fn anything_is_answered(body in any::<Vec<u8>>(), format in any_format(), cut in any::<prop::sample::Index>()) {
+    fn arbitrary_input_causes_no_panic(body in any::<Vec<u8>>(), format in any_format(), cut in any::<prop::sample::Index>()) {
         decode(format, &body, 9);
         // Nearly good.
         let mut good = encode(format, &[message("é😀"), binary(&[1, 2]), message("x")]);

@@ -105,7 +105,7 @@ fn refusals_are_json() {
 
 proptest! {
     #[test]
-    fn what_a_client_asks_is_read(
+    fn client_queries_are_read(
         version in any_version(), websocket in any::<bool>(), sid in any::<Option<String>>(), jsonp in any::<Option<u32>>(),
         base64 in any::<bool>(),
     ) {

@@ -28,7 +28,7 @@ fn check(kind: BodyKind, input: &str, expect: Result<(&str, &str, bool), Error>)
 }
 
 #[test]
-fn plain_bodies() {
+fn plain_bodies_are_decoded() {
     check(BodyKind::Empty, "next", Ok(("", "next", true)));
     check(BodyKind::Length(0), "next", Ok(("", "next", true)));
     check(BodyKind::Length(3), "abcnext", Ok(("abc", "next", true)));
@@ -37,7 +37,7 @@ fn plain_bodies() {
 }
 
 #[test]
-fn chunked_bodies() {
+fn chunked_bodies_are_decoded() {
     fn chunked(input: &str, expect: Result<(&str, &str, bool), Error>) {
         check(BodyKind::Chunked, input, expect);
     }
@@ -86,7 +86,7 @@ fn chunked_bodies() {
 
 /// Extensions and trailers are bounded over the whole body, not only each by itself.
 #[test]
-fn what_is_ignored_is_bounded() {
+fn extensions_and_trailers_are_bounded() {
     let chunk = "1;abcdefg\r\na\r\n";
     let fits = (CHUNK_EXTENSION_BYTES_MAX / 8) as usize;
     let all = |chunks: usize| format!("{}0\r\n\r\n", chunk.repeat(chunks));

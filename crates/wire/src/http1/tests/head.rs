@@ -56,7 +56,7 @@ fn a_request_is_read() {
 }
 
 #[test]
-fn targets() {
+fn targets_are_parsed() {
     fn check(method: &str, target: &str, expect: Result<(&str, &str, &str), Error>) {
         let bytes = format!("{method} {target} HTTP/1.1\r\nHost: h\r\n\r\n").into_bytes();
         let seen = request(&bytes).map(|request| (request.authority(), request.path(), request.query()));
@@ -158,7 +158,7 @@ fn smuggling_is_refused() {
 }
 
 #[test]
-fn first_lines() {
+fn first_lines_are_checked() {
     fn check(first: &str, expect: Result<(Version, bool), Error>) {
         let bytes = format!("{first}\r\nHost: a\r\n\r\n").into_bytes();
         let seen = request(&bytes).map(|request| (request.version(), request.keep_alive()));
@@ -193,7 +193,7 @@ fn old_versions_need_no_host_and_have_no_chunks() {
 }
 
 #[test]
-fn expectations() {
+fn expectations_are_recognized() {
     fn check(rest: &str, expect: bool) {
         let bytes = format!("POST / HTTP/{rest}\r\nHost: a\r\n\r\n").into_bytes();
         assert_eq!(request(&bytes).unwrap().expects_continue(), expect, "{rest}");
@@ -205,7 +205,7 @@ fn expectations() {
 }
 
 #[test]
-fn responses() {
+fn responses_are_parsed() {
     fn check(head: &str, to_head: bool, expect: Result<(u16, BodyKind), Error>) {
         let bytes = format!("{head}\r\n\r\n").into_bytes();
         let seen = response(&bytes).map(|response| (response.status(), response.body(to_head)));
@@ -238,7 +238,7 @@ fn responses() {
 }
 
 #[test]
-fn limits_hold() {
+fn limits_are_enforced() {
     let limits = Limits { header_bytes_max: 60, headers_max: 3, target_bytes_max: 20 };
     fn check(bytes: &str, limits: &Limits, expect: Option<Error>) {
         let error = parse(bytes.as_bytes(), limits, parse_request).err();

@@ -66,7 +66,7 @@ fn headers_are_never_split() {
 }
 
 #[test]
-fn lists_of_tokens() {
+fn token_lists_are_searched() {
     fn check(value: &str, expect: &[&str]) {
         assert_eq!(tokens(value.as_bytes()).collect::<Vec<_>>(), expect, "{value:?}");
     }

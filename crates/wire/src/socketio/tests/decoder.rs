@@ -16,7 +16,7 @@ fn check(text: &str, attachments: &[&[u8]], expect: Result<Option<&str>, Error>)
 }
 
 #[test]
-fn documents() {
+fn examples_of_the_protocol_are_decoded() {
     let (zero, one) = (r#"{"_placeholder":true,"num":0}"#, r#"{"_placeholder":true,"num":1}"#);
     check(
         &format!(r#"51-["baz",{zero}]"#),

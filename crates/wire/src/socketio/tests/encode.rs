@@ -7,7 +7,7 @@ fn check(write: impl FnOnce(&mut Vec<u8>), expect: &str) {
 }
 
 #[test]
-fn events_and_acks() {
+fn events_and_acks_are_encoded() {
     let (plain, admin) = (Head::new("/"), Head::new("/admin"));
     check(|out| write_event(out, &plain, "foo", &[]), r#"2["foo"]"#);
     check(|out| write_event(out, &plain, "foo", &["", ""]), r#"2["foo"]"#);
@@ -38,7 +38,7 @@ fn events_and_acks() {
 }
 
 #[test]
-fn connects_and_the_like() {
+fn connects_and_disconnects_are_encoded() {
     use Version::{V4, V5};
     check(|out| write_connect(out, V5, "/", None), "0");
     check(|out| write_connect(out, V5, "/admin", None), "0/admin,");

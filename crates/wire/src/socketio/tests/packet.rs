@@ -22,7 +22,7 @@ fn check_all(text: &str, expect: Result<&str, Error>) {
 
 /// The examples of both documents, and more in their way.
 #[test]
-fn documents() {
+fn examples_of_the_protocol_are_parsed() {
     check_all("0", Ok("/ connect None None"));
     check_all("0/admin,", Ok("/admin connect None None"));
     check_all("0/admin", Ok("/admin connect None None"));
@@ -63,7 +63,7 @@ fn documents() {
 }
 
 #[test]
-fn kinds() {
+fn packet_kinds_are_parsed() {
     check_all("", Err(Empty));
     for unknown in ["7", "9", "a", " 2", "é", "/", "-1"] {
         check_all(unknown, Err(UnknownKind));
@@ -71,7 +71,7 @@ fn kinds() {
 }
 
 #[test]
-fn namespaces() {
+fn namespaces_are_parsed() {
     check_all(r#"2/,["a"]"#, Ok(r#"/ event "a" "#));
     check_all(r#"2/a/b c é,["a"]"#, Ok(r#"/a/b c é event "a" "#));
     check_all("0/", Ok("/ connect None None"));
@@ -96,7 +96,7 @@ fn namespaces() {
 }
 
 #[test]
-fn ids() {
+fn ack_ids_are_parsed() {
     check_all(r#"2007["a"]"#, Ok(r#"/ event 7 "a" "#));
     check_all(r#"20["a"]"#, Ok(r#"/ event 0 "a" "#));
     check_all(r#"29007199254740993["a"]"#, Ok(r#"/ event 9007199254740993 "a" "#));
@@ -115,7 +115,7 @@ fn ids() {
 }
 
 #[test]
-fn events() {
+fn events_are_parsed() {
     check_all(r#"2[1]"#, Ok("/ event 1 "));
     check_all(r#"2[-1.5e3,"x"]"#, Ok(r#"/ event -1.5e3 "x""#));
     check_all(r#"2[""]"#, Ok(r#"/ event "" "#));
@@ -173,7 +173,7 @@ fn events() {
 }
 
 #[test]
-fn names_are_read() {
+fn event_names_are_read() {
     for (text, name) in
         [(r#"2["a\n\u00e9😀"]"#, "a\né😀"), ("2[1.50]", "1.50"), (r#"2["\ud800"]"#, "\u{fffd}")]
     {
@@ -186,7 +186,7 @@ fn names_are_read() {
 }
 
 #[test]
-fn acks() {
+fn acks_are_parsed() {
     check_all("31[]", Ok("/ ack 1 "));
     check_all("31[ ]", Ok("/ ack 1 "));
     check_all(r#"31[ null , {"a":[1]}]"#, Ok(r#"/ ack 1 null|{"a":[1]}"#));
@@ -203,7 +203,7 @@ fn acks() {
 }
 
 #[test]
-fn connects_and_the_like() {
+fn connects_and_disconnects_are_parsed() {
     check_all(r#"0{"token":"123"}"#, Ok(r#"/ connect Some("{\"token\":\"123\"}") None"#));
     for text in ["0[]", r#"0"""#, "0null", "0true", "0 {}", "1[]", "1null", "1{}", "0/a,[]", "1 "] {
         check_all(text, Err(BadPayload));
@@ -221,7 +221,7 @@ fn connects_and_the_like() {
 }
 
 #[test]
-fn attachment_counts() {
+fn attachment_counts_are_parsed() {
     for text in [
         "5",
         "5-",

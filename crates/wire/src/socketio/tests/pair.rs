@@ -27,7 +27,7 @@ fn any_namespace() -> impl Strategy<Value = String> {
 }
 
 /// Sends a text and attachments as Engine.IO messages, and yields what the other side sees.
-fn travel(
+fn transfer(
     version: engineio::Version,
     role: Role,
     text: &[u8],
@@ -57,7 +57,7 @@ fn travel(
 
 proptest! {
     #[test]
-    fn events_and_acks(
+    fn events_and_acks_round_trip(
         namespace in any_namespace(),
         id in any::<Option<u64>>(),
         name in any::<String>(),
@@ -92,25 +92,25 @@ proptest! {
         let id_text = id.map(|id| format!(" {id}")).unwrap_or_default();
         let quoted = serde_json::to_string(&name).unwrap();
         prop_assert_eq!(
-            travel(version, role, &out, &attachments, base64),
+            transfer(version, role, &out, &attachments, base64),
             format!("{namespace} event{id_text} {quoted} {values}{attached}")
         );
 
         let mut out = Vec::new();
         write_ack(&mut out, &namespace, id.unwrap_or(0), attachments.len(), &arguments);
         prop_assert_eq!(
-            travel(version, role, &out, &attachments, base64),
+            transfer(version, role, &out, &attachments, base64),
             format!("{namespace} ack {} {values}{attached}", id.unwrap_or(0))
         );
     }
 
     #[test]
-    fn connecting(namespace in any_namespace(), sid in any::<String>(), pid in any::<Option<String>>(), is_v3 in any::<bool>()) {
+    fn connects_round_trip(namespace in any_namespace(), sid in any::<String>(), pid in any::<Option<String>>(), is_v3 in any::<bool>()) {
         let engine = if is_v3 { engineio::Version::V3 } else { engineio::Version::V4 };
         let version = Version::from(engine);
         let mut out = Vec::new();
         write_connect(&mut out, version, &namespace, None);
-        prop_assert_eq!(travel(engine, Role::Server, &out, &[], false), format!("{namespace} connect None None"));
+        prop_assert_eq!(transfer(engine, Role::Server, &out, &[], false), format!("{namespace} connect None None"));
         let mut out = Vec::new();
         write_connected(&mut out, version, &namespace, &sid, pid.as_deref());
         let text = String::from_utf8(out).unwrap();
@@ -128,17 +128,17 @@ proptest! {
         }
         let mut out = Vec::new();
         write_disconnect(&mut out, &namespace);
-        prop_assert_eq!(travel(engine, Role::Client, &out, &[], false), format!("{namespace} disconnect"));
+        prop_assert_eq!(transfer(engine, Role::Client, &out, &[], false), format!("{namespace} disconnect"));
     }
 
     #[test]
-    fn refusing(namespace in any_namespace(), message in any::<String>(), data in prop::option::of(any_json())) {
+    fn connect_errors_round_trip(namespace in any_namespace(), message in any::<String>(), data in prop::option::of(any_json())) {
         // A bare number would be read as an id: a namespace's refusal has never been one.
         prop_assume!(!data.as_ref().is_some_and(|data| data.starts_with(|first: char| first.is_ascii_digit())));
         for (engine, version) in [(engineio::Version::V3, Version::V4), (engineio::Version::V4, Version::V5)] {
             let mut out = Vec::new();
             write_connect_error(&mut out, version, &namespace, &message, data.as_deref());
-            let seen = travel(engine, Role::Client, &out, &[], false);
+            let seen = transfer(engine, Role::Client, &out, &[], false);
             let quoted = serde_json::to_string(&message).unwrap();
             let payload = match (version, &data) {
                 (Version::V4, data) => data.clone().unwrap_or(quoted),
@@ -151,7 +151,7 @@ proptest! {
 
     /// No input panics, and what is accepted says what serde_json says.
     #[test]
-    fn anything_is_answered(text in "[0-9]{0,3}-?(/[a-z?]{0,3},?)?[0-9]{0,2}\\[?[\\[\\]{}\",:a_placehodrtuenm0-9 \\\\]{0,40}\\]?") {
+    fn arbitrary_input_causes_no_panic(text in "[0-9]{0,3}-?(/[a-z?]{0,3},?)?[0-9]{0,2}\\[?[\\[\\]{}\",:a_placehodrtuenm0-9 \\\\]{0,40}\\]?") {
         for version in [Version::V4, Version::V5] {
             let mut decoder = Decoder::new(version, Role::Server);
             if let Ok(Some(packet)) = decoder.text(&text, &Limits::default()) {

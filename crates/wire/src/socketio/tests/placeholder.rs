@@ -7,7 +7,7 @@ fn renumbered(list: &str, taken: &mut Vec<usize>) -> String {
 }
 
 #[test]
-fn found_where_they_are() {
+fn placeholders_are_found() {
     let list =
         r#"1,{"_placeholder":true,"num":12},[{"a":{ "num" : 3 , "_placeholder":true}}],"{\"_placeholder\""#;
     let found: Vec<_> = placeholders(list).collect();
@@ -24,7 +24,7 @@ fn found_where_they_are() {
 }
 
 #[test]
-fn numbered_anew() {
+fn placeholders_are_renumbered() {
     let one = r#"{"_placeholder":true,"num":7}"#;
     let mut taken = Vec::new();
     assert_eq!(renumbered(r#""none",{}"#, &mut taken), r#""none",{}"#);

@@ -6,7 +6,7 @@ fn resource(path: &str) -> Resource<'_> {
 }
 
 #[test]
-fn methods() {
+fn methods_are_checked() {
     fn check(path: &str, expect: &str) {
         let resource = resource(path);
         assert_eq!(resource.methods(), expect, "{path}");
@@ -39,7 +39,7 @@ fn lines(headers: &[Header<'_>]) -> String {
 }
 
 #[test]
-fn headers_of_good_answers() {
+fn successful_responses_have_their_headers() {
     fn check(path: &str, status: u16, cookie: bool, expect: &[&str]) {
         let mut headers = Vec::new();
         push_headers(&mut headers, &resource(path), &Cors { origin: Some("test"), request_headers: None });
@@ -62,7 +62,7 @@ fn headers_of_good_answers() {
 }
 
 #[test]
-fn headers_of_errors_and_preflights() {
+fn errors_and_preflights_have_their_headers() {
     let cors = Cors { origin: Some("test"), request_headers: Some("a, b, c") };
     let mut headers = Vec::new();
     push_error_headers(&mut headers, &resource("/a/b/xhr_send"), &cors);
@@ -80,7 +80,7 @@ fn headers_of_errors_and_preflights() {
 }
 
 #[test]
-fn origins() {
+fn origins_are_allowed_or_refused() {
     fn check(request: &str, expect: &str) {
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{request}\r\n");
         let request = crate::http1::parse_request(head.as_bytes(), &crate::http1::Limits::default()).unwrap();
@@ -99,7 +99,7 @@ fn origins() {
 }
 
 #[test]
-fn cookies() {
+fn cookies_are_echoed() {
     fn check(cookies: Option<&str>, expect: &str) {
         assert_eq!(jsessionid(cookies), format!("JSESSIONID={expect}; path=/"), "{cookies:?}");
     }
@@ -112,14 +112,14 @@ fn cookies() {
 }
 
 #[test]
-fn info() {
+fn the_info_response_is_written() {
     let mut out = Vec::new();
     write_info(&mut out, true, false, u32::MAX);
     assert_eq!(out, br#"{"websocket":true,"origins":["*:*"],"cookie_needed":false,"entropy":4294967295}"#);
 }
 
 #[test]
-fn iframe() {
+fn the_iframe_page_is_written() {
     let iframe = Iframe::new("https://a/s.js?a&b\"c", None);
     assert!(
         iframe.page().starts_with("<!DOCTYPE html>\n<html>\n<head>\n  <meta http-equiv=\"X-UA"),
@@ -161,7 +161,7 @@ fn iframe() {
 }
 
 #[test]
-fn callbacks() {
+fn callbacks_are_checked() {
     fn check(query: &str, expect: Result<&str, Error>) {
         let callback = Callback::from_query(query);
         assert_eq!(callback.as_ref().map(Callback::as_str).map_err(|error| *error), expect, "{query:?}");
@@ -191,7 +191,7 @@ fn callbacks() {
 }
 
 #[test]
-fn preludes() {
+fn preludes_are_written() {
     fn check(transport: Transport, expect: &[u8]) {
         let mut out = b"x".to_vec();
         write_prelude(&mut out, transport);

@@ -45,7 +45,7 @@ pub(super) fn decode<'b>(
 }
 
 #[test]
-fn frames() {
+fn frames_are_decoded() {
     fn check(text: &str, expect: Option<Seen>) {
         assert_eq!(ServerFrame::parse(text, &Limits::default()).ok().map(Seen::from), expect, "{text:?}");
     }
@@ -86,7 +86,7 @@ fn frames() {
 }
 
 #[test]
-fn streams_split_everywhere() {
+fn streams_may_be_split_anywhere() {
     fn check(stream: &[u8], expect: &[Seen], error: Option<Error>) {
         let expect = (expect.to_vec(), error);
         assert_eq!(decode(3000, [stream]), expect);

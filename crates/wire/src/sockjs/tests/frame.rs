@@ -9,7 +9,7 @@ fn written(wrapping: Wrapping, frame: &Frame<'_>) -> String {
 }
 
 #[test]
-fn frames_of_the_specification() {
+fn frames_match_the_specification() {
     fn check(wrapping: Wrapping, frame: Frame<'_>, expect: &str) {
         assert_eq!(written(wrapping, &frame), expect, "{wrapping:?}");
     }
@@ -49,7 +49,7 @@ fn frames_of_the_specification() {
 
 /// The specification's "server killer string": everything from U+00FF on that a server has to escape.
 #[test]
-fn killer_string() {
+fn the_killer_string_is_escaped() {
     let units = [0x200c..=0x200f, 0x2028..=0x202f, 0x2060..=0x206f, 0xfff0..=0xffff].into_iter().flatten();
     let text: String = units.clone().map(|unit| char::from_u32(unit).unwrap()).collect();
     let expect: String = units.map(|unit| format!("\\u{unit:04x}")).collect();
@@ -92,7 +92,7 @@ fn naive(wrapping: Wrapping, message: &str) -> String {
 
 /// Every character alone, and at every place of the eight that are looked at together.
 #[test]
-fn every_character() {
+fn every_character_is_escaped_correctly() {
     for character in ('\0'..=char::MAX).filter(|character| u32::from(*character) < 0x1_0100) {
         for wrapping in Wrapping::ALL {
             let alone = character.to_string();
@@ -128,7 +128,7 @@ fn message() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn escaping_is_as_the_naive_one(text in message()) {
+    fn escaping_matches_the_naive_implementation(text in message()) {
         for wrapping in Wrapping::ALL {
             prop_assert_eq!(written(wrapping, &Frame::Messages(&[&text])), naive(wrapping, &text));
         }
@@ -164,7 +164,7 @@ fn frames_are_joined() {
 }
 
 #[test]
-fn wrappings_of_transports() {
+fn each_transport_wraps_frames_its_own_way() {
     for transport in Transport::ALL {
         let takes_frames = !matches!(transport, Transport::XhrSend | Transport::JsonpSend);
         assert_eq!(Wrapping::of(transport).is_some(), takes_frames, "{transport:?}");

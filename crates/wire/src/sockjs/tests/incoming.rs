@@ -20,7 +20,7 @@ fn body(text: &str) -> Result<Vec<String>, Error> {
 }
 
 #[test]
-fn bodies() {
+fn request_bodies_are_decoded() {
     fn check(text: &str, expect: Result<&[&str], Error>) {
         let expect = expect.map(|texts| texts.iter().map(|&text| text.to_owned()).collect());
         assert_eq!(body(text), expect, "{text:?}");
@@ -71,7 +71,7 @@ fn bodies() {
 }
 
 #[test]
-fn strings() {
+fn strings_are_decoded() {
     fn check(inner: &str, expect: Option<&str>) {
         let expect = expect.map(|text| vec![text.to_owned()]).ok_or(Error::BadJson);
         assert_eq!(body(&format!("[\"{inner}\"]")), expect, "{inner:?}");
@@ -105,7 +105,7 @@ fn strings() {
 }
 
 #[test]
-fn websocket_messages() {
+fn websocket_messages_are_decoded() {
     fn check(text: &str, expect: Result<&[&str], Error>) {
         let expect = expect.map(|texts| texts.iter().map(|&text| text.to_owned()).collect());
         assert_eq!(parse_websocket(text, &Limits::default()).map(all), expect, "{text:?}");
@@ -121,7 +121,7 @@ fn websocket_messages() {
 }
 
 #[test]
-fn forms() {
+fn forms_are_decoded() {
     const FORM: &str = "application/x-www-form-urlencoded";
     fn check(content_type: &str, body: &[u8], expect: Result<&[&str], Error>) {
         let payload = jsonp_payload((content_type != "-").then_some(content_type), body);
@@ -155,7 +155,7 @@ fn messages_are_bounded() {
 
 /// The words are the specification's.
 #[test]
-fn errors_are_told() {
+fn errors_are_reported() {
     for (error, body) in [
         (Error::NoPayload, "Payload expected."),
         (Error::NotArray, "Payload expected."),

@@ -39,7 +39,7 @@ fn unwrapped(wrapping: Wrapping, wrapped: &str) -> String {
 
 proptest! {
     #[test]
-    fn from_server_to_client(texts in vec("\\PC{0,20}|(?s).{0,20}", 0..5), code in any::<u16>(), reason in "(?s).{0,30}") {
+    fn server_frames_are_decoded_by_the_client(texts in vec("\\PC{0,20}|(?s).{0,20}", 0..5), code in any::<u16>(), reason in "(?s).{0,30}") {
         let borrowed = borrowed(&texts);
         for wrapping in Wrapping::ALL {
             for (frame, expect) in [
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn streams(frames in vec(vec("(?s).{0,20}", 0..4), 0..5), size in 1..40usize) {
+    fn streams_are_decoded(frames in vec(vec("(?s).{0,20}", 0..4), 0..5), size in 1..40usize) {
         let mut out = Vec::new();
         answer::write_prelude(&mut out, Transport::XhrStreaming);
         for texts in &frames {
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn from_client_to_server(texts in vec("(?s).{0,40}", 0..5)) {
+    fn client_messages_are_decoded_by_the_server(texts in vec("(?s).{0,40}", 0..5)) {
         let mut out = Vec::new();
         write_messages(&mut out, &borrowed(&texts));
         let body: Vec<_> = parse_body(&out, &Limits::default()).unwrap().collect();
@@ -80,7 +80,7 @@ proptest! {
 
     /// Whatever comes in, what is accepted is an array of strings and reads the same after it is written again.
     #[test]
-    fn noise(text in "[\\[\\]\",\\\\ u0dD8a-c{}]{0,40}") {
+    fn arbitrary_input_causes_no_panic(text in "[\\[\\]\",\\\\ u0dD8a-c{}]{0,40}") {
         if let Ok(messages) = parse_body(text.as_bytes(), &Limits::default()) {
             let texts: Vec<String> = messages.map(|text| text.into_owned()).collect();
             let mut out = Vec::new();

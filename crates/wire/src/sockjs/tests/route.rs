@@ -14,7 +14,7 @@ fn check(rest: &str, expect: Option<(Option<&str>, Resource<'_>)>) {
 }
 
 #[test]
-fn paths_of_the_specification() {
+fn paths_match_the_specification() {
     let plain = |resource| Some((None, resource));
     check("", plain(Resource::Greeting));
     check("/", plain(Resource::Greeting));
@@ -77,7 +77,7 @@ fn ids_are_bounded() {
 }
 
 #[test]
-fn paths_of_feeds() {
+fn feed_paths_are_parsed() {
     let keyed = |key, resource| Some((Some(key), resource));
     // Rule 1: read from the right.
     check("/feed/k/000/s/xhr", keyed("k", session("000", "s", Transport::Xhr)));

@@ -27,7 +27,7 @@ fn check(stream: &str, expect: &[Seen], last_id: &str) {
 }
 
 #[test]
-fn examples_of_the_standard() {
+fn examples_of_the_standard_are_decoded() {
     let message = |data| seen("message", data, "");
     check(
         "data: This is the first message.\n\ndata: This is the second message, it\ndata: has two lines.\n\n",
@@ -56,7 +56,7 @@ fn examples_of_the_standard() {
 }
 
 #[test]
-fn fields() {
+fn fields_are_decoded() {
     let message = |data| seen("message", data, "");
     // An event without data is none, but its id counts; its type does not stay.
     check("event: a\nid: 7\n\ndata: b\n\n", &[seen("message", "b", "7")], "7");
@@ -77,7 +77,7 @@ fn fields() {
 }
 
 #[test]
-fn line_ends_are_mixed() {
+fn line_endings_may_be_mixed() {
     let message = |data| seen("message", data, "");
     check("data: a\r\r\ndata: b\n\r", &[message("a"), message("b")], "");
     check("data: a\n\r\ndata: b\r\n\r\n", &[message("a"), message("b")], "");
@@ -86,7 +86,7 @@ fn line_ends_are_mixed() {
 }
 
 #[test]
-fn byte_order_marks_and_bad_utf8() {
+fn byte_order_marks_and_invalid_utf8_are_handled() {
     check("\u{feff}data: a\n\n\u{feff}data: b\n\n", &[seen("message", "a", "")], "");
     check("\u{feff}\ndata: a\n\n", &[seen("message", "a", "")], "");
     check("\u{feff}\u{feff}data: a\n\n", &[], "");

@@ -104,7 +104,7 @@ fn an_id_joins_a_shared_event() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(list in vec(("[A-Za-z0-9._~@:=+,/-]{1,20}", any::<u32>(), any::<u64>()), 1..10)) {
+    fn written_ids_are_read(list in vec(("[A-Za-z0-9._~@:=+,/-]{1,20}", any::<u32>(), any::<u64>()), 1..10)) {
         let positions: Vec<Position<'_>> = list.iter().map(|(key, epoch, offset)| at(key, *epoch, *offset)).collect();
         let line = line(&positions);
         let id = line.strip_prefix("id: ").unwrap().strip_suffix('\n').unwrap();
@@ -112,7 +112,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_no_position_or_sound(id in "[ab!;0-9a-f]{0,30}") {
+    fn arbitrary_input_is_rejected_or_valid(id in "[ab!;0-9a-f]{0,30}") {
         let positions: Vec<Position<'_>> = Positions::parse(&id).iter().collect();
         if !positions.is_empty() {
             prop_assert_eq!(positions.len(), id.split(';').count());

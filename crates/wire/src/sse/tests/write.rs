@@ -10,7 +10,7 @@ fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
 }
 
 #[test]
-fn events() {
+fn events_are_written() {
     fn check(id: Option<&str>, event: Option<&str>, data: &str, expect: &str) {
         assert_eq!(written(|out| write_event(out, &Event { id, event, data })), expect);
     }
@@ -24,7 +24,7 @@ fn events() {
 }
 
 #[test]
-fn comments_and_delays() {
+fn comments_and_delays_are_written() {
     assert_eq!(written(|out| write_comment(out, "")), ": \n");
     assert_eq!(written(|out| write_comment(out, "a\n\ndata: b")), ": a\n: \n: data: b\n");
     assert_eq!(written(|out| write_retry(out, Duration::from_micros(1_500_900))), "retry: 1500\n");
@@ -36,7 +36,7 @@ fn event() -> impl Strategy<Value = (Option<String>, Option<String>, String)> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(events in vec(event(), 0..6), size in 1..30usize) {
+    fn written_events_are_decoded(events in vec(event(), 0..6), size in 1..30usize) {
         let mut out = Vec::new();
         let (mut expect, mut last_id) = (Vec::new(), String::new());
         for (id, event, data) in &events {
@@ -49,7 +49,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_is_read_alike_in_pieces(
+    fn chunk_boundaries_do_not_change_the_result(
         stream in "([a-c:\r\n\0\u{feff}é ]|data|event:|id: |retry:9|\n\n){0,40}",
         size in 1..9usize,
     ) {

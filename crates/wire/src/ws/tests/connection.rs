@@ -17,12 +17,12 @@ fn violates(frames: &[(u8, &[u8])], before: &[Seen], error: Error) {
 }
 
 #[test]
-fn connections_are_small() {
+fn an_idle_connection_takes_24_bytes() {
     assert!(size_of::<Connection>() <= 24, "{}", size_of::<Connection>());
 }
 
 #[test]
-fn messages() {
+fn messages_of_every_length_are_received() {
     check(&[(0x81, b"")], &[text("")], &[]);
     check(&[(0x81, b"hello"), (0x81, b"world")], &[text("hello"), text("world")], &[]);
     check(&[(0x82, &[0xff; 200])], &[Seen::Binary(vec![0xff; 200])], &[]);
@@ -33,7 +33,7 @@ fn messages() {
 }
 
 #[test]
-fn fragments() {
+fn fragments_are_joined() {
     check(&[(0x01, b"he"), (0x00, b"l"), (0x80, b"lo")], &[text("hello")], &[]);
     check(&[(0x01, b""), (0x00, b""), (0x80, b"")], &[text("")], &[]);
     check(&[(0x02, b"a"), (0x80, b""), (0x81, b"b")], &[Seen::Binary(b"a".into()), text("b")], &[]);
@@ -61,7 +61,7 @@ fn fragments() {
 }
 
 #[test]
-fn control_frames() {
+fn control_frames_are_answered() {
     check(&[(0x89, b"")], &[Seen::Ping], &[server_frame(Opcode::Pong, b"")]);
     check(&[(0x89, &[7; 125])], &[Seen::Ping], &[server_frame(Opcode::Pong, &[7; 125])]);
     check(&[(0x8a, b"unasked")], &[Seen::Pong(b"unasked".into())], &[]);
@@ -86,7 +86,7 @@ fn reserved_bits_and_opcodes() {
 }
 
 #[test]
-fn close_frames() {
+fn close_frames_are_echoed() {
     check(&[(0x88, b"")], &[Seen::Closed(1005, String::new())], &[server_frame(Opcode::Close, b"")]);
     violates(&[(0x88, b"\x03")], &[], Error::BadClosePayload);
     violates(&[(0x88, b"\x03\xe8\xff")], &[], Error::BadUtf8);
@@ -111,7 +111,7 @@ fn close_frames() {
 }
 
 #[test]
-fn our_own_close() {
+fn our_own_close_waits_for_the_peers() {
     let mut side = Side::server();
     let reason = format!("{}\u{e4}", "x".repeat(122));
     side.connection.close(4400, &reason, &mut side.transmit);
@@ -174,7 +174,7 @@ fn a_client_masks_its_answers() {
 
 /// Bad UTF-8 is refused with the byte that makes it bad, also inside a half-received frame .
 #[test]
-fn bad_utf8_is_seen_at_once() {
+fn invalid_utf8_is_reported_at_once() {
     fn check(good: &[u8], bad: u8) {
         let frame = client_frame(0x81, &[good, &[bad], &[b'x'; 100]].concat());
         let header = frame.len() - good.len() - 101;
@@ -201,7 +201,7 @@ fn bad_utf8_is_seen_at_once() {
 
 /// An error is seen with the first bytes that show it, not when the header is complete.
 #[test]
-fn bad_headers_are_seen_at_once() {
+fn invalid_headers_are_reported_at_once() {
     fn check(bytes: &[u8], error: Error) {
         let mut side = Side::server();
         side.feed(&bytes[..bytes.len() - 1]);
@@ -230,7 +230,7 @@ fn lengths_in_more_bytes_than_needed_are_accepted() {
 }
 
 #[test]
-fn limits_hold() {
+fn limits_are_enforced() {
     let limits = Limits { message_bytes_max: 10, fragments_max: 3 };
     let check = |frames: &[(u8, &[u8])], expect: &[Seen]| {
         let bytes: Vec<u8> =
@@ -259,7 +259,7 @@ fn limits_hold() {
 
 /// The default limits let pass what Autobahn 9.3 and 9.4 send: 4 MiB aside, 65,536 fragments.
 #[test]
-fn many_fragments_cost_no_memory_each() {
+fn fragments_cost_no_memory_each() {
     let mut side = Side::server();
     side.feed(&client_frame(0x02, b"x"));
     for _ in 0..65_534 {
@@ -274,7 +274,7 @@ fn many_fragments_cost_no_memory_each() {
 
 /// `is_mid_message` is what the caller's time limit hangs on: from the first byte of a frame to the end of its message.
 #[test]
-fn mid_message() {
+fn an_incomplete_message_is_reported() {
     let mut side = Side::server();
     let mut check = |bytes: &[u8], expect: bool| {
         side.feed(bytes);
@@ -316,7 +316,7 @@ fn masks_in_pieces() {
 }
 
 #[test]
-fn masking() {
+fn masking_matches_the_naive_implementation() {
     for length in 0..40 {
         let mut data: Vec<u8> = (0..length).collect();
         apply_mask(&mut data, [1, 20, 0x80, 0xff]);

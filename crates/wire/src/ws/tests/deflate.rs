@@ -23,7 +23,7 @@ fn sample(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_deflated_inflates() {
+fn deflated_data_inflates() {
     let mut inflater = Inflater::new();
     for level in [0, 1, 6, 9, 200] {
         let mut deflater = Deflater::new(level);
@@ -51,7 +51,7 @@ fn frames_are_shared_because_no_context_is_kept() {
 
 /// RFC 7692 sections 7.2.3.1 to 7.2.3.6.
 #[test]
-fn examples_of_the_rfc() {
+fn examples_of_the_rfc_inflate() {
     let mut inflater = Inflater::new();
     for bytes in [
         &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00][..],
@@ -73,7 +73,7 @@ fn examples_of_the_rfc() {
 
 /// A window of 512 bytes is one, at every level.
 #[test]
-fn small_windows_are_really_small() {
+fn a_small_window_is_respected() {
     let payload = sample(100_000);
     for level in 1..=9 {
         let mut deflater = Deflater::new(level);
@@ -88,7 +88,7 @@ fn small_windows_are_really_small() {
 }
 
 #[test]
-fn bombs_stop_at_the_limit() {
+fn inflating_stops_at_the_limit() {
     let mut deflater = Deflater::new(9);
     for (length, limit) in [(10_000_000, 1_000_000), (5000, 4999), (1, 0), (4097, 4096)] {
         let mut inflater = Inflater::new();
@@ -135,7 +135,7 @@ fn truncated_data_is_refused() {
 
 /// Final blocks (RFC 7692 section 7.2.3.4) are allowed, many of them are not.
 #[test]
-fn final_blocks() {
+fn final_blocks_are_accepted() {
     let mut inflater = Inflater::new();
     let hello = [0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
     assert_eq!(inflater.inflate(&hello, BYTES_MAX), Ok(&b"Hello"[..]));
@@ -146,7 +146,7 @@ fn final_blocks() {
 }
 
 #[test]
-fn compressed_messages() {
+fn compressed_messages_are_received() {
     let check = |frames: &[(u8, &[u8])], expect: &[Seen]| {
         let bytes: Vec<u8> =
             frames.iter().flat_map(|(first, payload)| client_frame(*first, payload)).collect();

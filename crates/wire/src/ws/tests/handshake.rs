@@ -11,7 +11,7 @@ fn with_request<T>(first: &str, headers: &str, use_it: impl FnOnce(&Request<'_>)
 }
 
 #[test]
-fn requests() {
+fn valid_requests_are_accepted() {
     fn check(first: &str, headers: &str, expect: Result<(), HandshakeError>) {
         let seen = with_request(first, headers, |request| check_request(request, None));
         assert_eq!(
@@ -55,7 +55,7 @@ fn requests() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_requests_are_refused() {
     assert_eq!(HandshakeError::MethodNotGet.status(), 405);
     assert_eq!(HandshakeError::MethodNotGet.headers(), [("Allow", "GET")]);
     assert_eq!(HandshakeError::NoUpgrade.status(), 426);
@@ -67,7 +67,7 @@ fn refusals() {
 
 /// What is answered to these offers: the window if there is agreement, and the header.
 #[test]
-fn offers_of_compression() {
+fn compression_is_negotiated() {
     const BASE: &str = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
     fn check(offer: &str, window_bits_max: u8, expect: Option<(u8, &str)>) {
         let headers = format!("{GOOD}Sec-WebSocket-Extensions: {offer}\r\n");
@@ -130,7 +130,7 @@ fn offers_of_compression() {
 }
 
 #[test]
-fn offered_subprotocols() {
+fn subprotocols_are_listed() {
     let headers = format!("{GOOD}Sec-WebSocket-Protocol: a, b c, d\r\nSec-WebSocket-Protocol: e\r\n");
     let offered: Vec<String> = with_request("GET / HTTP/1.1", &headers, |request| {
         subprotocols(request).map(str::to_owned).collect()
@@ -173,7 +173,7 @@ fn client_and_server_agree() {
 }
 
 #[test]
-fn responses() {
+fn responses_are_checked() {
     const GOOD: &str = "HTTP/1.1 101 X\r\nUpgrade: WebSocket\r\nConnection: upgrade\r\n\
         Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
     fn check(head: &str, offers_deflate: bool, expect: Result<Option<u8>, ResponseError>) {

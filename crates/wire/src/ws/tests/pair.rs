@@ -62,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_is_sent_arrives(
+    fn all_messages_arrive(
         messages in vec((sent(), vec(any::<usize>(), 0..4), any::<bool>()), 0..12),
         window_bits in proptest::option::of(9u8..=15),
         from_client in any::<bool>(),
@@ -114,7 +114,7 @@ proptest! {
 
     /// Random bytes, and random bytes after a good start: no panic, and pieces make no difference.
     #[test]
-    fn noise_is_survived(
+    fn arbitrary_input_causes_no_panic(
         bytes in vec(any::<u8>(), 0..300),
         start in vec(any::<u8>(), 0..30),
         first in prop_oneof![Just(0x81u8), Just(0x01), Just(0xc2), Just(0x42)],

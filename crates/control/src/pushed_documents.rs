@@ -1,26 +1,26 @@
-//! Documents that backends push into feeds, instead of being asked for them.
+//! Documents that backends push into feeds.
 //!
-//! A key is either fetched or pushed: one that an upstream serves is refused here, so that a document has one source.
-//! A pushed document stays, whether anybody wants it or not, until it is deleted, the process ends, or its room is needed:
-//! then those go that nobody is subscribed to, the one first that was pushed or wanted the longest ago. One that
-//! somebody is subscribed to never goes; where nothing else is left, a push is refused.
-//! Who asks for a key before its first document waits for it where the configuration says that it will be pushed
-//! ([`FeedsOptions::pushed`]), and is told otherwise that it is lost.
-//! When a key becomes wanted the data plane is given its document again, because it may have had no room to keep it.
+//! A key is either fetched or pushed: a push to a key of an upstream is refused, so that a document has one source.
+//! A pushed document stays until it is deleted, evicted, or the process ends. Documents without subscribers are evicted,
+//! least recently used first, when their room is needed. A document with subscribers is never evicted; a push is refused
+//! if no room is left.
+//! If the configuration declares a key as pushed ([`FeedsOptions::pushed`]), its subscribers wait for the first document.
+//! Otherwise a key without a document is reported as not found.
+//! When a key gets subscribers, the data plane is sent its document again, because it may have had no room to keep it.
 //!
-//! Pushes of several backends, or of one that tries again, may overtake each other on their way. A push that says its
-//! sequence number is refused if one with a higher number was there before.
+//! Concurrent pushes and retries may arrive in any order. A push with a sequence number is refused if a push with a higher
+//! number arrived before.
 //!
-//! **Invariants.** What is done to one key is done in order, each of it to the end, also if the one who asked is gone: in a
-//! task of its own, under the lock of the key's slot. The bytes in the table are those of the documents in its slots, and of
-//! those that are about to be there. A task that holds a slot waits for no other slot but that of an idle key, which no
+//! **Invariants.** Operations on one key run in order and to completion, even if the request is cancelled: each runs in a
+//! task of its own and holds the lock of the key's slot. The bytes in the table are those of the documents in its slots,
+//! and of those that are about to be stored. A task that holds a slot waits only for the slot of an idle key, which no
 //! such task holds.
 
 use crate::options::FeedsOptions;
 use crate::route::Routes;
 use crate::schedule::{Validators, Version};
 use crate::signals::Signals;
-use crate::upstream::{Coding, Digested, Digester, Failure, Received, differ, is_json};
+use crate::upstream::{Coding, DocumentProcessor, Failure, ProcessedDocument, Received, differ, is_json};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,7 +30,7 @@ use stentor_hub::{FeedState, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Why a document isn't taken.
+/// Why a push is refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PushError {
     #[error("the key belongs to the feed {0:?}, whose documents are fetched")]
@@ -49,12 +49,12 @@ pub(crate) enum PushError {
     Unknown,
 }
 
-/// A document as it is pushed.
+/// A pushed document as received.
 pub(crate) struct Push {
     pub(crate) content_type: String,
     pub(crate) coding: Coding,
     pub(crate) body: Vec<u8>,
-    /// From [`Pushes::room_for`].
+    /// From [`PushedDocuments::room_for`].
     pub(crate) room: OwnedSemaphorePermit,
     pub(crate) sequence: Option<u64>,
 }
@@ -62,24 +62,24 @@ pub(crate) struct Push {
 /// Bodies that are being received are counted in units of so many bytes.
 const BODY_UNIT_BYTES: usize = 1 << 10;
 
-/// What is kept for a key.
-struct Kept {
+/// The last document of a key.
+struct StoredDocument {
     version: Arc<Version>,
-    /// The highest that came with a push.
+    /// The highest sequence number of a push.
     sequence: Option<u64>,
 }
 
 /// A key's document. Empty before the first and after the last.
-type Slot = Arc<tokio::sync::Mutex<Option<Kept>>>;
+type Slot = Arc<tokio::sync::Mutex<Option<StoredDocument>>>;
 
-/// What the table knows of a key.
+/// The state of a key.
 #[derive(Default)]
-struct Place {
+struct Entry {
     slot: Slot,
     /// Of its document, if there is one.
     bytes: Option<usize>,
     wanted: bool,
-    /// Tasks that are about it.
+    /// Tasks that use it.
     tasks: usize,
     /// When it was used last, in uses of all.
     used: u64,
@@ -87,7 +87,7 @@ struct Place {
     is_declared: bool,
 }
 
-impl Place {
+impl Entry {
     fn is_idle(&self) -> bool {
         self.bytes.is_some() && !self.wanted && self.tasks == 0
     }
@@ -95,11 +95,11 @@ impl Place {
 
 #[derive(Default)]
 struct Table {
-    places: HashMap<Key, Place>,
+    entries: HashMap<Key, Entry>,
     /// The keys that may go, by their last use.
     idle: BTreeMap<u64, Key>,
     idle_bytes: usize,
-    /// Keys without a document that somebody waits for, because it will be pushed.
+    /// Declared keys without a document that have subscribers.
     waiting: HashSet<Key>,
     uses: u64,
     /// Of all documents.
@@ -109,56 +109,56 @@ struct Table {
 
 impl Table {
     /// Changes what is known of a key, which thereby is used. Without a document and a task it goes.
-    fn change(&mut self, key: &Key, change: impl FnOnce(&mut Place)) -> Option<Slot> {
-        let place = self.places.get_mut(key)?;
-        if place.is_idle() {
-            self.idle.remove(&place.used);
-            self.idle_bytes -= place.bytes.unwrap_or(0);
+    fn change(&mut self, key: &Key, change: impl FnOnce(&mut Entry)) -> Option<Slot> {
+        let entry = self.entries.get_mut(key)?;
+        if entry.is_idle() {
+            self.idle.remove(&entry.used);
+            self.idle_bytes -= entry.bytes.unwrap_or(0);
         }
-        change(place);
+        change(entry);
         self.uses += 1;
-        place.used = self.uses;
-        if place.is_idle() {
-            self.idle.insert(place.used, key.clone());
-            self.idle_bytes += place.bytes.unwrap_or(0);
+        entry.used = self.uses;
+        if entry.is_idle() {
+            self.idle.insert(entry.used, key.clone());
+            self.idle_bytes += entry.bytes.unwrap_or(0);
         }
-        let slot = place.slot.clone();
-        if place.bytes.is_none() && place.tasks == 0 {
-            if place.wanted && place.is_declared {
+        let slot = entry.slot.clone();
+        if entry.bytes.is_none() && entry.tasks == 0 {
+            if entry.wanted && entry.is_declared {
                 self.waiting.insert(key.clone());
             }
-            self.places.remove(key);
+            self.entries.remove(key);
         }
         Some(slot)
     }
 
-    /// The idle key that was used the longest ago; it is the caller's now, as if by [`Pushes::hold`].
-    fn take_idle(&mut self) -> Option<(Key, Slot)> {
+    /// The least recently used idle key. The caller holds it now, as if by [`PushedDocuments::acquire`].
+    fn take_least_recently_used(&mut self) -> Option<(Key, Slot)> {
         let key = self.idle.first_key_value().map(|(_, key)| key.clone())?;
-        let slot = self.change(&key, |place| place.tasks += 1)?;
+        let slot = self.change(&key, |entry| entry.tasks += 1)?;
         self.evicted += 1;
         Some((key, slot))
     }
 }
 
-/// What there is, for metrics.
+/// Statistics for metrics.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PushFigures {
+pub(crate) struct PushStats {
     pub(crate) keys: usize,
     pub(crate) bytes: usize,
-    /// What bodies that are on their way take.
+    /// Bytes of bodies that are being received.
     pub(crate) bodies_bytes: usize,
     pub(crate) evicted: u64,
 }
 
 /// The documents that were pushed.
-pub(crate) struct Pushes {
+pub(crate) struct PushedDocuments {
     options: FeedsOptions,
     routes: Routes,
     busy_timeout: Duration,
     data_plane: Arc<dyn DataPlane>,
     signals: Arc<Signals>,
-    digester: Digester,
+    processor: DocumentProcessor,
     differ: Arc<Differ>,
     /// Room for bodies on their way to be documents, in [`BODY_UNIT_BYTES`].
     bodies: Arc<Semaphore>,
@@ -166,27 +166,27 @@ pub(crate) struct Pushes {
     table: Mutex<Table>,
 }
 
-/// A key that a task is about.
-struct Held {
-    pushes: Arc<Pushes>,
+/// Keeps a key from being evicted while a task uses it.
+struct KeyGuard {
+    pushed_documents: Arc<PushedDocuments>,
     key: Key,
     slot: Slot,
 }
 
-impl Drop for Held {
+impl Drop for KeyGuard {
     fn drop(&mut self) {
-        self.pushes.table().change(&self.key, |place| place.tasks -= 1);
+        self.pushed_documents.table().change(&self.key, |entry| entry.tasks -= 1);
     }
 }
 
-impl Pushes {
+impl PushedDocuments {
     pub(crate) fn new(
         options: FeedsOptions,
         busy_timeout: Duration,
         data_plane: Arc<dyn DataPlane>,
         signals: Arc<Signals>,
     ) -> Arc<Self> {
-        let (digester, differ, table) = (Digester::default(), differ(&[]), Mutex::default());
+        let (processor, differ, table) = (DocumentProcessor::default(), differ(&[]), Mutex::default());
         let routes = Routes::with_pushed(&options.upstreams, &options.pushed);
         let all_bytes = options.pushed_documents_bytes_max.max(options.pushed_document_bytes_max);
         let bodies_max = units(all_bytes);
@@ -197,7 +197,7 @@ impl Pushes {
             busy_timeout,
             data_plane,
             signals,
-            digester,
+            processor,
             differ,
             bodies,
             bodies_max,
@@ -217,24 +217,24 @@ impl Pushes {
         self.options.pushed_document_bytes_max
     }
 
-    pub(crate) fn figures(&self) -> PushFigures {
+    pub(crate) fn stats(&self) -> PushStats {
         let table = self.table();
         let units = self.bodies_max as usize - self.bodies.available_permits();
-        PushFigures {
-            keys: table.places.len(),
+        PushStats {
+            keys: table.entries.len(),
             bytes: table.bytes,
             bodies_bytes: units * BODY_UNIT_BYTES,
             evicted: table.evicted,
         }
     }
 
-    /// Takes a document, and says whether it is another than the last.
+    /// Stores a document. True if it differs from the last one.
     pub(crate) async fn put(self: &Arc<Self>, key: &Key, push: Push) -> Result<bool, PushError> {
         self.check(key)?;
-        let held = self.hold(key).await?;
-        to_the_end(async move {
-            let mut kept = held.slot.lock().await;
-            held.pushes.replace(&held.key, &mut kept, push).await
+        let guard = self.acquire(key).await?;
+        run_to_completion(async move {
+            let mut stored = guard.slot.lock().await;
+            guard.pushed_documents.replace(&guard.key, &mut stored, push).await
         })
         .await
     }
@@ -242,10 +242,10 @@ impl Pushes {
     async fn replace(
         self: &Arc<Self>,
         key: &Key,
-        kept: &mut Option<Kept>,
+        stored: &mut Option<StoredDocument>,
         push: Push,
     ) -> Result<bool, PushError> {
-        let sequence = in_sequence(kept, push.sequence)?;
+        let sequence = in_sequence(stored, push.sequence)?;
         let received = Received {
             json_only: is_json(&push.content_type),
             content_type: Some(push.content_type),
@@ -253,90 +253,97 @@ impl Pushes {
             coding: push.coding,
             bytes_max: self.options.pushed_document_bytes_max,
             validators: Validators::default(),
-            kept: kept.as_ref().map(|kept| kept.version.clone()),
+            kept: stored.as_ref().map(|stored| stored.version.clone()),
             differ: self.differ.clone(),
         };
-        let Some(Digested { version, patch }) = self.digester.digest(received).await? else {
-            if let Some(kept) = kept {
-                kept.sequence = sequence;
+        let Some(ProcessedDocument { version, patch }) = self.processor.process(received).await? else {
+            if let Some(stored) = stored {
+                stored.sequence = sequence;
             }
             return Ok(false);
         };
-        let (new, old) = (version.document.body.len(), bytes_of(kept));
+        let (new, old) = (version.document.body.len(), bytes_of(stored));
         self.make_room(old, new).await?;
         let document = version.document.clone();
         let update = patch
             .map_or(FeedUpdate::Document(document.clone()), |patch| FeedUpdate::Patched(document, patch));
-        if let Err(busy) = self.tell(key, update).await {
+        if let Err(busy) = self.deliver(key, update).await {
             let mut table = self.table();
             table.bytes = table.bytes - new + old;
             return Err(busy);
         }
         drop(push.room);
-        *kept = Some(Kept { version: Arc::new(version), sequence });
-        self.table().change(key, |place| place.bytes = Some(new));
+        *stored = Some(StoredDocument { version: Arc::new(version), sequence });
+        self.table().change(key, |entry| entry.bytes = Some(new));
         Ok(true)
     }
 
-    /// Ends a feed: its subscribers are told that it is lost.
+    /// Deletes a document. Its subscribers receive `not_found`.
     pub(crate) async fn delete(self: &Arc<Self>, key: &Key, sequence: Option<u64>) -> Result<(), PushError> {
         self.check(key)?;
-        if !self.table().places.contains_key(key) {
+        if !self.table().entries.contains_key(key) {
             return Err(PushError::Unknown);
         }
-        let held = self.hold(key).await?;
-        to_the_end(async move {
-            let mut kept = held.slot.lock().await;
-            if kept.is_none() {
+        let guard = self.acquire(key).await?;
+        run_to_completion(async move {
+            let mut stored = guard.slot.lock().await;
+            if stored.is_none() {
                 return Err(PushError::Unknown);
             }
-            in_sequence(&kept, sequence)?;
+            in_sequence(&stored, sequence)?;
             let state = FeedUpdate::State { state: FeedState::NotFound, reason: "it was deleted".into() };
-            held.pushes.tell(&held.key, state).await?;
-            held.pushes.forget(&held.key, &mut kept).await;
+            guard.pushed_documents.deliver(&guard.key, state).await?;
+            guard.pushed_documents.forget(&guard.key, &mut stored).await;
             Ok(())
         })
         .await
     }
 
-    /// Takes a document away, and lets the data plane do so.
-    async fn forget(&self, key: &Key, kept: &mut Option<Kept>) {
-        self.insist(key, FeedUpdate::Forget).await;
+    /// Removes a document here and in the data plane.
+    async fn forget(&self, key: &Key, stored: &mut Option<StoredDocument>) {
+        self.deliver_until_accepted(key, FeedUpdate::Forget).await;
         let mut table = self.table();
-        table.bytes -= bytes_of(kept);
-        table.change(key, |place| place.bytes = None);
-        *kept = None;
+        table.bytes -= bytes_of(stored);
+        table.change(key, |entry| entry.bytes = None);
+        *stored = None;
     }
 
-    /// Says whether anybody wants a key, and gives the data plane its document again if so. False: the key doesn't
-    /// belong here.
+    /// Notes whether a key has subscribers. If so, sends the data plane its document again. False if the key is not a
+    /// pushed one.
     pub(crate) fn handle_wanted(self: &Arc<Self>, key: &Key, wanted: bool) -> bool {
-        let change = |place: &mut Place| {
-            place.wanted = wanted;
-            place.tasks += usize::from(wanted);
+        let change = |entry: &mut Entry| {
+            entry.wanted = wanted;
+            entry.tasks += usize::from(wanted);
         };
-        let Some(slot) = self.table().change(key, change) else { return self.waits(key, wanted) };
+        let Some(slot) = self.table().change(key, change) else {
+            return self.handle_cold_wanted(key, wanted);
+        };
         if wanted {
-            let held = Held { pushes: self.clone(), key: key.clone(), slot };
+            let guard = KeyGuard { pushed_documents: self.clone(), key: key.clone(), slot };
             tokio::spawn(async move {
-                let kept = held.slot.lock().await;
-                match &*kept {
-                    Some(kept) => {
-                        let update = FeedUpdate::Document(kept.version.document.clone());
-                        // The next wish asks again.
-                        let _ = held.pushes.tell(&held.key, update).await;
+                let stored = guard.slot.lock().await;
+                match &*stored {
+                    Some(stored) => {
+                        let update = FeedUpdate::Document(stored.version.document.clone());
+                        // The next subscription retries.
+                        let _ = guard.pushed_documents.deliver(&guard.key, update).await;
                     }
-                    None if held.pushes.is_declared(&held.key) => {}
-                    // The first push has failed: nobody shall wait for a second one.
-                    None => held.pushes.refuse(&held.key, "no document was pushed to this key").await,
+                    None if guard.pushed_documents.is_declared(&guard.key) => {}
+                    // The first push failed: subscribers don't wait for a second one.
+                    None => {
+                        guard
+                            .pushed_documents
+                            .reject_subscribers(&guard.key, "no document was pushed to this key")
+                            .await
+                    }
                 }
             });
         }
         true
     }
 
-    /// Takes note of whether anybody waits for the first document of a key. False: it doesn't belong here.
-    fn waits(self: &Arc<Self>, key: &Key, wanted: bool) -> bool {
+    /// Notes whether a key without a document has subscribers. False if the key is not declared as pushed.
+    fn handle_cold_wanted(self: &Arc<Self>, key: &Key, wanted: bool) -> bool {
         if !self.is_declared(key) {
             return false;
         }
@@ -346,10 +353,10 @@ impl Pushes {
         } else if table.waiting.len() < self.options.pushed_keys_max {
             table.waiting.insert(key.clone());
         } else {
-            let (pushes, key) = (self.clone(), key.clone());
+            let (pushed_documents, key) = (self.clone(), key.clone());
             tokio::spawn(async move {
                 let reason = "too many keys wait for their first document (feeds_limits.pushed_keys_max); try again later";
-                pushes.refuse(&key, reason).await;
+                pushed_documents.reject_subscribers(&key, reason).await;
             });
         }
         true
@@ -359,19 +366,19 @@ impl Pushes {
         self.routes.find(key).is_some_and(|number| number >= self.options.upstreams.len())
     }
 
-    /// Lets those go who wait for a key that there is no document of.
-    async fn refuse(&self, key: &Key, reason: &str) {
+    /// Reports a key as not found to its subscribers.
+    async fn reject_subscribers(&self, key: &Key, reason: &str) {
         let lost = FeedUpdate::State { state: FeedState::NotFound, reason: reason.into() };
-        self.insist(key, lost).await;
-        self.insist(key, FeedUpdate::Forget).await;
+        self.deliver_until_accepted(key, lost).await;
+        self.deliver_until_accepted(key, FeedUpdate::Forget).await;
     }
 
-    /// Tells the data plane, however long it takes, where half of it would be worse than late.
-    async fn insist(&self, key: &Key, update: FeedUpdate) {
+    /// Delivers an update to the data plane, however long it takes: a lost one would leave subscribers waiting.
+    async fn deliver_until_accepted(&self, key: &Key, update: FeedUpdate) {
         let _ = self.signals.when_space(None, || self.data_plane.update_feed(key, update.clone())).await;
     }
 
-    async fn tell(&self, key: &Key, update: FeedUpdate) -> Result<(), PushError> {
+    async fn deliver(&self, key: &Key, update: FeedUpdate) -> Result<(), PushError> {
         let deadline = Instant::now() + self.busy_timeout;
         let send = || self.data_plane.update_feed(key, update.clone());
         self.signals.when_space(Some(deadline), send).await.map_err(|_| PushError::Busy)
@@ -384,21 +391,21 @@ impl Pushes {
         }
     }
 
-    /// Takes a key up, a new one if there is room for it.
-    async fn hold(self: &Arc<Self>, key: &Key) -> Result<Held, PushError> {
+    /// Acquires a key; a new one if there is room for it.
+    async fn acquire(self: &Arc<Self>, key: &Key) -> Result<KeyGuard, PushError> {
         loop {
             let idle = {
                 let mut table = self.table();
-                if table.places.len() < self.options.pushed_keys_max || table.places.contains_key(key) {
+                if table.entries.len() < self.options.pushed_keys_max || table.entries.contains_key(key) {
                     let is_waited_for = table.waiting.remove(key);
-                    let place = table.places.entry(key.clone()).or_default();
-                    place.wanted |= is_waited_for;
-                    place.is_declared = self.is_declared(key);
-                    let slot = place.slot.clone();
-                    table.change(key, |place| place.tasks += 1);
-                    return Ok(Held { pushes: self.clone(), key: key.clone(), slot });
+                    let entry = table.entries.entry(key.clone()).or_default();
+                    entry.wanted |= is_waited_for;
+                    entry.is_declared = self.is_declared(key);
+                    let slot = entry.slot.clone();
+                    table.change(key, |entry| entry.tasks += 1);
+                    return Ok(KeyGuard { pushed_documents: self.clone(), key: key.clone(), slot });
                 }
-                table.take_idle().ok_or(PushError::TooManyKeys)?
+                table.take_least_recently_used().ok_or(PushError::TooManyKeys)?
             };
             self.evict(idle).await;
         }
@@ -419,17 +426,17 @@ impl Pushes {
                 if (rest - table.idle_bytes).checked_add(new).is_none_or(|sum| sum > most) {
                     return Err(PushError::NoRoom);
                 }
-                table.take_idle().ok_or(PushError::NoRoom)?
+                table.take_least_recently_used().ok_or(PushError::NoRoom)?
             };
             self.evict(idle).await;
         }
     }
 
     async fn evict(self: &Arc<Self>, (key, slot): (Key, Slot)) {
-        let held = Held { pushes: self.clone(), key, slot };
-        let mut kept = held.slot.lock().await;
-        tracing::debug!(key = %held.key, "evicted a pushed document");
-        self.forget(&held.key, &mut kept).await;
+        let guard = KeyGuard { pushed_documents: self.clone(), key, slot };
+        let mut stored = guard.slot.lock().await;
+        tracing::debug!(key = %guard.key, "evicted a pushed document");
+        self.forget(&guard.key, &mut stored).await;
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -439,7 +446,7 @@ impl Pushes {
 }
 
 /// Does all of it, also if nobody waits for it any more.
-async fn to_the_end<T: Send + 'static>(
+async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, PushError>> + Send + 'static,
 ) -> Result<T, PushError> {
     let done = tokio::spawn(work).await;
@@ -447,8 +454,8 @@ async fn to_the_end<T: Send + 'static>(
 }
 
 /// The highest sequence number, if this one isn't lower than it.
-fn in_sequence(kept: &Option<Kept>, given: Option<u64>) -> Result<Option<u64>, PushError> {
-    let last = kept.as_ref().and_then(|kept| kept.sequence);
+fn in_sequence(stored: &Option<StoredDocument>, given: Option<u64>) -> Result<Option<u64>, PushError> {
+    let last = stored.as_ref().and_then(|stored| stored.sequence);
     match (given, last) {
         (Some(given), Some(last)) if given < last => Err(PushError::Sequence { given, last }),
         _ => Ok(given.max(last)),
@@ -459,6 +466,6 @@ fn units(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(BODY_UNIT_BYTES).max(1)).unwrap_or(u32::MAX)
 }
 
-fn bytes_of(kept: &Option<Kept>) -> usize {
-    kept.as_ref().map_or(0, |kept| kept.version.document.body.len())
+fn bytes_of(stored: &Option<StoredDocument>) -> usize {
+    stored.as_ref().map_or(0, |stored| stored.version.document.body.len())
 }

@@ -41,7 +41,7 @@ struct Version {
 }
 
 /// What is served.
-pub(super) struct Provider {
+pub(super) struct DemoUpstream {
     live: Mutex<Live>,
     replay: Option<Replay>,
     replay_began: OnceLock<Duration>,
@@ -56,7 +56,7 @@ struct Live {
     newest: HashMap<(Kind, u32), (u64, Version)>,
 }
 
-impl Provider {
+impl DemoUpstream {
     /// The world of `seed` begins now.
     pub(super) fn new(seed: u64, matches: u32, replay: Option<Replay>, clock: Clock) -> Self {
         let live = Live { world: World::new(seed, matches), newest: HashMap::new() };
@@ -125,41 +125,45 @@ impl Provider {
 }
 
 /// Serves until the runtime ends.
-pub(super) async fn serve(listener: TcpListener, provider: Arc<Provider>) -> std::io::Result<()> {
+pub(super) async fn serve(listener: TcpListener, upstream: Arc<DemoUpstream>) -> std::io::Result<()> {
     let router = Router::new()
         .route("/", get(index))
         .route("/matchcentre/{id}", get(match_centre))
         .route("/scoreboard/{id}", get(match_scoreboard))
         .route("/replay", get(replay))
-        .with_state(provider);
+        .with_state(upstream);
     axum::serve(listener, router).await
 }
 
-async fn index(State(provider): State<Arc<Provider>>) -> Response {
-    let body = serde_json::json!({ "keys": provider.keys() }).to_string();
+async fn index(State(upstream): State<Arc<DemoUpstream>>) -> Response {
+    let body = serde_json::json!({ "keys": upstream.keys() }).to_string();
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-async fn match_centre(provider: State<Arc<Provider>>, id: Path<String>, headers: HeaderMap) -> Response {
-    a_match(&provider, Kind::Centre, &id, &headers)
+async fn match_centre(upstream: State<Arc<DemoUpstream>>, id: Path<String>, headers: HeaderMap) -> Response {
+    a_match(&upstream, Kind::Centre, &id, &headers)
 }
 
-async fn match_scoreboard(provider: State<Arc<Provider>>, id: Path<String>, headers: HeaderMap) -> Response {
-    a_match(&provider, Kind::Scoreboard, &id, &headers)
+async fn match_scoreboard(
+    upstream: State<Arc<DemoUpstream>>,
+    id: Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    a_match(&upstream, Kind::Scoreboard, &id, &headers)
 }
 
-fn a_match(provider: &Provider, kind: Kind, id: &str, headers: &HeaderMap) -> Response {
+fn a_match(upstream: &DemoUpstream, kind: Kind, id: &str, headers: &HeaderMap) -> Response {
     // A key has one spelling: no sign, no leading zero.
     let number = id.parse().ok().filter(|number: &u32| number.to_string() == id);
-    match number.map(|id| provider.newest(kind, id)) {
+    match number.map(|id| upstream.newest(kind, id)) {
         Some(Ok(Some(version))) => answer(version, headers, Some("max-age=1")),
         Some(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         Some(Ok(None)) | None => no_such_key(),
     }
 }
 
-async fn replay(State(provider): State<Arc<Provider>>, headers: HeaderMap) -> Response {
-    provider.replayed().map_or_else(no_such_key, |version| answer(version, &headers, None))
+async fn replay(State(upstream): State<Arc<DemoUpstream>>, headers: HeaderMap) -> Response {
+    upstream.replayed().map_or_else(no_such_key, |version| answer(version, &headers, None))
 }
 
 fn no_such_key() -> Response {

@@ -8,7 +8,7 @@ pub(super) const GRID_X: usize = 20;
 /// Rows of a heat map, from the left to the right.
 pub(super) const GRID_Y: usize = 13;
 /// Players of a team: eleven and the bench.
-pub(super) const SQUAD: usize = 23;
+pub(super) const TEAM_SIZE: usize = 23;
 
 const TEAMS: [(&str, &str, &str, &str); 20] = [
     ("Ashford Rovers", "ASH", "#c8102e", "Foundry Lane"),
@@ -285,7 +285,7 @@ pub(super) fn teams(random: &mut Random, draw: &mut Random, id: u32) -> [Team; 2
 fn team(random: &mut Random, which: usize) -> Team {
     let (name, short, colour, ground) = TEAMS[which];
     let mut taken = Vec::new();
-    let players = (0..SQUAD)
+    let players = (0..TEAM_SIZE)
         .map(|n| {
             let name = loop {
                 let name = person(random);

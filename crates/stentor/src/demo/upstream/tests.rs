@@ -1,4 +1,4 @@
-//! The provider over real HTTP, on a clock that the test turns.
+//! The upstream over real HTTP, on a clock that the test turns.
 
 use super::*;
 use crate::http_client;
@@ -20,7 +20,7 @@ async fn start(replay: Option<Replay>) -> Running {
     let clock: Clock = Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(serve(listener, Arc::new(Provider::new(1, 3, replay, clock))));
+    tokio::spawn(serve(listener, Arc::new(DemoUpstream::new(1, 3, replay, clock))));
     Running { base, now_ms }
 }
 
@@ -78,7 +78,7 @@ async fn a_document_has_a_new_version_each_second() {
 }
 
 #[tokio::test]
-async fn keys_that_do_not_exist() {
+async fn unknown_keys_are_not_found() {
     let running = start(None).await;
     for path in [
         "/matchcentre/0",
@@ -97,7 +97,7 @@ async fn keys_that_do_not_exist() {
 }
 
 #[tokio::test]
-async fn a_replay_begins_when_it_is_first_asked_for() {
+async fn a_replay_begins_with_its_first_request() {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in [("1.json", "[1]"), ("2.json", "[2]"), ("3.json", "[3]")] {
         std::fs::write(dir.path().join(name), text).unwrap();
@@ -122,14 +122,14 @@ async fn a_replay_begins_when_it_is_first_asked_for() {
 fn each_goal_is_announced_once() {
     let now_ms = Arc::new(AtomicU64::new(START_MS));
     let clock = now_ms.clone();
-    let provider =
-        Provider::new(1, 3, None, Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst))));
+    let upstream =
+        DemoUpstream::new(1, 3, None, Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst))));
     let mut announced = HashMap::new();
     let mut goals = Vec::new();
     for _ in 0..3000 {
         now_ms.fetch_add(1000, Ordering::SeqCst);
-        goals.extend(provider.new_goals(&mut announced));
-        assert!(provider.new_goals(&mut announced).is_empty(), "once");
+        goals.extend(upstream.new_goals(&mut announced));
+        assert!(upstream.new_goals(&mut announced).is_empty(), "once");
     }
     // Three matches of about three goals, almost three times each.
     assert!((12..80).contains(&goals.len()), "{}", goals.len());

@@ -1,5 +1,4 @@
-//! From a body as received to a document and what leads to it from the one before, or to the finding that it is the
-//! same.
+//! Turns a received body into a document and a patch from the previous document, or finds that it is unchanged.
 //!
 //! The work (inflating, checking, comparing) is done on tokio's blocking pool, as many at once as there are
 //! processors, so that memory for inflated bodies and parsed ones is bounded by that number, not by the fetches in
@@ -17,30 +16,30 @@ use stentor_delta::{self as delta, Delta, Differ, ParseError, Seed};
 use stentor_hub::{Document, Patch};
 use tokio::sync::Semaphore;
 
-/// A plain body up to this size, with a document before it up to the same, is dealt with on the spot: it costs less
-/// than handing it over.
+/// A plain body up to this size, with a document before it up to the same, is processed inline: this costs less
+/// than a task.
 const INLINE_BYTES_MAX: usize = 8 << 10;
 
-/// A whole body, and what its head said about it.
+/// A complete body and its headers.
 pub(crate) struct Received {
     pub(crate) body: Vec<u8>,
     pub(crate) coding: Coding,
     pub(crate) content_type: Option<String>,
-    /// Whether it must be JSON, whatever it calls itself.
+    /// Whether it must be JSON, whatever its content type.
     pub(crate) json_only: bool,
     /// Bytes of the document, at the most.
     pub(crate) bytes_max: usize,
     pub(crate) validators: Validators,
     pub(crate) kept: Option<Arc<Version>>,
-    /// What the kept one is compared by.
+    /// Compares it with the kept one.
     pub(crate) differ: Arc<Differ>,
 }
 
 /// A new version.
 #[derive(Debug)]
-pub(crate) struct Digested {
+pub(crate) struct ProcessedDocument {
     pub(crate) version: Version,
-    /// What leads to it from the kept one.
+    /// The patch from the kept one.
     pub(crate) patch: Option<Patch>,
 }
 
@@ -51,35 +50,35 @@ pub(crate) fn differ(identity: &[String]) -> Arc<Differ> {
     Arc::new(Differ::new(options, Seed([random.hash_one(0), random.hash_one(1)])))
 }
 
-/// Digests bodies.
+/// Turns received bodies into documents.
 #[derive(Clone)]
-pub(crate) struct Digester {
+pub(crate) struct DocumentProcessor {
     permits: Arc<Semaphore>,
 }
 
-impl Default for Digester {
+impl Default for DocumentProcessor {
     fn default() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self { permits: Arc::new(Semaphore::new(processors)) }
     }
 }
 
-impl Digester {
+impl DocumentProcessor {
     /// The document in `received`; `None` if it has the same value as the kept one.
-    pub(crate) async fn digest(&self, received: Received) -> Result<Option<Digested>, Failure> {
+    pub(crate) async fn process(&self, received: Received) -> Result<Option<ProcessedDocument>, Failure> {
         let kept_bytes = received.kept.as_ref().map_or(0, |kept| kept.document.body.len());
         if received.coding == Coding::Identity && received.body.len().max(kept_bytes) <= INLINE_BYTES_MAX {
-            return digest(received);
+            return process(received);
         }
         let Ok(_permit) = self.permits.acquire().await else {
             return Err(Failure::Internal("the document processor has ended"));
         };
-        let work = tokio::task::spawn_blocking(move || digest(received));
+        let work = tokio::task::spawn_blocking(move || process(received));
         work.await.unwrap_or(Err(Failure::Internal("processing a document panicked")))
     }
 }
 
-fn digest(received: Received) -> Result<Option<Digested>, Failure> {
+fn process(received: Received) -> Result<Option<ProcessedDocument>, Failure> {
     let Received { body, coding, content_type, json_only, bytes_max, validators, kept, differ } = received;
     let body = decode(coding, body, bytes_max)?;
     let kept = kept.as_deref().map(|kept| &kept.document);
@@ -90,7 +89,7 @@ fn digest(received: Received) -> Result<Option<Digested>, Failure> {
             return Ok(None);
         }
         let document = Document { body: Bytes::from(body), json: false, content_type: content_type.into() };
-        return Ok(Some(Digested { version: Version { document, validators }, patch: None }));
+        return Ok(Some(ProcessedDocument { version: Version { document, validators }, patch: None }));
     }
     let kept = kept.filter(|kept| kept.json);
     // The kept text is minified and was checked, so a body that equals it needs no look at all.
@@ -107,7 +106,7 @@ fn digest(received: Received) -> Result<Option<Digested>, Failure> {
     let content_type = content_type.filter(|_| says_json);
     let content_type = content_type.as_deref().unwrap_or("application/json").into();
     let document = Document { body, json: true, content_type };
-    Ok(Some(Digested { version: Version { document, validators }, patch }))
+    Ok(Some(ProcessedDocument { version: Version { document, validators }, patch }))
 }
 
 /// A JSON text without whitespace, and what leads to it from the kept one; `None` if it has the same value.
@@ -161,17 +160,17 @@ mod tests {
         }
     }
 
-    fn digested(received: Received) -> Result<Option<Version>, Failure> {
-        digest(received).map(|digested| digested.map(|digested| digested.version))
+    fn processed(received: Received) -> Result<Option<Version>, Failure> {
+        process(received).map(|document| document.map(|document| document.version))
     }
 
     #[test]
-    fn only_another_value_is_another_version() {
-        let first = digested(received(b"{ \"a\": 1, \"b\": [ 2 ] }\n", None)).unwrap().unwrap();
+    fn only_a_different_value_is_a_new_version() {
+        let first = processed(received(b"{ \"a\": 1, \"b\": [ 2 ] }\n", None)).unwrap().unwrap();
         assert_eq!(&first.document.body[..], b"{\"a\":1,\"b\":[2]}");
         assert!(first.document.json);
         let check = |body: &[u8], changed: bool| {
-            let version = digested(received(body, Some(first.clone()))).unwrap();
+            let version = processed(received(body, Some(first.clone()))).unwrap();
             assert_eq!(version.is_some(), changed, "{}", String::from_utf8_lossy(body));
         };
         check(b"{\"a\":1,\"b\":[2]}", false);
@@ -183,26 +182,26 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_leads_from_the_kept_document() {
+    fn a_patch_applies_to_the_kept_document() {
         let list = |score: u32| format!(r#"[ {{"team":"a","score":0}}, {{"team":"b","score":{score}}} ]"#);
-        let first = digest(received(list(0).as_bytes(), None)).unwrap().unwrap();
+        let first = process(received(list(0).as_bytes(), None)).unwrap().unwrap();
         assert_eq!(first.patch, None);
         let base = first.version.document.body.clone();
-        let second = digest(received(list(1).as_bytes(), Some(first.version))).unwrap().unwrap();
+        let second = process(received(list(1).as_bytes(), Some(first.version))).unwrap().unwrap();
         let operations = Bytes::from_static(br#"[{"op":"replace","path":"/1/score","value":1}]"#);
         assert_eq!(second.patch, Some(Patch { base, operations }));
         // Where it is longer than the document there is none.
-        let third = digest(received(b"1", Some(second.version))).unwrap().unwrap();
+        let third = process(received(b"1", Some(second.version))).unwrap().unwrap();
         assert_eq!((third.patch, &third.version.document.body[..]), (None, &b"1"[..]));
     }
 
     /// More values than are compared: 2²⁰.
     #[test]
-    fn a_document_too_large_to_be_compared_goes_whole() {
+    fn a_document_too_large_to_compare_is_sent_whole() {
         let large = |last: &str| [b"[ ".to_vec(), b"1,".repeat(1 << 20), last.into(), b"]".to_vec()].concat();
         let version = |body: Vec<u8>, kept| {
             let bytes_max = 4 << 20;
-            digest(Received { bytes_max, ..received(&body, kept) }).unwrap()
+            process(Received { bytes_max, ..received(&body, kept) }).unwrap()
         };
         let first = version(large("1"), None).unwrap();
         assert_eq!(&first.version.document.body[..3], b"[1,");
@@ -210,15 +209,18 @@ mod tests {
         let second = version(large("2"), Some(first.version)).unwrap();
         assert_eq!(second.patch, None);
         assert_eq!(version(b"[]".to_vec(), Some(second.version)).unwrap().patch, None);
-        assert_eq!(digest(received(&large("x"), None)).unwrap_err().class().outcome(), "failed_invalid_json");
+        assert_eq!(
+            process(received(&large("x"), None)).unwrap_err().class().outcome(),
+            "failed_invalid_json"
+        );
     }
 
     #[test]
-    fn what_promises_json_must_be_json() {
+    fn a_json_content_type_requires_json() {
         let check =
             |content_type: Option<&str>, json_only, body: &[u8], expect: Result<(bool, &str), &str>| {
                 let content_type = content_type.map(String::from);
-                let version = digested(Received { content_type, json_only, ..received(body, None) });
+                let version = processed(Received { content_type, json_only, ..received(body, None) });
                 let found = version.map(|version| version.unwrap().document);
                 match (&found, expect) {
                     (Ok(document), Ok((json, content_type))) => {
@@ -247,9 +249,9 @@ mod tests {
             json_only: false,
             ..received(b"1", kept)
         };
-        let first = digested(text("text/plain", None)).unwrap().unwrap();
-        assert!(digested(text("text/plain", Some(first.clone()))).unwrap().is_none());
-        assert!(digested(text("text/csv", Some(first.clone()))).unwrap().is_some());
-        assert!(digested(text("application/json", Some(first))).unwrap().is_some());
+        let first = processed(text("text/plain", None)).unwrap().unwrap();
+        assert!(processed(text("text/plain", Some(first.clone()))).unwrap().is_none());
+        assert!(processed(text("text/csv", Some(first.clone()))).unwrap().is_some());
+        assert!(processed(text("application/json", Some(first))).unwrap().is_some());
     }
 }
