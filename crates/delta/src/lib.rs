@@ -35,7 +35,6 @@
 //! `identity` and `matching` decide how; `order` turns an array's plan into operations and `write` writes them; `apply`
 //! is the receiver's side; `join` concatenates patches.
 #![forbid(unsafe_code)]
-#![warn(clippy::missing_errors_doc)]
 
 mod apply;
 mod array;

@@ -217,6 +217,10 @@ fn apps(options: &Options, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> A
 impl Node {
     /// Opens the listeners and starts the cores, with the built-in application that the options name, or
     /// another one. SockJS prefixes may name a built-in one of their own.
+    ///
+    /// # Errors
+    /// An option is invalid, the driver does not work here, an address can't be bound, or the system refuses descriptors,
+    /// random bytes or threads.
     pub fn start(
         options: Options,
         choice: DriverChoice,

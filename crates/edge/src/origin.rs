@@ -87,6 +87,9 @@ pub(crate) fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
 impl Origins {
     /// Reads a list of patterns: `scheme://host[:port]`, the host with `*.` in front for all hosts below
     /// it, or `*` for any origin at all.
+    ///
+    /// # Errors
+    /// A pattern is not of this form.
     pub fn parse(patterns: &[impl AsRef<str>]) -> Result<Self, PatternError> {
         let mut origins = Self::default();
         for pattern in patterns {

@@ -17,7 +17,6 @@
 //!
 //! `tests/model` checks all of it against a simple model.
 #![forbid(unsafe_code)]
-#![warn(clippy::missing_errors_doc)]
 
 mod broadcast;
 mod budget;

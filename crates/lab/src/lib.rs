@@ -14,6 +14,8 @@
 //!
 //! Deliberately absent: any judgement by throughput, and any reading of a server's internals.
 
+#![allow(clippy::missing_errors_doc, reason = "a program; its library has no other callers")]
+
 pub mod bench;
 pub mod catalogue;
 pub mod ceiling;

@@ -171,6 +171,9 @@ impl<D: Driver> Core<D> {
     }
 
     /// Waits for events, at most `timeout`, and handles them. Says whether there was anything to do.
+    ///
+    /// # Errors
+    /// The driver can't wait for events.
     pub fn turn(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         if self.has_left() {
             self.resume_left();

@@ -302,9 +302,15 @@ pub struct RoomList {
 /// Takes commands for the data plane, from any thread. No call blocks.
 pub trait CommandInbox: Send + Sync {
     /// Sends a message to a room. Messages of one caller to one room keep their order.
+    ///
+    /// # Errors
+    /// The core's inbox is full or the memory budget is used up; nothing was sent.
     fn publish(&self, message: Publish) -> Result<(), Busy>;
 
     /// Sends news of a feed to its home core. News of one key keep their order.
+    ///
+    /// # Errors
+    /// The inbox of the home core is full; nothing was sent.
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy>;
 
     /// Does something with sessions.
