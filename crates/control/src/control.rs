@@ -29,7 +29,7 @@ impl Control {
     /// plane was started with, as its [`stentor_edge::ControlPlane`]. When this returns, the admin port listens.
     ///
     /// # Errors
-    /// If the options can't be, or the admin port's address can't be had. Nothing runs then.
+    /// The options are invalid, or the admin port's address can't be bound. Nothing runs then.
     pub fn start(
         runtime: &Handle,
         options: Options,
@@ -87,8 +87,8 @@ impl Control {
         self.admin_addr
     }
 
-    /// Completes when a part of it has ended without having been told to, which only a panic makes it do: no feed is
-    /// fetched any more, or nobody listens at the admin port. A panic in one fetch, push or request ends that one only.
+    /// Completes when a part of the control plane panics: no feed is fetched any more, or the admin port is closed. A
+    /// panic in one fetch, push or request ends only that one.
     ///
     /// Nothing is lost if the future is dropped before it completes.
     pub async fn failed(&mut self) {

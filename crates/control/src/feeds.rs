@@ -118,7 +118,7 @@ impl Feeds {
         self.view.clone()
     }
 
-    /// Runs until told to stop. Fetches in flight are given up then.
+    /// Runs until `stop` is set, then aborts the fetches in flight.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         loop {
             self.turn();

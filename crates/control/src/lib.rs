@@ -9,7 +9,7 @@
 //! let control = Control::start(&runtime, options, edge, signals)?;
 //! ```
 //!
-//! - [`schedule`]: which key is fetched when, and what its subscribers are told; sans-I/O.
+//! - [`schedule`]: when each key is fetched, and the updates for its subscribers; sans-I/O.
 //! - `route`: from a key to an upstream and a URL.
 //! - `upstream`: from a URL to a document.
 //! - `feeds`: the task that joins both with the data plane.

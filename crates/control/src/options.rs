@@ -10,7 +10,7 @@ use std::time::Duration;
 /// No duration in the options may be longer: a year.
 pub const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Everything the control plane can be told.
+/// All options of the control plane.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Feeds and their upstreams.
@@ -69,7 +69,7 @@ pub struct FeedsOptions {
     /// Fetches in flight at once, of all upstreams. At least 1. Times `document_bytes_max` (as received) is what
     /// fetching may cost in memory.
     pub fetches_max: usize,
-    /// For how long a key that nobody wants any more is still kept and fetched.
+    /// How long a key without subscribers is kept and fetched.
     pub idle_ttl: Duration,
     /// After this time a wanted key whose upstream answered 404 is looked at again.
     pub not_found_retry_interval: Duration,

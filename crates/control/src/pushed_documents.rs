@@ -445,7 +445,7 @@ impl PushedDocuments {
     }
 }
 
-/// Does all of it, also if nobody waits for it any more.
+/// Runs to completion, even if the caller is dropped.
 async fn run_to_completion<T: Send + 'static>(
     work: impl Future<Output = Result<T, PushError>> + Send + 'static,
 ) -> Result<T, PushError> {

@@ -41,7 +41,7 @@ impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
         let (mut head, tail) = (*self.head.0.get_mut(), *self.tail.0.get_mut());
         while head != tail {
-            // SAFETY: `head..tail` hold an item, and nobody else has the ring any more.
+            // SAFETY: `head..tail` hold an item, and no other handle to the ring is left.
             unsafe { (*self.slot(head)).assume_init_drop() };
             head = head.wrapping_add(1);
         }
@@ -161,7 +161,7 @@ impl<T: Send> Receiver<T> {
 
 impl<T: Send> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // An item sent while this runs stays in the ring until the sender lets go of it.
+        // An item sent while this runs stays in the ring until the sender is dropped.
         self.ring.receiver_gone.store(true, Ordering::Relaxed);
         while self.try_recv().is_some() {}
     }

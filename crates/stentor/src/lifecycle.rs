@@ -31,8 +31,8 @@ pub(crate) enum Outcome {
     TimedOut,
     /// A second signal came.
     Forced,
-    /// A plane ended without having been told to. What is left of the server is worth nothing: its clients would hang,
-    /// or get no news, and believe that all is well; a supervisor can do something about a process that has ended.
+    /// A plane ended unexpectedly. The process exits, so that a supervisor can restart it; otherwise clients would hang
+    /// without an error.
     Failed,
 }
 
@@ -131,7 +131,7 @@ mod tests {
     use stentor_hub::Key;
     use tokio::sync::Notify;
 
-    /// A data plane that only notes that it was told to drain.
+    /// A data plane that only records calls of `drain`.
     #[derive(Default)]
     struct Fake {
         drained: Mutex<Vec<Duration>>,

@@ -58,7 +58,7 @@ pub(crate) fn start(format: LogFormat, level: LogLevel) -> anyhow::Result<Log> {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(writer)
-        // Who reads the log may go away. It would be told of that by `eprintln!`, which panics then.
+        // The log's reader may be gone. `eprintln!` would panic then.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false);

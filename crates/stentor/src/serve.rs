@@ -14,8 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use stentor_edge::StaticRoute;
 
-/// With fewer descriptors than that nobody means to serve, so a word about it is due: many a service manager and shell
-/// allows for 1,024 where nothing is said.
+/// Fewer file descriptors than this cause a warning. The default of many shells and service managers is 1,024.
 const DESCRIPTORS_FEW: u64 = 4096;
 
 /// Threads of the control plane's runtime. Its work is small beside the data plane's; blocking work has a
@@ -89,7 +88,7 @@ pub(crate) async fn serve(
         );
     }
     tracing::info!(allowed = origins(config), "origins");
-    // Those that are configured are told of by the control plane.
+    // The control plane logs the configured ones.
     if config.feeds.is_empty() {
         tracing::info!("no feeds are configured");
     }
@@ -134,7 +133,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    /// A thread that doesn't end, as the one that joins the data plane, keeps nobody from leaving.
+    /// A thread that never ends, as the one that joins the data plane, doesn't keep the process from exiting.
     #[test]
     fn a_panic_does_not_wait_for_other_threads() {
         let (_running, until) = mpsc::channel::<()>();

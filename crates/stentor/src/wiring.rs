@@ -28,9 +28,9 @@ pub(crate) struct Launched {
 pub(crate) enum LaunchError {
     /// The kernel doesn't let it listen there.
     Listen { flag: &'static str, addr: SocketAddr, error: io::Error },
-    /// Another reason, told by the data plane.
+    /// Another error of the data plane.
     Edge(StartError),
-    /// Another reason, told by the control plane.
+    /// Another error of the control plane.
     Control(stentor_control::Error),
 }
 

@@ -358,7 +358,7 @@ impl Scheduler {
         self.queues.attach(key, entry);
     }
 
-    /// Turns what can't be kept into a failure. Makes room at the expense of keys that nobody wants.
+    /// Turns what can't be kept into a failure. Evicts keys without subscribers to make room.
     fn fit(&mut self, key: &Key, outcome: Outcome) -> Outcome {
         let Some(entry) = self.entries.get(key) else { return outcome };
         match &outcome {

@@ -1,6 +1,6 @@
 //! The queues of keys that wait for a fetch, and the sums over all keys.
 //!
-//! An entry is *attached* while it rests and *detached* while somebody changes it; the queues and sums are
+//! An entry is *attached* while it rests and *detached* while it is changed; the queues and sums are
 //! functions of the attached entries, so nothing else has to keep them true. Everything is ordered (by time, or
 //! by ticket), never by hash, so that a run depends on nothing but its inputs.
 //!
@@ -162,7 +162,7 @@ impl Queues {
             QueueState::Ready { refresh: false, ticket } if entry.is_active() => {
                 lane.firsts.insert(entry.owner, ticket, key.clone());
             }
-            // Nobody waits for it any more: it stays due, and queues again when somebody does.
+            // Without subscribers it stays due, and queues again when it has some.
             QueueState::Ready { .. } => entry.queue_state = QueueState::Parked,
             QueueState::Parked => {
                 if let Some(due) = entry.due.filter(|_| entry.is_active()) {
@@ -251,7 +251,7 @@ impl Queues {
         self.due.first().filter(|(due, _)| *due <= now).map(|(_, key)| key.clone())
     }
 
-    /// The key that nobody wants and that isn't in flight whose linger time ends first; only if it ended by `by`.
+    /// Of the keys without subscribers that are not in flight, the one whose linger time ends first; only if it ended by `by`.
     pub(super) fn first_lingering(&self, by: Option<Instant>) -> Option<Key> {
         let first = self.lingering.first().filter(|(end, _)| by.is_none_or(|by| *end <= by));
         first.map(|(_, key)| key.clone())

@@ -242,12 +242,12 @@ fn retry_after_is_obeyed_within_bounds() {
 fn a_not_found_key_requested_in_a_loop_is_still_retried() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").want("a", false);
-    // Who asks is told, and let go before anything is due: nobody is there when it is.
+    // A subscriber receives `not_found`, which ends its subscription before a fetch is due.
     for at in 1..60 {
         bench.at(at).want("a", true).check("", "a:not_found").want("a", false).check("", "");
     }
     bench.at(60).check("a", "").result("a", lost()).check("", "");
-    // Nobody has asked since: nobody looks.
+    // Without a new subscription nothing is fetched.
     bench.at(88).check("", "").at(89).check("", "a:forget").at(90);
     bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").want("a", false);
     bench.at(95).want("a", true).check("", "a:not_found").want("a", false).check("", "");
@@ -259,7 +259,7 @@ fn a_not_found_key_requested_in_a_loop_is_still_retried() {
 fn a_not_found_key_is_reported_and_retried_rarely() {
     let mut bench = Bench::new(options());
     bench.want("a", true).check("a", "").result("a", lost()).check("", "a:not_found").next(Some(60));
-    // The next one who asks learns it at once, without a fetch.
+    // The next subscriber receives it at once, without a fetch.
     bench.at(1).want("a", true).check("", "a:not_found").next(Some(60));
     bench.at(60).check("a", "").result("a", lost()).check("", "").next(Some(120));
     bench.at(120).check("a", "").result("a", failed()).check("", "").next(Some(180));
@@ -267,7 +267,7 @@ fn a_not_found_key_is_reported_and_retried_rarely() {
     // Lost after it had a document: the document goes, so that its return is news.
     bench.at(190).check("a", "").result("a", lost()).check("", "a:not_found");
     assert_eq!(bench.scheduler.stats().documents_bytes, 0);
-    // Nobody wants it: nobody looks, and it is forgotten.
+    // Without subscribers it is not fetched, and is forgotten.
     bench.want("a", false).check("", "").next(Some(220)).at(220).check("", "a:forget").next(None);
     assert_eq!(bench.scheduler.stats().keys, 0);
 }
@@ -635,7 +635,7 @@ fn documents_are_bounded_together() {
     // A new version takes the old one's room.
     bench.at(10).check("a1 b1", "").result("a1", fresh(&"y".repeat(100)));
     bench.check("", &format!("a1={}", "y".repeat(100)));
-    // And what nobody wants any more makes room.
+    // Keys without subscribers are evicted.
     bench.want("a1", false).result("b1", fresh(&big)).check("", &format!("a1:forget b1={big}"));
     assert_eq!(bench.scheduler.stats().documents_bytes, 60);
 }

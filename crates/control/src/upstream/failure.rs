@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// What subscribers are told.
+    /// The reason that subscribers receive.
     pub(crate) fn reason(&self) -> Arc<str> {
         match self {
             Self::Connect(_) => "the upstream can't be reached".into(),

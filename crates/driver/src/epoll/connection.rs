@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Notes what epoll has told.
+    /// Records what epoll reported.
     pub(super) fn note(&mut self, flags: EventFlags) {
         self.readable |= flags.intersects(EventFlags::IN | EventFlags::RDHUP);
         self.writable |= flags.contains(EventFlags::OUT);

@@ -1,7 +1,7 @@
 //! The driver on edge-triggered epoll.
 //!
-//! Every socket is registered once, for IN, OUT and RDHUP, and never modified: what an edge told is kept in
-//! the connection until it has been used up. [`Driver::wait`] notes the edges and puts their connections into
+//! Every socket is registered once, for IN, OUT and RDHUP, and never modified: an edge is kept in the
+//! connection until it is used up. [`Driver::wait`] records the edges and puts their connections into
 //! one queue; [`Driver::next_event`] steps through the part of the queue that was there when the turn began,
 //! and does the reading and writing then. A connection with more to read goes to the end of the queue, hence
 //! into the next turn, so each is read at most once per turn.
@@ -10,8 +10,8 @@
 //! has filled it. So neither is tried again before the next edge, except where the peer has ended its side:
 //! then the end of file follows without an edge of its own.
 //!
-//! Within a turn come first the connections' events, then accepted connections, then timers: what has arrived
-//! in time is seen before a time-out that would deny it.
+//! Within a turn come first the connections' events, then accepted connections, then timers: data that
+//! arrives in time is seen before its timeout.
 //!
 //! Invariants: `queued` is set exactly for connections in the queue; one that is `broken`, or `readable` and not
 //! paused, is in the queue or the one being stepped.
@@ -72,7 +72,7 @@ pub struct EpollDriver {
     listener_first: usize,
     /// Until when no listener is asked, after a failure.
     accept_again_at: Option<Instant>,
-    /// What the kernel told; empty between waits.
+    /// The kernel's events; empty between waits.
     edges: Vec<epoll::Event>,
     queue: VecDeque<ConnId>,
     /// How many of the queue belong to this turn.
@@ -185,7 +185,7 @@ impl EpollDriver {
             || self.accept_again_at.is_none() && self.listeners.iter().any(|listener| listener.ready)
     }
 
-    /// Asks the kernel once, and notes what it tells.
+    /// Asks the kernel once and records its events.
     fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
         // Rounded up to the millisecond by epoll.
@@ -202,8 +202,8 @@ impl EpollDriver {
         for edge in &self.edges {
             let conn = ConnId::from_bits(edge.data.u64());
             match conn.index {
-                WAKER_INDEX => {} // `awake` has told
-                ALARM_INDEX => {} // the clock tells
+                WAKER_INDEX => {} // see `awake`
+                ALARM_INDEX => {} // see the clock
                 LISTENER_INDEX => {
                     if let Some(listener) = self.listeners.get_mut(conn.generation as usize) {
                         listener.ready = true;
@@ -399,7 +399,7 @@ impl Driver for EpollDriver {
 
     fn pause(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn) {
-            connection.paused = true; // a broken one is in the queue, and told from there
+            connection.paused = true; // a broken one is in the queue, which reports it
         }
     }
 
@@ -416,7 +416,7 @@ impl Driver for EpollDriver {
         let until = self.now.checked_add(linger);
         let Some(connection) = self.open(conn) else { return };
         if connection.phase == Phase::Connecting {
-            // There is nobody to part from.
+            // There is no peer to close in order.
             connection.ended = true;
             connection.shut = true;
         }

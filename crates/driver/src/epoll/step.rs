@@ -1,4 +1,4 @@
-//! What a connection does with what epoll told: one event at a time, until it has nothing more to tell.
+//! Turns the edges of a connection into events, one at a time.
 
 use super::connection::{Connection, Phase};
 use super::transmit::Progress;
@@ -51,7 +51,7 @@ impl EpollDriver {
             self.buffers.put(storage);
             connection.readable = false;
             connection.ended = true;
-            // A broken connection has no half: its end is told as such by the next step.
+            // A broken connection has no half: the next step reports its end.
             return if connection.broken { self.closed(conn, None) } else { Some(Event::PeerFinished(conn)) };
         }
         connection.readable = read == storage.len() || connection.ending;
@@ -84,7 +84,7 @@ impl EpollDriver {
         if !connection.shut {
             match connection.transmit_backlog(&mut self.cork) {
                 Progress::Done => {
-                    // It fails where the connection is broken, which reading tells.
+                    // It fails where the connection is broken, which reading reports.
                     let _ = shutdown(&connection.fd, Shutdown::Write);
                     connection.shut = true;
                 }

@@ -422,7 +422,7 @@ impl Driver for SimDriver {
         let index = self.index;
         let Some(connection) = self.open(conn) else { return };
         if connection.phase == Phase::Connecting {
-            // There is nobody to part from.
+            // There is no peer to close in order.
             connection.ended = true;
             connection.shut = true;
         }

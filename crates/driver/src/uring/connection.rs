@@ -81,7 +81,7 @@ impl Connection {
         matches!(self.phase, Phase::Finishing(_))
     }
 
-    /// Notes what the poll for [`EDGES`] has told.
+    /// Records what the poll for [`EDGES`] reported.
     pub(super) fn note(&mut self, flags: PollFlags) {
         let broken = flags.intersects(PollFlags::HUP | PollFlags::ERR);
         self.readable |= flags.intersects(EDGES);

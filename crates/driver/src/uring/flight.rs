@@ -1,4 +1,4 @@
-//! Sends in flight: who owns the frames while the kernel reads them.
+//! Sends in flight. They own the frames while the kernel reads them.
 //!
 //! ```text
 //!            submit                complete: some of it
@@ -76,7 +76,7 @@ enum PendingFrames {
 }
 
 struct Flight {
-    /// None: nobody waits for it.
+    /// `None` after the connection has ended.
     conn: Option<ConnId>,
     state: State,
     /// It leaves by calls.
@@ -158,7 +158,7 @@ impl Flights {
         self.flights.at(id.index()).by_call
     }
 
-    /// Bytes that the kernel hasn't taken, or hasn't told of; never 0.
+    /// Bytes that the kernel hasn't taken or hasn't reported as taken; never 0.
     pub(super) fn bytes(&self, id: FlightId) -> usize {
         self.flights.at(id.index()).bytes
     }
@@ -313,7 +313,7 @@ impl PendingFrames {
 
 impl Run {
     fn empty() -> Box<Self> {
-        // SAFETY: a message header of zeros is one of nothing to nobody.
+        // SAFETY: a message header of zeros has no address and no data.
         Box::new(Self { header: unsafe { std::mem::zeroed() }, slices: Vec::new() })
     }
 

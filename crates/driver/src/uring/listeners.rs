@@ -18,7 +18,7 @@ pub(super) struct Listeners {
     listeners: Vec<Listener>,
     /// How many there have been before those: so that what a closed one's poll tells is not taken for another's.
     before: u32,
-    /// Who is asked first, in turns.
+    /// The listener that is asked first; it rotates.
     first: usize,
     /// Until when none is asked, after a failure.
     again_at: Option<Instant>,
@@ -52,7 +52,7 @@ impl Listeners {
         }
     }
 
-    /// Notes what a poll has told.
+    /// Records what a poll reported.
     pub(super) fn note(&mut self, Name { index, generation }: Name, more: bool) {
         if generation == Name::new(0, self.before).generation
             && let Some(listener) = self.listeners.get_mut(index as usize)

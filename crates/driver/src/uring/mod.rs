@@ -1,27 +1,27 @@
 //! The driver on io_uring: one ring per driver, and one call into it per turn. (More rings come only where the
 //! process runs out of descriptors: see `rings`.)
 //!
-//! What was measured decides which way things go (CPU of a server that echoes 64 B to 1,000 connections, or
+//! Measurements decide between the alternatives (CPU of a server that echoes 64 B to 1,000 connections, or
 //! broadcasts 1 kB to 2,000; Linux 6.18, loopback):
 //!
 //! - Connections wait on a multishot poll and are read by `recv(2)` when it fires. A multishot receive into
-//!   provided buffers spares that call, and was 7 % dearer for the echo; and it takes 490 B more of kernel
+//!   provided buffers saves that call, but cost 7 % more CPU for the echo, and takes 490 B more of kernel
 //!   memory per idle connection. A receive submitted after the poll costs the same as the call.
-//! - Sends gather in the submission queue and leave with the next enter, or when the queue is full: 8 to 20 %
-//!   less than a call each, if there are many. The first few of a turn, and bytes for one connection, leave by
-//!   a call: with few in a batch nothing is won, and it spares the event.
-//! - Registered descriptors won nothing. Frames in a memfd leave by `sendfile(2)`.
+//! - Sends are queued and submitted with the next enter, or when the queue is full: 8 to 20 % less CPU than a
+//!   call each, if there are many. The first few of a turn, and bytes for one connection, are sent by a call:
+//!   small batches save nothing, and the call saves the event.
+//! - Registered descriptors save nothing. Frames in a memfd are sent by `sendfile(2)`.
 //!
-//! The turn is that of [`crate::EpollDriver`]: [`Driver::wait`] notes what the kernel tells in the connections
+//! The turn is that of [`crate::EpollDriver`]: [`Driver::wait`] records completions in the connections
 //! and queues them; [`Driver::next_event`] steps through the part of the queue that was there when the turn
 //! began. Within a turn come first the connections' events, then accepted connections, then timers.
 //!
 //! An operation that is under way holds a reference to its file. So to close a connection its operations are
 //! cancelled first, all by entries of one queue, whose order the kernel keeps; what they complete with carries
-//! a generation that nobody has any more.
+//! a generation that no connection has.
 //!
 //! Invariants: `queued` is set exactly for connections in the queue; a connection with something to do is in
-//! the queue or has been stepped since it was told; every open connection is polled, or is in the queue.
+//! the queue or has been stepped since the completion; every open connection is polled, or is in the queue.
 
 mod connection;
 mod flight;
@@ -63,13 +63,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use token::Token;
 
-/// How long a driver that is dropped waits for the kernel to let go of its operations.
+/// How long a driver that is dropped waits for the kernel to end its operations.
 const DROP_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What is longer than this is for ever: it can be added to an instant.
 const LINGER_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-/// What only this driver has to be told.
+/// Options of this driver only.
 #[derive(Clone, Debug)]
 pub struct UringOptions {
     /// Entries of the submission queue, 1 to 32,768, rounded up to a power of two: so many sends share one
@@ -114,7 +114,7 @@ pub struct UringDriver {
     flights: Flights,
     receives: Receives,
     listeners: Listeners,
-    /// What the kernel told; empty between calls.
+    /// Completions; empty between calls.
     completions: Vec<Completion>,
     queue: VecDeque<ConnId>,
     /// How many of the queue belong to this turn.
@@ -261,8 +261,8 @@ impl UringDriver {
         !completed
     }
 
-    /// Removes a connection and closes it. Where the stream is cut off, by a reset: the peer shall not take it
-    /// for the whole, and the kernel shall not keep its share for minutes.
+    /// Removes a connection and closes it. If bytes are in flight, by a reset: the peer must not take the
+    /// stream for complete, and the kernel must not keep the rest for minutes.
     fn end(&mut self, conn: ConnId) {
         let Some(connection) = self.connections.remove(conn.into()) else { return };
         if self.disarm(conn, &connection) {
@@ -471,7 +471,7 @@ impl Driver for UringDriver {
 
     fn pause(&mut self, conn: ConnId) {
         if let Some(connection) = self.open(conn) {
-            connection.paused = true; // a broken one is in the queue, and told from there
+            connection.paused = true; // a broken one is in the queue, which reports it
         }
     }
 
@@ -491,7 +491,7 @@ impl Driver for UringDriver {
         let linger = self.lingers.set(until, conn.to_bits());
         let connection = self.connections.at_mut(conn.index);
         if connection.phase == Phase::Connecting {
-            // There is nobody to part from.
+            // There is no peer to close in order.
             connection.ended = true;
             connection.shut = true;
         }

@@ -4,7 +4,7 @@
 //! the enter that submits it; until then it owns one of a few buffers. What it got is copied to memory of its
 //! own, as it may stay longer than the buffer can be spared: until its connection is stepped, and not paused.
 //!
-//! Invariant: a buffer that an operation writes to is touched by nobody before it completes. (Were the receives
+//! Invariant: a buffer that an operation writes to is not touched before it completes. (Were the receives
 //! dropped while some are submitted, their buffers would be lost, not freed.)
 
 #![allow(unsafe_code)] // The kernel is given addresses.
@@ -40,7 +40,7 @@ impl ReceiveId {
 }
 
 struct Receive {
-    /// None: nobody waits for it.
+    /// `None` after the connection has ended.
     conn: Option<ConnId>,
     state: State,
 }
@@ -54,7 +54,7 @@ enum State {
 /// A buffer that is the kernel's for now, hence no reference.
 struct Buffer(NonNull<[u8]>);
 
-// SAFETY: it is a box, whose content nobody touches but the kernel.
+// SAFETY: it is a box whose content only the kernel touches.
 unsafe impl Send for Buffer {}
 
 /// All receives of a driver.
@@ -96,7 +96,7 @@ impl Receives {
             panic!("receive {index} completes twice");
         };
         self.submitted -= 1;
-        // SAFETY: it was leaked from a box by `begin`, and the kernel has let go of it.
+        // SAFETY: it was leaked from a box by `begin`, and the kernel no longer uses it.
         let buffer = unsafe { Box::from_raw(buffer.as_ptr()) };
         let received: Result<Box<[u8]>, Errno> =
             result.map(|len| buffer[..(len as usize).min(buffer.len())].into());

@@ -1,4 +1,4 @@
-//! One io_uring instance: the queue of what the kernel shall do, and of what it has done.
+//! One io_uring instance: its submission queue and its completion queue.
 //!
 //! Set up for one thread that enters often: the kernel completes work only inside an enter of that thread
 //! (DEFER_TASKRUN, Linux 6.1), and a call that submits runs what can run at once right there. The ring belongs
@@ -81,7 +81,7 @@ impl Completion {
     /// The result of an install; to be taken once.
     fn installed(self) -> Result<OwnedFd, Errno> {
         let fd = self.result()?;
-        // SAFETY: the kernel has made this descriptor for whoever asked, and nobody has taken it.
+        // SAFETY: the kernel has made this descriptor for this call, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
     }
 }
@@ -163,7 +163,7 @@ impl Ring {
             if unsafe { self.io.submission().push(&entry) }.is_ok() {
                 return;
             }
-            // Should it fail, whoever waits next hears of it.
+            // If it fails, the next wait reports the error.
             let _ = self.submit();
         }
         self.beyond.push_back(entry);
@@ -387,7 +387,7 @@ impl Ring {
         }
     }
 
-    /// Cancels every operation, and waits at most `timeout` for the kernel to let go of each.
+    /// Cancels every operation, and waits at most `timeout` for all to complete.
     pub(super) fn cancel_all(&mut self, timeout: Duration) -> io::Result<()> {
         self.submit()?;
         self.io.submitter().register_sync_cancel(Some(Timespec::from(timeout)), CancelBuilder::any())
@@ -407,7 +407,7 @@ impl Ring {
     }
 }
 
-/// An operation that only tells of failure, which nobody listens to.
+/// An operation that completes only if it fails; the completion is ignored.
 fn quiet(entry: squeue::Entry) -> squeue::Entry {
     entry.user_data(Token::Ignored.to_bits()).flags(squeue::Flags::SKIP_SUCCESS)
 }

@@ -2,7 +2,7 @@
 //! direct descriptors in rings of their own.
 //!
 //! A socket is always made as a descriptor. The kernel gives the lowest free number; so one whose number is
-//! beyond the threshold tells that the process, not only this driver, has that many. Such a socket is moved
+//! beyond the threshold means that the process, not only this driver, has that many. Such a socket is moved
 //! into a slot of a ring at once, and its descriptor closed. (Accepting right into a slot would spare two calls
 //! of some 25 µs that a connection costs, but tell no peer's address.) The limit of descriptors counts for each
 //! ring's table alone, so there are as many rings as it takes.

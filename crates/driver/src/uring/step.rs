@@ -136,7 +136,7 @@ impl UringDriver {
                 let connection = self.connections.get_mut(conn.into())?;
                 connection.readable = false;
                 connection.ended = true;
-                // A broken connection has no half: its end is told as such by the next step.
+                // A broken connection has no half: the next step reports its end.
                 if connection.broken { self.closed(conn, None) } else { Some(Event::PeerFinished(conn)) }
             }
             Receipt::Nothing if self.connections.get(conn.into())?.broken => self.closed(conn, None),
@@ -208,7 +208,7 @@ impl UringDriver {
             match self.progress(conn) {
                 Progress::Done => {
                     let connection = self.connections.get_mut(conn.into())?;
-                    // It fails where the connection is broken, which reading tells.
+                    // It fails where the connection is broken, which reading reports.
                     let descriptor = self.rings.descriptor(&connection.socket);
                     let _ = descriptor.map(|fd| shutdown(fd.as_fd(), Shutdown::Write));
                     connection.shut = true;

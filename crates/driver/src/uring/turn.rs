@@ -1,4 +1,4 @@
-//! One turn: what the kernel tells goes into the connections and the queue; nothing is handed out here.
+//! One turn: records the kernel's completions in the connections and the queue. It returns no events.
 
 use super::UringDriver;
 use super::connection::Connection;
@@ -22,7 +22,7 @@ impl UringDriver {
             || self.rings.has_completions()
     }
 
-    /// Enters the kernel once, and notes what it tells.
+    /// Enters the kernel once and records its completions.
     pub(super) fn gather(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.listeners.poll(self.rings.main());
         if !self.waker_polled
@@ -71,15 +71,15 @@ impl UringDriver {
         Ok(())
     }
 
-    /// Notes what the kernel has told, at most `max` times. Nothing is handed out by that.
+    /// Records at most `max` completions. Returns no events.
     pub(super) fn note(&mut self, max: usize) {
         let mut completions = std::mem::take(&mut self.completions);
         self.rings.completions(&mut completions, max);
         for completion in completions.drain(..) {
             match Token::from_bits(completion.token) {
                 Token::Ignored | Token::Installed(_) => {}
-                Token::Waker => self.waker_polled = completion.more, // `awake` tells
-                Token::Alarm => self.alarm_polled = completion.more, // the clock tells
+                Token::Waker => self.waker_polled = completion.more, // see `awake`
+                Token::Alarm => self.alarm_polled = completion.more, // see the clock
                 Token::Listener(name) => self.listeners.note(name, completion.more),
                 Token::Send(flight) => {
                     if let Some(conn) = self.flights.complete(flight, completion.result()) {

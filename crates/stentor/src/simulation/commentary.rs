@@ -5,7 +5,7 @@ use super::game::Phase;
 use super::random::Random;
 use super::teams::{Team, any_team};
 
-/// Before the match: line `n` of what is told while people take their seats.
+/// Before the match: line `n` of the commentary.
 pub(super) fn before(random: &mut Random, teams: &[Team; 2], n: usize) -> String {
     let [us, them] = if random.chance(500) { [&teams[0], &teams[1]] } else { [&teams[1], &teams[0]] };
     let player = &us.players[random.below(us.players.len())];

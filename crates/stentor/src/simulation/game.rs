@@ -1,4 +1,4 @@
-//! A match: its phases, its clock, and what is told of it. What happens on the pitch is in [`super::action`].
+//! A match: its phases, clock, events and commentary. The play is in [`super::action`].
 //!
 //! ```text
 //! before ──▶ first half ──▶ half time ──▶ second half ──▶ full time
@@ -18,9 +18,9 @@ const BEFORE_TICKS: u64 = 20;
 const HALF_TIME_TICKS: u64 = 30;
 /// What can happen in a tick.
 const ACTIONS_PER_TICK: usize = 3;
-/// Events that are told; the oldest are forgotten.
+/// Maximum number of events; the oldest are dropped.
 const EVENTS_MAX: usize = 60;
-/// Lines of commentary that are told, those from before the match included.
+/// Maximum number of commentary lines, including those before the match.
 pub(super) const LINES_MAX: usize = 96;
 const SUBSTITUTIONS_MAX: u32 = 5;
 
@@ -50,7 +50,7 @@ pub(super) enum EventKind {
     FullTime,
 }
 
-/// Something that is told in a line of its own.
+/// An event with a line of its own.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Event {
     pub(super) id: u32,
@@ -96,7 +96,7 @@ pub(crate) struct Game {
     /// Of the running half, from 0.
     clock_s: u32,
     pub(super) stoppage_s: u32,
-    /// Who has the ball.
+    /// The player with the ball.
     pub(super) side: usize,
     /// Which of their players.
     pub(super) holder: usize,
@@ -280,7 +280,7 @@ impl Game {
         ((before + self.clock_s) / 60, self.clock_s % 60)
     }
 
-    /// The minute as it is told: `1'` to `90'`, and `45+2'`.
+    /// The minute as displayed: `1'` to `90'`, and `45+2'`.
     pub(super) fn minute(&self) -> String {
         let whole = match self.phase {
             Phase::Before => return String::new(),

@@ -111,7 +111,7 @@ pub(super) struct Team {
     pub(super) colour: &'static str,
     pub(super) ground: &'static str,
     pub(super) coach: String,
-    /// Those who begin come first.
+    /// The starting players come first.
     pub(super) players: Vec<Player>,
     pub(super) counts: TeamCounts,
     pub(super) substitutions: u32,
@@ -236,7 +236,7 @@ pub(super) struct FormEntry {
     rating: f64,
 }
 
-/// Matches of the past that are told of each player.
+/// Number of past matches listed for each player.
 const FORM_ENTRIES: i64 = 10;
 
 impl Player {

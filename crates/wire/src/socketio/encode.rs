@@ -14,7 +14,7 @@ use stentor_json as json;
 pub struct Head<'a> {
     /// The namespace.
     pub namespace: &'a str,
-    /// The id that the ack shall have, if one is wanted.
+    /// The ack id, if an ack is requested.
     pub id: Option<u64>,
     /// How many attachments follow.
     pub attachments: usize,

@@ -1,4 +1,4 @@
-//! What a peer can do wrong in SockJS, and how it is told.
+//! Errors of a SockJS peer, and their responses.
 
 use std::fmt;
 

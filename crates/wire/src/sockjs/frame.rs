@@ -4,7 +4,7 @@ use super::Transport;
 use super::answer::Callback;
 use stentor_json::{Escaping, write_escaped};
 
-/// What a server tells a client.
+/// A frame from the server to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// `o`: a session has begun.

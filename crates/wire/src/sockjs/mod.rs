@@ -2,7 +2,7 @@
 //!
 //! Paths become [`Route`]s, the answers' fixed parts come from [`answer`], [`Frame`]s are written in one of five
 //! [`Wrapping`]s, bodies and WebSocket messages become [`Messages`]; for clients, [`ServerFrame`] and
-//! [`FrameDecoder`]. Who is attached to which session, and when, is not decided here.
+//! [`FrameDecoder`]. Sessions are the caller's.
 //!
 //! Decisions:
 //! * A message is text. Elements of an array that are no strings are refused; sockjs-node would hand them over.

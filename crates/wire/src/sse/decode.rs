@@ -159,7 +159,7 @@ impl Decoder {
             b"event" => put(&mut self.event),
             b"id" if !value.contains(&0) => put(&mut self.id),
             b"retry" if !value.is_empty() && value.iter().all(u8::is_ascii_digit) => {
-                // All are ASCII digits; what does not fit is no delay anybody waits for.
+                // All are ASCII digits; a delay that does not fit is ignored.
                 let millis = str::from_utf8(value).ok().and_then(|digits| digits.parse().ok());
                 if let Some(millis) = millis {
                     return Line::Retry(Duration::from_millis(millis));

@@ -28,7 +28,7 @@ pub enum HandshakeError {
     BadVersion,
     /// `Sec-WebSocket-Key` is not exactly one base64 of 16 bytes.
     BadKey,
-    /// The request announces a body, which could not be told from frames.
+    /// The request announces a body, which could not be distinguished from frames.
     HasBody,
 }
 
