@@ -41,7 +41,7 @@ struct Logged {
 
 impl FailureLog {
     /// A fetch has failed.
-    pub(crate) fn note(&mut self, class: FailureClass, key: &Key, cause: &str) {
+    pub(crate) fn record(&mut self, class: FailureClass, key: &Key, cause: &str) {
         self.0[class as usize].last = Some((key.clone(), cause.to_owned()));
     }
 
@@ -93,12 +93,12 @@ mod tests {
         let (mut log, now) = (FailureLog::default(), Instant::now());
         let key = Key::parse("a").unwrap();
         assert_eq!(review(&mut log, now, 0, 0), "");
-        log.note(FailureClass::ServerError, &key, "503");
+        log.record(FailureClass::ServerError, &key, "503");
         assert_eq!(review(&mut log, now, 1, 0), "server_error a 503");
         // More keys fail, repeatedly.
         assert_eq!(review(&mut log, now, 7, 0), "");
         assert_eq!(review(&mut log, now, 1, 0), "");
-        log.note(FailureClass::Unauthorized, &key, "401");
+        log.record(FailureClass::Unauthorized, &key, "401");
         assert_eq!(review(&mut log, now, 0, 1), "unauthorized a 401; no server_error");
         assert_eq!(review(&mut log, now, 0, 0), "no unauthorized");
     }

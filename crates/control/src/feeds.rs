@@ -211,7 +211,7 @@ impl Feeds {
         let failure = fetched.failure.map(|failure| {
             let cause = failure.to_string();
             tracing::debug!(upstream = &*name, %key, cause, "a fetch failed");
-            self.failures[upstream].note(failure.class(), &key, &cause);
+            self.failures[upstream].record(failure.class(), &key, &cause);
             cause
         });
         {

@@ -44,10 +44,10 @@ impl Alarm {
         if self.rings_at.is_some_and(|rings_at| rings_at <= at) {
             return Ok(());
         }
-        self.set_anew(at)
+        self.rearm(at)
     }
 
-    fn set_anew(&mut self, at: Instant) -> io::Result<()> {
+    fn rearm(&mut self, at: Instant) -> io::Result<()> {
         // Zero would turn it off.
         let delay = at.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let it_value = Timespec::try_from(delay).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });

@@ -202,11 +202,11 @@ mod tests {
         sender.try_send(1).unwrap();
         assert!(!sleeper.is_notified());
         sender.flush();
-        assert!(sleeper.awake());
+        assert!(sleeper.end_sleep());
         sender.flush();
-        assert!(!sleeper.awake());
+        assert!(!sleeper.end_sleep());
         drop(sender);
-        assert!(sleeper.awake());
+        assert!(sleeper.end_sleep());
     }
 
     #[test]

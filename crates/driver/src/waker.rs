@@ -72,8 +72,8 @@ impl Sleeper {
         state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Ends the sleep; whether a waker was used since the last call.
-    pub(crate) fn awake(&self) -> bool {
+    /// Ends the sleep. True if a waker was used since the last call.
+    pub(crate) fn end_sleep(&self) -> bool {
         self.0.0.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
@@ -95,9 +95,9 @@ mod tests {
         waker.wake();
         waker.wake();
         assert!(!sleeper.may_sleep());
-        assert!(sleeper.awake());
+        assert!(sleeper.end_sleep());
         assert!(sleeper.may_sleep());
-        assert!(!sleeper.awake());
+        assert!(!sleeper.end_sleep());
     }
 
     #[test]
@@ -107,7 +107,7 @@ mod tests {
         let written = |count: &mut [u8]| rustix::io::read(sleeper.eventfd().unwrap(), count).is_ok();
         sleeper.waker().wake();
         assert!(!written(&mut count));
-        sleeper.awake();
+        sleeper.end_sleep();
         assert!(sleeper.may_sleep());
         sleeper.waker().wake();
         sleeper.waker().wake();

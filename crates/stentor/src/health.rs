@@ -18,7 +18,7 @@ const LINE_BYTES_MAX: u64 = 256;
 #[allow(clippy::print_stdout, reason = "the answer is what was asked for")]
 pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
     let addr = args.listen;
-    match ask(addr).with_context(|| format!("no server answers at {addr}"))? {
+    match request_status(addr).with_context(|| format!("no server answers at {addr}"))? {
         200 => println!("ok"),
         status => bail!("the server at {addr} is not ready: status {status}"),
     }
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The status of `/healthz`.
-fn ask(addr: SocketAddr) -> io::Result<u16> {
+fn request_status(addr: SocketAddr) -> io::Result<u16> {
     let mut stream = TcpStream::connect_timeout(&addr, TIME_MAX)?;
     stream.set_read_timeout(Some(TIME_MAX))?;
     stream.set_write_timeout(Some(TIME_MAX))?;

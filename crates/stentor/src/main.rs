@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         cli::Command::Lab(args) => lab::run(&args),
     };
     result.unwrap_or_else(|error| {
-        complain(&error);
+        print_error(&error);
         ExitCode::FAILURE
     })
 }
@@ -52,10 +52,10 @@ fn main() -> ExitCode {
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Tells people what went wrong. Mistakes in a configuration stand alone, one per line, as compilers
+/// Prints an error. Mistakes in a configuration stand alone, one per line, as compilers
 /// write them, so that editors find the place.
-#[allow(clippy::print_stderr, reason = "this is how a program complains")]
-fn complain(error: &anyhow::Error) {
+#[allow(clippy::print_stderr, reason = "errors go to standard error")]
+fn print_error(error: &anyhow::Error) {
     if error.is::<config::Problems>() {
         eprintln!("{error}");
     } else {

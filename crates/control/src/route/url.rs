@@ -100,7 +100,7 @@ fn parse(url: &str, names: Option<Option<&[String]>>) -> Result<UrlTemplate, Str
     let parts = match names {
         None => Vec::new(),
         Some(None) => whole_key(&pieces, url)?,
-        Some(Some(names)) => placed(&pieces, names)?,
+        Some(Some(names)) => fill_placeholders(&pieces, names)?,
     };
     Ok(UrlTemplate { shown: shown(url), parts })
 }
@@ -156,7 +156,7 @@ fn whole_key(pieces: &[Piece<'_>], url: &str) -> Result<Vec<Part>, String> {
 }
 
 /// Each placeholder's value where it stands.
-fn placed(pieces: &[Piece<'_>], names: &[String]) -> Result<Vec<Part>, String> {
+fn fill_placeholders(pieces: &[Piece<'_>], names: &[String]) -> Result<Vec<Part>, String> {
     let mut in_query = false;
     let mut parts = Vec::new();
     for piece in pieces {

@@ -294,7 +294,7 @@ impl Scheduler {
             self.forget(key);
             return;
         }
-        let outcome = self.fit(key, outcome);
+        let outcome = self.enforce_limits(key, outcome);
         let Some(entry) = self.entries.get_mut(key) else { return };
         self.queues.detach(key, entry);
         let mut tell = |update| self.events.push_back((key.clone(), update));
@@ -359,7 +359,7 @@ impl Scheduler {
     }
 
     /// Turns what can't be kept into a failure. Evicts keys without subscribers to make room.
-    fn fit(&mut self, key: &Key, outcome: Outcome) -> Outcome {
+    fn enforce_limits(&mut self, key: &Key, outcome: Outcome) -> Outcome {
         let Some(entry) = self.entries.get(key) else { return outcome };
         match &outcome {
             Outcome::Fresh { version, .. } => {

@@ -64,7 +64,7 @@ impl Upstream {
                 Outcome::NotFound { reason: "no URL can be built from this key".into() },
             );
         };
-        let (head, body) = self.ask(job, &url, deadline).await?.into_parts();
+        let (head, body) = self.send_request(job, &url, deadline).await?.into_parts();
         let freshness = if self.options.ignore_cache_control {
             Freshness::Unsaid
         } else {
@@ -115,12 +115,17 @@ impl Upstream {
     }
 
     /// Sends the request and waits for the answer's head.
-    async fn ask(&self, job: &FetchJob, url: &Uri, deadline: Instant) -> Result<Response<Incoming>, Failure> {
-        let ask = || self.within(deadline, self.client.request(self.request(job, url)));
-        match ask().await? {
+    async fn send_request(
+        &self,
+        job: &FetchJob,
+        url: &Uri,
+        deadline: Instant,
+    ) -> Result<Response<Incoming>, Failure> {
+        let send = || self.within(deadline, self.client.request(self.request(job, url)));
+        match send().await? {
             // The server may close a kept connection in the very moment it is used again (RFC 9112, 9.3.1: then
             // an idempotent request may be sent once more).
-            Err(error) if is_stale_connection(&error) => ask().await?.map_err(to_failure),
+            Err(error) if is_stale_connection(&error) => send().await?.map_err(to_failure),
             answer => answer.map_err(to_failure),
         }
     }

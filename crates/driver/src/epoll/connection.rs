@@ -74,7 +74,7 @@ impl Connection {
     }
 
     /// Records what epoll reported.
-    pub(super) fn note(&mut self, flags: EventFlags) {
+    pub(super) fn record(&mut self, flags: EventFlags) {
         self.readable |= flags.intersects(EventFlags::IN | EventFlags::RDHUP);
         self.writable |= flags.contains(EventFlags::OUT);
         self.ending |= flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);

@@ -193,7 +193,7 @@ impl EpollDriver {
             if sleeps { timeout.map(|timeout| timeout.min(SLEEP_MAX)) } else { Some(Duration::ZERO) };
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         let result = epoll::wait(&self.epoll, spare_capacity(&mut self.edges), timeout.as_ref());
-        self.woken |= self.sleeper.awake();
+        self.woken |= self.sleeper.end_sleep();
         self.now = Instant::now();
         match result {
             Ok(_) | Err(Errno::INTR) => {}
@@ -202,7 +202,7 @@ impl EpollDriver {
         for edge in &self.edges {
             let conn = ConnId::from_bits(edge.data.u64());
             match conn.index {
-                WAKER_INDEX => {} // see `awake`
+                WAKER_INDEX => {} // see `end_sleep`
                 ALARM_INDEX => {} // see the clock
                 LISTENER_INDEX => {
                     if let Some(listener) = self.listeners.get_mut(conn.generation as usize) {
@@ -211,7 +211,7 @@ impl EpollDriver {
                 }
                 _ => {
                     if let Some(connection) = self.connections.get_mut(conn.into()) {
-                        connection.note(edge.flags);
+                        connection.record(edge.flags);
                         if !std::mem::replace(&mut connection.queued, true) {
                             self.queue.push_back(conn);
                         }

@@ -122,7 +122,7 @@ impl SimDriver {
             backlog: None,
             linger: None,
         }));
-        self.net.borrow_mut().own(socket, self.index, conn);
+        self.net.borrow_mut().set_owner(socket, self.index, conn);
         conn
     }
 
@@ -314,7 +314,7 @@ impl Driver for SimDriver {
     }
 
     fn wait(&mut self, _timeout: Option<Duration>) -> io::Result<()> {
-        self.woken |= self.sleeper.awake();
+        self.woken |= self.sleeper.end_sleep();
         let notices = {
             let mut net = self.net.borrow_mut();
             self.now = net.now();

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
 /// When a connection that found the accept queue full tries again (as Linux does).
-const SYN_AGAIN: Duration = Duration::from_secs(1);
+const SYN_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One end of a connection.
 pub(super) struct Socket {
@@ -233,7 +233,7 @@ impl Network {
         let (driver, nth) = found.swap_remove(self.random.usize(..found.len()));
         let listener = &self.drivers[driver].listeners[nth];
         if listener.queue.len() >= listener.backlog.max(1) {
-            let at = if backlog_full { self.now + SYN_AGAIN } else { self.now };
+            let at = if backlog_full { self.now + SYN_RETRY_DELAY } else { self.now };
             return self.later(at, NetworkEvent::Syn { from, backlog_full: true });
         }
         let socket = self.socket(addr, peer);
@@ -359,7 +359,7 @@ impl Network {
     }
 
     /// Gives a socket to a driver and notifies it at once.
-    pub(super) fn own(&mut self, socket: Key, driver: usize, conn: ConnId) {
+    pub(super) fn set_owner(&mut self, socket: Key, driver: usize, conn: ConnId) {
         if let Some(entry) = self.sockets.get_mut(socket) {
             entry.owner = Some((driver, conn));
             self.notify(socket);

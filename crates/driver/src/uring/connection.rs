@@ -82,7 +82,7 @@ impl Connection {
     }
 
     /// Records what the poll for [`EDGES`] reported.
-    pub(super) fn note(&mut self, flags: PollFlags) {
+    pub(super) fn record(&mut self, flags: PollFlags) {
         let broken = flags.intersects(PollFlags::HUP | PollFlags::ERR);
         self.readable |= flags.intersects(EDGES);
         self.ending |= broken || flags.contains(PollFlags::RDHUP);

@@ -53,7 +53,7 @@ impl Listeners {
     }
 
     /// Records what a poll reported.
-    pub(super) fn note(&mut self, Name { index, generation }: Name, more: bool) {
+    pub(super) fn record(&mut self, Name { index, generation }: Name, more: bool) {
         if generation == Name::new(0, self.before).generation
             && let Some(listener) = self.listeners.get_mut(index as usize)
         {

@@ -64,7 +64,7 @@ use std::time::{Duration, Instant};
 use token::Token;
 
 /// How long a driver that is dropped waits for the kernel to end its operations.
-const DROP_PATIENCE: Duration = Duration::from_millis(200);
+const DROP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What is longer than this is for ever: it can be added to an instant.
 const LINGER_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -339,7 +339,7 @@ impl Driver for UringDriver {
     }
 
     fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<ConnId> {
-        self.relieve();
+        self.make_room();
         let fd = socket::connect(remote, source)?;
         let socket = self.rings.adopt(fd, self.sleeper.eventfd());
         Ok(self.register(Connection::new(socket, Phase::Connecting, remote)))
@@ -411,7 +411,7 @@ impl Driver for UringDriver {
     }
 
     fn send(&mut self, conn: ConnId, frames: &mut Vec<Frame>) -> Sending {
-        self.relieve();
+        self.make_room();
         let Some(connection) = self.open(conn) else {
             frames.clear();
             return Sending::Done;
@@ -442,7 +442,7 @@ impl Driver for UringDriver {
     }
 
     fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Sending {
-        self.relieve();
+        self.make_room();
         let Some(connection) = self.open(conn) else { return Sending::Done };
         assert!(connection.flight.is_none(), "a send is in flight on this connection");
         let mut taken = 0;
@@ -507,7 +507,7 @@ impl Driver for UringDriver {
             self.flush();
         }
         self.end(conn);
-        self.relieve();
+        self.make_room();
     }
 
     fn detach(&mut self, conn: ConnId) -> Option<DetachedConnection> {
@@ -533,12 +533,12 @@ impl Driver for UringDriver {
                 installed?
             }
         };
-        self.relieve();
+        self.make_room();
         Some(DetachedConnection { socket: TransferredSocket::Descriptor(fd), peer, ended, paused })
     }
 
     fn attach(&mut self, detached: DetachedConnection) -> io::Result<ConnId> {
-        self.relieve();
+        self.make_room();
         let DetachedConnection { socket: TransferredSocket::Descriptor(fd), peer, ended, paused } = detached
         else {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -576,10 +576,10 @@ impl Driver for UringDriver {
 impl Drop for UringDriver {
     /// Lets the kernel go of everything, so that the sockets close now and not when it cleans up the ring.
     fn drop(&mut self) {
-        let until = Instant::now() + DROP_PATIENCE;
-        let _ = self.rings.cancel_all(DROP_PATIENCE);
+        let until = Instant::now() + DROP_TIMEOUT;
+        let _ = self.rings.cancel_all(DROP_TIMEOUT);
         while self.rings.enter(usize::MAX, Some(Duration::ZERO)).is_ok() {
-            self.note(usize::MAX);
+            self.record(usize::MAX);
             if self.flights.submitted() + self.receives.submitted() == 0 || Instant::now() > until {
                 break;
             }

@@ -207,7 +207,7 @@ impl Ring {
     pub(super) fn cancel(&mut self, token: Token) {
         let entry = opcode::AsyncCancel::new(token.to_bits()).build();
         // SAFETY: it refers to no memory.
-        unsafe { self.push(quiet(entry)) };
+        unsafe { self.push(skip_success(entry)) };
     }
 
     /// Closes a descriptor after everything that has been pushed before has been begun: so no entry that names
@@ -215,7 +215,7 @@ impl Ring {
     pub(super) fn close(&mut self, fd: OwnedFd) {
         let entry = opcode::Close::new(Fd(fd.into_raw_fd())).build();
         // SAFETY: it refers to no memory.
-        unsafe { self.push(quiet(entry)) };
+        unsafe { self.push(skip_success(entry)) };
     }
 
     /// Closes a direct descriptor, likewise; the slot may be used again when `token` completes.
@@ -408,6 +408,6 @@ impl Ring {
 }
 
 /// An operation that completes only if it fails; the completion is ignored.
-fn quiet(entry: squeue::Entry) -> squeue::Entry {
+fn skip_success(entry: squeue::Entry) -> squeue::Entry {
     entry.user_data(Token::Ignored.to_bits()).flags(squeue::Flags::SKIP_SUCCESS)
 }

@@ -38,10 +38,10 @@ impl UringDriver {
         let sleeps = timeout != Some(Duration::ZERO) && self.sleeper.may_sleep();
         let timeout = if sleeps { timeout } else { Some(Duration::ZERO) };
         let result = self.rings.enter(self.options.events_per_turn, timeout);
-        self.woken |= self.sleeper.awake();
+        self.woken |= self.sleeper.end_sleep();
         self.now = Instant::now();
         result?;
-        self.note(self.options.events_per_turn);
+        self.record(self.options.events_per_turn);
         self.alarm.advance(self.now);
         self.listeners.advance(self.now);
         self.timers.advance(self.now);
@@ -62,25 +62,25 @@ impl UringDriver {
                 if self.connections.get(conn.into()).is_some_and(|connection| connection.receive.is_none()) {
                     // As many as may be are under way.
                     self.rings.enter_direct(usize::MAX)?;
-                    self.note(usize::MAX);
+                    self.record(usize::MAX);
                 }
             }
         }
         self.rings.enter_direct(usize::MAX)?;
-        self.note(usize::MAX);
+        self.record(usize::MAX);
         Ok(())
     }
 
     /// Records at most `max` completions. Returns no events.
-    pub(super) fn note(&mut self, max: usize) {
+    pub(super) fn record(&mut self, max: usize) {
         let mut completions = std::mem::take(&mut self.completions);
         self.rings.completions(&mut completions, max);
         for completion in completions.drain(..) {
             match Token::from_bits(completion.token) {
                 Token::Ignored | Token::Installed(_) => {}
-                Token::Waker => self.waker_polled = completion.more, // see `awake`
+                Token::Waker => self.waker_polled = completion.more, // see `end_sleep`
                 Token::Alarm => self.alarm_polled = completion.more, // see the clock
-                Token::Listener(name) => self.listeners.note(name, completion.more),
+                Token::Listener(name) => self.listeners.record(name, completion.more),
                 Token::Send(flight) => {
                     if let Some(conn) = self.flights.complete(flight, completion.result()) {
                         self.enqueue(conn);
@@ -101,7 +101,7 @@ impl UringDriver {
                     let Some(connection) = self.connections.get_mut(conn.into()) else { continue };
                     connection.polled = completion.more;
                     match completion.result() {
-                        Ok(flags) => connection.note(PollFlags::from_bits_retain(flags as u16)),
+                        Ok(flags) => connection.record(PollFlags::from_bits_retain(flags as u16)),
                         Err(Errno::CANCELED) => {}
                         Err(_) => connection.fail(),
                     }
@@ -128,12 +128,12 @@ impl UringDriver {
     pub(super) fn flush(&mut self) {
         // Should it fail, the next wait says so.
         let _ = self.rings.submit();
-        self.note(usize::MAX);
+        self.record(usize::MAX);
     }
 
     /// Makes room in the submission queue, so that a broadcast to very many leaves in batches whose memory is
     /// released batch by batch.
-    pub(super) fn relieve(&mut self) {
+    pub(super) fn make_room(&mut self) {
         if self.rings.are_nearly_full() {
             self.flush();
         }

@@ -132,7 +132,7 @@ impl Game {
         }
         if x >= BOX_FROM && self.random.chance(250) {
             let text = commentary::penalty(&self.teams[self.side]);
-            self.say(text);
+            self.add_commentary(text);
             self.passer = None;
             self.shot(760);
         }

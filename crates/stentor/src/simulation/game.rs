@@ -141,7 +141,7 @@ impl Game {
         };
         for n in 0..LINES_MAX {
             let text = commentary::before(&mut game.random, &game.teams, n);
-            game.say(text);
+            game.add_commentary(text);
         }
         game
     }
@@ -212,7 +212,7 @@ impl Game {
         self.momentum.push(self.momentum_now.clamp(-100, 100));
         self.momentum_now /= 2;
         let text = commentary::colour(&mut self.random, &self.teams, self.side);
-        self.say(text);
+        self.add_commentary(text);
         for side in 0..2 {
             let runner = self.random.below(super::teams::TEAM_SIZE);
             self.teams[side].players[runner].counts.sprints += 1;
@@ -293,7 +293,7 @@ impl Game {
 
     /// Tells an event, in the commentary too.
     pub(super) fn event(&mut self, kind: EventKind, side: Option<usize>, player: Option<u64>, text: String) {
-        self.say(text.clone());
+        self.add_commentary(text.clone());
         let event =
             Event { id: self.told, minute: self.minute(), kind, side, player, text, score: self.score() };
         if self.events.len() == EVENTS_MAX {
@@ -303,7 +303,7 @@ impl Game {
     }
 
     /// Adds a line of commentary.
-    pub(super) fn say(&mut self, text: String) {
+    pub(super) fn add_commentary(&mut self, text: String) {
         self.told += 1;
         if self.lines.len() == LINES_MAX {
             self.lines.pop_front();

@@ -1,7 +1,7 @@
-//! How many connections one process can hold whose descriptors don't suffice: a server and its clients, a
-//! thread each, on io_uring with direct descriptors. Each client says a byte and hears a kilobyte.
+//! The number of connections that one process can hold with too few file descriptors: a server and its clients, a
+//! thread each, on io_uring with direct descriptors. Each client sends a byte and receives a kilobyte.
 //!
-//!     crowd [CONNECTIONS [DIRECT_FROM]]
+//!     many_connections [CONNECTIONS [DIRECT_FROM]]
 
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // A measuring program.
 
@@ -40,7 +40,7 @@ fn cpu() -> Duration {
 fn serve(count: usize, addr: mpsc::Sender<SocketAddr>) {
     let mut driver = driver();
     addr.send(driver.listen("127.0.0.1:0".parse().unwrap(), &ListenOptions::default()).unwrap()).unwrap();
-    let (mut conns, mut heard): (Vec<ConnId>, usize) = (Vec::new(), 0);
+    let (mut conns, mut received): (Vec<ConnId>, usize) = (Vec::new(), 0);
     let (mut sent, mut broadcasts, mut ended) = (0, 0, 0);
     let mut begun = (Instant::now(), cpu());
     let meter = Meter::default();
@@ -51,11 +51,11 @@ fn serve(count: usize, addr: mpsc::Sender<SocketAddr>) {
             match event {
                 Event::Accepted { conn, .. } => conns.push(conn),
                 Event::Received { data, .. } => {
-                    heard += data.len();
+                    received += data.len();
                     driver.recycle(data);
-                    if heard == count {
+                    if received == count {
                         println!(
-                            "server heard all: {} descriptors, {} resident",
+                            "server received all: {} descriptors, {} resident",
                             descriptors(),
                             status("VmRSS:")
                         );
@@ -115,7 +115,7 @@ fn main() {
     let server = std::thread::spawn(move || serve(count, sender));
     let addr = receiver.recv().unwrap();
     let mut driver = driver();
-    let (mut begun, mut connected, mut closed, mut heard) = (0, 0, 0, 0_usize);
+    let (mut begun, mut connected, mut closed, mut received) = (0, 0, 0, 0_usize);
     let started = Instant::now();
     while closed < count {
         while begun < count && begun - connected < BEGUN_MAX {
@@ -138,7 +138,7 @@ fn main() {
                     }
                 }
                 Event::Received { data, .. } => {
-                    heard += data.len();
+                    received += data.len();
                     driver.recycle(data);
                 }
                 Event::PeerFinished(conn) => {
@@ -152,6 +152,6 @@ fn main() {
     }
     drop(driver); // what is closed leaves with the next turn, and there is none
     server.join().unwrap();
-    println!("clients heard {heard} bytes of {}", count * 1000 * BROADCASTS);
-    assert_eq!(heard, count * 1000 * BROADCASTS);
+    println!("clients received {received} bytes of {}", count * 1000 * BROADCASTS);
+    assert_eq!(received, count * 1000 * BROADCASTS);
 }
