@@ -1,5 +1,5 @@
-# The two commands of this project: `make run` starts the demo, `make test` runs every test.
-.PHONY: run test package setup lint rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench
+# The commands of this project: `make run` starts the demo, `make check` runs the quick tests, `make test` runs every test.
+.PHONY: run check test package setup clippy lint rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench
 
 # `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
@@ -31,13 +31,19 @@ test: setup lint rust-test uring-test
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target SIDE_BY_SIDE=yes client-test delta-test sanitize fuzz-build package-test
 	@$(MAKE) --no-print-directory live-fuzz
 
+# The inner loop: unit tests and simulations, under two minutes after a change to one crate.
+check: clippy
+	$(CARGO) test --quiet --workspace --lib --bins --test simulation --test 'threats*'
+
 # Installs missing dependencies of the tests.
 setup:
 	scripts/setup-tests
 
-lint:
+clippy:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+
+lint: clippy
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --log-level error check bans licenses sources; \
 	  else scripts/check-dependencies; fi
 
