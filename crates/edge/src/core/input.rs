@@ -51,7 +51,30 @@ impl<D: Driver> Core<D> {
     }
 
     /// Does what follows from the input of a WebSocket.
+    #[inline]
     fn after_socket_input(
+        &mut self,
+        index: usize,
+        outcome: websocket::InputOutcome,
+        dispatches_before: u64,
+        out: Vec<u8>,
+    ) {
+        let is_quiet = outcome == websocket::InputOutcome::default()
+            && self.ex.hub.dispatches() == dispatches_before
+            && matches!(
+                self.table.get(index),
+                Some(Conn { machine: Machine::WebSocket(socket), held, .. })
+                    if held.is_none() && socket.client().is_none() && !socket.is_mid_message()
+            );
+        // Most messages are whole, and answered at once.
+        if is_quiet {
+            self.answer(index, out);
+        } else {
+            self.after_unusual_input(index, outcome, dispatches_before, out);
+        }
+    }
+
+    fn after_unusual_input(
         &mut self,
         index: usize,
         outcome: websocket::InputOutcome,
