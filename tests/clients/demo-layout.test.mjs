@@ -5,7 +5,7 @@ import axe from 'axe-core';
 import { missing } from './browsers.mjs';
 import { demo, inRoom, libraries } from './demo.mjs';
 
-const WIDTHS = [1440, 1280, 1081, 1080, 1024, 820, 768, 721, 390, 320];
+const WIDTHS = [1440, 1280, 1241, 1240, 1081, 1080, 1024, 820, 768, 721, 390, 320];
 
 describe("the demo's page", { concurrency: true, skip: missing('Chromium') }, () => {
   test('nothing is cropped, and no column is blank, at any width', async (t) => {
@@ -19,9 +19,10 @@ describe("the demo's page", { concurrency: true, skip: missing('Chromium') }, ()
         const box = (node) => node.getBoundingClientRect();
         const isPhone = matchMedia('(max-width: 720px)').matches;
         const cards = [...document.querySelectorAll('.card'), ...(isPhone ? [] : document.querySelectorAll('#matches label'))].filter((card) => card.checkVisibility());
-        // The longest name of a team.
+        // The longest name of a team, and of one that is ahead: that is bold.
         const name = document.querySelector('#match-2 + label div:nth-child(2) span');
         name.textContent = 'Brackwater United';
+        name.parentElement.classList.add('ahead');
         if (!isPhone && name.scrollWidth > name.clientWidth) name.closest('label').id = 'cut';
         const outside = cards.filter((card) => box(card).left < 0 || box(card).right > clientWidth || card.scrollWidth > card.clientWidth + 1 || card.id === 'cut');
         const bottoms = (nodes) => nodes.map((node) => Math.round(box(node).bottom));

@@ -394,13 +394,12 @@ impl Exchange<'_, '_> {
         let ex = &mut *self.cx.ex;
         if !client.state.ended {
             client.state.queue = queue;
-            client.charge(ex);
+            client.weigh(ex);
             if client.state.queue.len() > send_buffer_bytes_max {
                 client.end(ex, End::Because(Disconnect::SlowConsumer));
                 outcome = None;
             } else if !matches!(outcome, Some(Outcome::Move(_))) {
                 ex.push(Effect::FlushClient(client.state.id));
-                client.weigh(ex);
             }
             ex.push(Effect::ArmClient(client.state.id));
         }

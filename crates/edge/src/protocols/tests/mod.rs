@@ -4,14 +4,16 @@
 
 mod rig;
 
-use crate::app::{Action, Echo};
+use crate::app::{Action, Echo, Envelope, RoomsApp};
+use crate::encode::Format;
 use crate::executor::{Effect, PollAnswer};
-use crate::options::SockJs;
+use crate::identity::Owner;
+use crate::options::{Rooms, SockJs};
 use crate::protocols::client::{ActiveTransport, TransportStatus};
 use crate::protocols::clients::TableEntry;
 use rig::{Conn, Machine, Rig, frame, get, post, text, upgrade};
 use std::time::Duration;
-use stentor_hub::{Disconnect, Document, FeedState, Key};
+use stentor_hub::{Disconnect, Document, FeedState, Key, Policy, Room};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -86,6 +88,24 @@ fn websocket_ends_a_message_that_does_not_end() {
     rig.wait(timeout + MILLISECOND);
     rig.time_out(&mut conn);
     assert_eq!(closes_for(&mut rig), Some(Disconnect::MessageTimeout));
+}
+
+/// A thousand deliveries for each short message: the publisher's share of a turn is used long before its input is.
+#[test]
+fn deliveries_count_as_work_of_the_connection_that_publishes() {
+    let rooms = Rooms { publish: true, ..Rooms::default() };
+    let mut rig = Rig::new(Box::new(RoomsApp::new(rooms)), |_| {});
+    let room = Room::plain("large").unwrap();
+    for index in 0..1_000 {
+        let format = Format::websocket(Envelope::V1, false);
+        let session = rig.ex.open_session(format, Owner::Connection(index), 0);
+        rig.ex.subscribe(session, &room.clone().into(), Policy::Queue, None).unwrap();
+    }
+    let (mut conn, _) = socket(&mut rig, "/ws");
+    rig.wait(MILLISECOND);
+    rig.receive(&mut conn, text(r#"{"type":"publish","room":"large","data":1}"#).repeat(100));
+    let Machine::WebSocket(socket) = &conn.machine else { panic!("not a WebSocket") };
+    assert!(socket.has_unread());
 }
 
 #[test]
