@@ -48,7 +48,7 @@ pub struct Limits {
     /// From the server's decision to close to the end of the connection, or to any progress of what the client
     /// must still get.
     pub close_timeout: Duration,
-    /// Encoded bytes that a session may be owed under the policies `queue` and `drop_oldest`.
+    /// Maximum size of the pending deliveries of a session, encoded, under the policies `queue` and `drop_oldest`.
     pub send_buffer_bytes_max: usize,
     /// Bytes of answers to a client that doesn't read them, before its messages are no longer read.
     pub replies_bytes_max: usize,

@@ -109,11 +109,11 @@ pub struct Context<'a> {
 /// About how many bytes a message takes besides its data, where it is counted before it is encoded.
 pub(crate) const ENVELOPE_BYTES: usize = 64;
 
-/// A session that is owed no more than this is sent all of it together with the answers to its client, which then
-/// overtake nothing. One that is owed more doesn't keep up, and is sent it by and by.
+/// Pending deliveries up to this size are sent together with the answers to the client, so that no answer overtakes
+/// them. A session with more is a slow consumer: its deliveries are sent step by step.
 pub(crate) const AT_ONCE_BYTES_MAX: usize = 64 * 1024;
 
-/// Appends all that a session is owed to what leaves for it now.
+/// Appends all pending deliveries of a session to `out`.
 pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut Vec<u8>) {
     let is_in_flight = hub.is_in_flight(session);
     hub.take(session, usize::MAX, usize::MAX, |_, frame| out.extend_from_slice(&frame.bytes()));
@@ -121,6 +121,19 @@ pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut
     if !is_in_flight {
         hub.handle_sent(session);
     }
+}
+
+/// Subscribes a session as its client requests, if it may: the one gate for applications and protocols.
+pub(crate) fn subscribe(
+    core: &CoreContext,
+    hub: &mut Hub<Formats>,
+    session: SessionId,
+    topic: &Topic,
+    options: impl Into<SubscribeOptions>,
+    since: Option<Position>,
+) -> Result<(), NotSubscribed> {
+    core.authorize(Some(session), Access::Subscribe(topic)).map_err(NotSubscribed::Denied)?;
+    hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
 }
 
 impl<'a> Context<'a> {
@@ -178,7 +191,7 @@ impl<'a> Context<'a> {
         self.actions.push(Action::Admit { request, answer });
     }
 
-    /// Sends a message to one session of this core, before what it is owed of its topics. Socket.IO clients get it as
+    /// Sends a message to one session of this core, before its pending deliveries. Socket.IO clients receive it as
     /// the event `message`, as by [`Context::emit`].
     pub fn send(&mut self, session: SessionId, message: Message<'_>) {
         // The session of a WebSocket without more is none that can be recovered.
@@ -210,9 +223,9 @@ impl<'a> Context<'a> {
         self.actions.push(Action::Send { session, what });
     }
 
-    /// Sends an event to one session of this core, before what it is owed of its topics. Where its client can be
-    /// recovered, it comes in order with what it is owed, and is kept for it like what is published: also when the
-    /// connection is gone, until it is back or has been away for too long.
+    /// Sends an event to one session of this core, before its pending deliveries. If the session can be recovered, the
+    /// event is ordered with its deliveries and kept for recovery like a publication, also while its client is
+    /// disconnected.
     ///
     /// While the process is above its memory budget, no event is queued: it is sent only to the client whose message
     /// is being handled, and only if no earlier delivery is pending.
@@ -317,8 +330,7 @@ impl<'a> Context<'a> {
         options: impl Into<SubscribeOptions>,
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
-        self.core.authorize(Some(session), Access::Subscribe(topic)).map_err(NotSubscribed::Denied)?;
-        self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
+        subscribe(self.core, self.hub, session, topic, options, since)
     }
 
     /// Ends a subscription and says whether there was one.

@@ -13,7 +13,7 @@ pub enum NotPublished {
 }
 
 impl NotPublished {
-    /// The same, as clients are told.
+    /// The error for clients.
     pub(crate) fn into_denial(self) -> Denial {
         match self {
             Self::Overloaded => {
@@ -35,7 +35,7 @@ pub enum NotSubscribed {
 }
 
 impl NotSubscribed {
-    /// The same, as clients are told.
+    /// The error for clients.
     pub(crate) fn into_denial(self) -> Denial {
         match self {
             Self::Limit(error) => limit_reached(error),
@@ -44,7 +44,7 @@ impl NotSubscribed {
     }
 }
 
-/// A limit that a subscription has reached, as clients are told.
+/// The error for clients when a subscription has reached a limit.
 pub(crate) fn limit_reached(error: SubscribeError) -> Denial {
     match error {
         SubscribeError::TooManySubscriptions => Denial::new(

@@ -195,8 +195,7 @@ impl Executor {
         options: impl Into<SubscribeOptions>,
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
-        self.context.authorize(Some(session), Access::Subscribe(topic)).map_err(NotSubscribed::Denied)?;
-        self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
+        crate::app::subscribe(&self.context, &mut self.hub, session, topic, options, since)
     }
 
     /// Asks whether a client may connect to a namespace.

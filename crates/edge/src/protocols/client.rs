@@ -10,7 +10,8 @@
 //! that comes later is told for a while. `queue` holds records only until the next flush while a WebSocket carries the
 //! client.
 
-use crate::identity::{ClientId, ClientKind, Sid};
+use crate::executor::Executor;
+use crate::identity::{ClientId, ClientKind, End, Sid};
 use crate::ledger::{Held, Holding, Ledger};
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId};
@@ -117,6 +118,19 @@ impl ClientState {
             may_reconnect: false,
             holding: Holding::default(),
         }
+    }
+
+    /// The client ends, for this reason. Returns whether it hadn't ended before.
+    pub(crate) fn begin_end(&mut self, ex: &Executor, end: End) -> bool {
+        if self.ended {
+            return false;
+        }
+        if let End::Because(why) = end {
+            ex.count_disconnect(why);
+        }
+        self.ended = true;
+        self.may_reconnect = end.may_reconnect();
+        true
     }
 
     /// Bytes held besides the client, by [`crate::ledger::HOLDING_CLASSES`].

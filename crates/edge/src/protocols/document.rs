@@ -92,7 +92,7 @@ impl Awaited {
         }
     }
 
-    /// Answers with what the session is owed, if that is an answer; says whether it is an error.
+    /// Answers with the pending deliveries of the session, if one is an answer. Returns whether it is an error.
     pub(crate) fn answer(
         &mut self,
         session: SessionId,

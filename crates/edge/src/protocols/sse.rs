@@ -70,7 +70,7 @@ impl Events {
         self.answered = true;
     }
 
-    /// Moves what the session is owed into `frames`, as much as one send takes.
+    /// Moves the pending deliveries of the session into `frames`, as much as one send takes.
     pub(crate) fn stream(&mut self, session: SessionId, ex: &mut Executor, frames: &mut Vec<Frame>) {
         if self.answered {
             return;

@@ -116,14 +116,9 @@ impl Client {
     /// If the client should reconnect, a poll is answered 503 and a WebSocket ends without a Close frame: OkHttp
     /// reports a Close frame only as "closing", so its Socket.IO client continues until a ping is missing.
     pub(crate) fn end(&mut self, ex: &mut Executor, end: End) {
-        if self.state.ended {
+        if !self.state.begin_end(ex, end) {
             return;
         }
-        if let End::Because(why) = end {
-            ex.count_disconnect(why);
-        }
-        self.state.ended = true;
-        self.state.may_reconnect = end.may_reconnect();
         let application = std::mem::replace(&mut self.application, ApplicationProtocol::None);
         let ended: SmallVec<[SessionId; 2]> = match application {
             ApplicationProtocol::None => SmallVec::new(),

@@ -208,14 +208,9 @@ impl Client {
 
     /// Ends the client: its session now, then the receiver is told, and again if the client comes once more.
     pub(crate) fn end(&mut self, ex: &mut Executor, end: End) {
-        if self.state.ended {
+        if !self.state.begin_end(ex, end) {
             return;
         }
-        if let End::Because(why) = end {
-            ex.count_disconnect(why);
-        }
-        self.state.ended = true;
-        self.state.may_reconnect = end.may_reconnect();
         if self.closed.is_none() {
             let Close { code, reason } = match end {
                 End::Because(why) => Close { code: why.code(), reason: why.reason() },
