@@ -1,0 +1,174 @@
+//! The queue of events between an engine and its node.
+//!
+//! If the node takes them too slowly, all waiting messages are dropped, and the node sees a lost connection in their place: what
+//! it missed, it missed, and it fills the gap as after any other loss. So one slow node never slows an engine's connection
+//! down until the engine's server closes it for all others that share it.
+
+use super::{Event, Limits};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Why the node sees a lost connection.
+const TOO_SLOW: &str = "the node takes messages too slowly; those that waited were dropped";
+
+#[derive(Default)]
+struct Queue {
+    events: VecDeque<Event>,
+    /// Of the payloads.
+    bytes: usize,
+    /// Whether the newest change of the connection was [`Event::Connected`].
+    is_connected: bool,
+    overflows: u64,
+    /// All senders are gone.
+    is_closed: bool,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Notify,
+    messages_max: usize,
+    bytes_max: usize,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The engine's end.
+#[derive(Clone)]
+pub struct EventSender(Arc<Sender>);
+
+struct Sender(Arc<Shared>);
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.0.queue().is_closed = true;
+        self.0.changed.notify_one();
+    }
+}
+
+/// The node's end.
+pub struct EventReceiver(Arc<Shared>);
+
+/// A queue with the bounds `events_max` and `events_bytes_max`.
+pub fn events(limits: &Limits) -> (EventSender, EventReceiver) {
+    let shared = Arc::new(Shared {
+        queue: Mutex::default(),
+        changed: Notify::new(),
+        messages_max: limits.events_max,
+        bytes_max: limits.events_bytes_max,
+    });
+    (EventSender(Arc::new(Sender(shared.clone()))), EventReceiver(shared))
+}
+
+impl EventSender {
+    /// Appends an event. Never blocks.
+    pub fn send(&self, event: Event) {
+        let shared = &self.0.0;
+        let mut queue = shared.queue();
+        match &event {
+            Event::Message { payload, .. } => {
+                let is_full = queue.events.len() >= shared.messages_max
+                    || (queue.bytes + payload.len() > shared.bytes_max && !queue.events.is_empty());
+                if is_full {
+                    queue.overflows += 1;
+                    queue.events.clear();
+                    queue.events.push_back(Event::Disconnected { reason: TOO_SLOW.into() });
+                    queue.bytes = 0;
+                    if queue.is_connected {
+                        queue.events.push_back(Event::Connected);
+                    }
+                }
+                queue.bytes += payload.len();
+            }
+            Event::Connected => queue.is_connected = true,
+            Event::Disconnected { .. } => queue.is_connected = false,
+        }
+        queue.events.push_back(event);
+        drop(queue);
+        shared.changed.notify_one();
+    }
+
+    /// How often all waiting messages were dropped.
+    pub fn overflows(&self) -> u64 {
+        self.0.0.queue().overflows
+    }
+}
+
+impl EventReceiver {
+    /// The next event, or `None` when the engine is gone.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            {
+                let mut queue = self.0.queue();
+                if let Some(event) = queue.events.pop_front() {
+                    if let Event::Message { payload, .. } = &event {
+                        queue.bytes -= payload.len();
+                    }
+                    return Some(event);
+                }
+                if queue.is_closed {
+                    return None;
+                }
+            }
+            self.0.changed.notified().await;
+        }
+    }
+
+    /// Bytes of the payloads that wait.
+    pub fn bytes(&self) -> usize {
+        self.0.queue().bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Channel;
+    use bytes::Bytes;
+
+    fn message(payload: &'static [u8]) -> Event {
+        Event::Message { channel: Channel::Nodes, position: None, payload: Bytes::from_static(payload) }
+    }
+
+    fn limits(events_max: usize, events_bytes_max: usize) -> Limits {
+        Limits { events_max, events_bytes_max, ..Limits::default() }
+    }
+
+    async fn all(sender: EventSender, mut receiver: EventReceiver) -> Vec<Event> {
+        drop(sender);
+        let mut all = Vec::new();
+        while let Some(event) = receiver.next().await {
+            all.push(event);
+        }
+        assert_eq!(receiver.bytes(), 0);
+        all
+    }
+
+    #[tokio::test]
+    async fn a_slow_node_sees_a_lost_connection_in_place_of_what_it_missed() {
+        for (messages_max, bytes_max) in [(4, 1_000), (1_000, 3)] {
+            let (sender, receiver) = events(&limits(messages_max, bytes_max));
+            sender.send(Event::Connected);
+            for payload in [b"a", b"b", b"c", b"d"] {
+                sender.send(message(payload));
+            }
+            assert_eq!(sender.overflows(), 1);
+            let all = all(sender, receiver).await;
+            assert!(matches!(&all[0], Event::Disconnected { reason } if **reason == *TOO_SLOW), "{all:?}");
+            assert_eq!(all[1], Event::Connected);
+            assert_eq!(all.last(), Some(&message(b"d")));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_in_time_is_complete_and_one_message_of_any_size_fits() {
+        let (sender, receiver) = events(&limits(3, 3));
+        sender.send(message(b"larger than the bound"));
+        assert_eq!(sender.overflows(), 0);
+        assert_eq!(all(sender, receiver).await, [message(b"larger than the bound")]);
+    }
+}

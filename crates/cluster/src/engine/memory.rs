@@ -1,0 +1,332 @@
+//! An engine in this process: for tests, and for several nodes in one process.
+//!
+//! [`Bus`] is the engine's server without time, tasks or chance of its own, so that a simulation can drive it.
+
+use super::{
+    Answer, Channel, Engine, EngineError, Event, EventReceiver, EventSender, FeedLog, History, Lease, Limits,
+    PAYLOAD_BYTES_MAX, Reply, Request, Version, events,
+};
+use crate::NodeId;
+use bytes::Bytes;
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use stentor_hub::{Epoch, HistoryLimits, Key, Position, Room};
+
+/// How long an idempotency key is kept.
+const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
+
+#[derive(Debug)]
+struct RoomLog {
+    head: Position,
+    messages: VecDeque<(Instant, Position, Bytes)>,
+    bytes: usize,
+    answered: HashMap<Arc<str>, (Instant, Position)>,
+}
+
+impl RoomLog {
+    fn new(epoch: Epoch) -> Self {
+        let head = Position { epoch, offset: 0 };
+        Self { head, messages: VecDeque::new(), bytes: 0, answered: HashMap::new() }
+    }
+
+    fn trim(&mut self, now: Instant, limits: &HistoryLimits) {
+        while self.messages.front().is_some_and(|(at, ..)| {
+            self.messages.len() > limits.publications_max
+                || self.bytes > limits.bytes_max
+                || now.saturating_duration_since(*at) > limits.age_max
+        }) {
+            self.bytes -= self.messages.pop_front().map_or(0, |(.., payload)| payload.len());
+        }
+        self.answered.retain(|_, (at, _)| now.saturating_duration_since(*at) < IDEMPOTENCY_TTL);
+    }
+}
+
+#[derive(Debug, Default)]
+struct Feed {
+    holder: Option<(Lease, Instant)>,
+    term: u64,
+    log: Option<FeedLog>,
+}
+
+/// What all nodes have in common.
+#[derive(Debug, Default)]
+pub struct Bus {
+    interest: HashMap<NodeId, HashSet<Channel>>,
+    rooms: HashMap<Room, RoomLog>,
+    feeds: HashMap<Key, Feed>,
+    records: BTreeMap<NodeId, (Bytes, Instant)>,
+    claims: HashMap<Arc<str>, (NodeId, Instant)>,
+    /// From which epochs and tokens are counted on.
+    drawn: u64,
+    deliveries: VecDeque<(NodeId, Event)>,
+}
+
+impl Bus {
+    /// A node connects, or connects again. It has no interest then.
+    pub fn connect(&mut self, node: NodeId) {
+        self.interest.insert(node, HashSet::from([Channel::Node(node), Channel::Nodes]));
+    }
+
+    /// A node's connection is lost.
+    pub fn disconnect(&mut self, node: NodeId) {
+        self.interest.remove(&node);
+    }
+
+    /// Forgets everything but the connections, as a server that starts again without its data.
+    pub fn forget(&mut self) {
+        self.rooms.clear();
+        self.feeds.clear();
+        self.records.clear();
+        self.claims.clear();
+    }
+
+    /// Changes whether a node receives the messages of a channel.
+    pub fn set_interest(&mut self, node: NodeId, channel: Channel, is_interested: bool) {
+        let Some(channels) = self.interest.get_mut(&node) else { return };
+        if is_interested {
+            channels.insert(channel);
+        } else {
+            channels.remove(&channel);
+        }
+    }
+
+    /// Publishes a message.
+    pub fn publish(&mut self, channel: &Channel, payload: &Bytes) {
+        self.deliver(channel, None, payload);
+    }
+
+    /// The next message for a node.
+    pub fn poll_delivery(&mut self) -> Option<(NodeId, Event)> {
+        self.deliveries.pop_front()
+    }
+
+    fn deliver(&mut self, channel: &Channel, position: Option<Position>, payload: &Bytes) {
+        let interested = self.interest.iter().filter(|(_, channels)| channels.contains(channel));
+        let mut nodes: Vec<NodeId> = interested.map(|(node, _)| *node).collect();
+        nodes.sort_unstable();
+        for node in nodes {
+            let event = Event::Message { channel: channel.clone(), position, payload: payload.clone() };
+            self.deliveries.push_back((node, event));
+        }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        self.drawn
+    }
+
+    /// Carries out a request.
+    ///
+    /// # Errors
+    /// [`EngineError::Fenced`] if a version isn't stored under the newest lease.
+    pub fn handle_request(&mut self, now: Instant, request: Request) -> Result<Reply, EngineError> {
+        Ok(match request {
+            Request::Append { room, payload, idempotency_key, limits } => {
+                Reply::Position(self.append(now, room, &payload, idempotency_key, &limits))
+            }
+            Request::History { room, since, messages_max } => {
+                Reply::History(self.history(&room, since, messages_max))
+            }
+            Request::Heads { rooms } => {
+                Reply::Heads(rooms.iter().map(|room| self.rooms.get(room).map(|log| log.head)).collect())
+            }
+            Request::AcquireLease { key, term_seen, ttl } => {
+                Reply::Lease(self.acquire(now, key, term_seen, ttl))
+            }
+            Request::RenewLease { key, lease, ttl } => {
+                let holder = self.feeds.get_mut(&key).and_then(|feed| feed.holder.as_mut());
+                let held = holder.filter(|(held, until)| *held == lease && *until > now);
+                Reply::Lease(held.map(|(_, until)| {
+                    *until = now + ttl;
+                    lease
+                }))
+            }
+            Request::ReleaseLease { key, lease } => {
+                if let Some(feed) = self.feeds.get_mut(&key) {
+                    feed.holder.take_if(|(held, _)| *held == lease);
+                }
+                Reply::Done
+            }
+            Request::StoreVersion { key, lease, version } => {
+                self.store(now, key, lease, version)?;
+                Reply::Done
+            }
+            Request::LoadFeed { key } => Reply::Feed(self.feeds.get(&key).and_then(|feed| feed.log.clone())),
+            Request::Heartbeat { node, record, ttl } => {
+                self.records.retain(|_, (_, until)| *until > now);
+                if record.is_empty() {
+                    self.records.remove(&node);
+                } else {
+                    self.records.insert(node, (record, now + ttl));
+                }
+                let records = self.records.iter().map(|(node, (record, _))| (*node, record.clone()));
+                Reply::Nodes(records.collect())
+            }
+            Request::Claim { name, owner, ttl } => Reply::Owner(self.claim(now, name, owner, ttl)),
+        })
+    }
+
+    fn append(
+        &mut self,
+        now: Instant,
+        room: Room,
+        payload: &Bytes,
+        idempotency_key: Option<Arc<str>>,
+        limits: &HistoryLimits,
+    ) -> Position {
+        if !self.rooms.contains_key(&room) {
+            let epoch = Epoch(self.draw() as u32);
+            self.rooms.insert(room.clone(), RoomLog::new(epoch));
+        }
+        let Some(log) = self.rooms.get_mut(&room) else { unreachable!("it was inserted") };
+        log.trim(now, limits);
+        if let Some((_, position)) = idempotency_key.as_ref().and_then(|key| log.answered.get(key)) {
+            return *position;
+        }
+        log.head.offset += 1;
+        let position = log.head;
+        log.bytes += payload.len();
+        log.messages.push_back((now, position, payload.clone()));
+        log.trim(now, limits);
+        if let Some(key) = idempotency_key {
+            log.answered.insert(key, (now, position));
+        }
+        self.deliver(&room.into(), Some(position), payload);
+        position
+    }
+
+    fn history(&self, room: &Room, since: Position, messages_max: usize) -> History {
+        let Some(log) = self.rooms.get(room) else {
+            return History { truncated: true, ..History::default() };
+        };
+        let is_same = since.epoch == log.head.epoch && since.offset <= log.head.offset;
+        let after = if is_same { since.offset } else { 0 };
+        let later = log.messages.iter().filter(|(_, position, _)| position.offset > after);
+        let messages: Vec<_> =
+            later.take(messages_max).map(|(_, position, payload)| (*position, payload.clone())).collect();
+        let first = messages.first().map_or(log.head.offset + 1, |(position, _)| position.offset);
+        History { head: Some(log.head), messages, truncated: !is_same || first > after + 1 }
+    }
+
+    fn acquire(&mut self, now: Instant, key: Key, term_seen: u64, ttl: Duration) -> Option<Lease> {
+        let token = self.draw();
+        let feed = self.feeds.entry(key).or_default();
+        if feed.holder.is_some_and(|(_, until)| until > now) {
+            return None;
+        }
+        feed.term = feed.term.max(term_seen) + 1;
+        let lease = Lease { term: feed.term, token };
+        feed.holder = Some((lease, now + ttl));
+        Some(lease)
+    }
+
+    fn store(&mut self, now: Instant, key: Key, lease: Lease, version: Version) -> Result<(), EngineError> {
+        let feed = self.feeds.entry(key.clone()).or_default();
+        if !feed.holder.is_some_and(|(held, until)| held == lease && until > now) {
+            return Err(EngineError::Fenced);
+        }
+        let Version { position, change, base } = version;
+        match (base, &mut feed.log) {
+            (Some(base), log) => {
+                *log = Some(FeedLog { term: lease.term, base_position: position, base, changes: Vec::new() });
+            }
+            (None, Some(log)) => {
+                log.term = lease.term;
+                log.changes.push((position, change.clone()));
+            }
+            (None, None) => {
+                return Err(EngineError::Refused("the feed has no base for a change".into()));
+            }
+        }
+        self.deliver(&key.into(), Some(position), &change);
+        Ok(())
+    }
+
+    fn claim(&mut self, now: Instant, name: Arc<str>, owner: NodeId, ttl: Duration) -> Option<NodeId> {
+        match self.claims.get(&name) {
+            Some((other, until)) if *other != owner && *until > now => Some(*other),
+            _ if ttl.is_zero() => {
+                self.claims.remove(&name);
+                None
+            }
+            _ => {
+                self.claims.insert(name, (owner, now + ttl));
+                Some(owner)
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Server {
+    bus: Bus,
+    nodes: HashMap<NodeId, EventSender>,
+}
+
+/// Engines of several nodes in one process.
+#[derive(Clone, Default)]
+pub struct Memory(Arc<Mutex<Server>>);
+
+impl Memory {
+    /// A node's engine, which is connected at once.
+    pub fn connect(&self, node: NodeId, limits: Limits) -> (MemoryEngine, EventReceiver) {
+        let (sender, receiver) = events(&limits);
+        sender.send(Event::Connected);
+        let mut server = self.server();
+        server.bus.connect(node);
+        server.nodes.insert(node, sender);
+        drop(server);
+        (MemoryEngine { memory: self.clone(), node }, receiver)
+    }
+
+    fn server(&self) -> MutexGuard<'_, Server> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut Bus) -> R) -> R {
+        let mut server = self.server();
+        let result = act(&mut server.bus);
+        while let Some((node, event)) = server.bus.poll_delivery() {
+            if let Some(sender) = server.nodes.get(&node) {
+                sender.send(event);
+            }
+        }
+        result
+    }
+}
+
+/// One node's connection to [`Memory`].
+pub struct MemoryEngine {
+    memory: Memory,
+    node: NodeId,
+}
+
+impl Drop for MemoryEngine {
+    fn drop(&mut self) {
+        let mut server = self.memory.server();
+        server.bus.disconnect(self.node);
+        server.nodes.remove(&self.node);
+    }
+}
+
+impl Engine for MemoryEngine {
+    fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(EngineError::Refused("the message is too large".into()));
+        }
+        self.memory.with(|bus| bus.publish(&channel, &payload));
+        Ok(())
+    }
+
+    fn set_interest(&self, channel: Channel, is_interested: bool) {
+        self.memory.with(|bus| bus.set_interest(self.node, channel, is_interested));
+    }
+
+    fn request(&self, request: Request) -> Answer {
+        // Tokio's clock, which tests can stop.
+        let now = tokio::time::Instant::now().into_std();
+        let reply = self.memory.with(|bus| bus.handle_request(now, request));
+        Box::pin(std::future::ready(reply))
+    }
+}

@@ -1,0 +1,300 @@
+//! Engines: what carries messages between nodes, and keeps what must survive a node.
+//!
+//! [`Engine`] is the contract; `tests/contract` checks it for each implementation. In short:
+//!
+//! - **Messages** on a channel reach each node that is interested in it at most once, those of one node in the order in
+//!   which it published them. A node receives its own.
+//! - **Appended messages** have a position that the engine assigns: consecutive offsets within an epoch. They arrive in the order of
+//!   their offsets. Whatever makes offsets start anew, or go back, draws a new epoch.
+//! - **Interest** is a level. The engine keeps the set of channels itself, and establishes all of it again after a lost
+//!   connection. Then, and not before, it reports [`Event::Connected`]. What was published in between may be lost.
+//! - **Silence is detected.** An engine proves for each of its connections, by a message to itself at least every
+//!   [`PROBE_INTERVAL`], that messages still arrive. A connection that doesn't deliver for [`SILENCE_MAX`] is replaced.
+//! - **Nothing grows.** What waits in either direction is bounded ([`Limits`]). A node that takes its events too slowly sees
+//!   a lost connection.
+//!
+//! An answer [`EngineError::Unavailable`] leaves open whether the request had an effect.
+
+mod events;
+pub mod memory;
+
+pub use events::{EventReceiver, EventSender, events};
+
+use crate::NodeId;
+use bytes::Bytes;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_hub::{HistoryLimits, Key, Position, Room, Topic};
+
+/// How often an engine checks each of its connections.
+pub const PROBE_INTERVAL: Duration = Duration::from_secs(2);
+/// A connection on which nothing arrived for this long is replaced.
+pub const SILENCE_MAX: Duration = Duration::from_secs(6);
+/// Maximum size of a payload.
+pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+
+/// Bounds of what an engine holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages that wait to be published.
+    pub outgoing_messages_max: usize,
+    /// Their size in bytes.
+    pub outgoing_bytes_max: usize,
+    /// Requests without an answer.
+    pub requests_max: usize,
+    /// Events that the node hasn't taken.
+    pub events_max: usize,
+    /// Bytes of their payloads.
+    pub events_bytes_max: usize,
+    /// A request that isn't answered for this long is [`EngineError::Unavailable`].
+    pub request_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            outgoing_messages_max: 16_384,
+            outgoing_bytes_max: 16 << 20,
+            requests_max: 1_024,
+            events_max: 16_384,
+            events_bytes_max: 16 << 20,
+            request_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Where messages go.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Channel {
+    /// To the nodes that have subscribers of a topic.
+    Topic(Topic),
+    /// To one node.
+    Node(NodeId),
+    /// To all nodes.
+    Nodes,
+}
+
+impl From<Room> for Channel {
+    fn from(room: Room) -> Self {
+        Self::Topic(Topic::Room(room))
+    }
+}
+
+impl From<Key> for Channel {
+    fn from(key: Key) -> Self {
+        Self::Topic(Topic::Feed(key))
+    }
+}
+
+/// What an engine reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A message arrived.
+    Message {
+        /// On this channel.
+        channel: Channel,
+        /// Its position, if it was appended or is a version of a feed.
+        position: Option<Position>,
+        /// The content.
+        payload: Bytes,
+    },
+    /// All interest is established, at the start or again. What was published before may have been missed.
+    Connected,
+    /// The connection is lost. The engine tries to connect again.
+    Disconnected {
+        /// Why, for people. No secrets.
+        reason: Arc<str>,
+    },
+}
+
+/// The right to fetch a feed, for a limited time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Grows with each holder of the key's lease.
+    pub term: u64,
+    /// Proves that it was this holder who acquired it.
+    pub token: u64,
+}
+
+/// A version of a feed, as its holder stores it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Greater than the position before in the same epoch, or of a new epoch.
+    pub position: Position,
+    /// What leads to it from the version before: published to all nodes that are interested, and kept in the log.
+    pub change: Bytes,
+    /// The whole document, if the log is to begin anew with it. Otherwise the change is appended.
+    pub base: Option<Bytes>,
+}
+
+/// What an engine keeps of a feed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FeedLog {
+    /// The term of the holder who wrote it.
+    pub term: u64,
+    /// The position of the base document.
+    pub base_position: Position,
+    /// The base document.
+    pub base: Bytes,
+    /// The changes since, oldest first, each with its position.
+    pub changes: Vec<(Position, Bytes)>,
+}
+
+/// A part of a room's history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The newest position. `None`: nothing was ever appended, or all of it is gone.
+    pub head: Option<Position>,
+    /// Messages in the order of their offsets, consecutive.
+    pub messages: Vec<(Position, Bytes)>,
+    /// Whether messages between the requested position and the first of `messages` are gone.
+    pub truncated: bool,
+}
+
+/// A question or a task for an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Appends a message to the history of a room, and publishes it. Answered by [`Reply::Position`].
+    Append {
+        /// The room.
+        room: Room,
+        /// The content.
+        payload: Bytes,
+        /// A second request with the same key, within five minutes, has no effect and receives the same answer.
+        idempotency_key: Option<Arc<str>>,
+        /// How much history is kept.
+        limits: HistoryLimits,
+    },
+    /// Reads at most `messages_max` messages that follow a position. Answered by [`Reply::History`].
+    History {
+        /// The room.
+        room: Room,
+        /// The position. One of another epoch than the room's: from the oldest message on, as truncated.
+        since: Position,
+        /// How many messages to read.
+        messages_max: usize,
+    },
+    /// Reads the newest positions of rooms. Answered by [`Reply::Heads`], in the same order.
+    Heads {
+        /// The rooms.
+        rooms: Vec<Room>,
+    },
+    /// Acquires the lease of a feed, if nobody holds it. Its term is greater than each one before and than
+    /// `term_seen`. Answered by [`Reply::Lease`]; `None`: another node holds it.
+    AcquireLease {
+        /// The feed.
+        key: Key,
+        /// The greatest term that the node has seen of this feed.
+        term_seen: u64,
+        /// How long it lasts.
+        ttl: Duration,
+    },
+    /// Lets a lease last for `ttl` from now. Answered by [`Reply::Lease`]; `None`: it was lost.
+    RenewLease {
+        /// The feed.
+        key: Key,
+        /// The lease.
+        lease: Lease,
+        /// How long it lasts.
+        ttl: Duration,
+    },
+    /// Ends a lease. Answered by [`Reply::Done`], whether or not it was held.
+    ReleaseLease {
+        /// The feed.
+        key: Key,
+        /// The lease.
+        lease: Lease,
+    },
+    /// Stores a version of a feed and publishes its change. Answered by [`Reply::Done`], or [`EngineError::Fenced`].
+    StoreVersion {
+        /// The feed.
+        key: Key,
+        /// The lease of the node that stores it.
+        lease: Lease,
+        /// The version.
+        version: Version,
+    },
+    /// Reads what is kept of a feed. Answered by [`Reply::Feed`].
+    LoadFeed {
+        /// The feed.
+        key: Key,
+    },
+    /// Stores a node's record, which lasts for `ttl`, and reads those of all nodes. Answered by [`Reply::Nodes`].
+    Heartbeat {
+        /// The node.
+        node: NodeId,
+        /// The record. Empty: the node leaves.
+        record: Bytes,
+        /// How long it lasts.
+        ttl: Duration,
+    },
+    /// Claims a name for a node, unless another node has it, and lets the claim last for `ttl`. Answered by
+    /// [`Reply::Owner`].
+    Claim {
+        /// The name.
+        name: Arc<str>,
+        /// The node.
+        owner: NodeId,
+        /// How long the claim lasts. Zero: the node gives it up.
+        ttl: Duration,
+    },
+}
+
+/// An engine's answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Where the message was appended.
+    Position(Position),
+    /// A part of a history.
+    History(History),
+    /// The newest positions.
+    Heads(Vec<Option<Position>>),
+    /// The lease, if it is held.
+    Lease(Option<Lease>),
+    /// What is kept of a feed, if anything.
+    Feed(Option<FeedLog>),
+    /// The nodes that are alive, with their records.
+    Nodes(Vec<(NodeId, Bytes)>),
+    /// Who has the name, if anybody.
+    Owner(Option<NodeId>),
+    /// It is done.
+    Done,
+}
+
+/// Why an engine didn't do something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The engine can't be reached, or didn't answer in time. Whether the request had an effect is unknown.
+    #[error("the engine didn't answer: {0}")]
+    Unavailable(Arc<str>),
+    /// The engine answered that it can't. The request had no effect.
+    #[error("the engine refused the request: {0}")]
+    Refused(Arc<str>),
+    /// Another node holds the lease, or holds a later term.
+    #[error("the lease was lost")]
+    Fenced,
+    /// As much waits as may ([`Limits`]). The request had no effect.
+    #[error("too much waits for the engine")]
+    Full,
+}
+
+/// What an engine answers, later.
+pub type Answer = Pin<Box<dyn Future<Output = Result<Reply, EngineError>> + Send>>;
+
+/// One node's connection to an engine. Its [`Event`]s arrive in the [`EventReceiver`] that it was made with.
+pub trait Engine: Send + Sync {
+    /// Publishes a message, as soon as it is connected.
+    ///
+    /// # Errors
+    /// [`EngineError::Full`], or [`EngineError::Refused`] if it is larger than [`PAYLOAD_BYTES_MAX`].
+    fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError>;
+
+    /// Whether the node receives the messages of a channel. Until the engine has changed it, messages may still arrive or
+    /// be missed. To its own [`Channel::Node`] and to [`Channel::Nodes`], a node is always subscribed.
+    fn set_interest(&self, channel: Channel, is_interested: bool);
+
+    /// Makes a request. Requests of one node about one topic take effect in the order of the calls.
+    fn request(&self, request: Request) -> Answer;
+}
