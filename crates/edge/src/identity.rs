@@ -53,19 +53,36 @@ const CLIENT_TAG: u64 = 1 << 63;
 /// The hub's tag of a session that can be recovered.
 const SOCKET_TAG: u64 = 1 << 62;
 
-/// Which of [`Options::sockjs`] somebody came in by, if by any.
+/// Prefixes that SockJS may be served at.
+pub const SOCKJS_PREFIXES_MAX: usize = 64;
+
+/// Which of [`Options::sockjs`] or [`Options::protocols`] a client came in by, if by any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Service(u8);
 
 impl Service {
-    /// By its place in the list, which is below [`SOCKJS_PREFIXES_MAX`].
+    /// By its place among the SockJS prefixes, which is below [`SOCKJS_PREFIXES_MAX`].
     pub(crate) fn of(place: usize) -> Self {
         Self(place as u8 + 1)
     }
 
-    /// The place in the list.
+    /// By its place among the custom protocols.
+    pub(crate) fn of_custom(place: usize) -> Self {
+        Self::of(SOCKJS_PREFIXES_MAX + place)
+    }
+
+    /// The place in a list of all SockJS prefixes that there may be, followed by the custom protocols.
     pub(crate) fn place(self) -> Option<usize> {
         usize::from(self.0).checked_sub(1)
+    }
+
+    pub(crate) fn is_sockjs(self) -> bool {
+        self.place().is_some_and(|place| place < SOCKJS_PREFIXES_MAX)
+    }
+
+    /// The place among the custom protocols.
+    pub(crate) fn custom(self) -> Option<usize> {
+        self.place()?.checked_sub(SOCKJS_PREFIXES_MAX)
     }
 }
 

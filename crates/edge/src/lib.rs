@@ -30,11 +30,13 @@ pub use app::{
     NotPublished, NotSubscribed, Page, RequestId, RoomsApp,
 };
 pub use core::Core;
+pub use encode::CUSTOM_PROTOCOLS_MAX;
 pub use hosts::{HostError, Hosts};
+pub use identity::SOCKJS_PREFIXES_MAX;
 pub use node::{AppFactory, CoreFailed, DriverChoice, Node, StartError, Started, idle, simulated};
 pub use options::{
-    App, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, Rooms, SOCKJS_PREFIXES_MAX,
-    SameSite, SockJs, Sse, StaticRoute,
+    App, CustomProtocol, Deflate, EngineIo, Heartbeat, Limits, Options, Primus, Recovery, SameSite, SockJs,
+    Sse, StaticRoute,
 };
 pub use origin::{Origins, PatternError};
 pub use plane::{
@@ -45,4 +47,4 @@ pub use ports::{
     FeedUpdate, LIST_BYTES_MAX, Outbound, Principal, PublicId, Publish, Question, ROOMS_LISTED_MAX, RoomList,
     RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };
-pub use rule::{Rule, Template, TemplateError};
+pub use rule::{Rooms, Rule, Template, TemplateError};

@@ -3,7 +3,8 @@
 use crate::app::{Application, Chat, Echo, RoomsApp};
 use crate::core::{Core, Mailboxes};
 use crate::executor::Apps;
-use crate::options::{App, Options, SockJs};
+use crate::identity::SOCKJS_PREFIXES_MAX;
+use crate::options::{App, CustomProtocol, Options, SockJs};
 use crate::plane::{ControlPlane, DataPlane};
 use crate::shared::Shared;
 use std::fmt;
@@ -198,18 +199,17 @@ fn built_in(app: App, options: &Options) -> Box<dyn Application> {
 }
 
 /// Makes a core's applications: the given one or the built-in one that the options name, and those of SockJS prefixes
-/// that name another.
+/// that name another, and those of custom protocols.
 fn apps(options: &Options, given: Option<AppFactory>) -> Arc<dyn Fn(CoreId) -> Apps + Send + Sync> {
     let options = options.clone();
     Arc::new(move |core| Apps {
         node: given.as_ref().map_or_else(|| built_in(options.app, &options), |make| make(core)),
-        services: options
-            .sockjs
-            .iter()
-            .map(|sockjs| {
-                let other = sockjs.app.filter(|app| given.is_some() || *app != options.app);
-                other.map(|app| built_in(app, &options))
+        services: (0..SOCKJS_PREFIXES_MAX)
+            .map(|place| {
+                let other = options.sockjs.get(place)?.app;
+                other.filter(|app| given.is_some() || *app != options.app).map(|app| built_in(app, &options))
             })
+            .chain(options.protocols.iter().map(|protocol| Some((protocol.app)(core))))
             .collect(),
     })
 }
@@ -228,6 +228,7 @@ impl Node {
         app: Option<AppFactory>,
     ) -> Result<Self, StartError> {
         SockJs::check(&options.sockjs).map_err(StartError::Options)?;
+        CustomProtocol::check(&options.protocols).map_err(StartError::Options)?;
         let apps = apps(&options, app);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let cores = if options.cores == 0 { processors } else { options.cores }.min(CORES_MAX);

@@ -1,13 +1,16 @@
 //! What the data plane can be told.
 
+use crate::app::Application;
+use crate::encode::CUSTOM_PROTOCOLS_MAX;
 use crate::hosts::Hosts;
+use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::origin::Origins;
 use crate::ports::Authorizer;
-use crate::rule::Rule;
+use crate::rule::Rooms;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_hub::HistoryLimits;
+use stentor_hub::{Body, CoreId, Data};
 use stentor_wire::sockjs::ResponseLimit;
 
 /// The built-in applications.
@@ -158,19 +161,6 @@ pub struct StaticRoute {
     pub body: Arc<[u8]>,
 }
 
-/// What the application `rooms` lets clients do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rooms {
-    /// Whether clients may publish.
-    pub publish: bool,
-    /// Which rooms keep history: by the longest matching prefix of the name.
-    pub history: Vec<(String, HistoryLimits)>,
-    /// Namespaces of Socket.IO that there are, beside the main one.
-    pub namespaces: Vec<String>,
-    /// What events of Socket.IO clients do. The first that is for an event counts.
-    pub rules: Vec<Rule>,
-}
-
 /// For how long, and how much, lost Socket.IO clients are remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
@@ -263,9 +253,6 @@ impl Default for EngineIo {
         }
     }
 }
-
-/// Prefixes that SockJS may be served at.
-pub const SOCKJS_PREFIXES_MAX: usize = 64;
 
 /// A prefix that SockJS is served at. The largest message or body is [`Limits::message_bytes_max`]; its WebSockets have
 /// the heartbeats of [`Heartbeat`].
@@ -364,6 +351,39 @@ impl Default for Primus {
     }
 }
 
+/// A protocol of the embedder's own: WebSocket messages on a path of its own, in the same rooms and feeds as all other
+/// protocols. `crates/edge/examples/lines` is one.
+#[derive(Clone, Debug)]
+pub struct CustomProtocol {
+    /// The path, beginning with `/`. The server's own routes win.
+    pub path: String,
+    /// Makes the application of a core that handles the messages of its clients.
+    pub app: fn(CoreId) -> Box<dyn Application>,
+    /// Writes a publication as a message, for all of its clients: once per core at most. `None`: they don't receive it;
+    /// instead of a delta, they receive the snapshot.
+    pub encode: fn(&Body) -> Option<Data>,
+}
+
+impl CustomProtocol {
+    /// Checks a list of protocols.
+    ///
+    /// # Errors
+    /// For people: what is wrong with which.
+    pub fn check(all: &[Self]) -> Result<(), String> {
+        if all.len() > CUSTOM_PROTOCOLS_MAX {
+            return Err(format!("at most {CUSTOM_PROTOCOLS_MAX} protocols are allowed, found {}", all.len()));
+        }
+        for (n, Self { path, .. }) in all.iter().enumerate() {
+            if !path.starts_with('/') || all[..n].iter().any(|other| other.path == *path) {
+                return Err(format!(
+                    "{path:?} is not a protocol's path: it must begin with \"/\", and be its own"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Everything that the data plane can be told.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -395,6 +415,8 @@ pub struct Options {
     pub rooms: Rooms,
     /// Pages.
     pub routes: Vec<StaticRoute>,
+    /// Protocols of the embedder's own.
+    pub protocols: Vec<CustomProtocol>,
     /// Decides what clients may do. `None`: everything.
     pub authorizer: Option<Arc<dyn Authorizer>>,
 }
@@ -416,6 +438,7 @@ impl Default for Options {
             primus: Primus::default(),
             rooms: Rooms::default(),
             routes: Vec::new(),
+            protocols: Vec::new(),
             authorizer: None,
         }
     }

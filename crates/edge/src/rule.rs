@@ -5,6 +5,7 @@
 use crate::message::Arguments;
 use std::borrow::Cow;
 use std::fmt;
+use stentor_hub::HistoryLimits;
 use stentor_json as json;
 
 /// Longest template, in bytes: a room's name is no longer.
@@ -122,6 +123,19 @@ pub struct Rule {
     pub echo: bool,
     /// Whether it is acknowledged.
     pub ack: bool,
+}
+
+/// What the application `rooms` lets clients do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rooms {
+    /// Whether clients may publish.
+    pub publish: bool,
+    /// Which rooms keep history: by the longest matching prefix of the name.
+    pub history: Vec<(String, HistoryLimits)>,
+    /// Namespaces of Socket.IO that there are, beside the main one.
+    pub namespaces: Vec<String>,
+    /// What events of Socket.IO clients do. The first that is for an event counts.
+    pub rules: Vec<Rule>,
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ pub enum NotPublished {
 
 impl NotPublished {
     /// The error for clients.
-    pub(crate) fn into_denial(self) -> Denial {
+    pub fn into_denial(self) -> Denial {
         match self {
             Self::Overloaded => {
                 let message = "the server has reached its memory limit (limits.memory_bytes_max)";
@@ -36,7 +36,7 @@ pub enum NotSubscribed {
 
 impl NotSubscribed {
     /// The error for clients.
-    pub(crate) fn into_denial(self) -> Denial {
+    pub fn into_denial(self) -> Denial {
         match self {
             Self::Limit(error) => limit_reached(error),
             Self::Denied(denial) => denial,

@@ -10,8 +10,8 @@ use super::{
     Admission, Application, Arguments, Context, Envelope, Event, Hello, Message, NotPublished, NotSubscribed,
 };
 use crate::encode::json_error_text;
-use crate::options::Rooms;
 use crate::ports::Denial;
+use crate::rule::Rooms;
 use crate::subscribe_options::{OptionsError, RequestedOptions};
 use bytes::Bytes;
 use serde::Deserialize;

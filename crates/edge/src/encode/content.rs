@@ -16,7 +16,17 @@ pub(super) struct Plain<'a> {
     pub(super) tail: &'static [u8],
 }
 
-impl Plain<'_> {
+impl<'a> Plain<'a> {
+    /// Data alone.
+    pub(super) fn of(data: &'a Data) -> Self {
+        let (opcode, data) = match data {
+            Data::Binary(bytes) => (Opcode::Binary, Cow::Borrowed(&bytes[..])),
+            Data::Json(bytes) | Data::Text(bytes) => (Opcode::Text, Cow::Borrowed(&bytes[..])),
+            Data::Arguments { .. } => (Opcode::Text, json_value(data)),
+        };
+        Plain { opcode, head: Vec::new(), data, tail: b"" }
+    }
+
     /// The message as text: bytes as base64.
     pub(super) fn text(&self) -> Cow<'_, str> {
         if self.opcode != Opcode::Text {
@@ -47,13 +57,7 @@ pub(super) fn raw(body: &Body) -> Option<Plain<'_>> {
             let opcode = if is_text { Opcode::Text } else { Opcode::Binary };
             plain(opcode, Cow::Borrowed(&document.body[..]))
         }
-        Body::Message { event: None, data: Data::Binary(bytes), .. } => {
-            plain(Opcode::Binary, Cow::Borrowed(&bytes[..]))
-        }
-        Body::Message { event: None, data: Data::Json(bytes) | Data::Text(bytes), .. } => {
-            plain(Opcode::Text, Cow::Borrowed(&bytes[..]))
-        }
-        Body::Message { event: None, data, .. } => plain(Opcode::Text, json_value(data)),
+        Body::Message { event: None, data, .. } => Some(Plain::of(data)),
         Body::Message { event: Some(event), data, .. } => {
             // An event `message` with one string is what a plain client's text becomes, and the other way round.
             if &**event == "message"

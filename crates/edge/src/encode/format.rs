@@ -8,6 +8,9 @@ use stentor_hub::FormatId;
 use stentor_wire::engineio::Version;
 use stentor_wire::sockjs::Wrapping;
 
+/// Protocols of the embedder's own that there may be.
+pub const CUSTOM_PROTOCOLS_MAX: usize = 8;
+
 /// A wire format of publications.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -26,6 +29,8 @@ pub(crate) enum Format {
     EventsOfSeveral,
     /// Primus messages.
     Primus { content: Content },
+    /// WebSocket messages of a protocol of [`Options::protocols`](crate::Options::protocols), by its place.
+    Custom(u8),
 }
 
 /// What a plain session receives.
@@ -114,12 +119,20 @@ impl Format {
     }
 }
 
+/// The number of the first custom protocol's format.
+const FIRST_CUSTOM: u8 = 31;
+/// Numbers below this one are formats.
+const FORMATS: u8 = FIRST_CUSTOM + CUSTOM_PROTOCOLS_MAX as u8;
+
 /// Both directions between formats and their numbers, from one table. The compiler checks that it is complete.
 macro_rules! numbers {
     ($($number:literal => ($($format:tt)+),)+) => {
         impl From<Format> for FormatId {
             fn from(format: Format) -> FormatId {
-                FormatId(match format { $($($format)+ => $number,)+ })
+                FormatId(match format {
+                    $($($format)+ => $number,)+
+                    Format::Custom(place) => FIRST_CUSTOM + place,
+                })
             }
         }
 
@@ -127,7 +140,11 @@ macro_rules! numbers {
             type Error = FormatId;
 
             fn try_from(id: FormatId) -> Result<Format, FormatId> {
-                Ok(match id.0 { $($number => $($format)+,)+ _ => return Err(id) })
+                Ok(match id.0 {
+                    $($number => $($format)+,)+
+                    FIRST_CUSTOM..FORMATS => Format::Custom(id.0 - FIRST_CUSTOM),
+                    _ => return Err(id),
+                })
             }
         }
     };

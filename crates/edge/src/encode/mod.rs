@@ -20,6 +20,7 @@ mod json;
 mod publication;
 mod session;
 
+pub use format::CUSTOM_PROTOCOLS_MAX;
 pub(crate) use format::Format;
 pub(crate) use frame::{
     BINARY, RECORD_HEAD_BYTES, TEXT, frame, records, sockjs_frame, unchunked, unchunked_bytes,

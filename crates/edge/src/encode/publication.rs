@@ -28,17 +28,29 @@ pub(crate) struct FeedEvents {
     pub(crate) as_string: bool,
 }
 
+/// Writes a publication as a WebSocket message of a custom protocol.
+type Encode = fn(&Body) -> Option<Data>;
+
 /// Encodes publications.
 pub(crate) struct Formats {
     meter: Meter,
     deflater: RefCell<Deflater>,
     deflate_bytes_min: usize,
     feeds: FeedEvents,
+    custom: Vec<Encode>,
 }
 
 impl Formats {
-    pub(crate) fn new(meter: Meter, deflate_level: u8, deflate_bytes_min: usize, feeds: FeedEvents) -> Self {
-        Self { meter, deflater: RefCell::new(Deflater::new(deflate_level)), deflate_bytes_min, feeds }
+    /// `custom`: those of [`Format::Custom`].
+    pub(crate) fn new(
+        meter: Meter,
+        deflate_level: u8,
+        deflate_bytes_min: usize,
+        feeds: FeedEvents,
+        custom: Vec<Encode>,
+    ) -> Self {
+        let deflater = RefCell::new(Deflater::new(deflate_level));
+        Self { meter, deflater, deflate_bytes_min, feeds, custom }
     }
 
     /// One WebSocket message in one frame.
@@ -221,6 +233,10 @@ impl Encoder for Formats {
             Format::EventsOfOne => Some(self.chunk(&event(body, true)?)),
             Format::EventsOfSeveral => Some(self.chunk(&event(body, false)?)),
             Format::Primus { content } => self.primus(body, content),
+            Format::Custom(place) => {
+                let data = self.custom.get(usize::from(place))?(body)?;
+                Some(self.frame(&Plain::of(&data), false))
+            }
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) const SEND_FRAMES_MAX: usize = 512;
 /// Interval at which events that strangers cause are logged at most.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The applications of a core: the node's, and those of SockJS prefixes that have their own, by their place.
+/// The applications of a core: the node's, and those of services that have their own, by their place.
 pub(crate) struct Apps {
     pub(crate) node: Box<dyn Application>,
     pub(crate) services: Vec<Option<Box<dyn Application>>>,
@@ -79,7 +79,9 @@ impl Executor {
         let feeds =
             FeedEvents { name: options.engine.feed_event.clone(), as_string: options.engine.feed_as_string };
         let deflate = options.deflate;
-        let formats = Formats::new(shared.ledger.frames.clone(), deflate.level, deflate.bytes_min, feeds);
+        let custom = options.protocols.iter().map(|protocol| protocol.encode).collect();
+        let meter = shared.ledger.frames.clone();
+        let formats = Formats::new(meter, deflate.level, deflate.bytes_min, feeds, custom);
         let hub = Hub::new(shared.hub_options(core), formats);
         let context = CoreContext {
             now,

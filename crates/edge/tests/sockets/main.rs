@@ -10,6 +10,7 @@ mod budget;
 mod chat;
 mod commands;
 mod compatibility;
+mod custom_protocol;
 mod deltas;
 mod drain;
 mod engineio;

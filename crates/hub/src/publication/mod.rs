@@ -17,7 +17,7 @@ use version::Version;
 pub struct FormatId(pub u8);
 
 /// How many formats there may be.
-pub const FORMATS_MAX: usize = 32;
+pub const FORMATS_MAX: usize = 64;
 
 /// No format.
 const NO_FORMAT: u8 = u8::MAX;

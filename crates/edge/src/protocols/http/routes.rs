@@ -54,6 +54,8 @@ enum Route<'p> {
         service: Service,
         route: stentor_wire::sockjs::Route<'p>,
     },
+    /// The path of a custom protocol, by its place in the options.
+    Custom(usize),
     /// A path that should have a key, and hasn't.
     BadKey(KeyError),
     /// `/socket.io/1/…`, where clients of Socket.IO before 1.0 begin.
@@ -73,6 +75,7 @@ impl Route<'_> {
                 | Self::Primus
                 | Self::PrimusSpec
                 | Self::SockJs { .. }
+                | Self::Custom(_)
         )
     }
 
@@ -114,7 +117,10 @@ fn find<'p>(path: &'p str, options: &Options) -> Route<'p> {
             [Some(rest), ..] => with_key(rest, |key| Route::Socket(Some(key))),
             [_, Some(rest), _] => with_key(rest, Route::Feed),
             [_, _, Some(rest)] => with_key(rest, |key| Route::Events(Some(key))),
-            _ => sockjs_route(path, options).unwrap_or(Route::Unknown),
+            _ => match options.protocols.iter().position(|protocol| protocol.path == path) {
+                Some(place) => Route::Custom(place),
+                None => sockjs_route(path, options).unwrap_or(Route::Unknown),
+            },
         },
     }
 }
@@ -197,6 +203,10 @@ impl Http {
             }
             Route::Socket(key) => {
                 let target = UpgradeTarget::new(Framing::Plain, Service::default(), key);
+                return upgrade(&mut cx, request, target, out);
+            }
+            Route::Custom(place) => {
+                let target = UpgradeTarget::new(Framing::Plain, Service::of_custom(place), None);
                 return upgrade(&mut cx, request, target, out);
             }
             Route::SockJs { service, route } => {
@@ -387,6 +397,7 @@ mod tests {
                     format!("sockjs {:?} {:?} {:?}", service.place(), route.key, route.resource.status())
                 }
                 Route::BadKey(error) => format!("{error:?}"),
+                Route::Custom(place) => format!("custom {place}"),
                 Route::OldSocketIo => "old".to_owned(),
                 Route::Unknown => "unknown".to_owned(),
             };

@@ -42,10 +42,11 @@ impl UpgradeTarget {
     }
 
     fn format(&self, envelope: Envelope, deflates: bool) -> Format {
-        match self.profile.framing {
-            Framing::Primus(_) => Format::primus(envelope),
-            Framing::SockJs => Format::sockjs(Wrapping::WebSocket, envelope),
-            Framing::Plain => Format::websocket(envelope, deflates),
+        match (self.profile.framing, self.profile.service.custom()) {
+            (Framing::Primus(_), _) => Format::primus(envelope),
+            (Framing::SockJs, _) => Format::sockjs(Wrapping::WebSocket, envelope),
+            (Framing::Plain, Some(place)) => Format::Custom(place as u8),
+            (Framing::Plain, None) => Format::websocket(envelope, deflates),
         }
     }
 
@@ -75,7 +76,7 @@ pub(crate) fn handle_upgrade(
         Ok(accepted) => accepted,
         Err(error) => {
             cx.count_error();
-            if service.place().is_some() {
+            if service.is_sockjs() {
                 let why = sockjs::answer::NOT_WEBSOCKET;
                 text(out, ResponseOptions::LAST, 400, error.headers(), why);
                 return UpgradeOutcome::LAST;
