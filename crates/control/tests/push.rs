@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Rig, exchange, feeds, upstream, with_more_time};
+use common::{Rig, exchange, feeds, upstream};
 use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,14 +17,10 @@ const JSON: &str = "application/json";
 const BUSY: Duration = Duration::from_millis(50);
 
 fn rig(change: impl Fn(&mut FeedsOptions)) -> Rig {
-    rig_with(BUSY, change)
-}
-
-fn rig_with(busy_timeout: Duration, change: impl Fn(&mut FeedsOptions)) -> Rig {
     let addr = "127.0.0.1:9".parse().unwrap();
     let mut options = feeds(vec![upstream("api", addr)]);
     change(&mut options);
-    let admin = AdminOptions { busy_timeout, ..AdminOptions::default() };
+    let admin = AdminOptions { busy_timeout: BUSY, ..AdminOptions::default() };
     Rig::new(options, admin)
 }
 
@@ -294,75 +290,72 @@ async fn a_push_with_a_disconnected_sender_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn bodies_in_transit_are_bounded_together() {
-    with_more_time(BUSY, async |time| {
-        let rig = rig_with(time, |options| {
-            options.pushed_document_bytes_max = 64 << 10;
-            options.pushed_documents_bytes_max = 64 << 10;
-        });
-        let begin = |length: usize| {
-            let addr = rig.control.admin_addr();
-            let head = format!(
-                "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {JSON}\r\n\
-                 content-length: {length}\r\n\r\n"
-            );
-            async move {
-                let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
-                stream.write_all(head.as_bytes()).await.unwrap();
-                stream
+    let rig = rig(|options| {
+        options.pushed_document_bytes_max = 64 << 10;
+        options.pushed_documents_bytes_max = 64 << 10;
+    });
+    let begin = |length: usize| {
+        let addr = rig.control.admin_addr();
+        let head = format!(
+            "PUT /api/v1/feeds/k HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: {JSON}\r\n\
+             content-length: {length}\r\n\r\n"
+        );
+        async move {
+            let mut stream = tokio::net::TcpStream::connect(addr).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            stream
+        }
+    };
+    let taken = async |bytes: usize| {
+        let taken = async {
+            while rig.metric("stentor_feed_pushed_bodies_bytes").await != Some(bytes as f64) {
+                tokio::task::yield_now().await;
             }
         };
-        let taken = async |bytes: usize| {
-            let taken = async {
-                while rig.metric("stentor_feed_pushed_bodies_bytes").await != Some(bytes as f64) {
-                    tokio::task::yield_now().await;
-                }
-            };
-            common::patiently("the room to be taken", taken).await;
-        };
-        let mut slow = begin(60 << 10).await;
-        taken(60 << 10).await;
-        // Another one waits for its room, and not for ever.
-        let (status, body) = put(&rig, "j", &list(100)).await;
-        assert_eq!((status, body.as_str()), (200, CHANGED));
-        heard(&rig, "j").await;
-        let (status, body) = put(&rig, "j", &format!("\"{}\"", "x".repeat(8 << 10))).await;
-        assert!(status == 503 && body.contains("busy"), "{status} {body}");
-        slow.write_all(format!("\"{}\"", "x".repeat((60 << 10) - 2)).as_bytes()).await.unwrap();
-        assert_eq!(common::answer(&mut slow).await, (200, CHANGED.into()));
-        taken(0).await;
-        // One who goes away gives it back.
-        let gone = begin(60 << 10).await;
-        taken(60 << 10).await;
-        drop(gone);
-        taken(0).await;
-    })
-    .await;
+        common::patiently("the room to be taken", taken).await;
+    };
+    let mut slow = begin(60 << 10).await;
+    taken(60 << 10).await;
+    // Another one waits for its room, and not for ever.
+    let (status, body) = put(&rig, "j", &list(100)).await;
+    assert_eq!((status, body.as_str()), (200, CHANGED));
+    heard(&rig, "j").await;
+    let (status, body) = put(&rig, "j", &format!("\"{}\"", "x".repeat(8 << 10))).await;
+    assert!(status == 503 && body.contains("busy"), "{status} {body}");
+    slow.write_all(format!("\"{}\"", "x".repeat((60 << 10) - 2)).as_bytes()).await.unwrap();
+    assert_eq!(common::answer(&mut slow).await, (200, CHANGED.into()));
+    taken(0).await;
+    // One who goes away gives it back.
+    let gone = begin(60 << 10).await;
+    taken(60 << 10).await;
+    drop(gone);
+    taken(0).await;
 }
 
 /// Who asks for a key whose first push is under way gets its document, or is told that there is none.
 #[tokio::test]
 async fn a_failed_first_push_is_reported_to_waiting_subscribers() {
-    with_more_time(BUSY, async |time| {
-        let rig = rig_with(time, |_| {});
-        rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
-        let pushed = async { put(&rig, "k", "1").await };
-        let wanted = async {
-            rig.plane
-                .until("a refusal", |plane| (plane.refusals.load(Ordering::SeqCst) > 0).then_some(()))
-                .await;
-            rig.plane.want("k", true);
-        };
-        let ((status, body), ()) = tokio::join!(pushed, wanted);
-        assert!(status == 503 && body.contains("busy"), "{body}");
-        rig.plane.busy.store(0, Ordering::SeqCst);
-        let lost = rig.plane.next().await;
-        assert!(lost.starts_with("k:not_found:no "), "{lost}");
-        assert_eq!(rig.plane.next().await, "k:forget");
-        assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(0.0));
-        assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
-        assert_eq!(rig.plane.next().await, "k=1");
-    })
-    .await;
+    let rig = rig(|_| {});
+    rig.plane.busy.store(usize::MAX, Ordering::SeqCst);
+    let pushed = async { put(&rig, "k", "1").await };
+    let wanted = async {
+        rig.plane.until("a refusal", |plane| (plane.refusals.load(Ordering::SeqCst) > 0).then_some(())).await;
+        // The time of the push is over only after the subscription was seen.
+        tokio::time::pause();
+        rig.plane.want("k", true);
+        rig.plane.until("the subscription to be seen", |plane| (!plane.has_wanted()).then_some(())).await;
+        tokio::time::advance(BUSY).await;
+        tokio::time::resume();
+    };
+    let ((status, body), ()) = tokio::join!(pushed, wanted);
+    assert!(status == 503 && body.contains("busy"), "{body}");
+    rig.plane.busy.store(0, Ordering::SeqCst);
+    let lost = rig.plane.next().await;
+    assert!(lost.starts_with("k:not_found:no "), "{lost}");
+    assert_eq!(rig.plane.next().await, "k:forget");
+    assert_eq!(rig.metric("stentor_feed_pushed_keys").await, Some(0.0));
+    assert_eq!(put(&rig, "k", "1").await, (200, CHANGED.into()));
+    assert_eq!(rig.plane.next().await, "k=1");
 }
 
 /// A key that the configuration says will be pushed may be waited for.

@@ -9,14 +9,15 @@
 mod fakes;
 mod server;
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
-use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::fs::{self, File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use fakes::{Folder, read};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use server::Fault;
@@ -143,41 +144,71 @@ fn marked(mark: &str) -> Vec<String> {
     marked.map(|folder| fs::read_to_string(folder.join("comm")).unwrap_or_default()).collect()
 }
 
-/// Nobody who has this in the environment is left. What was told to end may take a moment to be gone; by itself it would take
-/// much longer.
-fn check_all_gone(mark: &str, said: &str) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !marked(mark).is_empty() {
-        assert!(Instant::now() < deadline, "{:?} {said}", marked(mark));
-        thread::sleep(Duration::from_millis(5));
+/// A named pipe, and the end of it that this test reads. `stays` keeps it from ending with the last writer.
+struct Fifo {
+    path: PathBuf,
+    reader: File,
+}
+
+impl Fifo {
+    fn new(folder: &Folder, name: &str, stays: bool) -> Self {
+        let path = folder.path(name);
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // Opening it doesn't wait for a writer.
+        let flags = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let reader = OpenOptions::new().read(true).write(stays).custom_flags(flags).open(&path).unwrap();
+        Self { path, reader }
     }
+
+    /// Waits for something to read or the end; whether that is the end.
+    fn ends(&mut self, within: Duration) -> bool {
+        let timeout = within.try_into().unwrap();
+        let ready = poll(&mut [PollFd::new(&self.reader, PollFlags::IN)], Some(&timeout)).unwrap();
+        assert_eq!(ready, 1, "{} has nothing", self.path.display());
+        self.reader.read(&mut [0]).unwrap() == 0
+    }
+}
+
+/// A command that holds the other end of a pipe, as does whatever it starts.
+fn holding(fifo: &Fifo, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "fifo=$0; exec \"$@\" 9>\"$fifo\""]).arg(&fifo.path);
+    shell.arg(command.get_program()).args(command.get_args()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    shell
+}
+
+/// Nobody who holds the pipe or has this in the environment is left. What was told to end may take a moment to be gone; by
+/// itself it would take much longer.
+fn check_all_gone(mut held: Fifo, mark: &str, said: &str) {
+    assert!(held.ends(Duration::from_secs(30)), "{said}");
+    assert_eq!(marked(mark), Vec::<String>::new(), "{said}");
+    fs::remove_file(held.path).unwrap();
 }
 
 #[test]
 fn an_interrupt_keeps_what_was_measured_and_leaves_nobody_behind() {
     let folder = Folder::new("interrupted");
-    folder.peer("honest", Fault::None, 7);
+    let mut started = Fifo::new(&folder, "started", true);
+    let run = format!("echo >{}; {}", started.path.display(), fakes::serve(Fault::None, 7));
+    folder.script("honest", "exit 0", &run);
     let variable = "STENTOR_LAB_TEST";
     let mark = format!("{variable}={}", std::process::id());
     let run = ["run", "fanout", "--smoke", "--peers", "honest", "--pairs", "500"];
-    let lab = folder
-        .command(&run)
-        .env(variable, std::process::id().to_string())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let deadline = Instant::now() + Duration::from_secs(120);
+    let held = Fifo::new(&folder, "held", false);
+    let mut command = holding(&held, &folder.command(&run));
+    let lab = command.env(variable, std::process::id().to_string()).spawn().unwrap();
     // When one run is in the file, and another one is under way.
-    while folder.results().is_empty() || marked(&mark).len() < 3 {
-        assert!(Instant::now() < deadline, "nothing was measured");
-        thread::sleep(Duration::from_millis(5));
+    loop {
+        assert!(!started.ends(Duration::from_secs(120)));
+        if !folder.results().is_empty() {
+            break;
+        }
     }
     kill_process(Pid::from_child(&lab), Signal::INT).unwrap();
     let (code, said) = fakes::said(lab.wait_with_output().unwrap());
     assert_eq!(code, 130, "{said}");
     assert!(said.contains("interrupted") && said.contains("--resume"), "{said}");
-    check_all_gone(&mark, &said);
+    check_all_gone(held, &mark, &said);
     let path = folder.results()[0].clone();
     let measured = trials(&read(&path), 0).clone();
     assert!(!measured.is_empty() && measured.len() < 500, "{said}");
@@ -213,27 +244,23 @@ fn an_interrupt_keeps_what_was_measured_and_leaves_nobody_behind() {
 #[test]
 fn an_interrupt_ends_what_installs() {
     let folder = Folder::new("installs");
-    folder.script("endless", "sleep 100 & echo > \"$(dirname \"$0\")/begun\"; wait", "exit 0");
+    let mut begun = Fifo::new(&folder, "begun", true);
+    folder.script("endless", &format!("sleep 100 & echo >{}; wait", begun.path.display()), "exit 0");
     let variable = "STENTOR_LAB_TEST_INSTALL";
     let mark = format!("{variable}={}", std::process::id());
     let run = ["run", "fanout", "--smoke", "--peers", "endless", "--congestion", "system"];
     for (arguments, told) in
         [(&["install", "endless"][..], "isn't installed"), (&run[..], "nothing was measured yet")]
     {
-        let begun = folder.path("peers/endless/begun");
-        let _ = fs::remove_file(&begun);
-        let mut command = folder.tell(arguments);
+        let held = Fifo::new(&folder, "held", false);
+        let mut command = holding(&held, &folder.tell(arguments));
         let command = command.env(variable, std::process::id().to_string()).current_dir(folder.path(""));
-        let lab = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while !begun.exists() {
-            assert!(Instant::now() < deadline, "it isn't being installed");
-            thread::sleep(Duration::from_millis(5));
-        }
+        let lab = command.spawn().unwrap();
+        assert!(!begun.ends(Duration::from_secs(120)));
         kill_process(Pid::from_child(&lab), Signal::TERM).unwrap();
         let (code, said) = fakes::said(lab.wait_with_output().unwrap());
         assert!(code == 143 && said.contains("interrupted; ") && said.contains(told), "{code}: {said}");
-        check_all_gone(&mark, &said);
+        check_all_gone(held, &mark, &said);
     }
 }
 

@@ -13,7 +13,6 @@ use hyper_util::rt::TokioIo;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -37,36 +36,6 @@ pub async fn patiently<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(done) => done,
         Err(_) => panic!("waited in vain for {what}"),
-    }
-}
-
-/// Runs a test in which somebody has to act before the server's `time` is over, with more of it where a busy machine was slower
-/// than that: what is broken fails however much time there is. What only fails now and then might be either, so whoever reads what
-/// the tests say is told of every attempt that failed.
-pub async fn with_more_time(first: Duration, test: impl AsyncFn(Duration)) {
-    let mut time = first;
-    loop {
-        let mut attempt = std::pin::pin!(test(time));
-        let step = std::future::poll_fn(|context| {
-            let poll = || attempt.as_mut().poll(context);
-            match std::panic::catch_unwind(std::panic::AssertUnwindSafe(poll)) {
-                Ok(poll) => poll.map(Ok),
-                Err(cause) => std::task::Poll::Ready(Err(cause)),
-            }
-        });
-        let Err(cause) = step.await else { return };
-        let longer = time * 5;
-        if longer > PATIENCE {
-            std::panic::resume_unwind(cause);
-        }
-        let thread = std::thread::current();
-        let name = thread.name().unwrap_or_default();
-        let texts =
-            (cause.downcast_ref::<String>().map(String::as_str), cause.downcast_ref::<&str>().copied());
-        let why = texts.0.or(texts.1).unwrap_or_default();
-        // Not by a macro, whose text is kept back unless the test fails in the end.
-        let _ = writeln!(std::io::stderr(), "{name} failed with {time:?}, once more with {longer:?}: {why}");
-        time = longer;
     }
 }
 
@@ -171,6 +140,11 @@ impl FakePlane {
         }
     }
 
+    /// Whether there are wishes that the control plane hasn't taken.
+    pub fn has_wanted(&self) -> bool {
+        !self.wanted.lock().unwrap().is_empty()
+    }
+
     pub fn has_updates(&self) -> bool {
         !self.updates.lock().unwrap().is_empty()
     }
@@ -245,7 +219,9 @@ impl CommandInbox for FakePlane {
 impl DataPlane for FakePlane {
     fn take_wanted(&self) -> Vec<Wanted> {
         assert!(!self.broken_wanted.load(Ordering::SeqCst), "broken on purpose");
-        std::mem::take(&mut *self.wanted.lock().unwrap())
+        let wanted = std::mem::take(&mut *self.wanted.lock().unwrap());
+        self.changed.notify_waiters();
+        wanted
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -1,5 +1,5 @@
-//! Peers that are this test program again: a folder with `peer.toml` and a `run` that starts it as a server with a fault.
-//! And the lab's own program, run on them.
+//! Servers with a fault for the lab to compare: folders with `peer.toml` and a `run` that starts `fake-server`. And the
+//! lab's own program, run on them.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::server::{Fault, Server};
+use crate::server::Fault;
 
 /// A folder for peers and results, gone when dropped.
 pub(crate) struct Folder(PathBuf);
@@ -50,12 +50,7 @@ impl Folder {
 
     /// A peer that serves, with a fault in every `every`th delivery.
     pub(crate) fn peer(&self, name: &str, fault: Fault, every: u64) -> &Self {
-        let program = std::env::current_exe().unwrap();
-        let run = format!(
-            "FAKE_MODE=$2 FAKE_FAULT={fault:?} FAKE_EVERY={every} exec {} --ignored --exact fakes::serves_as_a_peer --nocapture",
-            program.display()
-        );
-        self.script(name, "exit 0", &run)
+        self.script(name, "exit 0", &serve(fault, every))
     }
 
     /// The lab with these arguments, on these peers, with results here.
@@ -95,6 +90,11 @@ impl Folder {
     }
 }
 
+/// The line of a `run` that serves.
+pub(crate) fn serve(fault: Fault, every: u64) -> String {
+    format!("exec {} $2 {fault:?} {every}", env!("CARGO_BIN_EXE_fake-server"))
+}
+
 pub(crate) fn said(output: Output) -> (i32, String) {
     let said = [output.stdout, output.stderr].concat();
     (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&said).into_owned())
@@ -102,19 +102,4 @@ pub(crate) fn said(output: Output) -> (i32, String) {
 
 pub(crate) fn read(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
-/// What the peers' `run` starts. It ends by the signal that ends a server.
-#[test]
-#[ignore = "is a server, which the other tests start"]
-fn serves_as_a_peer() {
-    let variable = |name: &str| std::env::var(name).unwrap();
-    let every = variable("FAKE_EVERY").parse().unwrap();
-    let server =
-        Server::start_with(variable("FAKE_MODE") != "echo", Fault::named(&variable("FAKE_FAULT")), every);
-    // On a line of its own, whatever the harness has said before.
-    println!("\nready http://{}", server.address);
-    loop {
-        std::thread::park();
-    }
 }

@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// No part of the test takes longer.
@@ -18,22 +18,19 @@ pub(crate) struct Server {
     pub(crate) addr: String,
     pub(crate) admin: String,
     pub(crate) driver: String,
-    log: Arc<Mutex<String>>,
+    log: Arc<(Mutex<String>, Condvar)>,
 }
 
 impl Server {
     /// Waits until so many lines of the log have all of these texts, and says how many have then.
     pub(crate) fn until_logged(&self, texts: &[&str], count: usize) -> usize {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let log = self.log.lock().unwrap().clone();
-            let found = log.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count();
-            if found >= count {
-                return found;
-            }
-            assert!(Instant::now() < deadline, "{found} lines with {texts:?} in:\n{log}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let found =
+            |log: &str| log.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count();
+        let (log, grows) = &*self.log;
+        let log = log.lock().unwrap();
+        let (log, _) = grows.wait_timeout_while(log, PATIENCE, |log| found(log) < count).unwrap();
+        assert!(found(&log) >= count, "{} lines with {texts:?} in:\n{log}", found(&log));
+        found(&log)
     }
 }
 
@@ -74,14 +71,14 @@ fn start_by(mut command: Command, configuration: &str) -> Server {
         line.clear();
         assert_ne!(log.read_line(&mut line).unwrap(), 0, "it doesn't start");
     }
-    let lines = Arc::new(Mutex::new(String::new()));
+    let lines = Arc::<(Mutex<String>, Condvar)>::default();
     let all = lines.clone();
     // What it says further mustn't fill the pipe.
     std::thread::spawn(move || {
         for line in log.lines().map_while(Result::ok) {
-            let mut all = all.lock().unwrap();
-            all.push_str(&line);
-            all.push('\n');
+            let (all, grows) = &*all;
+            all.lock().unwrap().extend([&*line, "\n"]);
+            grows.notify_all();
         }
     });
     let field = |name: &str| line.split(name).nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
