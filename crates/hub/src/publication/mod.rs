@@ -401,7 +401,7 @@ mod tests {
     /// made.
     fn race(bytes: usize) -> [usize; FORMATS_MAX] {
         let publication = publication(&LiveBytes::default(), bytes);
-        let made: [AtomicUsize; FORMATS_MAX] = Default::default();
+        let made: [AtomicUsize; FORMATS_MAX] = [const { AtomicUsize::new(0) }; FORMATS_MAX];
         let start = Barrier::new(4);
         std::thread::scope(|scope| {
             for thread in 0..4 {
