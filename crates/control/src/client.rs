@@ -1,5 +1,6 @@
 //! The client behind `stentor publish`: one message to a running Stentor's admin port.
 
+use crate::options::FeedsOptions;
 use crate::upstream::{chain, client, tls};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -10,64 +11,15 @@ use serde_json::value::RawValue;
 use std::error::Error as _;
 use std::time::Duration;
 
-/// All of it takes no longer.
+/// Time for connecting, sending and the response.
 const TIMEOUT: Duration = Duration::from_secs(15);
-/// Bytes of an answer, at the most.
+/// Maximum size of a response, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Why nothing was published. For people at a command line.
+/// Why nothing was published, for people at a command line: names the URL and the flag to change.
 #[derive(Debug, thiserror::Error)]
-pub enum PublishError {
-    /// The URL is none.
-    #[error("--admin {url}: not a URL; it looks like http://127.0.0.1:8001")]
-    Url {
-        /// What was given.
-        url: String,
-    },
-    /// The token can't be sent.
-    #[error("the token has characters that are not allowed in a header")]
-    Token,
-    /// Nobody answers there.
-    #[error("no server answers at {url} ({cause}); check that it runs and that --admin is its admin address")]
-    Connect {
-        /// What was given.
-        url: String,
-        /// Why not.
-        cause: String,
-    },
-    /// The answer didn't come in time.
-    #[error("{url} didn't answer within {TIMEOUT:?}; does --admin name the admin port?")]
-    Timeout {
-        /// What was given.
-        url: String,
-    },
-    /// It wants a token, or another one.
-    #[error("{url} wants a token, or another one than given: {message}")]
-    Unauthorized {
-        /// What was given.
-        url: String,
-        /// What it said.
-        message: String,
-    },
-    /// It said no.
-    #[error("{url} refused the message ({status}): {message}")]
-    Refused {
-        /// What was given.
-        url: String,
-        /// The HTTP status.
-        status: u16,
-        /// What it said.
-        message: String,
-    },
-    /// Something else listens there.
-    #[error("{url} is not Stentor's admin port ({status}); set --admin, by default http://127.0.0.1:8001")]
-    Stranger {
-        /// What was given.
-        url: String,
-        /// The HTTP status.
-        status: u16,
-    },
-}
+#[error("{0}")]
+pub struct PublishError(String);
 
 #[derive(Serialize)]
 struct Message<'a> {
@@ -90,70 +42,82 @@ struct Refusal {
     message: String,
 }
 
-/// Whom a message is for.
+/// The recipients of a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target<'a> {
-    /// The room; where there is none, all Socket.IO clients of the namespace.
+    /// The room. `None`: all Socket.IO clients of the namespace.
     pub room: Option<&'a str>,
-    /// The namespace of Socket.IO; `/` unless it is said.
+    /// The namespace of Socket.IO. `None`: `/`.
     pub namespace: Option<&'a str>,
     /// The event's name.
     pub event: Option<&'a str>,
 }
 
-/// Publishes one message to `target` through the admin port at `url` (`http://127.0.0.1:8001`). `data` that is JSON
-/// goes as it is, anything else as a JSON string. Needs a tokio runtime.
+/// Publishes one message to `target` through the admin port at `url` (`http://127.0.0.1:8001`). `data` that is JSON is sent
+/// as it is, anything else as a JSON string. Needs a tokio runtime.
 ///
 /// # Errors
-/// For people: they name the URL and the flag to change.
+/// The message may not have been published.
 pub async fn publish_client(
     url: &str,
     token: Option<&str>,
     target: Target<'_>,
     data: &str,
 ) -> Result<(), PublishError> {
-    let url_error = || PublishError::Url { url: url.into() };
-    let base: Uri = url.parse().map_err(|_| url_error())?;
+    publish(url, token, target, data).await.map_err(PublishError)
+}
+
+async fn publish(url: &str, token: Option<&str>, target: Target<'_>, data: &str) -> Result<(), String> {
+    let no_url = || format!("--admin {url}: not a URL; it looks like http://127.0.0.1:8001");
+    let base: Uri = url.parse().map_err(|_| no_url())?;
     if !matches!(base.scheme_str(), Some("http" | "https")) || base.host().is_none() {
-        return Err(url_error());
+        return Err(no_url());
     }
     let route = format!("{}/api/v1/publish", url.trim_end_matches('/'));
     let mut request = Request::new(Full::new(Bytes::from(body(target, data))));
     *request.method_mut() = Method::POST;
-    *request.uri_mut() = route.parse().map_err(|_| url_error())?;
+    *request.uri_mut() = route.parse().map_err(|_| no_url())?;
     request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(token) = token {
-        let mut value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| PublishError::Token)?;
+        let value = HeaderValue::from_str(&format!("Bearer {token}"));
+        let mut value = value.map_err(|_| "the token has characters that are not allowed in a header")?;
         value.set_sensitive(true);
         request.headers_mut().insert(AUTHORIZATION, value);
     }
-    let connect_error = |cause: String| PublishError::Connect { url: url.into(), cause };
-    let trusted = crate::options::FeedsOptions::default();
+    let unreachable = |cause: String| {
+        format!(
+            "no server answers at {url} ({cause}); check that it runs and that --admin is its admin address"
+        )
+    };
+    let trusted = FeedsOptions::default();
     let secure = base.scheme_str() == Some("https");
-    let tls = tls(secure.then_some(&trusted)).map_err(|error| connect_error(error.to_string()))?;
+    let tls = tls(secure.then_some(&trusted)).map_err(|error| unreachable(error.to_string()))?;
     let exchange = async {
         let answer = client(tls, TIMEOUT, 0).request(request).await;
         let answer =
-            answer.map_err(|error| connect_error(error.source().map_or_else(|| error.to_string(), chain)))?;
+            answer.map_err(|error| unreachable(error.source().map_or_else(|| error.to_string(), chain)))?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-        Ok((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
+        Ok::<_, String>((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
     };
-    let (status, answer) = tokio::time::timeout(TIMEOUT, exchange)
-        .await
-        .map_err(|_| PublishError::Timeout { url: url.into() })??;
-    let refusal = || serde_json::from_slice::<Refusal>(&answer).ok().map(|refusal| refusal.message);
-    match (status, serde_json::from_slice::<Published>(&answer)) {
-        (StatusCode::OK, Ok(Published { published: 1 })) => Ok(()),
-        (StatusCode::UNAUTHORIZED, _) => {
-            let message = refusal().unwrap_or_else(|| "401".into());
-            Err(PublishError::Unauthorized { url: url.into(), message })
-        }
-        _ => match refusal() {
-            Some(message) => Err(PublishError::Refused { url: url.into(), status: status.as_u16(), message }),
-            None => Err(PublishError::Stranger { url: url.into(), status: status.as_u16() }),
-        },
+    let late = |_| format!("{url} didn't answer within {TIMEOUT:?}; does --admin name the admin port?");
+    let (status, answer) = tokio::time::timeout(TIMEOUT, exchange).await.map_err(late)??;
+    if status == StatusCode::OK
+        && let Ok(Published { published: 1 }) = serde_json::from_slice(&answer)
+    {
+        return Ok(());
     }
+    let refusal = serde_json::from_slice::<Refusal>(&answer).ok().map(|refusal| refusal.message);
+    Err(match (status.as_u16(), refusal) {
+        (401, message) => {
+            let message = message.as_deref().unwrap_or("401");
+            format!("{url} wants a token, or another one than given: {message}")
+        }
+        (status, Some(message)) => format!("{url} refused the message ({status}): {message}"),
+        (status, None) => format!(
+            "{url} is not Stentor's admin port ({status}); set --admin, by default http://127.0.0.1:8001"
+        ),
+    })
 }
 
 fn body(target: Target<'_>, data: &str) -> Vec<u8> {

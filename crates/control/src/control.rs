@@ -4,7 +4,7 @@ use crate::admin;
 use crate::error::Error;
 use crate::feeds::Feeds;
 use crate::metrics::Metrics;
-use crate::options::Options;
+use crate::options::{AdminOptions, Options, TOKEN_BYTES_MIN};
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::Signals;
 use crate::upstream::Upstreams;
@@ -16,6 +16,30 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+impl Options {
+    /// Reports whether [`Control::start`] would accept these options, without starting anything: no socket is opened, no
+    /// name resolved. Files that they name (`ca_file`) are read. Ranges of values are the caller's to check.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] or [`Error::TokenMissing`].
+    pub fn check(&self) -> Result<(), Error> {
+        Upstreams::new(&self.feeds)?;
+        let AdminOptions { token, listen, .. } = &self.admin;
+        match token {
+            None if !listen.ip().is_loopback() => Err(Error::TokenMissing { listen: *listen }),
+            Some(token) if token.len() < TOKEN_BYTES_MIN => {
+                let message =
+                    format!("needs at least {TOKEN_BYTES_MIN} bytes; `openssl rand -hex 32` generates one");
+                Err(Error::setting("admin.token", message))
+            }
+            Some(token) if !token.bytes().all(|b| b.is_ascii_graphic()) => {
+                Err(Error::setting("admin.token", "may have visible ASCII characters only"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
 
 /// The running control plane. Dropping it stops it as well, without waiting.
 pub struct Control {

@@ -7,55 +7,20 @@ use crate::failures::{FailureLog, Line};
 use crate::metrics::{FetchLabels, Metrics, UpstreamLabels};
 use crate::options::FeedsOptions;
 use crate::pushed_documents::PushedDocuments;
-use crate::schedule::{FAILURE_CLASSES, FetchJob, LaneStats, Scheduler, Stats};
+use crate::schedule::{FetchJob, Scheduler};
 use crate::signals::{Signals, stopped};
 use crate::upstream::{DocumentProcessor, Failure, Fetched, Upstreams};
+use crate::view::FeedsView;
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 use stentor_edge::{DataPlane, FeedUpdate};
 use stentor_hub::Key;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
-
-/// The state of an upstream for metrics and status.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct UpstreamView {
-    pub(crate) name: Arc<str>,
-    pub(crate) fetches: u64,
-    pub(crate) failures: u64,
-    /// Fetches in flight and keys that wait for one, and how often one had to wait for the upstream's rate.
-    pub(crate) lane: LaneStats,
-    /// The last failure: of which key, why, and when.
-    pub(crate) last_failure: Option<(Key, String, SystemTime)>,
-}
-
-/// The state of the feeds for metrics and status.
-#[derive(Default)]
-pub(crate) struct FeedsView {
-    stats: Mutex<Stats>,
-    upstreams: Mutex<Vec<UpstreamView>>,
-}
-
-impl FeedsView {
-    /// One upstream, which has had every kind of failure.
-    pub(crate) fn with_every_failure(name: &str) -> Self {
-        let lane = LaneStats { has_failed: [true; FAILURE_CLASSES], ..LaneStats::default() };
-        let upstream = UpstreamView { name: name.into(), lane, ..UpstreamView::default() };
-        Self { stats: Mutex::default(), upstreams: Mutex::new(vec![upstream]) }
-    }
-
-    pub(crate) fn stats(&self) -> Stats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn upstreams(&self) -> Vec<UpstreamView> {
-        self.upstreams.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
 
 /// The feeds' task, before it runs.
 pub(crate) struct Feeds {
@@ -94,9 +59,7 @@ impl Feeds {
         metrics: Metrics,
         pushed_documents: Arc<PushedDocuments>,
     ) -> Self {
-        let views =
-            upstreams.iter().map(|u| UpstreamView { name: u.name.clone(), ..UpstreamView::default() });
-        let view = FeedsView { stats: Mutex::default(), upstreams: Mutex::new(views.collect()) };
+        let view = FeedsView::new(upstreams.iter().map(|upstream| upstream.name.clone()));
         Self {
             data_plane,
             signals,
@@ -122,7 +85,7 @@ impl Feeds {
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         loop {
             self.turn();
-            self.show();
+            self.view.show(&self.scheduler);
             let blocked = self.undelivered.is_some();
             let timeout = self.scheduler.poll_timeout().filter(|_| !blocked);
             tokio::select! {
@@ -134,14 +97,6 @@ impl Feeds {
                 }
                 () = sleep_until(timeout.map_or_else(Instant::now, Instant::from_std)), if timeout.is_some() => {}
             }
-        }
-    }
-
-    fn show(&self) {
-        *self.view.stats.lock().unwrap_or_else(PoisonError::into_inner) = self.scheduler.stats();
-        let mut views = self.view.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
-        for (view, lane) in views.iter_mut().zip(self.scheduler.lanes()) {
-            view.lane = lane;
         }
     }
 
@@ -214,14 +169,7 @@ impl Feeds {
             self.failures[upstream].record(failure.class(), &key, &cause);
             cause
         });
-        {
-            let mut views = self.view.upstreams.lock().unwrap_or_else(PoisonError::into_inner);
-            views[upstream].fetches += 1;
-            if let Some(failure) = failure {
-                views[upstream].failures += 1;
-                views[upstream].last_failure = Some((key.clone(), failure, SystemTime::now()));
-            }
-        }
+        self.view.record_fetch(upstream, &key, failure);
         self.scheduler.handle_result(Instant::now().into_std(), &key, fetched.outcome);
         self.log(upstream, &name);
     }

@@ -32,17 +32,17 @@ mod sample;
 pub mod schedule;
 mod signals;
 mod upstream;
+mod view;
 
 pub use admin::{api as admin_api, openapi};
 pub use client::{PublishError, Target, publish_client};
 pub use control::Control;
 pub use error::Error;
 pub use options::{
-    AdminOptions, Content, DURATION_MAX, FeedsOptions, Options, ProcessCounter, PushedKeys, TOKEN_BYTES_MIN,
+    AdminOptions, Content, FeedsOptions, Options, ProcessCounter, PushedKeys, TOKEN_BYTES_MIN,
     UpstreamOptions,
 };
 pub use route::{Route, RouteError};
 pub use sample::sample_metrics;
 pub use signals::Signals;
-pub use stentor_json::DEPTH_MAX;
 pub use upstream::RESERVED_HEADERS;

@@ -3,24 +3,24 @@
 //! Names follow the house rule (the unit last, prefix `stentor_`); those of the process are the ones that every
 //! Prometheus client library uses. The text is OpenMetrics 1.0, which Prometheus and its kin read.
 
-use crate::feeds::FeedsView;
 use crate::options::ProcessCounter;
 use crate::process;
-use crate::pushed_documents::PushedDocuments;
-use crate::schedule::{FailureClass, LaneStats};
+use crate::pushed_documents::{PushStats, PushedDocuments};
+use crate::schedule::{FailureClass, LaneStats, Stats};
+use crate::view::{FeedsView, UpstreamView};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet,
 };
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::metrics::{MetricType, TypedMetric};
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::Registry;
 use std::fmt;
 use std::sync::Arc;
-use stentor_edge::{DataPlane, MetricKind};
+use stentor_edge::{DataPlane, Metric, MetricKind};
 
 /// What Prometheus is told the text is.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -42,40 +42,55 @@ pub(crate) struct ReasonLabels {
     pub(crate) reason: &'static str,
 }
 
-type FetchSeconds = Family<UpstreamLabels, Histogram, fn() -> Histogram>;
+/// Declares the control plane's own metrics: each once, with its type, its name without the prefix, and its meaning.
+macro_rules! metrics {
+    ($($field:ident: $ty:ty = $new:expr, $name:literal, $help:literal;)+) => {
+        /// The control plane's own counters. Clones share them.
+        #[derive(Clone)]
+        pub(crate) struct Metrics {
+            $(pub(crate) $field: $ty,)+
+        }
 
-/// The control plane's own counters. Clones share them.
-#[derive(Clone)]
-pub(crate) struct Metrics {
-    pub(crate) fetches: Family<FetchLabels, Counter>,
-    pub(crate) fetch_seconds: FetchSeconds,
-    pub(crate) fetch_received_bytes: Family<UpstreamLabels, Counter>,
-    pub(crate) publications: Counter,
-    pub(crate) publish_refusals: Family<ReasonLabels, Counter>,
-    pub(crate) pushes: Counter,
-    pub(crate) push_refusals: Family<ReasonLabels, Counter>,
-    pub(crate) admin_refusals: Family<ReasonLabels, Counter>,
-    pub(crate) admin_connections: Gauge,
-    pub(crate) mailbox_waits: Counter,
+        impl Default for Metrics {
+            fn default() -> Self {
+                Self { $($field: $new,)+ }
+            }
+        }
+
+        impl Metrics {
+            fn register(&self, registry: &mut Registry) {
+                $(registry.register($name, $help, self.$field.clone());)+
+            }
+        }
+    };
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        // 1 ms to 16 s.
-        let buckets: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
-        Self {
-            fetches: Family::default(),
-            fetch_seconds: Family::new_with_constructor(buckets),
-            fetch_received_bytes: Family::default(),
-            publications: Counter::default(),
-            publish_refusals: Family::default(),
-            pushes: Counter::default(),
-            push_refusals: Family::default(),
-            admin_refusals: Family::default(),
-            admin_connections: Gauge::default(),
-            mailbox_waits: Counter::default(),
-        }
-    }
+type FetchSeconds = Family<UpstreamLabels, Histogram, fn() -> Histogram>;
+pub(crate) type Refusals = Family<ReasonLabels, Counter>;
+
+metrics! {
+    fetches: Family<FetchLabels, Counter> = Family::default(),
+        "feed_fetches", "Fetches of documents, by upstream and outcome";
+    // 1 ms to 16 s.
+    fetch_seconds: FetchSeconds =
+        Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 15))),
+        "feed_fetch_seconds", "Duration of a fetch, including parsing and comparing the document, by upstream";
+    fetch_received_bytes: Family<UpstreamLabels, Counter> = Family::default(),
+        "feed_fetch_received_bytes", "Bytes of response bodies of upstreams, as received";
+    publications: Counter = Counter::default(),
+        "admin_publications", "Messages published over the admin API";
+    publish_refusals: Refusals = Family::default(),
+        "admin_publish_refusals", "Publish requests that failed, by reason";
+    pushes: Counter = Counter::default(),
+        "feed_pushes", "Document versions pushed by backends";
+    push_refusals: Refusals = Family::default(),
+        "feed_push_refusals", "Requests to push or delete documents that failed, by reason";
+    admin_refusals: Refusals = Family::default(),
+        "admin_refusals", "Requests and connections refused by the admin port, by reason";
+    admin_connections: Gauge = Gauge::default(),
+        "admin_connections", "Open connections to the admin port";
+    mailbox_waits: Counter = Counter::default(),
+        "mailbox_waits", "Times that the control plane waited for a full mailbox of the data plane";
 }
 
 impl Metrics {
@@ -90,262 +105,185 @@ impl Metrics {
         let mut all = Registry::default();
         all.register_collector(Box::new(ProcessCollector));
         let registry = all.sub_registry_with_prefix("stentor");
-        registry.register(
-            "feed_fetches",
-            "Fetches of documents, by upstream and outcome",
-            self.fetches.clone(),
-        );
-        registry.register_with_unit(
-            "feed_fetch",
-            "Duration of a fetch, including parsing and comparing the document, by upstream",
-            Unit::Seconds,
-            self.fetch_seconds.clone(),
-        );
-        registry.register_with_unit(
-            "feed_fetch_received",
-            "Bytes of response bodies of upstreams, as received",
-            Unit::Bytes,
-            self.fetch_received_bytes.clone(),
-        );
-        registry.register(
-            "admin_publications",
-            "Messages published over the admin API",
-            self.publications.clone(),
-        );
-        registry.register(
-            "admin_publish_refusals",
-            "Publish requests that failed, by reason",
-            self.publish_refusals.clone(),
-        );
-        registry.register("feed_pushes", "Document versions pushed by backends", self.pushes.clone());
-        registry.register(
-            "feed_push_refusals",
-            "Requests to push or delete documents that failed, by reason",
-            self.push_refusals.clone(),
-        );
-        registry.register(
-            "admin_refusals",
-            "Requests and connections refused by the admin port, by reason",
-            self.admin_refusals.clone(),
-        );
-        registry.register(
-            "admin_connections",
-            "Open connections to the admin port",
-            self.admin_connections.clone(),
-        );
-        registry.register(
-            "mailbox_waits",
-            "Times that the control plane waited for a full mailbox of the data plane",
-            self.mailbox_waits.clone(),
-        );
-        registry.register_collector(Box::new(FeedsCollector(feeds, pushed_documents)));
-        registry.register_collector(Box::new(DataPlaneCollector(data_plane)));
-        registry.register_collector(Box::new(CountersCollector(counters)));
+        self.register(registry);
+        registry.register_collector(Box::new(Figures { data_plane, feeds, pushed_documents, counters }));
         all
     }
 }
 
-/// Writes one figure without labels.
-fn write_one(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    metric: impl EncodeMetric + TypedMetric,
-) -> fmt::Result {
-    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+/// Figures that are read when they are shown.
+struct Figures {
+    data_plane: Arc<dyn DataPlane>,
+    feeds: Arc<FeedsView>,
+    pushed_documents: Arc<PushedDocuments>,
+    counters: Vec<ProcessCounter>,
 }
 
-struct FeedsCollector(Arc<FeedsView>, Arc<PushedDocuments>);
-
-impl fmt::Debug for FeedsCollector {
+impl fmt::Debug for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("FeedsCollector")
+        f.write_str("Figures")
     }
 }
 
-/// A figure of the process's size as Prometheus's signed gauge.
-fn gauge(value: usize) -> ConstGauge<i64> {
-    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX))
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let counters = self.counters.iter();
+        let counters =
+            counters.map(|counter| one(MetricKind::Counter, counter.name, counter.help, (counter.value)()));
+        let metrics = feed_metrics(self.feeds.stats(), self.pushed_documents.stats()).into_iter();
+        let metrics = metrics.chain(upstream_metrics(&self.feeds.upstreams()));
+        for metric in metrics.chain(self.data_plane.metrics()).chain(counters) {
+            write(&mut encoder, &metric)?;
+        }
+        self.data_plane.histograms().iter().try_for_each(|histogram| write_histogram(&mut encoder, histogram))
+    }
 }
 
-impl Collector for FeedsCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let stats = self.0.stats();
-        let mut keys =
-            encoder.encode_descriptor("feed_keys", "Feed keys, by state", None, MetricType::Gauge)?;
-        for (state, count) in [
-            ("cold", stats.cold),
-            ("live", stats.live),
-            ("stale", stats.stale),
-            ("complete", stats.complete),
-            ("not_found", stats.not_found),
-        ] {
-            gauge(count).encode(keys.encode_family(&[("state", state)])?)?;
+fn write(encoder: &mut DescriptorEncoder<'_>, metric: &Metric) -> fmt::Result {
+    let kind = match metric.kind {
+        MetricKind::Counter => MetricType::Counter,
+        MetricKind::Gauge => MetricType::Gauge,
+    };
+    let mut family = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
+    let write = |value: u64, encoder: MetricEncoder<'_>| match metric.kind {
+        MetricKind::Counter => ConstCounter::new(value).encode(encoder),
+        MetricKind::Gauge => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder),
+    };
+    match metric.samples.as_slice() {
+        [(labels, value)] if labels.is_empty() => write(*value, family),
+        samples => {
+            samples.iter().try_for_each(|(labels, value)| write(*value, family.encode_family(labels)?))
         }
-        let upstreams = self.0.upstreams();
-        let mut each = |name, help, metric_type, value: fn(LaneStats) -> u64| {
-            let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
-            for upstream in &upstreams {
-                let labels = [("upstream", &*upstream.name)];
-                let encoder = family.encode_family(&labels)?;
-                match metric_type {
-                    MetricType::Counter => ConstCounter::new(value(upstream.lane)).encode(encoder)?,
-                    _ => ConstGauge::new(i64::try_from(value(upstream.lane)).unwrap_or(i64::MAX))
-                        .encode(encoder)?,
-                }
-            }
-            fmt::Result::Ok(())
-        };
+    }
+}
+
+fn write_histogram(encoder: &mut DescriptorEncoder<'_>, histogram: &stentor_edge::Histogram) -> fmt::Result {
+    let mut family =
+        encoder.encode_descriptor(histogram.name, histogram.help, None, MetricType::Histogram)?;
+    for sample in &histogram.samples {
+        let bounds = histogram.bounds.iter().copied().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(sample.buckets.iter().copied()).collect();
+        let count = sample.buckets.iter().sum();
+        let mut encoder = family.encode_family(&sample.labels)?;
+        encoder.encode_histogram::<NoLabelSet>(sample.sum, count, &buckets, None)?;
+    }
+    Ok(())
+}
+
+fn metric(
+    kind: MetricKind,
+    name: &'static str,
+    help: &'static str,
+    samples: Vec<(Vec<(&'static str, String)>, u64)>,
+) -> Metric {
+    Metric { name, help, kind, samples }
+}
+
+/// A metric without labels.
+fn one(kind: MetricKind, name: &'static str, help: &'static str, value: u64) -> Metric {
+    metric(kind, name, help, vec![(Vec::new(), value)])
+}
+
+fn upstream_metrics(upstreams: &[UpstreamView]) -> Vec<Metric> {
+    let label = |upstream: &UpstreamView| ("upstream", upstream.name.to_string());
+    let each = |kind, name, help, value: fn(&LaneStats) -> u64| {
+        let samples = upstreams.iter().map(|upstream| (vec![label(upstream)], value(&upstream.lane)));
+        metric(kind, name, help, samples.collect())
+    };
+    let failing = upstreams.iter().flat_map(|upstream| {
+        let lane = &upstream.lane;
+        let seen = FailureClass::ALL.into_iter().filter(|class| lane.has_failed[*class as usize]);
+        seen.map(|class| {
+            let labels = vec![label(upstream), ("failure", class.name().to_owned())];
+            (labels, lane.failing[class as usize] as u64)
+        })
+    });
+    vec![
         each(
+            MetricKind::Gauge,
             "feed_upstream_fetches_in_flight",
             "Fetches in flight, by upstream",
-            MetricType::Gauge,
             |lane| lane.in_flight as u64,
-        )?;
+        ),
         each(
+            MetricKind::Gauge,
             "feed_upstream_waiting_keys",
             "Keys that are due and wait for a free fetch slot or for the rate, by upstream",
-            MetricType::Gauge,
             |lane| lane.waiting as u64,
-        )?;
+        ),
         each(
+            MetricKind::Gauge,
             "feed_upstream_waiting_cold_keys",
             "Keys that are due and wait for their first document, by upstream",
-            MetricType::Gauge,
             |lane| lane.first_waiting as u64,
-        )?;
+        ),
         each(
+            MetricKind::Counter,
             "feed_upstream_rate_waits",
             "Fetches delayed by requests_per_second_max or by a pause that the upstream asked for, by upstream",
-            MetricType::Counter,
             |lane| lane.rate_waits,
-        )?;
-        let mut failing = encoder.encode_descriptor(
+        ),
+        metric(
+            MetricKind::Gauge,
             "feed_failing_keys",
             "Keys whose last fetch failed, by upstream and kind of failure",
-            None,
-            MetricType::Gauge,
-        )?;
-        for upstream in &upstreams {
-            for class in FailureClass::ALL {
-                if upstream.lane.has_failed[class as usize] {
-                    let labels = [("upstream", &*upstream.name), ("failure", class.name())];
-                    gauge(upstream.lane.failing[class as usize]).encode(failing.encode_family(&labels)?)?;
-                }
-            }
-        }
-        let encoder = &mut encoder;
-        write_one(encoder, "feed_subscribed_keys", "Feed keys with subscribers", gauge(stats.wanted))?;
-        write_one(
-            encoder,
-            "feed_waiting_keys",
-            "Keys that are due and wait for a free fetch slot",
-            gauge(stats.waiting),
-        )?;
-        write_one(encoder, "feed_fetches_in_flight", "Fetches in flight", gauge(stats.in_flight))?;
-        write_one(
-            encoder,
-            "feed_documents_bytes",
-            "Size of all kept documents",
-            gauge(stats.documents_bytes),
-        )?;
-        let pushed = self.1.stats();
-        write_one(encoder, "feed_pushed_keys", "Keys with pushed documents", gauge(pushed.keys))?;
-        write_one(
-            encoder,
-            "feed_pushed_documents_bytes",
-            "Size of all pushed documents",
-            gauge(pushed.bytes),
-        )?;
-        let bodies = gauge(pushed.bodies_bytes);
-        write_one(
-            encoder,
+            failing.collect(),
+        ),
+    ]
+}
+
+fn feed_metrics(stats: Stats, pushed: PushStats) -> Vec<Metric> {
+    let states = [
+        ("cold", stats.cold),
+        ("live", stats.live),
+        ("stale", stats.stale),
+        ("complete", stats.complete),
+        ("not_found", stats.not_found),
+    ];
+    let states = states.map(|(state, keys)| (vec![("state", state.to_owned())], keys as u64)).into();
+    let counters = stats.counters;
+    let gauge = |name, help, value: usize| one(MetricKind::Gauge, name, help, value as u64);
+    let counter = |name, help, value| one(MetricKind::Counter, name, help, value);
+    vec![
+        metric(MetricKind::Gauge, "feed_keys", "Feed keys, by state", states),
+        gauge("feed_subscribed_keys", "Feed keys with subscribers", stats.wanted),
+        gauge("feed_waiting_keys", "Keys that are due and wait for a free fetch slot", stats.waiting),
+        gauge("feed_fetches_in_flight", "Fetches in flight", stats.in_flight),
+        gauge("feed_documents_bytes", "Size of all kept documents", stats.documents_bytes),
+        gauge("feed_pushed_keys", "Keys with pushed documents", pushed.keys),
+        gauge("feed_pushed_documents_bytes", "Size of all pushed documents", pushed.bytes),
+        gauge(
             "feed_pushed_bodies_bytes",
             "Size of pushed documents that are being received",
-            bodies,
-        )?;
-        for (name, help, count) in [
-            ("feed_refused_keys", "Keys refused at feeds_limits.keys_max", stats.refused_keys),
-            (
-                "feed_refused_cold_keys",
-                "Subscriptions refused at limits.cold_keys_max",
-                stats.refused_cold_keys,
-            ),
-            ("feed_unknown_keys", "Keys refused because no feed is configured for them", stats.unknown_keys),
-            (
-                "feed_refused_documents",
-                "Document versions refused at feeds_limits.documents_bytes_max",
-                stats.refused_documents,
-            ),
-            ("feed_evicted_keys", "Keys without subscribers evicted for other keys", stats.evicted_keys),
-            (
-                "feed_pushed_evicted_keys",
-                "Pushed keys without subscribers evicted for other keys",
-                pushed.evicted,
-            ),
-        ] {
-            write_one(encoder, name, help, ConstCounter::new(count))?;
-        }
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct CountersCollector(Vec<ProcessCounter>);
-
-impl Collector for CountersCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let each = |counter: &ProcessCounter| {
-            write_one(&mut encoder, counter.name, counter.help, ConstCounter::new((counter.value)()))
-        };
-        self.0.iter().try_for_each(each)
-    }
-}
-
-struct DataPlaneCollector(Arc<dyn DataPlane>);
-
-impl fmt::Debug for DataPlaneCollector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DataPlaneCollector")
-    }
-}
-
-impl Collector for DataPlaneCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for metric in self.0.metrics() {
-            let kind = match metric.kind {
-                MetricKind::Counter => MetricType::Counter,
-                MetricKind::Gauge => MetricType::Gauge,
-            };
-            let mut family = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
-            let write = |value: u64, encoder: MetricEncoder<'_>| match metric.kind {
-                MetricKind::Counter => ConstCounter::new(value).encode(encoder),
-                MetricKind::Gauge => {
-                    ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder)
-                }
-            };
-            match metric.samples.as_slice() {
-                [(labels, value)] if labels.is_empty() => write(*value, family)?,
-                samples => {
-                    for (labels, value) in samples {
-                        write(*value, family.encode_family(labels)?)?;
-                    }
-                }
-            }
-        }
-        for histogram in self.0.histograms() {
-            let (name, help) = (histogram.name, histogram.help);
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
-            for sample in &histogram.samples {
-                let bounds = histogram.bounds.iter().copied().chain([f64::INFINITY]);
-                let buckets: Vec<(f64, u64)> = bounds.zip(sample.buckets.iter().copied()).collect();
-                let count = sample.buckets.iter().sum();
-                let mut encoder = family.encode_family(&sample.labels)?;
-                encoder.encode_histogram::<NoLabelSet>(sample.sum, count, &buckets, None)?;
-            }
-        }
-        Ok(())
-    }
+            pushed.bodies_bytes,
+        ),
+        counter("feed_refused_keys", "Keys refused at feeds_limits.keys_max", counters.refused_keys),
+        counter(
+            "feed_refused_cold_keys",
+            "Subscriptions refused at limits.cold_keys_max",
+            counters.refused_cold_keys,
+        ),
+        counter(
+            "feed_unknown_keys",
+            "Keys refused because no feed is configured for them",
+            counters.unknown_keys,
+        ),
+        counter(
+            "feed_refused_documents",
+            "Document versions refused at feeds_limits.documents_bytes_max",
+            counters.refused_documents,
+        ),
+        counter(
+            "feed_evicted_keys",
+            "Keys without subscribers evicted for other keys",
+            counters.evicted_keys,
+        ),
+        counter(
+            "feed_pushed_evicted_keys",
+            "Pushed keys without subscribers evicted for other keys",
+            pushed.evicted,
+        ),
+    ]
 }
 
 #[derive(Debug)]
@@ -354,25 +292,16 @@ struct ProcessCollector;
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Ok(stats) = process::stats() else { return Ok(()) };
-        let encoder = &mut encoder;
-        write_one(
-            encoder,
-            "process_resident_memory_bytes",
-            "Resident memory of the process",
-            gauge(stats.resident_bytes),
-        )?;
-        write_one(encoder, "process_open_fds", "Open file descriptors", gauge(stats.descriptors))?;
-        write_one(
-            encoder,
-            "process_max_fds",
-            "Limit of open file descriptors",
-            gauge(stats.descriptors_max),
-        )?;
-        write_one(
-            encoder,
-            "process_cpu_seconds",
-            "CPU time of the process, user and system",
-            ConstCounter::new(stats.cpu.as_secs_f64()),
-        )
+        let gauge = |name, help, value: usize| one(MetricKind::Gauge, name, help, value as u64);
+        for metric in [
+            gauge("process_resident_memory_bytes", "Resident memory of the process", stats.resident_bytes),
+            gauge("process_open_fds", "Open file descriptors", stats.descriptors),
+            gauge("process_max_fds", "Limit of open file descriptors", stats.descriptors_max),
+        ] {
+            write(&mut encoder, &metric)?;
+        }
+        let (name, help) = ("process_cpu_seconds", "CPU time of the process, user and system");
+        let cpu = ConstCounter::new(stats.cpu.as_secs_f64());
+        cpu.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
     }
 }

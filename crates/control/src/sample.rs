@@ -1,12 +1,12 @@
 //! `/metrics` with a sample of every metric, from which docs/metrics.md is generated.
 
-use crate::admin::api as admin_api;
-use crate::feeds::FeedsView;
+use crate::admin::reason;
 use crate::metrics::{FetchLabels, Metrics, ReasonLabels, UpstreamLabels};
 use crate::options::{FeedsOptions, ProcessCounter};
 use crate::pushed_documents::PushedDocuments;
 use crate::schedule::FailureClass;
 use crate::signals::Signals;
+use crate::view::FeedsView;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use std::fmt;
@@ -38,9 +38,9 @@ pub fn sample_metrics(
     let count = |refusals: &Family<ReasonLabels, Counter>, reason| {
         refusals.get_or_create(&ReasonLabels { reason }).inc();
     };
-    admin_api::publish_refusals().for_each(|reason| count(&metrics.publish_refusals, reason));
-    admin_api::push_refusals().for_each(|reason| count(&metrics.push_refusals, reason));
-    admin_api::refusals().for_each(|reason| count(&metrics.admin_refusals, reason));
+    reason::publish_refusals().for_each(|reason| count(&metrics.publish_refusals, reason));
+    reason::push_refusals().for_each(|reason| count(&metrics.push_refusals, reason));
+    reason::refusals().for_each(|reason| count(&metrics.admin_refusals, reason));
     let feeds = Arc::new(FeedsView::with_every_failure(ANY));
     let pushed_documents =
         PushedDocuments::new(FeedsOptions::default(), Duration::ZERO, data_plane.clone(), Signals::new());

@@ -1,11 +1,12 @@
 //! The command line.
 //!
-//! Only what people say often has a flag; everything else is in the configuration. Flags have no default
-//! of their own where the configuration has one, so that a flag that isn't given overrides nothing.
+//! Only what is changed often has a flag; everything else is in the configuration. A flag of the configuration has no default
+//! of its own, so that a flag that isn't given overrides nothing. Its help shows the key's default.
 
 use crate::config::Flags;
-use crate::config::schema::{App, Driver, LogFormat};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use crate::config::schema::{App, Driver, LogFormat, Server};
+use crate::config::section::Section;
+use clap::{Arg, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -65,36 +66,62 @@ pub(crate) struct LabArgs {
     pub(crate) args: Vec<std::ffi::OsString>,
 }
 
-/// Flags that `serve` and `demo` share.
+/// The command line of this process. Ends the process if it is invalid, or asks for help.
+pub(crate) fn parse() -> Cli {
+    Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit())
+}
+
+fn command() -> clap::Command {
+    let show_default = |arg: Arg| match (arg.get_default_values().is_empty(), default_of(&arg)) {
+        (true, Some(default)) => {
+            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
+            arg.help(format!("{help} [default: {default}]"))
+        }
+        _ => arg,
+    };
+    Cli::command().mut_subcommands(|command| command.mut_args(show_default))
+}
+
+/// The default of an argument: its own, or that of the key of `[server]` with its name.
+pub(crate) fn default_of(arg: &Arg) -> Option<String> {
+    let own: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    if !own.is_empty() {
+        return Some(own.join(" "));
+    }
+    let keys = Server::default().show();
+    let (_, default) = keys.into_iter().find(|(key, _)| arg.get_id() == key)?;
+    Some(default.trim_matches('"').to_owned())
+}
+
+/// Flags that `serve` and `demo` share. Each has the name of its key in `[server]`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CommonArgs {
-    /// The address for clients [default: 127.0.0.1:8000]. Port 0 picks a free port.
+    /// The address for clients. Port 0 picks a free port.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) listen: Option<SocketAddr>,
-    /// The address of the admin API [default: 127.0.0.1:8001].
+    /// The address of the admin API.
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) admin: Option<SocketAddr>,
-    /// Threads of the data plane [default: 0, one per core].
+    /// Threads of the data plane. 0: one per core.
     #[arg(long, value_name = "N")]
     pub(crate) cores: Option<usize>,
-    /// The kernel interface of the data plane [default: auto].
+    /// The kernel interface of the data plane.
     #[arg(long, value_enum)]
     pub(crate) driver: Option<Driver>,
-    /// The format of log lines [default: text].
+    /// The format of log lines.
     #[arg(long, value_enum)]
     pub(crate) log: Option<LogFormat>,
 }
 
 impl CommonArgs {
     pub(crate) fn flags(&self) -> Flags {
-        Flags {
-            listen: self.listen,
-            admin: self.admin,
-            cores: self.cores,
-            driver: self.driver,
-            log: self.log,
-            app: None,
-        }
+        vec![
+            ("listen", self.listen.map(|addr| addr.to_string())),
+            ("admin", self.admin.map(|addr| addr.to_string())),
+            ("cores", self.cores.map(|cores| cores.to_string())),
+            ("driver", self.driver.map(|driver| driver.as_str().to_owned())),
+            ("log", self.log.map(|format| format.as_str().to_owned())),
+        ]
     }
 }
 
@@ -105,21 +132,23 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// The application that handles clients' messages [default: rooms].
+    /// The application that handles clients' messages.
     #[arg(long, value_enum)]
     pub(crate) app: Option<App>,
 }
 
 impl ServeArgs {
     pub(crate) fn flags(&self) -> Flags {
-        Flags { app: self.app, ..self.common.flags() }
+        let mut flags = self.common.flags();
+        flags.push(("app", self.app.map(|app| app.as_str().to_owned())));
+        flags
     }
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct PublishArgs {
     /// The URL of the server's admin API.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8001")]
+    #[arg(long, value_name = "URL", default_value_t = format!("http://{}", Server::default().admin))]
     pub(crate) admin: String,
     /// The admin token, if the server has one. Set it in the environment, where other users of the machine can't
     /// see it.
@@ -150,7 +179,7 @@ pub(crate) struct HealthArgs {
     #[arg(
         long,
         value_name = "ADDR",
-        default_value = "127.0.0.1:8000",
+        default_value_t = Server::default().listen,
         env = "STENTOR_SERVER_LISTEN",
         value_parser = address
     )]
@@ -196,11 +225,17 @@ fn speed(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
-    fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+    fn help_shows_the_defaults_of_the_configuration() {
+        let mut command = command();
+        command.clone().debug_assert();
+        for (name, default) in
+            [("serve", "rooms"), ("serve", "127.0.0.1:8000"), ("demo", "127.0.0.1:8001"), ("demo", "auto")]
+        {
+            let help = command.find_subcommand_mut(name).unwrap().render_help().to_string();
+            assert_eq!(help.matches(&format!("[default: {default}]")).count(), 1, "{help}");
+        }
     }
 
     #[test]

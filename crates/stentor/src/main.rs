@@ -26,12 +26,11 @@ mod serve;
 mod simulation;
 mod wiring;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     stentor_driver::allocator::return_freed_pages_at_once();
-    let result = match cli::Cli::parse().command {
+    let result = match cli::parse().command {
         cli::Command::Serve(args) => serve::run(&args),
         cli::Command::Publish(args) => publish::run(&args),
         cli::Command::Check(args) => check::run(&args),

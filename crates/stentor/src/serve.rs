@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.config {
         sources = sources.file(path);
     }
-    let (config, warnings) = sources.environment(environment()).flags(&args.flags()).load()?;
+    let (config, warnings) = sources.environment(environment()).flags(args.flags()).load()?;
     let log = logging::start(config.server.log, config.server.log_level)?;
     for warning in warnings {
         tracing::warn!("{warning}");

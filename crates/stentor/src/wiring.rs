@@ -80,14 +80,6 @@ impl From<stentor_control::Error> for LaunchError {
     }
 }
 
-/// Says whether both planes would take this configuration. Opens no socket; files that it names are read.
-///
-/// # Errors
-/// What is wrong, for people.
-pub(crate) fn validate(config: &Config) -> Result<(), LaunchError> {
-    Ok(Options::of(config).control.check()?)
-}
-
 /// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
 /// runtime.
 pub(crate) fn launch(
@@ -95,7 +87,7 @@ pub(crate) fn launch(
     routes: Vec<StaticRoute>,
     counters: Vec<ProcessCounter>,
 ) -> Result<Launched, LaunchError> {
-    let Options { edge, control, driver, .. } = Options::of(config);
+    let Options { edge, control, driver, .. } = config.options();
     let signals = Signals::new();
     let node = Node::start(stentor_edge::Options { routes, ..edge }, driver, signals.clone(), None)?;
     let (started, plane) = (node.started().clone(), node.plane());

@@ -12,13 +12,13 @@
 //! Without `rooms` and `sessions` it is all sockets of the namespace, which then has to be named. Unlike elsewhere, unknown
 //! fields are refused: a misspelt `rooms` would disconnect everybody. docs/socketio.md describes them for users.
 
-use super::publish::{busy, content, discard, in_line, read_whole, too_long};
-use super::{Refusal, State, api, json};
-use crate::metrics::ReasonLabels;
+use super::body::{discard, media_type, read_whole};
+use super::publish::{busy, content, in_line, too_long};
+use super::{Refusal, State, json, reason};
 use crate::signals;
 use axum::body::Body;
 use axum::extract::State as Shared;
-use axum::http::{HeaderMap, Response, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Response, StatusCode, Uri};
 use axum::response::IntoResponse;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -90,12 +90,6 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-impl From<Concerned> for Answer {
-    fn from(Concerned { sessions, refused }: Concerned) -> Self {
-        Self { sessions, refused }
-    }
-}
-
 #[derive(Serialize)]
 struct Sessions {
     sessions: Vec<Session>,
@@ -125,58 +119,58 @@ struct ListedRoom {
 }
 
 pub(super) async fn emit(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
-    handle(state, headers, body, async |state, request: Request<'_>| {
-        request.allow(&["event", "data", "volatile"])?;
-        let target = request.target()?;
+    carry_out(state, headers, body, &["event", "data", "volatile"], |request| {
         let data = request.data.ok_or_else(|| bad("missing field `data`".into()))?;
         let (event, data) = content(request.event.as_deref(), data).map_err(bad)?;
         let volatile = request.volatile.unwrap_or(false);
-        let give = |done| {
-            let (event, data) = (event.clone(), data.clone());
-            state.data_plane.command(target.clone(), Command::Emit { event, data, volatile, done });
-        };
-        Ok(json(StatusCode::OK, &Answer::from(ask(state, give).await?)))
+        Ok(move |done| Command::Emit { event: event.clone(), data: data.clone(), volatile, done })
     })
     .await
 }
 
 pub(super) async fn join(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
-    handle(state, headers, body, async |state, request: Request<'_>| {
-        request.allow(&["join"])?;
-        let (target, rooms) = (request.target()?, request.rooms_of("join", request.join.as_deref())?);
-        let give = |done| {
-            state.data_plane.command(target.clone(), Command::Join { rooms: rooms.clone(), done });
-        };
-        Ok(json(StatusCode::OK, &Answer::from(ask(state, give).await?)))
+    carry_out(state, headers, body, &["join"], |request| {
+        let rooms = request.rooms_of("join", request.join.as_deref())?;
+        Ok(move |done| Command::Join { rooms: rooms.clone(), done })
     })
     .await
 }
 
 pub(super) async fn leave(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
-    handle(state, headers, body, async |state, request: Request<'_>| {
-        request.allow(&["leave"])?;
-        let (target, rooms) = (request.target()?, request.rooms_of("leave", request.leave.as_deref())?);
-        let give = |done| {
-            state.data_plane.command(target.clone(), Command::Leave { rooms: rooms.clone(), done });
-        };
-        Ok(json(StatusCode::OK, &Answer::from(ask(state, give).await?)))
+    carry_out(state, headers, body, &["leave"], |request| {
+        let rooms = request.rooms_of("leave", request.leave.as_deref())?;
+        Ok(move |done| Command::Leave { rooms: rooms.clone(), done })
     })
     .await
 }
 
 pub(super) async fn disconnect(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
-    handle(state, headers, body, async |state, request: Request<'_>| {
-        request.allow(&["close"])?;
-        let (target, close) = (request.target()?, request.close.unwrap_or(false));
-        let give = |done| state.data_plane.command(target.clone(), Command::Disconnect { close, done });
-        Ok(json(StatusCode::OK, &Answer::from(ask(state, give).await?)))
+    carry_out(state, headers, body, &["close"], |request| {
+        let close = request.close.unwrap_or(false);
+        Ok(move |done| Command::Disconnect { close, done })
+    })
+    .await
+}
+
+/// Carries out a command with these fields of its own, and answers how many sessions it concerned.
+async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
+    state: Shared<Arc<State>>,
+    headers: HeaderMap,
+    body: Body,
+    fields: &[&str],
+    command: impl FnOnce(&Request<'_>) -> Result<C, Refusal>,
+) -> Response<Body> {
+    handle(state, headers, body, fields, async |state, request: Request<'_>| {
+        let (target, command) = (request.target()?, command(&request)?);
+        let give = |done| state.data_plane.command(target.clone(), command(done));
+        let Concerned { sessions, refused } = ask(state, give).await?;
+        Ok(json(StatusCode::OK, &Answer { sessions, refused }))
     })
     .await
 }
 
 pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body: Body) -> Response<Body> {
-    handle(state, headers, body, async |state, request: Request<'_>| {
-        request.allow(&["limit"])?;
+    handle(state, headers, body, &["limit"], async |state, request: Request<'_>| {
         let target = request.target()?;
         let limit = check_limit(request.limit.unwrap_or(LISTED), SESSIONS_LISTED_MAX)?;
         let give = |done| state.data_plane.command(target.clone(), Command::Sessions { limit, done });
@@ -200,11 +194,12 @@ pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Respon
     listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
 }
 
-/// Reads a command and carries it out.
+/// Reads a command, which may have these fields of its own, and carries it out.
 async fn handle(
     Shared(state): Shared<Arc<State>>,
     headers: HeaderMap,
     mut body: Body,
+    fields: &[&str],
     command: impl AsyncFnOnce(&State, Request<'_>) -> Result<Response<Body>, Refusal>,
 ) -> Response<Body> {
     let text = match read(&state, &headers, &mut body).await {
@@ -219,24 +214,21 @@ async fn handle(
         if !text.trim_start().starts_with('{') {
             return Err(bad("a command must be a JSON object".into()));
         }
-        let request = serde_json::from_str(&text).map_err(|error| bad(in_line(&error)))?;
+        let request: Request<'_> = serde_json::from_str(&text).map_err(|error| bad(in_line(&error)))?;
+        request.allow(fields)?;
         command(&state, request).await
     };
     done.await.unwrap_or_else(|refusal| refuse(&state, refusal))
 }
 
 fn refuse(state: &State, refusal: Refusal) -> Response<Body> {
-    debug_assert!(api::refusals().any(|code| code == refusal.reason.code), "{refusal:?}");
-    state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason: refusal.reason.code }).inc();
+    refusal.count(&state.metrics.admin_refusals, reason::refusals());
     refusal.into_response()
 }
 
 async fn read(state: &State, headers: &HeaderMap, body: &mut Body) -> Result<String, Refusal> {
-    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let essence = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
-    if !essence.eq_ignore_ascii_case("application/json") {
-        let message = "Content-Type must be application/json";
-        return Err(Refusal::new(api::NOT_JSON, message));
+    if media_type(headers) != "application/json" {
+        return Err(Refusal::new(reason::NOT_JSON, "Content-Type must be application/json"));
     }
     let bytes_max = state.options.message_bytes_max;
     let text = read_whole(body, bytes_max, state.options.body_timeout).await?;
@@ -250,12 +242,12 @@ async fn ask<T: Send + 'static>(state: &State, give: impl Fn(Done<T>)) -> Result
     let answer = signals::command(&state.signals, state.options.busy_timeout, give, on_wait);
     answer.await.map_err(|error| match error {
         CommandError::Busy => busy(),
-        CommandError::Stopped => Refusal::new(api::STOPPED, "the server is shutting down"),
+        CommandError::Stopped => Refusal::new(reason::STOPPED, "the server is shutting down"),
     })
 }
 
 fn bad(message: String) -> Refusal {
-    Refusal::new(api::COMMAND, message)
+    Refusal::new(reason::COMMAND, message)
 }
 
 impl Request<'_> {
@@ -302,14 +294,11 @@ impl Request<'_> {
             }
             _ => {}
         }
-        for room in named[0] {
-            target = target.room(room).map_err(bad_room)?;
-        }
+        target = named[0].iter().try_fold(target, |target, room| target.room(room)).map_err(bad_room)?;
+        target =
+            except[0].iter().try_fold(target, |target, room| target.except_room(room)).map_err(bad_room)?;
         for id in named[1] {
             target = target.session(session_id(id)?);
-        }
-        for room in except[0] {
-            target = target.except_room(room).map_err(bad_room)?;
         }
         for id in except[1] {
             target = target.except_session(session_id(id)?);
@@ -340,7 +329,7 @@ fn check_limit(limit: usize, max: usize) -> Result<usize, Refusal> {
 
 /// The query of `GET /api/v1/rooms`.
 fn rooms_query(query: &str) -> Result<RoomsQuery, Refusal> {
-    let refused = |message: String| Refusal::new(api::ROOMS_QUERY, message);
+    let refused = |message: String| Refusal::new(reason::ROOMS_QUERY, message);
     let mut asked =
         RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: LISTED };
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {

@@ -1,25 +1,27 @@
 //! The admin port: HTTP/1.1 on its own address, loopback by default.
 //!
-//! [`api`] declares every operation. Every request passes [`guard`] first. What a client can hold is bounded: connections, bytes and time of a head,
-//! bytes and time of a message, time without taking its answer.
+//! [`api`] declares every operation. Every request passes [`guard`] first. What a client can hold is bounded: connections,
+//! bytes and time of headers, bytes and time of a message, time without reading its answer.
 
 pub mod api;
+mod body;
 mod commands;
 mod guard;
 mod lines;
 mod openapi;
 mod publish;
 mod push;
-mod routes;
+pub(crate) mod reason;
+mod status;
 
 pub use openapi::openapi;
 
-use crate::feeds::FeedsView;
-use crate::metrics::{Metrics, ReasonLabels};
+use crate::metrics::{Metrics, ReasonLabels, Refusals};
 use crate::options::AdminOptions;
 use crate::pushed_documents::PushedDocuments;
 use crate::signals::{Signals, stopped};
-use api::Reason;
+use crate::view::FeedsView;
+use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, Request, Response, StatusCode, header};
 use axum::response::IntoResponse;
@@ -29,6 +31,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use reason::Reason;
 use serde::Serialize;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -65,16 +68,22 @@ struct Refusal {
     message: String,
 }
 
-impl Refusal {
-    fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
-    }
-}
-
 #[derive(Serialize)]
 struct ErrorBody<'a> {
     code: &'static str,
     message: &'a str,
+}
+
+impl Refusal {
+    fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+
+    /// Counts it among `refusals`, of which docs/metrics.md lists the reasons `known`.
+    fn count(&self, refusals: &Refusals, mut known: impl Iterator<Item = &'static str>) {
+        debug_assert!(known.any(|code| code == self.reason.code), "{self:?}");
+        refusals.get_or_create(&ReasonLabels { reason: self.reason.code }).inc();
+    }
 }
 
 impl IntoResponse for Refusal {
@@ -95,10 +104,27 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
+fn router(state: Arc<State>) -> Router {
+    let routes = api::OPERATIONS.iter().map(api::Operation::route);
+    routes
+        .fold(Router::new(), |router, (path, handler)| router.route(&path, handler))
+        .fallback(async || {
+            let message = "known paths are /api/v1/publish, /api/v1/emit, /api/v1/join, /api/v1/leave, /api/v1/disconnect, \
+                           /api/v1/sessions, /api/v1/rooms, /api/v1/feeds/KEY, /api/v1/status, /metrics and /healthz";
+            Refusal::new(reason::ROUTE, message)
+        })
+        .method_not_allowed_fallback(async || {
+            let message = "the path doesn't support this method; /api/v1/publish, emit, join, leave, disconnect and sessions \
+                           support POST, /api/v1/feeds/KEY PUT and DELETE, the others GET";
+            Refusal::new(reason::METHOD, message)
+        })
+        .with_state(state)
+}
+
 /// Serves until told to stop; then lets requests under way end, within `shutdown_timeout`.
 pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(state.options.connections_max));
-    let router = TowerToHyperService::new(routes::router(state.clone()));
+    let router = TowerToHyperService::new(router(state.clone()));
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -147,11 +173,13 @@ impl Drop for Counted {
 
 /// Says why, if that fits into the socket, and closes.
 fn turn_away(stream: &TcpStream, state: &State) {
-    let reason = api::TOO_MANY_CONNECTIONS.code;
-    state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason }).inc();
+    let refusal =
+        Refusal::new(reason::TOO_MANY_CONNECTIONS, "too many connections (admin_limits.connections_max)");
+    refusal.count(&state.metrics.admin_refusals, reason::refusals());
+    let (code, message) = (refusal.reason.code, refusal.message);
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n\
-         {{\"code\":\"{reason}\",\"message\":\"too many connections (admin_limits.connections_max)\"}}\n"
+         {{\"code\":\"{code}\",\"message\":\"{message}\"}}\n"
     );
     let _ = stream.try_write(answer.as_bytes());
 }
@@ -159,7 +187,7 @@ fn turn_away(stream: &TcpStream, state: &State) {
 async fn connection(
     stream: TcpStream,
     state: &State,
-    router: TowerToHyperService<axum::Router>,
+    router: TowerToHyperService<Router>,
     mut stop: watch::Receiver<bool>,
 ) {
     let Ok(local) = stream.local_addr() else { return };
@@ -188,14 +216,14 @@ async fn connection(
 
 async fn respond(
     state: &State,
-    router: &TowerToHyperService<axum::Router>,
+    router: &TowerToHyperService<Router>,
     local: SocketAddr,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let mut response = match guard::check(&state.options, local, &request) {
         Ok(()) => router.call(request).await?,
         Err(refusal) => {
-            state.metrics.admin_refusals.get_or_create(&ReasonLabels { reason: refusal.reason.code }).inc();
+            refusal.count(&state.metrics.admin_refusals, reason::refusals());
             refusal.into_response()
         }
     };

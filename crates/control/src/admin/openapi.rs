@@ -3,9 +3,10 @@
 //! The schemas of bodies are written here by hand. `tests/clients/admin-api.test.mjs` validates the document, and the
 //! responses of a running server against it.
 
-use super::api::{self, Operation, Reason};
+use super::api::{self, Operation};
 use super::commands::NAMES_MAX;
 use super::publish::EVENT_BYTES_MAX;
+use super::reason::{self, Reason};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use stentor_edge::{ROOMS_LISTED_MAX, SESSIONS_LISTED_MAX};
@@ -95,7 +96,7 @@ fn responses(operation: &Operation) -> Value {
     let mut refusals: BTreeMap<u16, Vec<&Reason>> = BTreeMap::new();
     // A connection beyond the limit is refused before any request.
     let common =
-        api::COMMON_REASONS.iter().filter(|reason| operation.requires_token || **reason != api::TOKEN);
+        reason::COMMON_REASONS.iter().filter(|reason| operation.requires_token || **reason != reason::TOKEN);
     for reason in common.chain(operation.reasons) {
         refusals.entry(reason.status()).or_default().push(reason);
     }

@@ -9,32 +9,28 @@
 //! `data` is passed on as the text it is, never serialised again; only line breaks between its tokens are taken
 //! out, so that what reaches the data plane is one line. While the data plane's mailbox is full, nothing is read.
 
+use super::body::{discard, media_type, next_chunk, read_whole};
 use super::lines::Lines;
-use super::{Refusal, State, api, json};
-use crate::metrics::ReasonLabels;
+use super::{Refusal, State, json, reason};
 use crate::signals;
 use axum::body::Body;
 use axum::extract::State as Shared;
-use axum::http::{HeaderMap, Response, StatusCode, header};
+use axum::http::{HeaderMap, Response, StatusCode};
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 use stentor_edge::Publish;
 use stentor_hub::{Data, Room};
 use stentor_json::{DEPTH_MAX, depth, minify};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// Longest name of an event, in bytes.
 pub(super) const EVENT_BYTES_MAX: usize = 256;
-/// After an error the rest of a body is read and thrown away within these bounds, so that the client, which may
-/// not read before it has sent all, gets to see the answer.
-const DISCARD_BYTES_MAX: usize = 64 << 20;
-const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
+/// The media type of a body with one message per line.
+const NDJSON: &str = "application/x-ndjson";
 
 /// A message as it arrives.
 #[derive(Deserialize)]
@@ -70,60 +66,41 @@ pub(super) async fn publish(
     headers: HeaderMap,
     mut body: Body,
 ) -> Response<Body> {
-    let content_type =
-        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-    let refused = |refusal: &Refusal| {
-        debug_assert!(api::publish_refusals().any(|code| code == refusal.reason.code), "{refusal:?}");
-        state.metrics.publish_refusals.get_or_create(&ReasonLabels { reason: refusal.reason.code }).inc();
-    };
-    match essence.as_str() {
-        "application/json" => match publish_one(&state, &mut body).await {
-            Ok(()) => json(StatusCode::OK, &Answer { published: 1, error: None }),
-            Err(refusal) => {
-                refused(&refusal);
-                discard(body, &refusal).await;
-                refusal.into_response()
-            }
-        },
-        "application/x-ndjson" => {
-            let mut progress = Progress::default();
-            match publish_lines(&state, &mut body, &mut progress).await {
-                Ok(()) => json(StatusCode::OK, &Answer { published: progress.published, error: None }),
-                Err(refusal) => {
-                    refused(&refusal);
-                    discard(body, &refusal).await;
-                    let Refusal { reason, message } = refusal;
-                    let error = Some(LineError { line: progress.line, code: reason.code, message });
-                    json(reason.status, &Answer { published: progress.published, error })
-                }
-            }
-        }
+    let (media_type, mut progress) = (media_type(&headers), Progress::default());
+    let done = match media_type.as_str() {
+        "application/json" => publish_one(&state, &mut body, &mut progress).await,
+        NDJSON => publish_lines(&state, &mut body, &mut progress).await,
         _ => {
             let message =
                 "Content-Type must be application/json (one message) or application/x-ndjson (many)";
-            let refusal = Refusal::new(api::CONTENT_TYPE, message);
-            refused(&refusal);
-            discard(body, &refusal).await;
-            refusal.into_response()
+            Err(Refusal::new(reason::CONTENT_TYPE, message))
         }
+    };
+    let Progress { published, line } = progress;
+    let Err(refusal) = done else { return json(StatusCode::OK, &Answer { published, error: None }) };
+    refusal.count(&state.metrics.publish_refusals, reason::publish_refusals());
+    discard(body, &refusal).await;
+    if media_type != NDJSON {
+        return refusal.into_response();
     }
+    let Refusal { reason, message } = refusal;
+    json(reason.status, &Answer { published, error: Some(LineError { line, code: reason.code, message }) })
 }
 
-/// How far an NDJSON body has come.
+/// How far a body has come.
 #[derive(Default)]
 struct Progress {
     published: u64,
-    /// The line that is being read or was read last.
+    /// The line of NDJSON that is being read or was read last.
     line: u64,
 }
 
-async fn publish_one(state: &State, body: &mut Body) -> Result<(), Refusal> {
+async fn publish_one(state: &State, body: &mut Body, progress: &mut Progress) -> Result<(), Refusal> {
     let bytes_max = state.options.message_bytes_max;
     let text = read_whole(body, bytes_max, state.options.body_timeout).await?;
     let text = text.ok_or_else(|| too_long(bytes_max))?;
     let message = Parser::default().parse(&text)?.ok_or_else(|| bad("the body is empty".into()))?;
-    send(state, message).await
+    send(state, message, progress).await
 }
 
 async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) -> Result<(), Refusal> {
@@ -137,8 +114,7 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
             lines.next(&mut chunk, |line| parser.parse(line)).map_err(|_| too_long(bytes_max))?
         {
             if let Some(message) = parsed? {
-                send(state, message).await?;
-                progress.published += 1;
+                send(state, message, progress).await?;
             }
             progress.line += 1;
         }
@@ -148,84 +124,33 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
         }
     }
     if let Some(message) = parser.parse(lines.rest())? {
-        send(state, message).await?;
-        progress.published += 1;
+        send(state, message, progress).await?;
     }
     Ok(())
 }
 
-/// A body of `bytes_max` at the most; `None` if there is more.
-pub(super) async fn read_whole(
-    body: &mut Body,
-    bytes_max: usize,
-    timeout: Duration,
-) -> Result<Option<Vec<u8>>, Refusal> {
-    let deadline = Instant::now() + timeout;
-    let mut whole = Vec::new();
-    while let Some(chunk) = next_chunk(body, deadline).await? {
-        if whole.len() + chunk.len() > bytes_max {
-            return Ok(None);
-        }
-        whole.extend_from_slice(&chunk);
-    }
-    Ok(Some(whole))
-}
-
-async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Option<Bytes>, Refusal> {
-    loop {
-        match timeout_at(deadline, body.frame()).await {
-            Err(_) => {
-                let message = "the body took too long to arrive (admin_limits.body_timeout)";
-                return Err(Refusal::new(api::TIMEOUT, message));
-            }
-            Ok(None) => return Ok(None),
-            Ok(Some(Err(error))) => return Err(bad(format!("the body ended early: {error}"))),
-            Ok(Some(Ok(frame))) => {
-                if let Ok(data) = frame.into_data() {
-                    return Ok(Some(data));
-                }
-            }
-        }
-    }
-}
-
-async fn send(state: &State, message: Publish) -> Result<(), Refusal> {
+async fn send(state: &State, message: Publish, progress: &mut Progress) -> Result<(), Refusal> {
     let on_wait = || _ = state.metrics.mailbox_waits.inc();
     let sent =
         signals::publish(&*state.data_plane, &state.signals, state.options.busy_timeout, message, on_wait);
     sent.await.map_err(|_| busy())?;
     state.metrics.publications.inc();
+    progress.published += 1;
     Ok(())
 }
 
 pub(super) fn busy() -> Refusal {
     let message = "the server is too busy to accept messages (admin_limits.busy_timeout); try again later";
-    Refusal::new(api::BUSY, message)
-}
-
-/// Reads the rest of a body that was refused, so that its sender gets to see why.
-pub(super) async fn discard(mut body: Body, refusal: &Refusal) {
-    // Whoever was too slow isn't waited for again.
-    if refusal.reason == api::TIMEOUT {
-        return;
-    }
-    let deadline = Instant::now() + DISCARD_TIMEOUT;
-    let mut discarded = 0;
-    while let Ok(Some(chunk)) = next_chunk(&mut body, deadline).await {
-        discarded += chunk.len();
-        if discarded > DISCARD_BYTES_MAX {
-            return;
-        }
-    }
+    Refusal::new(reason::BUSY, message)
 }
 
 fn bad(message: String) -> Refusal {
-    Refusal::new(api::MESSAGE, message)
+    Refusal::new(reason::MESSAGE, message)
 }
 
 pub(super) fn too_long(bytes_max: usize) -> Refusal {
     let message = format!("the message has more than {bytes_max} bytes (limits.message_bytes_max)");
-    Refusal::new(api::TOO_LONG, message)
+    Refusal::new(reason::TOO_LONG, message)
 }
 
 /// The event and data of a message, checked.
@@ -297,76 +222,4 @@ pub(super) fn in_line(error: &serde_json::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(text: &str) -> Result<Option<Publish>, String> {
-        Parser::default().parse(text.as_bytes()).map_err(|refusal| refusal.message)
-    }
-
-    #[test]
-    fn messages() {
-        fn check(text: &str, namespace: &str, room: &str, event: Option<&str>, data: &str) {
-            let message = parse(text).unwrap().unwrap();
-            assert_eq!((message.room.namespace(), message.room.name()), (namespace, room));
-            assert_eq!(message.event.as_deref(), event);
-            assert_eq!(message.data, Data::Json(Bytes::copy_from_slice(data.as_bytes())));
-        }
-        check(r#"{"room":"a","data":1}"#, "/", "a", None, "1");
-        check(
-            r#" {"data": {"b": 1.50} ,"room":"a","event":"e","x":[1]} "#,
-            "/",
-            "a",
-            Some("e"),
-            r#"{"b": 1.50}"#,
-        );
-        check(
-            r#"{"room":"\u00e9","data":"\ud800","namespace":"/n","event":null}"#,
-            "/n",
-            "é",
-            None,
-            r#""\ud800""#,
-        );
-        check("{\"room\":\"a\",\"data\":[1,\r\n \"b c\"]}", "/", "a", None, r#"[1,"b c"]"#);
-        check("{\"room\":\"a\",\"data\":12345678901234567890.10}", "/", "a", None, "12345678901234567890.10");
-        assert!(parse("").unwrap().is_none());
-        assert!(parse(" \r").unwrap().is_none());
-    }
-
-    #[test]
-    fn mistakes_are_explained() {
-        fn check(text: &str, expect: &str) {
-            let message = parse(text).expect_err("an error");
-            assert!(message.contains(expect), "{message}");
-        }
-        check("{", "EOF while parsing an object at column 1");
-        check("[]", "a message must be a JSON object");
-        check(r#"["a",null,null,1]"#, "a message must be a JSON object");
-        check(r#"{"room":"a"}"#, "missing field `data` at column 12");
-        check(r#"{"data":1}"#, "\"room\" or \"namespace\" is missing");
-        check(r#"{"room":"","data":1}"#, "the room's name is empty");
-        check(&format!(r#"{{"room":"{}","data":1}}"#, "r".repeat(257)), "longer than 256 bytes");
-        check(&format!(r#"{{"room":"r","event":"{}","data":1}}"#, "e".repeat(257)), "longer than 256 bytes");
-        check(r#"{"room":7,"data":1}"#, "invalid type: integer `7`, expected a string");
-        check(r#"{"room":"a","room":"b","data":1}"#, "duplicate field `room`");
-        check(r#"{"room":"a","data":1} x"#, "trailing characters");
-        check(r#"{"room":"a","data":nope}"#, "expected");
-        check(
-            &format!(r#"{{"room":"a","data":{}}}"#, "[".repeat(1000) + &"]".repeat(1000)),
-            "nested deeper than 128",
-        );
-        check(&format!(r#"{{"room":"a","data":{}"#, "[".repeat(100_000)), "EOF");
-        assert!(Parser::default().parse(b"{\"room\":\"\xff\",\"data\":1}").is_err());
-    }
-
-    #[test]
-    fn the_last_room_is_shared_only_if_it_is_the_same() {
-        let mut parser = Parser::default();
-        let mut room = |text: &str| parser.parse(text.as_bytes()).unwrap().unwrap().room;
-        let first = room(r#"{"room":"a","data":1}"#);
-        assert_eq!(room(r#"{"room":"a","data":2}"#), first);
-        assert_ne!(room(r#"{"room":"a","namespace":"/n","data":2}"#), first);
-        assert_ne!(room(r#"{"room":"b","data":2}"#), first);
-        assert_eq!(room(r#"{"room":"a","data":2}"#), first);
-    }
-}
+mod tests;

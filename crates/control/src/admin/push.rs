@@ -5,9 +5,8 @@
 //! feed: its subscribers are told that it is lost. With `?sequence=N` either is refused where a higher number was there
 //! before. docs/feeds.md, "Pushing", has it for people.
 
-use super::publish::{discard, read_whole};
-use super::{Refusal, State, api, json};
-use crate::metrics::ReasonLabels;
+use super::body::{discard, read_whole};
+use super::{Refusal, State, json, reason};
 use crate::pushed_documents::{Push, PushError};
 use crate::schedule::FailureClass;
 use crate::upstream::{Failure, coding};
@@ -18,6 +17,9 @@ use axum::response::IntoResponse;
 use serde::Serialize;
 use std::sync::Arc;
 use stentor_hub::Key;
+
+/// The path of both operations up to the key.
+const FEEDS: &str = "/api/v1/feeds/";
 
 #[derive(Serialize)]
 struct Answer {
@@ -39,8 +41,7 @@ pub(super) async fn push(
     match done {
         Ok(changed) => json(StatusCode::OK, &Answer { changed }),
         Err(refusal) => {
-            debug_assert!(api::push_refusals().any(|code| code == refusal.reason.code), "{refusal:?}");
-            state.metrics.push_refusals.get_or_create(&ReasonLabels { reason: refusal.reason.code }).inc();
+            refusal.count(&state.metrics.push_refusals, reason::push_refusals());
             discard(body, &refusal).await;
             refusal.into_response()
         }
@@ -53,11 +54,11 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
     let Some(content_type) = content_type.filter(|value| (1..=CONTENT_TYPE_BYTES_MAX).contains(&value.len()))
     else {
         let message = "a Content-Type is required";
-        return Err(Refusal::new(api::NO_CONTENT_TYPE, message));
+        return Err(Refusal::new(reason::NO_CONTENT_TYPE, message));
     };
     let coding = coding(headers).map_err(|found| {
         let message = format!("Content-Encoding {found:?} is not supported; use gzip, br or none");
-        Refusal::new(api::CONTENT_ENCODING, message)
+        Refusal::new(reason::CONTENT_ENCODING, message)
     })?;
     let bytes_max = state.pushed_documents.document_bytes_max();
     // Where no length is declared, room for the largest. What is declared is held to by the HTTP library.
@@ -82,7 +83,7 @@ async fn delete(state: &State, uri: &Uri) -> Result<bool, Refusal> {
 fn too_long(bytes_max: usize) -> Refusal {
     let message =
         format!("the document has more than {bytes_max} bytes (feeds_limits.pushed_document_bytes_max)");
-    Refusal::new(api::DOCUMENT_TOO_LONG, message)
+    Refusal::new(reason::DOCUMENT_TOO_LONG, message)
 }
 
 /// The number in `?sequence=N`, if there is a query.
@@ -93,7 +94,7 @@ fn sequence(uri: &Uri) -> Result<Option<u64>, Refusal> {
         Some(number) => Ok(Some(number)),
         None => {
             let message = format!("the only query parameter is sequence=N, with N from 0 to {}", u64::MAX);
-            Err(Refusal::new(api::QUERY, message))
+            Err(Refusal::new(reason::QUERY, message))
         }
     }
 }
@@ -103,8 +104,8 @@ const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
 /// The key in a path: percent-decoded once, an encoded slash refused.
 fn key(uri: &Uri) -> Result<Key, Refusal> {
-    let bad = |message: String| Refusal::new(api::KEY, message);
-    let mut rest = uri.path().strip_prefix(api::FEEDS).unwrap_or_default();
+    let bad = |message: String| Refusal::new(reason::KEY, message);
+    let mut rest = uri.path().strip_prefix(FEEDS).unwrap_or_default();
     let mut text = String::with_capacity(rest.len());
     while let Some((before, after)) = rest.split_once('%') {
         text.push_str(before);
@@ -121,15 +122,15 @@ fn key(uri: &Uri) -> Result<Key, Refusal> {
 
 fn refusal(error: PushError) -> Refusal {
     let reason = match &error {
-        PushError::Fetched(_) => api::FETCHED,
-        PushError::TooManyKeys => api::TOO_MANY_KEYS,
-        PushError::NoRoom => api::NO_SPACE,
-        PushError::Document(failure) if failure.class() == FailureClass::Internal => api::INTERNAL,
+        PushError::Fetched(_) => reason::FETCHED,
+        PushError::TooManyKeys => reason::TOO_MANY_KEYS,
+        PushError::NoRoom => reason::NO_SPACE,
+        PushError::Document(failure) if failure.class() == FailureClass::Internal => reason::INTERNAL,
         PushError::Document(Failure::TooLarge(bytes_max)) => return too_long(*bytes_max),
-        PushError::Document(_) => api::DOCUMENT,
-        PushError::Sequence { .. } => api::SEQUENCE,
-        PushError::Busy => api::BUSY,
-        PushError::Unknown => api::NOT_FOUND,
+        PushError::Document(_) => reason::DOCUMENT,
+        PushError::Sequence { .. } => reason::SEQUENCE,
+        PushError::Busy => reason::BUSY,
+        PushError::Unknown => reason::NOT_FOUND,
     };
     let message = match error {
         PushError::Document(failure) => {
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn sequences() {
         fn check(query: &str, expect: Result<Option<u64>, ()>) {
-            let uri: Uri = format!("{}k{query}", api::FEEDS).parse().unwrap();
+            let uri: Uri = format!("{}k{query}", FEEDS).parse().unwrap();
             assert_eq!(sequence(&uri).map_err(|_| ()), expect, "{query}");
         }
         check("", Ok(None));
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn keys_are_decoded_once() {
         fn check(path: &str, expect: Option<&str>) {
-            let uri: Uri = format!("{}{path}", api::FEEDS).parse().unwrap();
+            let uri: Uri = format!("{}{path}", FEEDS).parse().unwrap();
             assert_eq!(key(&uri).ok().as_ref().map(Key::as_str), expect, "{path}");
         }
         check("scores/8", Some("scores/8"));

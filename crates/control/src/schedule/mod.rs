@@ -29,15 +29,14 @@
 //! subscribers that was never fetched isn't kept.
 
 mod fair;
-#[cfg(test)]
-mod model;
 mod outcome;
 mod queues;
 #[cfg(test)]
 mod tests;
 
 pub use outcome::{
-    FAILURE_CLASSES, FailureClass, FetchJob, Freshness, LaneStats, Outcome, Stats, Validators, Version,
+    Counters, FAILURE_CLASSES, FailureClass, FetchJob, Freshness, LaneStats, Outcome, Stats, Validators,
+    Version,
 };
 
 use crate::options::{DURATION_MAX, FeedsOptions};
@@ -102,11 +101,7 @@ pub struct Scheduler {
     queues: Queues,
     events: VecDeque<(Key, FeedUpdate)>,
     random: Rng,
-    refused_keys: u64,
-    refused_cold_keys: u64,
-    unknown_keys: u64,
-    refused_documents: u64,
-    evicted_keys: u64,
+    counters: Counters,
 }
 
 impl Scheduler {
@@ -120,11 +115,7 @@ impl Scheduler {
             queues,
             events: VecDeque::new(),
             random: Rng::with_seed(seed),
-            refused_keys: 0,
-            refused_cold_keys: 0,
-            unknown_keys: 0,
-            refused_documents: 0,
-            evicted_keys: 0,
+            counters: Counters::default(),
         }
     }
 
@@ -166,7 +157,7 @@ impl Scheduler {
 
     fn admit(&mut self, now: Instant, key: &Key, requesters: &[Requester]) {
         let Some(upstream) = self.routes.find(key) else {
-            self.unknown_keys += 1;
+            self.counters.unknown_keys += 1;
             self.refuse(key, "no feed is configured for this key");
             return;
         };
@@ -176,7 +167,7 @@ impl Scheduler {
         let owners = requesters.iter().filter(allowed).map(Owner::from);
         let owner = owners.min_by(|one, other| self.queues.sooner(upstream, *one, *other));
         if owner.is_none() && self.refuse_requesters(key, requesters) {
-            self.refused_cold_keys += 1;
+            self.counters.refused_cold_keys += 1;
             return;
         }
         let mut entry = Entry {
@@ -210,11 +201,11 @@ impl Scheduler {
         let spare = self.queues.first_empty_lingering();
         let spare = spare.or_else(|| self.queues.first_lingering(None).filter(|_| displaces_documents));
         if let Some(oldest) = spare {
-            self.evicted_keys += 1;
+            self.counters.evicted_keys += 1;
             self.forget(&oldest);
             return;
         }
-        self.refused_keys += 1;
+        self.counters.refused_keys += 1;
         let last = self.queues.last_of_longest().filter(|last| self.waits_for_far_more(last, newest));
         let evicted = last.as_ref().unwrap_or(newest);
         if let Some(mut entry) = self.entries.remove(evicted) {
@@ -373,26 +364,20 @@ impl Scheduler {
                     return outcome;
                 }
                 while let Some(oldest) = self.queues.first_lingering(None).filter(|oldest| oldest != key) {
-                    self.evicted_keys += 1;
+                    self.counters.evicted_keys += 1;
                     self.forget(&oldest);
                     if fits(&self.queues) {
                         return outcome;
                     }
                 }
-                self.refused_documents += 1;
-                Outcome::Failed {
-                    class: FailureClass::NoSpace,
-                    reason: "there is no room for the new version (feeds_limits.documents_bytes_max)".into(),
-                    retry_after: None,
-                    pause: false,
-                }
+                self.counters.refused_documents += 1;
+                let reason = "there is no room for the new version (feeds_limits.documents_bytes_max)";
+                Outcome::failed(FailureClass::NoSpace, reason)
             }
-            Outcome::Same { .. } if entry.kept.is_none() => Outcome::Failed {
-                class: FailureClass::Status,
-                reason: "the upstream says that nothing changed since nothing".into(),
-                retry_after: None,
-                pause: false,
-            },
+            Outcome::Same { .. } if entry.kept.is_none() => {
+                let reason = "the upstream says that nothing changed since nothing";
+                Outcome::failed(FailureClass::Status, reason)
+            }
             _ => outcome,
         }
     }
@@ -420,14 +405,7 @@ impl Scheduler {
 
     /// Figures.
     pub fn stats(&self) -> Stats {
-        Stats {
-            refused_keys: self.refused_keys,
-            refused_cold_keys: self.refused_cold_keys,
-            unknown_keys: self.unknown_keys,
-            refused_documents: self.refused_documents,
-            evicted_keys: self.evicted_keys,
-            ..self.queues.stats()
-        }
+        Stats { counters: self.counters, ..self.queues.stats() }
     }
 }
 

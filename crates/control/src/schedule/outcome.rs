@@ -75,64 +75,71 @@ pub enum Outcome {
     },
 }
 
-/// Kinds of failures. Failures of one kind have the same remedy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureClass {
+impl Outcome {
+    /// A failure without a time to wait for.
+    pub(super) fn failed(class: FailureClass, reason: &str) -> Self {
+        Self::Failed { class, reason: reason.into(), retry_after: None, pause: false }
+    }
+}
+
+/// Declares the kinds of failures, each with the outcome of a fetch in metrics.
+macro_rules! failure_classes {
+    ($($(#[$doc:meta])+ $name:ident = $outcome:literal;)+) => {
+        /// Kinds of failures. Failures of one kind have the same remedy.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum FailureClass {
+            $($(#[$doc])+ $name,)+
+        }
+
+        impl FailureClass {
+            /// All of them, in the order of their numbers.
+            pub const ALL: [Self; [$($outcome),+].len()] = [$(Self::$name),+];
+
+            /// One word for metrics: the outcome of a fetch.
+            pub fn outcome(self) -> &'static str {
+                match self { $(Self::$name => $outcome,)+ }
+            }
+        }
+    };
+}
+
+failure_classes! {
     /// No connection: refused, no such host, TLS.
-    Connect,
+    Connect = "failed_connect";
     /// The connection ended too early, or the answer isn't HTTP.
-    Broken,
+    Broken = "failed_broken";
     /// No answer in time.
-    Timeout,
+    Timeout = "failed_timeout";
     /// 401 or 403.
-    Unauthorized,
+    Unauthorized = "failed_unauthorized";
     /// 429.
-    TooManyRequests,
+    TooManyRequests = "failed_too_many_requests";
     /// Another status from 400 to 499.
-    ClientError,
+    ClientError = "failed_client_error";
     /// A status from 500 to 599.
-    ServerError,
+    ServerError = "failed_server_error";
     /// A status that brings no document, and is no error.
-    Status,
+    Status = "failed_status";
     /// A redirect.
-    Redirect,
+    Redirect = "failed_redirect";
     /// More bytes than a document may have.
-    TooLarge,
+    TooLarge = "failed_too_large";
     /// A content coding that wasn't asked for, or a broken one.
-    Encoding,
+    Encoding = "failed_encoding";
     /// Not JSON, according to its Content-Type.
-    NotJson,
+    NotJson = "failed_not_json";
     /// Invalid JSON.
-    InvalidJson,
+    InvalidJson = "failed_invalid_json";
     /// There is no room for the document (`feeds_limits.documents_bytes_max`).
-    NoSpace,
+    NoSpace = "failed_no_space";
     /// A bug.
-    Internal,
+    Internal = "failed_internal";
 }
 
 /// The number of kinds.
 pub const FAILURE_CLASSES: usize = FailureClass::ALL.len();
 
 impl FailureClass {
-    /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 15] = [
-        Self::Connect,
-        Self::Broken,
-        Self::Timeout,
-        Self::Unauthorized,
-        Self::TooManyRequests,
-        Self::ClientError,
-        Self::ServerError,
-        Self::Status,
-        Self::Redirect,
-        Self::TooLarge,
-        Self::Encoding,
-        Self::NotJson,
-        Self::InvalidJson,
-        Self::NoSpace,
-        Self::Internal,
-    ];
-
     /// The kind of a status that brings no document.
     pub fn of_status(status: u16) -> Self {
         match status {
@@ -144,28 +151,7 @@ impl FailureClass {
         }
     }
 
-    /// One word for metrics: the outcome of a fetch.
-    pub fn outcome(self) -> &'static str {
-        match self {
-            Self::Connect => "failed_connect",
-            Self::Broken => "failed_broken",
-            Self::Timeout => "failed_timeout",
-            Self::Unauthorized => "failed_unauthorized",
-            Self::TooManyRequests => "failed_too_many_requests",
-            Self::ClientError => "failed_client_error",
-            Self::ServerError => "failed_server_error",
-            Self::Status => "failed_status",
-            Self::Redirect => "failed_redirect",
-            Self::TooLarge => "failed_too_large",
-            Self::Encoding => "failed_encoding",
-            Self::NotJson => "failed_not_json",
-            Self::InvalidJson => "failed_invalid_json",
-            Self::NoSpace => "failed_no_space",
-            Self::Internal => "failed_internal",
-        }
-    }
-
-    /// The same without `failed_`.
+    /// The outcome without `failed_`.
     pub fn name(self) -> &'static str {
         self.outcome().trim_start_matches("failed_")
     }
@@ -205,6 +191,13 @@ pub struct Stats {
     pub waiting: usize,
     /// Bytes of the kept documents.
     pub documents_bytes: usize,
+    /// Since the start.
+    pub counters: Counters,
+}
+
+/// What the scheduler has refused and evicted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
     /// Keys refused because of `keys_max`.
     pub refused_keys: u64,
     /// Keys refused because of `limits.cold_keys_max`.

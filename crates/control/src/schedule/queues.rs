@@ -37,6 +37,7 @@ const REFRESHES_IN_ROW_MAX: u32 = 7;
 /// How far ahead of its evenly spaced start a fetch may begin.
 const AHEAD_MAX: Duration = Duration::from_millis(100);
 
+#[derive(Default)]
 struct Lane {
     in_flight: usize,
     concurrency_max: usize,
@@ -94,6 +95,7 @@ impl Lane {
     }
 }
 
+#[derive(Default)]
 pub(super) struct Queues {
     due: BTreeSet<(Instant, Key)>,
     lingering: BTreeSet<(Instant, Key)>,
@@ -113,36 +115,12 @@ pub(super) struct Queues {
 
 impl Queues {
     pub(super) fn new(fetches_max: usize, upstreams: &[UpstreamOptions]) -> Self {
-        let lane = |upstream: &UpstreamOptions| Lane {
-            in_flight: 0,
-            concurrency_max: upstream.concurrency_max,
-            spacing: Duration::from_secs(1)
-                / u32::try_from(upstream.requests_per_second_max.max(1)).unwrap_or(u32::MAX),
-            next_start: None,
-            paused_until: None,
-            rate_waits: false,
-            rate_waits_total: 0,
-            failing: [0; FAILURE_CLASSES],
-            has_failed: [false; FAILURE_CLASSES],
-            first_in_flight: 0,
-            documents: 0,
-            refreshes: BTreeMap::new(),
-            firsts: FairQueue::default(),
-            refreshes_in_row: 0,
+        let lane = |upstream: &UpstreamOptions| {
+            let per_second = u32::try_from(upstream.requests_per_second_max.max(1)).unwrap_or(u32::MAX);
+            let spacing = Duration::from_secs(1) / per_second;
+            Lane { concurrency_max: upstream.concurrency_max, spacing, ..Lane::default() }
         };
-        Self {
-            due: BTreeSet::new(),
-            lingering: BTreeSet::new(),
-            empty_lingering: BTreeSet::new(),
-            lanes: upstreams.iter().map(lane).collect(),
-            lane: 0,
-            tickets: 0,
-            fetches_max,
-            first_in_flight: 0,
-            documents: 0,
-            cold: BTreeMap::new(),
-            stats: Stats::default(),
-        }
+        Self { lanes: upstreams.iter().map(lane).collect(), fetches_max, ..Self::default() }
     }
 
     /// Puts an entry where it belongs.

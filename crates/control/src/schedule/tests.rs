@@ -1,3 +1,5 @@
+mod model;
+
 use super::*;
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
@@ -156,7 +158,7 @@ fn the_longest_prefix_wins_and_unknown_keys_are_reported() {
     assert_eq!(bench.scheduler.poll_fetch(bench.now).map(|job| job.upstream), Some(0));
     bench.want("c", true).check("", "c:not_found c:forget").want("c", false).check("", "");
     assert_eq!(bench.scheduler.stats().keys, 2);
-    assert_eq!(bench.scheduler.stats().unknown_keys, 1);
+    assert_eq!(bench.scheduler.stats().counters.unknown_keys, 1);
 }
 
 #[test]
@@ -502,7 +504,7 @@ fn a_session_with_thousands_of_new_keys_delays_nobody() {
     // The table is full. The last session has replaced some keys of sessions that wait for far more, which are
     // `lost`. Then it is refused.
     assert_eq!(bench.scheduler.stats().keys, 10_000);
-    assert_eq!(bench.scheduler.stats().refused_keys, 1000);
+    assert_eq!(bench.scheduler.stats().counters.refused_keys, 1000);
     let events = bench.events();
     let refused = events.split(' ').filter(|event| event.contains(":refuse:")).count();
     let displaced = events.split(' ').filter(|event| event.ends_with(":not_found")).count();
@@ -520,7 +522,7 @@ fn a_session_with_thousands_of_new_keys_delays_nobody() {
     bench.events();
     // One of another address, and one of the same.
     bench.want_by("amine", 2, 100).want_by("aours", 1, 101);
-    assert_eq!(bench.scheduler.stats().refused_keys, 1002);
+    assert_eq!(bench.scheduler.stats().counters.refused_keys, 1002);
     bench.events();
     let mut flying = in_flight.split(' ');
     let mut next = || flying.next().unwrap();
@@ -555,7 +557,7 @@ fn a_session_waits_for_a_bounded_number_of_first_fetches() {
     // Fetches in flight don't count as waiting.
     bench.want_by("a2", 1, 7).want_by("b2", 1, 7).check("", "");
     bench.want_by("a3", 1, 7).want_by("a4", 1, 7).check("", "a3:refuse:7 a4:refuse:7");
-    assert_eq!(bench.scheduler.stats().refused_cold_keys, 2);
+    assert_eq!(bench.scheduler.stats().counters.refused_cold_keys, 2);
     // Another session may ask for it. A key fetched for that session is refused to nobody.
     bench.want_by("a3", 1, 8).want_by("a3", 1, 7).check("", "");
     // If there are too many requesters to know them all, none is refused.
@@ -579,7 +581,7 @@ fn keys_are_bounded_and_keys_without_subscribers_are_evicted() {
     bench.result("a1", fresh("1")).result("a2", fresh("1")).check("", "a1=1 a2=1");
     bench.at(1).want("a2", false).at(2).want("a1", false).want("a3", true).check("a3", "a2:forget");
     let stats = bench.scheduler.stats();
-    assert_eq!((stats.keys, stats.refused_keys, stats.evicted_keys), (2, 1, 1));
+    assert_eq!((stats.keys, stats.counters.refused_keys, stats.counters.evicted_keys), (2, 1, 1));
     // What is in flight can't make room.
     bench.want("a3", false).want("a1", true).want("a4", true).check("", "a4:not_found a4:forget");
 }
@@ -630,7 +632,7 @@ fn documents_are_bounded_together() {
     }
     bench.result("a1", fresh(&big)).check("", &format!("a1={big}"));
     bench.result("b1", fresh(&big)).check("", "b1:stale");
-    assert_eq!(bench.scheduler.stats().refused_documents, 1);
+    assert_eq!(bench.scheduler.stats().counters.refused_documents, 1);
     assert_eq!(bench.scheduler.stats().documents_bytes, 60);
     // A new version takes the old one's room.
     bench.at(10).check("a1 b1", "").result("a1", fresh(&"y".repeat(100)));

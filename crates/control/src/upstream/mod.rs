@@ -16,7 +16,7 @@ pub(crate) use failure::Failure;
 pub(crate) use fetch::{Fetched, chain};
 
 use crate::error::Error;
-use crate::options::{Content, FeedsOptions, UpstreamOptions, at_least_one, duration};
+use crate::options::{Content, FeedsOptions, UpstreamOptions};
 use crate::route::{KeyPattern, Route, UrlTemplate};
 use bytes::Bytes;
 use http_body_util::Empty;
@@ -26,7 +26,6 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_delta::Differ;
@@ -69,40 +68,18 @@ pub(crate) struct Upstream {
 pub(crate) struct Upstreams(Vec<Arc<Upstream>>);
 
 impl Upstreams {
-    /// Checks the options and makes the clients. Opens no connection.
+    /// Checks what the configuration can't, and makes the clients. Opens no connection.
     pub(crate) fn new(options: &FeedsOptions) -> Result<Self, Error> {
-        let (mut names, mut shapes) = (HashSet::new(), HashSet::new());
-        let mut routes = Vec::new();
-        for upstream in &options.upstreams {
-            let place = |field: &str| format!("feeds.upstreams.{}.{field}", upstream.name);
-            if upstream.name.is_empty() {
-                return Err(Error::setting("feeds.upstreams", "an upstream has no name"));
-            }
-            if !names.insert(&upstream.name) {
-                return Err(Error::setting(place("name"), "two upstreams have this name"));
-            }
-            let route = Route::new(&upstream.prefix, &upstream.key, &upstream.url).map_err(|errors| {
-                let texts: Vec<_> = errors.into_iter().map(|error| (error.field, error.text)).collect();
-                let field = texts.first().map_or("url", |(field, _)| field);
-                let text = texts.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
-                Error::setting(place(field), text)
-            })?;
-            if !shapes.insert(route.shape()) {
-                let field = if upstream.key.is_empty() { "prefix" } else { "key" };
-                return Err(Error::setting(place(field), "another upstream serves exactly the same keys"));
-            }
-            routes.push(route.into_parts());
-            at_least_one(&place("concurrency_max"), upstream.concurrency_max)?;
-            at_least_one(&place("requests_per_second_max"), upstream.requests_per_second_max)?;
-            at_least_one(&place("document_bytes_max"), upstream.document_bytes_max)?;
-            for (field, value) in [
-                ("poll_interval", upstream.poll_interval),
-                ("timeout", upstream.timeout),
-                ("read_timeout", upstream.read_timeout),
-            ] {
-                duration(&place(field), value, Duration::from_millis(1))?;
-            }
-        }
+        let route = |upstream: &UpstreamOptions| {
+            Route::new(&upstream.prefix, &upstream.key, &upstream.url).map(Route::into_parts).map_err(
+                |errors| {
+                    let field = errors.first().map_or("url", |error| error.field);
+                    let texts: Vec<_> = errors.into_iter().map(|error| error.text).collect();
+                    Error::setting(format!("feeds.upstreams.{}.{field}", upstream.name), texts.join("; "))
+                },
+            )
+        };
+        let routes = options.upstreams.iter().map(route).collect::<Result<Vec<_>, Error>>()?;
         let secure = routes.iter().any(|(_, url)| url.is_secure());
         let tls = tls(if secure { Some(options) } else { None })?;
         let upstreams = options.upstreams.iter().zip(routes).map(|(options, (pattern, url))| {
@@ -253,27 +230,14 @@ mod tests {
             let error = Upstreams::new(&feeds(vec![upstream])).err().expect("an error").to_string();
             assert!(error.contains(expect), "{error}");
         }
-        check(|u| u.name.clear(), "feeds.upstreams: an upstream has no name");
         check(|u| u.url = "h/x".into(), "feeds.upstreams.scores.url: ");
         check(|u| u.url = "ftp://h/x".into(), "beginning with http:// or https://");
         check(|u| u.url = "http://u:secret@h/x".into(), "credentials belong in the headers");
         check(|u| u.key = "a/{x}".into(), "feeds.upstreams.scores.url: {x} of the key isn't used in it");
         check(|u| u.key = "a/{x".into(), "feeds.upstreams.scores.key: a { has no }");
-        check(
-            |u| u.poll_interval = Duration::ZERO,
-            "feeds.upstreams.scores.poll_interval: must be at least 1ms",
-        );
-        check(|u| u.timeout = Duration::MAX, "at most one year");
-        check(|u| u.requests_per_second_max = 0, "requests_per_second_max: must be at least 1");
-        check(|u| u.concurrency_max = 0, "concurrency_max: must be at least 1");
         check(|u| u.headers = vec![("Host".into(), "x".into())], "\"Host\" is set by Stentor itself");
         check(|u| u.headers = vec![("a b".into(), "x".into())], "is not a valid header name");
         check(|u| u.headers = vec![("x".into(), "a\r\nb: c".into())], "forbidden characters");
-        let twice = vec![options("http://h"), options("http://h")];
-        assert!(Upstreams::new(&feeds(twice)).err().unwrap().to_string().contains("two upstreams"));
-        let other = UpstreamOptions { name: "other".into(), ..options("http://h") };
-        let error = Upstreams::new(&feeds(vec![options("http://h"), other])).err().unwrap().to_string();
-        assert_eq!(error, "feeds.upstreams.other.prefix: another upstream serves exactly the same keys");
         let missing =
             FeedsOptions { ca_file: Some("/nonexistent.pem".into()), ..feeds(vec![options("https://h")]) };
         assert!(Upstreams::new(&missing).err().unwrap().to_string().starts_with("feeds_limits.ca_file: "));

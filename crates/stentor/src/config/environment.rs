@@ -5,7 +5,7 @@
 //! `stentor` brings `STENTOR_PORT` and others).
 
 use super::nearest::nearest;
-use super::value::Raw;
+use super::setting::Raw;
 use super::{SourceLocation, Sources, sections};
 
 /// How our variables begin.

@@ -4,7 +4,7 @@
 
 use super::nearest::nearest;
 use super::schema::{REPEATED_MAX, required};
-use super::value::Raw;
+use super::setting::Raw;
 use super::{SectionInfo, SourceLocation, Sources, sections};
 use std::io::Read;
 use std::path::Path;

@@ -2,7 +2,7 @@
 //!
 //! A flag wins over the environment, which wins over the file, which wins over the default. The keys are
 //! declared in [`schema`], once; [`mod@file`] and [`environment`] read them, [`rules`] checks what concerns
-//! several of them, [`options`] has what they set, [`mod@reference`] writes docs/configuration.md.
+//! several of them, [`options`] has what they set ([`Config::options`]), [`mod@reference`] writes docs/configuration.md.
 //!
 //! All mistakes are reported at once, each with its place, except that a file which isn't TOML is only
 //! told so. It deliberately doesn't use serde: that stops at the first mistake and can't say where a
@@ -18,6 +18,7 @@ pub(crate) mod reference;
 mod rules;
 pub(crate) mod schema;
 pub(crate) mod section;
+pub(crate) mod setting;
 pub(crate) mod value;
 
 #[cfg(test)]
@@ -25,15 +26,21 @@ mod tests;
 
 pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
+use self::options::Options;
 use self::schema::{
     AdminLimits, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule, Server, SockJs,
     SocketIo,
 };
 use self::section::{KeyInfo, Section};
-use self::value::Raw;
+use self::setting::Raw;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
+use stentor_control::PushedKeys;
+
+/// Time for requests to the admin port that are in progress when the data plane has ended.
+const ADMIN_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A section of the configuration, or the list of those of one name.
 pub(crate) trait Part {
@@ -147,6 +154,30 @@ impl Config {
         self.parts().into_iter().filter_map(|part| part.once())
     }
 
+    /// The options that it sets, once it was loaded. What depends on several keys is here.
+    pub(crate) fn options(&self) -> Options {
+        let mut options = Options::default();
+        self.once().for_each(|section| section.store(&mut options));
+        let Options { edge, control, history, recovery, .. } = &mut options;
+        if history.publications_max > 0 {
+            // The empty prefix: every room.
+            edge.rooms.history = vec![(String::new(), *history)];
+        }
+        edge.engine.recovery = (!recovery.age_max.is_zero()).then_some(*recovery);
+        // Primus's clients disconnect 45 s after a ping, so the default is the longest interval.
+        edge.primus.ping_interval = edge.primus.ping_interval.min(edge.heartbeat.interval);
+        edge.rooms.rules = self.rules.iter().map(rule_options).collect();
+        if !self.sockjs.is_empty() {
+            edge.sockjs = self.sockjs.iter().map(|prefix| options_of(prefix).sockjs).collect();
+        }
+        let (pushed, fetched): (Vec<_>, Vec<_>) = self.feeds.iter().partition(|feed| feed.push);
+        control.feeds.upstreams = fetched.into_iter().map(|feed| options_of(feed).upstream).collect();
+        let keys = |feed: &Feed| PushedKeys { prefix: feed.prefix.clone(), key: feed.key.clone() };
+        control.feeds.pushed = pushed.into_iter().map(keys).collect();
+        control.admin.shutdown_timeout = ADMIN_SHUTDOWN_TIMEOUT;
+        options
+    }
+
     /// Sets a key of a section that exists once. `None`: there is no such key.
     fn set(&mut self, section: &str, key: &str, raw: Raw<'_>) -> Option<Result<&'static str, String>> {
         self.part(section)?.next().set(key, raw)
@@ -168,6 +199,18 @@ impl Config {
     }
 }
 
+/// The defaults, and what this section sets.
+fn options_of(section: &dyn Section) -> Options {
+    let mut options = Options::default();
+    section.store(&mut options);
+    options
+}
+
+fn rule_options(rule: &Rule) -> stentor_edge::Rule {
+    let broadcast_all = rule.broadcast.iter().any(|room| room == "*");
+    stentor_edge::Rule { broadcast_all, ..options_of(rule).rule }
+}
+
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SourceLocation {
@@ -177,7 +220,7 @@ pub(crate) enum SourceLocation {
     File(String),
     /// In the environment.
     Variable(String),
-    /// On the command line.
+    /// On the command line, with the flag of this key.
     Flag(&'static str),
     /// Nowhere: the default.
     Default,
@@ -189,7 +232,7 @@ impl fmt::Display for SourceLocation {
             Self::Line(file, line) => write!(f, "{file}:{line}: "),
             Self::File(file) => write!(f, "{file}: "),
             Self::Variable(name) => write!(f, "{name}: "),
-            Self::Flag(flag) => write!(f, "{flag}: "),
+            Self::Flag(key) => write!(f, "--{key}: "),
             Self::Default => Ok(()),
         }
     }
@@ -228,16 +271,8 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// What the command line says about the configuration.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Flags {
-    pub(crate) listen: Option<std::net::SocketAddr>,
-    pub(crate) admin: Option<std::net::SocketAddr>,
-    pub(crate) cores: Option<usize>,
-    pub(crate) driver: Option<schema::Driver>,
-    pub(crate) app: Option<schema::App>,
-    pub(crate) log: Option<schema::LogFormat>,
-}
+/// Flags that override keys of `[server]`: the name of the key, which is that of the flag, and its value if it was given.
+pub(crate) type Flags = Vec<(&'static str, Option<String>)>;
 
 /// A configuration being put together.
 #[derive(Default)]
@@ -283,22 +318,12 @@ impl Sources {
     }
 
     /// Takes the flags.
-    pub(crate) fn flags(mut self, flags: &Flags) -> Self {
-        macro_rules! take {
-            ($($key:ident $flag:literal),+) => {
-                $(if let Some(value) = flags.$key {
-                    self.config.server.$key = value;
-                    self.locations.insert(("server".into(), stringify!($key)), SourceLocation::Flag($flag));
-                })+
-            };
-        }
-        take!(listen "--listen", admin "--admin", driver "--driver", app "--app", log "--log");
-        // The one flag whose type doesn't bound it.
-        if let Some(cores) = flags.cores {
-            let location = SourceLocation::Flag("--cores");
-            match self.config.set("server", "cores", Raw::Text(&cores.to_string())) {
+    pub(crate) fn flags(mut self, flags: Flags) -> Self {
+        for (key, text) in flags.into_iter().filter_map(|(key, text)| Some((key, text?))) {
+            let location = SourceLocation::Flag(key);
+            match self.config.set("server", key, Raw::Text(&text)) {
                 Some(Err(text)) => self.problem(location, text),
-                _ => _ = self.locations.insert(("server".into(), "cores"), location),
+                _ => _ = self.locations.insert(("server".into(), key), location),
             }
         }
         self
@@ -308,7 +333,7 @@ impl Sources {
     pub(crate) fn load(mut self) -> Result<(Config, Vec<String>), Problems> {
         rules::check(&mut self);
         if self.problems.is_empty()
-            && let Err(error) = crate::wiring::validate(&self.config)
+            && let Err(error) = self.config.options().control.check()
         {
             // What only the planes know, for example whether a file that is named can be read.
             self.problem(SourceLocation::Default, error.to_string());

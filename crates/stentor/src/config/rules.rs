@@ -1,8 +1,8 @@
 //! What concerns several keys, or needs more than a type: checked last, when it is known what won.
 
-use super::options::Options;
 use super::schema::{CookieSameSite, Feed, Rule};
-use super::value::{Bytes, Setting};
+use super::setting::Setting;
+use super::value::Bytes;
 use super::{Config, SourceLocation, Sources};
 use std::collections::HashMap;
 use stentor_control::Route;
@@ -178,7 +178,7 @@ fn without_effect(rule: &Rule, before: &[Rule]) -> Option<String> {
 }
 
 fn sockjs(sources: &mut Sources) {
-    if let Err(text) = stentor_edge::SockJs::check(&Options::of(&sources.config).edge.sockjs) {
+    if let Err(text) = stentor_edge::SockJs::check(&sources.config.options().edge.sockjs) {
         let location = sources.location("sockjs[0]", "prefix");
         sources.problem(location, text);
     }

@@ -4,7 +4,8 @@
 //! `docs/configuration.md` is generated from this file and checked against it by a test.
 
 use super::section::section;
-use super::value::{Bytes, Headers, Origin, Token, choice};
+use super::setting::{choice, fields};
+use super::value::{Bytes, Headers, Origin, Token};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -448,6 +449,24 @@ section! {
         /// File with PEM certificates to trust for `https://`. Empty: the system's certificates.
         ca_file: String;
     }
+}
+
+fields! {
+    PrefixApp => Option<stentor_edge::App>:
+        app -> match app {
+            PrefixApp::Same => None,
+            PrefixApp::Rooms => Some(stentor_edge::App::Rooms),
+            PrefixApp::Echo => Some(stentor_edge::App::Echo),
+            PrefixApp::Chat => Some(stentor_edge::App::Chat),
+        },
+        app -> match app {
+            None => PrefixApp::Same,
+            Some(stentor_edge::App::Rooms) => PrefixApp::Rooms,
+            Some(stentor_edge::App::Echo) => PrefixApp::Echo,
+            Some(stentor_edge::App::Chat) => PrefixApp::Chat,
+        };
+    Vec<EndSignal> => bool: signals -> signals.contains(&EndSignal::MaxAgeZero),
+        ends -> ends.then_some(EndSignal::MaxAgeZero).into_iter().collect();
 }
 
 /// Keys without which a section that may be there several times means nothing.

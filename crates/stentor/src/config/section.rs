@@ -1,7 +1,7 @@
 //! A section of the configuration: a struct, its defaults, its reference and its way to the options, from one table.
 
 use super::options::Options;
-use super::value::Raw;
+use super::setting::Raw;
 
 /// One key, as the reference shows it.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ macro_rules! section {
             }
 
             fn keys(&self) -> Vec<$crate::config::section::KeyInfo> {
-                use $crate::config::value::Setting;
+                use $crate::config::setting::Setting;
                 let default = Self::default();
                 vec![$({
                     let range: Option<std::ops::RangeInclusive<$ty>> = section!(@range $($range)?);
@@ -93,10 +93,10 @@ macro_rules! section {
                 }),+]
             }
 
-            fn set(&mut self, key: &str, raw: $crate::config::value::Raw<'_>) -> Option<Result<&'static str, String>> {
+            fn set(&mut self, key: &str, raw: $crate::config::setting::Raw<'_>) -> Option<Result<&'static str, String>> {
                 match key {
                     $( stringify!($key) => Some(
-                        $crate::config::value::read_within(raw, section!(@range $($range)?)).map(|value| {
+                        $crate::config::setting::read_within(raw, section!(@range $($range)?)).map(|value| {
                             self.$key = value;
                             stringify!($key)
                         }),
@@ -106,12 +106,12 @@ macro_rules! section {
             }
 
             fn show(&self) -> Vec<(&'static str, String)> {
-                use $crate::config::value::Setting;
+                use $crate::config::setting::Setting;
                 vec![$((stringify!($key), self.$key.show())),+]
             }
 
             fn store(&self, options: &mut $crate::config::options::Options) {
-                use $crate::config::options::Field;
+                use $crate::config::setting::Field;
                 $( section!(@store self options $part $key [$($default)?] $([$($field).+])*); )+
             }
         }
@@ -120,10 +120,10 @@ macro_rules! section {
     (@range $range:expr) => { Some($range) };
     (@load $options:ident $part:tt $key:ident [$default:expr] $($fields:tt)*) => { $default };
     (@load $options:ident ($($part:ident).+) $key:ident []) => {
-        $crate::config::options::Source::load(&$options.$($part).+.$key)
+        $crate::config::setting::Source::load(&$options.$($part).+.$key)
     };
     (@load $options:ident $part:tt $key:ident [] [$($field:ident).+] $($others:tt)*) => {
-        $crate::config::options::Source::load(&$options.$($field).+)
+        $crate::config::setting::Source::load(&$options.$($field).+)
     };
     (@store $self:ident $options:ident $part:tt $key:ident [$default:expr]) => {};
     (@store $self:ident $options:ident ($($part:ident).+) $key:ident []) => {

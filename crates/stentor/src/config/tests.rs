@@ -1,7 +1,10 @@
 //! Every message of the configuration, exactly; and that the reference on disk is the one of the table.
 
+mod options;
+
 use super::schema::{App, Driver, LogFormat};
-use super::value::{Bytes, Origin, Raw, Setting};
+use super::setting::{Raw, Setting};
+use super::value::{Bytes, Origin};
 use super::*;
 use std::time::Duration;
 
@@ -390,8 +393,8 @@ fn the_admin_port_beyond_loopback_needs_a_token() {
     check("[server]\nadmin = \"0.0.0.0:8001\"\nadmin_token = \"0123456789abcdef\"", "");
     check("[server]\nadmin = \"[::1]:8001\"", "");
     check("[server]\nadmin = \"127.3.2.1:8001\"", "");
-    let flags = Flags { admin: Some("[::]:1".parse().unwrap()), ..Flags::default() };
-    let problems = Sources::default().flags(&flags).load().unwrap_err();
+    let flags = vec![("admin", Some("[::]:1".to_owned()))];
+    let problems = Sources::default().flags(flags).load().unwrap_err();
     assert!(problems.to_string().starts_with("--admin: the admin port at [::]:1"), "{problems}");
 }
 
@@ -432,8 +435,8 @@ fn flags_over_environment_over_file() {
     let file = "[server]\nlisten = \"127.0.0.1:1\"\ncores = 1\napp = \"echo\"\nlog = \"json\"";
     let variables = [("STENTOR_SERVER_LISTEN", "127.0.0.1:2"), ("STENTOR_SERVER_CORES", "2"), ("CORES", "9")];
     let variables = variables.map(|(name, value)| (name.to_string(), value.to_string()));
-    let flags = Flags { listen: Some("127.0.0.1:3".parse().unwrap()), ..Flags::default() };
-    let (config, warnings) = from_file(file).environment(variables).flags(&flags).load().unwrap();
+    let flags = vec![("listen", Some("127.0.0.1:3".to_owned())), ("admin", None)];
+    let (config, warnings) = from_file(file).environment(variables).flags(flags).load().unwrap();
     assert_eq!(warnings, Vec::<String>::new());
     assert_eq!(config.server.listen.port(), 3);
     assert_eq!(config.server.cores, 2);
@@ -443,8 +446,8 @@ fn flags_over_environment_over_file() {
 
 #[test]
 fn flags_have_the_same_ranges() {
-    let flags = Flags { cores: Some(9999), ..Flags::default() };
-    let problems = Sources::default().flags(&flags).load().unwrap_err();
+    let flags = vec![("cores", Some("9999".to_owned()))];
+    let problems = Sources::default().flags(flags).load().unwrap_err();
     assert_eq!(problems.to_string(), "--cores: 9999 is out of range: 0 to 256");
 }
 

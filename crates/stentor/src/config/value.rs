@@ -1,132 +1,36 @@
-//! The types that a setting can have, and how each is read and shown.
-//!
-//! A setting comes as a TOML value from the file, or as text from the environment; both go through
-//! [`Setting::read`], so that they mean the same. Text is what stands between the quotes in the file.
-//! Nothing here knows a key's name or place: errors say what was expected and what was found.
+//! The types of settings that need more than TOML's own: sizes, durations, secrets, origins, headers.
 
+use super::setting::{Raw, Setting, fields};
 use std::collections::HashMap;
 use std::fmt;
-use std::net::SocketAddr;
-use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 use stentor_control::{RESERVED_HEADERS, TOKEN_BYTES_MIN};
+use stentor_edge::{Hosts, Origins, Template};
 use toml::de::DeValue;
 
-/// A setting as it was written.
-#[derive(Clone, Copy)]
-pub(crate) enum Raw<'a> {
-    /// In the file.
-    Toml(&'a DeValue<'a>),
-    /// In the environment.
-    Text(&'a str),
+// Whether texts are valid was checked when the configuration was loaded; so were the ranges of numbers.
+fields! {
+    Bytes => usize: bytes -> bytes.0, n -> Bytes(*n);
+    usize => u32: n -> u32::try_from(*n).unwrap_or(u32::MAX), n -> *n as usize;
+    usize => u8: n -> u8::try_from(*n).unwrap_or(u8::MAX), n -> usize::from(*n);
+    String => Option<String>: text -> some(text), text -> text.clone().unwrap_or_default();
+    String => Option<PathBuf>: text -> some(text).map(PathBuf::from),
+        path -> path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    Token => Option<String>: token -> token.0.as_ref().map(|token| token.reveal().into()),
+        token -> Token(token.clone().map(Secret::new));
+    Headers => Vec<(String, String)>:
+        headers -> headers.0.iter().map(|(name, value)| (name.clone(), value.reveal().into())).collect(),
+        headers -> Headers(headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone()))).collect());
+    Vec<String> => Hosts: names -> Hosts::parse(names).unwrap_or_default();
+    Vec<Origin> => Origins:
+        origins -> Origins::parse(&origins.iter().map(Origin::as_str).collect::<Vec<_>>()).unwrap_or_default();
+    Vec<String> => Vec<Template>: texts -> texts.iter().filter_map(|text| Template::parse(text).ok()).collect();
 }
 
-impl<'a> Raw<'a> {
-    /// The text, where it is one.
-    fn text(self) -> Option<&'a str> {
-        match self {
-            Self::Toml(value) => value.as_str(),
-            Self::Text(text) => Some(text),
-        }
-    }
-
-    /// The whole number that it is or, in the environment, spells.
-    fn integer(self) -> Option<i128> {
-        match self {
-            Self::Toml(DeValue::Integer(n)) => {
-                i128::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok()
-            }
-            Self::Toml(_) => None,
-            Self::Text(text) => text.trim().parse().ok(),
-        }
-    }
-
-    /// What it is, for an error.
-    fn found(self) -> String {
-        match self {
-            Self::Toml(DeValue::String(text)) => quoted(text),
-            Self::Text(text) => quoted(text),
-            Self::Toml(DeValue::Integer(n)) => format!("the number {}", n.as_str()),
-            Self::Toml(DeValue::Float(n)) => format!("the number {}", n.as_str()),
-            Self::Toml(DeValue::Boolean(b)) => b.to_string(),
-            Self::Toml(DeValue::Datetime(_)) => "a date".into(),
-            Self::Toml(DeValue::Array(_)) => "an array".into(),
-            Self::Toml(DeValue::Table(_)) => "a table".into(),
-        }
-    }
-
-    fn mismatch(self, expected: &str) -> String {
-        format!("expected {expected}, found {}", self.found())
-    }
-}
-
-/// Quotes a text for an error, shortened to 60 characters.
-fn quoted(text: &str) -> String {
-    match text.char_indices().nth(60) {
-        Some((at, _)) => format!("{:?}…", &text[..at]),
-        None => format!("{text:?}"),
-    }
-}
-
-/// Something that can stand behind a key.
-pub(crate) trait Setting: Sized {
-    /// What it is measured in, or which values it has; for the reference.
-    fn unit() -> String;
-    /// Reads it, or says what was expected.
-    fn read(raw: Raw<'_>) -> Result<Self, String>;
-    /// As it would be written in the file. Secrets are not shown.
-    fn show(&self) -> String;
-}
-
-/// Reads a setting and checks its range, where it has one.
-pub(crate) fn read_within<T: Setting + PartialOrd>(
-    raw: Raw<'_>,
-    range: Option<RangeInclusive<T>>,
-) -> Result<T, String> {
-    let value = T::read(raw)?;
-    match range {
-        Some(range) if !range.contains(&value) => Err(format!(
-            "{} is out of range: {} to {}",
-            value.show(),
-            range.start().show(),
-            range.end().show()
-        )),
-        _ => Ok(value),
-    }
-}
-
-impl Setting for bool {
-    fn unit() -> String {
-        "`true` or `false`".into()
-    }
-
-    fn read(raw: Raw<'_>) -> Result<Self, String> {
-        match raw {
-            Raw::Toml(DeValue::Boolean(b)) => Ok(*b),
-            Raw::Text("true") => Ok(true),
-            Raw::Text("false") => Ok(false),
-            _ => Err(raw.mismatch("true or false")),
-        }
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
-}
-
-impl Setting for usize {
-    fn unit() -> String {
-        "number".into()
-    }
-
-    fn read(raw: Raw<'_>) -> Result<Self, String> {
-        let n = raw.integer().ok_or_else(|| raw.mismatch("a whole number"))?;
-        Self::try_from(n).map_err(|_| raw.mismatch("a whole number, not negative and below 2^63"))
-    }
-
-    fn show(&self) -> String {
-        self.to_string()
-    }
+/// A text; none if it is empty.
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// A number of bytes. Written with a decimal (`1MB`) or binary (`64KiB`) unit, or as a plain integer.
@@ -159,9 +63,7 @@ impl Bytes {
 const BYTES_EXPECTED: &str = r#"a size such as "1MB", "64KiB" or 65536"#;
 
 impl Setting for Bytes {
-    fn unit() -> String {
-        "bytes".into()
-    }
+    const UNIT: &'static str = "bytes";
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let wrong = || raw.mismatch(BYTES_EXPECTED);
@@ -188,9 +90,7 @@ impl Setting for Bytes {
 const DURATION_EXPECTED: &str = r#"a duration such as "25s", "300ms", "5min" or "1h""#;
 
 impl Setting for Duration {
-    fn unit() -> String {
-        "duration".into()
-    }
+    const UNIT: &'static str = "duration";
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let wrong = || raw.mismatch(DURATION_EXPECTED);
@@ -226,40 +126,14 @@ fn split_unit(text: &str) -> Option<(u64, &str)> {
     Some((text[..end].parse().ok()?, text[end..].trim_start()))
 }
 
-impl Setting for String {
-    fn unit() -> String {
-        "text".into()
-    }
-
-    fn read(raw: Raw<'_>) -> Result<Self, String> {
-        raw.text().map(Into::into).ok_or_else(|| raw.mismatch("a text in quotes"))
-    }
-
-    fn show(&self) -> String {
-        format!("{self:?}")
-    }
-}
-
-impl Setting for SocketAddr {
-    fn unit() -> String {
-        "address and port".into()
-    }
-
-    fn read(raw: Raw<'_>) -> Result<Self, String> {
-        let parsed = raw.text().and_then(|text| text.parse().ok());
-        parsed.ok_or_else(|| raw.mismatch(r#"an address such as "127.0.0.1:8000" or "[::1]:8000""#))
-    }
-
-    fn show(&self) -> String {
-        format!("\"{self}\"")
-    }
-}
-
 /// A secret: read, passed on, never shown.
 #[derive(Clone, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Secret(String);
 
 impl Secret {
+    /// What is shown instead.
+    const SHOWN: &'static str = "(secret)";
+
     pub(crate) fn new(text: String) -> Self {
         Self(text)
     }
@@ -275,28 +149,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-impl Setting for Secret {
-    fn unit() -> String {
-        "text".into()
-    }
-
-    fn read(raw: Raw<'_>) -> Result<Self, String> {
-        String::read(raw).map(Self)
-    }
-
-    fn show(&self) -> String {
-        "(secret)".into()
-    }
-}
-
 /// The token of the admin port, where it has one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd)]
 pub(crate) struct Token(pub(crate) Option<Secret>);
 
 impl Setting for Token {
-    fn unit() -> String {
-        "text".into()
-    }
+    const UNIT: &'static str = "text";
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let text = raw.text().ok_or("expected a text in quotes")?;
@@ -309,28 +167,7 @@ impl Setting for Token {
     }
 
     fn show(&self) -> String {
-        self.0.as_ref().map_or("none".into(), Secret::show)
-    }
-}
-
-impl<T: Setting> Setting for Vec<T> {
-    fn unit() -> String {
-        format!("list of {}", T::unit())
-    }
-
-    fn read(raw: Raw<'_>) -> Result<Self, String> {
-        match raw {
-            Raw::Toml(DeValue::Array(items)) => {
-                items.iter().map(|item| T::read(Raw::Toml(item.get_ref()))).collect()
-            }
-            Raw::Toml(_) => Err(raw.mismatch("an array")),
-            Raw::Text("") => Ok(Self::new()),
-            Raw::Text(text) => text.split(',').map(|item| T::read(Raw::Text(item.trim()))).collect(),
-        }
-    }
-
-    fn show(&self) -> String {
-        format!("[{}]", self.iter().map(T::show).collect::<Vec<_>>().join(", "))
+        if self.0.is_some() { Secret::SHOWN.into() } else { "none".into() }
     }
 }
 
@@ -350,9 +187,7 @@ impl Origin {
 }
 
 impl Setting for Origin {
-    fn unit() -> String {
-        "origins".into()
-    }
+    const UNIT: &'static str = "origins";
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let wrong =
@@ -439,9 +274,7 @@ fn pieces(text: &str) -> impl Iterator<Item = Result<Piece<'_>, &'static str>> {
 }
 
 impl Setting for Headers {
-    fn unit() -> String {
-        "table of texts".into()
-    }
+    const UNIT: &'static str = "table of texts";
 
     fn read(raw: Raw<'_>) -> Result<Self, String> {
         let Raw::Toml(DeValue::Table(table)) = raw else {
@@ -477,7 +310,7 @@ impl Setting for Headers {
                 _ => None,
             });
             match variables.collect::<Vec<_>>() {
-                none if none.is_empty() => format!("{name} = {}", value.show()),
+                none if none.is_empty() => format!("{name} = {}", Secret::SHOWN),
                 some => format!("{name} = (secret with {})", some.join(", ")),
             }
         });
@@ -486,70 +319,4 @@ impl Setting for Headers {
             some => format!("{{ {some} }}"),
         }
     }
-}
-
-/// An enum of words, which the file, the environment and the command line spell alike. After `=>`, the enum of the options
-/// with the same variants.
-macro_rules! choice {
-    ($(#[$meta:meta])* $name:ident $(=> $field:ty)? { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
-        pub(crate) enum $name { $( $(#[doc = $doc])+ $variant, )+ }
-
-        impl $name {
-            /// As it is written.
-            pub(crate) fn as_str(self) -> &'static str {
-                match self { $( Self::$variant => $word, )+ }
-            }
-        }
-
-        impl $crate::config::value::Setting for $name {
-            fn unit() -> String {
-                [$(concat!("`", $word, "`")),+].join(" | ")
-            }
-
-            fn read(raw: $crate::config::value::Raw<'_>) -> Result<Self, String> {
-                $crate::config::value::word(raw, &[$($word),+], &[$(Self::$variant),+])
-            }
-
-            fn show(&self) -> String {
-                format!("{:?}", self.as_str())
-            }
-        }
-
-        impl clap::ValueEnum for $name {
-            fn value_variants<'a>() -> &'a [Self] {
-                &[$(Self::$variant),+]
-            }
-
-            fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
-                let help = match self { $( Self::$variant => concat!($($doc),+), )+ };
-                Some(clap::builder::PossibleValue::new(self.as_str()).help(help.trim().trim_end_matches('.')))
-            }
-        }
-
-        $crate::config::value::choice!(@field $name [$($field)?] $($variant)+);
-    };
-    (@field $name:ident [] $($variant:ident)+) => {};
-    (@field $name:ident [$field:ty] $($variant:ident)+) => {
-        impl $crate::config::options::Field<$name> for $field {
-            fn store(&mut self, setting: &$name) {
-                *self = match setting { $( $name::$variant => Self::$variant, )+ }
-            }
-        }
-
-        impl $crate::config::options::Source<$name> for $field {
-            fn load(&self) -> $name {
-                match self { $( Self::$variant => $name::$variant, )+ }
-            }
-        }
-    };
-}
-pub(crate) use choice;
-
-/// Reads one of `words`, which stands for the one of `values` at the same place.
-pub(crate) fn word<T: Copy>(raw: Raw<'_>, words: &[&str], values: &[T]) -> Result<T, String> {
-    let expected = || words.iter().map(|w| format!("{w:?}")).collect::<Vec<_>>().join(" or ");
-    let found = raw.text().and_then(|text| words.iter().position(|word| *word == text));
-    found.and_then(|at| values.get(at).copied()).ok_or_else(|| raw.mismatch(&expected()))
 }

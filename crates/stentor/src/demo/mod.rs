@@ -40,7 +40,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("the demo's HTTP API")?;
         let config = config(listener.local_addr()?, replay.as_ref());
         let sources = Sources::from_config(config).text("room.toml", ROOM);
-        let (mut config, warnings) = sources.environment(environment()).flags(&args.common.flags()).load()?;
+        let (mut config, warnings) = sources.environment(environment()).flags(args.common.flags()).load()?;
         config.server.admin = known_port(config.server.admin).context("the admin port")?;
         let admin = format!("http://{}", reachable(config.server.admin));
         let token = config.server.admin_token.0.as_ref().map(|token| token.reveal().to_owned());

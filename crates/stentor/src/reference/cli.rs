@@ -1,7 +1,7 @@
 //! docs/cli.md, generated from the definition of the command line.
 
 use super::sentence;
-use crate::cli::Cli;
+use crate::cli::{Cli, default_of};
 use clap::{Arg, Command, CommandFactory};
 use std::fmt::Write;
 
@@ -17,9 +17,6 @@ environment variable, which takes precedence over the [configuration](configurat
 | command | what it does |
 |---|---|
 ";
-
-/// Help texts name the default of the configuration, where the flag has none of its own.
-const DEFAULT: &str = " [default: ";
 
 pub(super) fn markdown() -> String {
     let mut cli = Cli::command();
@@ -58,13 +55,10 @@ fn write_command(page: &mut String, command: &Command) -> std::fmt::Result {
 
 fn write_argument(page: &mut String, arg: &Arg) -> std::fmt::Result {
     let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-    let (help, default) = split_default(&help);
-    let own: Vec<_> = arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-    let default = match default {
+    let default = match default_of(arg) {
         _ if arg.is_required_set() => "required".into(),
-        Some((value, note)) => format!("`{value}`{note}"),
-        None if own.is_empty() => String::new(),
-        None => format!("`{}`", own.join(" ")),
+        Some(default) => format!("`{default}`"),
+        None => String::new(),
     };
     write!(page, "| `{arg}` | {default} | {}", sentence(&help))?;
     let values: Vec<_> = arg.get_possible_values().iter().map(|v| format!("`{}`", v.get_name())).collect();
@@ -75,12 +69,4 @@ fn write_argument(page: &mut String, arg: &Arg) -> std::fmt::Result {
         write!(page, " Environment variable: `{}`.", variable.to_string_lossy())?;
     }
     writeln!(page, " |")
-}
-
-/// A help text without the default that it names, and this default: the value, and what follows it.
-fn split_default(help: &str) -> (String, Option<(&str, &str)>) {
-    let parts = help.split_once(DEFAULT).and_then(|(before, rest)| Some((before, rest.split_once(']')?)));
-    let Some((before, (default, after))) = parts else { return (help.into(), None) };
-    let value = default.find(',').unwrap_or(default.len());
-    (format!("{before}{after}"), Some(default.split_at(value)))
 }

@@ -4,7 +4,8 @@
 //! 2.8 goals, as real ones do; a test checks the averages.
 
 use super::commentary;
-use super::game::{EventKind, Game};
+use super::event::{EventKind, Shot};
+use super::game::Game;
 use super::teams::{GRID_X, GRID_Y, PlayerState, Position};
 
 /// The column from which one shoots.
@@ -13,15 +14,6 @@ const SHOT_FROM: usize = 14;
 const BOX_FROM: usize = 17;
 /// A team with fewer players doesn't lose another.
 const PLAYERS_MIN: usize = 8;
-
-/// How a shot ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shot {
-    Goal,
-    Saved,
-    Blocked,
-    Wide,
-}
 
 impl Game {
     /// One side kicks off.

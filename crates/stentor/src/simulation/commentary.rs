@@ -1,7 +1,6 @@
-//! What the reporter says.
+//! The lines of the commentary.
 
-use super::action::Shot;
-use super::game::Phase;
+use super::event::{Phase, Shot};
 use super::random::Random;
 use super::teams::{Team, any_team};
 

@@ -3,7 +3,7 @@
 //! Pure: time comes in as the number of seconds since the world began, so the same seed at the same second
 //! gives the same documents, whoever asked for what before. Nothing here does I/O or reads a clock.
 //!
-//! A match plays [`game::SECONDS_PER_TICK`] of its seconds in each of ours. When it is over, another one of
+//! A match plays [`SECONDS_PER_TICK`] of its seconds per second of real time. When it is over, another one of
 //! other teams follows under the same id, after [`CYCLE_TICKS`]. The matches of a world began at
 //! different times, so that there is always one to watch.
 //!
@@ -13,7 +13,9 @@
 mod action;
 mod commentary;
 mod document;
+mod event;
 mod game;
+mod phases;
 mod random;
 mod teams;
 
@@ -21,7 +23,9 @@ mod teams;
 mod tests;
 
 pub(crate) use self::document::{centre, scoreboard};
-pub(crate) use self::game::{Game, GoalId, SECONDS_PER_TICK};
+pub(crate) use self::event::GoalId;
+pub(crate) use self::game::Game;
+pub(crate) use self::phases::SECONDS_PER_TICK;
 
 use self::random::Random;
 
@@ -60,11 +64,11 @@ impl World {
         let ahead = HEAD_START_TICKS + u64::from(id - 1) * CYCLE_TICKS / 9;
         let tick = second.saturating_add(ahead);
         let number = tick / CYCLE_TICKS;
-        if number > game.number() {
+        if number > game.number {
             *game = Self::fixture(self.seed, id, number);
         }
-        if number == game.number() {
-            while game.ticks() < tick % CYCLE_TICKS {
+        if number == game.number {
+            while game.ticks < tick % CYCLE_TICKS {
                 game.tick();
             }
         }

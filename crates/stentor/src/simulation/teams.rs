@@ -1,7 +1,8 @@
-//! Teams and their players: invented names, and what a season left of statistics.
+//! Teams and their players: invented names and statistics.
 
 use super::random::Random;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 /// Columns of a heat map, from the own goal to the other's.
 pub(super) const GRID_X: usize = 20;
@@ -46,7 +47,7 @@ const FAMILY: [&str; 60] = [
     "Andersen",
     "Baptiste",
     "Bauer",
-    "Bergström",
+    "Berg",
     "Boateng",
     "Carvalho",
     "Castillo",
@@ -73,9 +74,9 @@ const FAMILY: [&str; 60] = [
     "Kovač",
     "Kowalski",
     "Laurent",
-    "Lindqvist",
+    "Lind",
     "López",
-    "Marchetti",
+    "Marini",
     "Mensah",
     "Moreau",
     "Moretti",
@@ -98,7 +99,7 @@ const FAMILY: [&str; 60] = [
     "Tanaka",
     "Traoré",
     "Vidal",
-    "Virtanen",
+    "Virta",
     "Walsh",
     "Zając",
 ];
@@ -127,8 +128,8 @@ pub(super) struct Player {
     pub(super) state: PlayerState,
     pub(super) counts: Counts,
     pub(super) heat: [[u16; GRID_X]; GRID_Y],
-    pub(super) season: Season,
-    pub(super) form: Vec<FormEntry>,
+    pub(super) season: Value,
+    pub(super) form: Vec<Value>,
 }
 
 /// Where a player plays.
@@ -194,46 +195,6 @@ pub(super) struct TeamCounts {
     pub(super) corners: u32,
     /// Expected goals, in thousandths.
     pub(super) expected_goals_milli: u32,
-}
-
-/// What a player did this season before this match.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Season {
-    appearances: i64,
-    starts: i64,
-    minutes: i64,
-    goals: i64,
-    assists: i64,
-    shots: i64,
-    key_passes: i64,
-    pass_accuracy_percent: i64,
-    tackles: i64,
-    interceptions: i64,
-    aerial_duels_won: i64,
-    fouls: i64,
-    yellow_cards: i64,
-    red_cards: i64,
-    rating: f64,
-    market_value_eur: i64,
-    height_cm: i64,
-    weight_kg: i64,
-    born: String,
-    preferred_foot: &'static str,
-}
-
-/// One match of the past.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct FormEntry {
-    date: String,
-    opponent: &'static str,
-    venue: &'static str,
-    result: String,
-    minutes: i64,
-    goals: i64,
-    assists: i64,
-    touches: i64,
-    pass_accuracy_percent: i64,
-    rating: f64,
 }
 
 /// Number of past matches listed for each player.
@@ -335,53 +296,52 @@ fn player(random: &mut Random, team: usize, n: usize, name: String) -> Player {
     }
 }
 
-fn season(random: &mut Random, position: Position) -> Season {
+/// What a player did this season before this match.
+fn season(random: &mut Random, position: Position) -> Value {
     let appearances = random.between(11, 30);
     let forward = i64::from(position == Position::Forward) * 8;
-    Season {
-        appearances,
-        starts: appearances - random.between(0, 9),
-        minutes: appearances * random.between(60, 90),
-        goals: random.between(0, 3 + forward),
-        assists: random.between(0, 6),
-        shots: random.between(10, 30 + forward),
-        key_passes: random.between(10, 40),
-        pass_accuracy_percent: random.between(71, 93),
-        tackles: random.between(10, 60),
-        interceptions: random.between(10, 45),
-        aerial_duels_won: random.between(10, 70),
-        fouls: random.between(10, 35),
-        yellow_cards: random.between(0, 8),
-        red_cards: random.between(0, 1),
-        rating: random.between(62, 79) as f64 / 10.0,
-        market_value_eur: random.between(15, 600) * 100_000,
-        height_cm: random.between(168, 199),
-        weight_kg: random.between(64, 92),
-        born: date(random, 1992, 14),
-        preferred_foot: random.pick(&["right", "right", "right", "left", "both"]),
-    }
+    json!({
+        "appearances": appearances,
+        "starts": appearances - random.between(0, 9),
+        "minutes": appearances * random.between(60, 90),
+        "goals": random.between(0, 3 + forward),
+        "assists": random.between(0, 6),
+        "shots": random.between(10, 30 + forward),
+        "key_passes": random.between(10, 40),
+        "pass_accuracy_percent": random.between(71, 93),
+        "tackles": random.between(10, 60),
+        "interceptions": random.between(10, 45),
+        "aerial_duels_won": random.between(10, 70),
+        "fouls": random.between(10, 35),
+        "yellow_cards": random.between(0, 8),
+        "red_cards": random.between(0, 1),
+        "rating": random.between(62, 79) as f64 / 10.0,
+        "market_value_eur": random.between(15, 600) * 100_000,
+        "height_cm": random.between(168, 199),
+        "weight_kg": random.between(64, 92),
+        "born": date(random, 1992, 14),
+        "preferred_foot": random.pick(&["right", "right", "right", "left", "both"]),
+    })
 }
 
-fn form_entry(random: &mut Random, week: i64) -> FormEntry {
-    FormEntry {
-        date: format!("2026-{:02}-{:02}", 10 - week / 4, 28 - (week % 4) * 7),
-        opponent: any_team(random),
-        venue: random.pick(&["home", "away"]),
-        result: format!("{}-{}", random.between(0, 4), random.between(0, 3)),
-        minutes: random.between(45, 90),
-        goals: random.between(0, 1),
-        assists: random.between(0, 1),
-        touches: random.between(25, 95),
-        pass_accuracy_percent: random.between(68, 95),
-        rating: random.between(55, 88) as f64 / 10.0,
-    }
+/// One match of the past.
+fn form_entry(random: &mut Random, week: i64) -> Value {
+    json!({
+        "date": format!("2026-{:02}-{:02}", 10 - week / 4, 28 - (week % 4) * 7),
+        "opponent": any_team(random),
+        "venue": random.pick(&["home", "away"]),
+        "result": format!("{}-{}", random.between(0, 4), random.between(0, 3)),
+        "minutes": random.between(45, 90),
+        "goals": random.between(0, 1),
+        "assists": random.between(0, 1),
+        "touches": random.between(25, 95),
+        "pass_accuracy_percent": random.between(68, 95),
+        "rating": random.between(55, 88) as f64 / 10.0,
+    })
 }
 
 fn date(random: &mut Random, year: i64, years: i64) -> String {
-    format!(
-        "{}-{:02}-{:02}",
-        random.between(year, year + years),
-        random.between(1, 12),
-        random.between(1, 28)
-    )
+    let (year, month, day) =
+        (random.between(year, year + years), random.between(1, 12), random.between(1, 28));
+    format!("{year}-{month:02}-{day:02}")
 }

@@ -1,7 +1,7 @@
 //! Random operations against a shadow that knows only the rules, on virtual time.
 
-use super::tests::requester;
-use super::*;
+use super::super::*;
+use super::requester;
 use crate::options::UpstreamOptions;
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -1,0 +1,91 @@
+//! Hosts, origins and tokens.
+
+use super::*;
+
+const TOKEN: &str = "0123456789abcdef";
+
+fn options() -> AdminOptions {
+    AdminOptions { hosts: vec!["stentor.internal".into()], ..AdminOptions::default() }
+}
+
+fn request(uri: &str, fields: &[(&str, &str)]) -> Request<()> {
+    let request = Request::builder().uri(uri);
+    fields.iter().fold(request, |request, (name, value)| request.header(*name, *value)).body(()).unwrap()
+}
+
+fn status(options: &AdminOptions, request: &Request<()>) -> u16 {
+    let local = SocketAddr::from(([192, 0, 2, 7], 8001));
+    check(options, local, request).err().map_or(200, |refusal| refusal.reason.status())
+}
+
+#[test]
+fn hosts_are_checked() {
+    fn check(host: &str, expect: u16) {
+        assert_eq!(status(&options(), &request("/metrics", &[("host", host)])), expect, "{host:?}");
+    }
+    check("localhost", 200);
+    check("LocalHost:9999", 200);
+    check("127.0.0.1:8001", 200);
+    check("127.8.9.10", 200);
+    check("[::1]:8001", 200);
+    check("[::ffff:127.0.0.1]:8001", 200);
+    check("192.0.2.7:8001", 200);
+    check("stentor.internal:8001", 200);
+    check("192.0.2.8:8001", 421);
+    check("evil.example", 421);
+    check("localhost.evil.example", 421);
+    check("127.0.0.1.evil.example", 421);
+    check("evil.localhost", 421);
+    check("localhost@evil.example", 421);
+    check("evil.example@localhost", 421);
+    check("0.0.0.0:8001", 421);
+    check("", 421);
+    check("127.1", 421);
+    check("2130706433", 421);
+}
+
+#[test]
+fn one_host_and_no_other_in_the_target() {
+    let check = |request: Request<()>, expect| assert_eq!(status(&options(), &request), expect);
+    check(request("/", &[]), 400);
+    check(request("/", &[("host", "localhost"), ("host", "localhost")]), 400);
+    check(request("http://evil.example/", &[("host", "localhost")]), 421);
+    check(request("http://localhost/", &[("host", "evil.example")]), 421);
+    check(request("http://localhost:1/", &[("host", "localhost")]), 200);
+}
+
+#[test]
+fn web_pages_are_refused() {
+    fn check(name: &str, value: &str, expect: u16) {
+        let request = request("/api/v1/publish", &[("host", "localhost"), (name, value)]);
+        assert_eq!(status(&options(), &request), expect, "{name}: {value}");
+    }
+    check("origin", "https://evil.example", 403);
+    check("origin", "http://localhost:8001", 403);
+    check("origin", "null", 403);
+    check("origin", "", 403);
+    check("sec-fetch-site", "cross-site", 403);
+    check("sec-fetch-site", "same-site", 403);
+    check("sec-fetch-site", "none", 200);
+    check("sec-fetch-site", "same-origin", 200);
+}
+
+#[test]
+fn tokens_are_checked() {
+    let options = AdminOptions { token: Some(TOKEN.into()), ..options() };
+    let check = |path: &str, authorization: Option<&str>, expect: u16| {
+        let mut fields = vec![("host", "localhost")];
+        fields.extend(authorization.map(|value| ("authorization", value)));
+        assert_eq!(status(&options, &request(path, &fields)), expect, "{authorization:?}");
+    };
+    check("/metrics", None, 401);
+    check("/metrics", Some("Bearer 0123456789abcdef"), 200);
+    check("/metrics", Some("bearer 0123456789abcdef"), 200);
+    check("/metrics", Some("Bearer 0123456789abcde"), 401);
+    check("/metrics", Some("Bearer 0123456789abcdeF"), 401);
+    check("/metrics", Some("Bearer 0123456789abcdef "), 401);
+    check("/metrics", Some("Basic 0123456789abcdef"), 401);
+    check("/metrics", Some("Bearer"), 401);
+    check("/metrics", Some(""), 401);
+    check("/healthz", None, 200);
+}

@@ -1,0 +1,114 @@
+//! Reasons for refusing requests, by operation. docs/admin-api.md, docs/openapi.json and the values of the label `reason` in
+//! metrics are made from them.
+
+use axum::http::StatusCode;
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reason {
+    pub(super) status: StatusCode,
+    /// The `code` of the response, and the label `reason` of metrics.
+    pub code: &'static str,
+    /// What it means, in one sentence.
+    pub meaning: &'static str,
+}
+
+impl Reason {
+    const fn new(status: StatusCode, code: &'static str, meaning: &'static str) -> Self {
+        Self { status, code, meaning }
+    }
+
+    /// The status of the response.
+    pub fn status(&self) -> u16 {
+        self.status.as_u16()
+    }
+}
+
+macro_rules! reasons {
+    ($($name:ident: $status:ident, $code:literal, $meaning:literal;)*) => {
+        $(pub(super) const $name: Reason = Reason::new(StatusCode::$status, $code, $meaning);)*
+    };
+}
+
+reasons! {
+    HOST_MISSING: BAD_REQUEST, "host", "The request has no `Host` header, or several.";
+    HOST: MISDIRECTED_REQUEST, "host",
+        "`Host` is neither loopback nor the address of the admin port, and `server.admin_hosts` doesn't list it.";
+    ORIGIN: FORBIDDEN, "origin", "A web page sent the request: it has an `Origin`, or a `Sec-Fetch-Site` of another site.";
+    TOKEN: UNAUTHORIZED, "token", "The token of `server.admin_token` is missing or wrong.";
+    ROUTE: NOT_FOUND, "route", "The API has no such path.";
+    METHOD: METHOD_NOT_ALLOWED, "method", "The path doesn't support this method.";
+    CONTENT_TYPE: UNSUPPORTED_MEDIA_TYPE, "content_type",
+        "`Content-Type` is neither `application/json` nor `application/x-ndjson`.";
+    NO_CONTENT_TYPE: UNSUPPORTED_MEDIA_TYPE, "content_type", "`Content-Type` is missing, or longer than 256 bytes.";
+    CONTENT_ENCODING: UNSUPPORTED_MEDIA_TYPE, "content_encoding", "`Content-Encoding` is neither `gzip` nor `br`.";
+    MESSAGE: BAD_REQUEST, "message", "A message is invalid, or the body ends early.";
+    BODY: BAD_REQUEST, "message", "The body ends early.";
+    TOO_LONG: PAYLOAD_TOO_LARGE, "too_long", "A message is longer than `limits.message_bytes_max`.";
+    DOCUMENT_TOO_LONG: PAYLOAD_TOO_LARGE, "too_long",
+        "The document is longer than `feeds_limits.pushed_document_bytes_max`, compressed or not.";
+    TIMEOUT: REQUEST_TIMEOUT, "timeout", "A message didn't arrive within `admin_limits.body_timeout`.";
+    DOCUMENT_TIMEOUT: REQUEST_TIMEOUT, "timeout", "The document didn't arrive within `admin_limits.body_timeout`.";
+    BUSY: SERVICE_UNAVAILABLE, "busy", "The server is overloaded for longer than `admin_limits.busy_timeout`. Retry later.";
+    COMMAND: BAD_REQUEST, "command", "The command is invalid.";
+    COMMAND_TOO_LONG: PAYLOAD_TOO_LARGE, "too_long", "The body is longer than `limits.message_bytes_max`.";
+    COMMAND_TIMEOUT: REQUEST_TIMEOUT, "timeout", "The body didn't arrive within `admin_limits.body_timeout`.";
+    NOT_JSON: UNSUPPORTED_MEDIA_TYPE, "content_type", "`Content-Type` is not `application/json`.";
+    STOPPED: SERVICE_UNAVAILABLE, "stopped", "The server shut down before it finished the command.";
+    ROOMS_QUERY: BAD_REQUEST, "query", "A query parameter is unknown or invalid.";
+    KEY: BAD_REQUEST, "key", "The key is invalid.";
+    QUERY: BAD_REQUEST, "query", "The query is not `sequence=N`.";
+    DOCUMENT: BAD_REQUEST, "document", "The document is not valid JSON, or its compression is broken. The last document stays.";
+    FETCHED: CONFLICT, "fetched", "The key matches a `[[feeds]]` section with a URL.";
+    SEQUENCE: CONFLICT, "sequence", "The sequence number is lower than the last one.";
+    NOT_FOUND: NOT_FOUND, "not_found", "The key has no pushed document.";
+    NO_SPACE: INSUFFICIENT_STORAGE, "no_space",
+        "`feeds_limits.pushed_documents_bytes_max` is reached, and all documents have subscribers.";
+    TOO_MANY_KEYS: INSUFFICIENT_STORAGE, "too_many_keys",
+        "`feeds_limits.pushed_keys_max` is reached, and all keys have subscribers.";
+    INTERNAL: INTERNAL_SERVER_ERROR, "internal", "A bug in Stentor. Please report it.";
+    TOO_MANY_CONNECTIONS: SERVICE_UNAVAILABLE, "connections_max",
+        "`admin_limits.connections_max` is reached. The server closes the connection.";
+}
+
+/// Reasons for refusing any request, before its path is looked at.
+pub const COMMON_REASONS: [Reason; 5] = [HOST_MISSING, HOST, ORIGIN, TOKEN, TOO_MANY_CONNECTIONS];
+/// Reasons for refusing a request that no operation fits.
+pub const ROUTING_REASONS: [Reason; 2] = [ROUTE, METHOD];
+
+pub(super) const PUBLISH_REASONS: &[Reason] = &[MESSAGE, TIMEOUT, TOO_LONG, CONTENT_TYPE, BUSY];
+pub(super) const COMMAND_REASONS: &[Reason] =
+    &[COMMAND, BODY, COMMAND_TIMEOUT, COMMAND_TOO_LONG, NOT_JSON, BUSY, STOPPED];
+pub(super) const ROOMS_REASONS: &[Reason] = &[ROOMS_QUERY, BUSY, STOPPED];
+pub(super) const PUT_REASONS: &[Reason] = &[
+    KEY,
+    QUERY,
+    BODY,
+    DOCUMENT,
+    DOCUMENT_TIMEOUT,
+    FETCHED,
+    SEQUENCE,
+    DOCUMENT_TOO_LONG,
+    NO_CONTENT_TYPE,
+    CONTENT_ENCODING,
+    INTERNAL,
+    BUSY,
+    NO_SPACE,
+    TOO_MANY_KEYS,
+];
+pub(super) const DELETE_REASONS: &[Reason] = &[KEY, QUERY, NOT_FOUND, FETCHED, SEQUENCE, BUSY];
+
+/// The values of the label `reason` in `stentor_admin_publish_refusals_total`.
+pub(crate) fn publish_refusals() -> impl Iterator<Item = &'static str> {
+    PUBLISH_REASONS.iter().map(|reason| reason.code)
+}
+
+/// The values of the label `reason` in `stentor_feed_push_refusals_total`.
+pub(crate) fn push_refusals() -> impl Iterator<Item = &'static str> {
+    PUT_REASONS.iter().chain(DELETE_REASONS).map(|reason| reason.code)
+}
+
+/// The values of the label `reason` in `stentor_admin_refusals_total`.
+pub(crate) fn refusals() -> impl Iterator<Item = &'static str> {
+    COMMON_REASONS.iter().chain(COMMAND_REASONS).chain(ROOMS_REASONS).map(|reason| reason.code)
+}

@@ -1,0 +1,258 @@
+//! From keys to URLs, and what the rules refuse.
+
+use super::*;
+use hyper::Uri;
+use proptest::prelude::*;
+
+fn key(text: &str) -> Key {
+    Key::parse(text).unwrap()
+}
+
+fn url_of(prefix: &str, template: &str, url: &str, text: &str) -> Option<String> {
+    let (pattern, url) = Route::new(prefix, template, url).unwrap().into_parts();
+    let key = key(text);
+    let values = pattern.values(&key)?;
+    url.fill(&key, &values).map(|uri| uri.to_string())
+}
+
+#[test]
+fn a_template_gives_the_url_of_a_key() {
+    fn check(template: &str, url: &str, text: &str, expect: Option<&str>) {
+        let found = url_of("", template, url, text);
+        assert_eq!(found.as_deref(), expect, "{template} {url} {text}");
+    }
+    let centre = "matchesfeed/{id}/matchcentre";
+    check(
+        centre,
+        "http://api/match/{id}?full=1",
+        "matchesfeed/8/matchcentre",
+        Some("http://api/match/8?full=1"),
+    );
+    check(centre, "http://api/{id}", "matchesfeed/8/other", None);
+    check(centre, "http://api/{id}", "matchesfeed/8/9/matchcentre", None);
+    check(centre, "http://api/{id}", "matchesfeed/8/matchcentre/x", None);
+    check(centre, "http://api/{id}", "x/matchesfeed/8/matchcentre", None);
+    check("one", "http://api/fixed", "one", Some("http://api/fixed"));
+    check("{a}/{b}", "https://h:81/{b}/{a}/{b}", "x/y", Some("https://h:81/y/x/y"));
+    check("match-{id}.json", "http://h/m/{id}", "match-8.json", Some("http://h/m/8"));
+    check("match-{id}.json", "http://h/m/{id}", "match-.json", None);
+    check("match-{id}.json", "http://h/m/{id}", "match-.json.json", Some("http://h/m/.json"));
+    check("v/{rest*}", "http://h/api/{rest}", "v/a/b/c", Some("http://h/api/a/b/c"));
+    check("v/{rest*}", "http://h/api/{rest}/end", "v/a", Some("http://h/api/a/end"));
+    check("v/{rest*}", "http://h/api/{rest}", "v", None);
+    check("{rest*}", "http://h?k={rest}", "a/b", Some("http://h/?k=a%2Fb"));
+}
+
+#[test]
+fn a_key_is_escaped_in_the_url() {
+    fn check(url: &str, text: &str, expect: &str) {
+        assert_eq!(url_of("", "k/{x}", url, text).as_deref(), Some(expect));
+    }
+    // All of a key's characters may stand in a path as they are (RFC 3986, 3.3) …
+    check("http://h/{x}", "k/a~b_c-d.e@f:g=h+i,j", "http://h/a~b_c-d.e@f:g=h+i,j");
+    // … but in a query + would be a space, = and & would end a name.
+    check("http://h/?q={x}&r=1", "k/a+b=c,d@e:f", "http://h/?q=a%2Bb%3Dc%2Cd%40e%3Af&r=1");
+    check("http://h/?q={x}", "k/A-z_0.~", "http://h/?q=A-z_0.~");
+}
+
+#[test]
+fn no_replacement_makes_a_dot_segment() {
+    fn check(template: &str, url: &str, text: &str, expect: Option<&str>) {
+        assert_eq!(url_of("", template, url, text).as_deref(), expect, "{url} {text}");
+    }
+    check("a{x}", "http://h/api/{x}", "a..", None);
+    check("a{x}", "http://h/api/{x}", "a.", None);
+    check("a{x}", "http://h/api/{x}", "a...", Some("http://h/api/..."));
+    check("a{x}", "http://h/api/.{x}/secret", "a.", None);
+    check("a{x}", "http://h/api/%2E{x}/secret", "a.", None);
+    check("a{x}/b{y}", "http://h/api/{x}{y}", "a./b.", None);
+    check("a{x}", "http://h/api?q={x}", "a..", Some("http://h/api?q=.."));
+}
+
+#[test]
+fn a_prefix_takes_the_whole_key() {
+    fn check(prefix: &str, url: &str, text: &str, expect: Option<&str>) {
+        assert_eq!(url_of(prefix, "", url, text).as_deref(), expect, "{prefix} {url} {text}");
+    }
+    check("", "http://h", "a/b", Some("http://h/a/b"));
+    check("", "http://h/", "a", Some("http://h/a"));
+    check("a/", "http://h:81/api/v1", "a/b", Some("http://h:81/api/v1/a/b"));
+    check("a/", "http://h", "b/a", None);
+    check("", "http://h/api//", "a", Some("http://h/api/a"));
+    check("", "http://[::1]:8080/x", "a", Some("http://[::1]:8080/x/a"));
+    check("", "http://h/api?token=1&b=2", "a/b", Some("http://h/api/a/b?token=1&b=2"));
+    check("", "http://h/api", "@evil.example", Some("http://h/api/@evil.example"));
+    check("", "http://h", "@evil.example:80/x", Some("http://h/@evil.example:80/x"));
+    check("", "http://h", "http:/x", Some("http://h/http:/x"));
+    check("", "http://h/api", "...", Some("http://h/api/..."));
+    check("", "http://h/api", "a=b,c+d~e_f-g", Some("http://h/api/a=b,c+d~e_f-g"));
+}
+
+#[test]
+fn the_most_specific_upstream_wins() {
+    fn check(routes: &[(&str, &str)], text: &str, expect: Option<usize>) {
+        let upstream = |(prefix, key): &(&str, &str)| UpstreamOptions {
+            prefix: (*prefix).into(),
+            key: (*key).into(),
+            ..UpstreamOptions::default()
+        };
+        let upstreams: Vec<_> = routes.iter().map(upstream).collect();
+        assert_eq!(Routes::new(&upstreams).find(&key(text)), expect, "{routes:?} {text}");
+    }
+    check(&[], "a", None);
+    check(&[("b", "")], "a", None);
+    // The longest prefix, whatever the order.
+    check(&[("", ""), ("a/", ""), ("a", "")], "a/b", Some(1));
+    check(&[("a/b", ""), ("a", "")], "a/c", Some(1));
+    // The longest text before the first placeholder.
+    check(&[("", "{x}/live"), ("", "a/{x}")], "a/live", Some(1));
+    check(&[("", "a/{x}"), ("", "a/live")], "a/live", Some(1));
+    check(&[("a/l", ""), ("", "a/{x}")], "a/live", Some(0));
+    // As much of it: a template, one with a rest, a prefix.
+    check(&[("a/", ""), ("", "a/{x*}"), ("", "a/{x}")], "a/b", Some(2));
+    check(&[("a/", ""), ("", "a/{x*}"), ("", "a/{x}")], "a/b/c", Some(1));
+    check(&[("a/", ""), ("", "a/{x}")], "a/b/c", Some(0));
+    // The most text.
+    check(&[("", "{s}/{x}"), ("", "{s}/live")], "a/live", Some(1));
+    check(&[("", "{s}/{x}"), ("", "{s}/live")], "a/dead", Some(0));
+    check(&[("", "m{x}"), ("", "m{x}.json")], "m1.json", Some(1));
+    // The first.
+    check(&[("", "{x}/b"), ("", "a{x}/c")], "d/b", Some(0));
+    check(&[("", "{x}-b"), ("", "{x}-{y}a")], "a-b", Some(0));
+    check(&[("", "{s}/b/{x}"), ("", "{s}/{x}/c")], "a/b/c", Some(0));
+}
+
+#[test]
+fn errors_name_their_field() {
+    fn check(prefix: &str, key: &str, url: &str, expect: &[(&str, &str)]) {
+        let errors = Route::new(prefix, key, url).err().unwrap_or_default();
+        let found: Vec<_> = errors.iter().map(|error| (error.field, error.text.as_str())).collect();
+        assert_eq!(found, expect, "{prefix:?} {key:?} {url:?}");
+    }
+    let url = "http://h/{x}";
+    check("", "a/{x}", url, &[]);
+    check("a", "a/{x}", url, &[("key", "a feed has either a prefix or a key, not both")]);
+    check("a/../b", "", "http://h", &[("prefix", "the prefix has a segment '.' or '..'")]);
+    check("", "a/{x", url, &[("key", "a { has no }: \"a/{x\"")]);
+    check("", "a/x}", url, &[("key", "a } has no {: \"a/x}\"")]);
+    check(
+        "",
+        "a/{}",
+        url,
+        &[("key", "a placeholder is { }, with 1 to 32 of a-z 0-9 _ in between: \"a/{}\"")],
+    );
+    check(
+        "",
+        "a/{X}",
+        url,
+        &[("key", "a placeholder is { }, with 1 to 32 of a-z 0-9 _ in between: \"a/{X}\"")],
+    );
+    check("", "{x}{y}", url, &[("key", "a segment may have only one placeholder: \"{x}{y}\"")]);
+    check("", "{x}/{x}", url, &[("key", "two placeholders have the name \"x\"")]);
+    check("", "{x*}/a", url, &[("key", "{x*} must be the whole last segment: \"{x*}/a\"")]);
+    check("", "a{x*}", url, &[("key", "{x*} must be the whole last segment: \"a{x*}\"")]);
+    check(
+        "",
+        "a//{x}",
+        url,
+        &[("key", "the key has an empty segment (a leading, trailing or doubled '/'): \"a//{x}\"")],
+    );
+    let character =
+        "the key has a character at byte 1 that is none of A-Z a-z 0-9 . _ ~ @ : = + , -: \"a b/{x}\"";
+    check("", "a b/{x}", url, &[("key", character)]);
+    check("", "a/{x}", "http://h/", &[("url", "{x} of the key isn't used in it")]);
+    check("", "a/{x}", "http://h/{x}/{y}", &[("url", "the key has no {y}")]);
+    check("", "a/{x}", "http://h/{x}/{x*}", &[("url", "{x*} is written {x} here, and keeps its slashes")]);
+    let placed = "placeholders are allowed in the path and the query only";
+    check("", "a/{x}", "http://{x}/", &[("url", placed)]);
+    check("", "a/{x}", "http://h{x}", &[("url", placed)]);
+    check("", "a/{x}", "http://h:{x}/", &[("url", placed)]);
+    check("", "a/{x}", "{x}", &[("url", "this is no URL: \"{x}\"")]);
+    check("", "a/{x}", "{x}://h", &[("url", placed)]);
+    check("", "", "http://h/{x}", &[("url", "{x} means nothing without a key that has it")]);
+    check("", "", "http://h/?k=${TOKEN}", &[("url", "${…} is for headers: a URL shows up in logs")]);
+    check(
+        "",
+        "a/{x}",
+        "http://h/a/../{x}",
+        &[("url", "the path has a segment '.' or '..': \"http://h/a/../{x}\"")],
+    );
+    check(
+        "",
+        "a/{x}",
+        "http://h/%2e%2E/{x}",
+        &[("url", "the path has a segment '.' or '..': \"http://h/%2e%2E/{x}\"")],
+    );
+    check("", "", "http://me:secret@h", &[("url", "credentials belong in the headers, not in the URL")]);
+    check(
+        "",
+        "",
+        "gopher://h?token=secret",
+        &[("url", "expected a URL beginning with http:// or https://: \"gopher://h?…\"")],
+    );
+    check("", "", "", &[("url", "this is no URL: \"\"")]);
+    check("", "", "http://h/ä", &[("url", "this is no URL: \"http://h/ä\"")]);
+    // Both at once.
+    check(
+        "",
+        "{x",
+        "ftp://h",
+        &[
+            ("key", "a { has no }: \"{x\""),
+            ("url", "expected a URL beginning with http:// or https://: \"ftp://h\""),
+        ],
+    );
+}
+
+#[test]
+fn templates_that_match_the_same_keys_have_the_same_shape() {
+    let shape = |prefix, key: &str, url| Route::new(prefix, key, url).unwrap().shape();
+    assert_eq!(shape("", "a/{x}/b", "http://h/{x}"), shape("", "a/{y}/b", "http://g/{y}"));
+    assert_ne!(shape("", "a/{x}", "http://h/{x}"), shape("", "a/{x*}", "http://h/{x}"));
+    assert_ne!(shape("a", "", "http://h"), shape("", "a", "http://h"));
+    assert_ne!(shape("a/", "", "http://h"), shape("", "a/{x*}", "http://h/{x}"));
+}
+
+proptest! {
+    /// Whatever the key: host and path up to the first placeholder stay, and the path has no dot segments.
+    #[test]
+    fn no_key_leaves_its_upstreams_path(text in prop_oneof!["[A-Za-z0-9._~@:=+,/.-]{1,40}", "[a./]{1,8}"]) {
+        let routes = [
+            ("", "", "http://host:81/api/v1"),
+            ("", "{x*}", "http://host:81/api/v1/{x}"),
+            ("", "{x}/{y}", "http://host:81/api/v1/.{y}/{x}?q={y}&x=1"),
+            ("", "a{x}", "http://host:81/api/v1/{x}/s"),
+            ("", "{x}/{y*}", "http://host:81/api/v1/{x}{y}?z={y}"),
+        ];
+        if let Ok(key) = Key::parse(&text) {
+            for (prefix, template, url) in routes {
+                let (pattern, url) = Route::new(prefix, template, url).unwrap().into_parts();
+                let Some(values) = pattern.values(&key) else { continue };
+                let Some(uri) = url.fill(&key, &values) else { continue };
+                let uri: Uri = uri;
+                prop_assert_eq!(uri.authority().unwrap().as_str(), "host:81");
+                prop_assert!(uri.path().starts_with("/api/v1/"), "{}", uri);
+                for segment in uri.path().split('/').skip(1) {
+                    prop_assert!(!["", ".", ".."].contains(&segment), "{}", uri);
+                }
+                let query = uri.query().unwrap_or_default();
+                prop_assert!(query.matches('=').count() <= 2 && query.matches('&').count() <= 1, "{}", uri);
+            }
+        }
+    }
+
+    /// Whatever is configured is taken or refused.
+    #[test]
+    fn arbitrary_configurations_cause_no_panic(prefix in "[a{}*/.]{0,6}", key in "[a{}*/.x]{0,12}", url in "(http://h)?[{}x*/?.$#@]{0,12}") {
+        if let Ok(route) = Route::new(&prefix, &key, &url) {
+            let (pattern, url) = route.into_parts();
+            for text in ["a", "a/x", "x", "a.a/x/a"] {
+                let key = Key::parse(text).unwrap();
+                prop_assert_eq!(pattern.fits(&key), pattern.values(&key).is_some());
+                if let Some(values) = pattern.values(&key) {
+                    let _ = url.fill(&key, &values);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Compressed bodies, valid, broken and oversized.
+
+use super::*;
+use flate2::{Compression, write::GzEncoder};
+use std::io::Write;
+
+const BYTES_MAX: usize = 1000;
+
+fn gzip(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn brotli(body: &[u8]) -> Vec<u8> {
+    brotli_of(body, false)
+}
+
+fn brotli_of(body: &[u8], large_window: bool) -> Vec<u8> {
+    let mut params = brotli::enc::BrotliEncoderParams { quality: 5, lgwin: 22, ..Default::default() };
+    if large_window {
+        params.large_window = true;
+        params.lgwin = 28;
+    }
+    let mut out = Vec::new();
+    brotli::BrotliCompress(&mut &body[..], &mut out, &params).unwrap();
+    out
+}
+
+#[track_caller]
+fn check(coding: Coding, body: Vec<u8>, expect: Result<usize, &str>) {
+    let found = decode(coding, body, BYTES_MAX);
+    assert_eq!(
+        found.as_ref().map(Vec::len).map_err(|failure| failure.class().outcome()),
+        expect,
+        "{coding:?}"
+    );
+}
+
+#[test]
+fn gzip_and_brotli_are_inflated_within_the_limit() {
+    for (coding, encode) in [(Coding::Gzip, gzip as fn(&[u8]) -> Vec<u8>), (Coding::Brotli, brotli)] {
+        let text: Vec<u8> = (0..BYTES_MAX).map(|i| b'a' + (i * i % 23) as u8).collect();
+        assert_eq!(decode(coding, encode(&text), BYTES_MAX).unwrap(), text);
+        check(coding, encode(b""), Ok(0));
+        check(coding, encode(&[b'x'; BYTES_MAX + 1]), Err("failed_too_large"));
+        // 50 MB in a few kB.
+        let bomb = encode(&vec![b' '; 50 << 20]);
+        assert!(bomb.len() < 100_000, "{}", bomb.len());
+        check(coding, bomb, Err("failed_too_large"));
+        // Not all of it came.
+        let whole = encode(&text[..100]);
+        for end in 0..whole.len() {
+            check(coding, whole[..end].to_vec(), Err("failed_encoding"));
+        }
+        check(coding, b"{\"not\":\"compressed\"}".to_vec(), Err("failed_encoding"));
+    }
+    check(Coding::Identity, b"{}".to_vec(), Ok(2));
+}
+
+#[test]
+fn gzip_may_have_several_members_but_no_trailing_data() {
+    check(Coding::Gzip, [gzip(b"[1,"), gzip(b"2]")].concat(), Ok(5));
+    check(Coding::Gzip, [gzip(b"1"), b"trailing garbage".to_vec()].concat(), Err("failed_encoding"));
+}
+
+#[test]
+fn a_large_window_is_refused() {
+    let body = brotli_of(b"{\"a\":1}", true);
+    assert_eq!(body[0] & 0x7f, LARGE_WINDOW);
+    check(Coding::Brotli, body, Err("failed_encoding"));
+}

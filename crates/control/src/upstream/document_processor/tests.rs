@@ -1,0 +1,107 @@
+//! Which bodies are new versions, and their patches.
+
+use super::*;
+
+fn received(body: &[u8], kept: Option<Version>) -> Received {
+    Received {
+        body: body.to_vec(),
+        coding: Coding::Identity,
+        content_type: Some("application/json".into()),
+        json_only: true,
+        bytes_max: 1000,
+        validators: Validators::default(),
+        kept: kept.map(Arc::new),
+        differ: differ(&[]),
+    }
+}
+
+fn processed(received: Received) -> Result<Option<Version>, Failure> {
+    process(received).map(|document| document.map(|document| document.version))
+}
+
+#[test]
+fn only_a_different_value_is_a_new_version() {
+    let first = processed(received(b"{ \"a\": 1, \"b\": [ 2 ] }\n", None)).unwrap().unwrap();
+    assert_eq!(&first.document.body[..], b"{\"a\":1,\"b\":[2]}");
+    assert!(first.document.json);
+    let check = |body: &[u8], changed: bool| {
+        let version = processed(received(body, Some(first.clone()))).unwrap();
+        assert_eq!(version.is_some(), changed, "{}", String::from_utf8_lossy(body));
+    };
+    check(b"{\"a\":1,\"b\":[2]}", false);
+    check(b"{\n\"a\":1,\n\"b\":[2]}", false);
+    check(b"{\"b\":[2.0],\"a\":1}", false);
+    check(b"{\"a\":0,\"b\":[2],\"a\":1e0}", false);
+    check(b"{\"a\":1,\"b\":[2,2]}", true);
+    check(b"{\"a\":\"1\",\"b\":[2]}", true);
+}
+
+#[test]
+fn a_patch_applies_to_the_kept_document() {
+    let list = |score: u32| format!(r#"[ {{"team":"a","score":0}}, {{"team":"b","score":{score}}} ]"#);
+    let first = process(received(list(0).as_bytes(), None)).unwrap().unwrap();
+    assert_eq!(first.patch, None);
+    let base = first.version.document.body.clone();
+    let second = process(received(list(1).as_bytes(), Some(first.version))).unwrap().unwrap();
+    let operations = Bytes::from_static(br#"[{"op":"replace","path":"/1/score","value":1}]"#);
+    assert_eq!(second.patch, Some(Patch { base, operations }));
+    // Where it is longer than the document there is none.
+    let third = process(received(b"1", Some(second.version))).unwrap().unwrap();
+    assert_eq!((third.patch, &third.version.document.body[..]), (None, &b"1"[..]));
+}
+
+/// More values than are compared: 2²⁰.
+#[test]
+fn a_document_too_large_to_compare_is_sent_whole() {
+    let large = |last: &str| [b"[ ".to_vec(), b"1,".repeat(1 << 20), last.into(), b"]".to_vec()].concat();
+    let version = |body: Vec<u8>, kept| {
+        let bytes_max = 4 << 20;
+        process(Received { bytes_max, ..received(&body, kept) }).unwrap()
+    };
+    let first = version(large("1"), None).unwrap();
+    assert_eq!(&first.version.document.body[..3], b"[1,");
+    assert!(version(large("1"), Some(first.version.clone())).is_none());
+    let second = version(large("2"), Some(first.version)).unwrap();
+    assert_eq!(second.patch, None);
+    assert_eq!(version(b"[]".to_vec(), Some(second.version)).unwrap().patch, None);
+    assert_eq!(process(received(&large("x"), None)).unwrap_err().class().outcome(), "failed_invalid_json");
+}
+
+#[test]
+fn a_json_content_type_requires_json() {
+    let check = |content_type: Option<&str>, json_only, body: &[u8], expect: Result<(bool, &str), &str>| {
+        let content_type = content_type.map(String::from);
+        let version = processed(Received { content_type, json_only, ..received(body, None) });
+        let found = version.map(|version| version.unwrap().document);
+        match (&found, expect) {
+            (Ok(document), Ok((json, content_type))) => {
+                assert_eq!((document.json, &*document.content_type), (json, content_type));
+            }
+            (Err(failure), Err(label)) => assert_eq!(failure.class().outcome(), label),
+            _ => panic!("{:?}, expected {expect:?}", found.is_ok()),
+        }
+    };
+    check(Some("application/geo+json"), false, b"{}", Ok((true, "application/geo+json")));
+    check(Some("text/html"), true, b"{}", Ok((true, "application/json")));
+    check(None, true, b"{}", Ok((true, "application/json")));
+    check(None, false, b"{}", Ok((false, "application/octet-stream")));
+    check(Some("text/csv"), false, b"a;b \n", Ok((false, "text/csv")));
+    check(Some("application/json"), false, b"<html>", Err("failed_invalid_json"));
+    check(Some("text/html"), true, b"<html>", Err("failed_not_json"));
+    check(Some("text/html"), true, b"", Err("failed_not_json"));
+    let deep = "[".repeat(900);
+    check(Some("application/json"), true, deep.as_bytes(), Err("failed_invalid_json"));
+}
+
+#[test]
+fn other_content_is_compared_by_bytes_and_type() {
+    let text = |content_type: &str, kept| Received {
+        content_type: Some(content_type.into()),
+        json_only: false,
+        ..received(b"1", kept)
+    };
+    let first = processed(text("text/plain", None)).unwrap().unwrap();
+    assert!(processed(text("text/plain", Some(first.clone()))).unwrap().is_none());
+    assert!(processed(text("text/csv", Some(first.clone()))).unwrap().is_some());
+    assert!(processed(text("application/json", Some(first))).unwrap().is_some());
+}

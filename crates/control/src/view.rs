@@ -1,0 +1,66 @@
+//! The state of the feeds, for metrics and status. The feeds' task writes it, requests to the admin port read it.
+
+use crate::schedule::{FAILURE_CLASSES, LaneStats, Scheduler, Stats};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+use stentor_hub::Key;
+
+/// The state of an upstream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UpstreamView {
+    pub(crate) name: Arc<str>,
+    pub(crate) fetches: u64,
+    pub(crate) failures: u64,
+    /// Fetches in flight, keys that wait for one, and the number of waits for the upstream's rate.
+    pub(crate) lane: LaneStats,
+    /// The last failure: its key, cause and time.
+    pub(crate) last_failure: Option<(Key, String, SystemTime)>,
+}
+
+/// The state of all feeds.
+pub(crate) struct FeedsView(Mutex<(Stats, Vec<UpstreamView>)>);
+
+impl FeedsView {
+    pub(crate) fn new(upstreams: impl Iterator<Item = Arc<str>>) -> Self {
+        let views = upstreams.map(|name| UpstreamView { name, ..UpstreamView::default() });
+        Self(Mutex::new((Stats::default(), views.collect())))
+    }
+
+    /// One upstream, which has had every kind of failure.
+    pub(crate) fn with_every_failure(name: &str) -> Self {
+        let view = Self::new([name.into()].into_iter());
+        view.lock().1[0].lane.has_failed = [true; FAILURE_CLASSES];
+        view
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.lock().0
+    }
+
+    pub(crate) fn upstreams(&self) -> Vec<UpstreamView> {
+        self.lock().1.clone()
+    }
+
+    /// Shows the scheduler's current numbers.
+    pub(crate) fn show(&self, scheduler: &Scheduler) {
+        let (stats, upstreams) = &mut *self.lock();
+        *stats = scheduler.stats();
+        for (upstream, lane) in upstreams.iter_mut().zip(scheduler.lanes()) {
+            upstream.lane = lane;
+        }
+    }
+
+    /// A fetch has ended, perhaps with a failure.
+    pub(crate) fn record_fetch(&self, upstream: usize, key: &Key, failure: Option<String>) {
+        let upstream = &mut self.lock().1[upstream];
+        upstream.fetches += 1;
+        if let Some(failure) = failure {
+            upstream.failures += 1;
+            upstream.last_failure = Some((key.clone(), failure, SystemTime::now()));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Stats, Vec<UpstreamView>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,273 @@
+//! What can stand behind a key: how a setting is read, shown, and stored in a field of the options.
+//!
+//! A setting comes as a TOML value from the file, or as text from the environment; both go through
+//! [`Setting::read`], so that they mean the same. Text is what stands between the quotes in the file.
+//! Nothing here knows a key's name or place: errors say what was expected and what was found.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use toml::de::DeValue;
+
+/// A setting as it was written.
+#[derive(Clone, Copy)]
+pub(crate) enum Raw<'a> {
+    /// In the file.
+    Toml(&'a DeValue<'a>),
+    /// In the environment.
+    Text(&'a str),
+}
+
+impl<'a> Raw<'a> {
+    /// The text, where it is one.
+    pub(super) fn text(self) -> Option<&'a str> {
+        match self {
+            Self::Toml(value) => value.as_str(),
+            Self::Text(text) => Some(text),
+        }
+    }
+
+    /// The whole number that it is or, in the environment, spells.
+    pub(super) fn integer(self) -> Option<i128> {
+        match self {
+            Self::Toml(DeValue::Integer(n)) => {
+                i128::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok()
+            }
+            Self::Toml(_) => None,
+            Self::Text(text) => text.trim().parse().ok(),
+        }
+    }
+
+    /// What it is, for an error.
+    fn found(self) -> String {
+        match self {
+            Self::Toml(DeValue::String(text)) => quoted(text),
+            Self::Text(text) => quoted(text),
+            Self::Toml(DeValue::Integer(n)) => format!("the number {}", n.as_str()),
+            Self::Toml(DeValue::Float(n)) => format!("the number {}", n.as_str()),
+            Self::Toml(DeValue::Boolean(b)) => b.to_string(),
+            Self::Toml(DeValue::Datetime(_)) => "a date".into(),
+            Self::Toml(DeValue::Array(_)) => "an array".into(),
+            Self::Toml(DeValue::Table(_)) => "a table".into(),
+        }
+    }
+
+    pub(super) fn mismatch(self, expected: &str) -> String {
+        format!("expected {expected}, found {}", self.found())
+    }
+}
+
+/// Quotes a text for an error, shortened to 60 characters.
+fn quoted(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{:?}…", &text[..at]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// Something that can stand behind a key.
+pub(crate) trait Setting: Sized + Debug {
+    /// What it is measured in, or which values it has; for the reference.
+    const UNIT: &'static str;
+
+    /// The unit as the reference shows it.
+    fn unit() -> String {
+        Self::UNIT.trim_end_matches(" | ").to_owned()
+    }
+
+    /// Reads it, or says what was expected.
+    fn read(raw: Raw<'_>) -> Result<Self, String>;
+
+    /// As it would be written in the file. Secrets are not shown.
+    fn show(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// Reads a setting and checks its range, where it has one.
+pub(crate) fn read_within<T: Setting + PartialOrd>(
+    raw: Raw<'_>,
+    range: Option<RangeInclusive<T>>,
+) -> Result<T, String> {
+    let value = T::read(raw)?;
+    match range {
+        Some(range) if !range.contains(&value) => Err(format!(
+            "{} is out of range: {} to {}",
+            value.show(),
+            range.start().show(),
+            range.end().show()
+        )),
+        _ => Ok(value),
+    }
+}
+
+/// A field that a setting of the type `S` sets.
+pub(crate) trait Field<S> {
+    fn store(&mut self, setting: &S);
+}
+
+/// A field whose value is the default of a setting of the type `S`.
+pub(crate) trait Source<S> {
+    fn load(&self) -> S;
+}
+
+impl<S: Setting + Clone> Field<S> for S {
+    fn store(&mut self, setting: &S) {
+        self.clone_from(setting);
+    }
+}
+
+impl<S: Setting + Clone> Source<S> for S {
+    fn load(&self) -> S {
+        self.clone()
+    }
+}
+
+/// Declares the type of a setting, the type of its field, the way to the field, and the way back for the default.
+macro_rules! fields {
+    ($($setting:ty => $field:ty: $value:ident -> $store:expr $(, $default:ident -> $load:expr)?;)+) => {$(
+        impl $crate::config::setting::Field<$setting> for $field {
+            fn store(&mut self, $value: &$setting) {
+                *self = $store;
+            }
+        }
+
+        $(impl $crate::config::setting::Source<$setting> for $field {
+            fn load(&self) -> $setting {
+                let $default = self;
+                $load
+            }
+        })?
+    )+};
+}
+pub(crate) use fields;
+
+impl Setting for bool {
+    const UNIT: &'static str = "`true` or `false`";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        match raw {
+            Raw::Toml(DeValue::Boolean(b)) => Ok(*b),
+            Raw::Text("true") => Ok(true),
+            Raw::Text("false") => Ok(false),
+            _ => Err(raw.mismatch("true or false")),
+        }
+    }
+}
+
+impl Setting for usize {
+    const UNIT: &'static str = "number";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        let n = raw.integer().ok_or_else(|| raw.mismatch("a whole number"))?;
+        Self::try_from(n).map_err(|_| raw.mismatch("a whole number, not negative and below 2^63"))
+    }
+}
+
+impl Setting for String {
+    const UNIT: &'static str = "text";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        raw.text().map(Into::into).ok_or_else(|| raw.mismatch("a text in quotes"))
+    }
+}
+
+impl Setting for SocketAddr {
+    const UNIT: &'static str = "address and port";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        let parsed = raw.text().and_then(|text| text.parse().ok());
+        parsed.ok_or_else(|| raw.mismatch(r#"an address such as "127.0.0.1:8000" or "[::1]:8000""#))
+    }
+
+    fn show(&self) -> String {
+        format!("\"{self}\"")
+    }
+}
+
+impl<T: Setting> Setting for Vec<T> {
+    const UNIT: &'static str = "list";
+
+    fn unit() -> String {
+        format!("list of {}", T::unit())
+    }
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        match raw {
+            Raw::Toml(DeValue::Array(items)) => {
+                items.iter().map(|item| T::read(Raw::Toml(item.get_ref()))).collect()
+            }
+            Raw::Toml(_) => Err(raw.mismatch("an array")),
+            Raw::Text("") => Ok(Self::new()),
+            Raw::Text(text) => text.split(',').map(|item| T::read(Raw::Text(item.trim()))).collect(),
+        }
+    }
+
+    fn show(&self) -> String {
+        format!("[{}]", self.iter().map(T::show).collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// An enum of words, which the file, the environment and the command line spell alike. After `=>`, the enum of the options
+/// with the same variants.
+macro_rules! choice {
+    ($(#[$meta:meta])* $name:ident $(=> $field:ty)? { $( $(#[doc = $doc:literal])+ $variant:ident = $word:literal, )+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
+        pub(crate) enum $name { $( $(#[doc = $doc])+ $variant, )+ }
+
+        impl $name {
+            /// As it is written.
+            pub(crate) fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $word, )+ }
+            }
+        }
+
+        impl $crate::config::setting::Setting for $name {
+            const UNIT: &'static str = concat!($("`", $word, "` | "),+);
+
+            fn read(raw: $crate::config::setting::Raw<'_>) -> Result<Self, String> {
+                $crate::config::setting::word(raw, &[$($word),+], &[$(Self::$variant),+])
+            }
+
+            fn show(&self) -> String {
+                format!("{:?}", self.as_str())
+            }
+        }
+
+        impl clap::ValueEnum for $name {
+            fn value_variants<'a>() -> &'a [Self] {
+                &[$(Self::$variant),+]
+            }
+
+            fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+                let help = match self { $( Self::$variant => concat!($($doc),+), )+ };
+                Some(clap::builder::PossibleValue::new(self.as_str()).help(help.trim().trim_end_matches('.')))
+            }
+        }
+
+        $crate::config::setting::choice!(@field $name [$($field)?] $($variant)+);
+    };
+    (@field $name:ident [] $($variant:ident)+) => {};
+    (@field $name:ident [$field:ty] $($variant:ident)+) => {
+        impl $crate::config::setting::Field<$name> for $field {
+            fn store(&mut self, setting: &$name) {
+                *self = match setting { $( $name::$variant => Self::$variant, )+ }
+            }
+        }
+
+        impl $crate::config::setting::Source<$name> for $field {
+            fn load(&self) -> $name {
+                match self { $( Self::$variant => $name::$variant, )+ }
+            }
+        }
+    };
+}
+pub(crate) use choice;
+
+/// Reads one of `words`, which stands for the one of `values` at the same place.
+pub(crate) fn word<T: Copy>(raw: Raw<'_>, words: &[&str], values: &[T]) -> Result<T, String> {
+    let expected = || words.iter().map(|w| format!("{w:?}")).collect::<Vec<_>>().join(" or ");
+    let found = raw.text().and_then(|text| words.iter().position(|word| *word == text));
+    found.and_then(|at| values.get(at).copied()).ok_or_else(|| raw.mismatch(&expected()))
+}

@@ -1,0 +1,68 @@
+//! What happens in a match.
+
+use serde::Serialize;
+
+/// Where a match is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Phase {
+    Before,
+    FirstHalf,
+    HalfTime,
+    SecondHalf,
+    FullTime,
+}
+
+/// What an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum EventKind {
+    KickOff,
+    Goal,
+    Shot,
+    Corner,
+    YellowCard,
+    RedCard,
+    Substitution,
+    HalfTime,
+    FullTime,
+}
+
+/// An event with a line of its own.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Event {
+    pub(super) id: u32,
+    pub(super) minute: String,
+    pub(super) kind: EventKind,
+    /// 0: home, 1: away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) side: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) player: Option<u64>,
+    pub(super) text: String,
+    pub(super) score: [u32; 2],
+}
+
+/// A goal among those under one match id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GoalId {
+    pub(super) game: u64,
+    pub(super) event: u32,
+}
+
+/// A line of commentary.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Line {
+    pub(super) id: u32,
+    pub(super) minute: String,
+    pub(super) text: String,
+}
+
+/// How a shot ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shot {
+    Goal,
+    Saved,
+    Blocked,
+    Wide,
+}
