@@ -6,7 +6,6 @@ use crate::app::Connect;
 use crate::protocols::http::{Http, HttpContext, InputOutcome, Progress};
 use crate::protocols::websocket::{self, SocketContext, WebSocket};
 use stentor_driver::{ConnId, Driver};
-use stentor_hub::SessionId;
 
 impl<D: Driver> Core<D> {
     /// A connection begins, perhaps with bytes read already. `stays`: it can't be moved to another core.
@@ -146,9 +145,7 @@ impl<D: Driver> Core<D> {
                 self.cork = out;
                 self.end(index);
             }
-            InputOutcome::Upgraded { socket, session, rest } => {
-                self.upgraded(index, socket, session, rest, out);
-            }
+            InputOutcome::Upgraded { socket, rest } => self.upgraded(index, socket, rest, out),
         }
     }
 
@@ -177,20 +174,12 @@ impl<D: Driver> Core<D> {
     }
 
     /// A connection speaks WebSocket from now on; `rest` is what followed its handshake.
-    fn upgraded(
-        &mut self,
-        index: usize,
-        socket: WebSocket,
-        session: Option<SessionId>,
-        mut rest: Vec<u8>,
-        out: Vec<u8>,
-    ) {
+    fn upgraded(&mut self, index: usize, socket: WebSocket, mut rest: Vec<u8>, out: Vec<u8>) {
         let is_finished =
             self.table.get_mut(index).and_then(Conn::http).is_some_and(|http| http.has_finished());
         let due = socket.poll_timeout(&self.ex);
         self.table.set_machine(index, Machine::WebSocket(socket));
         let Some(conn) = self.table.get_mut(index) else { return };
-        conn.session = session.or(conn.session);
         let id = conn.id;
         if let Some(due) = due {
             self.arm(index, due);

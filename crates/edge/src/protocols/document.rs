@@ -1,13 +1,13 @@
 //! `/feed/KEY`: a document over HTTP, at once or when it has changed.
 
-use super::request::{RequestContext, ResponseOptions, cors, status_of, text, write_head};
+use super::request::{RequestContext, RequestOutcome, ResponseOptions, cors, status_of, text, write_head};
 use crate::app::NotSubscribed;
 use crate::encode::Format;
 use crate::executor::Executor;
 use crate::identity::Owner;
 use crate::model::{Body, FeedState, Frame, Key, Policy, Position, SessionId, Topic};
 use crate::subscribe_options::TOO_MANY_TOPICS;
-use stentor_wire::http1::{self, Request};
+use stentor_wire::http1;
 
 /// A document is content of its upstream, not of this server. With this header, a browser that opens it gives it a
 /// separate origin and runs no script in it (CSP 3, section 6.3.2).
@@ -15,7 +15,6 @@ const SANDBOX: (&str, &str) = ("Content-Security-Policy", "sandbox");
 
 /// A request that waits for a document.
 pub(crate) struct Awaited {
-    key: Key,
     head_only: bool,
     pub(crate) keep_alive: bool,
     if_none_match: Option<String>,
@@ -54,42 +53,6 @@ impl Awaited {
     /// Whether the client has the newest version.
     pub(crate) fn is_unchanged(&self) -> bool {
         self.unchanged.is_some()
-    }
-
-    /// Opens a session for the document, and subscribes it. Returns nothing if that isn't possible; then an error is
-    /// appended to `out`.
-    pub(crate) fn subscribe(&self, cx: &mut RequestContext<'_>, out: &mut Vec<u8>) -> Option<SessionId> {
-        let owner = Owner::Connection(cx.conn.index());
-        let session = cx.ex.open_session(Format::Body, owner, cx.source);
-        let topic = Topic::Feed(self.key.clone());
-        let Err(error) = cx.ex.subscribe(session, &topic, Policy::Latest, None) else { return Some(session) };
-        cx.ex.close_session(session);
-        cx.count_error();
-        let (status, why) = match error {
-            NotSubscribed::Limit(_) => (503, TOO_MANY_TOPICS.into()),
-            NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
-        };
-        self.fail(status, &why, cx.ex.draining, out);
-        None
-    }
-
-    pub(crate) fn new(
-        key: Key,
-        request: &Request<'_>,
-        origin: Option<&str>,
-        options: ResponseOptions,
-    ) -> Self {
-        let wait = http1::query_pairs(request.query()).find(|(name, _)| name == "wait");
-        Self {
-            key,
-            head_only: options.head_only,
-            keep_alive: options.keep_alive,
-            if_none_match: request.header_str("if-none-match").map(str::to_owned),
-            origin: origin.map(str::to_owned),
-            known: wait.map(|(_, tag)| tag.into_owned()),
-            unchanged: None,
-            answered: false,
-        }
     }
 
     /// Answers with the pending deliveries of the session, if one is an answer. Returns whether it is an error.
@@ -165,6 +128,33 @@ impl Awaited {
     fn options(&self, draining: bool) -> ResponseOptions {
         ResponseOptions { keep_alive: self.keep_alive && !draining, head_only: self.head_only }
     }
+}
+
+/// Answers a request for a document, at once or when it is there.
+pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOutcome<Box<Awaited>> {
+    let wait = http1::query_pairs(cx.request.query()).find(|(name, _)| name == "wait");
+    let awaited = Awaited {
+        head_only: cx.options.head_only,
+        keep_alive: cx.options.keep_alive,
+        if_none_match: cx.request.header_str("if-none-match").map(str::to_owned),
+        origin: cx.allow_origin().map(str::to_owned),
+        known: wait.map(|(_, tag)| tag.into_owned()),
+        unchanged: None,
+        answered: false,
+    };
+    let session = cx.ex.open_session(Format::Body, Owner::Connection(cx.conn.index()), cx.source);
+    if let Err(error) = cx.ex.subscribe(session, &Topic::Feed(key), Policy::Latest, None) {
+        cx.ex.close_session(session);
+        cx.count_error();
+        let (status, why) = match error {
+            NotSubscribed::Limit(_) => (503, TOO_MANY_TOPICS.into()),
+            NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
+        };
+        awaited.fail(status, &why, cx.ex.draining, cx.out);
+        return cx.answered();
+    }
+    *cx.session = Some(session);
+    RequestOutcome::Waiting(Box::new(awaited))
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 //! socket. Modules use only those above them in this list:
 //!
 //! ```text
-//!  request, query, client, clients, profile, message    what several protocols have in common
+//!  profile, request, query, client, clients, message    what several protocols have in common
+//!  upgrade                                               requests for a WebSocket
 //!  document, page, sse, primus, socketio, sockjs        one protocol each
 //!  engineio                                              carries Socket.IO
 //!  websocket                                             frames of plain sessions, SockJS, Primus, Engine.IO
@@ -30,6 +31,7 @@ pub(crate) mod request;
 pub(crate) mod socketio;
 pub(crate) mod sockjs;
 pub(crate) mod sse;
+mod upgrade;
 pub(crate) mod websocket;
 
 #[cfg(test)]

@@ -8,14 +8,13 @@
 
 use super::message::MessageContext;
 use super::profile::Pinging;
-use super::request::{RequestContext, RequestOutcome, ResponseOptions, answer, cors, text};
+use super::request::{RequestContext, RequestOutcome, cors};
 use crate::app::{Action, Envelope, Message};
 use crate::encode::{Writer, frame};
 use crate::executor::Executor;
 use crate::model::{Disconnect, SessionId};
 use std::time::Duration;
 use stentor_json as json;
-use stentor_wire::http1::Request;
 use stentor_wire::primus::{self, FromClient};
 use stentor_wire::ws::{Kind, Opcode};
 
@@ -41,21 +40,13 @@ pub(crate) fn write_ping(out: &mut Vec<u8>, clock: Duration) {
 }
 
 /// Answers a request for what the server speaks.
-pub(crate) fn handle_spec_request<W>(
-    cx: &RequestContext<'_>,
-    request: &Request<'_>,
-    out: &mut Vec<u8>,
-) -> RequestOutcome<W> {
-    let options = ResponseOptions::of(request, cx.ex.draining);
-    if matches!(request.method(), "GET" | "HEAD") {
-        let mut body = Vec::with_capacity(128);
-        primus::write_spec(&mut body, PATH, Some(cx.ex.options().primus.ping_interval));
-        answer(out, options, 200, "application/json", &cors(cx.allow_origin(request)), &body);
-    } else {
-        cx.count_error();
-        text(out, options, 405, &[("Allow", "GET, HEAD")], "only GET and HEAD are answered here");
+pub(crate) fn handle_spec_request<W>(cx: &mut RequestContext<'_>) -> RequestOutcome<W> {
+    if !cx.reads() {
+        return cx.refuse_method(Vec::new());
     }
-    RequestOutcome::Answered { keep_alive: options.keep_alive }
+    let mut body = Vec::with_capacity(128);
+    primus::write_spec(&mut body, PATH, Some(cx.ex.options().primus.ping_interval));
+    cx.answer(200, "application/json", &cors(cx.allow_origin()), &body)
 }
 
 /// Handles a message on a WebSocket. Returns whether what follows it is handled.

@@ -1,8 +1,9 @@
 //! What is spoken on a WebSocket that has a session of its own.
 
 use crate::encode::{FrameTarget, Writer};
-use crate::identity::Service;
+use crate::identity::{ClientId, Service};
 use crate::message::Envelope;
+use stentor_wire::ws::Negotiated;
 
 /// How the messages of the session are framed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,4 +47,22 @@ pub(crate) struct SocketProfile {
     /// The server accepts no message.
     pub(crate) push_only: bool,
     pub(crate) service: Service,
+}
+
+/// What a connection carries that has become a WebSocket.
+#[derive(Debug)]
+pub(crate) struct Upgraded {
+    /// The client whose packets it carries, or wants to; otherwise it has a session of its own.
+    pub(crate) client: Option<ClientId>,
+    pub(crate) profile: SocketProfile,
+    pub(crate) envelope: Envelope,
+    pub(crate) deflate: Option<Negotiated>,
+}
+
+impl Upgraded {
+    /// The connection of a client.
+    pub(crate) fn to_client(client: ClientId) -> Self {
+        let (client, profile) = (Some(client), SocketProfile::default());
+        Self { client, profile, envelope: Envelope::Raw, deflate: None }
+    }
 }

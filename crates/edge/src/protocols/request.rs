@@ -1,20 +1,20 @@
 //! What becomes of an HTTP request, and the answers that HTTP clients get.
 
+use super::profile::Upgraded;
 use crate::app::{Connect, Envelope, HandlerScope, RequestId};
 use crate::encode::ERROR_BYTES_MAX;
 use crate::executor::Executor;
-use crate::identity::Service;
-use crate::identity::{ClientId, Sid};
-use crate::model::{ConnId, CoreId, Key, KeyError};
+use crate::identity::{ClientId, Service, Sid};
+use crate::model::{ConnId, CoreId, Key, KeyError, SessionId};
 use crate::ports::Denial;
-use stentor_wire::http1::{self, Request};
+use stentor_wire::http1::{self, Request, Version};
 
 /// What became of a request; `W` is what it may wait for.
 pub(crate) enum RequestOutcome<W> {
     /// Answered in full.
     Answered { keep_alive: bool },
-    /// The connection carries this client over WebSocket now.
-    UpgradedTo(ClientId),
+    /// The connection speaks WebSocket now.
+    Upgraded(Upgraded),
     /// It waits.
     Waiting(W),
     /// It waits for [`crate::app::Context::admit`], and is looked at again then. The client will have this id.
@@ -35,7 +35,7 @@ impl<W> RequestOutcome<W> {
     pub(crate) fn map<V>(self, wrap: impl FnOnce(W) -> V) -> RequestOutcome<V> {
         match self {
             Self::Answered { keep_alive } => RequestOutcome::Answered { keep_alive },
-            Self::UpgradedTo(client) => RequestOutcome::UpgradedTo(client),
+            Self::Upgraded(upgraded) => RequestOutcome::Upgraded(upgraded),
             Self::Waiting(waiting) => RequestOutcome::Waiting(wrap(waiting)),
             Self::Admission(sid) => RequestOutcome::Admission(sid),
             Self::Body { bytes_max } => RequestOutcome::Body { bytes_max },
@@ -45,10 +45,17 @@ impl<W> RequestOutcome<W> {
     }
 }
 
-/// The connection that a request has come on, and what may be done about it.
+/// A request that is being answered, and what may be done about it.
 pub(crate) struct RequestContext<'a> {
     pub(crate) ex: &'a mut Executor,
+    pub(crate) request: &'a Request<'a>,
+    /// How it is answered.
+    pub(crate) options: ResponseOptions,
+    /// Responses are appended to this.
+    pub(crate) out: &'a mut Vec<u8>,
     pub(crate) conn: ConnId,
+    /// The session of the connection.
+    pub(crate) session: &'a mut Option<SessionId>,
     /// A number for the client's address.
     pub(crate) source: u64,
     /// Clients of this core.
@@ -59,17 +66,109 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) admission: Option<Box<(Connect, Option<Sid>)>>,
 }
 
-impl RequestContext<'_> {
+impl<'a> RequestContext<'a> {
+    /// Whether the client asks for a WebSocket. If it gets none, what follows may be frames, which must not be read as
+    /// requests.
+    pub(crate) fn is_upgrade(&self) -> bool {
+        self.request.headers().list_has("upgrade", "websocket")
+    }
+
+    /// Whether the request is for a representation (GET or HEAD).
+    pub(crate) fn reads(&self) -> bool {
+        matches!(self.request.method(), "GET" | "HEAD")
+    }
+
+    /// The value of `Access-Control-Allow-Origin`, except of SockJS.
+    pub(crate) fn allow_origin(&self) -> Option<&'a str> {
+        self.ex.options().origins.answer(self.request.header_str("origin"))
+    }
+
     /// Counts a request that is answered with an error.
     pub(crate) fn count_error(&self) {
         self.ex.metrics().request_errors.add(1);
+    }
+
+    pub(crate) fn answered<W>(&self) -> RequestOutcome<W> {
+        RequestOutcome::Answered { keep_alive: self.options.keep_alive }
+    }
+
+    /// Answers with a body that is there already.
+    pub(crate) fn answer<W>(
+        &mut self,
+        status: u16,
+        content_type: &str,
+        extra: &[(&str, &str)],
+        body: &[u8],
+    ) -> RequestOutcome<W> {
+        answer(self.out, self.options, status, content_type, extra, body);
+        self.answered()
+    }
+
+    /// Answers with an error.
+    pub(crate) fn refuse<W>(&mut self, status: u16, extra: &[(&str, &str)], why: &str) -> RequestOutcome<W> {
+        self.count_error();
+        text(self.out, self.options, status, extra, why);
+        self.answered()
+    }
+
+    /// Answers with an error, and the connection ends.
+    pub(crate) fn refuse_last<W>(
+        &mut self,
+        status: u16,
+        extra: &[(&str, &str)],
+        why: &str,
+    ) -> RequestOutcome<W> {
+        self.options = ResponseOptions::LAST;
+        self.refuse(status, extra, why)
+    }
+
+    /// Answers a request with another method than GET and HEAD.
+    pub(crate) fn refuse_method<W>(&mut self, mut extra: Vec<(&str, &str)>) -> RequestOutcome<W> {
+        extra.push(("Allow", "GET, HEAD"));
+        self.refuse(405, &extra, "only GET and HEAD are answered here")
+    }
+
+    /// Answers that the client should try again, after so many seconds. The connection ends.
+    pub(crate) fn unavailable<W>(
+        &mut self,
+        retry_after: &str,
+        extra: &[(&str, &str)],
+        why: &str,
+    ) -> RequestOutcome<W> {
+        let extra = [extra, &[("Retry-After", retry_after)]].concat();
+        text(self.out, ResponseOptions::LAST, 503, &extra, why);
+        RequestOutcome::LAST
+    }
+
+    /// Answers while the server shuts down.
+    pub(crate) fn unavailable_while_draining<W>(
+        &mut self,
+        extra: &[(&str, &str)],
+    ) -> Option<RequestOutcome<W>> {
+        self.ex.draining.then(|| self.unavailable("1", extra, "the server is shutting down"))
+    }
+
+    /// Answers where no other client can be served.
+    pub(crate) fn unavailable_to_new_clients<W>(&mut self) -> Option<RequestOutcome<W>> {
+        let is_full = self.clients >= self.ex.options().limits.connections_max;
+        let outcome = self.unavailable_while_draining(&[]);
+        outcome.or_else(|| {
+            is_full.then(|| self.unavailable("5", &[], "too many sessions (limits.connections_max)"))
+        })
+    }
+
+    /// Moves the connection to the core of its client, or answers that this isn't possible now.
+    pub(crate) fn move_to<W>(&mut self, core: CoreId) -> RequestOutcome<W> {
+        if self.ex.draining || self.stays {
+            return self.unavailable("1", &[], "the session's core is busy; try again");
+        }
+        RequestOutcome::Move(core)
     }
 
     /// Whether a client may connect: the authorizer's and the application's decision, now or in answer to an earlier
     /// question.
     pub(crate) fn ask_to_connect(
         &mut self,
-        request: &Request<'_>,
         envelope: Envelope,
         service: Service,
         client: Option<&str>,
@@ -81,6 +180,7 @@ impl RequestContext<'_> {
             let status = status_of(&denial);
             return Connect::Refuse { status, message: denial.message.into_owned() };
         }
+        let request = self.request;
         let pending = Some(RequestId(self.conn));
         let scope = HandlerScope {
             envelope,
@@ -91,11 +191,6 @@ impl RequestContext<'_> {
             ..HandlerScope::default()
         };
         self.ex.notify_app(scope, |app, ctx| app.connect(ctx, request))
-    }
-
-    /// The value of `Access-Control-Allow-Origin` for a request, except those of SockJS.
-    pub(crate) fn allow_origin<'r>(&self, request: &Request<'r>) -> Option<&'r str> {
-        self.ex.options().origins.answer(request.header_str("origin"))
     }
 }
 
@@ -190,6 +285,45 @@ pub(crate) fn write_head(
     http1::write_response_head(out, status, &headers);
 }
 
+/// Headers as they are written.
+pub(crate) fn borrowed(headers: &[(String, String)]) -> Vec<(&str, &str)> {
+    headers.iter().map(|(name, value)| (&**name, &**value)).collect()
+}
+
+/// Writes the head of a response that is sent in pieces, with how its end is known. Returns whether they are chunks
+/// (HTTP/1.1); else the connection ends with it.
+pub(crate) fn write_stream_head(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    options: &mut ResponseOptions,
+    status: u16,
+    content_type: &str,
+    extra: &[(&str, &str)],
+) -> bool {
+    let chunked = request.version() == Version::Http11;
+    options.keep_alive &= chunked;
+    let mut headers = vec![
+        ("Content-Type", content_type),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Connection", if options.keep_alive { "keep-alive" } else { "close" }),
+    ];
+    if chunked {
+        headers.push(("Transfer-Encoding", "chunked"));
+    }
+    headers.extend_from_slice(extra);
+    http1::write_response_head(out, status, &headers);
+    chunked
+}
+
+/// Appends a piece of such a response.
+pub(crate) fn write_piece(out: &mut Vec<u8>, chunked: bool, piece: &[u8]) {
+    if chunked {
+        http1::write_chunk(out, piece);
+    } else {
+        out.extend_from_slice(piece);
+    }
+}
+
 /// The headers by which a page of another origin may read the response, with the entity tag of a document and the
 /// time to retry after.
 pub(crate) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
@@ -207,6 +341,18 @@ pub(crate) fn cors(origin: Option<&str>) -> Vec<(&str, &str)> {
 pub(crate) fn push_credentials(headers: &mut Vec<(&str, &str)>, origin: Option<&str>) {
     if origin.is_some_and(|origin| origin != "*") {
         headers.push(("Access-Control-Allow-Credentials", "true"));
+    }
+}
+
+/// The headers of the answer to what a browser asks before a request that it finds unusual (Fetch, 3.2.2).
+pub(crate) fn push_preflight<'r>(
+    headers: &mut Vec<(&'r str, &'r str)>,
+    request: &Request<'r>,
+    methods: &'r str,
+) {
+    headers.push(("Access-Control-Allow-Methods", methods));
+    if let Some(asked) = request.header_str("access-control-request-headers") {
+        headers.push(("Access-Control-Allow-Headers", asked));
     }
 }
 

@@ -21,7 +21,8 @@
 
 use super::query::ConnectQuery;
 use super::request::{
-    RequestContext, RequestOutcome, ResponseOptions, answer, push_credentials, status_of, text,
+    RequestContext, RequestOutcome, push_credentials, push_preflight, status_of, write_piece,
+    write_stream_head,
 };
 use crate::app::NotSubscribed;
 use crate::encode::{Format, unchunked};
@@ -30,7 +31,7 @@ use crate::identity::Owner;
 use crate::model::{Body, Epoch, FeedState, Frame, Key, Position, SessionId, SubscribeError, Topic};
 use crate::subscribe_options::{TOO_MANY_COLD_KEYS, TOO_MANY_TOPICS};
 use std::time::Duration;
-use stentor_wire::http1::{self, Request, Version};
+use stentor_wire::http1;
 use stentor_wire::sse::{self, Positions};
 
 /// A stream of events.
@@ -55,12 +56,9 @@ fn jitter(delay: Duration, number: u64) -> Duration {
 
 impl Events {
     fn write(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-        if !self.chunked {
-            return write(out);
-        }
         let mut piece = Vec::with_capacity(64);
         write(&mut piece);
-        http1::write_chunk(out, &piece);
+        write_piece(out, self.chunked, &piece);
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
@@ -126,9 +124,7 @@ impl Events {
             *seen = Some(position);
         }
     }
-}
 
-impl Events {
     /// Appends a comment as a sign of life.
     pub(crate) fn heartbeat(&mut self, out: &mut Vec<u8>) {
         if !self.answered {
@@ -138,31 +134,17 @@ impl Events {
 }
 
 /// Answers a request for a stream of events. The session of the stream becomes that of the connection.
-pub(crate) fn handle_request(
-    cx: &mut RequestContext<'_>,
-    connection_session: &mut Option<SessionId>,
-    request: &Request<'_>,
-    key: Option<Key>,
-    out: &mut Vec<u8>,
-) -> RequestOutcome<Box<Events>> {
-    let mut options = ResponseOptions::of(request, cx.ex.draining);
-    let origin = cx.allow_origin(request);
+pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> RequestOutcome<Box<Events>> {
+    let request = cx.request;
+    let origin = cx.allow_origin();
     let mut extra = vec![("Access-Control-Allow-Origin", origin.unwrap_or("*")), ("Vary", "Origin")];
     push_credentials(&mut extra, origin);
-    let answered = |options: ResponseOptions| RequestOutcome::Answered { keep_alive: options.keep_alive };
     if request.method() == "OPTIONS" {
-        extra.push(("Access-Control-Allow-Methods", "GET"));
-        if let Some(headers) = request.header_str("access-control-request-headers") {
-            extra.push(("Access-Control-Allow-Headers", headers));
-        }
-        answer(out, options, 204, sse::CONTENT_TYPE, &extra, b"");
-        return answered(options);
+        push_preflight(&mut extra, request, "GET");
+        return cx.answer(204, sse::CONTENT_TYPE, &extra, b"");
     }
-    if !matches!(request.method(), "GET" | "HEAD") {
-        cx.count_error();
-        extra.push(("Allow", "GET, HEAD"));
-        text(out, options, 405, &extra, "only GET and HEAD are answered here");
-        return answered(options);
+    if !cx.reads() {
+        return cx.refuse_method(extra);
     }
     let parsed = ConnectQuery::parse(request.query()).and_then(|mut query| {
         let feeds = query.feeds(key, false)?;
@@ -170,62 +152,40 @@ pub(crate) fn handle_request(
     });
     let (Feeds { keys: mut feeds, options: subscription }, since) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => {
-            cx.count_error();
-            text(out, options, 400, &extra, &error.to_string());
-            return answered(options);
-        }
+        Err(error) => return cx.refuse(400, &extra, &error.to_string()),
     };
     feeds.sort_unstable();
     feeds.dedup();
     if feeds.is_empty() {
-        cx.count_error();
-        text(out, options, 400, &extra, "name a feed: /sse/KEY, or /sse?feed=KEY");
-        return answered(options);
+        return cx.refuse(400, &extra, "name a feed: /sse/KEY, or /sse?feed=KEY");
     }
-    if cx.ex.draining {
-        extra.push(("Retry-After", "1"));
-        text(out, ResponseOptions::LAST, 503, &extra, "the server is shutting down");
-        return RequestOutcome::LAST;
+    if let Some(unavailable) = cx.unavailable_while_draining(&extra) {
+        return unavailable;
     }
-    let chunked = request.version() == Version::Http11;
-    options.keep_alive &= chunked;
     let mut head = Vec::with_capacity(512);
-    let mut headers = vec![
-        ("Content-Type", sse::CONTENT_TYPE),
-        ("Cache-Control", "no-store"),
-        ("X-Content-Type-Options", "nosniff"),
-        // What nginx understands: events aren't to wait for more.
-        ("X-Accel-Buffering", "no"),
-        ("Connection", if options.keep_alive { "keep-alive" } else { "close" }),
-    ];
-    if chunked {
-        headers.push(("Transfer-Encoding", "chunked"));
-    }
-    headers.extend_from_slice(&extra);
-    http1::write_response_head(&mut head, 200, &headers);
+    let mut options = cx.options;
+    // What nginx understands: events aren't to wait for more.
+    let headers = [&[("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")], &extra[..]].concat();
+    let chunked = write_stream_head(&mut head, request, &mut options, 200, sse::CONTENT_TYPE, &headers);
     if options.head_only {
-        out.append(&mut head);
-        return answered(options);
+        cx.options = options;
+        cx.out.append(&mut head);
+        return cx.answered();
     }
     // What a browser says of itself is newer than what the page wrote into the address.
     let since = request.header_str("last-event-id").or(since.as_deref());
     let since = Positions::parse(since.unwrap_or_default());
-    let seen: Vec<(Key, Option<Position>)> = feeds
-        .into_iter()
-        .map(|key| {
-            let seen = since.of(key.as_str());
-            let seen = seen.map(|seen| Position { epoch: Epoch(seen.epoch), offset: seen.offset });
-            (key, seen)
-        })
-        .collect();
+    let seen = feeds.into_iter().map(|key| {
+        let seen = since.of(key.as_str());
+        (key, seen.map(|seen| Position { epoch: Epoch(seen.epoch), offset: seen.offset }))
+    });
+    let seen: Vec<(Key, Option<Position>)> = seen.collect();
     let format = if seen.len() == 1 { Format::EventsOfOne } else { Format::EventsOfSeveral };
     let session = cx.ex.open_session(format, Owner::Connection(cx.conn.index()), cx.source);
     for (key, seen) in &seen {
         let topic = Topic::Feed(key.clone());
         let Err(error) = cx.ex.subscribe(session, &topic, subscription, *seen) else { continue };
         cx.ex.close_session(session);
-        cx.count_error();
         let (status, why) = match error {
             NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => {
                 (400, "more feeds than a session may have (limits.subscriptions_max)".into())
@@ -234,10 +194,10 @@ pub(crate) fn handle_request(
             NotSubscribed::Limit(SubscribeError::TooManyColdKeys) => (429, TOO_MANY_COLD_KEYS.into()),
             NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
         };
-        text(out, options, status, &extra, &why);
-        return answered(options);
+        cx.options = options;
+        return cx.refuse(status, &extra, &why);
     }
-    *connection_session = Some(session);
+    *cx.session = Some(session);
     let settings = cx.ex.options().sse;
     let events = Events {
         chunked,
@@ -247,10 +207,10 @@ pub(crate) fn handle_request(
         seen: if seen.len() == 1 { Box::default() } else { seen.into() },
         retry_lost: settings.retry_lost,
     };
-    out.append(&mut head);
+    cx.out.append(&mut head);
     // Session ids aren't reused soon, so that each stream waits for another time.
     let retry = jitter(settings.retry, session.to_bits());
-    events.write(out, |out| sse::write_retry(out, retry));
+    events.write(cx.out, |out| sse::write_retry(out, retry));
     cx.ex.push(Effect::FlushConnection(cx.conn.index()));
     RequestOutcome::Waiting(Box::new(events))
 }

@@ -86,7 +86,7 @@ impl Poll {
     pub(crate) fn answer(&mut self, answer: &PollAnswer, out: &mut Vec<u8>) {
         self.answered = true;
         match answer {
-            PollAnswer::Records(records) => payload::write_answer(out, self.version, self, records, &[]),
+            PollAnswer::Records(records) => payload::write_answer(out, self, records, &[]),
             PollAnswer::Unavailable => payload::write_unavailable(out, self),
         }
     }

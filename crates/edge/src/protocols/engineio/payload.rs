@@ -4,7 +4,7 @@
 use super::Poll;
 use crate::encode::{BINARY, RECORD_HEAD_BYTES, TEXT, records};
 use crate::protocols::request::{ResponseOptions, answer, push_credentials, text};
-use stentor_wire::engineio::{self, Packet, PayloadEncoder, PayloadFormat, Version};
+use stentor_wire::engineio::{self, Packet, PayloadEncoder, PayloadFormat};
 
 /// A record that ends a poll without a message.
 pub(super) const NOOP: [u8; RECORD_HEAD_BYTES + 1] = [TEXT, 1, 0, 0, 0, b'6'];
@@ -14,16 +14,10 @@ pub(super) const CLOSE: [u8; RECORD_HEAD_BYTES + 1] = [TEXT, 1, 0, 0, 0, b'1'];
 pub(super) const END: [u8; 2 * (RECORD_HEAD_BYTES + 1)] = [TEXT, 1, 0, 0, 0, b'6', TEXT, 1, 0, 0, 0, b'1'];
 
 /// Appends the whole answer to a poll. `queue` holds at least one record.
-pub(super) fn write_answer(
-    out: &mut Vec<u8>,
-    version: Version,
-    poll: &Poll,
-    queue: &[u8],
-    extra: &[(&str, &str)],
-) {
+pub(super) fn write_answer(out: &mut Vec<u8>, poll: &Poll, queue: &[u8], extra: &[(&str, &str)]) {
     let text_only = poll.base64 || poll.jsonp.is_some();
     let has_binary = records(queue).any(|(kind, _)| kind == BINARY);
-    let format = PayloadFormat::of_answer(version, text_only, has_binary);
+    let format = PayloadFormat::of_answer(poll.version, text_only, has_binary);
     let mut body = Vec::with_capacity(queue.len() + 16);
     let mut encoder = PayloadEncoder::new(format, &mut body);
     for (kind, packet) in records(queue) {

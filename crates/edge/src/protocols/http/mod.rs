@@ -25,7 +25,6 @@ use crate::identity::Sid;
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId, SessionId};
 use crate::options::Limits;
-use routes::Routed;
 use std::net::SocketAddr;
 use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner, Request};
 
@@ -53,7 +52,7 @@ pub(crate) enum InputOutcome {
     /// It ends after what is in `out`.
     End,
     /// It speaks WebSocket now, and this much of the input is left for that.
-    Upgraded { socket: WebSocket, session: Option<SessionId>, rest: Vec<u8> },
+    Upgraded { socket: WebSocket, rest: Vec<u8> },
 }
 
 /// How a connection goes on.
@@ -77,7 +76,7 @@ enum Step {
     Pause(usize),
     /// The connection ends; what is left is worth nothing.
     End,
-    Upgraded(usize, WebSocket, Option<SessionId>),
+    Upgraded(usize, WebSocket),
 }
 
 /// A body that is arriving.
@@ -319,9 +318,9 @@ impl Http {
             cx.ex.budget.count(bytes + REQUEST_BYTES);
             match step {
                 Step::Next(_) => {}
-                Step::Upgraded(_, socket, session) => {
+                Step::Upgraded(_, socket) => {
                     // A frame glued to the handshake is not lost.
-                    return InputOutcome::Upgraded { socket, session, rest: input[at..].to_vec() };
+                    return InputOutcome::Upgraded { socket, rest: input[at..].to_vec() };
                 }
                 Step::Pause(_) | Step::End => break,
             }
@@ -380,13 +379,7 @@ impl Http {
         // A client that asks first and is not answered 100 sends no body (RFC 9110, 10.1.1), but may: the
         // connection can't be used again.
         let expects_continue = request.expects_continue();
-        let outcome = match self.route(cx, &request, out) {
-            Routed::Response(outcome) => outcome,
-            Routed::Upgraded(socket, session) => {
-                cx.ex.metrics().requests.add(1);
-                return Step::Upgraded(head, socket, Some(session));
-            }
-        };
+        let outcome = self.route(cx, &request, out);
         match outcome {
             // It is looked at anew, there or then.
             RequestOutcome::Move(core) => {
@@ -404,8 +397,8 @@ impl Http {
         self.begun = false;
         self.stays = false;
         match outcome {
-            RequestOutcome::UpgradedTo(client) => {
-                Step::Upgraded(head, WebSocket::for_client(cx.ex.millis(), client), None)
+            RequestOutcome::Upgraded(upgraded) => {
+                Step::Upgraded(head, WebSocket::new(cx.ex.millis(), upgraded))
             }
             RequestOutcome::Body { bytes_max } => {
                 if matches!(body, BodyKind::Length(bytes) if bytes > bytes_max as u64) {

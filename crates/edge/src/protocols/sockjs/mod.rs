@@ -26,22 +26,22 @@ pub(crate) use client::Client;
 pub(crate) use receiver::Receiver;
 
 use crate::app::{Connect, Envelope, HandlerScope};
-use crate::encode::Format;
-use crate::encode::{FrameTarget, Writer};
+use crate::encode::{Format, FrameTarget, Writer};
 use crate::executor::{Effect, Feeds};
-use crate::identity::Service;
-use crate::identity::{ClientId, Owner, Sid};
-use crate::model::{Key, Policy};
+use crate::identity::{ClientId, Owner, Service, Sid};
+use crate::model::{Key, KeyError, Policy};
 use crate::options;
 use crate::protocols::client::ActiveTransport;
 use crate::protocols::clients::ClientTable;
+use crate::protocols::profile::Framing;
 use crate::protocols::request::{
-    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, key_of_path, text,
+    BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, key_of_path, write_piece,
 };
+use crate::protocols::upgrade;
 use receiver::PollStart;
 use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use stentor_wire::http1::{self, Request, Version};
+use stentor_wire::http1::{self, Version};
 use stentor_wire::sockjs::answer::{
     self, Callback, Cors, Header, push_error_headers, push_headers, push_preflight_headers,
 };
@@ -52,22 +52,15 @@ use stentor_wire::sockjs::{
 type Outcome = RequestOutcome<Box<Receiver>>;
 type Clients = ClientTable<Client>;
 
-/// What becomes of a request under a prefix.
-pub(crate) enum Handled {
-    Response(Outcome),
-    /// It asks for a WebSocket, perhaps for one feed.
-    WebSocket {
-        framed: bool,
-        key: Option<Key>,
-    },
-}
+/// The answer to messages for a session that isn't there.
+const NO_SESSION: &str = "there is no such session";
 
-/// A request, and what decides about the form of its answer.
+/// A resource below a prefix, and what decides about the form of its answers.
 struct Exchange<'a> {
-    request: &'a Request<'a>,
-    resource: Resource<'a>,
+    service: Service,
     settings: &'a options::SockJs,
-    options: ResponseOptions,
+    resource: Resource<'a>,
+    key: Option<Key>,
 }
 
 /// How the end of an answer is known.
@@ -82,28 +75,24 @@ enum Length {
     Later,
 }
 
-impl<'a> Exchange<'a> {
-    fn cors(&self) -> Cors<'a> {
-        Cors::of(self.request)
-    }
-
+impl Exchange<'_> {
     /// The headers of a good answer.
-    fn headers(&self) -> Vec<Header<'a>> {
+    fn headers<'r>(&self, cx: &RequestContext<'r>) -> Vec<Header<'r>> {
         let mut headers = Vec::with_capacity(12);
-        push_headers(&mut headers, &self.resource, &self.cors());
+        push_headers(&mut headers, &self.resource, &Cors::of(cx.request));
         headers
     }
 
     fn write_head(
         &self,
+        cx: &RequestContext<'_>,
         out: &mut Vec<u8>,
         status: u16,
-        headers: &[Header<'_>],
+        headers: &[(&str, &str)],
         length: &Length,
-        extra: &[(String, String)],
     ) {
         let (cookie, bytes);
-        let keep_alive = self.options.keep_alive && !matches!(length, Length::End);
+        let keep_alive = cx.options.keep_alive && !matches!(length, Length::End);
         let mut all: Vec<(&str, &str)> = headers.to_vec();
         let is_typed = headers.iter().any(|(name, _)| *name == "Content-Type");
         if is_typed && !headers.iter().any(|(name, _)| *name == "X-Content-Type-Options") {
@@ -111,10 +100,9 @@ impl<'a> Exchange<'a> {
         }
         all.push(("Connection", if keep_alive { "keep-alive" } else { "close" }));
         if self.settings.jsessionid && self.resource.has_cookie() {
-            cookie = answer::jsessionid(self.request.header_str("cookie"));
+            cookie = answer::jsessionid(cx.request.header_str("cookie"));
             all.push(("Set-Cookie", &cookie));
         }
-        all.extend(extra.iter().map(|(name, value)| (&**name, &**value)));
         match length {
             Length::Bytes(n) => {
                 bytes = n.to_string();
@@ -127,224 +115,223 @@ impl<'a> Exchange<'a> {
     }
 
     /// A whole answer.
-    fn answer(&self, out: &mut Vec<u8>, status: u16, headers: &[Header<'_>], body: &[u8]) -> Outcome {
+    fn answer(
+        &self,
+        cx: &mut RequestContext<'_>,
+        status: u16,
+        headers: &[Header<'_>],
+        body: &[u8],
+    ) -> Outcome {
         let length = if matches!(status, 204 | 304) { Length::Nothing } else { Length::Bytes(body.len()) };
-        self.write_head(out, status, headers, &length, &[]);
+        let mut out = std::mem::take(cx.out);
+        self.write_head(cx, &mut out, status, headers, &length);
         out.extend_from_slice(body);
-        Outcome::Answered { keep_alive: self.options.keep_alive }
+        *cx.out = out;
+        cx.answered()
     }
 
-    /// An answer for people.
-    fn tell(&self, out: &mut Vec<u8>, status: u16, words: &str) -> Outcome {
+    /// An error for people.
+    fn refuse(&self, cx: &mut RequestContext<'_>, status: u16, words: &str) -> Outcome {
+        cx.count_error();
         let mut headers = Vec::new();
-        push_error_headers(&mut headers, &self.resource, &self.cors());
-        self.answer(out, status, &headers, format!("{words}\n").as_bytes())
+        push_error_headers(&mut headers, &self.resource, &Cors::of(cx.request));
+        self.answer(cx, status, &headers, format!("{words}\n").as_bytes())
+    }
+
+    /// An error of the protocol.
+    fn fail(&self, cx: &mut RequestContext<'_>, error: Error) -> Outcome {
+        self.refuse(cx, error.status(), error.body())
+    }
+
+    /// The id of a client: a digest of what it chose, under the node's seed.
+    fn sid(&self, cx: &RequestContext<'_>, session: &str) -> Sid {
+        let half = |half: u8| {
+            let key = self.key.as_ref().map(Key::as_str);
+            let mut hasher = DefaultHasher::new();
+            (cx.ex.context.seed, half, self.service, key, session).hash(&mut hasher);
+            hasher.finish()
+        };
+        Sid::digest([half(0), half(1)])
     }
 
     /// Begins the answer that carries frames to a client.
     fn begin(
         &self,
+        cx: &mut RequestContext<'_>,
         client: ClientId,
         transport: Transport,
         callback: Option<&Callback<'_>>,
         extra: &[(String, String)],
-        out: &mut Vec<u8>,
     ) -> Option<Receiver> {
         let wrapping = Wrapping::of(transport)?;
         let is_poll = matches!(transport, Transport::Xhr | Transport::Jsonp);
-        let chunked = !is_poll && self.request.version() == Version::Http11;
+        let chunked = !is_poll && cx.request.version() == Version::Http11;
         let mut receiver = Receiver {
             client,
-            keep_alive: self.options.keep_alive && (is_poll || chunked),
+            keep_alive: cx.options.keep_alive && (is_poll || chunked),
             wrapping,
             chunked,
             limit: ResponseLimit::new(transport, self.settings.response_bytes_max),
             poll: None,
             answered: false,
         };
+        let mut headers: Vec<(&str, &str)> = self.headers(cx);
+        headers.extend(borrowed(extra));
+        if !is_poll {
+            // What nginx understands: frames aren't to wait for more.
+            headers.push(("X-Accel-Buffering", "no"));
+        }
+        let length = match (is_poll, chunked) {
+            (true, _) => Length::Later,
+            (false, true) => Length::Chunks,
+            (false, false) => Length::End,
+        };
+        let mut head = Vec::with_capacity(384);
+        self.write_head(cx, &mut head, 200, &headers, &length);
         if is_poll {
-            let (mut head, mut call) = (Vec::with_capacity(384), Vec::new());
-            self.write_head(&mut head, 200, &self.headers(), &Length::Later, extra);
             // The length is the last header.
             head.truncate(head.len() - 2);
+            let mut call = Vec::new();
             if let Some(callback) = callback {
                 stentor_wire::sockjs::write_jsonp_callback(&mut call, callback);
             }
             receiver.poll = Some(Box::new(PollStart { head, callback: call }));
             return Some(receiver);
         }
-        let length = if chunked { Length::Chunks } else { Length::End };
-        let mut headers = self.headers();
-        // What nginx understands: frames aren't to wait for more.
-        headers.push(("X-Accel-Buffering", "no"));
-        self.write_head(out, 200, &headers, &length, extra);
+        cx.out.append(&mut head);
         let mut prelude = Vec::with_capacity(2_100);
         match callback {
             Some(callback) => answer::write_html_prelude(&mut prelude, callback),
             None => answer::write_prelude(&mut prelude, transport),
         }
-        if chunked {
-            http1::write_chunk(out, &prelude);
-        } else {
-            out.append(&mut prelude);
-        }
+        write_piece(cx.out, chunked, &prelude);
         Some(receiver)
     }
-
-    fn refuse(&self, cx: &RequestContext<'_>, error: Error, out: &mut Vec<u8>) -> Outcome {
-        cx.count_error();
-        self.tell(out, error.status(), error.body())
-    }
 }
 
-/// A client that wants to receive.
-struct Reception<'a> {
-    exchange: Exchange<'a>,
+/// The settings of a service, with the key in the path of a resource.
+fn exchange<'a>(
+    settings: &'a [options::SockJs],
     service: Service,
-    sid: Sid,
-    key: Option<Key>,
-    transport: Transport,
-    callback: Option<Callback<'a>>,
-}
-
-/// The id of a client: a digest of what it chose, under the node's seed.
-fn sid_of(cx: &RequestContext<'_>, service: Service, key: Option<&Key>, session: &str) -> Sid {
-    let half = |half: u8| {
-        let mut hasher = DefaultHasher::new();
-        (cx.ex.context.seed, half, service, key.map(Key::as_str), session).hash(&mut hasher);
-        hasher.finish()
+    route: &Route<'a>,
+) -> Option<(Exchange<'a>, Option<KeyError>)> {
+    let settings = settings.get(service.place()?)?;
+    let (key, error) = match route.key.map(key_of_path).transpose() {
+        Ok(key) => (key, None),
+        Err(error) => (None, Some(error)),
     };
-    Sid::digest([half(0), half(1)])
+    Some((Exchange { service, settings, resource: route.resource, key }, error))
 }
 
 /// Handles the head of a request to a path under a prefix.
 pub(crate) fn handle_request(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
-    request: &Request<'_>,
     service: Service,
     route: &Route<'_>,
-    out: &mut Vec<u8>,
-) -> Handled {
-    let shared = cx.ex.shared.clone();
-    let Some((place, settings)) =
-        service.place().and_then(|place| Some((place, shared.options.sockjs.get(place)?)))
-    else {
-        return Handled::Response(Outcome::LAST);
+) -> Outcome {
+    let (shared, request) = (cx.ex.shared.clone(), cx.request);
+    let Some((exchange, bad_key)) = exchange(&shared.options.sockjs, service, route) else {
+        return Outcome::LAST;
     };
-    let resource = route.resource;
-    let options = ResponseOptions { head_only: false, ..ResponseOptions::of(request, cx.ex.draining) };
-    let mut exchange = Exchange { request, resource, settings, options };
-    let is_websocket = resource.is_websocket();
-    let is_upgrade = request.headers().list_has("upgrade", "websocket");
+    let (resource, settings) = (exchange.resource, exchange.settings);
     // What follows may be frames, which must not be read as requests (CVE-2020-7693).
-    exchange.options.keep_alive &= !is_upgrade;
-    if is_upgrade && !is_websocket {
-        cx.count_error();
-        return Handled::Response(exchange.tell(out, 400, "there is no WebSocket here"));
+    cx.options = ResponseOptions { keep_alive: cx.options.keep_alive && !cx.is_upgrade(), head_only: false };
+    if cx.is_upgrade() && !resource.is_websocket() {
+        return exchange.refuse(cx, 400, "there is no WebSocket here");
     }
-    if is_websocket && !settings.websocket {
-        cx.count_error();
-        return Handled::Response(exchange.tell(out, 404, "there are no WebSockets here"));
+    if resource.is_websocket() && !settings.websocket {
+        return exchange.refuse(cx, 404, "there are no WebSockets here");
     }
     if !resource.allows(request.method()) {
         cx.count_error();
-        return Handled::Response(exchange.answer(out, 405, &[("Allow", resource.methods())], b""));
+        return exchange.answer(cx, 405, &[("Allow", resource.methods())], b"");
     }
     if request.method() == "OPTIONS" {
         let mut headers = Vec::new();
-        push_preflight_headers(&mut headers, &resource, &exchange.cors());
-        return Handled::Response(exchange.answer(out, 204, &headers, b""));
+        push_preflight_headers(&mut headers, &resource, &Cors::of(request));
+        return exchange.answer(cx, 204, &headers, b"");
     }
-    let key = match route.key.map(key_of_path).transpose() {
-        Ok(key) => key,
-        Err(error) => {
-            cx.count_error();
-            return Handled::Response(exchange.tell(out, 400, &error.to_string()));
-        }
-    };
-    Handled::Response(match resource {
-        Resource::Greeting => exchange.answer(out, 200, &exchange.headers(), answer::GREETING.as_bytes()),
+    if let Some(error) = bad_key {
+        return exchange.refuse(cx, 400, &error.to_string());
+    }
+    match resource {
+        Resource::Greeting => exchange.answer(cx, 200, &exchange.headers(cx), answer::GREETING.as_bytes()),
         Resource::Iframe => {
-            let Some(iframe) = shared.iframes.get(place) else { return Handled::Response(Outcome::LAST) };
+            let Some(iframe) = service.place().and_then(|place| shared.iframes.get(place)) else {
+                return Outcome::LAST;
+            };
             if request.header_str("if-none-match").is_some_and(|tags| iframe.is_named_by(tags)) {
                 let mut headers = Vec::new();
                 answer::push_unchanged_headers(&mut headers, iframe);
-                return Handled::Response(exchange.answer(out, 304, &headers, b""));
+                return exchange.answer(cx, 304, &headers, b"");
             }
-            let mut headers = exchange.headers();
+            let mut headers: Vec<Header<'_>> = exchange.headers(cx);
             headers.push(("ETag", iframe.etag()));
             headers.extend(iframe.ancestors().map(|policy| ("Content-Security-Policy", policy)));
-            exchange.answer(out, 200, &headers, iframe.page().as_bytes())
+            exchange.answer(cx, 200, &headers, iframe.page().as_bytes())
         }
         Resource::Info => {
             let mut body = Vec::with_capacity(96);
             // Any number will do where the system has none at hand.
             let entropy = getrandom::u32().unwrap_or(cx.ex.context.seed[0] as u32);
             answer::write_info(&mut body, settings.websocket, settings.jsessionid, entropy);
-            exchange.answer(out, 200, &exchange.headers(), &body)
+            exchange.answer(cx, 200, &exchange.headers(cx), &body)
         }
-        Resource::RawWebSocket => return Handled::WebSocket { framed: false, key },
+        Resource::RawWebSocket => upgrade::handle_request(cx, Framing::Plain, service, exchange.key),
         Resource::Session { transport: Transport::WebSocket, .. } => {
-            return Handled::WebSocket { framed: true, key };
+            upgrade::handle_request(cx, Framing::SockJs, service, exchange.key)
         }
         Resource::Session { session, transport, .. } => {
             let callback = match transport {
                 Transport::HtmlFile | Transport::Jsonp => match Callback::from_query(request.query()) {
                     Ok(callback) => Some(callback),
-                    Err(error) => return Handled::Response(exchange.refuse(cx, error, out)),
+                    Err(error) => return exchange.fail(cx, error),
                 },
                 _ => None,
             };
-            let sid = sid_of(cx, service, key.as_ref(), session);
+            let sid = exchange.sid(cx, session);
             let home = sid.core(shared.cores);
             if home != cx.ex.context.core {
-                if !cx.ex.draining && !cx.stays {
-                    return Handled::Response(Outcome::Move(home));
-                }
-                let why = "the session's core is busy; try again";
-                text(out, ResponseOptions::LAST, 503, &[("Retry-After", "1")], why);
-                return Handled::Response(Outcome::LAST);
+                return cx.move_to(home);
             }
             match transport {
                 Transport::XhrSend | Transport::JsonpSend if clients.find(sid).is_none() => {
-                    cx.count_error();
-                    exchange.tell(out, 404, "there is no such session")
+                    exchange.refuse(cx, 404, NO_SESSION)
                 }
                 Transport::XhrSend | Transport::JsonpSend => {
                     Outcome::Body { bytes_max: shared.options.limits.message_bytes_max }
                 }
-                _ => {
-                    receive(cx, clients, Reception { exchange, service, sid, key, transport, callback }, out)
-                }
+                _ => receive(cx, clients, &exchange, sid, transport, callback.as_ref()),
             }
         }
-    })
+    }
 }
 
 /// A client wants frames: the first time it does, its session begins.
 fn receive(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
-    reception: Reception<'_>,
-    out: &mut Vec<u8>,
+    exchange: &Exchange<'_>,
+    sid: Sid,
+    transport: Transport,
+    callback: Option<&Callback<'_>>,
 ) -> Outcome {
-    let is_poll = matches!(reception.transport, Transport::Xhr | Transport::Jsonp);
-    let (id, extra) = match clients.find(reception.sid) {
+    let is_poll = matches!(transport, Transport::Xhr | Transport::Jsonp);
+    let (id, extra) = match clients.find(sid) {
         Some(id) => (id, None),
-        None => match open(cx, clients, &reception, out) {
-            Ok((client, headers)) => (client.state.id, Some(headers)),
+        None => match open(cx, clients, exchange, sid, transport) {
+            Ok((id, headers)) => (id, Some(headers)),
             Err(outcome) => return outcome,
         },
     };
-    let Reception { exchange, transport, callback, .. } = reception;
     let Some(client) = clients.get_mut(id) else { return Outcome::LAST };
     let is_new = extra.is_some();
     let extra = extra.unwrap_or_default();
-    let Some(mut receiver) = exchange.begin(id, transport, callback.as_ref(), &extra, out) else {
+    let Some(mut receiver) = exchange.begin(cx, id, transport, callback, &extra) else {
         return Outcome::LAST;
     };
-    let ex = &mut *cx.ex;
+    let (ex, out) = (&mut *cx.ex, &mut *cx.out);
     let now = ex.millis();
     let (heartbeat, delay) = (exchange.settings.heartbeat, exchange.settings.disconnect_delay);
     client.state.alive_at = now;
@@ -378,112 +365,88 @@ fn receive(
     Outcome::Waiting(Box::new(receiver))
 }
 
-/// A new client, with the headers of its first response.
-type Opened<'c> = (&'c mut Client, Vec<(String, String)>);
-
-/// Begins a session, with the headers that the application wants in the first answer.
-fn open<'c>(
+/// Begins a session. Returns its client, with the headers that the application wants in the first answer.
+fn open(
     cx: &mut RequestContext<'_>,
-    clients: &'c mut Clients,
-    reception: &Reception<'_>,
-    out: &mut Vec<u8>,
-) -> Result<Opened<'c>, Outcome> {
-    let Reception { exchange, service, sid, key, transport, .. } = reception;
-    let over = |out: &mut Vec<u8>, seconds, why| {
-        text(out, ResponseOptions::LAST, 503, &[("Retry-After", seconds)], why);
-        Err(Outcome::LAST)
-    };
-    if cx.ex.draining {
-        return over(out, "1", "the server is shutting down");
+    clients: &mut Clients,
+    exchange: &Exchange<'_>,
+    sid: Sid,
+    transport: Transport,
+) -> Result<(ClientId, Vec<(String, String)>), Outcome> {
+    if let Some(unavailable) = cx.unavailable_to_new_clients() {
+        return Err(unavailable);
     }
-    if cx.clients >= cx.ex.options().limits.connections_max {
-        return over(out, "5", "too many sessions (limits.connections_max)");
-    }
-    let push_only = key.is_some();
-    let envelope = if push_only { Envelope::Raw } else { cx.ex.app_of(*service).envelope() };
+    let service = exchange.service;
+    let push_only = exchange.key.is_some();
+    let envelope = if push_only { Envelope::Raw } else { cx.ex.app_of(service).envelope() };
     let mut headers = Vec::new();
     if !push_only {
-        match cx.ask_to_connect(exchange.request, envelope, *service, None) {
+        match cx.ask_to_connect(envelope, service, None) {
             Connect::Accept => {}
             Connect::AcceptWith(extra) => headers = extra,
             Connect::Pending => return Err(Outcome::Admission(None)),
-            Connect::Refuse { status, message } => {
-                cx.count_error();
-                return Err(exchange.tell(out, status, &message));
-            }
+            Connect::Refuse { status, message } => return Err(exchange.refuse(cx, status, &message)),
         }
     }
     let ex = &mut *cx.ex;
-    let client = clients.insert(Client::new(ex, *sid, cx.source, (*service, envelope, push_only)));
-    let wrapping = Wrapping::of(*transport).unwrap_or(Wrapping::Xhr);
-    let format = Format::sockjs(wrapping, envelope);
-    let session = ex.open_session(format, Owner::Client(client.state.id), cx.source);
+    let client = clients.insert(Client::new(ex, sid, cx.source, (service, envelope, push_only)));
+    let id = client.state.id;
+    let wrapping = Wrapping::of(transport).unwrap_or(Wrapping::Xhr);
+    let session = ex.open_session(Format::sockjs(wrapping, envelope), Owner::Client(id), cx.source);
     client.session = Some(session);
     if !push_only {
         let scope = HandlerScope {
             session: Some(session),
             writer: Writer::SockJs(FrameTarget::Poll),
             envelope,
-            request: Some(exchange.request),
-            service: *service,
+            request: Some(cx.request),
+            service,
             ..HandlerScope::default()
         };
         ex.call_app(scope, &mut client.state.queue, |app, ctx| app.opened(ctx, session, envelope));
         client.charge(ex);
     }
-    let (keys, options) = (key.iter().cloned().collect(), Policy::Latest.into());
+    let (keys, options) = (exchange.key.iter().cloned().collect(), Policy::Latest.into());
     ex.subscribe_feeds(session, Feeds { keys, options });
-    Ok((client, headers))
+    Ok((id, headers))
 }
 
 /// Handles the body of a client's messages, or what is left of it.
 pub(crate) fn handle_body(
     cx: &mut RequestContext<'_>,
     clients: &mut Clients,
-    request: &Request<'_>,
-    (service, route): (Service, &Route<'_>),
+    service: Service,
+    route: &Route<'_>,
     buffered: &mut BufferedRequest,
-    out: &mut Vec<u8>,
 ) -> Outcome {
     let BufferedRequest { body, done, begun, .. } = buffered;
-    let shared = cx.ex.shared.clone();
-    let Some(settings) = service.place().and_then(|place| shared.options.sockjs.get(place)) else {
-        return Outcome::LAST;
-    };
+    let (shared, request) = (cx.ex.shared.clone(), cx.request);
+    let Some((exchange, _)) = exchange(&shared.options.sockjs, service, route) else { return Outcome::LAST };
     let Resource::Session { session, transport, .. } = route.resource else { return Outcome::LAST };
-    let options = ResponseOptions::of(request, cx.ex.draining);
-    let exchange = Exchange { request, resource: route.resource, settings, options };
-    let key = route.key.and_then(|key| key_of_path(key).ok());
     // It may have ended while the body was on its way.
-    let client = clients.find(sid_of(cx, service, key.as_ref(), session)).and_then(|id| clients.get_mut(id));
-    let Some(client) = client else {
-        cx.count_error();
-        return exchange.tell(out, 404, "there is no such session");
-    };
+    let client = clients.find(exchange.sid(cx, session)).and_then(|id| clients.get_mut(id));
+    let Some(client) = client else { return exchange.refuse(cx, 404, NO_SESSION) };
     let payload = match transport {
-        _ if begun.is_some() => Cow::Borrowed(&body[..]),
-        Transport::JsonpSend => {
-            match stentor_wire::sockjs::jsonp_payload(request.header_str("content-type"), body) {
-                Ok(payload) => payload,
-                Err(error) => return exchange.refuse(cx, error, out),
-            }
+        Transport::JsonpSend if begun.is_none() => {
+            stentor_wire::sockjs::jsonp_payload(request.header_str("content-type"), body)
         }
-        _ => Cow::Borrowed(&body[..]),
+        _ => Ok(Cow::Borrowed(&body[..])),
     };
-    let limits = Limits { messages_max: settings.messages_max };
-    let messages = match begun {
+    let limits = Limits { messages_max: exchange.settings.messages_max };
+    let messages = payload.as_ref().map_err(|error| *error).and_then(|payload| match begun {
         // Checked when the request arrived.
         Some(left) => {
             let rest = payload.get(*done..).and_then(|rest| std::str::from_utf8(rest).ok());
             Ok(Messages::resume(rest.unwrap_or_default(), *left))
         }
-        None => stentor_wire::sockjs::parse_body(&payload, &limits),
-    };
+        None => stentor_wire::sockjs::parse_body(payload, &limits),
+    });
     let messages = match messages {
         Ok(messages) => messages,
-        Err(error) => return exchange.refuse(cx, error, out),
+        Err(error) => return exchange.fail(cx, error),
     };
     if let Some((rest_bytes, left)) = client.handle_messages(cx.ex, messages, request) {
+        let payload = payload.unwrap_or_default();
         let payload_bytes = payload.len();
         if let Cow::Owned(payload) = payload {
             *body = payload;
@@ -493,5 +456,5 @@ pub(crate) fn handle_body(
     }
     let status = route.resource.status();
     let body: &[u8] = if status == 204 { b"" } else { answer::JSONP_SENT.as_bytes() };
-    exchange.answer(out, status, &exchange.headers(), body)
+    exchange.answer(cx, status, &exchange.headers(cx), body)
 }

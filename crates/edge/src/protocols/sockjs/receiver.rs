@@ -1,12 +1,12 @@
 //! Requests of SockJS clients that wait for frames: a poll gets one, a stream gets them until it has carried enough.
 
 use super::Client;
-use crate::encode::records;
-use crate::encode::{sockjs_frame, unchunked_bytes};
+use crate::encode::{records, sockjs_frame, unchunked_bytes};
 use crate::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX};
 use crate::identity::ClientId;
 use crate::model::Frame;
 use crate::protocols::client::{POLL_BYTES_MAX, POLL_FRAMES_MAX};
+use crate::protocols::request::write_piece;
 use stentor_wire::http1;
 use stentor_wire::sockjs::{self, ResponseLimit, Wrapping};
 
@@ -50,11 +50,7 @@ impl Receiver {
             self.answered = true;
             return;
         }
-        if self.chunked {
-            http1::write_chunk(out, frame);
-        } else {
-            out.extend_from_slice(frame);
-        }
+        write_piece(out, self.chunked, frame);
         if self.limit.is_reached_by(frame.len()) {
             self.finish(out);
         }

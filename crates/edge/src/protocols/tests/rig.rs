@@ -100,8 +100,7 @@ impl Rig {
                 match http.handle_input(&mut cx, &mut bytes, &mut out) {
                     InputOutcome::Continue(_) => {}
                     InputOutcome::End => conn.machine = Machine::Ended,
-                    InputOutcome::Upgraded { socket, session, .. } => {
-                        conn.session = session;
+                    InputOutcome::Upgraded { socket, .. } => {
                         conn.machine = Machine::WebSocket(Box::new(socket));
                     }
                 }

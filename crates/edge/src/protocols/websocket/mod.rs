@@ -1,14 +1,10 @@
 //! WebSocket connections (RFC 6455): messages to the application or to the client that the connection carries,
 //! heartbeats, and the end.
 
-mod upgrade;
-
-pub(crate) use upgrade::{UpgradeOutcome, UpgradeTarget, handle_upgrade};
-
 use super::client::{Next, TransportStatus};
 use super::clients::ClientTable;
 use super::message::MessageContext;
-use super::profile::{Framing, Pinging, SocketProfile};
+use super::profile::{Framing, Pinging, SocketProfile, Upgraded};
 use super::{engineio, primus, sockjs};
 use crate::app::{Action, Envelope, Message};
 use crate::encode::{Writer, frame};
@@ -93,11 +89,11 @@ pub(crate) struct WebSocket {
 }
 
 impl WebSocket {
-    /// The connection of a session of its own.
-    fn new(now: Millis, profile: SocketProfile, envelope: Envelope, deflate: Option<ws::Negotiated>) -> Self {
+    pub(crate) fn new(now: Millis, upgraded: Upgraded) -> Self {
+        let Upgraded { client, profile, envelope, deflate } = upgraded;
         Self {
             ws: ws::Connection::new(ws::Role::Server, deflate),
-            client: None,
+            client,
             profile,
             envelope,
             alive_at: now,
@@ -106,12 +102,6 @@ impl WebSocket {
             message_since: None,
             unread: None,
         }
-    }
-
-    /// The connection of a client.
-    pub(crate) fn for_client(now: Millis, client: ClientId) -> Self {
-        let socket = Self::new(now, SocketProfile::default(), Envelope::Raw, None);
-        Self { client: Some(client), ..socket }
     }
 
     /// The same connection on another core, where its client has another handle.
@@ -220,8 +210,7 @@ impl WebSocket {
                             Handled::Stop
                         }
                         (None, Some(session)) => {
-                            let context =
-                                MessageContext { session, profile: self.profile, envelope: self.envelope };
+                            let context = self.message_context(session);
                             match &mut self.profile.framing {
                                 Framing::Plain => {
                                     messages += 1;
