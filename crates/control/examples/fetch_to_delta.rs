@@ -221,6 +221,10 @@ impl CommandInbox for Counting {
         Ok(())
     }
 
+    fn receive(&self, _: stentor_edge::Broadcast) -> Result<(), Busy> {
+        Ok(())
+    }
+
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
         match update {
             FeedUpdate::Document(_) | FeedUpdate::Patched(..) => {

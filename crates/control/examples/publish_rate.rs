@@ -24,6 +24,10 @@ impl CommandInbox for Counting {
         self.0.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+    fn receive(&self, _: stentor_edge::Broadcast) -> Result<(), Busy> {
+        Ok(())
+    }
+
     fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
         Ok(())
     }

@@ -44,10 +44,12 @@ pub(crate) enum Class {
     PollRecords,
     /// Messages from the control plane that cores haven't received.
     Inboxes,
+    /// Messages for other nodes that the broker hasn't taken.
+    Broker,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -60,6 +62,7 @@ impl Class {
         Self::Replies,
         Self::PollRecords,
         Self::Inboxes,
+        Self::Broker,
     ];
 
     /// The label in metrics.
@@ -77,6 +80,7 @@ impl Class {
             Self::Replies => "replies",
             Self::PollRecords => "poll_records",
             Self::Inboxes => "inboxes",
+            Self::Broker => "broker",
         }
     }
 }
@@ -165,7 +169,7 @@ impl Ledger {
     }
 
     /// Replaces the previous amount of a class.
-    fn adjust(&self, class: Class, before: usize, now: usize) {
+    pub(crate) fn adjust(&self, class: Class, before: usize, now: usize) {
         // Wrapping, as a decrease is the addition of its two's complement.
         let difference = now.wrapping_sub(before);
         if difference != 0 {

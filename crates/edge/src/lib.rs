@@ -43,8 +43,8 @@ pub use plane::{
     ControlPlane, DataPlane, Histogram, HistogramSample, Metric, MetricKind, REQUESTERS_MAX, Wanted,
 };
 pub use ports::{
-    Access, Authorizer, Broker, Busy, Command, CommandError, CommandInbox, Concerned, Decision, Denial, Done,
-    FeedUpdate, LIST_BYTES_MAX, Outbound, Principal, PublicId, Publish, Question, ROOMS_LISTED_MAX, RoomList,
-    RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
+    Access, Authorizer, Broadcast, Broker, Busy, Command, CommandError, CommandInbox, Concerned, Decision,
+    Denial, Done, FeedUpdate, LIST_BYTES_MAX, Principal, PublicId, Publish, Question, ROOMS_LISTED_MAX,
+    RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
 };
 pub use rule::{Rooms, Rule, Template, TemplateError};

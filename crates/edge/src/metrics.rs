@@ -142,7 +142,9 @@ figures! {
     joined: Counter = "feed_deltas_joined",
     /// Messages to other cores that wait with the sender, because a mailbox is full.
     mailbox_overflow: Gauge = "mailbox_overflow_messages",
-    /// Connections that are not read until other cores have caught up.
+    /// Messages for other nodes that wait with a core, because the broker is busy.
+    broker_waiting: Gauge = "broker_waiting_messages",
+    /// Connections that are not read until other cores or the broker have caught up.
     held: Gauge = "connections_paused",
     /// Publications refused because the process was over its memory budget.
     publications_refused: Counter = "publications_refused",

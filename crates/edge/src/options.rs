@@ -5,7 +5,7 @@ use crate::encode::CUSTOM_PROTOCOLS_MAX;
 use crate::hosts::Hosts;
 use crate::identity::SOCKJS_PREFIXES_MAX;
 use crate::origin::Origins;
-use crate::ports::Authorizer;
+use crate::ports::{Authorizer, Broker};
 use crate::rule::Rooms;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -419,6 +419,8 @@ pub struct Options {
     pub protocols: Vec<CustomProtocol>,
     /// Decides what clients may do. `None`: everything.
     pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// Carries publications to other nodes. `None`: there are no others.
+    pub broker: Option<Arc<dyn Broker>>,
 }
 
 impl Default for Options {
@@ -440,6 +442,7 @@ impl Default for Options {
             routes: Vec::new(),
             protocols: Vec::new(),
             authorizer: None,
+            broker: None,
         }
     }
 }

@@ -269,7 +269,7 @@ impl Emit {
     }
 
     /// The rooms whose members don't receive it.
-    pub(crate) fn excepted_rooms(&self) -> &[Room] {
+    pub fn excepted_rooms(&self) -> &[Room] {
         self.except.0.as_ref().map_or(&[], |except| &except.rooms)
     }
 }

@@ -157,13 +157,16 @@ impl<E: Encoder> Hub<E> {
 
     /// The number of subscribers may have changed to or from 0.
     pub(crate) fn subscribers_changed(&mut self, index: u32) {
-        let Some(state) = self.topics.at_mut(index) else { return };
-        if let Topic::Feed(key) = &state.topic
-            && state.home == Some(self.core)
-            && !state.reporting
-        {
+        let Some(state) = self.topics.at(index).filter(|state| !state.reporting) else { return };
+        match &state.topic {
+            Topic::Feed(key) if state.home == Some(self.core) => self.changed_feeds.push_back(key.clone()),
+            Topic::Room(room) if self.reports_rooms && self.topics.core_of(&state.topic) == self.core => {
+                self.changed_rooms.push_back(room.clone());
+            }
+            Topic::Feed(_) | Topic::Room(_) => return,
+        }
+        if let Some(state) = self.topics.at_mut(index) {
             state.reporting = true;
-            self.changed_feeds.push_back(key.clone());
         }
     }
 

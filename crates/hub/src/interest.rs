@@ -2,7 +2,9 @@
 //! the home cores of topics.
 //!
 //! In a *plain room*, a core notifies all others (`Interest`) when the first member joins and when the last one
-//! leaves. This is a level: a change that is undone before it was sent isn't sent ([`crate::outgoing`]).
+//! leaves. This is a level: a change that is undone before it was sent isn't sent ([`crate::outgoing`]). Every core
+//! therefore knows whether the process has members. The core that the room's hash selects reports it to other nodes
+//! ([`Hub::poll_room_interest`]); a room with a home core is reported by that one.
 //!
 //! In a topic with a *home core*, a core sends `Join` for each session that subscribes before the core follows the
 //! topic, or that requests history. The answer `Joined` marks the exact position in the home core's stream from
@@ -30,7 +32,7 @@ use crate::publication::{Position, Publication};
 use crate::session_id::SessionId;
 use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC};
-use crate::topic::Topic;
+use crate::topic::{Room, Topic};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -109,10 +111,10 @@ impl<E: Encoder> Hub<E> {
         self.sessions.subscription_mut(member).member = state.add(member);
         self.sessions.join_positions.join(member, self.sessions.log.next());
         if state.members.len() == 1 {
-            match state.home {
-                None => self.announce(index, true),
-                Some(_) => self.subscribers_changed(index),
+            if state.home.is_none() {
+                self.announce(index, true);
             }
+            self.subscribers_changed(index);
         }
     }
 
@@ -138,8 +140,12 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         match state.home {
-            None if state.joined => self.announce(index, false),
-            None => {}
+            None => {
+                if state.joined {
+                    self.announce(index, false);
+                }
+                self.subscribers_changed(index);
+            }
             Some(home) if home != self.core => {
                 state.current = Current::default();
                 if state.joined {
@@ -161,6 +167,24 @@ impl<E: Encoder> Hub<E> {
             }
         }
         self.topics.remove_if_idle(index);
+    }
+
+    /// The next room that gained its first member in this process, or lost its last one. A level: a change that is undone
+    /// before the call isn't reported. Each room is reported by one core. Only with
+    /// [`Options::reports_rooms`](crate::Options::reports_rooms).
+    pub fn poll_room_interest(&mut self) -> Option<(Room, bool)> {
+        while let Some(room) = self.changed_rooms.pop_front() {
+            let Some(index) = self.topics.find(&Topic::Room(room.clone())) else { continue };
+            let Some(state) = self.topics.at_mut(index) else { continue };
+            state.reporting = false;
+            let has_members = !state.members.is_empty() || !state.interested.is_empty();
+            let was_reported = std::mem::replace(&mut state.reported, has_members);
+            self.topics.remove_if_idle(index);
+            if has_members != was_reported {
+                return Some((room, has_members));
+            }
+        }
+        None
     }
 
     /// Tells the other cores whether this one has members in a plain room.

@@ -52,6 +52,8 @@ pub struct Options {
     pub feed_interval_min: Duration,
     /// The limits of the recovery log. `None` keeps nothing, and no session can be suspended.
     pub recovery: Option<RecoveryLimits>,
+    /// Whether [`Hub::poll_room_interest`] reports which rooms have subscribers.
+    pub reports_rooms: bool,
     /// Counts the distinct live bytes of the process.
     pub live: LiveBytes,
 }
@@ -69,6 +71,7 @@ impl Default for Options {
             patches: PatchLimits::default(),
             feed_interval_min: Duration::ZERO,
             recovery: None,
+            reports_rooms: false,
             live: LiveBytes::default(),
         }
     }
@@ -85,6 +88,9 @@ pub struct Hub<E: Encoder> {
     pub(crate) topics: Topics<E::Frame>,
     pub(crate) outgoing: Outbound<E::Frame>,
     pub(crate) changed_feeds: VecDeque<Key>,
+    /// Rooms whose subscribers are reported by this core, and may have begun or ceased to be there.
+    pub(crate) changed_rooms: VecDeque<Room>,
+    pub(crate) reports_rooms: bool,
     /// The keys that were reported as having subscribers. True: control has dropped the key since, and so did this
     /// core.
     pub(crate) reported_feeds: HashMap<Key, bool, Seeded>,
@@ -113,6 +119,7 @@ impl<E: Encoder> Hub<E> {
             patches,
             feed_interval_min,
             recovery,
+            reports_rooms,
             live,
         } = options;
         assert!(core < cores && cores <= CORES_MAX);
@@ -127,6 +134,8 @@ impl<E: Encoder> Hub<E> {
             topics: Topics::new(core, cores, seed, topics_max, room_history, patches),
             outgoing: Outbound::new(cores, seed),
             changed_feeds: VecDeque::new(),
+            changed_rooms: VecDeque::new(),
+            reports_rooms,
             reported_feeds: HashMap::with_hasher(Seeded(seed)),
             requesters: VecDeque::new(),
             notices: VecDeque::new(),
@@ -381,12 +390,14 @@ impl<E: Encoder> Hub<E> {
         freed
     }
 
-    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`] or [`Hub::poll_subscribed`]:
-    /// one look instead of four, in turns that didn't concern the hub.
+    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`],
+    /// [`Hub::poll_subscribed`] or [`Hub::poll_room_interest`]: one look instead of five, in turns that didn't concern the
+    /// hub.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.notices.is_empty()
             && self.changed_feeds.is_empty()
+            && self.changed_rooms.is_empty()
             && self.requesters.is_empty()
             && self.sessions.is_quiet()
     }

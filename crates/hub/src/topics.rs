@@ -65,8 +65,10 @@ pub(crate) struct TopicState<F> {
     pub(crate) current: Current<F>,
     /// For a feed at its home core: control has dropped it, so it is removed with its last subscriber.
     pub(crate) forgotten: bool,
-    /// For a feed at its home core: whether it is in `changed_feeds`.
+    /// Whether it is in `changed_feeds` or `changed_rooms`.
     pub(crate) reporting: bool,
+    /// For a room: the last report said that it has subscribers.
+    pub(crate) reported: bool,
     stream: Option<Box<StreamState<F>>>,
 }
 
@@ -244,6 +246,7 @@ impl<F> Topics<F> {
             current: Current::default(),
             forgotten: false,
             reporting: false,
+            reported: false,
             stream,
         };
         self.bytes += Self::bytes_of(&state);
@@ -252,11 +255,12 @@ impl<F> Topics<F> {
         Some(index)
     }
 
-    /// Removes a topic without members, interested cores, outstanding answers, and anything to send to new members.
+    /// Removes a topic without members, interested cores, outstanding answers, anything to send to new members, and a
+    /// report to correct.
     pub(crate) fn remove_if_idle(&mut self, index: u32) {
         let Some(state) = self.at(index) else { return };
         let idle = state.members.is_empty() && state.joins_unanswered == 0 && state.interested.is_empty();
-        if idle && state.current.is_empty() && !state.has_past() {
+        if idle && state.current.is_empty() && !state.has_past() && !state.reported {
             let Some(state) = self.slots.try_remove(index as usize) else { return };
             self.bytes -= Self::bytes_of(&state);
             self.by_name.remove(&state.topic);

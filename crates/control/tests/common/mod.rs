@@ -160,6 +160,10 @@ impl CommandInbox for FakePlane {
         Ok(())
     }
 
+    fn receive(&self, _: stentor_edge::Broadcast) -> Result<(), Busy> {
+        Ok(())
+    }
+
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
         if self.is_busy() {
             return Err(Busy);

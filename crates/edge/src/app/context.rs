@@ -1,5 +1,6 @@
 //! What the handlers of an application may do.
 
+use super::Outlet;
 use super::actions::{Acks, Action, Sent};
 use super::{Ack, Arguments, Connect, Envelope, Message, NotPublished, NotSubscribed, RequestId};
 use crate::encode::Writer;
@@ -102,6 +103,7 @@ pub struct Context<'a> {
     pub(crate) acks: &'a mut Acks,
     pub(crate) actions: &'a mut Vec<Action>,
     pub(crate) core: &'a CoreContext,
+    pub(crate) outlet: &'a mut Outlet,
     /// Approximate number of bytes that the handler has published: its connection may have to wait for other cores.
     pub(crate) published_bytes: usize,
 }
@@ -338,7 +340,7 @@ impl<'a> Context<'a> {
         self.hub.handle_unsubscribe(session, topic)
     }
 
-    /// Publishes to a room, on all cores. All publications of clients pass through here, so this function checks for
+    /// Publishes to a room, on all cores and nodes. All publications of clients pass through here, so this function checks for
     /// overload, and whether the session that the call is about may publish.
     ///
     /// # Errors
@@ -358,7 +360,7 @@ impl<'a> Context<'a> {
             self.core.authorize(Some(session), Access::Publish(room)).map_err(NotPublished::Denied)?;
         }
         self.published_bytes += data.len() + ENVELOPE_BYTES;
-        self.hub.handle_publish(self.core.now, room, event, data, how);
+        self.outlet.publish(self.hub, self.core.now, room, (event, data), how);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ mod actions;
 mod chat;
 mod context;
 mod echo;
+mod outlet;
 mod refused;
 mod rooms;
 mod rules;
@@ -27,6 +28,7 @@ pub(crate) use actions::{Acks, Action, Sent};
 pub(crate) use context::{
     AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, HandlerScope, subscribe, take_at_once,
 };
+pub(crate) use outlet::Outlet;
 
 use bytes::Bytes;
 use std::time::Duration;

@@ -7,8 +7,11 @@
 use super::Core;
 use super::table::Machine;
 use crate::app::ENVELOPE_BYTES;
+use crate::executor::Executor;
 use crate::identity::{ClientKind, Owner, Sid};
-use crate::ports::{Concerned, FeedUpdate, LIST_BYTES_MAX, Named, SessionInfo, SessionList, Target};
+use crate::ports::{
+    Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, Publish, SessionInfo, SessionList, Target,
+};
 use crate::protocols::clients::TableEntry;
 use crate::protocols::engineio::ApplicationProtocol;
 use crate::protocols::profile::Framing;
@@ -46,7 +49,7 @@ impl<D: Driver> Core<D> {
         let waiting =
             !self.tasks.unfinished.is_empty() || !self.ex.shared.inboxes[self.ex.context.core].is_empty();
         // While other cores are behind, the control plane waits as publishing connections do.
-        waiting && !self.is_congested()
+        waiting && !self.are_cores_behind()
     }
 
     /// Takes the commands that have arrived, to be carried out after the mail of this turn: whoever gave them may know of
@@ -58,7 +61,7 @@ impl<D: Driver> Core<D> {
     }
 
     pub(super) fn carry_out_commands(&mut self) {
-        if self.tasks.received.is_empty() && (self.tasks.unfinished.is_empty() || self.is_congested()) {
+        if self.tasks.received.is_empty() && (self.tasks.unfinished.is_empty() || self.are_cores_behind()) {
             return;
         }
         let shared = self.ex.shared.clone();
@@ -69,11 +72,12 @@ impl<D: Driver> Core<D> {
                     self.tasks.unfinished.push_back((task, bytes));
                     continue;
                 }
-                ControlCommand::Publish(message) => {
-                    let (room, event, data) = (message.room, message.event, message.data);
+                ControlCommand::Publish(Publish { room, event, data }) => {
                     self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
-                    self.ex.hub.handle_publish(self.ex.context.now, &room, event, data, Emit::default());
+                    let Executor { outlet, hub, context, .. } = &mut self.ex;
+                    outlet.publish(hub, context.now, &room, (event, data), Emit::default());
                 }
+                ControlCommand::Receive(message) => self.receive(message),
                 ControlCommand::Feed(key, update) => self.update_feed(&key, update),
             }
             shared.ledger.taken_in(bytes);
@@ -81,6 +85,20 @@ impl<D: Driver> Core<D> {
         }
         self.work_on_tasks();
         shared.control.space();
+    }
+
+    /// Delivers a message of another node.
+    fn receive(&mut self, message: Broadcast) {
+        let Broadcast { rooms, except_rooms, except_sessions, event, data, volatile } = message;
+        let mut how = if volatile { Emit::volatile() } else { Emit::default() };
+        for room in except_rooms {
+            how = how.except_room(room);
+        }
+        for (core, session) in except_sessions.into_iter().filter_map(|id| id.decode(self.ex.shared.seed)) {
+            how = how.except_session(core, session);
+        }
+        self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
+        self.ex.hub.handle_emit(self.ex.context.now, &rooms, event, data, how);
     }
 
     fn update_feed(&mut self, key: &Key, update: FeedUpdate) {
@@ -127,9 +145,10 @@ impl<D: Driver> Core<D> {
                 self.look_up(&mut target);
                 self.ex.shared.submit(target, command);
             }
-            Task::Emit { rooms, event, data, how, gather } => {
+            Task::Emit { rooms, event, data, how, except, gather } => {
                 self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
-                self.ex.hub.handle_emit(self.ex.context.now, &rooms, event, data, how);
+                let Executor { outlet, hub, context, .. } = &mut self.ex;
+                outlet.emit(hub, context.now, &rooms, (event, data), how, &except);
                 gather.finish(|_| ());
             }
             Task::Sessions(SessionsTask { work, .. }) => match work {
@@ -158,8 +177,8 @@ impl<D: Driver> Core<D> {
             let Some(sid) = Sid::parse(&id.to_string()) else { continue };
             if sid.core(self.ex.shared.cores) == self.ex.context.core {
                 let session = self.session_of_client(sid, target.everybody.namespace());
-                *named =
-                    session.map_or(Named::Unknown, |session| Named::Session(self.ex.context.core, session));
+                *named = session
+                    .map_or(Named::Unknown(id), |session| Named::Session(self.ex.context.core, session));
             }
         }
     }

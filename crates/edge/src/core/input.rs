@@ -33,7 +33,7 @@ impl<D: Driver> Core<D> {
         match &mut conn.machine {
             Machine::WebSocket(socket) => {
                 let mut out = std::mem::take(&mut self.cork);
-                let dispatches = self.ex.hub.dispatches();
+                let dispatches = self.ex.dispatches();
                 let mut cx = SocketContext {
                     ex: &mut self.ex,
                     shared: &mut self.ws,
@@ -59,7 +59,7 @@ impl<D: Driver> Core<D> {
         out: Vec<u8>,
     ) {
         let is_quiet = outcome == websocket::InputOutcome::default()
-            && self.ex.hub.dispatches() == dispatches_before
+            && self.ex.dispatches() == dispatches_before
             && matches!(
                 self.table.get(index),
                 Some(Conn { machine: Machine::WebSocket(socket), held, .. })
@@ -105,7 +105,7 @@ impl<D: Driver> Core<D> {
         } else if was_held {
             self.release(index, Held::INPUT);
         }
-        if self.ex.hub.dispatches() != dispatches_before {
+        if self.ex.dispatches() != dispatches_before {
             self.hold_if_congested(index);
         }
         self.answer(index, out);
@@ -126,7 +126,7 @@ impl<D: Driver> Core<D> {
         else {
             return;
         };
-        let dispatches = self.ex.hub.dispatches();
+        let dispatches = self.ex.dispatches();
         let mut out = std::mem::take(&mut self.cork);
         let departed = &self.departed;
         let mut cx = HttpContext {
@@ -164,7 +164,7 @@ impl<D: Driver> Core<D> {
             self.release(index, Held::INPUT);
         }
         self.arm(index, deadline);
-        if progress.published && self.ex.hub.dispatches() != dispatches_before {
+        if progress.published && self.ex.dispatches() != dispatches_before {
             self.hold_if_congested(index);
         }
         self.answer(index, out);
@@ -246,7 +246,7 @@ impl<D: Driver> Core<D> {
                     return;
                 }
                 let mut out = std::mem::take(&mut self.cork);
-                let dispatches = self.ex.hub.dispatches();
+                let dispatches = self.ex.dispatches();
                 let mut cx = SocketContext {
                     ex: &mut self.ex,
                     shared: &mut self.ws,

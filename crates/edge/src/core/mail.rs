@@ -102,9 +102,17 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Passes on what the shard has for other cores. What doesn't fit into a ring stays with the shard,
-    /// and who publishes isn't read from until it has left.
+    /// Passes on what the shard has for other cores, and what waits for the broker. What doesn't fit stays here, and
+    /// connections that publish aren't read from until it has left.
     pub(super) fn send_mail(&mut self) {
+        let has_changed = self.ex.outlet.retry();
+        let for_broker = self.ex.outlet.waiting();
+        if has_changed || for_broker > 0 {
+            self.ex.metrics().broker_waiting.set(for_broker as u64);
+        }
+        if has_changed {
+            self.ex.shared.set_broker_behind(for_broker > 0);
+        }
         let bytes_max = self.ex.shared.options.limits.mailbox_bytes_max;
         let mut waiting = 0;
         for core in 0..self.mailboxes.to.len() {
@@ -151,7 +159,7 @@ impl<D: Driver> Core<D> {
             }
         }
         self.ex.metrics().mailbox_overflow.set(waiting as u64);
-        self.mail_waits = waiting > 0;
+        self.mail_waits = waiting > 0 || for_broker > 0;
         if !self.waiting_for_cores.is_empty() && !self.is_congested() {
             for conn in std::mem::take(&mut self.waiting_for_cores) {
                 let Some(index) = self.table.index_of(conn) else { continue };
@@ -177,8 +185,13 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// Whether connections that publish have to wait: for another core, or for the broker.
+    fn is_congested(&mut self) -> bool {
+        self.ex.outlet.waiting() > 0 || self.are_cores_behind()
+    }
+
     /// Whether another core is behind by more than one ring, in messages, bytes or answers.
-    pub(super) fn is_congested(&mut self) -> bool {
+    pub(super) fn are_cores_behind(&mut self) -> bool {
         let limits = &self.ex.shared.options.limits;
         let (messages_max, bytes_max) = (limits.mailbox_messages_max, limits.mailbox_bytes_max);
         (0..self.mailboxes.to.len()).any(|core| {

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use stentor_driver::{ConnId, Driver, Event, Frame};
-use stentor_hub::{CoreId, Hub};
+use stentor_hub::{CoreId, Hub, Topic};
 use stentor_wire::ws;
 use table::Table;
 use turn::CpuSampler;
@@ -373,8 +373,14 @@ impl<D: Driver> Core<D> {
         self.tell_wanted();
     }
 
-    /// Reports the feeds that have subscribers, and their requesters, to the control plane.
+    /// Reports the feeds that have subscribers, and their requesters, to the control plane; and to the broker which topics
+    /// have subscribers.
     fn tell_wanted(&mut self) {
+        while let Some((room, has_members)) = self.ex.hub.poll_room_interest() {
+            if let Some(broker) = self.ex.outlet.broker() {
+                broker.set_interest(&Topic::Room(room), has_members);
+            }
+        }
         let mut wanted = self.ex.hub.poll_subscribed();
         let mut requester = self.ex.hub.poll_requester();
         if wanted.is_none() && requester.is_none() {
@@ -383,6 +389,9 @@ impl<D: Driver> Core<D> {
         // Under one lock, so that a key always arrives with its requesters.
         let mut demands = self.ex.shared.demands();
         while let Some((key, level)) = wanted {
+            if let Some(broker) = self.ex.outlet.broker() {
+                broker.set_interest(&Topic::Feed(key.clone()), level);
+            }
             demands.set_wanted(key, level);
             wanted = self.ex.hub.poll_subscribed();
         }

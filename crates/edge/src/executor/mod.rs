@@ -15,7 +15,8 @@ mod recovery;
 pub(crate) use effect::{Effect, Feeds, PollAnswer, SubscribeOptions};
 
 use crate::app::{
-    Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, NotSubscribed, take_at_once,
+    Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, NotSubscribed, Outlet,
+    take_at_once,
 };
 use crate::encode::{FeedEvents, Format, Formats};
 use crate::identity::Service;
@@ -63,6 +64,7 @@ pub(crate) struct Executor {
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) sids: Sids,
     pub(crate) recovery: RecoverableSockets,
+    pub(crate) outlet: Outlet,
     pub(crate) budget: Budget,
     /// Approximate number of bytes published since sessions were last sent their deliveries.
     pub(crate) published_bytes: usize,
@@ -106,6 +108,7 @@ impl Executor {
             effects: VecDeque::new(),
             sids: Sids::default(),
             recovery: RecoverableSockets::default(),
+            outlet: Outlet::new(options.broker.clone(), shared.ledger.clone()),
             budget: Budget::new(turn_bytes_max),
             published_bytes: 0,
             published_bytes_max,
@@ -231,6 +234,12 @@ impl Executor {
         self.hub.take(session, bytes_max, frames_max, |publication, frame| each(publication, frame));
     }
 
+    /// The number of messages to other cores and nodes since the start. It shows whether handling an input produced any.
+    #[inline]
+    pub(crate) fn dispatches(&self) -> u64 {
+        self.hub.dispatches() + self.outlet.count()
+    }
+
     /// The home core of a topic.
     pub(crate) fn core_of(&self, topic: &Topic) -> CoreId {
         self.hub.core_of(topic)
@@ -321,6 +330,7 @@ impl Executor {
             acks: &mut self.acks,
             actions: &mut self.actions,
             core: &self.context,
+            outlet: &mut self.outlet,
             published_bytes: 0,
         };
         let result = call(&mut **app, &mut ctx);

@@ -1,18 +1,22 @@
-//! Several nodes: the port through which a node tells the others what they have to know.
+//! Several nodes: the port through which a node passes on what the others have to know.
 //!
-//! What other nodes publish enters as any other command, through the [`CommandInbox`](super::CommandInbox).
+//! What other nodes publish enters through [`CommandInbox::receive`](super::CommandInbox::receive), and isn't passed on
+//! again.
 
-use super::Busy;
+use super::{Busy, PublicId};
+use std::fmt;
 use std::sync::Arc;
 use stentor_hub::{Data, Room, Rooms, Topic};
 
-/// A message to rooms that was published on this node, by a client or by its backend.
-#[derive(Clone, Debug)]
-pub struct Outbound {
+/// A message to rooms, as nodes pass it to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broadcast {
     /// To the members of any of these rooms,
     pub rooms: Rooms,
-    /// but not to the members of these. Sessions of this node that are left out exist on no other node.
-    pub except_rooms: Arc<[Room]>,
+    /// but not to the members of these,
+    pub except_rooms: Vec<Room>,
+    /// and not to these sessions. A node leaves its own sessions out itself, so these are sessions of other nodes.
+    pub except_sessions: Vec<PublicId>,
     /// The event's name, if it has one.
     pub event: Option<Arc<str>>,
     /// The content.
@@ -21,18 +25,29 @@ pub struct Outbound {
     pub volatile: bool,
 }
 
+impl Broadcast {
+    /// Approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        let rooms = self.rooms.iter().count() + self.except_rooms.len();
+        let sessions = self.except_sessions.len() * size_of::<PublicId>();
+        size_of::<Self>() + self.data.len() + rooms * size_of::<Room>() + sessions
+    }
+}
+
 /// Carries to other nodes what they need of this one. It is called on the threads of the cores, so it must not block.
 ///
 /// Members on this node receive a message whatever the broker does with it.
-pub trait Broker: Send + Sync {
-    /// A message leaves. Those of one core are in order. By default there are no other nodes.
+pub trait Broker: fmt::Debug + Send + Sync {
+    /// A message that was published on this node leaves it: once, whatever the number of cores and members. Those of one
+    /// core are in order.
     ///
     /// # Errors
-    /// [`Busy`]: the broker holds as much as it may. The core stops reading from those who publish, and tries again.
-    fn publish(&self, _message: &Outbound) -> Result<(), Busy> {
-        Ok(())
-    }
+    /// [`Busy`]: the broker holds as much as it may. The core keeps the message, tries again within a few milliseconds,
+    /// and doesn't read from those who publish meanwhile; [`CommandInbox::publish`](super::CommandInbox::publish) and
+    /// [`Command::Emit`](super::Command::Emit) are refused.
+    fn publish(&self, message: &Broadcast) -> Result<(), Busy>;
 
-    /// Whether this node has subscribers of a topic. A level: only the last call per topic counts.
-    fn set_interest(&self, _topic: &Topic, _has_subscribers: bool) {}
+    /// Whether this node has subscribers of a topic. A level, not an event: changes that are undone within a turn aren't
+    /// reported, and all calls for a topic come from one core, so the last one counts.
+    fn set_interest(&self, topic: &Topic, has_subscribers: bool);
 }

@@ -9,7 +9,7 @@
 //! Publications and updates of feeds don't wait for these commands, so a caller that depends on the effect of a command
 //! waits for its answer.
 
-use super::PublicId;
+use super::{Broadcast, PublicId};
 use std::sync::Arc;
 use stentor_hub::{
     CoreId, Data, Document, FeedState, Key, Patch, Requester, Room, RoomError, Rooms, SessionId,
@@ -97,8 +97,8 @@ pub(crate) enum Named {
     /// Not decoded yet.
     Id(PublicId),
     Session(CoreId, SessionId),
-    /// There is no such session.
-    Unknown,
+    /// This node has no such session. Another one may.
+    Unknown(PublicId),
 }
 
 /// The sessions of one namespace that a command is for: the members of any of some rooms, and some sessions by id, without
@@ -301,11 +301,19 @@ pub struct RoomList {
 
 /// Takes commands for the data plane, from any thread. No call blocks.
 pub trait CommandInbox: Send + Sync {
-    /// Sends a message to a room. Messages of one caller to one room keep their order.
+    /// Sends a message to a room, here and on other nodes. Messages of one caller to one room keep their order.
     ///
     /// # Errors
-    /// The core's inbox is full or the memory budget is used up; nothing was sent.
+    /// The core's inbox is full, the memory budget is used up, or messages wait for the [`super::Broker`]; nothing was
+    /// sent.
     fn publish(&self, message: Publish) -> Result<(), Busy>;
+
+    /// Delivers a message that was published on another node to the members on this one. It isn't handed to the
+    /// [`super::Broker`]. Messages of one caller to the same rooms keep their order.
+    ///
+    /// # Errors
+    /// The core's inbox is full or the memory budget is used up; nothing was delivered.
+    fn receive(&self, message: Broadcast) -> Result<(), Busy>;
 
     /// Sends news of a feed to its home core. News of one key keep their order.
     ///

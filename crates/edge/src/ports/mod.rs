@@ -7,7 +7,7 @@ mod inbox;
 mod session_id;
 
 pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question};
-pub use broker::{Broker, Outbound};
+pub use broker::{Broadcast, Broker};
 pub(crate) use inbox::Named;
 pub use inbox::{
     Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX, Publish,

@@ -6,7 +6,9 @@ use crate::ledger::{Ledger, Pressure};
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
-use crate::ports::{Busy, Command, CommandInbox, Done, FeedUpdate, Publish, RoomList, RoomsQuery, Target};
+use crate::ports::{
+    Broadcast, Busy, Command, CommandInbox, Done, FeedUpdate, Publish, RoomList, RoomsQuery, Target,
+};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -22,6 +24,8 @@ const IMBALANCE_MIN: usize = 32;
 /// What the control plane asks of a core.
 pub(crate) enum ControlCommand {
     Publish(Publish),
+    /// From another node.
+    Receive(Broadcast),
     Feed(Key, FeedUpdate),
     Task(Box<Task>),
 }
@@ -31,6 +35,7 @@ impl ControlCommand {
         match self {
             Self::Task(task) => task.bytes(),
             Self::Publish(message) => message.data.len(),
+            Self::Receive(message) => message.bytes(),
             Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
             Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
                 document.body.len() + patch.operations.len()
@@ -224,6 +229,8 @@ pub(crate) struct Shared {
     kernel_full: AtomicBool,
     /// A publication was refused for want of memory, and `space` hasn't been told since.
     refused_for_memory: AtomicBool,
+    /// Cores where messages wait for the broker.
+    behind_broker: AtomicUsize,
 }
 
 impl Shared {
@@ -255,6 +262,7 @@ impl Shared {
             draining: AtomicBool::new(false),
             kernel_full: AtomicBool::new(false),
             refused_for_memory: AtomicBool::new(false),
+            behind_broker: AtomicUsize::new(0),
             options,
         }
     }
@@ -278,6 +286,7 @@ impl Shared {
                 bytes_max: recovery.bytes_max,
                 age_max: recovery.age_max,
             }),
+            reports_rooms: self.options.broker.is_some(),
             live: self.ledger.publications.clone(),
         }
     }
@@ -361,6 +370,20 @@ impl Shared {
         is_full
     }
 
+    /// Whether publications of the control plane are refused because the broker is busy. [`ControlPlane::space`] follows.
+    pub(crate) fn is_broker_behind(&self) -> bool {
+        self.behind_broker.load(Ordering::SeqCst) > 0
+    }
+
+    /// Messages of a core have begun, or ceased, to wait for the broker.
+    pub(crate) fn set_broker_behind(&self, is_behind: bool) {
+        if is_behind {
+            self.behind_broker.fetch_add(1, Ordering::SeqCst);
+        } else if self.behind_broker.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.control.space();
+        }
+    }
+
     /// Puts commands for several cores in, all or none.
     pub(crate) fn put_together(&self, mut commands: Vec<(CoreId, ControlCommand)>) -> Result<(), Busy> {
         // In the order of the cores, so that two callers never wait for each other.
@@ -393,11 +416,20 @@ impl Shared {
 
 impl CommandInbox for Shared {
     fn publish(&self, message: Publish) -> Result<(), Busy> {
-        if self.is_out_of_memory() {
+        if self.is_out_of_memory() || self.is_broker_behind() {
             return Err(Busy);
         }
         let core = core_of(self.seed, self.cores, &Topic::Room(message.room.clone()));
         self.inboxes[core].put(ControlCommand::Publish(message)).map_err(|_| Busy)
+    }
+
+    fn receive(&self, message: Broadcast) -> Result<(), Busy> {
+        if self.is_out_of_memory() {
+            return Err(Busy);
+        }
+        // As for a publication of this node, so that both keep their order.
+        let core = core_of(self.seed, self.cores, &Topic::Room(message.rooms.first().clone()));
+        self.inboxes[core].put(ControlCommand::Receive(message)).map_err(|_| Busy)
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {

@@ -8,7 +8,7 @@
 
 use super::{ControlCommand, Shared};
 use crate::ports::{
-    Command, CommandError, Concerned, Done, Named, RoomList, RoomsQuery, SessionList, Target,
+    Command, CommandError, Concerned, Done, Named, PublicId, RoomList, RoomsQuery, SessionList, Target,
 };
 use std::collections::BTreeMap;
 use std::mem;
@@ -80,6 +80,8 @@ pub(crate) enum Task {
         event: Option<Arc<str>>,
         data: Data,
         how: Emit,
+        /// Sessions of other nodes that are left out.
+        except: Vec<PublicId>,
         gather: Arc<Gather<Concerned>>,
     },
     Sessions(SessionsTask),
@@ -166,8 +168,9 @@ impl Task {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Resolve(target, command) => target.bytes() + command.bytes(),
-            Self::Emit { rooms, data, how, .. } => {
-                data.len() + rooms.iter().count() * size_of::<Room>() + how.bytes()
+            Self::Emit { rooms, data, how, except, .. } => {
+                let except = except.len() * size_of::<PublicId>();
+                data.len() + rooms.iter().count() * size_of::<Room>() + how.bytes() + except
             }
             Self::Sessions(task) => {
                 task.named.len() * size_of::<SessionId>()
@@ -206,17 +209,24 @@ struct Resolved {
     sessions: Vec<(CoreId, SessionId)>,
     except_rooms: Arc<[Room]>,
     except_sessions: Vec<(CoreId, SessionId)>,
+    /// Sessions of other nodes, if they exist.
+    except_unknown: Vec<PublicId>,
 }
 
 impl Resolved {
     fn new(target: Target) -> Self {
         let Target { everybody, rooms, sessions, except_rooms, except_sessions } = target;
+        let unknown = except_sessions.iter().filter_map(|named| match named {
+            Named::Unknown(id) => Some(*id),
+            Named::Id(_) | Named::Session(..) => None,
+        });
+        let except_unknown = unknown.collect();
         let known = |named: Vec<Named>| -> Vec<(CoreId, SessionId)> {
             let mut known: Vec<_> = named
                 .into_iter()
                 .filter_map(|named| match named {
                     Named::Session(core, session) => Some((core, session)),
-                    Named::Id(_) | Named::Unknown => None,
+                    Named::Id(_) | Named::Unknown(_) => None,
                 })
                 .collect();
             known.sort_unstable_by_key(|(core, session)| (*core, session.to_bits()));
@@ -227,7 +237,7 @@ impl Resolved {
         let mut sessions = known(sessions);
         sessions.retain(|session| !except_sessions.contains(session));
         let (rooms, except_rooms) = (rooms.into(), except_rooms.into());
-        Self { everybody, rooms, sessions, except_rooms, except_sessions }
+        Self { everybody, rooms, sessions, except_rooms, except_sessions, except_unknown }
     }
 
     /// The cores that may have some of the sessions.
@@ -269,7 +279,7 @@ impl Resolved {
 impl Shared {
     /// Makes tasks of a command. Ids that only their core can look up are looked up first.
     pub(crate) fn submit(&self, mut target: Target, command: Command) {
-        if matches!(command, Command::Emit { .. }) && self.is_out_of_memory() {
+        if matches!(command, Command::Emit { .. }) && (self.is_out_of_memory() || self.is_broker_behind()) {
             return command.fail(CommandError::Busy);
         }
         if let Some(core) = self.decode(&mut target) {
@@ -362,7 +372,8 @@ impl Shared {
                 how = how.except_room(room.clone());
             }
             let how = how.counted_by(gather.clone());
-            let task = Task::Emit { rooms, event, data, how, gather: gather.clone() };
+            let except = target.except_unknown.clone();
+            let task = Task::Emit { rooms, event, data, how, except, gather: gather.clone() };
             tasks.push((core, ControlCommand::Task(Box::new(task))));
         }
         self.put_all(tasks, &gather);

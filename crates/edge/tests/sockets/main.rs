@@ -6,6 +6,7 @@
 mod app;
 mod authorizer;
 mod backpressure;
+mod broker;
 mod budget;
 mod chat;
 mod commands;

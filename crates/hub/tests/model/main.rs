@@ -125,6 +125,7 @@ fn world(seed: u64) -> World {
         recovery,
         patches: limits.patches,
         feed_interval_min: Duration::ZERO,
+        reports_rooms: false,
         live: live.clone(),
     };
     let hubs: Vec<_> = (0..cores).map(|core| Hub::new(options(core), Encoding)).collect();

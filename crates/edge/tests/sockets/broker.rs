@@ -1,0 +1,297 @@
+//! What leaves a node through the broker: each publication once, none that another node published, and which topics have
+//! subscribers.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+use crate::harness::{Io, Server, Way, Ws, on_one_and_three, until};
+use fastrand::Rng;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+use stentor_edge::{
+    Broadcast, Broker, Busy, Command, CommandError, Concerned, Done, Options, Publish, Rule, Target, Template,
+};
+use stentor_hub::{Data, HistoryLimits, Key, Room, Rooms, Topic};
+
+/// Takes down what it is given.
+#[derive(Debug, Default)]
+struct Recorder {
+    published: Mutex<Vec<Broadcast>>,
+    levels: Mutex<HashMap<Topic, bool>>,
+    is_busy: AtomicBool,
+}
+
+impl Broker for Recorder {
+    fn publish(&self, message: &Broadcast) -> Result<(), Busy> {
+        if self.is_busy.load(Ordering::SeqCst) {
+            return Err(Busy);
+        }
+        self.published.lock().unwrap().push(message.clone());
+        Ok(())
+    }
+
+    fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
+        self.levels.lock().unwrap().insert(topic.clone(), has_subscribers);
+    }
+}
+
+impl Recorder {
+    /// The published messages as `rooms-exceptions: data`, sorted.
+    fn published(&self) -> Vec<String> {
+        let published = self.published.lock().unwrap();
+        let mut all: Vec<String> = published
+            .iter()
+            .map(|message| {
+                let names = |rooms: Vec<&str>| rooms.join("+");
+                let rooms = names(message.rooms.iter().map(Room::name).collect());
+                let except = names(message.except_rooms.iter().map(Room::name).collect());
+                let (Data::Json(json) | Data::Arguments { json, .. }) = &message.data else {
+                    panic!("{message:?}")
+                };
+                format!("{rooms}-{except}: {}", std::str::from_utf8(json).unwrap())
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// The topics that have subscribers.
+    fn subscribed(&self) -> HashSet<Topic> {
+        let levels = self.levels.lock().unwrap();
+        levels.iter().filter(|(_, level)| **level).map(|(topic, _)| topic.clone()).collect()
+    }
+}
+
+fn node(cores: usize, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
+    let recorder = Arc::new(Recorder::default());
+    let broker = recorder.clone();
+    let server = Server::start(cores, move |options| {
+        options.broker = Some(broker);
+        options.rooms.publish = true;
+        let history =
+            HistoryLimits { publications_max: 10, bytes_max: 10_000, age_max: Duration::from_secs(60) };
+        options.rooms.history = vec![("h".into(), history)];
+        let first = || vec![Template::parse("{}").unwrap()];
+        options.rooms.rules =
+            vec![Rule { event: "say".into(), broadcast: first(), ack: true, ..Rule::default() }];
+        set(options);
+    });
+    (server, recorder)
+}
+
+fn broadcast(rooms: &[&str], data: &str) -> Broadcast {
+    Broadcast {
+        rooms: Rooms::new("/", rooms.iter().copied()).unwrap(),
+        except_rooms: Vec::new(),
+        except_sessions: Vec::new(),
+        event: None,
+        data: Data::Json(data.to_owned().into()),
+        volatile: false,
+    }
+}
+
+/// Emits a message of the control plane.
+fn emit(server: &Server, target: Target, data: &str) -> Result<Concerned, CommandError> {
+    let (sender, receiver) = mpsc::channel();
+    let done = Done::new(move |answer| sender.send(answer).unwrap());
+    let data = Data::Json(data.to_owned().into());
+    server.plane().command(target, Command::Emit { event: None, data, volatile: false, done });
+    receiver.recv().unwrap()
+}
+
+#[test]
+fn each_publication_leaves_once() {
+    on_one_and_three(|cores| {
+        let (server, recorder) = node(cores, |_| {});
+        let mut clients = server.ws_on_each_core("/ws");
+        let mut expect = Vec::new();
+        for (n, ws) in clients.iter_mut().enumerate() {
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "room": "many"}));
+            ws.ask(json!({"type": "publish", "room": format!("r{n}"), "data": n}));
+            expect.push(format!("r{n}-: {n}"));
+        }
+        let mut io = Io::socket(&server, Way::Polling);
+        io.connect("", Value::Null);
+        io.ask("say", &["said".into()]);
+        expect.push(r#"said-: "said""#.into());
+        server.publish("api", "1");
+        expect.push("api-: 1".into());
+        let target = Target::of("/").unwrap().room("a").unwrap().room("b").unwrap().except_room("c").unwrap();
+        assert_eq!(emit(&server, target, "2").unwrap().sessions, 0);
+        expect.push("a+b-c: 2".into());
+        expect.sort();
+        until("everything to leave", || recorder.published().len() >= expect.len());
+        assert_eq!(recorder.published(), expect);
+
+        // What another node has published reaches every member, and doesn't go out again.
+        server.plane().receive(broadcast(&["other", "many"], "3")).unwrap();
+        for ws in &mut clients {
+            ws.expect_json(json!({"type": "message", "room": "other", "data": 3}));
+        }
+        let mut except = broadcast(&["many"], "4");
+        except.except_rooms = vec![Room::plain("many").unwrap()];
+        server.plane().receive(except).unwrap();
+        server.plane().receive(broadcast(&["many"], "5")).unwrap();
+        for ws in &mut clients {
+            ws.expect_json(json!({"type": "message", "room": "many", "data": 5}));
+        }
+        assert_eq!(recorder.published(), expect);
+    });
+}
+
+/// Sessions that another node leaves out, named by their ids.
+#[test]
+fn a_session_can_be_left_out_by_another_node() {
+    on_one_and_three(|cores| {
+        let (server, recorder) = node(cores, |_| {});
+        let (other, _) = node(1, |_| {});
+        let mut ws = [(); 2].map(|()| server.ws("/ws"));
+        let ids = ws.each_mut().map(|ws| {
+            let id = ws.next_json()["session"].as_str().unwrap().to_owned();
+            ws.ask(json!({"type": "subscribe", "room": "r"}));
+            id
+        });
+        let id = stentor_edge::PublicId::parse(&ids[0]).unwrap();
+        let mut message = broadcast(&["r"], "1");
+        message.except_sessions = vec![id];
+        server.plane().receive(message).unwrap();
+        ws[1].expect_json(json!({"type": "message", "room": "r", "data": 1}));
+        server.publish("r", "2");
+        ws[0].expect_json(json!({"type": "message", "room": "r", "data": 2}));
+        // The other node can't decode the id, so it passes it on; this one can, and doesn't.
+        for (node, expect) in [(&other, vec![id]), (&server, vec![])] {
+            let target = Target::of("/").unwrap().room("r").unwrap().except_session(id);
+            emit(node, target, "3").unwrap();
+            if node.addr == server.addr {
+                let published = recorder.published.lock().unwrap();
+                assert_eq!(published.last().unwrap().except_sessions, expect);
+            }
+        }
+    });
+}
+
+/// Joins, leaves and disconnects from a seed, against a model of who is subscribed to what.
+#[test]
+fn interest_is_a_level_per_node() {
+    let seed = std::env::var("STENTOR_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    for cores in [1, 2, 3] {
+        let mut random = Rng::with_seed(seed);
+        let (server, recorder) = node(cores, |_| {});
+        let names = ["a", "b", "h1", "h2"];
+        let topics = |n: usize| match n {
+            0..4 => (json!({"room": names[n]}), Topic::Room(Room::plain(names[n]).unwrap())),
+            _ => (json!({"feed": format!("f{n}")}), Topic::Feed(Key::parse(&format!("f{n}")).unwrap())),
+        };
+        let mut clients: Vec<(Ws, HashSet<Topic>)> = Vec::new();
+        for step in 0..300 {
+            match random.usize(..10) {
+                0 if clients.len() < 8 => {
+                    let mut ws = server.ws("/ws");
+                    ws.next_json();
+                    clients.push((ws, HashSet::new()));
+                }
+                1 if !clients.is_empty() => {
+                    let gone = random.usize(..clients.len());
+                    drop(clients.swap_remove(gone));
+                }
+                _ if clients.is_empty() => {}
+                _ => {
+                    let client = random.usize(..clients.len());
+                    let (ws, subscribed) = &mut clients[client];
+                    let (mut message, topic) = topics(random.usize(..6));
+                    let joins = random.bool();
+                    message["type"] = if joins { "subscribe" } else { "unsubscribe" }.into();
+                    ws.ask(message);
+                    if joins {
+                        subscribed.insert(topic);
+                    } else {
+                        subscribed.remove(&topic);
+                    }
+                }
+            }
+            // Now and then all is quiet: between, changes may undo each other.
+            if step % 10 == 9 {
+                let model: HashSet<Topic> =
+                    clients.iter().flat_map(|(_, subscribed)| subscribed).cloned().collect();
+                until(&format!("the levels {model:?} (STENTOR_SEED={seed}, {cores} cores)"), || {
+                    recorder.subscribed() == model
+                });
+            }
+        }
+        drop(clients);
+        until("nobody to be subscribed", || recorder.subscribed().is_empty());
+        until("topics to be dropped", || server.metric("topics") == 0);
+    }
+}
+
+#[test]
+fn a_busy_broker_loses_nothing() {
+    const MESSAGES: usize = 200;
+    on_one_and_three(|cores| {
+        let (server, recorder) = node(cores, |_| {});
+        let mut listener = server.ws("/ws");
+        listener.next_json();
+        listener.ask(json!({"type": "subscribe", "room": "r"}));
+        recorder.is_busy.store(true, Ordering::SeqCst);
+        let mut publishers: Vec<Ws> = (0..4).map(|_| server.ws("/ws")).collect();
+        for (n, ws) in publishers.iter_mut().enumerate() {
+            ws.next_json();
+            ws.send_json(json!({"type": "publish", "room": "r", "data": [n, 0], "id": 0}));
+        }
+        // Members here receive what was published; each publisher waits after its first message.
+        let data = |ws: &mut Ws| {
+            let message = ws.next_json();
+            let number = |at: usize| message["data"][at].as_u64().unwrap() as usize;
+            (number(0), number(1))
+        };
+        let mut first: Vec<_> = (0..4).map(|_| data(&mut listener)).collect();
+        first.sort_unstable();
+        assert_eq!(first, [(0, 0), (1, 0), (2, 0), (3, 0)]);
+        server.until_metric("connections_paused", |paused| paused == 4);
+        assert_eq!(server.metric("broker_waiting_messages"), 4);
+        assert!(server.metric("memory_bytes{broker}") > 0);
+        for ws in &mut publishers {
+            ws.expect_json(json!({"type": "ok", "id": 0}));
+        }
+        for (n, ws) in publishers.iter_mut().enumerate() {
+            for i in 1..MESSAGES {
+                ws.send_json(json!({"type": "publish", "room": "r", "data": [n, i], "id": i}));
+            }
+        }
+        // The control plane waits too, but for what other nodes publish.
+        let api = Publish { room: Room::plain("r").unwrap(), event: None, data: Data::Json("1".into()) };
+        assert_eq!(server.plane().publish(api.clone()), Err(Busy));
+        let target = || Target::of("/").unwrap().room("r").unwrap();
+        assert_eq!(emit(&server, target(), "1"), Err(CommandError::Busy));
+        server.plane().receive(broadcast(&["r"], "[9,9]")).unwrap();
+        assert_eq!(data(&mut listener), (9, 9));
+        assert_eq!(recorder.published(), [""; 0]);
+
+        let spaces = server.spaces();
+        recorder.is_busy.store(false, Ordering::SeqCst);
+        server.wait_space(spaces);
+        until("the control plane to be served again", || server.plane().publish(api.clone()).is_ok());
+        until("everything to leave", || recorder.published().len() == 4 * MESSAGES + 1);
+        // In order, as each published it; and the same to the member here.
+        let mut next = [0; 4];
+        for message in &*recorder.published.lock().unwrap() {
+            let Data::Json(json) = &message.data else { panic!("{message:?}") };
+            if let Ok([n, i]) = serde_json::from_slice::<[usize; 2]>(json) {
+                assert_eq!(i, std::mem::replace(&mut next[n], i + 1));
+            }
+        }
+        assert_eq!(next, [MESSAGES; 4]);
+        let mut left = 4 * (MESSAGES - 1) + 1;
+        while left > 0 {
+            listener.next_json();
+            left -= 1;
+        }
+        server.until_metric("broker_waiting_messages", |waiting| waiting == 0);
+        server.until_metric("memory_bytes{broker}", |bytes| bytes == 0);
+        server.until_metric("connections_paused", |paused| paused == 0);
+    });
+}
