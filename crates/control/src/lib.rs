@@ -45,4 +45,4 @@ pub use options::{
 pub use route::{Route, RouteError};
 pub use sample::sample_metrics;
 pub use signals::Signals;
-pub use upstream::RESERVED_HEADERS;
+pub use upstream::upstream_header;

@@ -14,8 +14,6 @@ mod cli;
 mod config;
 mod demo;
 mod health;
-#[cfg(test)]
-mod http_client;
 mod lab;
 mod library;
 mod lifecycle;

@@ -5,7 +5,6 @@
 
 use crate::config::Config;
 use crate::config::options::Options;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -23,61 +22,21 @@ pub(crate) struct Launched {
     pub(crate) ended: Pin<Box<dyn Future<Output = Result<(), CoreFailed>> + Send>>,
 }
 
-/// Why a server doesn't start.
-#[derive(Debug)]
-pub(crate) enum LaunchError {
-    /// The kernel doesn't let it listen there.
-    Listen { flag: &'static str, addr: SocketAddr, error: io::Error },
-    /// Another error of the data plane.
-    Edge(StartError),
-    /// Another error of the control plane.
-    Control(stentor_control::Error),
-}
-
-impl fmt::Display for LaunchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (flag, addr, error) = match self {
-            Self::Listen { flag, addr, error } => (flag, addr, error),
-            Self::Edge(error) => return error.fmt(f),
-            Self::Control(error) => return error.fmt(f),
-        };
-        write!(f, "{flag} {addr}: ")?;
-        match error.kind() {
-            io::ErrorKind::AddrInUse => {
-                write!(f, "address in use; choose another with {flag} or stop the other process")
-            }
-            io::ErrorKind::PermissionDenied => write!(
-                f,
-                "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE, or choose another with {flag}"
-            ),
-            io::ErrorKind::AddrNotAvailable => {
-                write!(f, "this machine has no such address; choose another with {flag}")
-            }
-            _ => write!(f, "{error}"),
+/// Reports that a server can't listen, with the flag to change.
+fn cannot_listen(flag: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Error {
+    let why = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            format!("address in use; choose another with {flag} or stop the other process")
         }
-    }
-}
-
-impl std::error::Error for LaunchError {}
-
-impl From<StartError> for LaunchError {
-    fn from(error: StartError) -> Self {
-        match error {
-            StartError::Listen(addr, error) => Self::Listen { flag: "--listen", addr, error },
-            other => Self::Edge(other),
+        io::ErrorKind::PermissionDenied => format!(
+            "permission denied; ports below 1024 need CAP_NET_BIND_SERVICE, or choose another with {flag}"
+        ),
+        io::ErrorKind::AddrNotAvailable => {
+            format!("this machine has no such address; choose another with {flag}")
         }
-    }
-}
-
-impl From<stentor_control::Error> for LaunchError {
-    fn from(error: stentor_control::Error) -> Self {
-        match error {
-            stentor_control::Error::Listen { listen, source } => {
-                Self::Listen { flag: "--admin", addr: listen, error: source }
-            }
-            other => Self::Control(other),
-        }
-    }
+        _ => error.to_string(),
+    };
+    anyhow::anyhow!("{flag} {addr}: {why}")
 }
 
 /// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
@@ -86,14 +45,22 @@ pub(crate) fn launch(
     config: &Config,
     routes: Vec<StaticRoute>,
     counters: Vec<ProcessCounter>,
-) -> Result<Launched, LaunchError> {
+) -> anyhow::Result<Launched> {
     let Options { edge, control, driver, .. } = config.options();
     let signals = Signals::new();
-    let node = Node::start(stentor_edge::Options { routes, ..edge }, driver, signals.clone(), None)?;
+    let node = Node::start(stentor_edge::Options { routes, ..edge }, driver, signals.clone(), None);
+    let node = node.map_err(|error| match error {
+        StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),
+        other => other.into(),
+    })?;
     let (started, plane) = (node.started().clone(), node.plane());
     let runtime = tokio::runtime::Handle::current();
     let options = stentor_control::Options { counters, ..control };
-    let control = Control::start(&runtime, options, plane.clone(), signals)?;
+    let control = Control::start(&runtime, options, plane.clone(), signals);
+    let control = control.map_err(|error| match error {
+        stentor_control::Error::Listen { listen, source } => cannot_listen("--admin", listen, &source),
+        other => other.into(),
+    })?;
     let joined = runtime.spawn_blocking(move || node.join());
     let ended = Box::pin(async move {
         joined.await.unwrap_or_else(|error| {
@@ -110,8 +77,8 @@ mod tests {
 
     #[test]
     fn errors_name_the_flag() {
-        fn check(flag: &'static str, addr: &str, kind: io::ErrorKind, expect: &str) {
-            let error = LaunchError::Listen { flag, addr: addr.parse().unwrap(), error: kind.into() };
+        fn check(flag: &str, addr: &str, kind: io::ErrorKind, expect: &str) {
+            let error = cannot_listen(flag, addr.parse().unwrap(), &kind.into());
             assert_eq!(error.to_string(), expect);
         }
         check(

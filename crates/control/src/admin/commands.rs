@@ -12,7 +12,7 @@
 //! Without `rooms` and `sessions` it is all sockets of the namespace, which then has to be named. Unlike elsewhere, unknown
 //! fields are refused: a misspelt `rooms` would disconnect everybody. docs/socketio.md describes them for users.
 
-use super::body::{discard, media_type, read_whole};
+use super::body::{discard, media_type, percent_decoded, read_whole};
 use super::publish::{busy, content, in_line, too_long};
 use super::{Refusal, State, json, reason};
 use crate::signals;
@@ -334,7 +334,8 @@ fn rooms_query(query: &str) -> Result<RoomsQuery, Refusal> {
         RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: LISTED };
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = percent_decoded(value)
+        // `+` is a space in a query.
+        let value = percent_decoded(&value.replace('+', " "))
             .filter(|value| value.len() <= ROOM_BYTES_MAX)
             .ok_or_else(|| refused(format!("the value of {name:?} is not valid")))?;
         match name {
@@ -352,24 +353,4 @@ fn rooms_query(query: &str) -> Result<RoomsQuery, Refusal> {
         }
     }
     Ok(asked)
-}
-
-/// A value of a query, in which `+` is a space.
-fn percent_decoded(value: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        match first {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
-                let digits = Some(digits).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
-                bytes.push(u8::from_str_radix(digits, 16).ok()?);
-                rest = &rest[2..];
-            }
-            byte => bytes.push(*byte),
-        }
-    }
-    String::from_utf8(bytes).ok()
 }

@@ -5,7 +5,7 @@
 //! feed: its subscribers are told that it is lost. With `?sequence=N` either is refused where a higher number was there
 //! before. docs/feeds.md, "Pushing", has it for people.
 
-use super::body::{discard, read_whole};
+use super::body::{discard, percent_decoded, read_whole};
 use super::{Refusal, State, json, reason};
 use crate::pushed_documents::{Push, PushError};
 use crate::schedule::FailureClass;
@@ -105,19 +105,10 @@ const CONTENT_TYPE_BYTES_MAX: usize = 256;
 /// The key in a path: percent-decoded once, an encoded slash refused.
 fn key(uri: &Uri) -> Result<Key, Refusal> {
     let bad = |message: String| Refusal::new(reason::KEY, message);
-    let mut rest = uri.path().strip_prefix(FEEDS).unwrap_or_default();
-    let mut text = String::with_capacity(rest.len());
-    while let Some((before, after)) = rest.split_once('%') {
-        text.push_str(before);
-        let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        match byte.filter(|byte| byte.is_ascii() && *byte != b'/') {
-            Some(byte) => text.push(char::from(byte)),
-            None => return Err(bad("the key has an invalid percent escape".into())),
-        }
-        rest = &after[2..];
-    }
-    text.push_str(rest);
-    Key::parse(&text).map_err(|error| bad(error.to_string()))
+    let text = uri.path().strip_prefix(FEEDS).unwrap_or_default();
+    let decoded = percent_decoded(text).filter(|_| !text.contains("%2F") && !text.contains("%2f"));
+    let decoded = decoded.ok_or_else(|| bad("the key has an invalid percent escape".into()))?;
+    Key::parse(&decoded).map_err(|error| bad(error.to_string()))
 }
 
 fn refusal(error: PushError) -> Refusal {
@@ -132,13 +123,7 @@ fn refusal(error: PushError) -> Refusal {
         PushError::Busy => reason::BUSY,
         PushError::Unknown => reason::NOT_FOUND,
     };
-    let message = match error {
-        PushError::Document(failure) => {
-            failure.to_string().replace("the upstream promised", "Content-Type promises")
-        }
-        error => error.to_string(),
-    };
-    Refusal::new(reason, message)
+    Refusal::new(reason, error.to_string())
 }
 
 #[cfg(test)]

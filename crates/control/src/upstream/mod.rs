@@ -37,7 +37,7 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 /// connection that is just being closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Names of headers, in lower case, that the fetcher sets itself: an upstream's `headers` may have none of them.
-pub const RESERVED_HEADERS: [&str; 10] = [
+const RESERVED_HEADERS: [&str; 10] = [
     "accept-encoding",
     "connection",
     "content-length",
@@ -134,21 +134,27 @@ fn headers(options: &UpstreamOptions) -> Result<HeaderMap, Error> {
     headers.insert("accept-encoding", HeaderValue::from_static("gzip, br"));
     headers.insert("user-agent", HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
     for (name, value) in &options.headers {
-        // Values may be secrets: messages name the field only.
-        let wrong = |message: &str| {
-            Error::setting(format!("feeds.upstreams.{}.headers", options.name), format!("{name:?} {message}"))
-        };
-        let field =
-            HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("is not a valid header name"))?;
-        if RESERVED_HEADERS.contains(&field.as_str()) {
-            return Err(wrong("is set by Stentor itself"));
-        }
-        let mut value =
-            HeaderValue::from_str(value).map_err(|_| wrong("has a value with forbidden characters"))?;
-        value.set_sensitive(true);
-        headers.insert(field, value);
+        let (name, value) = upstream_header(name, value)
+            .map_err(|text| Error::setting(format!("feeds.upstreams.{}.headers", options.name), text))?;
+        headers.insert(name, value);
     }
     Ok(headers)
+}
+
+/// A header for every request to an upstream, checked.
+///
+/// # Errors
+/// What is wrong with it, without the value, which may be a secret.
+pub fn upstream_header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
+    let field =
+        HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is no name of a header"))?;
+    if RESERVED_HEADERS.contains(&field.as_str()) {
+        return Err(format!("the header {name:?} is set by the fetcher itself"));
+    }
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| format!("the header {name:?} has characters that no header can have"))?;
+    value.set_sensitive(true);
+    Ok((field, value))
 }
 
 /// A client whose pool keeps at most `idle_max` connections.
@@ -235,9 +241,9 @@ mod tests {
         check(|u| u.url = "http://u:secret@h/x".into(), "credentials belong in the headers");
         check(|u| u.key = "a/{x}".into(), "feeds.upstreams.scores.url: {x} of the key isn't used in it");
         check(|u| u.key = "a/{x".into(), "feeds.upstreams.scores.key: a { has no }");
-        check(|u| u.headers = vec![("Host".into(), "x".into())], "\"Host\" is set by Stentor itself");
-        check(|u| u.headers = vec![("a b".into(), "x".into())], "is not a valid header name");
-        check(|u| u.headers = vec![("x".into(), "a\r\nb: c".into())], "forbidden characters");
+        check(|u| u.headers = vec![("Host".into(), "x".into())], "\"Host\" is set by the fetcher itself");
+        check(|u| u.headers = vec![("a b".into(), "x".into())], "is no name of a header");
+        check(|u| u.headers = vec![("x".into(), "a\r\nb: c".into())], "characters that no header can have");
         let missing =
             FeedsOptions { ca_file: Some("/nonexistent.pem".into()), ..feeds(vec![options("https://h")]) };
         assert!(Upstreams::new(&missing).err().unwrap().to_string().starts_with("feeds_limits.ca_file: "));

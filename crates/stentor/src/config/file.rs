@@ -132,28 +132,19 @@ fn unknown_section(name: &str) -> String {
     format!("unknown section [{name}]{hint}")
 }
 
-/// Says that there is no such key, and which one was likely meant: the nearest of the section, else one of
-/// the same name elsewhere, else the nearest elsewhere.
+/// Reports an unknown key, with the one that was likely meant: the nearest of the section, else the nearest elsewhere.
 pub(super) fn unknown_key(key: &str, section: Option<&str>) -> String {
     let all = sections();
-    let names = |info: &super::SectionInfo| info.keys.iter().map(|key| key.name).collect::<Vec<_>>();
+    let names = |info: &SectionInfo| info.keys.iter().map(|key| key.name).collect::<Vec<_>>();
     let here = all.iter().find(|info| Some(info.name) == section).and_then(|info| nearest(key, names(info)));
     let elsewhere = || {
-        let exact = all.iter().find(|info| names(info).contains(&key)).map(|info| (info, key));
-        let near = || {
-            let every: Vec<_> = all.iter().flat_map(names).collect();
-            let best = nearest(key, every)?;
-            all.iter().find(|info| names(info).contains(&best)).map(|info| (info, best))
-        };
-        exact
-            .map(|(info, key)| (info.name, key.to_string()))
-            .or_else(|| near().map(|(i, k)| (i.name, k.into())))
+        let known = nearest(key, all.iter().flat_map(names))?;
+        let info = all.iter().find(|info| names(info).contains(&known))?;
+        Some(format!("; did you mean {known:?} in {}?", info.bracketed()))
     };
     let hint = match here {
         Some(known) => format!("; did you mean {known:?}?"),
-        None => elsewhere()
-            .map(|(section, known)| format!("; did you mean {known:?} in {}?", bracketed(section)))
-            .unwrap_or_default(),
+        None => elsewhere().unwrap_or_default(),
     };
     match section {
         Some(section) => format!("unknown key {key:?} in {}{hint}", bracketed(section)),

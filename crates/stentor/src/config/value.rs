@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
-use stentor_control::{RESERVED_HEADERS, TOKEN_BYTES_MIN};
+use stentor_control::{TOKEN_BYTES_MIN, upstream_header};
 use stentor_edge::{Hosts, Origins, Template};
 use toml::de::DeValue;
 
@@ -225,7 +225,7 @@ impl Headers {
                         None | Some("") => wrong.push(format!(
                             "the header {header:?} needs the environment variable {name}, which is not set"
                         )),
-                        Some(held) if hyper::header::HeaderValue::from_str(held).is_err() => wrong.push(format!(
+                        Some(held) if upstream_header(header, held).is_err() => wrong.push(format!(
                             "the environment variable {name}, for the header {header:?}, has characters that are not allowed in a header \
                              (a line break at its end?)"
                         )),
@@ -282,19 +282,9 @@ impl Setting for Headers {
         };
         let mut headers = Vec::new();
         for (name, value) in table {
-            let name = name.get_ref().to_ascii_lowercase();
-            if hyper::header::HeaderName::from_bytes(name.as_bytes()).is_err() {
-                return Err(format!("{name:?} is no name of a header"));
-            }
-            if RESERVED_HEADERS.contains(&name.as_str()) {
-                return Err(format!("the header {name:?} is set by the fetcher itself"));
-            }
-            let Some(text) = value.get_ref().as_str() else {
-                return Err(format!("the header {name:?} has no text in quotes"));
-            };
-            if hyper::header::HeaderValue::from_str(text).is_err() {
-                return Err(format!("the header {name:?} has characters that no header can have"));
-            }
+            let (name, text) = (name.get_ref().to_ascii_lowercase(), value.get_ref().as_str());
+            upstream_header(&name, text.unwrap_or_default())?;
+            let text = text.ok_or_else(|| format!("the header {name:?} has no text in quotes"))?;
             if let Some(wrong) = pieces(text).find_map(Result::err) {
                 return Err(format!("the header {name:?} {wrong}"));
             }

@@ -126,30 +126,28 @@ impl DemoUpstream {
 
 /// Serves until the runtime ends.
 pub(super) async fn serve(listener: TcpListener, upstream: Arc<DemoUpstream>) -> std::io::Result<()> {
-    let router = Router::new()
+    axum::serve(listener, router(upstream)).await
+}
+
+fn router(upstream: Arc<DemoUpstream>) -> Router {
+    let a_match = |kind| {
+        get(
+            async move |State(upstream): State<Arc<DemoUpstream>>,
+                        Path(id): Path<String>,
+                        headers: HeaderMap| { a_match(&upstream, kind, &id, &headers) },
+        )
+    };
+    Router::new()
         .route("/", get(index))
-        .route("/matchcentre/{id}", get(match_centre))
-        .route("/scoreboard/{id}", get(match_scoreboard))
+        .route("/matchcentre/{id}", a_match(Kind::Centre))
+        .route("/scoreboard/{id}", a_match(Kind::Scoreboard))
         .route("/replay", get(replay))
-        .with_state(upstream);
-    axum::serve(listener, router).await
+        .with_state(upstream)
 }
 
 async fn index(State(upstream): State<Arc<DemoUpstream>>) -> Response {
     let body = serde_json::json!({ "keys": upstream.keys() }).to_string();
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
-}
-
-async fn match_centre(upstream: State<Arc<DemoUpstream>>, id: Path<String>, headers: HeaderMap) -> Response {
-    a_match(&upstream, Kind::Centre, &id, &headers)
-}
-
-async fn match_scoreboard(
-    upstream: State<Arc<DemoUpstream>>,
-    id: Path<String>,
-    headers: HeaderMap,
-) -> Response {
-    a_match(&upstream, Kind::Scoreboard, &id, &headers)
 }
 
 fn a_match(upstream: &DemoUpstream, kind: Kind, id: &str, headers: &HeaderMap) -> Response {

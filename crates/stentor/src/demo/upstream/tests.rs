@@ -1,36 +1,38 @@
-//! The upstream over real HTTP, on a clock that the test turns.
+//! The upstream's responses, on a clock that the test turns.
 
 use super::*;
-use crate::http_client;
-use hyper::Request;
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use serde_json::Value;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 struct Running {
-    base: String,
+    router: TowerToHyperService<Router>,
     now_ms: Arc<AtomicU64>,
 }
 
 /// 2026-11-20, so that no test takes it for an elapsed time.
 const START_MS: u64 = 1_795_000_000_000;
 
-async fn start(replay: Option<Replay>) -> Running {
+fn start(replay: Option<Replay>) -> Running {
     let now_ms = Arc::new(AtomicU64::new(START_MS));
     let clock = now_ms.clone();
     let clock: Clock = Box::new(move || Duration::from_millis(clock.load(Ordering::SeqCst)));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let base = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(serve(listener, Arc::new(DemoUpstream::new(1, 3, replay, clock))));
-    Running { base, now_ms }
+    let router = router(Arc::new(DemoUpstream::new(1, 3, replay, clock)));
+    Running { router: TowerToHyperService::new(router), now_ms }
 }
 
 impl Running {
-    async fn ask(&self, path: &str, etag: Option<&str>) -> hyper::Response<Bytes> {
-        let mut request = Request::get(format!("{}{path}", self.base));
+    async fn ask(&self, path: &str, etag: Option<&str>) -> axum::http::Response<Bytes> {
+        let mut request = Request::get(path);
         if let Some(etag) = etag {
             request = request.header(header::IF_NONE_MATCH, etag);
         }
-        http_client::send(request.body(Bytes::new()).unwrap(), 1 << 20).await.unwrap()
+        let response = self.router.call(request.body(Body::empty()).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        axum::http::Response::from_parts(parts, to_bytes(body, 1 << 20).await.unwrap())
     }
 
     fn pass(&self, ms: u64) {
@@ -38,11 +40,11 @@ impl Running {
     }
 }
 
-fn text(response: &hyper::Response<Bytes>, name: header::HeaderName) -> &str {
+fn text(response: &axum::http::Response<Bytes>, name: header::HeaderName) -> &str {
     response.headers().get(name).map_or("", |value| value.to_str().unwrap())
 }
 
-fn json(response: &hyper::Response<Bytes>) -> Value {
+fn json(response: &axum::http::Response<Bytes>) -> Value {
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(text(response, header::CONTENT_TYPE), "application/json");
     serde_json::from_slice(response.body()).unwrap()
@@ -50,7 +52,7 @@ fn json(response: &hyper::Response<Bytes>) -> Value {
 
 #[tokio::test]
 async fn a_document_has_a_new_version_each_second() {
-    let running = start(None).await;
+    let running = start(None);
     for (path, least, most) in [("/matchcentre/1", 156_000, 172_400), ("/scoreboard/3", 4_000, 6_000)] {
         let first = running.ask(path, None).await;
         let value = json(&first);
@@ -79,7 +81,7 @@ async fn a_document_has_a_new_version_each_second() {
 
 #[tokio::test]
 async fn unknown_keys_are_not_found() {
-    let running = start(None).await;
+    let running = start(None);
     for path in [
         "/matchcentre/0",
         "/matchcentre/4",
@@ -102,7 +104,7 @@ async fn a_replay_begins_with_its_first_request() {
     for (name, text) in [("1.json", "[1]"), ("2.json", "[2]"), ("3.json", "[3]")] {
         std::fs::write(dir.path().join(name), text).unwrap();
     }
-    let running = start(Some(Replay::load(dir.path(), 2.0).unwrap())).await;
+    let running = start(Some(Replay::load(dir.path(), 2.0).unwrap()));
     running.pass(60_000);
     let mut seen = Vec::new();
     for _ in 0..5 {

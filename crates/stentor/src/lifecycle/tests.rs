@@ -1,0 +1,103 @@
+//! Every way to end, with a fake data plane.
+
+use super::*;
+use std::sync::Mutex;
+use stentor_edge::{
+    Broadcast, Busy, Command, CommandInbox, Done, FeedUpdate, Metric, Publish, RoomList, RoomsQuery, Target,
+    Wanted,
+};
+use stentor_hub::Key;
+use tokio::sync::Notify;
+
+/// A data plane that only records calls of `drain`.
+#[derive(Default)]
+struct Fake {
+    drained: Mutex<Vec<Duration>>,
+    told: Notify,
+}
+
+impl CommandInbox for Fake {
+    fn publish(&self, _: Publish) -> Result<(), Busy> {
+        Ok(())
+    }
+    fn receive(&self, _: Broadcast) -> Result<(), Busy> {
+        Ok(())
+    }
+    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
+        Ok(())
+    }
+    fn command(&self, _: Target, _: Command) {}
+    fn list_rooms(&self, _: RoomsQuery, _: Done<RoomList>) {}
+}
+
+impl DataPlane for Fake {
+    fn take_wanted(&self) -> Vec<Wanted> {
+        Vec::new()
+    }
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+    fn is_ready(&self) -> bool {
+        true
+    }
+    fn drain(&self, within: Duration) {
+        self.drained.lock().unwrap().push(within);
+        self.told.notify_one();
+    }
+}
+
+const TEN: Duration = Duration::from_secs(10);
+
+/// Runs with these signals; the plane ends as `ends` says. The control plane dies if it `fails`.
+async fn check(signals: &[&'static str], ends: Ends, fails: bool, expect: Outcome, drains: usize) {
+    let plane = Arc::new(Fake::default());
+    let (sender, receiver) = mpsc::channel(2);
+    for name in signals {
+        sender.send(*name).await.unwrap();
+    }
+    let ended = {
+        let plane = plane.clone();
+        async move {
+            match ends {
+                Ends::ByItself => {}
+                Ends::WhenTold => plane.told.notified().await,
+                Ends::Fails => return Err(CoreFailed { core: 1, error: None }),
+                Ends::FailsWhenTold => {
+                    plane.told.notified().await;
+                    return Err(CoreFailed { core: 1, error: None });
+                }
+                Ends::Never => std::future::pending().await,
+            }
+            Ok(())
+        }
+    };
+    let failed = async move {
+        if !fails {
+            std::future::pending().await
+        }
+    };
+    let outcome = run(plane.clone(), ended, failed, receiver, TEN).await;
+    assert_eq!(outcome, expect);
+    assert_eq!(*plane.drained.lock().unwrap(), vec![TEN; drains]);
+    drop(sender);
+}
+
+#[derive(Clone, Copy)]
+enum Ends {
+    ByItself,
+    WhenTold,
+    Fails,
+    FailsWhenTold,
+    Never,
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_end_has_its_outcome() {
+    check(&["SIGTERM"], Ends::WhenTold, false, Outcome::Drained, 1).await;
+    check(&["SIGINT"], Ends::Never, false, Outcome::TimedOut, 1).await;
+    check(&["SIGINT", "SIGINT"], Ends::Never, false, Outcome::Forced, 1).await;
+    check(&[], Ends::ByItself, false, Outcome::Failed, 0).await;
+    check(&[], Ends::Fails, false, Outcome::Failed, 0).await;
+    check(&["SIGTERM"], Ends::FailsWhenTold, false, Outcome::Failed, 1).await;
+    check(&[], Ends::Never, true, Outcome::Failed, 0).await;
+}
