@@ -18,6 +18,7 @@
 
 use crate::dispatch::{CoreSet, Current, Dispatch, Emit};
 use crate::encoder::Encoder;
+use crate::history::Replay;
 use crate::notice::Notice;
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::shard::Hub;
@@ -50,11 +51,10 @@ impl<E: Encoder> Hub<E> {
         let position = if options.volatile { None } else { self.topics.next_position(index) };
         let body = Body::Message { room: room.clone(), event, data, position };
         let publication = self.make(body, options.volatile);
-        if let Some(position) = position {
-            self.topics.remember(now, index, position.offset, &publication);
+        if position.is_some() {
+            self.topics.remember(now, index, &publication);
         }
-        self.log(now, &[index], &publication, &options);
-        self.broadcast(index, &publication, &options);
+        self.broadcast(now, index, &publication, &options);
         self.topics.remove_if_idle(index);
     }
 
@@ -91,14 +91,26 @@ impl<E: Encoder> Hub<E> {
         self.deliver_to_several(now, rooms, &publication, &options);
     }
 
-    /// To the other interested cores and to this core's members.
-    pub(crate) fn broadcast(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
+    /// A message: to the other interested cores and to this core's members of a room.
+    pub(crate) fn broadcast(
+        &mut self,
+        now: Instant,
+        index: u32,
+        publication: &Arc<Publication<E::Frame>>,
+        options: &Emit,
+    ) {
+        self.log(now, &[index], publication, options);
+        self.relay(index, publication, options);
+        self.deliver(index, publication, options);
+    }
+
+    /// To the other interested cores.
+    pub(crate) fn relay(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
         let Some(state) = self.topics.at(index) else { return };
         for core in state.interested.iter() {
             let (topic, publication, options) = (state.topic.clone(), publication.clone(), options.clone());
             self.outgoing.push(core, Dispatch::Publish { topic, publication, options });
         }
-        self.deliver(index, publication, options);
     }
 
     /// Another core has broadcast a publication.
@@ -117,14 +129,17 @@ impl<E: Encoder> Hub<E> {
             if !state.joined {
                 return;
             }
-            state.current.apply(publication);
+            if let Topic::Feed(_) = topic {
+                let step = state.current.apply(publication);
+                return self.deliver_version(index, publication, step);
+            }
         }
         self.log(now, &[index], publication, options);
         self.deliver(index, publication, options);
     }
 
-    /// To this core's members of a topic.
-    fn deliver(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
+    /// A message or a state: to this core's members of a topic.
+    pub(crate) fn deliver(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>, options: &Emit) {
         if !options.has_no_exceptions() {
             return self.deliver_except(index, publication, options);
         }
@@ -134,6 +149,7 @@ impl<E: Encoder> Hub<E> {
         if let Body::State { key, state: FeedState::NotFound, .. } = publication.body() {
             for member in std::mem::take(&mut state.members) {
                 self.sessions.subscription_mut(member).topic = NO_TOPIC;
+                self.awaiting.set(index, member, None);
                 let session = self.sessions.id_of(member);
                 self.notices.push_back(Notice::NotFound { session, key: key.clone() });
             }
@@ -220,17 +236,12 @@ impl<E: Encoder> Hub<E> {
         }
     }
 
-    /// What follows `since` in a room, as far as this core knows; `None` if the history doesn't reach back that
-    /// far.
-    pub(crate) fn history_since(
-        &self,
-        index: u32,
-        since: Option<Position>,
-    ) -> Option<Vec<Arc<Publication<E::Frame>>>> {
+    /// What follows `since` in a room, as far as this core knows.
+    pub(crate) fn history_since(&self, index: u32, since: Option<Position>) -> Replay<E::Frame> {
         match (self.topics.at(index), since) {
             // A plain room has no history, so no position in it.
-            (Some(state), Some(since)) if state.home.is_some() => state.after(since),
-            _ => Some(Vec::new()),
+            (Some(state), Some(since)) if state.home.is_some() => state.since(since),
+            _ => Replay::Messages(Vec::new()),
         }
     }
 
@@ -239,8 +250,8 @@ impl<E: Encoder> Hub<E> {
         match self.topics.at(index).map(|state| &state.topic) {
             Some(Topic::Feed(_)) => self.deliver_feed(member, index, since),
             Some(Topic::Room(_)) => {
-                let owed = self.history_since(index, since);
-                self.deliver_history(member, index, owed);
+                let replay = self.history_since(index, since);
+                self.deliver_history(member, index, since, replay);
             }
             None => {}
         }
@@ -250,6 +261,10 @@ impl<E: Encoder> Hub<E> {
     pub(crate) fn deliver_feed(&mut self, member: Member, index: u32, since: Option<Position>) {
         let Some(state) = self.topics.at(index) else { return };
         let behind = state.current.behind(since);
+        // Another node may have the document already, so the client's version may be one of its versions.
+        if self.external_positions && state.current.snapshot.is_none() {
+            self.awaiting.set(index, member, since);
+        }
         self.sessions.subscription_mut(member).flags.set(Flags::RESUMES, since.is_some() && behind > 0);
         self.deliver_current(member, index, behind);
     }
@@ -278,21 +293,27 @@ impl<E: Encoder> Hub<E> {
         &mut self,
         member: Member,
         index: u32,
-        owed: Option<Vec<Arc<Publication<E::Frame>>>>,
+        since: Option<Position>,
+        replay: Replay<E::Frame>,
     ) {
-        let Some(topic) = self.topics.at(index).map(|state| state.topic.clone()) else { return };
-        let session = self.sessions.id_of(member);
-        // History that doesn't fit would end the session, and again after it has reconnected.
-        let Some(owed) = owed.filter(|owed| self.sessions.fits(member, owed)) else {
-            self.notices.push_back(Notice::Gap { session, topic });
-            return;
+        let missed = match replay {
+            Replay::Unknown => return self.awaiting.set(index, member, since),
+            // History that doesn't fit would end the session, and again after it has reconnected.
+            Replay::Messages(missed) if self.sessions.fits(member, &missed) => missed,
+            Replay::Messages(_) | Replay::Expired => return self.push_gap(member, index),
         };
-        for publication in &owed {
+        for publication in &missed {
             self.sessions.fan_out(&[member], publication, false, None);
         }
         // The history may lie anywhere in the log, or not at all.
-        if !owed.is_empty() {
-            self.sessions.reorder(session.index);
+        if !missed.is_empty() {
+            self.sessions.reorder(member.session);
         }
+    }
+
+    /// Notifies a member of a room that it missed publications.
+    pub(crate) fn push_gap(&mut self, member: Member, index: u32) {
+        let Some(topic) = self.topics.at(index).map(|state| state.topic.clone()) else { return };
+        self.notices.push_back(Notice::Gap { session: self.sessions.id_of(member), topic });
     }
 }

@@ -26,13 +26,13 @@ use crate::publication_arena::{EncodingInProgress, PublicationRef};
 use crate::session::{SessionState, Sessions};
 use crate::session_id::SessionId;
 use crate::subscription::{Flags, Member, Policy};
-use crate::version_lag::{UNKNOWN, one_more_behind};
+use crate::version_lag::{UNKNOWN, further_behind};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Instant;
 
 impl<E: Encoder> Sessions<E> {
-    /// Enqueues a publication for members of a topic, except for the session with index `except`.
+    /// Enqueues a message or a state for members of a topic, except for the session with index `except`.
     pub(crate) fn fan_out(
         &mut self,
         members: &[Member],
@@ -43,9 +43,7 @@ impl<E: Encoder> Sessions<E> {
         if members.is_empty() {
             return;
         }
-        if let Body::Snapshot { .. } = publication.body() {
-            return self.fan_out_document(members, publication);
-        }
+        debug_assert!(!matches!(publication.body(), Body::Snapshot { .. }), "for `fan_out_document`");
         let publication_ref = self.arena.insert(publication);
         let id = NonZeroU64::new(publication.id()).filter(|_| publication.is_recoverable());
         // Most members of a topic have the same format.
@@ -80,14 +78,22 @@ impl<E: Encoder> Sessions<E> {
         self.arena.release(publication_ref);
     }
 
-    /// Enqueues a new version for members of its feed.
-    fn fan_out_document(&mut self, members: &[Member], publication: &Arc<Publication<E::Frame>>) {
+    /// Enqueues a document for members of its feed. It is `step` versions newer than the one before.
+    pub(crate) fn fan_out_document(
+        &mut self,
+        members: &[Member],
+        publication: &Arc<Publication<E::Frame>>,
+        step: u16,
+    ) {
+        if members.is_empty() {
+            return;
+        }
         let publication_ref = self.arena.insert(publication);
         for member in members {
             let session = &mut self.slots[member.session as usize];
             let subscription = &mut session.subscriptions[member.subscription as usize];
             if session.state == SessionState::Open {
-                subscription.behind = one_more_behind(subscription.behind);
+                subscription.behind = further_behind(subscription.behind, step);
                 self.enqueue_document(*member, publication_ref);
             } else {
                 subscription.behind = UNKNOWN;

@@ -1,5 +1,6 @@
 //! Messages between shards. Between each two shards they are first in, first out, and none is lost.
 
+use crate::history::{HistoryPart, Replay};
 use crate::publication::{Body, Data, FeedState, Position, Publication};
 use crate::session_id::SessionId;
 use crate::topic::{Room, Rooms, Topic};
@@ -81,10 +82,23 @@ pub enum Dispatch<F> {
         session: SessionId,
         /// The client's position, as in `Join`.
         since: Option<Position>,
-        /// What the session missed in a room; `None` if the history doesn't reach back that far.
-        replay: Option<Vec<Arc<Publication<F>>>>,
+        /// What the session missed in a room.
+        replay: Replay<F>,
         /// The newest snapshot, and the feed's state if it isn't live, for members to come.
         current: Current<F>,
+    },
+    /// From the home core: it knows the history of a room now, which it didn't when it answered with
+    /// [`Replay::Unknown`].
+    History {
+        /// The room.
+        room: Room,
+        /// Its history.
+        history: Arc<HistoryPart<F>>,
+    },
+    /// From the home core: members of a room missed publications.
+    Gap {
+        /// The room.
+        room: Room,
     },
     /// The sender knows too many topics to accept this one. Answers a `Join` (with its session), or an `Interest`:
     /// then the receiver's members would miss what the sender's core publishes.
@@ -147,9 +161,14 @@ impl<F> Dispatch<F> {
             Self::Submit { data, options, .. } => data.len() + options.bytes(),
             Self::Joined { replay, current, .. } => {
                 let newest = current.snapshot.as_ref().map_or(0, |newest| newest.body().len());
-                newest + replay.as_deref().map_or(0, publications)
+                newest + if let Replay::Messages(missed) = replay { publications(missed) } else { 0 }
             }
-            Self::Interest { .. } | Self::Join { .. } | Self::Refused { .. } | Self::Leave { .. } => 0,
+            Self::History { history, .. } => publications(&history.messages),
+            Self::Interest { .. }
+            | Self::Join { .. }
+            | Self::Refused { .. }
+            | Self::Leave { .. }
+            | Self::Gap { .. } => 0,
         };
         DISPATCH_BYTES + carried
     }
@@ -283,10 +302,15 @@ pub struct Current<F> {
 }
 
 impl<F> Current<F> {
-    /// The feed goes on with `publication`. The home core and those that follow it do the same.
-    pub(crate) fn apply(&mut self, publication: &Arc<Publication<F>>) {
+    /// The feed goes on with `publication`. The home core and those that follow it do the same. Returns how many
+    /// versions a new document is ahead of the one before it; [`UNKNOWN`] if they have no common epoch.
+    pub(crate) fn apply(&mut self, publication: &Arc<Publication<F>>) -> u16 {
         match publication.body() {
-            Body::Snapshot { .. } => *self = Self { snapshot: Some(publication.clone()), state: None },
+            Body::Snapshot { .. } => {
+                let before = self.snapshot.as_ref().and_then(|before| before.position());
+                *self = Self { snapshot: Some(publication.clone()), state: None };
+                return self.behind(before);
+            }
             Body::State { state: FeedState::NotFound, .. } => {
                 *self = Self { snapshot: None, state: Some(publication.clone()) };
             }
@@ -298,6 +322,7 @@ impl<F> Current<F> {
             }
             Body::Message { .. } | Body::Delta { .. } => {}
         }
+        UNKNOWN
     }
 
     /// How many versions a client at `since` is behind the newest document; [`UNKNOWN`] if no patch can lead from
@@ -368,7 +393,7 @@ mod tests {
 
     #[test]
     fn versions_behind() {
-        fn check(since: Option<(u32, u64)>, expect: u16) {
+        fn check(since: Option<(u64, u64)>, expect: u16) {
             let position = Position { epoch: Epoch(7), offset: 100_000 };
             let (key, state) = (Key::parse("k").unwrap(), FeedState::Live);
             let document =

@@ -7,12 +7,12 @@
 use crate::dispatch::Emit;
 use crate::encoder::Encoder;
 use crate::notice::{Notice, Requester, SubscribeError};
-use crate::publication::{Body, Document, FeedState, Publication};
-use crate::publication::{Patch, PatchHistory, StoredPatch};
+use crate::publication::{Body, Document, FeedState, Patch, Position, Publication, StoredPatch};
 use crate::session_id::SessionId;
 use crate::shard::Hub;
 use crate::topic::{Key, Topic};
-use crate::topics::TopicState;
+use crate::topics::{Reported, TopicState};
+use bytes::Bytes;
 use std::sync::Arc;
 
 impl<E: Encoder> Hub<E> {
@@ -31,43 +31,74 @@ impl<E: Encoder> Hub<E> {
             return;
         }
         topic.forgotten = false;
-        let Some(position) = self.topics.next_position(index) else { return };
-        let body = Body::Snapshot {
-            key: key.clone(),
-            position,
-            state,
-            snapshot_reason: None,
-            document: Arc::new(document),
-        };
-        let publication = self.make_version(index, body, patch);
-        self.publish_version(index, &publication);
-        self.topics.account(index);
-    }
-
-    /// A new version of a feed at home, with what leads to it from earlier ones.
-    fn make_version(&mut self, index: u32, body: Body, patch: Option<Patch>) -> Arc<Publication<E::Frame>> {
-        let past = self.patches_including(index, &body, patch.as_ref());
-        match (patch, past) {
-            (Some(patch), Some(past)) => {
-                Publication::with_patches(self.ids.draw(), body, patch.operations, past, &self.live)
-            }
-            _ => self.make(body, false),
-        }
-    }
-
-    /// The patches that lead to a version; `None` if its own patch doesn't apply to the version before.
-    fn patches_including(&self, index: u32, body: &Body, patch: Option<&Patch>) -> Option<PatchHistory> {
-        let Body::Snapshot { state: FeedState::Live, document, .. } = body else { return None };
-        let before = self.topics.at(index)?.current.snapshot.as_ref()?;
-        let Body::Snapshot { document: base, .. } = before.body() else { return None };
-        let patch = patch.filter(|patch| {
+        let operations = patch.and_then(|patch| {
+            let Some(Body::Snapshot { document: base, .. }) = newest else { return None };
             // Mostly the very same memory.
             let same = patch.base.as_ptr() == base.body.as_ptr() && patch.base.len() == base.body.len();
-            base.json && document.json && (same || patch.base == base.body)
-        })?;
-        let step = StoredPatch::new(patch.operations.clone(), &self.live);
-        let past = before.version().map(|version| version.past()).unwrap_or_default();
-        Some(past.and(step, self.topics.patches.limits.patches_max, document.body.len()))
+            (base.json && (same || patch.base == base.body)).then_some(patch.operations)
+        });
+        let Some(position) = self.topics.next_position(index) else { return };
+        self.publish_document(index, position, state, document, operations.as_slice());
+    }
+
+    /// A feed has a new version, whose position another node has assigned. Call it on the key's home core only.
+    /// `patches` lead to it, oldest first: the last one from the version before. Clients that reconnect to this node
+    /// resume from the versions that they cover.
+    ///
+    /// A version that isn't newer than the newest one of the same epoch is ignored. Returns whether it was newer.
+    pub fn handle_document_at(
+        &mut self,
+        key: &Key,
+        position: Position,
+        state: FeedState,
+        document: Document,
+        patches: &[Bytes],
+    ) -> bool {
+        let Some(index) = self.home_feed(key) else { return false };
+        let Some(topic) = self.topics.at_mut(index) else { return false };
+        if topic.newest().is_some_and(|newest| newest.covers(position)) {
+            return false;
+        }
+        topic.forgotten = false;
+        topic.set_newest(position);
+        self.publish_document(index, position, state, document, patches);
+        true
+    }
+
+    /// A new version of a feed at home, with the patches that lead to it.
+    fn publish_document(
+        &mut self,
+        index: u32,
+        position: Position,
+        state: FeedState,
+        document: Document,
+        patches: &[Bytes],
+    ) {
+        let Some(topic) = self.topics.at(index) else { return };
+        let Topic::Feed(key) = &topic.topic else { return };
+        // Patches lead to live documents only.
+        let own = patches.last().filter(|_| state == FeedState::Live && document.json).cloned();
+        let past = own.is_some().then(|| {
+            let before = topic.current.snapshot.as_ref().filter(|before| {
+                let before = before.position().map(|before| (before.epoch, before.offset + 1));
+                patches.len() == 1 && before == Some((position.epoch, position.offset))
+            });
+            let past = before.and_then(|before| before.version()).map(|version| version.past());
+            patches.iter().fold(past.unwrap_or_default(), |past, operations| {
+                let step = StoredPatch::new(operations.clone(), &self.live);
+                past.and(step, self.topics.patches.limits.patches_max, document.body.len())
+            })
+        });
+        let (key, document) = (key.clone(), Arc::new(document));
+        let body = Body::Snapshot { key, position, state, snapshot_reason: None, document };
+        let publication = match (own, past) {
+            (Some(own), Some(past)) => {
+                Publication::with_patches(self.ids.draw(), body, own, past, &self.live)
+            }
+            _ => self.make(body, false),
+        };
+        self.publish_version(index, &publication);
+        self.topics.account(index);
     }
 
     /// A feed's state changed. Call it on the key's home core only. The same state for the same reason is no
@@ -104,27 +135,30 @@ impl<E: Encoder> Hub<E> {
         self.release_if_unused(index);
     }
 
-    /// The next key that gained its first subscriber or lost its last one. If control has dropped the key since the
-    /// last report, it is reported again: the new subscribers haven't been notified of the key's state.
-    pub fn poll_subscribed(&mut self) -> Option<(Key, bool)> {
-        while let Some(key) = self.changed_feeds.pop_front() {
-            let index = self.topics.find(&Topic::Feed(key.clone()));
-            let mut has_subscribers = false;
-            if let Some(topic) = index.and_then(|index| self.topics.at_mut(index)) {
-                has_subscribers = !topic.members.is_empty() || !topic.interested.is_empty();
-                topic.reporting = false;
-                if has_subscribers && self.reported_feeds.get(&key) != Some(&false) {
-                    topic.forgotten = false;
-                }
+    /// The next topic that gained its first subscriber in this process or lost its last one: a feed, or with
+    /// [`Options::reports_rooms`](crate::Options::reports_rooms) a room. A level: a change that is undone before the call
+    /// isn't reported. Each topic is reported by one core.
+    ///
+    /// If control has dropped a feed since the last report, it is reported again: the new subscribers haven't been
+    /// notified of its state. With external positions, the hub forgets the history of a room when it reports that the
+    /// last subscriber has left. Call [`Hub::handle_history`] after each report that it has subscribers.
+    pub fn poll_subscribed(&mut self) -> Option<(Topic, bool)> {
+        while let Some(changed) = self.changed_topics.pop_front() {
+            let Some(index) = self.topics.find(&changed) else { continue };
+            let Some(topic) = self.topics.at_mut(index) else { continue };
+            let has_subscribers = !topic.members.is_empty() || !topic.interested.is_empty();
+            topic.reporting = false;
+            let now = if has_subscribers { Reported::With } else { Reported::Without };
+            if std::mem::replace(&mut topic.reported, now) == now {
+                continue;
             }
-            let changed = if has_subscribers {
-                self.reported_feeds.insert(key.clone(), false) != Some(false)
+            if has_subscribers {
+                topic.forgotten = false;
             } else {
-                self.reported_feeds.remove(&key).is_some()
-            };
-            if changed {
-                return Some((key, has_subscribers));
+                self.topics.forget_external(index);
+                self.topics.remove_if_idle(index);
             }
+            return Some((changed, has_subscribers));
         }
         None
     }
@@ -158,23 +192,44 @@ impl<E: Encoder> Hub<E> {
     /// The number of subscribers may have changed to or from 0.
     pub(crate) fn subscribers_changed(&mut self, index: u32) {
         let Some(state) = self.topics.at(index).filter(|state| !state.reporting) else { return };
-        match &state.topic {
-            Topic::Feed(key) if state.home == Some(self.core) => self.changed_feeds.push_back(key.clone()),
-            Topic::Room(room) if self.reports_rooms && self.topics.core_of(&state.topic) == self.core => {
-                self.changed_rooms.push_back(room.clone());
-            }
-            Topic::Feed(_) | Topic::Room(_) => return,
-        }
-        if let Some(state) = self.topics.at_mut(index) {
+        let is_reported = match &state.topic {
+            Topic::Feed(_) => state.home == Some(self.core),
+            Topic::Room(_) => self.reports_rooms && self.topics.core_of(&state.topic) == self.core,
+        };
+        if is_reported && let Some(state) = self.topics.at_mut(index) {
             state.reporting = true;
+            self.changed_topics.push_back(state.topic.clone());
         }
     }
 
     fn publish_version(&mut self, index: u32, publication: &Arc<Publication<E::Frame>>) {
-        if let Some(topic) = self.topics.at_mut(index) {
-            topic.current.apply(publication);
+        let Some(topic) = self.topics.at_mut(index) else { return };
+        let step = topic.current.apply(publication);
+        self.relay(index, publication, &Emit::default());
+        self.deliver_version(index, publication, step);
+    }
+
+    /// To this core's members of a feed: a document that is `step` versions newer than the one before, or a state.
+    pub(crate) fn deliver_version(
+        &mut self,
+        index: u32,
+        publication: &Arc<Publication<E::Frame>>,
+        step: u16,
+    ) {
+        let Body::Snapshot { .. } = publication.body() else {
+            return self.deliver(index, publication, &Emit::default());
+        };
+        let awaiting = self.awaiting.take_all(index);
+        let Some(state) = self.topics.at(index) else { return };
+        if awaiting.is_empty() {
+            return self.sessions.fan_out_document(&state.members, publication, step);
         }
-        self.broadcast(index, publication, &Emit::default());
+        let mut others = state.members.clone();
+        others.retain(|member| awaiting.binary_search_by_key(member, |(member, _)| *member).is_err());
+        self.sessions.fan_out_document(&others, publication, step);
+        for (member, since) in awaiting {
+            self.deliver_feed(member, index, Some(since));
+        }
     }
 
     fn home_feed(&mut self, key: &Key) -> Option<u32> {

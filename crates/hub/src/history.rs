@@ -25,27 +25,73 @@ pub struct HistoryStats {
     pub bytes: usize,
 }
 
+/// What a session that names its position in a room is sent.
+pub enum Replay<F> {
+    /// What it missed, oldest first.
+    Messages(Vec<Arc<Publication<F>>>),
+    /// The history doesn't reach back that far, or the epoch is another one: [`Notice::Gap`](crate::Notice::Gap).
+    Expired,
+    /// The home core doesn't know the history yet: [`Dispatch::History`](crate::Dispatch::History) follows.
+    Unknown,
+}
+
+/// The history of a room: all publications after an offset, oldest first. Offsets grow, not always by one.
+pub struct HistoryPart<F> {
+    /// The offset after which nothing is missing.
+    pub(crate) after: u64,
+    pub(crate) newest: Position,
+    pub(crate) messages: Vec<Arc<Publication<F>>>,
+}
+
+impl<F> HistoryPart<F> {
+    pub(crate) fn since(&self, since: Position) -> Replay<F> {
+        replay(since, self.after, self.newest, self.messages.iter())
+    }
+}
+
+fn replay<'a, F: 'a>(
+    since: Position,
+    after: u64,
+    newest: Position,
+    messages: impl DoubleEndedIterator<Item = &'a Arc<Publication<F>>>,
+) -> Replay<F> {
+    if since.epoch != newest.epoch || !(after..=newest.offset).contains(&since.offset) {
+        return Replay::Expired;
+    }
+    let is_newer =
+        |message: &&Arc<Publication<F>>| message.position().is_some_and(|p| p.offset > since.offset);
+    let mut missed: Vec<_> = messages.rev().take_while(is_newer).cloned().collect();
+    missed.reverse();
+    Replay::Messages(missed)
+}
+
 struct Entry<F> {
-    offset: u64,
     at: Instant,
     publication: Arc<Publication<F>>,
 }
 
-/// The newest publications of a topic, consecutive offsets, oldest first.
+/// The newest publications of a topic, oldest first.
 pub(crate) struct History<F> {
     limits: HistoryLimits,
     entries: VecDeque<Entry<F>>,
+    /// The offset of the last publication that isn't in `entries`.
+    after: u64,
     bytes: usize,
 }
 
 impl<F> History<F> {
     pub(crate) fn new(limits: HistoryLimits) -> Self {
-        Self { limits, entries: VecDeque::new(), bytes: 0 }
+        Self { limits, entries: VecDeque::new(), after: 0, bytes: 0 }
     }
 
-    pub(crate) fn push(&mut self, now: Instant, offset: u64, publication: Arc<Publication<F>>) {
+    /// Forgets everything: the next publication follows this offset.
+    pub(crate) fn restart(&mut self, after: u64) {
+        *self = Self { after, ..Self::new(self.limits) };
+    }
+
+    pub(crate) fn push(&mut self, now: Instant, publication: Arc<Publication<F>>) {
         self.bytes += publication.body().len();
-        self.entries.push_back(Entry { offset, at: now, publication });
+        self.entries.push_back(Entry { at: now, publication });
         while self.entries.len() > self.limits.publications_max || self.bytes > self.limits.bytes_max {
             self.forget_oldest();
         }
@@ -61,25 +107,21 @@ impl<F> History<F> {
 
     /// Evicts the oldest publication. Returns the bytes of its body.
     pub(crate) fn forget_oldest(&mut self) -> usize {
-        let bytes = self.entries.pop_front().map_or(0, |e| e.publication.body().len());
-        self.bytes -= bytes;
-        bytes
+        let Some(Entry { publication, .. }) = self.entries.pop_front() else { return 0 };
+        self.after = publication.position().map_or(self.after, |position| position.offset);
+        self.bytes -= publication.body().len();
+        publication.body().len()
     }
 
-    /// What followed `since`, or `None` if the history doesn't reach back that far. `newest` is the topic's
-    /// position.
-    pub(crate) fn after(&self, since: Position, newest: Position) -> Option<Vec<Arc<Publication<F>>>> {
-        if since.epoch != newest.epoch || since.offset > newest.offset {
-            return None;
-        }
-        let missing = newest.offset - since.offset;
-        let kept = self.entries.len() as u64;
-        if missing > kept {
-            return None;
-        }
-        let start = (kept - missing) as usize;
-        debug_assert!(self.entries.get(start).is_none_or(|e| e.offset == since.offset + 1));
-        Some(self.entries.range(start..).map(|e| e.publication.clone()).collect())
+    /// What followed `since`. `newest` is the topic's position.
+    pub(crate) fn since(&self, since: Position, newest: Position) -> Replay<F> {
+        replay(since, self.after, newest, self.entries.iter().map(|entry| &entry.publication))
+    }
+
+    /// All of it.
+    pub(crate) fn part(&self, newest: Position) -> HistoryPart<F> {
+        let messages = self.entries.iter().map(|entry| entry.publication.clone()).collect();
+        HistoryPart { after: self.after, newest, messages }
     }
 
     pub(crate) fn figures(&self) -> HistoryStats {

@@ -4,7 +4,7 @@
 //! In a *plain room*, a core notifies all others (`Interest`) when the first member joins and when the last one
 //! leaves. This is a level: a change that is undone before it was sent isn't sent ([`crate::outgoing`]). Every core
 //! therefore knows whether the process has members. The core that the room's hash selects reports it to other nodes
-//! ([`Hub::poll_room_interest`]); a room with a home core is reported by that one.
+//! ([`Hub::poll_subscribed`]); a topic with a home core is reported by that one.
 //!
 //! In a topic with a *home core*, a core sends `Join` for each session that subscribes before the core follows the
 //! topic, or that requests history. The answer `Joined` marks the exact position in the home core's stream from
@@ -26,14 +26,15 @@
 
 use crate::dispatch::{CoreId, Current, Dispatch};
 use crate::encoder::Encoder;
+use crate::history::Replay;
 use crate::notice::Requester;
 use crate::notice::{Notice, SubscribeError};
-use crate::publication::{Position, Publication};
+use crate::publication::Position;
 use crate::session_id::SessionId;
 use crate::shard::Hub;
 use crate::subscription::{Flags, Member, NO_TOPIC};
-use crate::topic::{Room, Topic};
-use std::sync::Arc;
+use crate::topic::Topic;
+use crate::topics::Reported;
 use std::time::Instant;
 
 impl<E: Encoder> Hub<E> {
@@ -73,6 +74,8 @@ impl<E: Encoder> Hub<E> {
                 self.deliver_to_several(now, &rooms, &publication, &options);
             }
             Dispatch::Submit { room, event, data, options } => self.publish(now, &room, event, data, options),
+            Dispatch::History { room, history } => self.handle_awaited(&room, &history),
+            Dispatch::Gap { room } => self.handle_gap(&room),
         }
     }
 
@@ -125,6 +128,7 @@ impl<E: Encoder> Hub<E> {
             (subscription.topic, subscription.member, subscription.flags.has(Flags::PENDING));
         // So that a second call finds nothing.
         subscription.topic = NO_TOPIC;
+        self.awaiting.set(index, member, None);
         let Some(state) = self.topics.at_mut(index) else { return };
         if !pending && let Some(moved) = state.remove(position) {
             self.sessions.subscription_mut(moved).member = position;
@@ -156,35 +160,15 @@ impl<E: Encoder> Hub<E> {
             Some(_) => {
                 if state.forgotten && state.interested.is_empty() {
                     state.current = Current::default();
-                    if let Topic::Feed(key) = &state.topic
-                        && let Some(forgotten) = self.reported_feeds.get_mut(key)
-                    {
-                        *forgotten = true;
+                    if state.reported == Reported::With {
+                        state.reported = Reported::Dropped;
                     }
                     self.topics.account(index);
                 }
-                self.subscribers_changed(index);
             }
         }
+        self.subscribers_changed(index);
         self.topics.remove_if_idle(index);
-    }
-
-    /// The next room that gained its first member in this process, or lost its last one. A level: a change that is undone
-    /// before the call isn't reported. Each room is reported by one core. Only with
-    /// [`Options::reports_rooms`](crate::Options::reports_rooms).
-    pub fn poll_room_interest(&mut self) -> Option<(Room, bool)> {
-        while let Some(room) = self.changed_rooms.pop_front() {
-            let Some(index) = self.topics.find(&Topic::Room(room.clone())) else { continue };
-            let Some(state) = self.topics.at_mut(index) else { continue };
-            state.reporting = false;
-            let has_members = !state.members.is_empty() || !state.interested.is_empty();
-            let was_reported = std::mem::replace(&mut state.reported, has_members);
-            self.topics.remove_if_idle(index);
-            if has_members != was_reported {
-                return Some((room, has_members));
-            }
-        }
-        None
     }
 
     /// Tells the other cores whether this one has members in a plain room.
@@ -222,7 +206,10 @@ impl<E: Encoder> Hub<E> {
             return;
         };
         // A core that follows a feed knows as much of it as its home core, so it decides what to send.
-        let replay = if matches!(topic, Topic::Feed(_)) { None } else { self.history_since(index, since) };
+        let replay = match topic {
+            Topic::Feed(_) => Replay::Expired,
+            Topic::Room(_) => self.history_since(index, since),
+        };
         let Some(state) = self.topics.at_mut(index) else { return };
         state.interested.set(from, true);
         if let (Topic::Feed(key), true) = (&state.topic, state.is_cold()) {
@@ -238,7 +225,7 @@ impl<E: Encoder> Hub<E> {
         topic: &Topic,
         session: SessionId,
         since: Option<Position>,
-        replay: Option<Vec<Arc<Publication<E::Frame>>>>,
+        replay: Replay<E::Frame>,
         current: Current<E::Frame>,
     ) {
         let Some((index, member)) = self.take_answer(topic, session) else { return };
@@ -253,7 +240,7 @@ impl<E: Encoder> Hub<E> {
             self.add_member(member, index);
             match topic {
                 Topic::Feed(_) => self.deliver_feed(member, index, since),
-                Topic::Room(_) => self.deliver_history(member, index, replay),
+                Topic::Room(_) => self.deliver_history(member, index, since, replay),
             }
         }
         self.release_if_unused(index);

@@ -9,6 +9,7 @@
 //! | `shard`, `notice`, `select` | the interface: options, inputs, outputs |
 //! | `interest`, `dispatch`, `outgoing` | which cores have members of which topics, and the messages between cores |
 //! | `broadcast`, `feed`, `recipients` | the path of a publication |
+//! | `cluster` | what other nodes have ordered |
 //! | `topics`, `session`, `subscription` | the tables |
 //! | `delivery`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
@@ -21,6 +22,7 @@
 mod broadcast;
 mod budget;
 mod chunks;
+mod cluster;
 mod delivery;
 mod disconnect;
 mod dispatch;
@@ -54,10 +56,11 @@ mod version_lag;
 
 pub use budget::{Charge, Counters, Footprint, LiveBytes};
 pub use chunks::Chunks;
+pub use cluster::HistoryMessage;
 pub use disconnect::Disconnect;
 pub use dispatch::{CORES_MAX, CoreId, Current, Dispatch, Emit, Tally};
 pub use encoder::Encoder;
-pub use history::{HistoryLimits, HistoryStats};
+pub use history::{HistoryLimits, HistoryPart, HistoryStats, Replay};
 pub use log::{LogStats, RECOVERY_ENTRY_BYTES, RecoveryLimits};
 pub use notice::{Notice, Requester, SubscribeError};
 pub use outgoing::Outgoing;

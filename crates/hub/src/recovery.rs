@@ -141,7 +141,9 @@ impl<E: Encoder> Hub<E> {
         }
         match self.suspended.get_mut(&notice.session()) {
             Some(suspended) => {
-                suspended.notices.push(notice);
+                if !suspended.notices.contains(&notice) {
+                    suspended.notices.push(notice);
+                }
                 None
             }
             None => Some(notice),

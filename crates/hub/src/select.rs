@@ -112,7 +112,7 @@ impl<E: Encoder> Hub<E> {
         (end < self.topics.end()).then_some(end)
     }
 
-    fn room_index(&self, room: &Room) -> Option<u32> {
+    pub(crate) fn room_index(&self, room: &Room) -> Option<u32> {
         self.topics.find(&Topic::Room(room.clone()))
     }
 

@@ -4,6 +4,7 @@
 //! policies and budgets.
 
 use crate::budget::{Counters, Footprint, LiveBytes};
+use crate::cluster::Awaiting;
 use crate::disconnect::Disconnect;
 use crate::dispatch::{CORES_MAX, CoreId, Emit};
 use crate::encoder::Encoder;
@@ -46,13 +47,16 @@ pub struct Options {
     pub topics_max: usize,
     /// Rooms that keep history: by the longest matching prefix of the name.
     pub room_history: Vec<(String, HistoryLimits)>,
+    /// Whether positions in rooms with history come from outside of the process, by [`Hub::handle_positioned`] and
+    /// [`Hub::handle_history`]. Needs `reports_rooms`.
+    pub external_positions: bool,
     /// The limits of patches kept for feeds.
     pub patches: PatchLimits,
     /// Minimum interval between two versions of a feed for one subscription of policy `Latest`.
     pub feed_interval_min: Duration,
     /// The limits of the recovery log. `None` keeps nothing, and no session can be suspended.
     pub recovery: Option<RecoveryLimits>,
-    /// Whether [`Hub::poll_room_interest`] reports which rooms have subscribers.
+    /// Whether [`Hub::poll_subscribed`] reports rooms too.
     pub reports_rooms: bool,
     /// Counts the distinct live bytes of the process.
     pub live: LiveBytes,
@@ -68,6 +72,7 @@ impl Default for Options {
             subscriptions_max: 1_000,
             topics_max: 1_000_000,
             room_history: Vec::new(),
+            external_positions: false,
             patches: PatchLimits::default(),
             feed_interval_min: Duration::ZERO,
             recovery: None,
@@ -83,17 +88,16 @@ pub struct Hub<E: Encoder> {
     pub(crate) cores: usize,
     subscriptions_max: usize,
     feed_interval_min: Duration,
+    pub(crate) external_positions: bool,
     pub(crate) live: LiveBytes,
     pub(crate) sessions: Sessions<E>,
     pub(crate) topics: Topics<E::Frame>,
     pub(crate) outgoing: Outbound<E::Frame>,
-    pub(crate) changed_feeds: VecDeque<Key>,
-    /// Rooms whose subscribers are reported by this core, and may have begun or ceased to be there.
-    pub(crate) changed_rooms: VecDeque<Room>,
+    /// Topics whose subscribers are reported by this core, and may have gained the first or lost the last one.
+    pub(crate) changed_topics: VecDeque<Topic>,
     pub(crate) reports_rooms: bool,
-    /// The keys that were reported as having subscribers. True: control has dropped the key since, and so did this
-    /// core.
-    pub(crate) reported_feeds: HashMap<Key, bool, Seeded>,
+    /// The positions that clients named, of members that wait for what followed them.
+    pub(crate) awaiting: Awaiting,
     /// Requesters of feeds of this home core that have no state yet.
     pub(crate) requesters: VecDeque<(Key, Requester)>,
     pub(crate) notices: VecDeque<Notice>,
@@ -116,6 +120,7 @@ impl<E: Encoder> Hub<E> {
             subscriptions_max,
             topics_max,
             room_history,
+            external_positions,
             patches,
             feed_interval_min,
             recovery,
@@ -129,14 +134,14 @@ impl<E: Encoder> Hub<E> {
             cores,
             subscriptions_max,
             feed_interval_min,
+            external_positions,
             live,
             sessions: Sessions::new(encoder, send_buffer_bytes_max, log),
-            topics: Topics::new(core, cores, seed, topics_max, room_history, patches),
+            topics: Topics::new(core, cores, seed, topics_max, room_history, external_positions, patches),
             outgoing: Outbound::new(cores, seed),
-            changed_feeds: VecDeque::new(),
-            changed_rooms: VecDeque::new(),
+            changed_topics: VecDeque::new(),
             reports_rooms,
-            reported_feeds: HashMap::with_hasher(Seeded(seed)),
+            awaiting: Awaiting::default(),
             requesters: VecDeque::new(),
             notices: VecDeque::new(),
             suspended: HashMap::with_hasher(Seeded(seed)),
@@ -280,7 +285,8 @@ impl<E: Encoder> Hub<E> {
     }
 
     /// Publishes a message to a room, from this core. In a room with history, a volatile message gets no position
-    /// and isn't kept. If the room has no members and the home core knows too many topics, nothing is kept.
+    /// and isn't kept; with `external_positions`, no message does. If the room has no members and the home core knows too
+    /// many topics, nothing is kept.
     pub fn handle_publish(
         &mut self,
         now: Instant,
@@ -390,14 +396,12 @@ impl<E: Encoder> Hub<E> {
         freed
     }
 
-    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`],
-    /// [`Hub::poll_subscribed`] or [`Hub::poll_room_interest`]: one look instead of five, in turns that didn't concern the
-    /// hub.
+    /// Whether nothing waits for [`Hub::poll_ready`], [`Hub::poll_terminating`], [`Hub::poll_notice`] or [`Hub::poll_subscribed`]:
+    /// one look instead of four, in turns that didn't concern the hub.
     #[inline]
     pub fn is_quiet(&self) -> bool {
         self.notices.is_empty()
-            && self.changed_feeds.is_empty()
-            && self.changed_rooms.is_empty()
+            && self.changed_topics.is_empty()
             && self.requesters.is_empty()
             && self.sessions.is_quiet()
     }
@@ -472,6 +476,7 @@ impl<E: Encoder> Hub<E> {
     /// The size of the shard itself.
     pub fn footprint(&self) -> Footprint {
         let (sessions, subscriptions) = self.sessions.bytes();
+        let subscriptions = subscriptions + self.awaiting.bytes();
         let (topics, outboxes) = (self.topics.bytes(), self.sessions.outbox_bytes());
         Footprint { sessions, subscriptions, topics, outboxes }
     }

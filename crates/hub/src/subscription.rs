@@ -43,10 +43,15 @@ impl From<Policy> for SubscribeOptions {
 pub(crate) const NO_TOPIC: u32 = u32::MAX;
 
 /// An entry in a topic's member list: a session's subscription.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Member {
     pub(crate) session: u32,
     pub(crate) subscription: u32,
+}
+
+impl Member {
+    pub(crate) const FIRST: Self = Self { session: 0, subscription: 0 };
+    pub(crate) const LAST: Self = Self { session: u32::MAX, subscription: u32::MAX };
 }
 
 /// One topic of one session: a slot that the topic's member list names.

@@ -7,6 +7,6 @@ use crate::notice::Notice;
 pub(crate) struct Suspended {
     /// When it was suspended, as a log index.
     pub(crate) at: LogIndex,
-    /// Notices for when it is resumed. At most one for each of its subscriptions and attempts.
+    /// Notices for when it is resumed, none twice.
     pub(crate) notices: Vec<Notice>,
 }

@@ -1,7 +1,7 @@
 //! The topics that one shard knows, and for those with their home here, position and history.
 
 use crate::dispatch::{CoreId, CoreSet, Current};
-use crate::history::{History, HistoryLimits, HistoryStats};
+use crate::history::{History, HistoryLimits, HistoryPart, HistoryStats, Replay};
 use crate::paged_slab::PagedSlab;
 use crate::patches::{PatchLimits, Patches};
 use crate::publication::{Epoch, Position, Publication};
@@ -40,9 +40,21 @@ const IDLE_MAX: usize = 1024;
 
 /// What a topic's home core keeps: its stream's position and history.
 struct StreamState<F> {
-    epoch: Epoch,
-    offset: u64,
+    newest: Position,
+    /// False for a room of several nodes until this one has its history from them.
+    is_known: bool,
     history: Option<History<F>>,
+}
+
+/// What the last report said of a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reported {
+    /// It has no subscribers.
+    Without,
+    /// It has subscribers.
+    With,
+    /// It has subscribers, but the control plane has dropped the feed since, and so did this core.
+    Dropped,
 }
 
 /// What a shard knows of one topic.
@@ -65,10 +77,9 @@ pub(crate) struct TopicState<F> {
     pub(crate) current: Current<F>,
     /// For a feed at its home core: control has dropped it, so it is removed with its last subscriber.
     pub(crate) forgotten: bool,
-    /// Whether it is in `changed_feeds` or `changed_rooms`.
+    /// Whether it is in `changed_topics`.
     pub(crate) reporting: bool,
-    /// For a room: the last report said that it has subscribers.
-    pub(crate) reported: bool,
+    pub(crate) reported: Reported,
     stream: Option<Box<StreamState<F>>>,
 }
 
@@ -94,10 +105,31 @@ impl<F> TopicState<F> {
         self.members.get(position as usize).copied()
     }
 
-    /// What followed `since` in a room with history; `None` if the history doesn't reach back that far.
-    pub(crate) fn after(&self, since: Position) -> Option<Vec<Arc<Publication<F>>>> {
-        let stream = self.stream.as_ref()?;
-        stream.history.as_ref()?.after(since, Position { epoch: stream.epoch, offset: stream.offset })
+    /// What followed `since` in a room with history.
+    pub(crate) fn since(&self, since: Position) -> Replay<F> {
+        let Some(stream) = &self.stream else { return Replay::Expired };
+        match &stream.history {
+            Some(history) if stream.is_known => history.since(since, stream.newest),
+            Some(_) => Replay::Unknown,
+            None => Replay::Expired,
+        }
+    }
+
+    /// The position of a topic with its home here; `None` while it isn't known.
+    pub(crate) fn newest(&self) -> Option<Position> {
+        self.stream.as_ref().filter(|stream| stream.is_known).map(|stream| stream.newest)
+    }
+
+    /// Sets the position of a topic with its home here: the publication to come has it.
+    pub(crate) fn set_newest(&mut self, newest: Position) {
+        if let Some(stream) = &mut self.stream {
+            (stream.newest, stream.is_known) = (newest, true);
+        }
+    }
+
+    /// The history of a room with its home here, as far as it is known.
+    pub(crate) fn history(&self) -> Option<HistoryPart<F>> {
+        self.stream.as_ref().and_then(|stream| Some(stream.history.as_ref()?.part(stream.newest)))
     }
 
     fn has_past(&self) -> bool {
@@ -112,6 +144,7 @@ pub(crate) struct Topics<F> {
     seed: [u64; 2],
     topics_max: usize,
     room_history: Vec<(String, HistoryLimits)>,
+    external_positions: bool,
     slots: PagedSlab<TopicState<F>>,
     by_name: HashMap<Topic, u32, Seeded>,
     /// Topics with history.
@@ -142,6 +175,7 @@ impl<F> Topics<F> {
         seed: [u64; 2],
         topics_max: usize,
         room_history: Vec<(String, HistoryLimits)>,
+        external_positions: bool,
         patches: PatchLimits,
     ) -> Self {
         Self {
@@ -150,6 +184,7 @@ impl<F> Topics<F> {
             seed,
             topics_max,
             room_history,
+            external_positions,
             slots: PagedSlab::new(),
             by_name: HashMap::with_hasher(Seeded(seed)),
             with_past: BTreeSet::new(),
@@ -229,11 +264,13 @@ impl<F> Topics<F> {
         let stream = (home == Some(self.core)).then(|| {
             self.epochs += 1;
             let drawn = Seeded(self.seed).hash_one((self.epochs, topic)) as u32;
+            let newest = Position { epoch: Epoch(drawn.max(1).into()), offset: 0 };
             let limits = match topic {
                 Topic::Room(room) => self.history_of(room),
                 Topic::Feed(_) => None,
             };
-            Box::new(StreamState { epoch: Epoch(drawn.max(1)), offset: 0, history: limits.map(History::new) })
+            let is_known = !(self.external_positions && limits.is_some());
+            Box::new(StreamState { newest, is_known, history: limits.map(History::new) })
         });
         let state = TopicState {
             topic: topic.clone(),
@@ -246,7 +283,7 @@ impl<F> Topics<F> {
             current: Current::default(),
             forgotten: false,
             reporting: false,
-            reported: false,
+            reported: Reported::Without,
             stream,
         };
         self.bytes += Self::bytes_of(&state);
@@ -260,7 +297,7 @@ impl<F> Topics<F> {
     pub(crate) fn remove_if_idle(&mut self, index: u32) {
         let Some(state) = self.at(index) else { return };
         let idle = state.members.is_empty() && state.joins_unanswered == 0 && state.interested.is_empty();
-        if idle && state.current.is_empty() && !state.has_past() && !state.reported {
+        if idle && state.current.is_empty() && !state.has_past() && state.reported == Reported::Without {
             let Some(state) = self.slots.try_remove(index as usize) else { return };
             self.bytes -= Self::bytes_of(&state);
             self.by_name.remove(&state.topic);
@@ -271,11 +308,35 @@ impl<F> Topics<F> {
         }
     }
 
-    /// The next position in a topic with its home here.
+    /// The next position in a topic with its home here, unless other nodes assign it.
     pub(crate) fn next_position(&mut self, index: u32) -> Option<Position> {
         let stream = self.slots.get_mut(index as usize)?.stream.as_mut()?;
-        stream.offset += 1;
-        Some(Position { epoch: stream.epoch, offset: stream.offset })
+        if self.external_positions && stream.history.is_some() {
+            return None;
+        }
+        stream.newest.offset += 1;
+        Some(stream.newest)
+    }
+
+    /// Forgets the history of a room with its home here: nothing is missing after this position.
+    pub(crate) fn restart(&mut self, index: u32, after: Position) {
+        let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()) else { return };
+        let Some(history) = &mut stream.history else { return };
+        history.restart(after.offset);
+        (stream.newest, stream.is_known) = (after, true);
+        self.with_past.remove(&index);
+    }
+
+    /// Forgets the history of a room with its home here, if other nodes assign its positions.
+    pub(crate) fn forget_external(&mut self, index: u32) {
+        let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()) else { return };
+        if self.external_positions
+            && let Some(history) = &mut stream.history
+        {
+            history.restart(0);
+            stream.is_known = false;
+            self.with_past.remove(&index);
+        }
     }
 
     /// Takes into account what patches a feed at home has now, and gives up others' where they are too many.
@@ -318,16 +379,10 @@ impl<F> Topics<F> {
     }
 
     /// Adds a publication to the topic's history, if it keeps one.
-    pub(crate) fn remember(
-        &mut self,
-        now: Instant,
-        index: u32,
-        offset: u64,
-        publication: &Arc<Publication<F>>,
-    ) {
+    pub(crate) fn remember(&mut self, now: Instant, index: u32, publication: &Arc<Publication<F>>) {
         let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()) else { return };
         let Some(history) = stream.history.as_mut() else { return };
-        history.push(now, offset, publication.clone());
+        history.push(now, publication.clone());
         if history.is_empty() {
             self.with_past.remove(&index);
         } else {

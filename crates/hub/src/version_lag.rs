@@ -5,9 +5,9 @@ pub(crate) const UNKNOWN: u16 = u16::MAX;
 /// The session's version is too old to be counted.
 pub(crate) const FAR: u16 = UNKNOWN - 1;
 
-/// How many versions behind a session is after one more version.
-pub(crate) fn one_more_behind(behind: u16) -> u16 {
-    if behind < FAR { behind + 1 } else { behind }
+/// How many versions behind a session is after a document that is `step` versions newer than the one before.
+pub(crate) fn further_behind(behind: u16, step: u16) -> u16 {
+    if behind == UNKNOWN || step == UNKNOWN { UNKNOWN } else { behind.saturating_add(step).min(FAR) }
 }
 
 #[cfg(test)]
@@ -16,6 +16,9 @@ mod tests {
 
     #[test]
     fn far_behind_and_unknown_stay_so() {
-        assert_eq!([0, FAR - 1, FAR, UNKNOWN].map(one_more_behind), [1, FAR, FAR, UNKNOWN]);
+        let after = |step| [0, FAR - 1, FAR, UNKNOWN].map(|behind| further_behind(behind, step));
+        assert_eq!(after(1), [1, FAR, FAR, UNKNOWN]);
+        assert_eq!(after(3), [3, FAR, FAR, UNKNOWN]);
+        assert_eq!(after(UNKNOWN), [UNKNOWN; 4]);
     }
 }

@@ -336,12 +336,12 @@ fn a_dropped_key_is_reported_again() {
     let mut rig = rig(1, |_| {});
     let first = rig.join(0, Policy::Latest);
     let key = rig.key.clone();
-    assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((key.clone(), true)));
+    assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((key.clone().into(), true)));
     rig.node.hubs[0].handle_state(&key, FeedState::NotFound, "no feed is configured for this key".into());
     rig.node.hubs[0].handle_forget(&key);
     rig.node.hubs[0].handle_close(first);
     rig.join(0, Policy::Latest);
-    assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((key, true)));
+    assert_eq!(rig.node.hubs[0].poll_subscribed(), Some((key.into(), true)));
     assert_eq!(rig.node.hubs[0].poll_subscribed(), None);
 }
 

@@ -19,12 +19,12 @@ fn only_the_home_core_reports_subscribed_keys() {
     node.subscribe(1, session, &feed, Policy::Latest);
     node.run_until_idle();
     assert_eq!(node.hubs[1].poll_subscribed(), None);
-    assert_eq!(node.hubs[0].poll_subscribed(), Some((key.clone(), true)));
+    assert_eq!(node.hubs[0].poll_subscribed(), Some((key.clone().into(), true)));
     assert_eq!(node.hubs[0].poll_subscribed(), None);
     node.hubs[1].handle_close(session);
     node.run_until_idle();
     assert_eq!(node.hubs[1].poll_subscribed(), None);
-    assert_eq!(node.hubs[0].poll_subscribed(), Some((key, false)));
+    assert_eq!(node.hubs[0].poll_subscribed(), Some((key.into(), false)));
     assert_eq!((node.hubs[0].topics(), node.hubs[1].topics()), (0, 0));
 }
 
@@ -51,7 +51,7 @@ fn a_feed_dropped_when_it_is_subscribed_again_stays_once_reported() {
     let session = node.open(0);
     node.subscribe(0, session, &feed, Policy::Latest);
     node.hubs[0].handle_forget(&key);
-    assert_eq!(node.hubs[0].poll_subscribed(), Some((key.clone(), true)));
+    assert_eq!(node.hubs[0].poll_subscribed(), Some((key.clone().into(), true)));
     node.hubs[0].handle_close(session);
     let session = node.open(0);
     node.subscribe(0, session, &feed, Policy::Latest);

@@ -176,7 +176,7 @@ impl Bus {
         limits: &HistoryLimits,
     ) -> Position {
         if !self.rooms.contains_key(&room) {
-            let epoch = Epoch(self.draw() as u32);
+            let epoch = Epoch(self.draw() % (1 << 53));
             self.rooms.insert(room.clone(), RoomLog::new(epoch));
         }
         let Some(log) = self.rooms.get_mut(&room) else { unreachable!("it was inserted") };

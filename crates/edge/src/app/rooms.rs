@@ -53,7 +53,7 @@ struct Incoming<'a> {
     #[serde(borrow, default)]
     room: Option<Cow<'a, str>>,
     #[serde(default, deserialize_with = "scalar")]
-    epoch: Option<u32>,
+    epoch: Option<u64>,
     #[serde(default, deserialize_with = "scalar")]
     offset: Option<u64>,
     #[serde(borrow, default)]
@@ -186,7 +186,7 @@ fn subscribe_event(
 #[derive(Deserialize)]
 struct Wishes<'a> {
     #[serde(default, deserialize_with = "scalar")]
-    epoch: Option<u32>,
+    epoch: Option<u64>,
     #[serde(default, deserialize_with = "scalar")]
     offset: Option<u64>,
     #[serde(borrow, default)]

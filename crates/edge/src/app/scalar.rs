@@ -18,10 +18,6 @@ impl Scalar for bool {
     const EXPECTED: &str = "expected true or false";
 }
 
-impl Scalar for u32 {
-    const EXPECTED: &str = "expected an integer from 0 to 4294967295";
-}
-
 impl Scalar for u64 {
     const EXPECTED: &str = "expected an integer from 0 to 18446744073709551615";
 }
@@ -45,7 +41,7 @@ mod tests {
     #[serde(default)]
     struct Message {
         #[serde(deserialize_with = "scalar")]
-        epoch: Option<u32>,
+        epoch: Option<u64>,
         #[serde(deserialize_with = "scalar")]
         delta: Option<bool>,
         #[serde(deserialize_with = "scalar")]
@@ -55,14 +51,15 @@ mod tests {
     #[test]
     fn values_null_and_nothing() {
         let message: Message =
-            serde_json::from_str(r#"{"epoch":4294967295,"rate":0.5,"delta":null}"#).unwrap();
-        assert_eq!((message.epoch, message.delta, message.rate), (Some(u32::MAX), None, Some(0.5)));
+            serde_json::from_str(r#"{"epoch":9007199254740991,"rate":0.5,"delta":null}"#).unwrap();
+        assert_eq!((message.epoch, message.delta, message.rate), (Some((1 << 53) - 1), None, Some(0.5)));
     }
 
     #[test]
     fn an_error_does_not_repeat_the_value() {
         let error = |json: &str| serde_json::from_str::<Message>(json).unwrap_err().to_string();
-        assert_eq!(error(r#"{"epoch":"x"}"#), "expected an integer from 0 to 4294967295 at line 1 column 13");
+        let expect = "expected an integer from 0 to 18446744073709551615 at line 1 column 13";
+        assert_eq!(error(r#"{"epoch":"x"}"#), expect);
         assert!(error(r#"{"delta":1}"#).starts_with("expected true or false"));
         let long = format!(r#"{{"rate":"{}"}}"#, "\u{7f}".repeat(1_000_000));
         assert!(error(&long).len() < 100);

@@ -376,11 +376,6 @@ impl<D: Driver> Core<D> {
     /// Reports the feeds that have subscribers, and their requesters, to the control plane; and to the broker which topics
     /// have subscribers.
     fn tell_wanted(&mut self) {
-        while let Some((room, has_members)) = self.ex.hub.poll_room_interest() {
-            if let Some(broker) = self.ex.outlet.broker() {
-                broker.set_interest(&Topic::Room(room), has_members);
-            }
-        }
         let mut wanted = self.ex.hub.poll_subscribed();
         let mut requester = self.ex.hub.poll_requester();
         if wanted.is_none() && requester.is_none() {
@@ -388,11 +383,13 @@ impl<D: Driver> Core<D> {
         }
         // Under one lock, so that a key always arrives with its requesters.
         let mut demands = self.ex.shared.demands();
-        while let Some((key, level)) = wanted {
+        while let Some((topic, level)) = wanted {
             if let Some(broker) = self.ex.outlet.broker() {
-                broker.set_interest(&Topic::Feed(key.clone()), level);
+                broker.set_interest(&topic, level);
             }
-            demands.set_wanted(key, level);
+            if let Topic::Feed(key) = topic {
+                demands.set_wanted(key, level);
+            }
             wanted = self.ex.hub.poll_subscribed();
         }
         while let Some((key, who)) = requester {

@@ -48,6 +48,7 @@ pub trait Broker: fmt::Debug + Send + Sync {
     fn publish(&self, message: &Broadcast) -> Result<(), Busy>;
 
     /// Whether this node has subscribers of a topic. A level, not an event: changes that are undone within a turn aren't
-    /// reported, and all calls for a topic come from one core, so the last one counts.
+    /// reported, and all calls for a topic come from one core, so the last one counts. Between two calls that a room has
+    /// subscribers, the core has forgotten its history, and waits for it again.
     fn set_interest(&self, topic: &Topic, has_subscribers: bool);
 }

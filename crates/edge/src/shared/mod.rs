@@ -277,6 +277,7 @@ impl Shared {
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
             room_history: self.options.rooms.history.clone(),
+            external_positions: false,
             patches: stentor_hub::PatchLimits {
                 patches_max: limits.feed_patches_max,
                 bytes_max: limits.feed_patches_bytes_max,

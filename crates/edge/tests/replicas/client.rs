@@ -288,7 +288,7 @@ impl Client {
                         ("delta", Some(place)) => {
                             assert_eq!((&value["type"], &value["feed"]), (&json!("delta"), &json!(place.key)));
                             let said = (value["epoch"].as_u64(), value["offset"].as_u64());
-                            assert_eq!(said, (Some(place.epoch.into()), Some(place.offset)));
+                            assert_eq!(said, (Some(place.epoch), Some(place.offset)));
                             value
                         }
                         (other, _) => {

@@ -22,10 +22,15 @@ pub const FORMATS_MAX: usize = 64;
 /// No format.
 const NO_FORMAT: u8 = u8::MAX;
 
-/// Tells apart two incarnations of a topic's offsets: drawn at random when its home core creates it. An offset has a
-/// meaning only together with its epoch.
+/// Tells apart two incarnations of a topic's offsets: drawn at random by whoever assigns the offsets. An offset has a
+/// meaning only together with its epoch. Below 2^53, so that it is exact in JavaScript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Epoch(pub u32);
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The topic has no epoch yet, because it never had a publication.
+    pub const NONE: Self = Self(0);
+}
 
 /// A position in a topic: the first publication of an epoch has offset 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +39,13 @@ pub struct Position {
     pub epoch: Epoch,
     /// Which publication in it.
     pub offset: u64,
+}
+
+impl Position {
+    /// Whether a publication at `other` isn't news after one at this position.
+    pub(crate) fn covers(self, other: Self) -> bool {
+        self.epoch == other.epoch && self.offset >= other.offset
+    }
 }
 
 /// The state of a feed.
@@ -334,6 +346,15 @@ impl<F> Publication<F> {
         &self.body
     }
 
+    /// Its position in the topic, if it has one.
+    pub(crate) fn position(&self) -> Option<Position> {
+        match &self.body {
+            Body::Message { position, .. } => *position,
+            Body::Snapshot { position, .. } | Body::Delta { position, .. } => Some(*position),
+            Body::State { .. } => None,
+        }
+    }
+
     /// The encoding for `format`, made by `encode` if nobody has begun to. Never waits for another core.
     ///
     /// # Panics
@@ -401,7 +422,7 @@ mod tests {
     /// made.
     fn race(bytes: usize) -> [usize; FORMATS_MAX] {
         let publication = publication(&LiveBytes::default(), bytes);
-        let made: [AtomicUsize; FORMATS_MAX] = [const { AtomicUsize::new(0) }; FORMATS_MAX];
+        let made = [const { AtomicUsize::new(0) }; FORMATS_MAX];
         let start = Barrier::new(4);
         std::thread::scope(|scope| {
             for thread in 0..4 {

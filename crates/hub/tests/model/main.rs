@@ -122,6 +122,7 @@ fn world(seed: u64) -> World {
         subscriptions_max: limits.subscriptions_max,
         topics_max: limits.topics_max,
         room_history: room_history.clone(),
+        external_positions: false,
         recovery,
         patches: limits.patches,
         feed_interval_min: Duration::ZERO,
@@ -461,8 +462,8 @@ impl World {
     fn poll_subscribed(&mut self) {
         self.log("poll what is wanted".to_owned());
         for core in 0..self.hubs.len() {
-            while let Some((key, wanted)) = self.hubs[core].poll_subscribed() {
-                let topic = self.topic_named(&Topic::Feed(key));
+            while let Some((topic, wanted)) = self.hubs[core].poll_subscribed() {
+                let topic = self.topic_named(&topic);
                 assert_eq!(self.shadow.topics[topic].home, Some(core), "home reports, nobody else");
                 self.shadow.reported(topic, wanted);
                 self.shadow.saw(if wanted { "wanted" } else { "not wanted" });
@@ -511,6 +512,7 @@ impl World {
                     None => self.shadow.interest_refused(topic, to),
                 }
             }
+            Dispatch::History { .. } | Dispatch::Gap { .. } => unreachable!("no other node"),
             Dispatch::Leave { topic } => {
                 self.log(format!("{from} → {to}: leave {topic:?}"));
                 let topic = self.topic_named(topic);

@@ -460,7 +460,7 @@ impl Shadow {
     pub(crate) fn exists(&self, topic: usize, core: usize) -> bool {
         let t = &self.topics[topic];
         let at = &t.at[core];
-        let known = t.home == Some(core) && (!t.view.is_empty() || !t.past.is_empty());
+        let known = t.home == Some(core) && (!t.view.is_empty() || !t.past.is_empty() || t.reported);
         known || !at.asks.is_empty() || !at.interested.is_empty() || self.has_members(topic, core)
     }
 

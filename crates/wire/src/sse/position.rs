@@ -28,7 +28,7 @@ pub struct Position<'k> {
     /// Which feed.
     pub key: &'k str,
     /// Which life of the feed.
-    pub epoch: u32,
+    pub epoch: u64,
     /// Which publication in it.
     pub offset: u64,
 }
@@ -92,7 +92,7 @@ fn parse_entry(entry: &str) -> Option<Position<'_>> {
     let (epoch, offset) = place.split_once('!')?;
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let sound = is_key(key) && digits(epoch) && digits(offset);
-    let (epoch, offset) = (u32::from_str_radix(epoch, 16).ok()?, u64::from_str_radix(offset, 16).ok()?);
+    let (epoch, offset) = (u64::from_str_radix(epoch, 16).ok()?, u64::from_str_radix(offset, 16).ok()?);
     sound.then_some(Position { key, epoch, offset })
 }
 

@@ -8,7 +8,7 @@ fn line(positions: &[Position<'_>]) -> String {
     String::from_utf8(out).unwrap()
 }
 
-fn at(key: &str, epoch: u32, offset: u64) -> Position<'_> {
+fn at(key: &str, epoch: u64, offset: u64) -> Position<'_> {
     Position { key, epoch, offset }
 }
 
@@ -17,7 +17,7 @@ fn ids_are_written() {
     assert_eq!(line(&[]), "");
     assert_eq!(line(&[at("a/b", 0x3f2a_9c01, 27)]), "id: a/b!3f2a9c01!1b\n");
     assert_eq!(
-        line(&[at("a", 1, 0), at("b=~@:+,-._", u32::MAX, u64::MAX)]),
+        line(&[at("a", 1, 0), at("b=~@:+,-._", 0xffff_ffff, u64::MAX)]),
         "id: a!1!0;b=~@:+,-._!ffffffff!ffffffffffffffff\n"
     );
     // Impossible keys are left out.
@@ -33,7 +33,7 @@ fn ids_are_read() {
         assert_eq!(Positions::parse(id).iter().collect::<Vec<_>>(), expect, "{id:?}");
     }
     check("a/b!3f2a9c01!1b", &[at("a/b", 0x3f2a_9c01, 27)]);
-    check("a!0!0;b!FFFFFFFF!000001", &[at("a", 0, 0), at("b", u32::MAX, 1)]);
+    check("a!0!0;b!FFFFFFFF!000001", &[at("a", 0, 0), at("b", 0xffff_ffff, 1)]);
     for garbage in [
         "",
         ";",
@@ -51,7 +51,7 @@ fn ids_are_read() {
         "a!+1!1",
         "a!1!-1",
         "a!g!1",
-        "a!1ffffffff!1",
+        "a!1ffffffffffffffff!1",
         "a!1!1ffffffffffffffff",
         "a!1!1;b",
         "a b!1!1",
@@ -80,7 +80,7 @@ fn ids_are_bounded() {
     assert_eq!(Positions::parse(&format!("{id};x!1!1")).iter().count(), 0);
     // By bytes: a shorter one may still fit.
     let long = "k".repeat(KEY_BYTES_MAX);
-    let mut positions = vec![at(&long, u32::MAX, u64::MAX); 16];
+    let mut positions = vec![at(&long, 0xffff_ffff, u64::MAX); 16];
     positions.push(at("short", 1, 1));
     let id = line(&positions);
     let id = id.strip_prefix("id: ").unwrap().trim_end();
@@ -104,7 +104,7 @@ fn an_id_joins_a_shared_event() {
 
 proptest! {
     #[test]
-    fn written_ids_are_read(list in vec(("[A-Za-z0-9._~@:=+,/-]{1,20}", any::<u32>(), any::<u64>()), 1..10)) {
+    fn written_ids_are_read(list in vec(("[A-Za-z0-9._~@:=+,/-]{1,20}", any::<u64>(), any::<u64>()), 1..10)) {
         let positions: Vec<Position<'_>> = list.iter().map(|(key, epoch, offset)| at(key, *epoch, *offset)).collect();
         let line = line(&positions);
         let id = line.strip_prefix("id: ").unwrap().strip_suffix('\n').unwrap();

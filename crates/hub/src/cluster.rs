@@ -1,0 +1,207 @@
+//! Rooms with history on a node that is one of several: an engine outside of the process orders them for all nodes.
+//!
+//! ```text
+//!              the first one comes                   handle_history
+//!   no subscribers ─────────────────────────► unknown ─────────────────► known ◄─┐ handle_positioned,
+//!         ▲                                      │                         │ └───┘ handle_history
+//!         └──────────────────────────────────────┴─────────────────────────┘
+//!              poll_subscribed: the last one has left
+//! ```
+//!
+//! While the history of a room is unknown, sessions join it, but nothing with a position is delivered. Sessions that
+//! named their position wait in [`Awaiting`], on their own core, for what followed it. So do sessions that named
+//! their version of a feed whose document hasn't come from another node yet.
+//!
+//! **Invariant.** Within an epoch, a core delivers the messages of a room in order, each once, and never one after
+//! another that it has skipped without a [`Notice::Gap`](crate::Notice::Gap) to each member.
+
+use crate::dispatch::{CoreSet, Dispatch, Emit};
+use crate::encoder::Encoder;
+use crate::history::HistoryPart;
+use crate::publication::{Body, Data, Epoch, Position, Publication};
+use crate::shard::Hub;
+use crate::subscription::Member;
+use crate::topic::Room;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A message of a room's history, as the engine keeps it.
+#[derive(Clone, Debug)]
+pub struct HistoryMessage {
+    /// Its offset.
+    pub offset: u64,
+    /// The event's name, if it has one.
+    pub event: Option<Arc<str>>,
+    /// The data.
+    pub data: Data,
+}
+
+impl<E: Encoder> Hub<E> {
+    /// The engine has published a message in a room with history. Call it on the room's home core only. Offsets may
+    /// leave out numbers, but no message: if one may be missing, call [`Hub::handle_history`] instead.
+    ///
+    /// A message that isn't newer than the newest one of the same epoch is ignored, and so is every message while the
+    /// room's history is unknown. A message of another epoch begins it: members get a
+    /// [`Notice::Gap`](crate::Notice::Gap). Returns whether the message was delivered.
+    pub fn handle_positioned(
+        &mut self,
+        now: Instant,
+        room: &Room,
+        position: Position,
+        event: Option<Arc<str>>,
+        data: Data,
+        options: Emit,
+    ) -> bool {
+        let Some(index) = self.room_index(room) else { return false };
+        let Some(newest) = self.topics.at(index).and_then(|state| state.newest()) else { return false };
+        if newest.covers(position) {
+            return false;
+        }
+        if newest.epoch != position.epoch {
+            self.skip_to(
+                index,
+                room,
+                newest,
+                Position { offset: position.offset.saturating_sub(1), ..position },
+            );
+        }
+        let publication = self.positioned(now, index, room, position, event, data);
+        self.broadcast(now, index, &publication, &options);
+        true
+    }
+
+    /// What the engine keeps of a room with history: all `messages` that followed `after`, oldest first. Call it on
+    /// the room's home core only. If the room never had a message, `after` is offset 0 of [`Epoch::NONE`]; the first
+    /// epoch then begins without a gap.
+    ///
+    /// - The history was unknown: it is known from here on. Sessions that named their position are sent what followed
+    ///   it, or a [`Notice::Gap`](crate::Notice::Gap).
+    /// - `after` isn't beyond the newest message and of the same epoch: members receive the messages that are newer.
+    /// - Otherwise messages are lost: members get a [`Notice::Gap`](crate::Notice::Gap), then `messages`, and the
+    ///   history begins at `after`.
+    ///
+    /// No effect if the room has no subscribers on this node.
+    pub fn handle_history(
+        &mut self,
+        now: Instant,
+        room: &Room,
+        after: Position,
+        messages: Vec<HistoryMessage>,
+    ) {
+        let Some(index) = self.room_index(room) else { return };
+        let Some(state) = self.topics.at(index).filter(|state| state.home == Some(self.core)) else { return };
+        match state.newest() {
+            None => {
+                self.topics.restart(index, after);
+                for HistoryMessage { offset, event, data } in messages {
+                    let position = Position { offset, ..after };
+                    self.positioned(now, index, room, position, event, data);
+                }
+                self.share_history(index, room);
+                return;
+            }
+            Some(newest) if newest.covers(after) => {}
+            Some(newest) => self.skip_to(index, room, newest, after),
+        }
+        for HistoryMessage { offset, event, data } in messages {
+            let position = Position { offset, ..after };
+            self.handle_positioned(now, room, position, event, data, Emit::default());
+        }
+    }
+
+    /// A room's next message, kept in its history.
+    fn positioned(
+        &mut self,
+        now: Instant,
+        index: u32,
+        room: &Room,
+        position: Position,
+        event: Option<Arc<str>>,
+        data: Data,
+    ) -> Arc<Publication<E::Frame>> {
+        let body = Body::Message { room: room.clone(), event, data, position: Some(position) };
+        let publication = self.make(body, false);
+        if let Some(state) = self.topics.at_mut(index) {
+            state.set_newest(position);
+        }
+        self.topics.remember(now, index, &publication);
+        publication
+    }
+
+    /// Messages from `newest` up to `after` are lost.
+    fn skip_to(&mut self, index: u32, room: &Room, newest: Position, after: Position) {
+        self.topics.restart(index, after);
+        if newest.epoch == Epoch::NONE {
+            return;
+        }
+        self.relay_all(index, || Dispatch::Gap { room: room.clone() });
+        self.handle_gap(room);
+    }
+
+    /// Members of a room on this core missed messages.
+    pub(crate) fn handle_gap(&mut self, room: &Room) {
+        let Some(index) = self.room_index(room) else { return };
+        let members = self.topics.at(index).map_or(Vec::new(), |state| state.members.clone());
+        for member in members {
+            // Those that wait learn it when their wait ends.
+            if !self.awaiting.contains(index, member) {
+                self.push_gap(member, index);
+            }
+        }
+    }
+
+    /// The history of a room with its home here has become known.
+    fn share_history(&mut self, index: u32, room: &Room) {
+        let Some(history) = self.topics.at(index).and_then(|state| state.history()) else { return };
+        let history = Arc::new(history);
+        self.relay_all(index, || Dispatch::History { room: room.clone(), history: history.clone() });
+        self.handle_awaited(room, &history);
+    }
+
+    /// The history that sessions of this core wait for.
+    pub(crate) fn handle_awaited(&mut self, room: &Room, history: &HistoryPart<E::Frame>) {
+        let Some(index) = self.room_index(room) else { return };
+        for (member, since) in self.awaiting.take_all(index) {
+            self.deliver_history(member, index, Some(since), history.since(since));
+        }
+    }
+
+    /// To each other core that follows a topic.
+    fn relay_all(&mut self, index: u32, dispatch: impl Fn() -> Dispatch<E::Frame>) {
+        let interested = self.topics.at(index).map_or(CoreSet::default(), |state| state.interested);
+        interested.iter().for_each(|core| self.outgoing.push(core, dispatch()));
+    }
+}
+
+/// The positions that clients named, of members that wait for what followed them. By topic, then by member.
+#[derive(Default)]
+pub(crate) struct Awaiting(BTreeMap<(u32, Member), Position>);
+
+impl Awaiting {
+    /// A member waits from `since` on; without it, it waits no longer.
+    pub(crate) fn set(&mut self, topic: u32, member: Member, since: Option<Position>) {
+        match since {
+            Some(since) => self.0.insert((topic, member), since),
+            None => self.0.remove(&(topic, member)),
+        };
+    }
+
+    pub(crate) fn contains(&self, topic: u32, member: Member) -> bool {
+        self.0.contains_key(&(topic, member))
+    }
+
+    /// Removes all members of a topic, in their order.
+    pub(crate) fn take_all(&mut self, topic: u32) -> Vec<(Member, Position)> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let of_topic = (topic, Member::FIRST)..=(topic, Member::LAST);
+        self.0.extract_if(of_topic, |_, _| true).map(|((_, member), since)| (member, since)).collect()
+    }
+
+    /// Their approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len() * size_of::<((u32, Member), Position)>() * 3 / 2
+    }
+}
