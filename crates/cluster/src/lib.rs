@@ -1,12 +1,25 @@
 //! Several nodes on one engine: what they tell each other, and what survives a node.
 //!
 //! - [`engine`]: what carries messages between nodes and keeps the state that must survive one: in memory, Redis or NATS.
+//! - [`Cluster`]: one node's part. It is the broker of the node's data plane; [`ClusterPlane`] is that data plane with the
+//!   sessions of all nodes, for the control plane.
+//! - [`frame`]: what nodes send each other.
 //!
 //! State machines here are sans-I/O, as in the other crates. Only engines, and the task that joins them with a node, know
 //! tokio.
 #![forbid(unsafe_code)]
 
+mod cluster;
 pub mod engine;
+pub mod frame;
+mod metrics;
 mod node_id;
+mod plane;
+mod registry;
+mod surveys;
 
+pub use cluster::{Cluster, Options};
 pub use node_id::NodeId;
+pub use plane::ClusterPlane;
+pub use registry::{HEARTBEAT_INTERVAL, NODE_TTL, NODES_MAX, NodeRecord};
+pub use surveys::SURVEY_TIMEOUT;

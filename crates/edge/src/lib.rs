@@ -40,7 +40,7 @@ pub use options::{
 };
 pub use origin::{Origins, PatternError};
 pub use plane::{
-    ControlPlane, DataPlane, Histogram, HistogramSample, Metric, MetricKind, REQUESTERS_MAX, Wanted,
+    ControlPlane, DataPlane, Histogram, HistogramSample, Metric, MetricKind, NodeInfo, REQUESTERS_MAX, Wanted,
 };
 pub use ports::{
     Access, Authorizer, Broadcast, Broker, Busy, Command, CommandError, CommandInbox, Concerned, Decision,

@@ -79,6 +79,25 @@ pub struct HistogramSample {
     pub sum: f64,
 }
 
+/// A node of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Drawn at the node's start.
+    pub id: String,
+    /// Its name in the configuration.
+    pub name: String,
+    /// Stentor's version.
+    pub version: String,
+    /// Where other nodes reach it.
+    pub address: Option<String>,
+    /// When it started, in seconds since 1970.
+    pub started_at_seconds: u64,
+    /// Connections of clients, a few seconds ago.
+    pub connections: usize,
+    /// Whether it is this node.
+    pub is_this: bool,
+}
+
 /// The data plane, as the control plane sees it.
 pub trait DataPlane: CommandInbox {
     /// Takes what changed about which keys are wanted, since the last call.
@@ -89,6 +108,16 @@ pub trait DataPlane: CommandInbox {
 
     /// The histograms of the data plane.
     fn histograms(&self) -> Vec<Histogram> {
+        Vec::new()
+    }
+
+    /// Connections of clients.
+    fn connections(&self) -> usize {
+        0
+    }
+
+    /// The nodes of the cluster that are alive, by id. None: this one is alone.
+    fn nodes(&self) -> Vec<NodeInfo> {
         Vec::new()
     }
 

@@ -118,7 +118,18 @@ impl EventReceiver {
         }
     }
 
-    /// Bytes of the payloads that wait.
+    /// How much waits, for a metric.
+    pub fn waiting(&self) -> EventsWaiting {
+        EventsWaiting(self.0.clone())
+    }
+}
+
+/// How much waits in a queue of events.
+#[derive(Clone)]
+pub struct EventsWaiting(Arc<Shared>);
+
+impl EventsWaiting {
+    /// Bytes of the payloads.
     pub fn bytes(&self) -> usize {
         self.0.queue().bytes
     }
@@ -144,7 +155,7 @@ mod tests {
         while let Some(event) = receiver.next().await {
             all.push(event);
         }
-        assert_eq!(receiver.bytes(), 0);
+        assert_eq!(receiver.waiting().bytes(), 0);
         all
     }
 

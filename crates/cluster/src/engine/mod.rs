@@ -18,7 +18,7 @@
 mod events;
 pub mod memory;
 
-pub use events::{EventReceiver, EventSender, events};
+pub use events::{EventReceiver, EventSender, EventsWaiting, events};
 
 use crate::NodeId;
 use bytes::Bytes;

@@ -83,6 +83,8 @@ struct Answer {
     sessions: usize,
     #[serde(skip_serializing_if = "is_zero")]
     refused: usize,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_nodes: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
@@ -95,6 +97,8 @@ struct Sessions {
     sessions: Vec<Session>,
     count: usize,
     truncated: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_nodes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -110,6 +114,8 @@ struct ListedRooms {
     /// The `after` of the next page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_nodes: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -163,8 +169,8 @@ async fn carry_out<C: Fn(Done<Concerned>) -> Command>(
     handle(state, headers, body, fields, async |state, request: Request<'_>| {
         let (target, command) = (request.target()?, command(&request)?);
         let give = |done| state.data_plane.command(target.clone(), command(done));
-        let Concerned { sessions, refused } = ask(state, give).await?;
-        Ok(json(StatusCode::OK, &Answer { sessions, refused }))
+        let Concerned { sessions, refused, missing_nodes } = ask(state, give).await?;
+        Ok(json(StatusCode::OK, &Answer { sessions, refused, missing_nodes }))
     })
     .await
 }
@@ -178,7 +184,8 @@ pub(super) async fn sessions(state: Shared<Arc<State>>, headers: HeaderMap, body
         let truncated = list.sessions.len() < list.count;
         let session = |SessionInfo { id, protocol, rooms }| Session { id, protocol, rooms };
         let sessions = list.sessions.into_iter().map(session).collect();
-        Ok(json(StatusCode::OK, &Sessions { sessions, count: list.count, truncated }))
+        let (count, missing_nodes) = (list.count, list.missing_nodes);
+        Ok(json(StatusCode::OK, &Sessions { sessions, count, truncated, missing_nodes }))
     })
     .await
 }
@@ -189,7 +196,8 @@ pub(super) async fn rooms(Shared(state): Shared<Arc<State>>, uri: Uri) -> Respon
         let list = ask(&state, |done| state.data_plane.list_rooms(query.clone(), done)).await?;
         let next = list.rooms.last().filter(|_| list.truncated).map(|(name, _)| name.clone());
         let rooms = list.rooms.into_iter().map(|(name, sessions)| ListedRoom { name, sessions }).collect();
-        Ok(json(StatusCode::OK, &ListedRooms { rooms, next }))
+        let missing_nodes = list.missing_nodes;
+        Ok(json(StatusCode::OK, &ListedRooms { rooms, next, missing_nodes }))
     };
     listed.await.unwrap_or_else(|refusal: Refusal| refuse(&state, refusal))
 }

@@ -183,7 +183,7 @@ impl CommandInbox for FakePlane {
                 self.commands.lock().unwrap().push(format!("{command:?} {target:?}"));
             }
         };
-        let concerned = Concerned { sessions: 3, refused: 0 };
+        let concerned = Concerned::sessions(3);
         let (done, concerned) = match command {
             Command::Emit { event, data, volatile, done } => {
                 note(&(event, data, volatile));
@@ -191,7 +191,7 @@ impl CommandInbox for FakePlane {
             }
             Command::Join { rooms, done } => {
                 note(&("join", rooms));
-                (done, Concerned { sessions: 2, refused: 1 })
+                (done, Concerned { sessions: 2, refused: 1, ..Concerned::default() })
             }
             Command::Leave { rooms, done } => {
                 note(&("leave", rooms));
@@ -216,6 +216,7 @@ impl CommandInbox for FakePlane {
         done.answer(Ok(RoomList {
             rooms: vec![("a".into(), 2), ("b".into(), 1)],
             truncated: query.limit == 2,
+            missing_nodes: Vec::new(),
         }));
     }
 }

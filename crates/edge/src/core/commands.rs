@@ -9,9 +9,7 @@ use super::table::Machine;
 use crate::app::ENVELOPE_BYTES;
 use crate::executor::Executor;
 use crate::identity::{ClientKind, Owner, Sid};
-use crate::ports::{
-    Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, Publish, SessionInfo, SessionList, Target,
-};
+use crate::ports::{Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, Publish, SessionInfo, Target};
 use crate::protocols::clients::TableEntry;
 use crate::protocols::engineio::ApplicationProtocol;
 use crate::protocols::profile::Framing;
@@ -157,10 +155,10 @@ impl<D: Driver> Core<D> {
                 Work::Join { concerned, gather, .. } => {
                     // A core that takes a message of the same caller after the answer knows of the members.
                     self.send_mail();
-                    gather.finish(|sum| sum.add(concerned));
+                    gather.finish(|sum| sum.merge(concerned));
                 }
                 Work::Leave { concerned, gather, .. } | Work::Disconnect { concerned, gather, .. } => {
-                    gather.finish(|sum| sum.add(concerned))
+                    gather.finish(|sum| sum.merge(concerned))
                 }
                 Work::List { limit, list, gather } => gather.finish(|sum| sum.merge(list, limit)),
             },
@@ -272,9 +270,9 @@ impl<D: Driver> Core<D> {
                 };
                 // Each room, whether another one could be joined or not.
                 let joined = topics.iter().map(is_joined).filter(|is_joined| *is_joined).count();
-                concerned.add(match joined == topics.len() {
-                    true => Concerned { sessions: 1, refused: 0 },
-                    false => Concerned { sessions: 0, refused: 1 },
+                concerned.merge(match joined == topics.len() {
+                    true => Concerned::sessions(1),
+                    false => Concerned { refused: 1, ..Concerned::default() },
                 });
                 topics.len() * ROOM_STEPS
             }
@@ -381,24 +379,5 @@ impl<D: Driver> Core<D> {
             }
         }
         false
-    }
-}
-
-impl Concerned {
-    fn add(&mut self, other: Self) {
-        self.sessions += other.sessions;
-        self.refused += other.refused;
-    }
-}
-
-impl SessionList {
-    /// Adds another core's part of a list of at most `limit` sessions.
-    fn merge(&mut self, other: Self, limit: usize) {
-        self.count += other.count;
-        for info in other.sessions {
-            if self.sessions.len() < limit && self.bytes < LIST_BYTES_MAX {
-                self.push(info);
-            }
-        }
     }
 }

@@ -10,6 +10,7 @@
 //! waits for its answer.
 
 use super::{Broadcast, PublicId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{
     CoreId, Data, Document, FeedState, Key, Patch, Requester, Room, RoomError, Rooms, SessionId,
@@ -101,6 +102,15 @@ pub(crate) enum Named {
     Unknown(PublicId),
 }
 
+impl Named {
+    fn id(&self) -> Option<PublicId> {
+        match self {
+            Self::Id(id) | Self::Unknown(id) => Some(*id),
+            Self::Session(..) => None,
+        }
+    }
+}
+
 /// The sessions of one namespace that a command is for: the members of any of some rooms, and some sessions by id, without
 /// the members of other rooms and without other sessions. Each session counts once.
 ///
@@ -172,6 +182,38 @@ impl Target {
         self
     }
 
+    /// The members of any of `rooms`, without those of `except_rooms`, all of the namespace whose sockets are the members of
+    /// `all_members`.
+    pub fn of_rooms(all_members: Room, rooms: Vec<Room>, except_rooms: Vec<Room>) -> Self {
+        let (sessions, except_sessions) = (Vec::new(), Vec::new());
+        Self { everybody: all_members, rooms, sessions, except_rooms, except_sessions }
+    }
+
+    /// The room of all sockets of the namespace.
+    pub fn all_members(&self) -> &Room {
+        &self.everybody
+    }
+
+    /// The rooms.
+    pub fn rooms(&self) -> &[Room] {
+        &self.rooms
+    }
+
+    /// The rooms whose members are left out.
+    pub fn except_rooms(&self) -> &[Room] {
+        &self.except_rooms
+    }
+
+    /// The sessions that are named.
+    pub fn session_ids(&self) -> impl Iterator<Item = PublicId> {
+        self.sessions.iter().filter_map(Named::id)
+    }
+
+    /// The sessions that are left out.
+    pub fn except_session_ids(&self) -> impl Iterator<Item = PublicId> {
+        self.except_sessions.iter().filter_map(Named::id)
+    }
+
     /// Approximate size.
     pub(crate) fn bytes(&self) -> usize {
         let rooms = self.rooms.iter().chain(&self.except_rooms);
@@ -225,13 +267,29 @@ pub enum Command {
 }
 
 /// How many sessions a command concerned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Concerned {
     /// Sessions for which it was carried out.
     pub sessions: usize,
     /// Sessions that couldn't join a room, because they or their core have reached the maximum
     /// (`limits.subscriptions_max`, `limits.topics_max`).
     pub refused: usize,
+    /// Names of nodes that didn't answer in time: their sessions aren't counted.
+    pub missing_nodes: Vec<String>,
+}
+
+impl Concerned {
+    /// `sessions` for which a command was carried out, all of this node.
+    pub fn sessions(sessions: usize) -> Self {
+        Self { sessions, ..Self::default() }
+    }
+
+    /// Adds the result of another core or node.
+    pub fn merge(&mut self, other: Self) {
+        self.sessions += other.sessions;
+        self.refused += other.refused;
+        self.missing_nodes.extend(other.missing_nodes);
+    }
 }
 
 /// Maximum number of sessions in a [`SessionList`].
@@ -248,6 +306,8 @@ pub struct SessionList {
     pub sessions: Vec<SessionInfo>,
     /// How many there are.
     pub count: usize,
+    /// Names of nodes that didn't answer in time: their sessions are neither listed nor counted.
+    pub missing_nodes: Vec<String>,
     /// Bytes of the ids and names in `sessions`.
     pub(crate) bytes: usize,
 }
@@ -258,6 +318,17 @@ impl SessionList {
         let mut list = Self { count, ..Self::default() };
         sessions.into_iter().for_each(|info| list.push(info));
         list
+    }
+
+    /// Adds another core's or node's part of a list of at most `limit` sessions.
+    pub fn merge(&mut self, other: Self, limit: usize) {
+        self.count += other.count;
+        for info in other.sessions {
+            if self.sessions.len() < limit && self.bytes < LIST_BYTES_MAX {
+                self.push(info);
+            }
+        }
+        self.missing_nodes.extend(other.missing_nodes);
     }
 
     pub(crate) fn push(&mut self, info: SessionInfo) {
@@ -297,6 +368,21 @@ pub struct RoomList {
     pub rooms: Vec<(String, usize)>,
     /// Whether there are more: continue after the last one.
     pub truncated: bool,
+    /// Names of nodes that didn't answer in time: their members aren't counted.
+    pub missing_nodes: Vec<String>,
+}
+
+impl RoomList {
+    /// Adds another node's part of a list of at most `limit` rooms.
+    pub fn merge(&mut self, other: Self, limit: usize) {
+        let mut rooms: BTreeMap<String, usize> = std::mem::take(&mut self.rooms).into_iter().collect();
+        for (name, members) in other.rooms {
+            *rooms.entry(name).or_default() += members;
+        }
+        self.truncated |= other.truncated || rooms.len() > limit;
+        self.rooms = rooms.into_iter().take(limit).collect();
+        self.missing_nodes.extend(other.missing_nodes);
+    }
 }
 
 /// Takes commands for the data plane, from any thread. No call blocks.

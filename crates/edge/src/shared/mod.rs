@@ -496,6 +496,10 @@ impl DataPlane for Shared {
         histograms(&self.metrics)
     }
 
+    fn connections(&self) -> usize {
+        Self::connections(self)
+    }
+
     fn is_ready(&self) -> bool {
         !self.draining.load(Ordering::Acquire)
     }

@@ -297,17 +297,26 @@ impl Shared {
             Command::Emit { event, data, volatile, done } => self.emit(&target, event, data, volatile, done),
             Command::Join { rooms, done } => {
                 let topics = topics(&target, &rooms);
-                let concerned = Concerned::default();
-                self.split(&target, done, |gather| Work::Join { topics: topics.clone(), concerned, gather });
+                self.split(&target, done, |gather| Work::Join {
+                    topics: topics.clone(),
+                    concerned: Concerned::default(),
+                    gather,
+                });
             }
             Command::Leave { rooms, done } => {
                 let topics = topics(&target, &rooms);
-                let concerned = Concerned::default();
-                self.split(&target, done, |gather| Work::Leave { topics: topics.clone(), concerned, gather });
+                self.split(&target, done, |gather| Work::Leave {
+                    topics: topics.clone(),
+                    concerned: Concerned::default(),
+                    gather,
+                });
             }
             Command::Disconnect { close, done } => {
-                let concerned = Concerned::default();
-                self.split(&target, done, |gather| Work::Disconnect { close, concerned, gather });
+                self.split(&target, done, |gather| Work::Disconnect {
+                    close,
+                    concerned: Concerned::default(),
+                    gather,
+                });
             }
             Command::Sessions { limit, done } => {
                 let limit = limit.min(crate::ports::SESSIONS_LISTED_MAX);
@@ -385,6 +394,7 @@ impl Shared {
         let query = Arc::new(query);
         let done = Done::new(move |found: Result<FoundRooms, CommandError>| {
             done.answer(found.map(|FoundRooms { rooms, truncated }| RoomList {
+                missing_nodes: Vec::new(),
                 rooms: rooms.into_iter().collect(),
                 truncated,
             }));

@@ -1,0 +1,393 @@
+//! One node of a cluster: joins an engine with the node's data plane.
+//!
+//! ```text
+//!  cores ── Broker::publish ──────────────► engine ──► other nodes
+//!  cores ◄── CommandInbox::receive ── task ◄── events ──┘
+//!  admin API ── ClusterPlane::command ──► this node first, then a question to the others
+//! ```
+//!
+//! A message to rooms is delivered to the members on its own node before it leaves, whatever the engine does with it. Messages
+//! from other nodes wait while the data plane has no room, and are dropped, as after a lost connection, if that lasts.
+
+use crate::NodeId;
+use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
+use crate::frame::{AnswerError, Answered, Frame, Frames, Question, Task};
+use crate::metrics::{Counters, Gauges, count};
+use crate::plane::Finish;
+use crate::registry::{Change, NodeRecord, Registry};
+use crate::surveys::{Surveyed, Surveys};
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use stentor_edge::{Broadcast, Broker, Busy, Command, DataPlane, Done, Metric};
+use stentor_hub::{Rooms, Topic};
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep_until;
+
+/// What a node has to know of its cluster.
+#[derive(Clone)]
+pub struct Options {
+    /// The node's name, for people.
+    pub name: String,
+    /// Where other nodes reach it.
+    pub advertise: Option<String>,
+    /// What all nodes know and nobody else: frames that don't prove it are refused.
+    pub secret: Option<Arc<[u8]>>,
+    /// Stentor's version.
+    pub version: String,
+}
+
+/// What several threads change.
+struct State {
+    registry: Registry,
+    surveys: Surveys<Answered>,
+    finishes: HashMap<u64, Finish>,
+}
+
+/// One node's part of its cluster.
+pub struct Cluster {
+    node: NodeId,
+    options: Options,
+    frames: Frames,
+    engine: Arc<dyn Engine>,
+    state: Mutex<State>,
+    pub(crate) counters: Counters,
+    /// The data plane has room again.
+    space: Notify,
+    /// A survey has begun, or has got an answer.
+    surveyed: Notify,
+    started_at_seconds: u64,
+    waiting: EventsWaiting,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// A node on an engine whose events will arrive in `events`. `started_at_seconds` is the time, in seconds since 1970.
+    pub fn new(
+        node: NodeId,
+        options: Options,
+        engine: Arc<dyn Engine>,
+        events: &EventReceiver,
+        started_at_seconds: u64,
+    ) -> Arc<Self> {
+        let frames = Frames::new(node, options.secret.as_deref());
+        let registry = Registry::new(node, tokio::time::Instant::now().into_std());
+        let state = State { registry, surveys: Surveys::default(), finishes: HashMap::new() };
+        Arc::new(Self {
+            node,
+            options,
+            frames,
+            engine,
+            state: Mutex::new(state),
+            counters: Counters::default(),
+            space: Notify::new(),
+            surveyed: Notify::new(),
+            started_at_seconds,
+            waiting: events.waiting(),
+        })
+    }
+
+    /// This node's id.
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// The data plane has room for messages again.
+    pub fn space(&self) {
+        self.space.notify_one();
+    }
+
+    /// The figures of this node's part.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let now = tokio::time::Instant::now().into_std();
+        let registry = &self.state().registry;
+        let age = registry.age(now).unwrap_or_default().as_secs();
+        self.counters.metrics(&Gauges {
+            nodes: registry.nodes().len(),
+            unreadable_records: registry.unreadable(),
+            registry_age_seconds: usize::try_from(age).unwrap_or(usize::MAX),
+            inbox_bytes: self.waiting.bytes(),
+        })
+    }
+
+    /// The nodes that are alive, by id.
+    pub fn nodes(&self) -> Vec<(NodeId, NodeRecord)> {
+        let state = self.state();
+        state.registry.nodes().iter().map(|(node, record)| (*node, record.clone())).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, channel: Channel, frame: &Frame) -> Result<(), EngineError> {
+        let payload = self.frames.encode(&channel, frame);
+        self.engine.publish(channel, payload)
+    }
+
+    /// Asks all other nodes. `answer` is this node's own.
+    pub(crate) fn ask_others(&self, question: Question, answer: Answered, finish: Finish) {
+        let now = tokio::time::Instant::now().into_std();
+        let id = {
+            let state = &mut *self.state();
+            let others: Vec<NodeId> = state.registry.others().map(|(node, _)| node).collect();
+            if others.is_empty() {
+                None
+            } else {
+                state.surveys.begin(now, others.into_iter().chain([self.node]))
+            }
+        };
+        let Some(id) = id else {
+            // Alone, or so many questions wait that the others count as missing.
+            let missing = self.state().registry.others().map(|(node, _)| node).collect();
+            return finish.answer(Surveyed { answers: vec![answer], missing }, |node| self.name_of(node));
+        };
+        count(&self.counters.surveys);
+        {
+            let state = &mut *self.state();
+            state.surveys.handle_answer(id, self.node, Some(answer));
+            state.finishes.insert(id, finish);
+        }
+        if self.send(Channel::Nodes, &Frame::Question { id, question }).is_err() {
+            // Nobody will answer.
+            let state = &mut *self.state();
+            let others: Vec<NodeId> = state.registry.others().map(|(node, _)| node).collect();
+            others.into_iter().for_each(|node| state.surveys.handle_answer(id, node, None));
+        }
+        self.surveyed.notify_one();
+    }
+
+    /// The name of a node, or its id.
+    fn name_of(&self, node: NodeId) -> String {
+        let state = self.state();
+        state.registry.nodes().get(&node).map_or_else(|| node.to_string(), |record| record.name.clone())
+    }
+
+    /// Answers the surveys that have a result.
+    fn finish_surveys(&self, now: Instant) {
+        let finished: Vec<_> = {
+            let state = &mut *self.state();
+            let ids = state.surveys.finished(now);
+            ids.into_iter()
+                .filter_map(|id| Some((state.surveys.poll(now, id)?, state.finishes.remove(&id)?)))
+                .collect()
+        };
+        for (result, finish) in finished {
+            if !result.missing.is_empty() {
+                count(&self.counters.surveys_incomplete);
+            }
+            finish.answer(result, |node| self.name_of(node));
+        }
+    }
+
+    /// Runs until `stop` is set, then tells the other nodes that this one has left.
+    pub async fn run(
+        self: Arc<Self>,
+        events: EventReceiver,
+        plane: Arc<dyn DataPlane>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        // A message that waits for the data plane holds up what follows it, but no heartbeat.
+        tokio::select! {
+            () = stopped(&mut stop) => {}
+            () = self.handle_events(events, &plane) => {}
+            () = self.keep_time(&plane) => {}
+        }
+        let leave = self.state().registry.leave();
+        // The others notice without it, later.
+        let _ = self.engine.request(leave).await;
+    }
+
+    async fn handle_events(self: &Arc<Self>, mut events: EventReceiver, plane: &Arc<dyn DataPlane>) {
+        while let Some(event) = events.next().await {
+            self.handle_event(event, plane).await;
+        }
+    }
+
+    /// Reports that this node is alive, learns which others are, and ends surveys.
+    async fn keep_time(&self, plane: &Arc<dyn DataPlane>) {
+        let mut heartbeat = None;
+        loop {
+            let now = tokio::time::Instant::now().into_std();
+            self.finish_surveys(now);
+            let timeout = {
+                let state = &mut *self.state();
+                if heartbeat.is_none()
+                    && let Some(request) = state.registry.handle_timeout(now, &self.record(&**plane))
+                {
+                    heartbeat = Some(self.engine.request(request));
+                }
+                // While a report isn't answered, the next one waits.
+                let report = Some(state.registry.poll_timeout()).filter(|_| heartbeat.is_none());
+                [state.surveys.poll_timeout(), report].into_iter().flatten().min()
+            };
+            tokio::select! {
+                answer = async { heartbeat.as_mut()?.await.ok() }, if heartbeat.is_some() => {
+                    heartbeat = None;
+                    if let Some(Reply::Nodes(records)) = answer {
+                        self.handle_nodes(records);
+                    }
+                }
+                () = self.surveyed.notified() => {}
+                () = sleep_until(timeout.unwrap_or(now).into()), if timeout.is_some() => {}
+            }
+        }
+    }
+
+    fn record(&self, plane: &dyn DataPlane) -> NodeRecord {
+        NodeRecord {
+            name: self.options.name.clone(),
+            version: self.options.version.clone(),
+            address: self.options.advertise.clone(),
+            started_at_seconds: self.started_at_seconds,
+            connections: plane.connections(),
+        }
+    }
+
+    fn handle_nodes(&self, records: Vec<(NodeId, Bytes)>) {
+        let now = tokio::time::Instant::now().into_std();
+        let changes = self.state().registry.handle_nodes(now, records);
+        for change in changes {
+            match change {
+                Change::Joined(node) => {
+                    tracing::info!(node = self.name_of(node), id = %node, "a node has joined the cluster");
+                }
+                Change::Left(node, record) => {
+                    tracing::warn!(node = record.name, id = %node, "a node has left the cluster, or is dead");
+                    self.state().surveys.handle_left(node);
+                    self.surveyed.notify_one();
+                }
+            }
+        }
+    }
+
+    async fn handle_event(self: &Arc<Self>, event: Event, plane: &Arc<dyn DataPlane>) {
+        match event {
+            Event::Message { channel, payload, .. } => match self.frames.decode(&channel, &payload) {
+                Ok((sender, _)) if sender == self.node => {}
+                Ok((sender, frame)) => self.handle_frame(sender, frame, plane).await,
+                Err(error) => self.counters.count_refused(error),
+            },
+            Event::Connected => {
+                self.counters.is_connected.store(1, Ordering::Relaxed);
+                tracing::info!("the cluster's engine is connected");
+            }
+            Event::Disconnected { reason } => {
+                self.counters.is_connected.store(0, Ordering::Relaxed);
+                count(&self.counters.connection_losses);
+                tracing::warn!(
+                    reason = &*reason,
+                    "the connection to the cluster's engine is lost; clients of other nodes don't receive this node's \
+                     messages until it is back"
+                );
+            }
+        }
+    }
+
+    async fn handle_frame(self: &Arc<Self>, sender: NodeId, frame: Frame, plane: &Arc<dyn DataPlane>) {
+        match frame {
+            Frame::Message(message) => {
+                count(&self.counters.received);
+                while plane.receive(message.clone()) == Err(Busy) {
+                    self.space.notified().await;
+                }
+            }
+            Frame::Question { id, question } => self.answer(sender, id, question, plane),
+            Frame::Answer { id, answer } => {
+                self.state().surveys.handle_answer(id, sender, answer.ok());
+                self.surveyed.notify_one();
+            }
+        }
+    }
+
+    /// Answers another node's question.
+    fn answer(self: &Arc<Self>, asker: NodeId, id: u64, question: Question, plane: &Arc<dyn DataPlane>) {
+        let this = self.clone();
+        let reply = move |answer: Result<Answered, AnswerError>| {
+            // If the engine has no room, the asker reports this node as missing.
+            let _ = this.send(Channel::Node(asker), &Frame::Answer { id, answer });
+        };
+        match question {
+            Question::Rooms(query) => plane.list_rooms(query, done(reply, Answered::Rooms)),
+            Question::Sessions(selector, task) => match command(task, reply) {
+                Some(command) => plane.command(selector.to_target(), command),
+                None => tracing::debug!("a question without rooms"),
+            },
+        }
+    }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // Without a sender, nobody stops it any more.
+    if stop.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Passes an answer on, as one of several kinds.
+fn done<T: 'static>(
+    reply: impl FnOnce(Result<Answered, AnswerError>) + Send + 'static,
+    kind: fn(T) -> Answered,
+) -> Done<T> {
+    Done::new(move |result| reply(result.map(kind).map_err(|_| AnswerError)))
+}
+
+/// The command for a task. `None`: it makes no sense.
+fn command(
+    task: Task,
+    reply: impl FnOnce(Result<Answered, AnswerError>) + Send + 'static,
+) -> Option<Command> {
+    Some(match task {
+        Task::Emit { event, data, volatile } => {
+            Command::Emit { event, data, volatile, done: done(reply, Answered::Concerned) }
+        }
+        Task::Join(rooms) => {
+            let rooms = Rooms::try_from(rooms).ok()?;
+            Command::Join { rooms, done: done(reply, Answered::Concerned) }
+        }
+        Task::Leave(rooms) => {
+            let rooms = Rooms::try_from(rooms).ok()?;
+            Command::Leave { rooms, done: done(reply, Answered::Concerned) }
+        }
+        Task::Disconnect { close } => Command::Disconnect { close, done: done(reply, Answered::Concerned) },
+        Task::List { limit } => Command::Sessions { limit, done: done(reply, Answered::Sessions) },
+    })
+}
+
+impl Broker for Cluster {
+    fn publish(&self, message: &Broadcast) -> Result<(), Busy> {
+        let channel = match message.rooms.only() {
+            Some(room) => Channel::from(room.clone()),
+            // A node with members of several of the rooms receives it once.
+            None => Channel::Nodes,
+        };
+        match self.send(channel, &Frame::Message(message.clone())) {
+            Ok(()) => {
+                count(&self.counters.sent);
+                Ok(())
+            }
+            Err(EngineError::Full) => Err(Busy),
+            Err(_) => {
+                count(&self.counters.too_large);
+                Ok(())
+            }
+        }
+    }
+
+    fn set_interest(&self, topic: &Topic, has_subscribers: bool) {
+        if has_subscribers {
+            self.counters.interest.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.counters.interest.fetch_sub(1, Ordering::Relaxed);
+        }
+        self.engine.set_interest(Channel::Topic(topic.clone()), has_subscribers);
+    }
+}

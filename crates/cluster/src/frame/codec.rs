@@ -1,0 +1,113 @@
+//! Numbers, texts and bytes in frames: lengths first, least significant byte first, nothing padded.
+
+use super::FrameError;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::sync::Arc;
+
+/// Writes a frame.
+#[derive(Default)]
+pub(super) struct Writer(pub(super) BytesMut);
+
+impl Writer {
+    pub(super) fn u8(&mut self, value: u8) {
+        self.0.put_u8(value);
+    }
+
+    pub(super) fn u32(&mut self, value: u32) {
+        self.0.put_u32_le(value);
+    }
+
+    pub(super) fn u64(&mut self, value: u64) {
+        self.0.put_u64_le(value);
+    }
+
+    /// A length or count. What a frame is made of is much shorter than 4 GB.
+    pub(super) fn len(&mut self, len: usize) {
+        self.u32(u32::try_from(len).unwrap_or(u32::MAX));
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.len(bytes.len());
+        self.0.put_slice(bytes);
+    }
+
+    pub(super) fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    pub(super) fn option<T>(&mut self, value: Option<T>, write: impl FnOnce(&mut Self, T)) {
+        self.u8(u8::from(value.is_some()));
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
+    pub(super) fn list<T>(
+        &mut self,
+        items: impl ExactSizeIterator<Item = T>,
+        mut write: impl FnMut(&mut Self, T),
+    ) {
+        self.len(items.len());
+        items.for_each(|item| write(self, item));
+    }
+}
+
+/// Reads a frame. What it returns shares the frame's memory.
+pub(super) struct Reader(pub(super) Bytes);
+
+impl Reader {
+    pub(super) fn u8(&mut self) -> Result<u8, FrameError> {
+        self.0.try_get_u8().map_err(|_| FrameError::TooShort)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, FrameError> {
+        self.0.try_get_u32_le().map_err(|_| FrameError::TooShort)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, FrameError> {
+        self.0.try_get_u64_le().map_err(|_| FrameError::TooShort)
+    }
+
+    pub(super) fn flag(&mut self) -> Result<bool, FrameError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(FrameError::Malformed),
+        }
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<Bytes, FrameError> {
+        let len = self.u32()? as usize;
+        if len > self.0.len() { Err(FrameError::TooShort) } else { Ok(self.0.split_to(len)) }
+    }
+
+    pub(super) fn text(&mut self) -> Result<Arc<str>, FrameError> {
+        let bytes = self.bytes()?;
+        std::str::from_utf8(&bytes).map(Arc::from).map_err(|_| FrameError::Malformed)
+    }
+
+    pub(super) fn option<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, FrameError>,
+    ) -> Result<Option<T>, FrameError> {
+        if self.flag()? { read(self).map(Some) } else { Ok(None) }
+    }
+
+    /// A list of items, each of at least one byte.
+    pub(super) fn list<T>(
+        &mut self,
+        mut read: impl FnMut(&mut Self) -> Result<T, FrameError>,
+    ) -> Result<Vec<T>, FrameError> {
+        let len = self.u32()? as usize;
+        if len > self.0.len() {
+            return Err(FrameError::TooShort);
+        }
+        // The list grows as items are read: a count alone takes no memory.
+        (0..len).map(|_| read(self)).collect()
+    }
+
+    /// Nothing may follow.
+    pub(super) fn end(self) -> Result<(), FrameError> {
+        if self.0.is_empty() { Ok(()) } else { Err(FrameError::Malformed) }
+    }
+}

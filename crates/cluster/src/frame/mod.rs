@@ -1,0 +1,259 @@
+//! What nodes send each other: one frame per message on a channel of the engine.
+//!
+//! A frame is `version, kind, sender, body, tag`. The tag is there if the cluster has a secret: the first 16 bytes of the
+//! HMAC-SHA256 over channel and frame, so that others who can write to the engine can't make a node believe anything, and
+//! can't repeat a frame on another channel. What comes from the engine is checked like what comes from a client.
+
+mod codec;
+mod survey;
+
+pub use survey::{Answered, Question, Selector, Task};
+
+use crate::NodeId;
+use crate::engine::{Channel, PAYLOAD_BYTES_MAX};
+use bytes::Bytes;
+use codec::{Reader, Writer};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::sync::Arc;
+use stentor_edge::Broadcast;
+use stentor_hub::{Data, Room, Rooms, Topic};
+
+/// Grows when a frame's meaning changes. Nodes of different versions refuse each other's frames.
+const VERSION: u8 = 1;
+const TAG_BYTES: usize = 16;
+
+/// Why a frame was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// It ends too early.
+    #[error("the frame is too short")]
+    TooShort,
+    /// It breaks a rule of its format.
+    #[error("the frame is malformed")]
+    Malformed,
+    /// It is of another version.
+    #[error("the frame is of another version of the format; all nodes have to run compatible versions")]
+    Version,
+    /// Its tag is wrong: its sender has another secret, or none.
+    #[error("the frame isn't authentic; all nodes need the same `cluster.secret`")]
+    NotAuthentic,
+    /// A text in it is too long.
+    #[error("a name in the frame is too long")]
+    Name,
+}
+
+impl FrameError {
+    /// For a metric.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::TooShort | Self::Malformed | Self::Name => "malformed",
+            Self::Version => "version",
+            Self::NotAuthentic => "not_authentic",
+        }
+    }
+}
+
+/// What one node tells others.
+#[derive(Debug)]
+pub enum Frame {
+    /// A message to rooms, for the members on the receiving node.
+    Message(Broadcast),
+    /// A question to all nodes.
+    Question {
+        /// To be repeated in the answer. Unique per sender.
+        id: u64,
+        /// The question.
+        question: Question,
+    },
+    /// The answer to a question of the receiving node.
+    Answer {
+        /// The number of the question.
+        id: u64,
+        /// `Err`: the node couldn't, because it was short of memory, or stopped.
+        answer: Result<Answered, AnswerError>,
+    },
+}
+
+/// Why a node has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerError;
+
+/// Writes and reads the frames of one node.
+#[derive(Clone)]
+pub struct Frames {
+    node: NodeId,
+    secret: Option<Hmac<Sha256>>,
+}
+
+impl Frames {
+    /// Frames of `node`. All nodes have the same secret, of any length, or none.
+    pub fn new(node: NodeId, secret: Option<&[u8]>) -> Self {
+        // HMAC takes keys of any length.
+        Self { node, secret: secret.and_then(|secret| Hmac::new_from_slice(secret).ok()) }
+    }
+
+    /// The bytes of a frame.
+    pub fn encode(&self, channel: &Channel, frame: &Frame) -> Bytes {
+        let mut w = Writer::default();
+        w.u8(VERSION);
+        w.u8(match frame {
+            Frame::Message(_) => 0,
+            Frame::Question { .. } => 1,
+            Frame::Answer { .. } => 2,
+        });
+        w.u64(self.node.0);
+        match frame {
+            Frame::Message(message) => w.message(message),
+            Frame::Question { id, question } => {
+                w.u64(*id);
+                w.question(question);
+            }
+            Frame::Answer { id, answer } => {
+                w.u64(*id);
+                w.option(answer.as_ref().ok(), Writer::answer);
+            }
+        }
+        if let Some(tag) = self.mac(channel, &w.0) {
+            w.0.extend_from_slice(&tag.finalize().into_bytes()[..TAG_BYTES]);
+        }
+        w.0.freeze()
+    }
+
+    /// The frame and its sender.
+    ///
+    /// # Errors
+    /// If it isn't a frame, or not an authentic one.
+    pub fn decode(&self, channel: &Channel, bytes: &Bytes) -> Result<(NodeId, Frame), FrameError> {
+        let mut bytes = bytes.clone();
+        if bytes.first() != Some(&VERSION) {
+            return Err(if bytes.is_empty() { FrameError::TooShort } else { FrameError::Version });
+        }
+        if self.secret.is_some() {
+            let frame_len = bytes.len().checked_sub(TAG_BYTES).ok_or(FrameError::NotAuthentic)?;
+            let tag = bytes.split_off(frame_len);
+            let is_authentic =
+                self.mac(channel, &bytes).is_some_and(|mac| mac.verify_truncated_left(&tag).is_ok());
+            if !is_authentic {
+                return Err(FrameError::NotAuthentic);
+            }
+        }
+        let mut r = Reader(bytes);
+        r.u8()?;
+        let (kind, sender) = (r.u8()?, NodeId(r.u64()?));
+        let frame = match kind {
+            0 => Frame::Message(r.message()?),
+            1 => Frame::Question { id: r.u64()?, question: r.question()? },
+            2 => Frame::Answer { id: r.u64()?, answer: r.option(Reader::answer)?.ok_or(AnswerError) },
+            _ => return Err(FrameError::Malformed),
+        };
+        r.end()?;
+        Ok((sender, frame))
+    }
+
+    fn mac(&self, channel: &Channel, frame: &[u8]) -> Option<Hmac<Sha256>> {
+        let mut mac = self.secret.clone()?;
+        let mut name = Writer::default();
+        match channel {
+            Channel::Topic(Topic::Feed(key)) => {
+                name.u8(0);
+                name.text(key.as_str());
+            }
+            Channel::Topic(Topic::Room(room)) => {
+                name.u8(1);
+                name.text(room.namespace());
+                name.text(room.name());
+            }
+            Channel::Node(node) => {
+                name.u8(2);
+                name.u64(node.0);
+            }
+            Channel::Nodes => name.u8(3),
+        }
+        mac.update(&name.0);
+        mac.update(frame);
+        Some(mac)
+    }
+}
+
+/// The largest content of a message that fits into a frame, whatever its names are.
+pub const CONTENT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - (1 << 20);
+
+impl Writer {
+    fn message(&mut self, message: &Broadcast) {
+        let Broadcast { rooms, except_rooms, except_sessions, event, data, volatile } = message;
+        self.text(rooms.first().namespace());
+        self.list(rooms.iter(), |w, room| w.text(room.name()));
+        self.rooms(except_rooms);
+        self.ids(except_sessions);
+        self.content(event.as_deref(), data, *volatile);
+    }
+
+    fn content(&mut self, event: Option<&str>, data: &Data, volatile: bool) {
+        self.option(event, Self::text);
+        self.u8(u8::from(volatile));
+        match data {
+            Data::Json(bytes) => {
+                self.u8(0);
+                self.bytes(bytes);
+            }
+            Data::Text(bytes) => {
+                self.u8(1);
+                self.bytes(bytes);
+            }
+            Data::Binary(bytes) => {
+                self.u8(2);
+                self.bytes(bytes);
+            }
+            Data::Arguments { json, attachments } => {
+                self.u8(3);
+                self.bytes(json);
+                self.list(attachments.iter(), |w, attachment| w.bytes(attachment));
+            }
+        }
+    }
+}
+
+/// What a message says.
+struct Content {
+    event: Option<Arc<str>>,
+    data: Data,
+    volatile: bool,
+}
+
+/// A room of the namespace that `everybody` is the room of all members of. That one has no name.
+fn room(everybody: &Room, name: &str) -> Result<Room, FrameError> {
+    if name.is_empty() {
+        Ok(everybody.clone())
+    } else {
+        everybody.sibling(name).map_err(|_| FrameError::Name)
+    }
+}
+
+impl Reader {
+    fn message(&mut self) -> Result<Broadcast, FrameError> {
+        let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
+        let rooms = self.rooms(&everybody)?;
+        let rooms = Rooms::try_from(rooms).map_err(|_| FrameError::Malformed)?;
+        let (except_rooms, except_sessions) = (self.rooms(&everybody)?, self.ids()?);
+        let Content { event, data, volatile } = self.content()?;
+        Ok(Broadcast { rooms, except_rooms, except_sessions, event, data, volatile })
+    }
+
+    fn content(&mut self) -> Result<Content, FrameError> {
+        let event = self.option(Self::text)?;
+        let volatile = self.flag()?;
+        let utf8 = |bytes: Bytes| match std::str::from_utf8(&bytes) {
+            Ok(_) => Ok(bytes),
+            Err(_) => Err(FrameError::Malformed),
+        };
+        let data = match self.u8()? {
+            0 => Data::Json(utf8(self.bytes()?)?),
+            1 => Data::Text(utf8(self.bytes()?)?),
+            2 => Data::Binary(self.bytes()?),
+            3 => Data::Arguments { json: utf8(self.bytes()?)?, attachments: self.list(Self::bytes)?.into() },
+            _ => return Err(FrameError::Malformed),
+        };
+        Ok(Content { event, data, volatile })
+    }
+}

@@ -1,0 +1,265 @@
+//! Questions to all nodes, and their answers.
+
+use super::codec::{Reader, Writer};
+use super::{Content, FrameError, room};
+use std::sync::Arc;
+use stentor_edge::{Concerned, PublicId, RoomList, RoomsQuery, SessionInfo, SessionList, Target};
+use stentor_hub::{Data, Room};
+
+/// The names of protocols that a [`SessionInfo`] may have.
+const PROTOCOLS: [&str; 5] = ["websocket", "primus", "engineio", "socketio", "sockjs"];
+
+/// What a node asks all others.
+#[derive(Debug)]
+pub enum Question {
+    /// To do something with sessions, or to list them.
+    Sessions(Selector, Task),
+    /// To list rooms.
+    Rooms(RoomsQuery),
+}
+
+/// Which sessions a question is about: see [`Target`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    pub(super) everybody: Room,
+    pub(super) rooms: Vec<Room>,
+    pub(super) except_rooms: Vec<Room>,
+    pub(super) sessions: Vec<PublicId>,
+    pub(super) except_sessions: Vec<PublicId>,
+}
+
+/// What to do with them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// As `Command::Emit`.
+    Emit {
+        /// The event's name, if it has one.
+        event: Option<Arc<str>>,
+        /// The content.
+        data: Data,
+        /// Whether sessions that aren't ready are skipped.
+        volatile: bool,
+    },
+    /// As `Command::Join`.
+    Join(Vec<Room>),
+    /// As `Command::Leave`.
+    Leave(Vec<Room>),
+    /// As `Command::Disconnect`.
+    Disconnect {
+        /// Whether the connection ends as well.
+        close: bool,
+    },
+    /// As `Command::Sessions`.
+    List {
+        /// How many are listed.
+        limit: usize,
+    },
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// How many sessions were concerned.
+    Concerned(Concerned),
+    /// Sessions.
+    Sessions(SessionList),
+    /// Rooms.
+    Rooms(RoomList),
+}
+
+impl From<&Target> for Selector {
+    fn from(target: &Target) -> Self {
+        Self {
+            everybody: target.all_members().clone(),
+            rooms: target.rooms().to_vec(),
+            except_rooms: target.except_rooms().to_vec(),
+            sessions: target.session_ids().collect(),
+            except_sessions: target.except_session_ids().collect(),
+        }
+    }
+}
+
+impl Selector {
+    /// Whether sessions are named.
+    pub(crate) fn has_sessions(&self) -> bool {
+        !self.sessions.is_empty()
+    }
+
+    /// Only the sessions that are named, without those that are members of the rooms.
+    pub(crate) fn only_sessions(mut self) -> Self {
+        self.except_rooms.append(&mut self.rooms);
+        self
+    }
+
+    /// The same, for the command inbox.
+    pub fn to_target(&self) -> Target {
+        let target = Target::of_rooms(self.everybody.clone(), self.rooms.clone(), self.except_rooms.clone());
+        let target = self.sessions.iter().fold(target, |target, id| target.session(*id));
+        self.except_sessions.iter().fold(target, |target, id| target.except_session(*id))
+    }
+}
+
+impl Writer {
+    pub(super) fn rooms(&mut self, rooms: &[Room]) {
+        self.list(rooms.iter(), |w, room| w.text(room.name()));
+    }
+
+    pub(super) fn ids(&mut self, ids: &[PublicId]) {
+        self.list(ids.iter(), |w, id| w.text(&id.to_string()));
+    }
+
+    pub(super) fn question(&mut self, question: &Question) {
+        match question {
+            Question::Sessions(selector, task) => {
+                self.u8(0);
+                self.selector(selector);
+                self.task(task);
+            }
+            Question::Rooms(RoomsQuery { namespace, prefix, after, limit }) => {
+                self.u8(1);
+                self.text(namespace);
+                self.text(prefix);
+                self.text(after);
+                self.len(*limit);
+            }
+        }
+    }
+
+    fn selector(&mut self, selector: &Selector) {
+        self.text(selector.everybody.namespace());
+        self.rooms(&selector.rooms);
+        self.rooms(&selector.except_rooms);
+        self.ids(&selector.sessions);
+        self.ids(&selector.except_sessions);
+    }
+
+    fn task(&mut self, task: &Task) {
+        match task {
+            Task::Emit { event, data, volatile } => {
+                self.u8(0);
+                self.content(event.as_deref(), data, *volatile);
+            }
+            Task::Join(rooms) => {
+                self.u8(1);
+                self.rooms(rooms);
+            }
+            Task::Leave(rooms) => {
+                self.u8(2);
+                self.rooms(rooms);
+            }
+            Task::Disconnect { close } => {
+                self.u8(3);
+                self.u8(u8::from(*close));
+            }
+            Task::List { limit } => {
+                self.u8(4);
+                self.len(*limit);
+            }
+        }
+    }
+
+    pub(super) fn answer(&mut self, answer: &Answered) {
+        match answer {
+            Answered::Concerned(Concerned { sessions, refused, .. }) => {
+                self.u8(0);
+                self.len(*sessions);
+                self.len(*refused);
+            }
+            Answered::Sessions(list) => {
+                self.u8(1);
+                self.len(list.count);
+                self.list(list.sessions.iter(), |w, SessionInfo { id, protocol, rooms }| {
+                    w.text(id);
+                    w.text(protocol);
+                    w.list(rooms.iter(), |w, room| w.text(room));
+                });
+            }
+            Answered::Rooms(RoomList { rooms, truncated, .. }) => {
+                self.u8(2);
+                self.u8(u8::from(*truncated));
+                self.list(rooms.iter(), |w, (name, sessions)| {
+                    w.text(name);
+                    w.len(*sessions);
+                });
+            }
+        }
+    }
+}
+
+impl Reader {
+    fn number(&mut self) -> Result<usize, FrameError> {
+        self.u32().map(|number| number as usize)
+    }
+
+    pub(super) fn rooms(&mut self, everybody: &Room) -> Result<Vec<Room>, FrameError> {
+        self.list(|r| room(everybody, &r.text()?))
+    }
+
+    pub(super) fn ids(&mut self) -> Result<Vec<PublicId>, FrameError> {
+        self.list(|r| PublicId::parse(&r.text()?).ok_or(FrameError::Malformed))
+    }
+
+    fn string(&mut self) -> Result<String, FrameError> {
+        self.text().map(|text| text.as_ref().to_owned())
+    }
+
+    pub(super) fn question(&mut self) -> Result<Question, FrameError> {
+        Ok(match self.u8()? {
+            0 => {
+                let selector = self.selector()?;
+                let task = self.task(&selector.everybody)?;
+                Question::Sessions(selector, task)
+            }
+            1 => {
+                let (namespace, prefix, after) = (self.string()?, self.string()?, self.string()?);
+                Question::Rooms(RoomsQuery { namespace, prefix, after, limit: self.number()? })
+            }
+            _ => return Err(FrameError::Malformed),
+        })
+    }
+
+    fn selector(&mut self) -> Result<Selector, FrameError> {
+        let everybody = Room::all_members(&self.text()?).map_err(|_| FrameError::Name)?;
+        let (rooms, except_rooms) = (self.rooms(&everybody)?, self.rooms(&everybody)?);
+        Ok(Selector { everybody, rooms, except_rooms, sessions: self.ids()?, except_sessions: self.ids()? })
+    }
+
+    fn task(&mut self, everybody: &Room) -> Result<Task, FrameError> {
+        Ok(match self.u8()? {
+            0 => {
+                let Content { event, data, volatile } = self.content()?;
+                Task::Emit { event, data, volatile }
+            }
+            1 => Task::Join(self.rooms(everybody)?),
+            2 => Task::Leave(self.rooms(everybody)?),
+            3 => Task::Disconnect { close: self.flag()? },
+            4 => Task::List { limit: self.number()? },
+            _ => return Err(FrameError::Malformed),
+        })
+    }
+
+    pub(super) fn answer(&mut self) -> Result<Answered, FrameError> {
+        Ok(match self.u8()? {
+            0 => {
+                let (sessions, refused) = (self.number()?, self.number()?);
+                Answered::Concerned(Concerned { sessions, refused, ..Concerned::default() })
+            }
+            1 => {
+                let count = self.number()?;
+                Answered::Sessions(SessionList::new(self.list(Self::session)?, count))
+            }
+            2 => {
+                let truncated = self.flag()?;
+                let rooms = self.list(|r| Ok((r.string()?, r.number()?)))?;
+                Answered::Rooms(RoomList { rooms, truncated, ..RoomList::default() })
+            }
+            _ => return Err(FrameError::Malformed),
+        })
+    }
+
+    fn session(&mut self) -> Result<SessionInfo, FrameError> {
+        let (id, protocol) = (self.string()?, self.text()?);
+        let protocol = PROTOCOLS.into_iter().find(|name| **name == *protocol).ok_or(FrameError::Malformed)?;
+        Ok(SessionInfo { id, protocol, rooms: self.list(Self::string)? })
+    }
+}

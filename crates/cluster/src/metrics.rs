@@ -1,0 +1,121 @@
+//! What a node counts about its cluster.
+
+use crate::frame::FrameError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stentor_edge::{Metric, MetricKind};
+
+/// Counters, from any thread.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+    pub(crate) refused_malformed: AtomicU64,
+    pub(crate) refused_version: AtomicU64,
+    pub(crate) refused_not_authentic: AtomicU64,
+    pub(crate) too_large: AtomicU64,
+    pub(crate) connection_losses: AtomicU64,
+    pub(crate) surveys: AtomicU64,
+    pub(crate) surveys_incomplete: AtomicU64,
+    pub(crate) interest: AtomicU64,
+    pub(crate) is_connected: AtomicU64,
+}
+
+/// Figures at one moment.
+pub(crate) struct Gauges {
+    pub(crate) nodes: usize,
+    pub(crate) unreadable_records: usize,
+    pub(crate) registry_age_seconds: usize,
+    pub(crate) inbox_bytes: usize,
+}
+
+/// Adds one.
+pub(crate) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn count_refused(&self, error: FrameError) {
+        count(match error {
+            FrameError::Version => &self.refused_version,
+            FrameError::NotAuthentic => &self.refused_not_authentic,
+            FrameError::TooShort | FrameError::Malformed | FrameError::Name => &self.refused_malformed,
+        });
+    }
+
+    /// All figures; `gauges` are those that others know.
+    pub(crate) fn metrics(&self, gauges: &Gauges) -> Vec<Metric> {
+        let one = |name, help, kind, counter: &AtomicU64| Metric {
+            name,
+            help,
+            kind,
+            samples: vec![(Vec::new(), counter.load(Ordering::Relaxed))],
+        };
+        let gauge = |name, help, value: usize| Metric {
+            name,
+            help,
+            kind: MetricKind::Gauge,
+            samples: vec![(Vec::new(), value as u64)],
+        };
+        let refused = [
+            (FrameError::Malformed, &self.refused_malformed),
+            (FrameError::Version, &self.refused_version),
+            (FrameError::NotAuthentic, &self.refused_not_authentic),
+        ];
+        let refused = refused.map(|(error, counter)| {
+            (vec![("reason", error.label().to_owned())], counter.load(Ordering::Relaxed))
+        });
+        use MetricKind::{Counter, Gauge};
+        vec![
+            one("cluster_engine_up", "Whether the engine is connected.", Gauge, &self.is_connected),
+            gauge("cluster_nodes", "Nodes that are alive, this one included.", gauges.nodes),
+            gauge(
+                "cluster_nodes_unreadable",
+                "Records of nodes that this one can't read: of other versions, or of strangers.",
+                gauges.unreadable_records,
+            ),
+            gauge(
+                "cluster_registry_age_seconds",
+                "How long ago the engine last told which nodes are alive.",
+                gauges.registry_age_seconds,
+            ),
+            gauge(
+                "cluster_inbox_bytes",
+                "Messages from the engine that wait for this node.",
+                gauges.inbox_bytes,
+            ),
+            one("cluster_topics", "Topics with subscribers on this node.", Gauge, &self.interest),
+            one("cluster_messages_sent", "Messages to rooms published to other nodes.", Counter, &self.sent),
+            one(
+                "cluster_messages_received",
+                "Messages to rooms that other nodes published.",
+                Counter,
+                &self.received,
+            ),
+            Metric {
+                name: "cluster_frames_refused",
+                help: "What arrived from the engine and wasn't an authentic frame of this version.",
+                kind: Counter,
+                samples: refused.into(),
+            },
+            one(
+                "cluster_messages_too_large",
+                "Messages to rooms that were too large for the engine; other nodes don't have them.",
+                Counter,
+                &self.too_large,
+            ),
+            one(
+                "cluster_connection_losses",
+                "How often the connection to the engine was lost, or messages from it were dropped.",
+                Counter,
+                &self.connection_losses,
+            ),
+            one("cluster_surveys", "Questions to all nodes, by the admin API.", Counter, &self.surveys),
+            one(
+                "cluster_surveys_incomplete",
+                "Questions that not all nodes answered in time.",
+                Counter,
+                &self.surveys_incomplete,
+            ),
+        ]
+    }
+}

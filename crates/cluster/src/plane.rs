@@ -1,0 +1,187 @@
+//! The data plane of a node in a cluster, as the control plane sees it: commands for sessions reach those of all nodes.
+
+use crate::cluster::Cluster;
+use crate::frame::{Answered, Question, Selector, Task};
+use crate::surveys::Surveyed;
+use crate::{NodeId, NodeRecord};
+use std::sync::Arc;
+use std::time::Duration;
+use stentor_edge::{
+    Broadcast, Busy, Command, CommandInbox, Concerned, DataPlane, Done, FeedUpdate, Histogram, Metric,
+    NodeInfo, Publish, RoomList, RoomsQuery, SessionList, Target, Wanted,
+};
+use stentor_hub::Key;
+
+/// Who waits for the result of a survey.
+pub(crate) enum Finish {
+    Concerned(Done<Concerned>),
+    Sessions { limit: usize, done: Done<SessionList> },
+    Rooms { limit: usize, done: Done<RoomList> },
+}
+
+impl Finish {
+    /// Adds the answers up.
+    pub(crate) fn answer(self, result: Surveyed<Answered>, name_of: impl Fn(NodeId) -> String) {
+        let Surveyed { answers, missing } = result;
+        let missing_nodes: Vec<String> = missing.into_iter().map(name_of).collect();
+        match self {
+            Self::Concerned(done) => {
+                let mut sum = Concerned { missing_nodes, ..Concerned::default() };
+                for answer in answers {
+                    if let Answered::Concerned(concerned) = answer {
+                        sum.merge(concerned);
+                    }
+                }
+                done.answer(Ok(sum));
+            }
+            Self::Sessions { limit, done } => {
+                let mut sum = SessionList::default();
+                sum.missing_nodes = missing_nodes;
+                for answer in answers {
+                    if let Answered::Sessions(list) = answer {
+                        sum.merge(list, limit);
+                    }
+                }
+                done.answer(Ok(sum));
+            }
+            Self::Rooms { limit, done } => {
+                let mut sum = RoomList { missing_nodes, ..RoomList::default() };
+                for answer in answers {
+                    if let Answered::Rooms(list) = answer {
+                        sum.merge(list, limit);
+                    }
+                }
+                done.answer(Ok(sum));
+            }
+        }
+    }
+}
+
+/// A node's data plane, with the sessions of the other nodes.
+pub struct ClusterPlane {
+    local: Arc<dyn DataPlane>,
+    cluster: Arc<Cluster>,
+}
+
+impl ClusterPlane {
+    /// The data plane `local` of a node of `cluster`.
+    pub fn new(local: Arc<dyn DataPlane>, cluster: Arc<Cluster>) -> Self {
+        Self { local, cluster }
+    }
+
+    /// Asks the other nodes when this one has carried the command out. If it refuses, no node has.
+    fn then_ask<T: 'static>(
+        &self,
+        done: Done<T>,
+        question: Question,
+        kind: fn(T) -> Answered,
+        finish: impl FnOnce(Done<T>) -> Finish + Send + 'static,
+    ) -> Done<T> {
+        let cluster = self.cluster.clone();
+        Done::new(move |result| match result {
+            Ok(answer) => cluster.ask_others(question, kind(answer), finish(done)),
+            Err(error) => done.answer(Err(error)),
+        })
+    }
+}
+
+impl CommandInbox for ClusterPlane {
+    fn publish(&self, message: Publish) -> Result<(), Busy> {
+        // The core hands it to the broker.
+        self.local.publish(message)
+    }
+
+    fn receive(&self, message: Broadcast) -> Result<(), Busy> {
+        self.local.receive(message)
+    }
+
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        self.local.update_feed(key, update)
+    }
+
+    fn command(&self, target: Target, command: Command) {
+        let selector = Selector::from(&target);
+        let concerned = |done, task, selector| {
+            let question = Question::Sessions(selector, task);
+            self.then_ask(done, question, Answered::Concerned, Finish::Concerned)
+        };
+        let command = match command {
+            // The broker carries it to the members of rooms on other nodes, in order with other messages.
+            Command::Emit { event, data, volatile, done } => {
+                let done = if selector.has_sessions() {
+                    let task = Task::Emit { event: event.clone(), data: data.clone(), volatile };
+                    concerned(done, task, selector.only_sessions())
+                } else {
+                    done
+                };
+                Command::Emit { event, data, volatile, done }
+            }
+            Command::Join { rooms, done } => {
+                let task = Task::Join(rooms.iter().cloned().collect());
+                Command::Join { rooms, done: concerned(done, task, selector) }
+            }
+            Command::Leave { rooms, done } => {
+                let task = Task::Leave(rooms.iter().cloned().collect());
+                Command::Leave { rooms, done: concerned(done, task, selector) }
+            }
+            Command::Disconnect { close, done } => {
+                let task = Task::Disconnect { close };
+                Command::Disconnect { close, done: concerned(done, task, selector) }
+            }
+            Command::Sessions { limit, done } => {
+                let question = Question::Sessions(selector, Task::List { limit });
+                let finish = move |done| Finish::Sessions { limit, done };
+                Command::Sessions { limit, done: self.then_ask(done, question, Answered::Sessions, finish) }
+            }
+        };
+        self.local.command(target, command);
+    }
+
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
+        let limit = query.limit;
+        let question = Question::Rooms(query.clone());
+        let finish = move |done| Finish::Rooms { limit, done };
+        self.local.list_rooms(query, self.then_ask(done, question, Answered::Rooms, finish));
+    }
+}
+
+impl DataPlane for ClusterPlane {
+    fn take_wanted(&self) -> Vec<Wanted> {
+        self.local.take_wanted()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let mut all = self.local.metrics();
+        all.extend(self.cluster.metrics());
+        all
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        self.local.histograms()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.local.is_ready()
+    }
+
+    fn connections(&self) -> usize {
+        self.local.connections()
+    }
+
+    fn nodes(&self) -> Vec<NodeInfo> {
+        let info = |(node, record): (NodeId, NodeRecord)| NodeInfo {
+            id: node.to_string(),
+            name: record.name,
+            version: record.version,
+            address: record.address,
+            started_at_seconds: record.started_at_seconds,
+            connections: record.connections,
+            is_this: node == self.cluster.node(),
+        };
+        self.cluster.nodes().into_iter().map(info).collect()
+    }
+
+    fn drain(&self, within: Duration) {
+        self.local.drain(within);
+    }
+}

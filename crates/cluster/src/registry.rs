@@ -1,0 +1,177 @@
+//! Which nodes there are. Sans-I/O: requests out, replies in.
+
+use crate::NodeId;
+use crate::engine::Request;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How often a node reports that it is alive.
+pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
+/// A node that hasn't reported for this long is dead.
+pub const NODE_TTL: Duration = Duration::from_secs(10);
+/// Maximum number of nodes that are known; further ones are ignored.
+pub const NODES_MAX: usize = 1_000;
+/// Maximum size of a node's record.
+const RECORD_BYTES_MAX: usize = 4_096;
+
+/// What a node says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRecord {
+    /// Its name in the configuration (`cluster.node`).
+    pub name: String,
+    /// Stentor's version.
+    pub version: String,
+    /// Where other nodes reach it (`cluster.advertise`), if they can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// When it started, in seconds since 1970.
+    pub started_at_seconds: u64,
+    /// Connections.
+    pub connections: usize,
+}
+
+/// What has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// A node is there that wasn't.
+    Joined(NodeId),
+    /// A node has left, or is dead.
+    Left(NodeId, NodeRecord),
+}
+
+/// The nodes that are alive.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    node: NodeId,
+    nodes: BTreeMap<NodeId, NodeRecord>,
+    /// Records that can't be read, in the last reply.
+    unreadable: usize,
+    due: Instant,
+    /// When the last reply came.
+    heard_at: Option<Instant>,
+}
+
+impl Registry {
+    /// The registry as `node` sees it. Its first report is due at once.
+    pub(crate) fn new(node: NodeId, now: Instant) -> Self {
+        Self { node, nodes: BTreeMap::new(), unreadable: 0, due: now, heard_at: None }
+    }
+
+    /// When [`Registry::handle_timeout`] is due.
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        self.due
+    }
+
+    /// The report that is due, if one is. The next one is due after it whether or not it is answered.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, record: &NodeRecord) -> Option<Request> {
+        if now < self.due {
+            return None;
+        }
+        self.due = now + HEARTBEAT_INTERVAL;
+        let record = serde_json::to_vec(record).unwrap_or_default();
+        Some(Request::Heartbeat { node: self.node, record: record.into(), ttl: NODE_TTL })
+    }
+
+    /// The report that this node leaves.
+    pub(crate) fn leave(&self) -> Request {
+        Request::Heartbeat { node: self.node, record: Bytes::new(), ttl: Duration::ZERO }
+    }
+
+    /// The engine has answered with the records of all nodes.
+    pub(crate) fn handle_nodes(&mut self, now: Instant, records: Vec<(NodeId, Bytes)>) -> Vec<Change> {
+        self.heard_at = Some(now);
+        let count = records.len();
+        let readable = records.into_iter().filter_map(|(node, record)| {
+            (record.len() <= RECORD_BYTES_MAX).then_some(())?;
+            Some((node, serde_json::from_slice(&record).ok()?))
+        });
+        let nodes: BTreeMap<NodeId, NodeRecord> = readable.take(NODES_MAX).collect();
+        self.unreadable = count - nodes.len();
+        let before = std::mem::replace(&mut self.nodes, nodes);
+        let joined = self.nodes.keys().filter(|node| !before.contains_key(node) && **node != self.node);
+        let mut changes: Vec<Change> = joined.map(|node| Change::Joined(*node)).collect();
+        let left =
+            before.into_iter().filter(|(node, _)| !self.nodes.contains_key(node) && *node != self.node);
+        changes.extend(left.map(|(node, record)| Change::Left(node, record)));
+        changes
+    }
+
+    /// The nodes that were alive at the last reply, this one included, by id.
+    pub(crate) fn nodes(&self) -> &BTreeMap<NodeId, NodeRecord> {
+        &self.nodes
+    }
+
+    /// The other nodes.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (NodeId, &NodeRecord)> {
+        self.nodes.iter().filter(|(node, _)| **node != self.node).map(|(node, record)| (*node, record))
+    }
+
+    /// Records that couldn't be read, in the last reply: of nodes of other versions, or of strangers.
+    pub(crate) fn unreadable(&self) -> usize {
+        self.unreadable
+    }
+
+    /// How long ago the engine answered last.
+    pub(crate) fn age(&self, now: Instant) -> Option<Duration> {
+        self.heard_at.map(|at| now.saturating_duration_since(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str) -> NodeRecord {
+        NodeRecord {
+            name: name.into(),
+            version: "1".into(),
+            address: None,
+            started_at_seconds: 7,
+            connections: 3,
+        }
+    }
+
+    fn bytes(name: &str) -> Bytes {
+        serde_json::to_vec(&record(name)).unwrap_or_default().into()
+    }
+
+    #[test]
+    fn a_node_reports_at_once_and_then_every_three_seconds() {
+        let start = Instant::now();
+        let mut registry = Registry::new(NodeId(1), start);
+        assert_eq!(registry.poll_timeout(), start);
+        let first = registry.handle_timeout(start, &record("a"));
+        assert_eq!(first, Some(Request::Heartbeat { node: NodeId(1), record: bytes("a"), ttl: NODE_TTL }));
+        let next = start + HEARTBEAT_INTERVAL;
+        assert_eq!(registry.poll_timeout(), next);
+        assert_eq!(registry.handle_timeout(next - Duration::from_millis(1), &record("a")), None);
+        assert!(registry.handle_timeout(next, &record("a")).is_some());
+    }
+
+    #[test]
+    fn nodes_come_and_go() {
+        let now = Instant::now();
+        let mut registry = Registry::new(NodeId(1), now);
+        assert_eq!(registry.age(now), None);
+        let all = vec![(NodeId(1), bytes("a")), (NodeId(2), bytes("b"))];
+        assert_eq!(registry.handle_nodes(now, all), [Change::Joined(NodeId(2))]);
+        let others: Vec<_> = registry.others().map(|(node, record)| (node, record.name.clone())).collect();
+        assert_eq!(others, [(NodeId(2), "b".to_owned())]);
+        let all = vec![(NodeId(1), bytes("a")), (NodeId(3), bytes("b"))];
+        let changes = registry.handle_nodes(now, all);
+        assert_eq!(changes, [Change::Joined(NodeId(3)), Change::Left(NodeId(2), record("b"))]);
+        assert_eq!(registry.age(now + NODE_TTL), Some(NODE_TTL));
+    }
+
+    #[test]
+    fn what_is_no_record_is_counted_and_ignored() {
+        let now = Instant::now();
+        let mut registry = Registry::new(NodeId(1), now);
+        let huge = Bytes::from(vec![b' '; RECORD_BYTES_MAX + 1]);
+        let all = vec![(NodeId(2), Bytes::from_static(b"{")), (NodeId(3), huge), (NodeId(4), bytes("d"))];
+        assert_eq!(registry.handle_nodes(now, all), [Change::Joined(NodeId(4))]);
+        assert_eq!(registry.unreadable(), 2);
+    }
+}

@@ -1,0 +1,349 @@
+//! Several nodes on an engine in memory, with data planes that record what reaches them.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+use bytes::Bytes;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stentor_cluster::engine::memory::Memory;
+use stentor_cluster::engine::{Channel, Engine, Event, Limits};
+use stentor_cluster::{Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, SURVEY_TIMEOUT};
+use stentor_edge::{
+    Broadcast, Broker, Busy, Command, CommandInbox, Concerned, DataPlane, Done, FeedUpdate, Histogram,
+    Metric, PublicId, Publish, RoomList, RoomsQuery, SessionInfo, SessionList, Target, Wanted,
+};
+use stentor_hub::{Data, Key, Room, Rooms, Topic};
+use tokio::sync::{oneshot, watch};
+
+/// A data plane with some sessions, which notes what it is asked for.
+#[derive(Default)]
+struct Plane {
+    sessions: usize,
+    received: Mutex<Vec<Broadcast>>,
+    commands: Mutex<Vec<String>>,
+    /// How many calls of `receive` are refused.
+    busy: Mutex<usize>,
+    is_silent: Mutex<bool>,
+    kept: Mutex<Vec<Command>>,
+}
+
+impl CommandInbox for Plane {
+    fn publish(&self, _: Publish) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn receive(&self, message: Broadcast) -> Result<(), Busy> {
+        let mut busy = self.busy.lock().unwrap();
+        if *busy > 0 {
+            *busy -= 1;
+            return Err(Busy);
+        }
+        self.received.lock().unwrap().push(message);
+        Ok(())
+    }
+
+    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
+        Ok(())
+    }
+
+    fn command(&self, target: Target, command: Command) {
+        if *self.is_silent.lock().unwrap() {
+            self.kept.lock().unwrap().push(command);
+            return;
+        }
+        let ids: Vec<String> = target.session_ids().map(|id| id.to_string()).collect();
+        let names = |rooms: &[Room]| rooms.iter().map(Room::name).collect::<Vec<_>>().join(" ");
+        let (rooms, except) = (names(target.rooms()), names(target.except_rooms()));
+        let note = |what: &str| {
+            let note = format!("{what} {} [{rooms}] -[{except}] {ids:?}", target.namespace());
+            self.commands.lock().unwrap().push(note);
+        };
+        let concerned = Concerned::sessions(self.sessions);
+        match command {
+            Command::Emit { event, data, volatile, done } => {
+                note(&format!("emit {event:?} {data:?} {volatile}"));
+                done.answer(Ok(concerned));
+            }
+            Command::Join { rooms, done } => {
+                note(&format!("join {}", rooms.first().name()));
+                done.answer(Ok(concerned));
+            }
+            Command::Leave { rooms, done } => {
+                note(&format!("leave {}", rooms.first().name()));
+                done.answer(Ok(concerned));
+            }
+            Command::Disconnect { close, done } => {
+                note(&format!("disconnect {close}"));
+                done.answer(Ok(concerned));
+            }
+            Command::Sessions { limit, done } => {
+                note(&format!("sessions {limit}"));
+                let session = |n: usize| SessionInfo {
+                    id: format!("{}-{n}", self.sessions),
+                    protocol: "socketio",
+                    rooms: vec!["a".into()],
+                };
+                done.answer(Ok(SessionList::new((0..self.sessions).map(session).collect(), self.sessions)));
+            }
+        }
+    }
+
+    fn list_rooms(&self, query: RoomsQuery, done: Done<RoomList>) {
+        let rooms = vec![("a".to_owned(), self.sessions), (format!("only {}", self.sessions), 1)];
+        let rooms = rooms.into_iter().take(query.limit).collect();
+        done.answer(Ok(RoomList { rooms, ..RoomList::default() }));
+    }
+}
+
+impl DataPlane for Plane {
+    fn take_wanted(&self) -> Vec<Wanted> {
+        Vec::new()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
+
+    fn histograms(&self) -> Vec<Histogram> {
+        Vec::new()
+    }
+
+    fn connections(&self) -> usize {
+        self.sessions
+    }
+
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn drain(&self, _: Duration) {}
+}
+
+struct Node {
+    cluster: Arc<Cluster>,
+    plane: Arc<Plane>,
+    /// With the sessions of all nodes.
+    all: ClusterPlane,
+    stop: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Node {
+    fn start(memory: &Memory, name: &str, sessions: usize, secret: Option<&str>) -> Self {
+        let id = NodeId::draw();
+        let (engine, events) = memory.connect(id, Limits::default());
+        let options = Options {
+            name: name.into(),
+            advertise: None,
+            secret: secret.map(|secret| secret.as_bytes().into()),
+            version: "1".into(),
+        };
+        let cluster = Cluster::new(id, options, Arc::new(engine), &events, 0);
+        let plane = Arc::new(Plane { sessions, ..Plane::default() });
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(cluster.clone().run(events, plane.clone(), stopped));
+        let all = ClusterPlane::new(plane.clone(), cluster.clone());
+        Self { cluster, plane, all, stop, task }
+    }
+
+    fn join(&self, room: &str) {
+        self.cluster.set_interest(&Topic::Room(Room::plain(room).unwrap()), true);
+    }
+
+    fn received(&self) -> Vec<Broadcast> {
+        std::mem::take(&mut *self.plane.received.lock().unwrap())
+    }
+
+    fn commands(&self) -> Vec<String> {
+        std::mem::take(&mut *self.plane.commands.lock().unwrap())
+    }
+
+    fn metric(&self, name: &str) -> u64 {
+        let metric = self.cluster.metrics().into_iter().find(|metric| metric.name == name).unwrap();
+        metric.samples.iter().map(|(_, value)| value).sum()
+    }
+}
+
+fn message(rooms: &[&str]) -> Broadcast {
+    Broadcast {
+        rooms: Rooms::new("/", rooms.iter().copied()).unwrap(),
+        except_rooms: vec![Room::plain("quiet").unwrap()],
+        except_sessions: vec![PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap()],
+        event: Some("goal".into()),
+        data: Data::Json(Bytes::from_static("{\"by\":\"Ä\"}".as_bytes())),
+        volatile: true,
+    }
+}
+
+/// Lets all tasks run, and as much time pass.
+async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+async fn three() -> (Memory, [Node; 3]) {
+    let memory = Memory::default();
+    let nodes = [("a", 1), ("b", 2), ("c", 4)].map(|(name, n)| Node::start(&memory, name, n, Some("secret")));
+    // Until each has heard of the others.
+    pass(HEARTBEAT_INTERVAL + Duration::from_millis(1)).await;
+    (memory, nodes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_reaches_the_other_nodes_that_are_interested_once() {
+    let (_memory, [a, b, c]) = three().await;
+    b.join("room");
+    a.join("room");
+    a.cluster.publish(&message(&["room"])).unwrap();
+    a.cluster.publish(&message(&["room", "other"])).unwrap();
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(a.received(), [], "its own");
+    assert_eq!(b.received(), [message(&["room"]), message(&["room", "other"])]);
+    assert_eq!(c.received(), [message(&["room", "other"])], "only what isn't for one room alone");
+    assert_eq!((a.metric("cluster_messages_sent"), b.metric("cluster_messages_received")), (2, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_wait_in_order_while_the_data_plane_has_no_room() {
+    let (_memory, [a, b, _c]) = three().await;
+    b.join("room");
+    *b.plane.busy.lock().unwrap() = 2;
+    let numbered = |n: u8| Broadcast { data: Data::Binary(vec![n].into()), ..message(&["room"]) };
+    for n in 0..3 {
+        a.cluster.publish(&numbered(n)).unwrap();
+    }
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(b.received(), []);
+    for _ in 0..2 {
+        b.cluster.space();
+        pass(Duration::from_millis(1)).await;
+    }
+    assert_eq!(b.received(), [0, 1, 2].map(numbered));
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_without_the_secret_are_refused_and_counted() {
+    let (memory, [a, _b, _c]) = three().await;
+    let stranger = Node::start(&memory, "d", 8, Some("another secret"));
+    let open = Node::start(&memory, "e", 16, None);
+    a.join("room");
+    for node in [&stranger, &open] {
+        node.cluster.publish(&message(&["room"])).unwrap();
+    }
+    // One that was overheard on another channel.
+    let id = NodeId::draw();
+    let (engine, mut events) = memory.connect(id, Limits::default());
+    engine.set_interest(Channel::from(Room::plain("overheard").unwrap()), true);
+    a.cluster.publish(&message(&["overheard"])).unwrap();
+    let payload = loop {
+        if let Event::Message { payload, .. } = events.next().await.unwrap() {
+            break payload;
+        }
+    };
+    engine.publish(Channel::from(Room::plain("room").unwrap()), payload).unwrap();
+    engine.publish(Channel::Nodes, Bytes::from_static(b"\x07garbage")).unwrap();
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(a.received(), []);
+    assert_eq!(a.metric("cluster_frames_refused"), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_know_each_other_and_notice_who_leaves_or_dies() {
+    let (_memory, [a, b, c]) = three().await;
+    let names = |node: &Node| {
+        let mut names: Vec<_> =
+            node.all.nodes().into_iter().map(|n| (n.name, n.connections, n.is_this)).collect();
+        names.sort();
+        names
+    };
+    let all = [("a".to_owned(), 1, true), ("b".to_owned(), 2, false), ("c".to_owned(), 4, false)];
+    assert_eq!(names(&a), all);
+    b.stop.send(true).unwrap();
+    b.task.await.unwrap();
+    pass(HEARTBEAT_INTERVAL).await;
+    assert_eq!(names(&a).len(), 2, "it has said that it leaves");
+    c.task.abort();
+    pass(NODE_TTL - HEARTBEAT_INTERVAL).await;
+    assert_eq!(names(&a).len(), 2, "it may be slow");
+    pass(2 * HEARTBEAT_INTERVAL).await;
+    assert_eq!(names(&a).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_reach_the_sessions_of_all_nodes() {
+    let (_memory, [a, b, c]) = three().await;
+    let target = || Target::of("/chat").unwrap().room("red").unwrap().except_room("blue").unwrap();
+    let rooms = || Rooms::new("/chat", ["green"]).unwrap();
+    type Make = fn(Rooms, Done<Concerned>) -> Command;
+    let commands: [(Make, &str); 3] = [
+        (|rooms, done| Command::Join { rooms, done }, "join green"),
+        (|rooms, done| Command::Leave { rooms, done }, "leave green"),
+        (|_, done| Command::Disconnect { close: true, done }, "disconnect true"),
+    ];
+    for (command, note) in commands {
+        let (done, answer) = oneshot::channel();
+        a.all.command(target(), command(rooms(), Done::new(|result| done.send(result).unwrap())));
+        assert_eq!(answer.await.unwrap(), Ok(Concerned::sessions(1 + 2 + 4)));
+        for node in [&a, &b, &c] {
+            assert_eq!(node.commands(), [format!("{note} /chat [red] -[blue] []")]);
+        }
+    }
+    let (done, answer) = oneshot::channel();
+    let command = Command::Sessions { limit: 5, done: Done::new(|result| done.send(result).unwrap()) };
+    a.all.command(target(), command);
+    let list = answer.await.unwrap().unwrap();
+    assert_eq!((list.sessions.len(), list.count, list.missing_nodes), (5, 7, vec![]));
+    let (done, answer) = oneshot::channel();
+    let query = RoomsQuery { namespace: "/".into(), prefix: String::new(), after: String::new(), limit: 3 };
+    a.all.list_rooms(query, Done::new(|result| done.send(result).unwrap()));
+    let list = answer.await.unwrap().unwrap();
+    let rooms = [("a".to_owned(), 7), ("only 1".to_owned(), 1), ("only 2".to_owned(), 1)];
+    assert_eq!((&list.rooms[..], list.truncated), (&rooms[..], true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_emit_is_carried_by_the_broker_but_to_sessions_by_name() {
+    let (_memory, [a, b, _c]) = three().await;
+    let emit = |done| Command::Emit {
+        event: Some("e".into()),
+        data: Data::Text(Bytes::from_static(b"t")),
+        volatile: false,
+        done: Done::new(|result| oneshot::Sender::send(done, result).unwrap()),
+    };
+    let (done, answer) = oneshot::channel();
+    a.all.command(Target::of("/").unwrap().room("red").unwrap(), emit(done));
+    assert_eq!(answer.await.unwrap(), Ok(Concerned::sessions(1)), "those of this node");
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(b.commands(), [""; 0]);
+    let id = PublicId::parse("aaaaaaaaaaaaaaaaaaaa").unwrap();
+    let (done, answer) = oneshot::channel();
+    a.all.command(Target::of("/").unwrap().room("red").unwrap().session(id), emit(done));
+    assert_eq!(answer.await.unwrap(), Ok(Concerned::sessions(7)));
+    // Whoever is a member of the room has it from the broker.
+    let note = format!(r#"emit Some("e") Text(b"t") false / [] -[red] ["{id}"]"#);
+    assert_eq!(b.commands(), [note]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_answer_is_named() {
+    let (_memory, [a, b, c]) = three().await;
+    *b.plane.is_silent.lock().unwrap() = true;
+    let (done, answer) = oneshot::channel();
+    let done = Done::new(|result| done.send(result).unwrap());
+    let begun = tokio::time::Instant::now();
+    a.all.command(Target::of("/").unwrap().everybody(), Command::Disconnect { close: false, done });
+    let concerned = answer.await.unwrap().unwrap();
+    assert_eq!(begun.elapsed(), SURVEY_TIMEOUT);
+    assert_eq!((concerned.sessions, concerned.missing_nodes), (5, vec!["b".to_owned()]));
+    assert_eq!(a.metric("cluster_surveys_incomplete"), 1);
+    // It answers that it can't: nobody waits for the deadline.
+    *b.plane.is_silent.lock().unwrap() = true;
+    let (done, answer) = oneshot::channel();
+    let done = Done::new(|result| done.send(result).unwrap());
+    let begun = tokio::time::Instant::now();
+    a.all.command(Target::of("/").unwrap().everybody(), Command::Disconnect { close: false, done });
+    pass(Duration::from_millis(1)).await;
+    b.plane.kept.lock().unwrap().clear();
+    assert_eq!(answer.await.unwrap().unwrap().missing_nodes, ["b".to_owned()]);
+    assert!(begun.elapsed() < SURVEY_TIMEOUT);
+    drop(c);
+}
