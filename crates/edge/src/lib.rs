@@ -24,6 +24,7 @@ mod recovery;
 mod rule;
 mod shared;
 mod subscribe_options;
+mod tracked;
 
 pub use app::{
     Ack, Admission, Application, Arguments, Chat, Connect, Context, Echo, Envelope, Event, Hello, Message,

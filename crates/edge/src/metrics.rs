@@ -2,6 +2,7 @@
 
 use crate::encode::Formats;
 use crate::plane::{Histogram, HistogramSample, Metric, MetricKind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use stentor_hub::{Disconnect, HistoryStats, Hub, LogStats};
@@ -36,7 +37,7 @@ macro_rules! figures {
         }
 
         /// All cores' figures, by core.
-        pub(crate) fn collect(cores: &[CoreMetrics]) -> Vec<Metric> {
+        pub(crate) fn collect(cores: &[Arc<CoreMetrics>]) -> Vec<Metric> {
             let mut all = vec![$(Metric {
                 name: $metric,
                 help: concat!($($help),+).trim(),
@@ -180,7 +181,7 @@ impl TurnCpu {
 }
 
 /// All cores' histograms, by core.
-pub(crate) fn histograms(cores: &[CoreMetrics]) -> Vec<Histogram> {
+pub(crate) fn histograms(cores: &[Arc<CoreMetrics>]) -> Vec<Histogram> {
     let samples = cores.iter().enumerate().map(|(core, figures)| {
         let TurnCpu { buckets, nanoseconds } = &figures.turn_cpu;
         HistogramSample {

@@ -11,6 +11,7 @@ use crate::ledger::Pressure;
 use crate::millis::Millis;
 use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
 use crate::recovery::RecoverableSockets;
+use crate::tracked::Tracked;
 use bytes::Bytes;
 use std::cell::Cell;
 use std::sync::Arc;
@@ -94,7 +95,7 @@ impl Default for HandlerScope<'_> {
 
 /// What a handler may do.
 pub struct Context<'a> {
-    pub(crate) hub: &'a mut Hub<Formats>,
+    pub(crate) hub: &'a mut Tracked<Hub<Formats>>,
     /// Answers to the client whose message is being handled, framed.
     pub(crate) out: &'a mut Vec<u8>,
     pub(crate) scope: HandlerScope<'a>,

@@ -42,12 +42,15 @@ pub(super) struct Tasks {
 }
 
 impl<D: Driver> Core<D> {
+    /// Whether commands wait.
+    pub(super) fn has_commands_left(&self) -> bool {
+        !self.tasks.unfinished.is_empty() || !self.ex.shared.inboxes[self.ex.context.core].is_empty()
+    }
+
     /// Whether commands wait that can be carried out now.
     pub(super) fn has_commands(&mut self) -> bool {
-        let waiting =
-            !self.tasks.unfinished.is_empty() || !self.ex.shared.inboxes[self.ex.context.core].is_empty();
         // While other cores are behind, the control plane waits as publishing connections do.
-        waiting && !self.are_cores_behind()
+        self.has_commands_left() && !self.are_cores_behind()
     }
 
     /// Takes the commands that have arrived, to be carried out after the mail of this turn: whoever gave them may know of

@@ -3,9 +3,10 @@
 use super::table::{Conn, Held, Machine};
 use super::{Core, Incoming};
 use crate::app::Connect;
+use crate::executor::SMALL_INPUT_BYTES;
 use crate::protocols::http::{Http, HttpContext, InputOutcome, Progress};
 use crate::protocols::websocket::{self, SocketContext, WebSocket};
-use stentor_driver::{ConnId, Driver};
+use stentor_driver::{ConnId, Driver, Sending};
 
 impl<D: Driver> Core<D> {
     /// A connection begins, perhaps with bytes read already. `stays`: it can't be moved to another core.
@@ -27,59 +28,51 @@ impl<D: Driver> Core<D> {
 
     /// Handles what arrived on a connection.
     #[inline]
-    pub(super) fn received(&mut self, index: usize, data: &mut [u8]) {
-        let Some(conn) = self.table.get_mut(index) else { return };
-        let (id, session) = (conn.id, conn.session);
-        match &mut conn.machine {
-            Machine::WebSocket(socket) => {
-                let mut out = std::mem::take(&mut self.cork);
-                let dispatches = self.ex.dispatches();
-                let mut cx = SocketContext {
-                    ex: &mut self.ex,
-                    shared: &mut self.ws,
-                    clients: &mut self.engineio,
-                    conn: id,
-                    session,
-                };
-                let outcome = socket.handle_input(&mut cx, data, &mut out);
-                self.after_socket_input(index, outcome, dispatches, out);
+    pub(super) fn received(&mut self, id: ConnId, data: &mut [u8]) {
+        let Some(conn) = self.table.get_by_id(id) else { return };
+        let Machine::WebSocket(socket) = &mut conn.machine else {
+            self.has_changed = true;
+            return self.serve(id.index(), data);
+        };
+        let dispatches = self.ex.dispatches();
+        let mut cx = SocketContext {
+            ex: &mut self.ex,
+            shared: &mut self.ws,
+            clients: &mut self.engineio,
+            conn: id,
+            session: conn.session,
+        };
+        let outcome = socket.handle_input(&mut cx, data, &mut self.cork);
+        // Most messages are whole, and what answers them leaves at once: without this shorter way, an echo takes 10 %
+        // more instructions.
+        let is_usual = outcome == websocket::InputOutcome::default()
+            && self.ex.dispatches() == dispatches
+            && socket.client().is_none()
+            && conn.holds_nothing()
+            && conn.held.is_none()
+            && !conn.in_flight
+            && self.cork.len() <= SMALL_INPUT_BYTES;
+        if is_usual {
+            if !self.cork.is_empty() && self.driver.send_bytes(id, &self.cork) == Sending::InFlight {
+                conn.in_flight = true;
+                self.has_changed = true;
             }
-            Machine::Http(_) => self.serve(index, data),
-            Machine::Closing { .. } => {}
+            self.cork.clear();
+        } else {
+            let out = std::mem::take(&mut self.cork);
+            self.after_socket_input(id.index(), outcome, dispatches, out);
         }
     }
 
     /// Does what follows from the input of a WebSocket.
-    #[inline]
     fn after_socket_input(
-        &mut self,
-        index: usize,
-        outcome: websocket::InputOutcome,
-        dispatches_before: u64,
-        out: Vec<u8>,
-    ) {
-        let is_quiet = outcome == websocket::InputOutcome::default()
-            && self.ex.dispatches() == dispatches_before
-            && matches!(
-                self.table.get(index),
-                Some(Conn { machine: Machine::WebSocket(socket), held, .. })
-                    if held.is_none() && socket.client().is_none() && !socket.is_mid_message()
-            );
-        // Most messages are whole, and answered at once.
-        if is_quiet {
-            self.answer(index, out);
-        } else {
-            self.after_unusual_input(index, outcome, dispatches_before, out);
-        }
-    }
-
-    fn after_unusual_input(
         &mut self,
         index: usize,
         outcome: websocket::InputOutcome,
         dispatches_before: u64,
         mut out: Vec<u8>,
     ) {
+        self.has_changed = true;
         if outcome.closed {
             self.append_replies(index, &mut out);
             self.cork = out;
@@ -187,7 +180,7 @@ impl<D: Driver> Core<D> {
         self.release(index, Held::INPUT);
         self.answer(index, out);
         if !rest.is_empty() {
-            self.received(index, &mut rest);
+            self.received(id, &mut rest);
         }
         // A client that finished sending while it waited for admission is gone, and nothing more will tell.
         if is_finished {

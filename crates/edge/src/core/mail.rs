@@ -114,6 +114,7 @@ impl<D: Driver> Core<D> {
             self.ex.shared.set_broker_behind(for_broker > 0);
         }
         let bytes_max = self.ex.shared.options.limits.mailbox_bytes_max;
+        self.dispatches_sent = self.ex.dispatches();
         let mut waiting = 0;
         for core in 0..self.mailboxes.to.len() {
             let Some(sender) = self.mailboxes.to[core].as_mut() else { continue };

@@ -98,7 +98,7 @@ impl Conn {
 
     /// Whether the connection holds no additional memory, which is the usual case.
     #[inline]
-    fn holds_nothing(&self) -> bool {
+    pub(super) fn holds_nothing(&self) -> bool {
         self.replies.is_empty()
             && matches!(&self.machine, Machine::WebSocket(socket) if !socket.has_unread() && !socket.is_mid_message())
     }
@@ -164,6 +164,7 @@ impl<D: Driver> Core<D> {
         if pressure == self.ex.context.pressure && pressure == Pressure::None {
             return;
         }
+        self.has_changed = true;
         self.ex.hub.set_memory_short(pressure > Pressure::None);
         let before = std::mem::replace(&mut self.ex.context.pressure, pressure);
         if pressure == Pressure::None {

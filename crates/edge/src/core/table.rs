@@ -236,6 +236,12 @@ impl Table {
         }
     }
 
+    /// A connection that lives.
+    #[inline]
+    pub(super) fn get_by_id(&mut self, id: ConnId) -> Option<&mut Conn> {
+        self.get_mut(id.index()).filter(|conn| conn.id == id)
+    }
+
     /// The index of a connection that lives.
     pub(super) fn index_of(&self, id: ConnId) -> Option<usize> {
         let index = id.index();

@@ -28,6 +28,7 @@ use crate::options::Options;
 use crate::ports::{Access, Denial};
 use crate::recovery::RecoverableSockets;
 use crate::shared::Shared;
+use crate::tracked::Tracked;
 use budget::Budget;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -54,9 +55,10 @@ pub(crate) struct Apps {
 /// One core's executor.
 pub(crate) struct Executor {
     pub(crate) shared: Arc<Shared>,
+    metrics: Arc<CoreMetrics>,
     pub(crate) context: CoreContext,
     pub(crate) clock: Clock,
-    pub(crate) hub: Hub<Formats>,
+    pub(crate) hub: Tracked<Hub<Formats>>,
     apps: Apps,
     pub(crate) acks: Acks,
     /// What handlers have asked for.
@@ -84,7 +86,7 @@ impl Executor {
         let custom = options.protocols.iter().map(|protocol| protocol.encode).collect();
         let meter = shared.ledger.frames.clone();
         let formats = Formats::new(meter, deflate.level, deflate.bytes_min, feeds, custom);
-        let hub = Hub::new(shared.hub_options(core), formats);
+        let hub = Tracked::new(Hub::new(shared.hub_options(core), formats));
         let context = CoreContext {
             now,
             millis: Clock::new(now).at(now),
@@ -114,6 +116,7 @@ impl Executor {
             published_bytes_max,
             draining: false,
             logged_at: None,
+            metrics: shared.metrics[core].clone(),
             shared,
         }
     }
@@ -123,7 +126,8 @@ impl Executor {
         self.context.now = now;
         self.context.millis = self.clock.at(now);
         self.budget.begin_turn();
-        self.hub.handle_time(now);
+        // If this makes deliveries pending, their sessions are ready, and taking them is noted.
+        self.hub.untracked().handle_time(now);
     }
 
     /// The time of this turn.
@@ -139,7 +143,7 @@ impl Executor {
 
     #[inline]
     pub(crate) fn metrics(&self) -> &CoreMetrics {
-        &self.shared.metrics[self.context.core]
+        &self.metrics
     }
 
     /// Whether an event that strangers cause may be logged now: they must not fill the log.

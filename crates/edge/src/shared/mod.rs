@@ -221,7 +221,7 @@ pub(crate) struct Shared {
     pub(crate) loads: Vec<AtomicUsize>,
     /// Bytes of the messages in the rings between cores, by sender and receiver.
     mail_bytes: Vec<AtomicUsize>,
-    pub(crate) metrics: Vec<CoreMetrics>,
+    pub(crate) metrics: Vec<Arc<CoreMetrics>>,
     pub(crate) control: Arc<dyn ControlPlane>,
     wanted: Mutex<HashMap<Key, Demand>>,
     drain_until: Mutex<Option<Instant>>,
@@ -255,7 +255,7 @@ impl Shared {
             inboxes,
             loads: (0..cores).map(|_| AtomicUsize::new(0)).collect(),
             mail_bytes: (0..cores * cores).map(|_| AtomicUsize::new(0)).collect(),
-            metrics: (0..cores).map(|_| CoreMetrics::default()).collect(),
+            metrics: (0..cores).map(|_| Arc::default()).collect(),
             control,
             wanted: Mutex::default(),
             drain_until: Mutex::default(),

@@ -10,6 +10,9 @@ pub(super) const HEADER_BYTES_MAX: usize = 14;
 /// Bytes of a control frame's payload (RFC 6455 section 5.5).
 pub const CONTROL_BYTES_MAX: usize = 125;
 
+/// Bytes of the longest payload whose length takes no bytes of its own.
+const SHORT_BYTES_MAX: usize = 125;
+
 pub(super) const FIN: u8 = 0x80;
 pub(super) const RSV1: u8 = 0x40;
 pub(super) const RSV2_RSV3: u8 = 0x30;
@@ -103,7 +106,7 @@ impl Header {
         let mut bytes = [0; HEADER_BYTES_MAX];
         bytes[0] = self.opcode as u8 | if self.fin { FIN } else { 0 } | if self.rsv1 { RSV1 } else { 0 };
         let mut len = match self.payload_bytes {
-            short @ ..=125 => {
+            short if short <= SHORT_BYTES_MAX as u64 => {
                 bytes[1] = short as u8;
                 2
             }
@@ -151,6 +154,13 @@ pub fn server_header(opcode: Opcode, payload_bytes: usize, rsv1: bool) -> Header
 /// Appends a whole frame. `rsv1` says that `payload` is compressed; `mask` is for clients.
 #[inline]
 pub fn encode(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8], rsv1: bool, mask: Option<[u8; 4]>) {
+    if mask.is_none() && payload.len() <= SHORT_BYTES_MAX {
+        // Most frames of a server: a third of the instructions of the general way.
+        let first = opcode as u8 | FIN | if rsv1 { RSV1 } else { 0 };
+        out.reserve(2 + payload.len());
+        out.extend_from_slice(&[first, payload.len() as u8]);
+        return out.extend_from_slice(payload);
+    }
     encode_fragment(out, opcode, payload, true, rsv1, mask);
 }
 
