@@ -108,6 +108,8 @@ pub(crate) struct Ledger {
     /// Publications, which include documents, messages in outboxes, history and the recovery log.
     pub(crate) publications: LiveBytes,
     bytes_max: usize,
+    /// The pressure is [`Pressure::None`] up to here.
+    relaxed_bytes_max: usize,
 }
 
 impl Ledger {
@@ -119,6 +121,7 @@ impl Ledger {
             frames: Meter::default(),
             publications: LiveBytes::default(),
             bytes_max,
+            relaxed_bytes_max: percent(bytes_max, TIGHT_PERCENT),
         }
     }
 
@@ -144,7 +147,7 @@ impl Ledger {
     #[inline]
     pub(crate) fn pressure(&self) -> Pressure {
         let bytes = self.bytes();
-        if bytes <= percent(self.bytes_max, TIGHT_PERCENT) {
+        if bytes <= self.relaxed_bytes_max {
             Pressure::None
         } else if bytes <= self.bytes_max {
             Pressure::Tight
