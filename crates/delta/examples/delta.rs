@@ -114,6 +114,6 @@ fn cases(folder: Option<&Path>) {
         case(format!("version {}", i + 2), &pair[0], &pair[1], patch);
     }
     if let [first, .., last] = &versions[..] {
-        case("all versions".into(), first, last, &join(patches.iter().map(Vec::as_slice)));
+        case("all versions".into(), first, last, &join(patches.iter().map(Vec::as_slice)).expect("patches"));
     }
 }

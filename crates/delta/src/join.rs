@@ -1,47 +1,52 @@
 //! Joins consecutive patches to one, as texts, for a client that is several versions behind.
 
-/// One patch that does what these do one after the other: a JSON array with all their operations. Each must be
-/// a JSON array without whitespace around it, as [`Delta::Patch`](super::Delta::Patch) is.
-pub fn join<'p>(patches: impl IntoIterator<Item = &'p [u8], IntoIter: Clone>) -> Vec<u8> {
-    let patches = patches.into_iter();
-    let mut out = Vec::with_capacity(joined_len(patches.clone()));
-    out.push(b'[');
-    for operations in patches.map(operations).filter(|operations| !operations.is_empty()) {
-        if out.len() > 1 {
-            out.push(b',');
-        }
-        out.extend_from_slice(operations);
-    }
-    out.push(b']');
-    out
+use std::collections::BTreeSet;
+
+/// One patch that does what these do one after the other, without values that a later `replace` overwrites. Each must
+/// be a JSON array without whitespace around it, as [`Delta::Patch`](super::Delta::Patch) is: `None` if one isn't.
+///
+/// Takes time linear in their bytes, apart from finding each path in a sorted set.
+pub fn join<'p>(patches: impl IntoIterator<Item = &'p [u8]>) -> Option<Vec<u8>> {
+    let array = |patch| std::str::from_utf8(patch).ok()?.strip_prefix('[')?.strip_suffix(']');
+    let mut patches: Vec<&str> = patches.into_iter().map(array).collect::<Option<_>>()?;
+    patches.retain(|operations| !operations.is_empty());
+    let all: Vec<&str> = patches.iter().flat_map(|operations| stentor_json::elements(operations)).collect();
+    let needed = needed(&all);
+    let parts = if needed.len() < all.len() { needed } else { patches };
+    Some(["[", &parts.join(","), "]"].concat().into_bytes())
 }
 
-/// How long the joined patch would be, in bytes: to see whether a snapshot is shorter.
-pub fn joined_len<'p>(patches: impl IntoIterator<Item = &'p [u8]>) -> usize {
-    let with_comma = |patch| Some(operations(patch).len()).filter(|len| *len > 0).map(|len| len + 1);
-    // The first has no comma before it; two brackets.
-    patches.into_iter().filter_map(with_comma).sum::<usize>().max(1) + 1
-}
-
-fn operations(patch: &[u8]) -> &[u8] {
-    patch.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]")).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_operations_of_all_in_order() {
-        let check = |patches: &[&str], expect: &str| {
-            let patches = || patches.iter().map(|patch| patch.as_bytes());
-            assert_eq!(String::from_utf8(join(patches())).unwrap(), expect);
-            assert_eq!(joined_len(patches()), expect.len());
+/// The operations without each `replace` whose path a later one replaces again. In between there are only operations
+/// that replace something beside that path: any other may move what the path points at, or need the value.
+fn needed<'p>(operations: &[&'p str]) -> Vec<&'p str> {
+    // Paths that are replaced further on. None of them leads through another.
+    let mut replaced: BTreeSet<&str> = BTreeSet::new();
+    let mut needed = Vec::with_capacity(operations.len());
+    for operation in operations.iter().rev() {
+        let Some(path) = replace_path(operation) else {
+            replaced.clear();
+            needed.push(*operation);
+            continue;
         };
-        check(&[], "[]");
-        check(&["[]"], "[]");
-        check(&["[]", "[1]"], "[1]");
-        check(&["[1]", "[]"], "[1]");
-        check(&["[1,2]", "[]", "[3]"], "[1,2,3]");
+        if replaced.contains(path) {
+            continue;
+        }
+        for (end, _) in path.match_indices('/') {
+            replaced.remove(&path[..end]);
+        }
+        let below = format!("{path}/");
+        while let Some(found) = replaced.range(&*below..).next().copied().filter(|p| p.starts_with(&below)) {
+            replaced.remove(found);
+        }
+        replaced.insert(path);
+        needed.push(*operation);
     }
+    needed.reverse();
+    needed
+}
+
+/// The path of a `replace` as `write` writes it, unless the path has an escape, which can be spelled in several ways.
+fn replace_path(operation: &str) -> Option<&str> {
+    let (path, _) = operation.strip_prefix(r#"{"op":"replace","path":""#)?.split_once('"')?;
+    (!path.contains('\\')).then_some(path)
 }

@@ -33,7 +33,7 @@
 //!
 //! **Modules.** `tape` is the parsed form; `walk` descends two tapes; `object` and `array` match members and elements,
 //! `identity` and `matching` decide how; `order` turns an array's plan into operations and `write` writes them; `apply`
-//! is the receiver's side; `join` concatenates patches.
+//! is the receiver's side; `join` joins patches.
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -54,7 +54,7 @@ mod write;
 
 pub use apply::{ApplyError, ApplyLimits, apply};
 pub use hash::Seed;
-pub use join::{join, joined_len};
+pub use join::join;
 pub use stentor_json::DEPTH_MAX;
 pub use tape::Parsed;
 pub use text::ParseError;

@@ -1,7 +1,7 @@
 //! Which operations come.
 
 use crate::{diff, differ};
-use stentor_delta::{Delta, Differ, Options, Seed};
+use stentor_delta::{Delta, Differ, Options, Seed, join};
 
 /// The patch between two values, at `/d` of documents so large that a snapshot is never shorter.
 fn patch(differ: &Differ, old: &str, new: &str) -> String {
@@ -229,4 +229,29 @@ fn a_snapshot_where_a_patch_is_not_shorter() {
     whole("{}", "[]");
     whole("[]", "[1]");
     whole(old, r#"["something else", 0123456789]"#.replace("0123456789", "123456789").as_str());
+}
+
+#[test]
+fn joined_patches_replace_each_value_once() {
+    let replace = |path: &str, value: u32| format!(r#"{{"op":"replace","path":"{path}","value":{value}}}"#);
+    let add = || r#"{"op":"add","path":"/d/0","value":0}"#.to_owned();
+    let check = |patches: &[&[&str]], expect: &[&str]| {
+        let patches: Vec<String> = patches.iter().map(|patch| format!("[{}]", patch.join(","))).collect();
+        let joined = join(patches.iter().map(String::as_bytes)).unwrap();
+        assert_eq!(String::from_utf8(joined).unwrap(), format!("[{}]", expect.join(",")));
+    };
+    let (a1, a2, b3) = (&*replace("/a", 1), &*replace("/a", 2), &*replace("/b", 3));
+    let (other1, other2) = (&*replace("/a!", 1), &*replace("/a!", 2));
+    check(&[], &[]);
+    check(&[&[], &[a1], &[]], &[a1]);
+    check(&[&[a1, b3], &[a2]], &[b3, a2]);
+    check(&[&[a1], &[b3], &[a2], &[a1]], &[b3, a1]);
+    check(&[&[other1], &[a1], &[other2]], &[a1, other2]);
+    // What is between needs the value, or may move it.
+    for between in [replace("/a/b", 3), replace("", 3), replace("/\\u0061", 3), add()] {
+        check(&[&[a1], &[&between], &[a2]], &[a1, &between, a2]);
+    }
+    for wrong in [&b""[..], b"{}", b"[1", b"[\"\xff\"]"] {
+        assert_eq!(join([&b"[]"[..], wrong]), None);
+    }
 }

@@ -4,7 +4,7 @@
 use crate::generate;
 use crate::{diff, differ};
 use serde_json::Value;
-use stentor_delta::{ApplyLimits, Delta, Differ, Options, Seed, apply, join, joined_len};
+use stentor_delta::{ApplyLimits, Delta, Differ, Options, Seed, apply, join};
 
 /// A few seconds unoptimised.
 const SEEDS: u64 = 2000;
@@ -75,12 +75,51 @@ fn joined_patches_do_all_steps() {
                 _ => b"[]".to_vec(),
             })
             .collect();
-        let joined = join(patches.iter().map(Vec::as_slice));
-        assert_eq!(joined.len(), joined_len(patches.iter().map(Vec::as_slice)));
+        let joined = join(patches.iter().map(Vec::as_slice)).unwrap();
         let made = apply(versions[0].as_bytes(), &joined, ApplyLimits::default()).unwrap();
         let made = String::from_utf8(made).unwrap();
         assert_eq!(diff(&differ(), &made, &versions[4]).0, Delta::Unchanged, "seed {seed}");
     }
+}
+
+/// Operations of all kinds on few paths, so that many replace what earlier ones have replaced or moved.
+#[test]
+fn joined_patches_leave_out_only_what_is_replaced_later() {
+    let document = br#"{"a":{"b":1,"c":{"d":2}},"e":[1,[2,3],{"f":4}],"g":0,"~1":5}"#;
+    let paths =
+        ["", "/a", "/a/b", "/a/c", "/a/c/d", "/e", "/e/0", "/e/1", "/e/1/0", "/e/2", "/e/2/f", "/g", "/~01"];
+    let values = [
+        "6",
+        r#"{"b":7,"c":{"d":8}}"#,
+        r#"[9,[1,2],{"f":3}]"#,
+        r#"{"a":{"b":1,"c":{}},"e":[],"g":2,"~1":3}"#,
+    ];
+    let (mut all_bytes, mut joined_bytes, mut applied) = (0, 0, 0);
+    for seed in 0..SEEDS {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (mut made, mut patches) = (document.to_vec(), Vec::new());
+        for number in 0..random.usize(2..30) {
+            let (path, from) = (random.choice(paths).unwrap(), random.choice(paths).unwrap());
+            let value = random.choice(values).unwrap().replace('9', &number.to_string());
+            let operation = match random.u8(..12) {
+                0 => format!(r#"{{"op":"add","path":"{path}","value":{value}}}"#),
+                1 => format!(r#"{{"op":"remove","path":"{path}"}}"#),
+                2 => format!(r#"{{"op":"move","from":"{from}","path":"{path}"}}"#),
+                _ => format!(r#"{{"op":"replace","path":"{path}","value":{value}}}"#),
+            };
+            let patch = format!("[{operation}]").into_bytes();
+            // Only what another server could have sent.
+            if let Ok(after) = apply(&made, &patch, ApplyLimits::default()) {
+                (made, applied) = (after, applied + 1);
+                patches.push(patch);
+            }
+        }
+        let joined = join(patches.iter().map(Vec::as_slice)).unwrap();
+        assert_eq!(apply(document, &joined, ApplyLimits::default()).unwrap(), made, "seed {seed}");
+        all_bytes += patches.concat().len();
+        joined_bytes += joined.len();
+    }
+    assert!(applied > 5 * SEEDS && joined_bytes < all_bytes * 9 / 10, "{applied} {joined_bytes} {all_bytes}");
 }
 
 /// The seed chooses hashes, and nothing else may follow from it.

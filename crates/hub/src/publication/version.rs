@@ -75,8 +75,8 @@ impl PatchHistory {
     /// The last `count` of them as one, if they are there and that is shorter than `len`.
     fn joined(&self, count: usize, len: usize) -> Option<Vec<u8>> {
         let from = self.0.len().checked_sub(count)?;
-        let patches = || self.0[from..].iter().map(|step| &step.operations[..]);
-        (stentor_delta::joined_len(patches()) < len).then(|| stentor_delta::join(patches()))
+        let patches = self.0[from..].iter().map(|step| &step.operations[..]);
+        stentor_delta::join(patches).filter(|joined| joined.len() < len)
     }
 }
 
