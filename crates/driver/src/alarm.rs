@@ -17,15 +17,6 @@ pub(crate) struct Alarm {
     rings_at: Option<Instant>,
 }
 
-/// The earlier of two times, either of which there may not be.
-#[inline]
-pub(crate) fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
 impl Alarm {
     /// # Errors
     /// The kernel's, out of descriptors or memory.

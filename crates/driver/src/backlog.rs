@@ -5,7 +5,19 @@
 //! count in the driver's meter for as long as the backlog lives.
 
 use crate::frame::{Charge, Frame, Meter};
+use rustix::io::Errno;
 use std::collections::VecDeque;
+
+/// The result of a transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The kernel has taken everything.
+    Done,
+    /// The socket is full; an edge follows when it isn't.
+    Stalled,
+    /// The connection is broken.
+    Failed(Errno),
+}
 
 /// How far a transmission of frames has come: the frame, and the bytes of it that have been taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +85,51 @@ impl Backlog {
         self.bytes = self.bytes + self.offset - passed - cursor.offset;
         self.offset = cursor.offset;
         result
+    }
+}
+
+/// A connection's send in flight, which most of the time there isn't. One that failed stays until the connection ends.
+#[derive(Default)]
+pub(crate) struct InFlight(Option<Box<(Backlog, Option<Errno>)>>);
+
+impl InFlight {
+    /// Keeps what a transmission hasn't taken.
+    pub(crate) fn keep(&mut self, progress: Progress, backlog: impl FnOnce() -> Backlog) {
+        self.0 = match progress {
+            Progress::Done => return,
+            Progress::Stalled => Some(Box::new((backlog(), None))),
+            Progress::Failed(error) => Some(Box::new((backlog(), Some(error)))),
+        };
+    }
+
+    #[inline]
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Bytes that the kernel hasn't taken.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |send| send.0.bytes())
+    }
+
+    /// Why the send failed.
+    pub(crate) fn error(&self) -> Option<Errno> {
+        self.0.as_ref()?.1
+    }
+
+    /// Continues the send; `Done` if there is none.
+    pub(crate) fn transmit(&mut self, send: impl FnOnce(&[Frame], &mut Cursor) -> Progress) -> Progress {
+        let Some((backlog, error)) = self.0.as_deref_mut() else { return Progress::Done };
+        let progress = match *error {
+            Some(error) => Progress::Failed(error),
+            None => backlog.transmit(send),
+        };
+        match progress {
+            Progress::Done => self.0 = None,
+            Progress::Stalled => {}
+            Progress::Failed(failed) => *error = Some(failed),
+        }
+        progress
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::slab::Key;
 use std::fmt;
-use std::net::SocketAddr;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use std::sync::Arc;
 /// thread. Dropping it closes the connection.
 pub struct DetachedConnection {
     pub(crate) socket: TransferredSocket,
-    pub(crate) peer: SocketAddr,
     /// Whether [`crate::Event::PeerFinished`] has been handed out.
     pub(crate) ended: bool,
     pub(crate) paused: bool,
@@ -24,15 +23,21 @@ pub(crate) enum TransferredSocket {
     Simulated { socket: Key, token: Arc<()> },
 }
 
-impl DetachedConnection {
-    /// The address of the other side.
-    pub fn peer(&self) -> SocketAddr {
-        self.peer
+impl TransferredSocket {
+    /// The descriptor, for a driver on a kernel.
+    ///
+    /// # Errors
+    /// It is a socket of a simulated network.
+    pub(crate) fn into_fd(self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Descriptor(fd) => Ok(fd),
+            Self::Simulated { .. } => Err(io::ErrorKind::InvalidInput.into()),
+        }
     }
 }
 
 impl fmt::Debug for DetachedConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DetachedConnection({})", self.peer)
+        f.write_str("DetachedConnection")
     }
 }

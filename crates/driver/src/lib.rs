@@ -25,12 +25,13 @@
 //!   wait.
 //!
 //! The drivers: [`UringDriver`] where [`probe()`] allows it, [`EpollDriver`] elsewhere, and [`sim`] for tests.
-//! To add one: a module that implements [`Driver`], its [`Kind`] in `probe`, its kind of socket in `detached`, one
+//! They share one event loop (`event_loop`).
+//! To add one: a module that implements `kernel::Kernel`, its [`Kind`] in `probe`, its kind of socket in `detached`, one
 //! line in `tests/suite/main.rs`.
 //!
 //! The process must ignore SIGPIPE (as Rust's runtime arranges), because `sendfile` raises it.
 //!
-//! **Unsafe** is in `mailbox` (the ring), `epoll/socket` (two calls that no wrapper has), `cpu` and `allocator` (one call each), and in `uring/ring`,
+//! **Unsafe** is in `mailbox` (the ring), `socket` (two calls that no wrapper has), `cpu` and `allocator` (one call each), and in `uring/ring`,
 //! `uring/flight` and `uring/receive` (what the kernel reads and writes while we don't). All are run under the
 //! address sanitizer, and the first two under Miri, as far as these know the system calls:
 //!
@@ -49,12 +50,17 @@ mod cpu;
 mod descriptors;
 mod detached;
 mod epoll;
+mod event_loop;
 mod frame;
+mod kernel;
+mod listeners;
 pub mod mailbox;
 mod options;
 mod probe;
 pub mod sim;
 mod slab;
+mod socket;
+mod transmit;
 mod uring;
 mod waker;
 mod wheel;
@@ -63,10 +69,10 @@ pub use buffer::ReceiveBuffer;
 pub use cpu::thread_cpu_time;
 pub use detached::DetachedConnection;
 pub use epoll::EpollDriver;
-pub use epoll::socket::check_unused;
 pub use frame::{FILE_FRAME_BYTES_MIN, FILE_FRAMES_MAX, Frame, Meter};
 pub use options::{ListenOptions, Options};
 pub use probe::{Kind, Probe, probe};
+pub use socket::check_unused;
 pub use uring::{UringDriver, UringOptions};
 pub use waker::Waker;
 
@@ -240,48 +246,21 @@ pub trait Driver {
 
 /// Names a connection of one driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ConnId {
-    index: u32,
-    generation: u32,
-}
+pub struct ConnId(slab::Key);
 
 impl ConnId {
     /// A small number, unique among the connections that live in this driver now: fit to index a table.
     pub fn index(self) -> usize {
-        self.index as usize
+        self.0.index as usize
     }
 
     /// For tests of tables.
     #[doc(hidden)]
     pub fn for_test(index: u32) -> Self {
-        Self { index, generation: 0 }
-    }
-
-    /// As one word, for the kernel to hand back.
-    pub(crate) fn to_bits(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    pub(crate) fn from_bits(bits: u64) -> Self {
-        Self { index: bits as u32, generation: (bits >> 32) as u32 }
-    }
-}
-
-impl From<slab::Key> for ConnId {
-    fn from(slab::Key { index, generation }: slab::Key) -> Self {
-        Self { index, generation }
-    }
-}
-
-impl From<ConnId> for slab::Key {
-    fn from(ConnId { index, generation }: ConnId) -> Self {
-        Self { index, generation }
+        Self(slab::Key { index, generation: 0 })
     }
 }
 
 /// Names a timer that has not fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TimerId {
-    index: u32,
-    generation: u32,
-}
+pub struct TimerId(slab::Key);

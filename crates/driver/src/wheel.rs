@@ -13,7 +13,7 @@
 //! is set exactly where its slot isn't empty.
 
 use crate::TimerId;
-use crate::slab::{Key, Slab};
+use crate::slab::Slab;
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
@@ -27,10 +27,10 @@ const LEVELS: usize = 6;
 const TICK_MAX: u64 = (1 << (DIGIT_BITS * LEVELS as u32)) - 1;
 const NONE: u32 = u32::MAX;
 
-struct Entry {
+struct Entry<T> {
     /// Never 0, as `elapsed` begins there: so that `Option<Entry>` needs no further word.
     tick: NonZeroU64,
-    token: u64,
+    token: T,
     prev: u32,
     next: u32,
 }
@@ -40,11 +40,11 @@ struct Level {
     heads: [u32; SLOTS],
 }
 
-/// See the module's documentation.
-pub(crate) struct Wheel {
+/// Timers that carry tokens of type `T`.
+pub(crate) struct Wheel<T> {
     origin: Instant,
     elapsed: u64,
-    entries: Slab<Entry>,
+    entries: Slab<Entry<T>>,
     levels: [Level; LEVELS],
     due_head: u32,
     due_tail: u32,
@@ -53,7 +53,7 @@ pub(crate) struct Wheel {
     wake: Option<Instant>,
 }
 
-impl Wheel {
+impl<T> Wheel<T> {
     pub(crate) fn new(origin: Instant) -> Self {
         Self {
             origin,
@@ -68,26 +68,25 @@ impl Wheel {
 
     /// Sets a timer. It becomes due by a later [`Wheel::advance`], never by itself: one set for the past
     /// falls due with the next tick, so that a handler that sets timers doesn't prolong its own turn.
-    pub(crate) fn set(&mut self, at: Instant, token: u64) -> TimerId {
+    pub(crate) fn set(&mut self, at: Instant, token: T) -> TimerId {
         let tick = ticks_up(at.saturating_duration_since(self.origin)).max(self.elapsed + 1).min(TICK_MAX);
         let tick = NonZeroU64::new(tick).unwrap_or(NonZeroU64::MIN);
-        let Key { index, generation } = self.entries.insert(Entry { tick, token, prev: NONE, next: NONE });
-        self.place(index);
+        let key = self.entries.insert(Entry { tick, token, prev: NONE, next: NONE });
+        self.place(key.index);
         let (level, _) = self.slot_of(tick.get());
         let shift = DIGIT_BITS * level as u32;
         let wake = self.instant(tick.get() >> shift << shift);
         if self.wake.is_none_or(|first| wake < first) {
             self.wake = Some(wake);
         }
-        TimerId { index, generation }
+        TimerId(key)
     }
 
     /// Cancels a timer, also one that is due and has not been popped.
     pub(crate) fn cancel(&mut self, id: TimerId) {
-        let key = Key { index: id.index, generation: id.generation };
-        if self.entries.get(key).is_some() {
-            self.unlink(key.index);
-            self.entries.remove(key);
+        if self.entries.get(id.0).is_some() {
+            self.unlink(id.0.index);
+            self.entries.remove(id.0);
         }
     }
 
@@ -122,11 +121,11 @@ impl Wheel {
 
     /// The token of the next due timer, which is dead from now on.
     #[inline]
-    pub(crate) fn pop_due(&mut self) -> Option<u64> {
+    pub(crate) fn pop_due(&mut self) -> Option<T> {
         if self.has_due() { self.pop_head() } else { None }
     }
 
-    fn pop_head(&mut self) -> Option<u64> {
+    fn pop_head(&mut self) -> Option<T> {
         let index = self.due_head;
         self.unlink(index);
         self.entries.remove(self.entries.key_at(index)).map(|entry| entry.token)
@@ -237,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_entry_with_its_slot_is_32_bytes() {
-        assert_eq!(size_of::<Option<Entry>>() + 8, 32);
+        assert_eq!(size_of::<Option<Entry<u64>>>() + 8, 32);
     }
 
     /// A number below 2 to the `bits`, evenly over the orders of magnitude.

@@ -1,22 +1,20 @@
 //! The driver of a simulated network: the same turns as on a kernel, at virtual times.
 //!
-//! Its queue works as that of the epoll driver (see there), with the network's notices in place of edges. What
-//! has been missed can always be read off the socket, so a notice need not say what happened.
+//! The network's notices stand in place of edges. What has been missed can always be read off the socket, so a notice
+//! need not say what happened.
 
 use super::network::{Network, Read};
-use crate::backlog::{Backlog, Cursor};
+use crate::backlog::{Backlog, Cursor, InFlight, Progress};
 use crate::buffer::Buffers;
 use crate::detached::TransferredSocket;
+use crate::event_loop::{Backend, Clock, EventLoop, Turn};
 use crate::frame::View;
-use crate::slab::{Key, Slab};
+use crate::kernel::{self, Kernel, Receipt};
+use crate::slab::Key;
 use crate::waker::Sleeper;
-use crate::{
-    Capacity, ConnId, DetachedConnection, Driver, Event, Frame, ListenOptions, Meter, ReceiveBuffer, Sending,
-    TimerId, Waker,
-};
+use crate::{Capacity, ConnId, Frame, ListenOptions, Meter};
 use rustix::io::Errno;
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::FileExt;
@@ -26,248 +24,221 @@ use std::time::{Duration, Instant};
 /// A file's bytes are read in pieces of this size at most.
 const FILE_PIECE_BYTES: usize = 64 * 1024;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Connecting,
-    Open,
-    Finishing,
+/// A driver in a [`super::World`]. See [`crate::Driver`] and the module's documentation.
+pub struct SimDriver(EventLoop<Sim>);
+
+impl SimDriver {
+    pub(super) fn new(net: Rc<RefCell<Network>>) -> Self {
+        let (index, options) = {
+            let mut net = net.borrow_mut();
+            (net.add_driver(), net.options().driver.clone())
+        };
+        let kernel = Sim { net, index, sleeper: Sleeper::simulated(), owned: Meter::default() };
+        Self(EventLoop::new(&options, kernel))
+    }
+
+    pub(super) fn index(&self) -> usize {
+        self.0.kernel.index
+    }
+
+    pub(super) fn socket(&self, conn: ConnId) -> Option<Key> {
+        self.0.turn.connections.get(conn.0).map(|connection| connection.socket.key)
+    }
 }
 
-struct Connection {
-    socket: Key,
-    phase: Phase,
-    ended: bool,
-    paused: bool,
-    queued: bool,
-    shut: bool,
-    backlog: Option<Backlog>,
-    linger: Option<TimerId>,
+impl Backend for SimDriver {
+    type Kernel = Sim;
+
+    fn event_loop(&self) -> &EventLoop<Sim> {
+        &self.0
+    }
+
+    fn event_loop_mut(&mut self) -> &mut EventLoop<Sim> {
+        &mut self.0
+    }
 }
 
-/// What became of a transmission.
-enum Progress {
-    Done,
-    Stalled,
-    Failed,
+impl Drop for SimDriver {
+    fn drop(&mut self) {
+        let EventLoop { turn, kernel } = &mut self.0;
+        let mut net = kernel.net.borrow_mut();
+        net.retire(kernel.index);
+        for connection in turn.connections.drain() {
+            net.close(connection.socket.key, connection.socket.in_flight.is_some());
+        }
+    }
 }
 
-/// A driver in a [`super::World`]. See [`Driver`] and the module's documentation.
-pub struct SimDriver {
+pub(crate) struct Sim {
     net: Rc<RefCell<Network>>,
     /// Its number in the network.
     index: usize,
-    now: Instant,
     sleeper: Sleeper,
-    connections: Slab<Connection>,
-    queue: VecDeque<ConnId>,
-    queue_left: usize,
-    current: Option<(ConnId, bool)>,
-    accepts_left: usize,
-    woken: bool,
-    buffers: Buffers,
     /// Bytes in flight that belong to one connection alone.
     owned: Meter,
 }
 
-impl SimDriver {
-    pub(super) fn new(net: Rc<RefCell<Network>>) -> Self {
-        let (index, now, receive_buffer_bytes) = {
-            let mut net = net.borrow_mut();
-            (net.add_driver(), net.now(), net.options().driver.receive_buffer_bytes)
-        };
-        Self {
-            net,
-            index,
-            now,
-            sleeper: Sleeper::simulated(),
-            connections: Slab::new(),
-            queue: VecDeque::new(),
-            queue_left: 0,
-            current: None,
-            accepts_left: 0,
-            woken: false,
-            buffers: Buffers::new(receive_buffer_bytes),
-            owned: Meter::default(),
-        }
-    }
+pub(crate) struct Socket {
+    key: Key,
+    in_flight: InFlight,
+}
 
-    pub(super) fn index(&self) -> usize {
-        self.index
-    }
+type Connection = kernel::Connection<Socket>;
 
-    pub(super) fn socket(&self, conn: ConnId) -> Option<Key> {
-        self.connections.get(conn.into()).map(|connection| connection.socket)
-    }
-
-    fn open(&mut self, conn: ConnId) -> Option<&mut Connection> {
-        self.connections.get_mut(conn.into()).filter(|connection| connection.phase != Phase::Finishing)
-    }
-
-    fn enqueue(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(conn.into())
-            && !std::mem::replace(&mut connection.queued, true)
-        {
-            self.queue.push_back(conn);
-        }
-    }
-
-    fn register(&mut self, socket: Key, phase: Phase, ended: bool, paused: bool) -> ConnId {
-        let conn = ConnId::from(self.connections.insert(Connection {
-            socket,
-            phase,
-            ended,
-            paused,
-            queued: false,
-            shut: false,
-            backlog: None,
-            linger: None,
-        }));
-        self.net.borrow_mut().set_owner(socket, self.index, conn);
-        conn
-    }
-
-    fn remove(&mut self, conn: ConnId) -> Option<Connection> {
-        let connection = self.connections.remove(conn.into())?;
-        if let Some(linger) = connection.linger {
-            self.net.borrow_mut().driver(self.index).lingers.cancel(linger);
-        }
-        Some(connection)
-    }
-
-    fn closed(&mut self, conn: ConnId, error: Option<Errno>) -> Option<Event> {
-        let connection = self.remove(conn)?;
-        // A stream that is cut off ends by a reset.
-        self.net.borrow_mut().close(connection.socket, connection.backlog.is_some());
-        Some(Event::Closed { conn, error: error.map(io::Error::from) })
-    }
-
-    fn step(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
-        let connection = self.connections.get_mut(conn.into())?;
-        match connection.phase {
-            Phase::Connecting => {
-                let established = self.net.borrow().established(connection.socket);
-                match established {
-                    Ok(true) => {
-                        connection.phase = Phase::Open;
-                        Some(Event::Connected(conn))
-                    }
-                    Ok(false) => None,
-                    Err(error) => self.closed(conn, Some(error)),
-                }
-            }
-            Phase::Open => self.step_open(conn, may_read),
-            Phase::Finishing => self.step_finishing(conn),
-        }
-    }
-
-    fn step_open(&mut self, conn: ConnId, may_read: bool) -> Option<Event> {
-        let mut net = self.net.borrow_mut();
-        let connection = self.connections.get_mut(conn.into())?;
-        if matches!(connection.transmit_backlog(&mut net), Some(Progress::Done)) {
-            return Some(Event::Sent(conn));
-        }
-        let error = net.error(connection.socket);
-        if connection.paused || connection.ended {
-            drop(net);
-            return if error.is_some() { self.closed(conn, error) } else { None };
-        }
-        if !may_read {
-            drop(net);
-            self.enqueue(conn);
-            return None;
-        }
-        let mut storage = self.buffers.take();
-        let read = net.read(connection.socket, &mut storage);
-        let at = net.now();
-        drop(net);
-        match read {
-            Read::Bytes(len) => Some(Event::Received { conn, data: Buffers::lend(storage, len), at }),
-            other => {
-                self.buffers.put(storage);
-                match other {
-                    Read::Failed(error) => self.closed(conn, Some(error)),
-                    Read::End => {
-                        connection.ended = true;
-                        Some(Event::PeerFinished(conn))
-                    }
-                    Read::Bytes(_) | Read::Nothing => None,
-                }
-            }
-        }
-    }
-
-    fn step_finishing(&mut self, conn: ConnId) -> Option<Event> {
-        let mut net = self.net.borrow_mut();
-        let connection = self.connections.get_mut(conn.into())?;
-        if !connection.shut && matches!(connection.transmit_backlog(&mut net), None | Some(Progress::Done)) {
-            net.shut(connection.socket);
-            connection.shut = true;
-        }
-        let mut failed = net.error(connection.socket);
-        let mut more = false;
-        if !connection.ended {
-            let mut storage = self.buffers.take();
-            match net.read(connection.socket, &mut storage) {
-                Read::Bytes(_) => more = true,
-                Read::Nothing => {}
-                Read::End => connection.ended = true,
-                Read::Failed(error) => failed = Some(error),
-            }
-            self.buffers.put(storage);
-        }
-        let over = connection.ended && connection.shut;
-        drop(net);
-        if failed.is_some() || over {
-            return self.closed(conn, failed);
-        }
-        if more {
-            self.enqueue(conn);
-        }
-        None
-    }
-
-    fn step_accept(&mut self) -> Option<Event> {
-        if self.accepts_left == 0 {
-            return None;
-        }
-        let accepted = self.net.borrow_mut().accept(self.index)?;
-        Some(match accepted {
-            Ok(socket) => {
-                self.accepts_left -= 1;
-                let peer = self.net.borrow().remote(socket);
-                Event::Accepted { conn: self.register(socket, Phase::Open, false, false), peer }
-            }
-            Err(error) => Event::AcceptFailed(error),
-        })
-    }
-
-    fn step_linger(&mut self) -> Option<Event> {
-        let token = self.net.borrow_mut().driver(self.index).lingers.pop_due()?;
-        let conn = ConnId::from_bits(token);
-        let connection = self.remove(conn)?;
-        let mut net = self.net.borrow_mut();
-        let reset = connection.backlog.is_some() || net.unacknowledged_bytes(connection.socket) > 0;
-        net.close(connection.socket, reset);
-        Some(Event::Closed { conn, error: None })
-    }
-
-    fn after_send(&mut self, conn: ConnId, failed: bool) -> Sending {
-        if failed {
-            self.enqueue(conn);
-        }
-        Sending::InFlight
+impl Socket {
+    fn new(key: Key) -> Self {
+        Self { key, in_flight: InFlight::default() }
     }
 }
 
-impl Connection {
-    /// Goes on with the backlog, if there is one.
-    fn transmit_backlog(&mut self, net: &mut Network) -> Option<Progress> {
-        let backlog = self.backlog.as_mut()?;
-        let progress = backlog.transmit(|frames, cursor| transmit(net, self.socket, frames, cursor));
-        if let Progress::Done = progress {
-            self.backlog = None;
+impl Kernel for Sim {
+    type Socket = Socket;
+
+    const BLOCKS: bool = false;
+
+    fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    fn now(&self) -> Instant {
+        self.net.borrow().now()
+    }
+
+    fn clock<R>(&mut self, work: impl FnOnce(&mut Clock) -> R) -> R {
+        work(&mut self.net.borrow_mut().driver(self.index).clock)
+    }
+
+    fn set_alarm(&mut self, _: Instant) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn enter(&mut self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn record(&mut self, turn: &mut Turn<Socket>) {
+        let mut net = self.net.borrow_mut();
+        for conn in std::mem::take(&mut net.driver(self.index).notices) {
+            if let Some(Connection { socket, state, .. }) = turn.connections.get_mut(conn.0) {
+                state.readable = true;
+                state.broken |= net.error(socket.key).is_some();
+                turn.enqueue(conn);
+            }
         }
-        Some(progress)
+    }
+
+    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr> {
+        self.net.borrow_mut().listen(self.index, addr, options)
+    }
+
+    fn stop_listening(&mut self) {
+        self.net.borrow_mut().stop_listening(self.index);
+    }
+
+    fn may_accept(&self) -> bool {
+        self.net.borrow_mut().may_accept(self.index)
+    }
+
+    fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr)>> {
+        let mut net = self.net.borrow_mut();
+        Some(net.accept(self.index)?.map(|key| (Socket::new(key), net.remote(key))))
+    }
+
+    fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {
+        self.net.borrow_mut().connect(remote, source).map(Socket::new)
+    }
+
+    fn adopt(&mut self, socket: TransferredSocket) -> io::Result<Socket> {
+        match socket {
+            TransferredSocket::Simulated { socket, token }
+                if self.net.borrow_mut().attach(socket, &token) =>
+            {
+                Ok(Socket::new(socket))
+            }
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    fn register(&mut self, conn: ConnId, connection: &mut Connection) -> io::Result<()> {
+        self.net.borrow_mut().set_owner(connection.socket.key, self.index, conn);
+        Ok(())
+    }
+
+    fn connected(&mut self, connection: &Connection) -> Option<Result<(), Errno>> {
+        match self.net.borrow().established(connection.socket.key) {
+            Ok(established) => established.then_some(Ok(())),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn send(&mut self, _: ConnId, connection: &mut Connection, frames: &mut Vec<Frame>) -> Progress {
+        let Socket { key, in_flight } = &mut connection.socket;
+        let mut cursor = Cursor::default();
+        let progress = transmit(&mut self.net.borrow_mut(), *key, frames, &mut cursor);
+        in_flight.keep(progress, || Backlog::of(frames, cursor, &self.owned));
+        progress
+    }
+
+    fn send_bytes(&mut self, conn: ConnId, connection: &mut Connection, bytes: &[u8]) -> Progress {
+        self.send(conn, connection, &mut vec![Frame::owned(bytes.to_vec())])
+    }
+
+    fn progress(&mut self, _: ConnId, connection: &mut Connection) -> Progress {
+        let Socket { key, in_flight } = &mut connection.socket;
+        in_flight.transmit(|frames, cursor| transmit(&mut self.net.borrow_mut(), *key, frames, cursor))
+    }
+
+    fn is_in_flight(&self, socket: &Socket) -> bool {
+        socket.in_flight.is_some()
+    }
+
+    fn in_flight_bytes(&self, socket: &Socket) -> usize {
+        socket.in_flight.bytes()
+    }
+
+    fn owned_bytes(&self) -> usize {
+        self.owned.bytes()
+    }
+
+    fn receive(&mut self, _: ConnId, connection: &mut Connection, buffers: &mut Buffers) -> Receipt {
+        let mut storage = buffers.take();
+        let read = self.net.borrow_mut().read(connection.socket.key, &mut storage);
+        connection.state.readable = matches!(read, Read::Bytes(_));
+        if let Read::Bytes(len) = read {
+            return Receipt::Bytes(Buffers::lend(storage, len));
+        }
+        buffers.put(storage);
+        match read {
+            Read::End => Receipt::End,
+            Read::Failed(error) => Receipt::Failed(error),
+            Read::Bytes(_) | Read::Nothing => Receipt::Nothing,
+        }
+    }
+
+    fn error(&mut self, socket: &Socket) -> Option<Errno> {
+        socket.in_flight.error().or_else(|| self.net.borrow().error(socket.key))
+    }
+
+    fn shutdown(&mut self, socket: &Socket) {
+        self.net.borrow_mut().shut(socket.key);
+    }
+
+    fn is_unacknowledged(&mut self, socket: &Socket) -> bool {
+        self.net.borrow().unacknowledged_bytes(socket.key) > 0
+    }
+
+    fn close(&mut self, _: ConnId, connection: Connection, reset: bool) {
+        let Socket { key, in_flight } = connection.socket;
+        self.net.borrow_mut().close(key, reset || in_flight.is_some());
+    }
+
+    fn detach(&mut self, turn: &mut Turn<Socket>, conn: ConnId) -> Option<TransferredSocket> {
+        let socket = turn.connections.remove(conn.0)?.socket.key;
+        Some(TransferredSocket::Simulated { socket, token: self.net.borrow_mut().detach(socket) })
+    }
+
+    fn capacity(&self) -> Capacity {
+        Capacity { shared: usize::MAX, own: 0 }
     }
 }
 
@@ -278,7 +249,7 @@ fn transmit(net: &mut Network, socket: Key, frames: &[Frame], cursor: &mut Curso
         let room = match net.room(socket) {
             Ok(0) => return Progress::Stalled,
             Ok(room) => room.min(frame.len() - cursor.offset),
-            Err(_) => return Progress::Failed,
+            Err(error) => return Progress::Failed(error),
         };
         match frame.view() {
             View::Memory(bytes) => {
@@ -288,212 +259,13 @@ fn transmit(net: &mut Network, socket: Key, frames: &[Frame], cursor: &mut Curso
             View::File(file) => {
                 let mut piece = vec![0; room.min(FILE_PIECE_BYTES)];
                 match file.file().read_at(&mut piece, cursor.offset as u64) {
-                    Ok(0) | Err(_) => return Progress::Failed,
+                    Ok(0) | Err(_) => return Progress::Failed(Errno::IO),
                     Ok(len) => {
                         net.write(socket, &piece[..len]);
                         cursor.advance(frames, len);
                     }
                 }
             }
-        }
-    }
-}
-
-impl Driver for SimDriver {
-    fn now(&self) -> Instant {
-        self.now
-    }
-
-    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr> {
-        self.net.borrow_mut().listen(self.index, addr, options)
-    }
-
-    fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<ConnId> {
-        let socket = self.net.borrow_mut().connect(remote, source)?;
-        Ok(self.register(socket, Phase::Connecting, false, false))
-    }
-
-    fn wait(&mut self, _timeout: Option<Duration>) -> io::Result<()> {
-        self.woken |= self.sleeper.end_sleep();
-        let notices = {
-            let mut net = self.net.borrow_mut();
-            self.now = net.now();
-            let driver = net.driver(self.index);
-            driver.timers.advance(self.now);
-            driver.lingers.advance(self.now);
-            driver.accept_again_at = driver.accept_again_at.filter(|at| *at > self.now);
-            std::mem::take(&mut driver.notices)
-        };
-        for conn in notices {
-            self.enqueue(conn);
-        }
-        self.queue_left = self.queue.len();
-        self.accepts_left = self.net.borrow().options().driver.accepts_per_turn;
-        self.current = None;
-        Ok(())
-    }
-
-    fn next_event(&mut self) -> Option<Event> {
-        if std::mem::take(&mut self.woken) {
-            return Some(Event::Woken);
-        }
-        loop {
-            if let Some((conn, has_read)) = self.current {
-                if let Some(event) = self.step(conn, !has_read) {
-                    self.current = Some((conn, has_read || matches!(event, Event::Received { .. })));
-                    return Some(event);
-                }
-                self.current = None;
-            }
-            if self.queue_left == 0 {
-                break;
-            }
-            self.queue_left -= 1;
-            if let Some(conn) = self.queue.pop_front()
-                && let Some(connection) = self.connections.get_mut(conn.into())
-            {
-                connection.queued = false;
-                self.current = Some((conn, false));
-            }
-        }
-        if let Some(event) = self.step_accept().or_else(|| self.step_linger()) {
-            return Some(event);
-        }
-        self.net.borrow_mut().driver(self.index).timers.pop_due().map(Event::Timer)
-    }
-
-    fn recycle(&mut self, buffer: ReceiveBuffer) {
-        self.buffers.recycle(buffer);
-    }
-
-    fn send(&mut self, conn: ConnId, frames: &mut Vec<Frame>) -> Sending {
-        let (net, owned) = (Rc::clone(&self.net), self.owned.clone());
-        let Some(connection) = self.open(conn) else {
-            frames.clear();
-            return Sending::Done;
-        };
-        assert!(connection.backlog.is_none(), "a send is in flight on this connection");
-        let mut cursor = Cursor::default();
-        let failed = match transmit(&mut net.borrow_mut(), connection.socket, frames, &mut cursor) {
-            Progress::Done => {
-                frames.clear();
-                return Sending::Done;
-            }
-            Progress::Stalled => false,
-            Progress::Failed => true,
-        };
-        connection.backlog = Some(Backlog::of(frames, cursor, &owned));
-        self.after_send(conn, failed)
-    }
-
-    fn send_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> Sending {
-        self.send(conn, &mut vec![Frame::owned(bytes.to_vec())])
-    }
-
-    fn in_flight_bytes(&self, conn: ConnId) -> usize {
-        self.connections
-            .get(conn.into())
-            .filter(|connection| connection.phase != Phase::Finishing)
-            .and_then(|connection| connection.backlog.as_ref())
-            .map_or(0, Backlog::bytes)
-    }
-
-    fn owned_bytes(&self) -> usize {
-        self.owned.bytes()
-    }
-
-    fn pause(&mut self, conn: ConnId) {
-        if let Some(connection) = self.open(conn) {
-            connection.paused = true;
-        }
-    }
-
-    fn resume(&mut self, conn: ConnId) {
-        if let Some(connection) = self.open(conn)
-            && std::mem::take(&mut connection.paused)
-        {
-            self.enqueue(conn);
-        }
-    }
-
-    fn finish(&mut self, conn: ConnId, linger: Duration) {
-        let until = self.now.checked_add(linger);
-        let net = Rc::clone(&self.net);
-        let index = self.index;
-        let Some(connection) = self.open(conn) else { return };
-        if connection.phase == Phase::Connecting {
-            // There is no peer to close in order.
-            connection.ended = true;
-            connection.shut = true;
-        }
-        connection.phase = Phase::Finishing;
-        connection.linger =
-            until.map(|until| net.borrow_mut().driver(index).lingers.set(until, conn.to_bits()));
-        self.enqueue(conn);
-    }
-
-    fn close(&mut self, conn: ConnId) {
-        if self.open(conn).is_some() {
-            self.closed(conn, None);
-        }
-    }
-
-    fn detach(&mut self, conn: ConnId) -> Option<DetachedConnection> {
-        let connection = self.open(conn)?;
-        assert!(connection.backlog.is_none(), "a send is in flight on this connection");
-        if connection.phase != Phase::Open {
-            return None;
-        }
-        let Connection { socket, ended, paused, .. } = self.remove(conn)?;
-        let mut net = self.net.borrow_mut();
-        let transferred = TransferredSocket::Simulated { socket, token: net.detach(socket) };
-        Some(DetachedConnection { socket: transferred, peer: net.remote(socket), ended, paused })
-    }
-
-    fn attach(&mut self, detached: DetachedConnection) -> io::Result<ConnId> {
-        let DetachedConnection {
-            socket: TransferredSocket::Simulated { socket, token }, ended, paused, ..
-        } = detached
-        else {
-            return Err(io::ErrorKind::InvalidInput.into());
-        };
-        if !self.net.borrow_mut().attach(socket, &token) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        Ok(self.register(socket, Phase::Open, ended, paused))
-    }
-
-    fn connections(&self) -> usize {
-        self.connections.len()
-    }
-
-    fn capacity(&self) -> Capacity {
-        Capacity { shared: usize::MAX, own: 0 }
-    }
-
-    fn timer_set(&mut self, at: Instant, token: u64) -> TimerId {
-        self.net.borrow_mut().driver(self.index).timers.set(at, token)
-    }
-
-    fn timer_cancel(&mut self, timer: TimerId) {
-        self.net.borrow_mut().driver(self.index).timers.cancel(timer);
-    }
-
-    fn waker(&self) -> Waker {
-        self.sleeper.waker()
-    }
-
-    fn stop_listening(&mut self) {
-        self.net.borrow_mut().stop_listening(self.index);
-    }
-}
-
-impl Drop for SimDriver {
-    fn drop(&mut self) {
-        let mut net = self.net.borrow_mut();
-        net.retire(self.index);
-        for connection in self.connections.drain() {
-            net.close(connection.socket, connection.backlog.is_some());
         }
     }
 }

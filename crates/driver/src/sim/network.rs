@@ -5,8 +5,8 @@
 //! end, `incoming + in_transit <= receive_buffer_bytes`.
 
 use super::Options;
+use crate::event_loop::Clock;
 use crate::slab::{Key, Slab};
-use crate::wheel::Wheel;
 use crate::{ConnId, ListenOptions};
 use fastrand::Rng;
 use rustix::io::Errno;
@@ -77,10 +77,8 @@ pub(super) struct Listener {
 pub(super) struct DriverState {
     /// Connections at whose sockets something has changed.
     pub(super) notices: Vec<ConnId>,
-    pub(super) timers: Wheel,
-    pub(super) lingers: Wheel,
-    pub(super) listeners: Vec<Listener>,
-    pub(super) accept_again_at: Option<Instant>,
+    pub(super) clock: Clock,
+    listeners: Vec<Listener>,
     pub(super) accepts_to_fail: u32,
 }
 
@@ -135,10 +133,8 @@ impl Network {
     pub(super) fn add_driver(&mut self) -> usize {
         self.drivers.push(DriverState {
             notices: Vec::new(),
-            timers: Wheel::new(self.now),
-            lingers: Wheel::new(self.now),
+            clock: Clock::new(self.now),
             listeners: Vec::new(),
-            accept_again_at: None,
             accepts_to_fail: 0,
         });
         self.drivers.len() - 1
@@ -149,8 +145,7 @@ impl Network {
         self.stop_listening(driver);
         let now = self.now;
         let driver = &mut self.drivers[driver];
-        driver.timers = Wheel::new(now);
-        driver.lingers = Wheel::new(now);
+        driver.clock = Clock::new(now);
         driver.notices = Vec::new();
     }
 
@@ -158,11 +153,7 @@ impl Network {
     /// nothing is left.
     pub(super) fn step(&mut self, limit: Option<Instant>) -> bool {
         self.close_dropped_connections();
-        let wakes = self.drivers.iter().flat_map(|driver| {
-            [driver.timers.next_wake(), driver.lingers.next_wake(), driver.accept_again_at]
-                .into_iter()
-                .flatten()
-        });
+        let wakes = self.drivers.iter().flat_map(|driver| driver.clock.wakes()).flatten();
         let next = wakes
             .filter(|wake| *wake > self.now)
             .chain(self.events.first_key_value().map(|((at, _), _)| *at))
@@ -295,7 +286,6 @@ impl Network {
 
     /// Closes the listeners of a driver and resets the connections in their queues.
     pub(super) fn stop_listening(&mut self, driver: usize) {
-        self.drivers[driver].accept_again_at = None;
         for listener in std::mem::take(&mut self.drivers[driver].listeners) {
             for socket in listener.queue {
                 self.close(socket, true);
@@ -303,22 +293,20 @@ impl Network {
         }
     }
 
-    /// Whether a driver could accept now.
-    pub(super) fn can_accept(&self, driver: usize) -> bool {
-        let driver = &self.drivers[driver];
-        driver.accept_again_at.is_none() && driver.listeners.iter().any(|listener| !listener.queue.is_empty())
+    /// Whether a driver has something to accept.
+    pub(super) fn may_accept(&self, driver: usize) -> bool {
+        self.drivers[driver].listeners.iter().any(|listener| !listener.queue.is_empty())
     }
 
     /// The next connection for a driver, from the fullest queue.
     pub(super) fn accept(&mut self, driver: usize) -> Option<io::Result<Key>> {
-        if !self.can_accept(driver) {
+        if !self.may_accept(driver) {
             return None;
         }
         let by_chance = self.random.u32(..1_000_000) < self.options.accept_failures_per_million;
         let driver = &mut self.drivers[driver];
         if driver.accepts_to_fail > 0 || by_chance {
             driver.accepts_to_fail = driver.accepts_to_fail.saturating_sub(1);
-            driver.accept_again_at = Some(self.now + self.options.driver.accept_pause);
             return Some(Err(Errno::MFILE.into()));
         }
         let listener = driver.listeners.iter_mut().max_by_key(|listener| listener.queue.len())?;

@@ -17,16 +17,15 @@
 #![allow(unsafe_code)] // The kernel is given addresses.
 
 use super::ring::{Ring, Target, on};
-use super::token::Token;
+use super::token::{OperationId, Token};
 use crate::ConnId;
-use crate::backlog::{Backlog, Cursor, charge_owned};
-use crate::epoll::transmit::{CORK_BYTES, Progress, RUN_MAX, SMALL_BYTES, transmit};
+use crate::backlog::{Backlog, Cursor, Progress, charge_owned};
 use crate::frame::{Charge, Frame, Meter, View};
 use crate::slab::Slab;
+use crate::transmit::{CORK_BYTES, RUN_MAX, SMALL_BYTES, transmit};
 use io_uring::opcode;
 use io_uring::types::{Fd, Fixed};
 use rustix::io::Errno;
-use std::num::NonZeroU32;
 use std::os::fd::BorrowedFd;
 
 /// Bytes in one operation at most (but at least one frame's rest or this much of it). The kernel tells of the
@@ -35,24 +34,6 @@ const OPERATION_BYTES_MAX: usize = 128 * 1024;
 
 /// Runs kept for the next flights; what is spare beyond that is freed.
 const SPARE_MAX: usize = 64;
-
-/// Where a flight is, never 0 so that `Option<FlightId>` takes four bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FlightId(NonZeroU32);
-
-impl FlightId {
-    fn of(index: u32) -> Self {
-        Self(NonZeroU32::MIN.saturating_add(index))
-    }
-
-    fn index(self) -> u32 {
-        self.0.get() - 1
-    }
-
-    pub(super) fn token(self) -> Token {
-        Token::Send(self.index())
-    }
-}
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +96,7 @@ impl Flights {
     }
 
     /// Takes over `frames` from `cursor` on. The vector is left empty, its capacity kept.
-    pub(super) fn begin(&mut self, conn: ConnId, frames: &mut Vec<Frame>, cursor: Cursor) -> FlightId {
+    pub(super) fn begin(&mut self, conn: ConnId, frames: &mut Vec<Frame>, cursor: Cursor) -> OperationId {
         let by_call = frames.iter().any(Frame::is_file);
         let bytes = frames.iter().map(Frame::len).sum::<usize>();
         let frames = if frames.len() == 1 {
@@ -134,11 +115,11 @@ impl Flights {
     }
 
     /// Takes over a copy of bytes.
-    pub(super) fn begin_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> FlightId {
+    pub(super) fn begin_bytes(&mut self, conn: ConnId, bytes: &[u8]) -> OperationId {
         self.insert(conn, PendingFrames::One { frame: Frame::owned(bytes.to_vec()), offset: 0 }, false)
     }
 
-    fn insert(&mut self, conn: ConnId, frames: PendingFrames, by_call: bool) -> FlightId {
+    fn insert(&mut self, conn: ConnId, frames: PendingFrames, by_call: bool) -> OperationId {
         let bytes = frames.bytes();
         let _charge = match &frames {
             PendingFrames::One { frame, .. } => charge_owned([frame], &self.owned),
@@ -146,20 +127,20 @@ impl Flights {
         };
         let flight =
             Flight { conn: Some(conn), state: State::Waiting, by_call, bytes, frames, run: None, _charge };
-        FlightId::of(self.flights.insert(flight).index)
+        OperationId::of(self.flights.insert(flight).index)
     }
 
-    pub(super) fn state(&self, id: FlightId) -> State {
+    pub(super) fn state(&self, id: OperationId) -> State {
         self.flights.at(id.index()).state
     }
 
     /// Whether it is to leave by [`Flights::transmit`], not by [`Flights::submit`].
-    pub(super) fn is_by_call(&self, id: FlightId) -> bool {
+    pub(super) fn is_by_call(&self, id: OperationId) -> bool {
         self.flights.at(id.index()).by_call
     }
 
     /// Bytes that the kernel hasn't taken or hasn't reported as taken; never 0.
-    pub(super) fn bytes(&self, id: FlightId) -> usize {
+    pub(super) fn bytes(&self, id: OperationId) -> usize {
         self.flights.at(id.index()).bytes
     }
 
@@ -174,7 +155,7 @@ impl Flights {
     }
 
     /// Begins the next operation of a waiting flight.
-    pub(super) fn submit(&mut self, id: FlightId, ring: &mut Ring, target: Target) {
+    pub(super) fn submit(&mut self, id: OperationId, ring: &mut Ring, target: Target) {
         let flight = self.flights.at_mut(id.index());
         assert!(flight.state == State::Waiting && !flight.by_call, "{:?}", flight.state);
         let flags = libc::MSG_WAITALL | libc::MSG_NOSIGNAL;
@@ -199,13 +180,12 @@ impl Flights {
         self.submitted += 1;
         // SAFETY: the entry refers to the frames and the run of a flight that is submitted now: this module keeps them
         // as they are until it completes. They are on the heap, so they stay in place whatever moves the flight.
-        unsafe { ring.push(entry.user_data(id.token().to_bits())) };
+        unsafe { ring.push(entry.user_data(Token::Send(id).to_bits())) };
     }
 
     /// Notes what became of a flight's operation: the connection that waits for it, if any does.
-    pub(super) fn complete(&mut self, index: u32, result: Result<u32, Errno>) -> Option<ConnId> {
-        let id = FlightId::of(index);
-        let flight = self.flights.at_mut(index);
+    pub(super) fn complete(&mut self, id: OperationId, result: Result<u32, Errno>) -> Option<ConnId> {
+        let flight = self.flights.at_mut(id.index());
         assert_eq!(flight.state, State::Submitted);
         self.submitted -= 1;
         flight.state = match result {
@@ -235,7 +215,12 @@ impl Flights {
     }
 
     /// Sends from a flight that leaves by calls.
-    pub(super) fn transmit(&mut self, id: FlightId, socket: BorrowedFd<'_>, cork: &mut Vec<u8>) -> Progress {
+    pub(super) fn transmit(
+        &mut self,
+        id: OperationId,
+        socket: BorrowedFd<'_>,
+        cork: &mut Vec<u8>,
+    ) -> Progress {
         let flight = self.flights.at_mut(id.index());
         assert_eq!(flight.state, State::Waiting);
         let progress = match &mut flight.frames {
@@ -259,14 +244,15 @@ impl Flights {
     }
 
     /// A waiting flight that will not leave.
-    pub(super) fn fail(&mut self, id: FlightId, error: Errno) {
+    pub(super) fn fail(&mut self, id: OperationId, error: Errno) -> Progress {
         let flight = self.flights.at_mut(id.index());
         assert_eq!(flight.state, State::Waiting);
         flight.state = State::Failed(error);
+        Progress::Failed(error)
     }
 
     /// Releases a flight that is not submitted.
-    pub(super) fn end(&mut self, id: FlightId) {
+    pub(super) fn end(&mut self, id: OperationId) {
         let key = self.flights.key_at(id.index());
         assert_ne!(self.flights.at(key.index).state, State::Submitted);
         if let Some(run) = self.flights.remove(key).and_then(|flight| flight.run)
@@ -277,7 +263,7 @@ impl Flights {
     }
 
     /// Releases a flight as soon as that is possible. True if it is submitted: then its operation is to be cancelled.
-    pub(super) fn abandon(&mut self, id: FlightId) -> bool {
+    pub(super) fn abandon(&mut self, id: OperationId) -> bool {
         let flight = self.flights.at_mut(id.index());
         if flight.state == State::Submitted {
             flight.conn = None;

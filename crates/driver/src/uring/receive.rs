@@ -10,13 +10,12 @@
 #![allow(unsafe_code)] // The kernel is given addresses.
 
 use super::ring::{Ring, Target, on};
-use super::token::Token;
+use super::token::{OperationId, Token};
 use crate::ConnId;
 use crate::slab::Slab;
 use io_uring::opcode;
 use io_uring::types::{Fd, Fixed};
 use rustix::io::Errno;
-use std::num::NonZeroU32;
 use std::ptr::NonNull;
 
 /// Receives under way at most, each with a buffer.
@@ -24,20 +23,6 @@ const RECEIVES_MAX: usize = 64;
 
 /// Size of a buffer at most: there are as many as receives under way.
 const BUFFER_BYTES_MAX: usize = 16 * 1024;
-
-/// Where a receive is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReceiveId(NonZeroU32);
-
-impl ReceiveId {
-    fn of(index: u32) -> Self {
-        Self(NonZeroU32::MIN.saturating_add(index))
-    }
-
-    fn index(self) -> u32 {
-        self.0.get() - 1
-    }
-}
 
 struct Receive {
     /// `None` after the connection has ended.
@@ -72,28 +57,28 @@ impl Receives {
     }
 
     /// Begins to receive; `None` where as many as may be are under way.
-    pub(super) fn begin(&mut self, conn: ConnId, ring: &mut Ring, target: Target) -> Option<ReceiveId> {
+    pub(super) fn begin(&mut self, conn: ConnId, ring: &mut Ring, target: Target) -> Option<OperationId> {
         if self.submitted == RECEIVES_MAX {
             return None;
         }
         let buffer = self.spare.pop().unwrap_or_else(|| vec![0; self.buffer_bytes].into_boxed_slice());
         let buffer = NonNull::from(Box::leak(buffer));
         let state = State::Submitted(Buffer(buffer));
-        let id = ReceiveId::of(self.receives.insert(Receive { conn: Some(conn), state }).index);
+        let id = OperationId::of(self.receives.insert(Receive { conn: Some(conn), state }).index);
         self.submitted += 1;
         let (start, len) = (buffer.cast::<u8>().as_ptr(), buffer.len() as u32);
         let entry = on!(target, |fd| opcode::Recv::new(fd, start, len).flags(libc::MSG_DONTWAIT).build());
         // SAFETY: the buffer is leaked, and made a box again only when this operation completes.
-        unsafe { ring.push(entry.user_data(Token::Receive(id.index()).to_bits())) };
+        unsafe { ring.push(entry.user_data(Token::Receive(id).to_bits())) };
         Some(id)
     }
 
     /// Notes what became of a receive: the connection that waits for it, if any does, and whether it has filled
     /// its buffer, so that there may be more.
-    pub(super) fn complete(&mut self, index: u32, result: Result<u32, Errno>) -> Option<(ConnId, bool)> {
-        let receive = self.receives.at_mut(index);
+    pub(super) fn complete(&mut self, id: OperationId, result: Result<u32, Errno>) -> Option<(ConnId, bool)> {
+        let receive = self.receives.at_mut(id.index());
         let State::Submitted(Buffer(buffer)) = receive.state else {
-            panic!("receive {index} completes twice");
+            panic!("{id:?} completes twice");
         };
         self.submitted -= 1;
         // SAFETY: it was leaked from a box by `begin`, and the kernel no longer uses it.
@@ -102,7 +87,7 @@ impl Receives {
             result.map(|len| buffer[..(len as usize).min(buffer.len())].into());
         self.spare.push(buffer);
         let Some(conn) = receive.conn else {
-            self.receives.remove(self.receives.key_at(index));
+            self.receives.remove(self.receives.key_at(id.index()));
             return None;
         };
         let full = matches!(&received, Ok(bytes) if bytes.len() == self.buffer_bytes);
@@ -111,7 +96,7 @@ impl Receives {
     }
 
     /// What has been received (nothing: the end of file); `None` while it is under way. Then the id is dead.
-    pub(super) fn take(&mut self, id: ReceiveId) -> Option<Result<Box<[u8]>, Errno>> {
+    pub(super) fn take(&mut self, id: OperationId) -> Option<Result<Box<[u8]>, Errno>> {
         let key = self.receives.key_at(id.index());
         if matches!(self.receives.at(key.index).state, State::Submitted(_)) {
             return None;
@@ -123,7 +108,7 @@ impl Receives {
     }
 
     /// Nobody waits for it any more.
-    pub(super) fn abandon(&mut self, id: ReceiveId) {
+    pub(super) fn abandon(&mut self, id: OperationId) {
         if self.take(id).is_none() {
             self.receives.at_mut(id.index()).conn = None;
         }

@@ -16,16 +16,16 @@
 //! again when that entry has completed. So what is still queued never meets another socket.
 
 use super::ring::{Completion, Ring, Target};
-use super::token::{Name, Token};
+use super::token::Token;
 use crate::Capacity;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A socket, in whichever way it is held. A direct one must be given to [`Rings::close`].
-pub(super) enum Socket {
-    Real(OwnedFd),
-    Direct { ring: u8, slot: u32 },
+/// Where a socket is. What is in a slot must be given to [`Rings::close`].
+pub(super) enum Place {
+    Descriptor(OwnedFd),
+    Slot { ring: u8, slot: u32 },
 }
 
 /// A socket's descriptor, lent or made for the occasion.
@@ -82,22 +82,22 @@ impl Rings {
     }
 
     /// The ring of a socket, and its name there.
-    pub(super) fn of(&mut self, socket: &Socket) -> (&mut Ring, Target) {
+    pub(super) fn of(&mut self, socket: &Place) -> (&mut Ring, Target) {
         match socket {
-            Socket::Real(fd) => (&mut self.main, Target::Descriptor(fd.as_raw_fd())),
-            Socket::Direct { ring, slot } => (&mut self.direct[usize::from(*ring)].ring, Target::Slot(*slot)),
+            Place::Descriptor(fd) => (&mut self.main, Target::Descriptor(fd.as_raw_fd())),
+            Place::Slot { ring, slot } => (&mut self.direct[usize::from(*ring)].ring, Target::Slot(*slot)),
         }
     }
 
     /// A place for a socket that has just been made. `wake` is what the main ring polls.
-    pub(super) fn adopt(&mut self, fd: OwnedFd, wake: Option<BorrowedFd<'_>>) -> Socket {
+    pub(super) fn adopt(&mut self, fd: OwnedFd, wake: Option<BorrowedFd<'_>>) -> Place {
         if u32::try_from(fd.as_raw_fd()).is_ok_and(|number| number < self.limits.from) {
-            return Socket::Real(fd);
+            return Place::Descriptor(fd);
         }
-        wake.and_then(|wake| self.place(fd.as_fd(), wake)).unwrap_or(Socket::Real(fd))
+        wake.and_then(|wake| self.fill_slot(fd.as_fd(), wake)).unwrap_or(Place::Descriptor(fd))
     }
 
-    fn place(&mut self, fd: BorrowedFd<'_>, wake: BorrowedFd<'_>) -> Option<Socket> {
+    fn fill_slot(&mut self, fd: BorrowedFd<'_>, wake: BorrowedFd<'_>) -> Option<Place> {
         let index = match self.direct.iter().position(|direct| !direct.free.is_empty()) {
             Some(index) => index,
             None => self.open(wake)?,
@@ -108,7 +108,7 @@ impl Rings {
             direct.free.push(slot);
             return None;
         }
-        Some(Socket::Direct { ring: index as u8, slot })
+        Some(Place::Slot { ring: index as u8, slot })
     }
 
     /// One more ring with slots, unless there are enough, or the kernel gives none: then for good.
@@ -134,29 +134,28 @@ impl Rings {
     ///
     /// # Errors
     /// The kernel's, where one has to be made and there is none left.
-    pub(super) fn descriptor<'a>(&mut self, socket: &'a Socket) -> io::Result<Descriptor<'a>> {
+    pub(super) fn descriptor<'a>(&mut self, socket: &'a Place) -> io::Result<Descriptor<'a>> {
         match socket {
-            Socket::Real(fd) => Ok(Descriptor::Lent(fd.as_fd())),
-            Socket::Direct { ring, slot } => {
+            Place::Descriptor(fd) => Ok(Descriptor::Lent(fd.as_fd())),
+            Place::Slot { ring, slot } => {
                 self.direct[usize::from(*ring)].ring.install(*slot).map(Descriptor::Installed)
             }
         }
     }
 
     /// Closes a socket when what has been pushed for it before has been begun.
-    pub(super) fn close(&mut self, socket: Socket) {
+    pub(super) fn close(&mut self, socket: Place) {
         match socket {
-            Socket::Real(fd) => self.main.close(fd),
-            Socket::Direct { ring, slot } => {
-                let token = Token::Freed(Name::new(slot, u32::from(ring)));
-                self.direct[usize::from(ring)].ring.close_slot(token, slot);
+            Place::Descriptor(fd) => self.main.close(fd),
+            Place::Slot { ring, slot } => {
+                self.direct[usize::from(ring)].ring.close_slot(Token::Freed { slot, ring }, slot);
             }
         }
     }
 
     /// Notes that a slot can be used again.
-    pub(super) fn freed(&mut self, Name { index: slot, generation: ring }: Name) {
-        if let Some(direct) = self.direct.get_mut(ring as usize) {
+    pub(super) fn freed(&mut self, slot: u32, ring: u8) {
+        if let Some(direct) = self.direct.get_mut(usize::from(ring)) {
             direct.free.push(slot);
         }
     }

@@ -6,9 +6,25 @@
 
 use crate::ConnId;
 use crate::slab::{Key, Slab};
+use std::num::NonZeroU32;
 
 const KIND_SHIFT: u32 = 60;
 const GENERATION_MAX: u32 = (1 << (KIND_SHIFT - 32)) - 1;
+
+/// The index of a send or receive that may be under way. It has no generation: the slot is kept until the
+/// completion. Never 0, so that an option of it takes four bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OperationId(NonZeroU32);
+
+impl OperationId {
+    pub(super) fn of(index: u32) -> Self {
+        Self(NonZeroU32::MIN.saturating_add(index))
+    }
+
+    pub(super) fn index(self) -> u32 {
+        self.0.get() - 1
+    }
+}
 
 /// See the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,82 +32,66 @@ pub(super) enum Token {
     /// Nobody listens.
     Ignored,
     /// Edges of a connection: readable, ended, broken.
-    Poll(Name),
+    Poll(Key),
     /// A connection has become writable, or is established.
-    Room(Name),
-    /// A send, by its place in the flights. It has no generation: the place is kept until the completion.
-    Send(u32),
-    /// A receive, likewise.
-    Receive(u32),
-    /// Edges of a listener: its number, and how many listeners there have been before.
-    Listener(Name),
+    Room(Key),
+    Send(OperationId),
+    Receive(OperationId),
+    /// Edges of a listener: its number among all that there have been.
+    Listener(u32),
     /// The waker's eventfd.
     Waker,
     /// The alarm's timerfd.
     Alarm,
-    /// A slot has been closed: its number, and its ring's.
-    Freed(Name),
+    /// A slot has been closed.
+    Freed {
+        slot: u32,
+        ring: u8,
+    },
     /// A descriptor has been installed: the number of the request.
     Installed(u32),
 }
 
-/// A connection, by what fits into a token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Name {
-    pub(super) index: u32,
-    pub(super) generation: u32,
-}
-
-impl Name {
-    pub(super) fn new(index: u32, generation: u32) -> Self {
-        Self { index, generation: generation & GENERATION_MAX }
-    }
-
-    /// The connection, if it is alive.
-    pub(super) fn find<T>(self, connections: &Slab<T>) -> Option<ConnId> {
-        let Key { index, generation } = connections.key_at(self.index);
-        (generation & GENERATION_MAX == self.generation).then_some(ConnId { index, generation })
-    }
-}
-
-impl From<ConnId> for Name {
-    fn from(ConnId { index, generation }: ConnId) -> Self {
-        Self::new(index, generation)
-    }
-}
-
 impl Token {
     pub(super) fn to_bits(self) -> u64 {
-        let (kind, Name { index, generation }) = match self {
-            Self::Ignored => (0, Name::new(0, 0)),
-            Self::Poll(name) => (1, name),
-            Self::Room(name) => (2, name),
-            Self::Send(flight) => (3, Name::new(flight, 0)),
-            Self::Listener(name) => (4, name),
-            Self::Waker => (5, Name::new(0, 0)),
-            Self::Receive(receive) => (6, Name::new(receive, 0)),
-            Self::Freed(name) => (7, name),
-            Self::Installed(nth) => (8, Name::new(nth, 0)),
-            Self::Alarm => (9, Name::new(0, 0)),
+        let (kind, generation, index) = match self {
+            Self::Ignored => (0, 0, 0),
+            Self::Poll(key) => (1, key.generation & GENERATION_MAX, key.index),
+            Self::Room(key) => (2, key.generation & GENERATION_MAX, key.index),
+            Self::Send(flight) => (3, 0, flight.index()),
+            Self::Listener(nth) => (4, 0, nth),
+            Self::Waker => (5, 0, 0),
+            Self::Receive(receive) => (6, 0, receive.index()),
+            Self::Freed { slot, ring } => (7, u32::from(ring), slot),
+            Self::Installed(nth) => (8, 0, nth),
+            Self::Alarm => (9, 0, 0),
         };
-        kind << KIND_SHIFT | u64::from(generation) << 32 | u64::from(index)
+        kind << KIND_SHIFT | Key { index, generation }.to_bits()
     }
 
+    /// The generation of a key is truncated: see [`find`].
     pub(super) fn from_bits(bits: u64) -> Self {
-        let name = Name::new(bits as u32, (bits >> 32) as u32);
+        let Key { index, generation } = Key::from_bits(bits);
+        let generation = generation & GENERATION_MAX;
         match bits >> KIND_SHIFT {
-            1 => Self::Poll(name),
-            2 => Self::Room(name),
-            3 => Self::Send(name.index),
-            4 => Self::Listener(name),
+            1 => Self::Poll(Key { index, generation }),
+            2 => Self::Room(Key { index, generation }),
+            3 => Self::Send(OperationId::of(index)),
+            4 => Self::Listener(index),
             5 => Self::Waker,
-            6 => Self::Receive(name.index),
-            7 => Self::Freed(name),
-            8 => Self::Installed(name.index),
+            6 => Self::Receive(OperationId::of(index)),
+            7 => Self::Freed { slot: index, ring: generation as u8 },
+            8 => Self::Installed(index),
             9 => Self::Alarm,
             _ => Self::Ignored,
         }
     }
+}
+
+/// The connection that a token names, if it is alive.
+pub(super) fn find<T>(truncated: Key, connections: &Slab<T>) -> Option<ConnId> {
+    let key = connections.key_at(truncated.index);
+    (key.generation & GENERATION_MAX == truncated.generation).then_some(ConnId(key))
 }
 
 #[cfg(test)]
@@ -100,16 +100,16 @@ mod tests {
 
     #[test]
     fn every_token_round_trips_through_its_bits() {
-        let name = Name::new(u32::MAX - 20, u32::MAX);
+        let key = Key { index: u32::MAX - 20, generation: GENERATION_MAX };
         for token in [
             Token::Ignored,
-            Token::Poll(name),
-            Token::Room(Name::new(0, 1)),
-            Token::Send(u32::MAX - 20),
-            Token::Listener(name),
+            Token::Poll(key),
+            Token::Room(Key { index: 0, generation: 1 }),
+            Token::Send(OperationId::of(u32::MAX - 20)),
+            Token::Listener(u32::MAX),
             Token::Waker,
-            Token::Receive(9),
-            Token::Freed(name),
+            Token::Receive(OperationId::of(9)),
+            Token::Freed { slot: 7, ring: 255 },
             Token::Installed(77),
             Token::Alarm,
         ] {
@@ -118,14 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn a_name_finds_only_its_own_connection() {
+    fn a_token_finds_only_its_own_connection() {
         let mut slab = Slab::new();
-        let first = ConnId::from(slab.insert(()));
-        let name = Name::from(first);
-        assert_eq!(name.find(&slab), Some(first));
-        slab.remove(first.into());
-        let second = ConnId::from(slab.insert(()));
+        let find_again = |key, slab: &Slab<()>| match Token::from_bits(Token::Poll(key).to_bits()) {
+            Token::Poll(key) => find(key, slab),
+            other => panic!("{other:?}"),
+        };
+        let first = slab.insert(());
+        assert_eq!(find_again(first, &slab), Some(ConnId(first)));
+        slab.remove(first);
+        let second = slab.insert(());
         assert_eq!(second.index, first.index);
-        assert_eq!((name.find(&slab), Name::from(second).find(&slab)), (None, Some(second)));
+        assert_eq!((find_again(first, &slab), find_again(second, &slab)), (None, Some(ConnId(second))));
     }
 }

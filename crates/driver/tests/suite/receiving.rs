@@ -96,7 +96,6 @@ pub(crate) fn a_lent_buffer_can_be_written_to<D: Driver>(mut pair: Pair<D>) {
 
 pub(crate) fn a_connection_moves_with_bytes_unread<D: Driver>(mut pair: Pair<D>) {
     let (far, near) = pair.connected();
-    let peer = pair.server.accepted()[0].1;
     pair.client.send(near, [Frame::from_static(b"before")]);
     pair.until(|pair| pair.server.bytes(far) == b"before");
     pair.server.driver.pause(far);
@@ -104,7 +103,6 @@ pub(crate) fn a_connection_moves_with_bytes_unread<D: Driver>(mut pair: Pair<D>)
     pair.barrier();
     pair.server.driver.resume(far);
     let detached = pair.server.detach(far).unwrap();
-    assert_eq!(detached.peer(), peer);
     assert_eq!(pair.server.driver.connections(), 0);
     pair.client.send(near, [Frame::from_static(b"under way")]);
     pair.barrier();

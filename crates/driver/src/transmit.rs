@@ -7,7 +7,7 @@
 //!
 //! `sendfile` knows no MSG_NOSIGNAL: the process must ignore SIGPIPE, as Rust's runtime arranges.
 
-use crate::backlog::Cursor;
+use crate::backlog::{Cursor, Progress};
 use crate::frame::{Frame, View};
 use rustix::fs::sendfile;
 use rustix::io::Errno;
@@ -27,18 +27,8 @@ pub(crate) const SMALL_BYTES: usize = 1024;
 /// Below this, the array of slices is small enough to be made for every call.
 const RUN_SMALL: usize = 16;
 
-/// What became of a transmission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// The kernel has taken everything.
-    Done,
-    /// The socket is full; an edge will tell when it isn't.
-    Stalled,
-    /// The connection is broken.
-    Failed(Errno),
-}
-
 /// Sends `bytes`; how many were taken is added to `taken`.
+#[inline]
 pub(crate) fn transmit_bytes(socket: BorrowedFd<'_>, bytes: &[u8], taken: &mut usize) -> Progress {
     while *taken < bytes.len() {
         match send(socket, &bytes[*taken..], SendFlags::NOSIGNAL) {

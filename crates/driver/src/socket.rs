@@ -1,11 +1,16 @@
 //! Opening and accepting sockets: the options they need, once, before they are used.
 
 use crate::ListenOptions;
-use rustix::net::{SocketFlags, acceptfrom_with};
+use crate::buffer::Buffers;
+use crate::kernel::{Receipt, State};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_linger, socket_error};
+use rustix::net::{RecvFlags, SocketFlags, acceptfrom_with, recv};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 fn open(remote_or_local: SocketAddr) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
@@ -82,7 +87,6 @@ pub(crate) fn unacknowledged_bytes(socket: BorrowedFd<'_>) -> usize {
 /// The next connection of a listener, with its peer's address (an IPv4 one as such, also where it came to an
 /// IPv6 listener); `None` if there is none.
 pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
-    use rustix::io::Errno;
     loop {
         match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok((fd, peer)) => {
@@ -114,6 +118,37 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<(OwnedFd, So
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Reads once from a connection that may have something, and notes whether it may have more.
+#[inline(always)] // A call would pass the result through memory, for every read.
+pub(crate) fn receive(socket: BorrowedFd<'_>, state: &mut State, buffers: &mut Buffers) -> Receipt {
+    let mut storage = buffers.take();
+    let receipt = loop {
+        match recv(socket, &mut *storage, RecvFlags::empty()) {
+            Ok((0, _)) => break Receipt::End,
+            Ok((read, _)) => {
+                state.readable = read == storage.len() || state.ending;
+                return Receipt::Bytes(Buffers::lend(storage, read));
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break Receipt::Nothing,
+            Err(error) => break Receipt::Failed(error),
+        }
+    };
+    buffers.put(storage);
+    state.readable = false;
+    receipt
+}
+
+/// Makes the closing of a socket a reset.
+pub(crate) fn reset(socket: BorrowedFd<'_>) {
+    let _ = set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+/// The error that the socket has to report.
+pub(crate) fn error(socket: BorrowedFd<'_>) -> Option<Errno> {
+    socket_error(socket).unwrap_or_else(Err).err()
 }
 
 #[cfg(test)]

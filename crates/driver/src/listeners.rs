@@ -1,0 +1,48 @@
+//! The listening sockets of a driver on a kernel.
+
+use crate::{ListenOptions, socket};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// See the module's documentation.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    pub(crate) list: Vec<Listener>,
+    /// The listener that is asked first; it rotates.
+    first: usize,
+}
+
+pub(crate) struct Listener {
+    pub(crate) fd: OwnedFd,
+    /// There may be a connection to accept.
+    pub(crate) ready: bool,
+}
+
+impl Listeners {
+    pub(crate) fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr> {
+        let (fd, bound) = socket::listen(addr, options)?;
+        self.list.push(Listener { fd, ready: false });
+        Ok(bound)
+    }
+
+    /// Whether there may be a connection to accept.
+    pub(crate) fn are_ready(&self) -> bool {
+        self.list.iter().any(|listener| listener.ready)
+    }
+
+    /// The next connection of any of them, in turns, so that a busy one doesn't use up the batch of all.
+    pub(crate) fn accept(&mut self) -> Option<io::Result<(OwnedFd, SocketAddr)>> {
+        loop {
+            let count = self.list.len();
+            let mut order = (0..count).map(|nth| (self.first + nth) % count);
+            let index = order.find(|index| self.list[*index].ready)?;
+            self.first = index + 1;
+            let listener = &mut self.list[index];
+            match socket::accept(listener.fd.as_fd()).transpose() {
+                None => listener.ready = false,
+                accepted => return accepted,
+            }
+        }
+    }
+}

@@ -1,0 +1,437 @@
+//! What the event loop asks of io_uring.
+
+use super::flight::State;
+use super::{
+    Connection, Descriptor, EDGES, OperationId, Place, PollFlags, Socket, Target, Token, Uring, errno,
+};
+use crate::backlog::{Cursor, Progress};
+use crate::buffer::Buffers;
+use crate::detached::TransferredSocket;
+use crate::event_loop::{Clock, Turn};
+use crate::kernel::{Kernel, Phase, Receipt};
+use crate::transmit::{transmit, transmit_bytes};
+use crate::waker::Sleeper;
+use crate::{Capacity, ConnId, Frame, ListenOptions, socket};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+impl Kernel for Uring {
+    type Socket = Socket;
+
+    #[inline]
+    fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
+    #[inline]
+    fn clock<R>(&mut self, work: impl FnOnce(&mut Clock) -> R) -> R {
+        work(&mut self.clock)
+    }
+
+    #[inline]
+    fn set_alarm(&mut self, at: Instant) -> io::Result<()> {
+        self.alarm.set(at)
+    }
+
+    fn enter(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        // Here and not earlier: the ring belongs to the thread that first enters it.
+        while self.listeners_polled < self.listeners.list.len() {
+            self.poll_listener(self.listeners_polled);
+            self.listeners_polled += 1;
+        }
+        if !self.waker_polled
+            && let Some(eventfd) = self.sleeper.eventfd()
+        {
+            self.rings.main().poll(Token::Waker, Target::Descriptor(eventfd.as_raw_fd()), PollFlags::IN);
+            self.waker_polled = true;
+        }
+        if !std::mem::replace(&mut self.alarm_polled, true) {
+            let target = Target::Descriptor(self.alarm.as_fd().as_raw_fd());
+            self.rings.main().poll(Token::Alarm, target, PollFlags::IN);
+        }
+        self.rings.enter(self.events_per_turn, timeout)
+    }
+
+    fn record(&mut self, turn: &mut Turn<Socket>) {
+        self.record_completions(turn, self.events_per_turn);
+        self.alarm.advance(turn.now);
+    }
+
+    fn has_events(&mut self) -> bool {
+        self.rings.has_completions()
+    }
+
+    /// Has the direct connections in the queue read before they are stepped: else what has arrived in time would
+    /// be handed out a turn later, after the timer that denies it.
+    fn begin_turn(&mut self, turn: &mut Turn<Socket>) -> io::Result<()> {
+        self.lone_sends_left = self.options.lone_sends_per_turn;
+        self.repolls_left = self.options.submission_entries as usize;
+        if !self.rings.have_direct() {
+            return Ok(());
+        }
+        for nth in 0..turn.queue.len() {
+            let conn = turn.queue[nth];
+            while let Some(connection) = turn.connections.get_mut(conn.0)
+                && connection.may_read_ahead()
+            {
+                self.begin_receive(conn, connection);
+                if connection.socket.receive.is_none() {
+                    // As many as may be are under way.
+                    self.rings.enter_direct(usize::MAX)?;
+                    self.record_completions(turn, usize::MAX);
+                }
+            }
+        }
+        self.rings.enter_direct(usize::MAX)?;
+        self.record_completions(turn, usize::MAX);
+        Ok(())
+    }
+
+    fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr> {
+        self.listeners.listen(addr, options)
+    }
+
+    fn stop_listening(&mut self) {
+        let ring = self.rings.main();
+        self.listeners_polled = 0;
+        for listener in self.listeners.list.drain(..) {
+            ring.cancel(Token::Listener(self.listeners_closed));
+            self.listeners_closed = self.listeners_closed.wrapping_add(1);
+            ring.close(listener.fd);
+        }
+        // Should it fail, they are closed by the next wait.
+        let _ = ring.enter(Some(Duration::ZERO));
+    }
+
+    #[inline]
+    fn may_accept(&self) -> bool {
+        self.listeners.are_ready()
+    }
+
+    /// By a call, as the peer's address comes with it. (A multishot accept reports none, so it would take a call for that,
+    /// and takes whatever comes, however few the driver wants in one turn.)
+    fn accept(&mut self) -> Option<io::Result<(Socket, SocketAddr)>> {
+        Some(self.listeners.accept()?.map(|(fd, peer)| (self.place(fd), peer)))
+    }
+
+    fn connect(&mut self, remote: SocketAddr, source: Option<IpAddr>) -> io::Result<Socket> {
+        socket::connect(remote, source).map(|fd| self.place(fd))
+    }
+
+    fn adopt(&mut self, socket: TransferredSocket) -> io::Result<Socket> {
+        socket.into_fd().map(|fd| self.place(fd))
+    }
+
+    /// What is being connected is only waited for.
+    fn register(&mut self, conn: ConnId, connection: &mut Connection) -> io::Result<()> {
+        if connection.state.phase == Phase::Connecting {
+            self.await_room(conn, &mut connection.socket);
+        } else {
+            self.poll(conn, &mut connection.socket);
+        }
+        Ok(())
+    }
+
+    /// A poll ends by itself when the completion queue is full. Few are renewed in each turn: where there is something to
+    /// report it is reported at once, and would fill the queue again, for ever.
+    #[inline]
+    fn keep_watching(&mut self, conn: ConnId, connection: &mut Connection) -> bool {
+        if connection.state.broken || connection.socket.polled {
+            return true;
+        }
+        if self.repolls_left == 0 {
+            return false;
+        }
+        self.repolls_left -= 1;
+        self.poll(conn, &mut connection.socket);
+        true
+    }
+
+    fn connected(&mut self, connection: &Connection) -> Option<Result<(), Errno>> {
+        let Connection { socket, state, .. } = connection;
+        state.writable.then(|| match socket.suspect {
+            true => Err(self.error(socket).unwrap_or(Errno::CONNRESET)),
+            false => Ok(()),
+        })
+    }
+
+    /// Makes room in the submission queue, so that a broadcast to very many leaves in batches whose memory is
+    /// released batch by batch.
+    #[inline]
+    fn make_room(&mut self, turn: &mut Turn<Socket>) {
+        if self.rings.are_nearly_full() {
+            self.flush(turn);
+        }
+    }
+
+    fn send(&mut self, conn: ConnId, connection: &mut Connection, frames: &mut Vec<Frame>) -> Progress {
+        if frames.iter().all(Frame::is_empty) {
+            return Progress::Done;
+        }
+        let mut cursor = Cursor::default();
+        let mut progress = Progress::Stalled;
+        let place = &connection.socket.place;
+        let lone = self.lone_sends_left > 0 && matches!(place, Place::Descriptor(_));
+        if connection.state.phase == Phase::Open && (lone || frames.iter().any(Frame::is_file)) {
+            self.lone_sends_left = self.lone_sends_left.saturating_sub(1);
+            progress = match self.rings.descriptor(place) {
+                Ok(fd) => transmit(fd.as_fd(), frames, &mut cursor, &mut self.cork),
+                Err(error) => Progress::Failed(errno(&error)),
+            };
+        }
+        if progress != Progress::Done {
+            let flight = self.flights.begin(conn, frames, cursor);
+            self.keep_in_flight(conn, connection, flight, progress);
+        }
+        progress
+    }
+
+    #[inline]
+    fn send_bytes(&mut self, conn: ConnId, connection: &mut Connection, bytes: &[u8]) -> Progress {
+        let mut taken = 0;
+        let progress = match &connection.socket.place {
+            _ if bytes.is_empty() => Progress::Done,
+            Place::Descriptor(fd) if connection.state.phase == Phase::Open => {
+                transmit_bytes(fd.as_fd(), bytes, &mut taken)
+            }
+            _ => Progress::Stalled,
+        };
+        if progress != Progress::Done {
+            let flight = self.flights.begin_bytes(conn, &bytes[taken..]);
+            self.keep_in_flight(conn, connection, flight, progress);
+        }
+        progress
+    }
+
+    /// A few sends per turn to direct descriptors are worth a call, as they are to descriptors.
+    fn submit_send(&mut self, turn: &mut Turn<Socket>, conn: ConnId, now: bool) -> bool {
+        let Some(Socket { place, flight: Some(flight), .. }) =
+            turn.connections.get(conn.0).map(|connection| &connection.socket)
+        else {
+            return false;
+        };
+        let flight = *flight;
+        let is_worth_it = self.lone_sends_left > 0 && matches!(place, Place::Slot { .. });
+        if self.flights.state(flight) != State::Submitted || !(now || is_worth_it) {
+            return false;
+        }
+        self.lone_sends_left = self.lone_sends_left.saturating_sub(1);
+        self.flush(turn);
+        let is_done = self.flights.state(flight) == State::Completed;
+        if is_done {
+            self.flights.end(flight);
+            turn.connections.at_mut(conn.0.index).socket.flight = None;
+        }
+        is_done
+    }
+
+    fn progress(&mut self, conn: ConnId, connection: &mut Connection) -> Progress {
+        let Connection { socket, state, .. } = connection;
+        let Some(flight) = socket.flight else { return Progress::Done };
+        let progress = match self.flights.state(flight) {
+            State::Submitted => Progress::Stalled,
+            State::Completed => Progress::Done,
+            State::Failed(error) => Progress::Failed(error),
+            State::Waiting if !self.flights.is_by_call(flight) => {
+                let (ring, target) = self.rings.of(&socket.place);
+                self.flights.submit(flight, ring, target);
+                Progress::Stalled
+            }
+            State::Waiting if !std::mem::take(&mut state.writable) => Progress::Stalled,
+            State::Waiting => {
+                let progress = match self.rings.descriptor(&socket.place) {
+                    Ok(fd) => self.flights.transmit(flight, fd.as_fd(), &mut self.cork),
+                    Err(error) => self.flights.fail(flight, errno(&error)),
+                };
+                if progress == Progress::Stalled {
+                    self.await_room(conn, socket);
+                }
+                progress
+            }
+        };
+        if progress == Progress::Done {
+            self.flights.end(flight);
+            socket.flight = None;
+        }
+        progress
+    }
+
+    #[inline]
+    fn is_in_flight(&self, socket: &Socket) -> bool {
+        socket.flight.is_some()
+    }
+
+    fn in_flight_bytes(&self, socket: &Socket) -> usize {
+        socket.flight.map_or(0, |flight| self.flights.bytes(flight))
+    }
+
+    fn owned_bytes(&self) -> usize {
+        self.flights.owned_bytes()
+    }
+
+    /// From a direct connection in two steps. `readable` is false from the first one on, unless something is
+    /// reported after that: so an answer that is older than it isn't taken for the last word.
+    #[inline]
+    fn receive(&mut self, conn: ConnId, connection: &mut Connection, buffers: &mut Buffers) -> Receipt {
+        if let Place::Descriptor(fd) = &connection.socket.place {
+            return socket::receive(fd.as_fd(), &mut connection.state, buffers);
+        }
+        if let Some(receive) = connection.socket.receive {
+            let Some(received) = self.receives.take(receive) else { return Receipt::Pending };
+            connection.socket.receive = None;
+            match received {
+                Ok(bytes) if bytes.is_empty() => {
+                    connection.state.readable = false;
+                    return Receipt::End;
+                }
+                Ok(bytes) => {
+                    // It fits: receives are as large as buffers at most. Few are in the cache, so copies are cheap.
+                    let mut storage = buffers.take();
+                    storage[..bytes.len()].copy_from_slice(&bytes);
+                    return Receipt::Bytes(Buffers::lend(storage, bytes.len()));
+                }
+                Err(Errno::AGAIN) if connection.state.readable => {}
+                Err(Errno::AGAIN) => return Receipt::Nothing,
+                Err(error) => return Receipt::Failed(error),
+            }
+        }
+        self.begin_receive(conn, connection);
+        Receipt::Pending
+    }
+
+    #[inline]
+    fn is_receiving(&self, socket: &Socket) -> bool {
+        socket.receive.is_some()
+    }
+
+    fn error(&mut self, socket: &Socket) -> Option<Errno> {
+        match socket.flight.map(|flight| self.flights.state(flight)) {
+            Some(State::Failed(error)) => Some(error),
+            _ => socket::error(self.rings.descriptor(&socket.place).ok()?.as_fd()),
+        }
+    }
+
+    fn shutdown(&mut self, socket: &Socket) {
+        let _ = self.rings.descriptor(&socket.place).map(|fd| shutdown(fd.as_fd(), Shutdown::Write));
+    }
+
+    fn is_unacknowledged(&mut self, socket: &Socket) -> bool {
+        let descriptor = self.rings.descriptor(&socket.place);
+        descriptor.is_ok_and(|fd| socket::unacknowledged_bytes(fd.as_fd()) > 0)
+    }
+
+    fn close(&mut self, conn: ConnId, connection: Connection, reset: bool) {
+        let Socket { place, .. } = &connection.socket;
+        if self.disarm(conn, &connection.socket) || reset {
+            let _ = self.rings.descriptor(place).map(|fd| socket::reset(fd.as_fd()));
+        }
+        self.rings.close(connection.socket.place);
+    }
+
+    /// A direct one becomes a descriptor for the way.
+    fn detach(&mut self, turn: &mut Turn<Socket>, conn: ConnId) -> Option<TransferredSocket> {
+        let installed = match self.rings.descriptor(&turn.connections.get(conn.0)?.socket.place) {
+            Ok(Descriptor::Installed(fd)) => Some(fd),
+            Ok(Descriptor::Lent(_)) => None,
+            Err(_) => return None,
+        };
+        // Its poll takes no bytes, so it may be cancelled at leisure: what it reports until then names no connection.
+        let socket = turn.connections.remove(conn.0)?.socket;
+        self.disarm(conn, &socket);
+        let fd = match (installed, socket.place) {
+            (None, Place::Descriptor(fd)) => fd,
+            (installed, place) => {
+                self.rings.close(place);
+                installed?
+            }
+        };
+        Some(TransferredSocket::Descriptor(fd))
+    }
+
+    fn capacity(&self) -> Capacity {
+        self.rings.capacity()
+    }
+}
+
+impl Uring {
+    fn place(&mut self, fd: OwnedFd) -> Socket {
+        let place = self.rings.adopt(fd, self.sleeper.eventfd());
+        Socket { place, polled: false, awaits_room: false, suspect: false, flight: None, receive: None }
+    }
+
+    fn poll(&mut self, conn: ConnId, socket: &mut Socket) {
+        socket.polled = true;
+        let (ring, target) = self.rings.of(&socket.place);
+        ring.poll(Token::Poll(conn.0), target, EDGES);
+    }
+
+    /// Keeps what a send's call hasn't taken in flight.
+    fn keep_in_flight(
+        &mut self,
+        conn: ConnId,
+        connection: &mut Connection,
+        flight: OperationId,
+        progress: Progress,
+    ) {
+        connection.socket.flight = Some(flight);
+        if let Progress::Failed(error) = progress {
+            self.flights.fail(flight, error);
+        } else if connection.state.phase == Phase::Connecting {
+            // Its first step goes on.
+        } else if self.flights.is_by_call(flight) {
+            self.await_room(conn, &mut connection.socket);
+        } else {
+            let (ring, target) = self.rings.of(&connection.socket.place);
+            self.flights.submit(flight, ring, target);
+        }
+    }
+
+    /// Ends what the ring does for a connection, except that its descriptor stays open. True if something of
+    /// it was still to be sent.
+    fn disarm(&mut self, conn: ConnId, socket: &Socket) -> bool {
+        let (ring, _) = self.rings.of(&socket.place);
+        if socket.polled {
+            ring.cancel(Token::Poll(conn.0));
+        }
+        if socket.awaits_room {
+            ring.cancel(Token::Room(conn.0));
+        }
+        if let Some(receive) = socket.receive {
+            self.receives.abandon(receive); // it doesn't wait, so it needn't be cancelled
+        }
+        let Some(flight) = socket.flight else { return false };
+        let completed = self.flights.state(flight) == State::Completed;
+        if self.flights.abandon(flight) {
+            ring.cancel(Token::Send(flight));
+        }
+        !completed
+    }
+}
+
+impl Connection {
+    /// Whether an operation is to read it, and none does.
+    fn may_read_ahead(&self) -> bool {
+        let Self { socket, state, .. } = self;
+        state.readable
+            && !state.paused
+            && !state.ended
+            && socket.receive.is_none()
+            && state.phase != Phase::Connecting
+            && matches!(socket.place, Place::Slot { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_takes_56_bytes() {
+        // With the generation and the free list's link.
+        assert!(size_of::<Option<Connection>>() + 8 <= 56, "{}", size_of::<Option<Connection>>());
+    }
+}
