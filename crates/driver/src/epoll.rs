@@ -276,7 +276,7 @@ impl Kernel for Epoll {
         self.owned.bytes()
     }
 
-    #[inline]
+    #[inline(always)]
     fn receive(&mut self, _: ConnId, connection: &mut Connection, buffers: &mut Buffers) -> Receipt {
         socket::receive(connection.socket.fd.as_fd(), &mut connection.state, buffers)
     }
