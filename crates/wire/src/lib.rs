@@ -16,6 +16,46 @@
 //! the same events.
 #![forbid(unsafe_code)]
 
+/// Declares what a peer can do wrong in a protocol: a variant each, with what answers it and how a log describes it.
+macro_rules! faults {
+    ($(#[$doc:meta])* pub enum $name:ident; $($(#[$fault_doc:meta])* $fault:ident = $text:literal,)*) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$fault_doc])* $fault,)*
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(match self {
+                    $($name::$fault => $text,)*
+                })
+            }
+        }
+
+        impl std::error::Error for $name {}
+    };
+    (
+        $(#[$doc:meta])* pub enum $name:ident;
+        $(#[$answer_doc:meta])* pub fn $answer:ident;
+        $($(#[$fault_doc:meta])* $fault:ident = $value:literal, $text:literal,)*
+    ) => {
+        faults! { $(#[$doc])* pub enum $name; $($(#[$fault_doc])* $fault = $text,)* }
+
+        impl $name {
+            /// All of them, for documents and tests.
+            pub const ALL: &[Self] = &[$(Self::$fault),*];
+
+            $(#[$answer_doc])*
+            pub fn $answer(&self) -> u16 {
+                match self {
+                    $(Self::$fault => $value,)*
+                }
+            }
+        }
+    };
+}
+
 pub mod engineio;
 pub mod http1;
 pub mod primus;

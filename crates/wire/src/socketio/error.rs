@@ -1,45 +1,43 @@
 //! What a peer can do wrong in Socket.IO.
 
-use std::fmt;
-
 use stentor_json as json;
 
-/// A fault in a packet. Every variant is the peer's doing; the connection is closed after any of them, as the reference
-/// does (over polling with the Engine.IO packets `6` and `1`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Error {
+faults! {
+    /// A fault in a packet. Every variant is the peer's doing; the connection is closed after any of them, as the reference
+    /// does (over polling with the Engine.IO packets `6` and `1`).
+    pub enum Error;
     /// A packet has no bytes.
-    Empty,
+    Empty = "a packet is empty",
     /// A packet's kind is none of `0` to `6`.
-    UnknownKind,
+    UnknownKind = "a packet's kind is unknown",
     /// A packet that only the other side may send.
-    WrongDirection,
+    WrongDirection = "a packet goes the wrong way",
     /// The number of attachments is missing, zero, or isn't ended by `-`.
-    BadAttachmentCount,
+    BadAttachmentCount = "the number of attachments is malformed",
     /// There are more attachments than [`Limits::attachments_max`](super::Limits::attachments_max).
-    TooManyAttachments,
+    TooManyAttachments = "a packet has too many attachments",
     /// A packet with its attachments exceeds [`Limits::packet_bytes_max`](super::Limits::packet_bytes_max).
-    TooBig,
+    TooBig = "a packet with its attachments is too big",
     /// An ack's id is missing, or has more than 64 bits, or an id is where none may be.
-    BadId,
+    BadId = "an acknowledgement's id is missing or malformed",
     /// There is no payload where there must be one.
-    MissingPayload,
+    MissingPayload = "a packet lacks its payload",
     /// There is a payload where there must be none, or one of the wrong type.
-    BadPayload,
+    BadPayload = "a payload is not of the right type",
     /// The payload isn't JSON, or something follows it.
-    BadJson,
+    BadJson = "a payload is not JSON",
     /// The payload is nested too deeply.
-    TooDeep,
+    TooDeep = "a payload is nested too deeply",
     /// An event's name is neither a string nor a number, or there is none.
-    BadEventName,
+    BadEventName = "an event's name is neither a string nor a number",
     /// An event's name is one of [`RESERVED_EVENTS`](super::RESERVED_EVENTS).
-    ReservedEventName,
+    ReservedEventName = "an event's name is reserved",
     /// A placeholder names no attachment, or has other members than it should.
-    BadPlaceholder,
+    BadPlaceholder = "a placeholder is malformed",
     /// Text came while attachments were due.
-    ExpectedAttachment,
+    ExpectedAttachment = "text came instead of an attachment",
     /// An attachment came while none was due.
-    UnexpectedAttachment,
+    UnexpectedAttachment = "an attachment belongs to no packet",
 }
 
 impl From<json::Error> for Error {
@@ -50,28 +48,3 @@ impl From<json::Error> for Error {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Error::Empty => "a packet is empty",
-            Error::UnknownKind => "a packet's kind is unknown",
-            Error::WrongDirection => "a packet goes the wrong way",
-            Error::BadAttachmentCount => "the number of attachments is malformed",
-            Error::TooManyAttachments => "a packet has too many attachments",
-            Error::TooBig => "a packet with its attachments is too big",
-            Error::BadId => "an acknowledgement's id is missing or malformed",
-            Error::MissingPayload => "a packet lacks its payload",
-            Error::BadPayload => "a payload is not of the right type",
-            Error::BadJson => "a payload is not JSON",
-            Error::TooDeep => "a payload is nested too deeply",
-            Error::BadEventName => "an event's name is neither a string nor a number",
-            Error::ReservedEventName => "an event's name is reserved",
-            Error::BadPlaceholder => "a placeholder is malformed",
-            Error::ExpectedAttachment => "text came instead of an attachment",
-            Error::UnexpectedAttachment => "an attachment belongs to no packet",
-        })
-    }
-}
-
-impl std::error::Error for Error {}

@@ -1,31 +1,31 @@
 //! Errors of a SockJS peer, and their responses.
 
-use std::fmt;
-
-/// A fault in what the peer sent. Every variant is the peer's doing.
-///
-/// After a faulty body the session goes on, and none of its messages is delivered; after a faulty WebSocket message
-/// the connection is closed with [`Error::CLOSE_CODE`] and [`Error::CLOSE_REASON`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Error {
+faults! {
+    /// A fault in what the peer sent. Every variant is the peer's doing.
+    ///
+    /// After a faulty body the session goes on, and none of its messages is delivered; after a faulty WebSocket message
+    /// the connection is closed with [`Error::CLOSE_CODE`] and [`Error::CLOSE_REASON`].
+    pub enum Error;
+    /// The status a server answers with.
+    pub fn status;
     /// There is no body, no `d` in the form, or nothing in it; or the content type is none of those of a form or text.
-    NoPayload,
+    NoPayload = 500, "there is no payload",
     /// The payload is something else than an array.
-    NotArray,
+    NotArray = 500, "the payload is not an array",
     /// An element of the array is no string.
-    NotText,
+    NotText = 500, "a message is not a string",
     /// The payload is not JSON, or not UTF-8.
-    BadJson,
+    BadJson = 500, "the payload is not JSON in UTF-8",
     /// There are more messages than [`Limits::messages_max`](super::Limits::messages_max).
-    TooManyMessages,
+    TooManyMessages = 413, "there are too many messages",
     /// `c` or `callback` is missing in the query.
-    NoCallback,
+    NoCallback = 500, "the callback is missing",
     /// The callback is empty, too long, or has other characters than `[a-zA-Z0-9._-]`.
-    BadCallback,
+    BadCallback = 500, "the callback is malformed",
     /// A server's frame is none that SockJS knows.
-    BadFrame,
+    BadFrame = 500, "a frame is malformed",
     /// A server's frame is larger than the decoder's limit.
-    FrameTooBig,
+    FrameTooBig = 500, "a frame is too big",
 }
 
 impl Error {
@@ -33,21 +33,6 @@ impl Error {
     pub const CLOSE_CODE: u16 = 3000;
     /// The WebSocket close reason after any of them.
     pub const CLOSE_REASON: &str = "Broken framing.";
-
-    /// The status a server answers with.
-    pub fn status(&self) -> u16 {
-        match self {
-            Error::TooManyMessages => 413,
-            Error::NoPayload
-            | Error::NotArray
-            | Error::NotText
-            | Error::BadJson
-            | Error::NoCallback
-            | Error::BadCallback
-            | Error::BadFrame
-            | Error::FrameTooBig => 500,
-        }
-    }
 
     /// The body of that answer. The specification prescribes the words.
     pub fn body(&self) -> &'static str {
@@ -61,21 +46,3 @@ impl Error {
         }
     }
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Error::NoPayload => "there is no payload",
-            Error::NotArray => "the payload is not an array",
-            Error::NotText => "a message is not a string",
-            Error::BadJson => "the payload is not JSON in UTF-8",
-            Error::TooManyMessages => "there are too many messages",
-            Error::NoCallback => "the callback is missing",
-            Error::BadCallback => "the callback is malformed",
-            Error::BadFrame => "a frame is malformed",
-            Error::FrameTooBig => "a frame is too big",
-        })
-    }
-}
-
-impl std::error::Error for Error {}

@@ -15,36 +15,26 @@ use crate::http1::{
 
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What a client did wrong in its request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HandshakeError {
+faults! {
+    /// What a client did wrong in its request.
+    pub enum HandshakeError;
+    /// The status of the answer.
+    pub fn status;
     /// The method is not GET.
-    MethodNotGet,
+    MethodNotGet = 405, "the method is not GET",
     /// `Upgrade` does not name `websocket`.
-    NoUpgrade,
+    NoUpgrade = 426, "Upgrade is not websocket",
     /// `Connection` does not list `upgrade`, or the version is HTTP/1.0.
-    NoConnectionUpgrade,
+    NoConnectionUpgrade = 400, "Connection does not list upgrade",
     /// `Sec-WebSocket-Version` is not exactly one 13.
-    BadVersion,
+    BadVersion = 400, "Sec-WebSocket-Version is not 13",
     /// `Sec-WebSocket-Key` is not exactly one base64 of 16 bytes.
-    BadKey,
+    BadKey = 400, "Sec-WebSocket-Key is not base64 of 16 bytes",
     /// The request announces a body, which could not be distinguished from frames.
-    HasBody,
+    HasBody = 400, "the request has a body",
 }
 
 impl HandshakeError {
-    /// The status of the answer.
-    pub fn status(&self) -> u16 {
-        match self {
-            HandshakeError::MethodNotGet => 405,
-            HandshakeError::NoUpgrade => 426,
-            HandshakeError::NoConnectionUpgrade
-            | HandshakeError::BadVersion
-            | HandshakeError::BadKey
-            | HandshakeError::HasBody => 400,
-        }
-    }
-
     /// The headers that the status requires (RFC 9110 sections 15.5.6 and 15.5.22, RFC 6455 section 4.4).
     pub fn headers(&self) -> &'static [(&'static str, &'static str)] {
         match self {
@@ -55,21 +45,6 @@ impl HandshakeError {
         }
     }
 }
-
-impl fmt::Display for HandshakeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            HandshakeError::MethodNotGet => "the method is not GET",
-            HandshakeError::NoUpgrade => "Upgrade is not websocket",
-            HandshakeError::NoConnectionUpgrade => "Connection does not list upgrade",
-            HandshakeError::BadVersion => "Sec-WebSocket-Version is not 13",
-            HandshakeError::BadKey => "Sec-WebSocket-Key is not base64 of 16 bytes",
-            HandshakeError::HasBody => "the request has a body",
-        })
-    }
-}
-
-impl std::error::Error for HandshakeError {}
 
 /// What a server did wrong in its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
