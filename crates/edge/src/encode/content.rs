@@ -1,7 +1,7 @@
 //! What a publication says to plain sessions, before it is framed.
 
 use super::format::Content;
-use super::json::{json_string, json_value};
+use super::json::{json_value, push_string};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::borrow::Cow;
@@ -67,8 +67,8 @@ pub(super) fn raw(body: &Body) -> Option<Plain<'_>> {
             {
                 return plain(Opcode::Text, Cow::Owned(text.into_bytes()));
             }
-            let mut head = b"[".to_vec();
-            head.extend_from_slice(&json_string(event));
+            let mut head = Vec::new();
+            push_string(&mut head, "[", event);
             let data = match data {
                 Data::Arguments { json, .. } => Cow::Borrowed(&json[..]),
                 data => json_value(data),
@@ -92,12 +92,10 @@ pub(super) fn v1(body: &Body) -> Plain<'_> {
             head.extend_from_slice(br#"{"type":"message""#);
             // A message to the session alone has no room.
             if !room.is_all_members() {
-                head.extend_from_slice(br#","room":"#);
-                head.extend_from_slice(&json_string(room.name()));
+                push_string(&mut head, r#","room":"#, room.name());
             }
             if let Some(event) = event {
-                head.extend_from_slice(br#","event":"#);
-                head.extend_from_slice(&json_string(event));
+                push_string(&mut head, r#","event":"#, event);
             }
             if let Some(position) = position {
                 write_position(&mut head, *position);
@@ -119,16 +117,13 @@ pub(super) fn v1(body: &Body) -> Plain<'_> {
             text(head, data, b"}")
         }
         Body::Snapshot { key, position, state, snapshot_reason, document } => {
-            head.extend_from_slice(br#"{"type":"snapshot","feed":"#);
-            head.extend_from_slice(&json_string(key.as_str()));
+            push_string(&mut head, r#"{"type":"snapshot","feed":"#, key.as_str());
             write_position(&mut head, *position);
-            head.extend_from_slice(br#","state":""#);
-            head.extend_from_slice(state.as_str().as_bytes());
+            push_string(&mut head, r#","state":"#, state.as_str());
             if let Some(snapshot_reason) = snapshot_reason {
-                head.extend_from_slice(br#"","reason":""#);
-                head.extend_from_slice(snapshot_reason.as_str().as_bytes());
+                push_string(&mut head, r#","reason":"#, snapshot_reason.as_str());
             }
-            head.extend_from_slice(br#"","data":"#);
+            head.extend_from_slice(br#","data":"#);
             let data = if document.json {
                 Cow::Borrowed(&document.body[..])
             } else {
@@ -137,20 +132,16 @@ pub(super) fn v1(body: &Body) -> Plain<'_> {
             text(head, data, b"}")
         }
         Body::Delta { key, base, position, patch } => {
-            head.extend_from_slice(br#"{"type":"delta","feed":"#);
-            head.extend_from_slice(&json_string(key.as_str()));
+            push_string(&mut head, r#"{"type":"delta","feed":"#, key.as_str());
             let Position { epoch, offset } = position;
             let place = format!(r#","epoch":{},"base":{base},"offset":{offset},"patch":"#, epoch.0);
             head.extend_from_slice(place.as_bytes());
             text(head, Cow::Borrowed(&patch[..]), b"}")
         }
         Body::State { key, state, reason } => {
-            head.extend_from_slice(br#"{"type":"state","feed":"#);
-            head.extend_from_slice(&json_string(key.as_str()));
-            head.extend_from_slice(br#","state":""#);
-            head.extend_from_slice(state.as_str().as_bytes());
-            head.extend_from_slice(br#"","reason":"#);
-            head.extend_from_slice(&json_string(reason));
+            push_string(&mut head, r#"{"type":"state","feed":"#, key.as_str());
+            push_string(&mut head, r#","state":"#, state.as_str());
+            push_string(&mut head, r#","reason":"#, reason);
             text(head, Cow::Borrowed(b""), b"}")
         }
     }

@@ -1,7 +1,7 @@
 //! Publications as Server-Sent Events.
 
 use super::content::{raw, v1};
-use super::json_string;
+use super::json::push_string;
 use stentor_hub::{Body, FeedState, Key, Position};
 use stentor_wire::sse;
 
@@ -9,12 +9,11 @@ use stentor_wire::sse;
 pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(body.len() + 128);
     let state_event = |out: &mut Vec<u8>, key: &Key, state: FeedState, reason: Option<&str>| {
-        let mut data = br#"{"feed":"#.to_vec();
-        data.extend_from_slice(&json_string(key.as_str()));
-        data.extend_from_slice(format!(r#","state":"{}""#, state.as_str()).as_bytes());
+        let mut data = Vec::new();
+        push_string(&mut data, r#"{"feed":"#, key.as_str());
+        push_string(&mut data, r#","state":"#, state.as_str());
         if let Some(reason) = reason {
-            data.extend_from_slice(br#","reason":"#);
-            data.extend_from_slice(&json_string(reason));
+            push_string(&mut data, r#","reason":"#, reason);
         }
         data.push(b'}');
         let data = std::str::from_utf8(&data).unwrap_or_default();
@@ -32,9 +31,10 @@ pub(super) fn event(body: &Body, with_id: bool) -> Option<Vec<u8>> {
             sse::write_event(&mut out, &sse::Event { id: None, event: Some("snapshot"), data: &data.text() });
             // After the document: a client that is disconnected in between must not know its id.
             if let Some(snapshot_reason) = snapshot_reason {
-                let mut data = br#"{"feed":"#.to_vec();
-                data.extend_from_slice(&json_string(key.as_str()));
-                data.extend_from_slice(format!(r#","reason":"{}"}}"#, snapshot_reason.as_str()).as_bytes());
+                let mut data = Vec::new();
+                push_string(&mut data, r#"{"feed":"#, key.as_str());
+                push_string(&mut data, r#","reason":"#, snapshot_reason.as_str());
+                data.push(b'}');
                 let data = std::str::from_utf8(&data).unwrap_or_default();
                 sse::write_event(&mut out, &sse::Event { id: None, event: Some("reset"), data });
             }

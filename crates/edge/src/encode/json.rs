@@ -12,6 +12,12 @@ pub(crate) fn json_string(text: &str) -> Vec<u8> {
     out
 }
 
+/// Appends a piece of JSON, and a text as a string after it.
+pub(super) fn push_string(out: &mut Vec<u8>, before: &str, text: &str) {
+    out.extend_from_slice(before.as_bytes());
+    stentor_json::write_string(out, text);
+}
+
 /// Maximum size of an error text as sent: escaped, without its quotes.
 pub(crate) const ERROR_BYTES_MAX: usize = 256;
 

@@ -12,10 +12,9 @@
 
 use crate::executor::Executor;
 use crate::identity::{ClientId, ClientKind, End, Sid};
-use crate::ledger::{Held, Holding, Ledger};
+use crate::ledger::{Held, Holding};
 use crate::millis::Millis;
 use crate::model::{ConnId, CoreId};
-use std::sync::Arc;
 
 /// Bytes of publications in one answer to a poll, unless one is larger by itself.
 pub(crate) const POLL_BYTES_MAX: usize = 1 << 20;
@@ -136,19 +135,5 @@ impl ClientState {
     /// Bytes held besides the client, by [`crate::ledger::HOLDING_CLASSES`].
     pub(crate) fn held(&self, attachments: usize) -> Held {
         [0, 0, 0, attachments, 0, self.queue.capacity()]
-    }
-
-    /// Charges the memory that the client holds now. Returns the increase in bytes.
-    pub(crate) fn charge(&mut self, ledger: &Arc<Ledger>, attachments: usize) -> usize {
-        let held = self.held(attachments);
-        self.holding.set(ledger, held)
-    }
-
-    /// Takes all waiting records.
-    pub(crate) fn take_queue(&mut self, attachments: usize) -> Vec<u8> {
-        let queue = std::mem::take(&mut self.queue);
-        let held = self.held(attachments);
-        self.holding.lower(held);
-        queue
     }
 }

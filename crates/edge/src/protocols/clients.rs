@@ -1,9 +1,10 @@
 //! The clients of a core, of one protocol.
 
 use super::client::ClientState;
-use crate::identity::{ClientId, ClientKind, Sid, SidHasher};
+use crate::executor::{Effect, Executor};
+use crate::identity::{ClientId, ClientKind, End, Sid, SidHasher};
 use crate::millis::Millis;
-use crate::model::TimerId;
+use crate::model::{Disconnect, TimerId};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 
@@ -13,6 +14,42 @@ pub(crate) trait TableEntry {
 
     fn state(&self) -> &ClientState;
     fn state_mut(&mut self) -> &mut ClientState;
+
+    /// Bytes of a packet with missing attachments.
+    fn attachment_bytes(&self) -> usize {
+        0
+    }
+
+    /// Takes all waiting records.
+    fn take_queue(&mut self) -> Vec<u8> {
+        let queue = std::mem::take(&mut self.state_mut().queue);
+        let held = self.state().held(self.attachment_bytes());
+        self.state_mut().holding.lower(held);
+        queue
+    }
+
+    /// Charges the memory that the client holds now. Returns the increase in bytes.
+    fn charge(&mut self, ex: &Executor) -> usize {
+        let held = self.state().held(self.attachment_bytes());
+        self.state_mut().holding.set(&ex.shared.ledger, held)
+    }
+
+    /// Charges the memory that the client holds now, after its own input. Ends it if it grows to more than a small input
+    /// while memory is short.
+    fn weigh(&mut self, ex: &mut Executor) {
+        let grown = self.charge(ex);
+        let state = self.state();
+        if grown > 0 && !state.ended && ex.is_too_large_now(state.holding.bytes()) {
+            ex.metrics().inputs_refused.add(1);
+            ex.end_client(state.id, End::Because(Disconnect::Overloaded));
+        }
+    }
+
+    /// Nobody finds the client any more.
+    fn remove(&mut self, ex: &mut Executor) {
+        self.state_mut().removed = true;
+        ex.push(Effect::RemoveClient(self.state().id));
+    }
 }
 
 /// The timer of a client, which only the core sets.

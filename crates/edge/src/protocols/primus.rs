@@ -6,10 +6,10 @@
 //! value again. Pings leave at a fixed pace, whatever else is sent: clients count on that. A client that pings itself
 //! (up to version 6) is only answered.
 
-use super::message::MessageContext;
+use super::message::deliver;
 use super::profile::Pinging;
 use super::request::{RequestContext, RequestOutcome, cors};
-use crate::app::{Action, Envelope, Message};
+use crate::app::{Action, Envelope, HandlerScope, Message};
 use crate::encode::{Writer, frame};
 use crate::executor::Executor;
 use crate::model::{Disconnect, SessionId};
@@ -52,13 +52,14 @@ pub(crate) fn handle_spec_request<W>(cx: &mut RequestContext<'_>) -> RequestOutc
 /// Handles a message on a WebSocket. Returns whether what follows it is handled.
 pub(crate) fn handle_message(
     ex: &mut Executor,
-    context: MessageContext,
+    scope: HandlerScope<'_>,
+    session: SessionId,
     pinging: &mut Pinging,
     kind: Kind,
     data: &[u8],
     out: &mut Vec<u8>,
 ) -> bool {
-    let Some(text) = kind.text(data) else { return fault(ex, context.session) };
+    let Some(text) = kind.text(data) else { return fault(ex, session) };
     match primus::from_client(text) {
         FromClient::Pong(_) | FromClient::Unknown => true,
         FromClient::Ping(text) => {
@@ -67,21 +68,22 @@ pub(crate) fn handle_message(
             true
         }
         FromClient::AskId => {
-            let id = ex.context.public_id(context.session).to_string();
+            let id = ex.context.public_id(session).to_string();
             write(out, |out| primus::write_id(out, &id));
             true
         }
         FromClient::Message(text) => {
             if json::check(text).is_err() {
-                return fault(ex, context.session);
+                return fault(ex, session);
             }
             ex.metrics().messages.add(1);
             let value = text.trim_matches([' ', '\t', '\r', '\n']);
             let (string, is_value) = match json::string(value) {
-                Some(string) => (string, context.envelope == Envelope::V1),
+                Some(string) => (string, scope.envelope == Envelope::V1),
                 None => (value.into(), true),
             };
-            context.deliver(ex, Writer::Primus { is_value }, Message::Text(&string), out)
+            let scope = HandlerScope { writer: Writer::Primus { is_value }, ..scope };
+            deliver(ex, scope, Message::Text(&string), out)
         }
     }
 }

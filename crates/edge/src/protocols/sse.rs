@@ -152,7 +152,7 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     });
     let (Feeds { keys: mut feeds, options: subscription }, since) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return cx.refuse(400, &extra, &error.to_string()),
+        Err(error) => return cx.refuse(400, &extra, &error),
     };
     feeds.sort_unstable();
     feeds.dedup();

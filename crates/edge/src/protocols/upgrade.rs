@@ -1,9 +1,10 @@
 //! Requests for a WebSocket that has a session of its own.
 
+use super::message::{self, scope_of};
 use super::profile::{Framing, SocketProfile, Upgraded};
 use super::query::ConnectQuery;
 use super::request::{RequestContext, RequestOutcome, borrowed};
-use crate::app::{Connect, Envelope, HandlerScope};
+use crate::app::{Connect, Envelope};
 use crate::encode::{Format, WINDOW_BITS, frame};
 use crate::identity::{Owner, Service};
 use crate::model::Key;
@@ -36,7 +37,7 @@ pub(crate) fn handle_request<W>(
         .and_then(|mut query| Ok((query.feeds(key, true)?, query.raw)));
     let (feeds, raw) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return cx.refuse_last(400, &[], &error.to_string()),
+        Err(error) => return cx.refuse_last(400, &[], &error),
     };
     if let Some(unavailable) = cx.unavailable_while_draining(&[]) {
         return unavailable;
@@ -65,15 +66,8 @@ pub(crate) fn handle_request<W>(
     };
     let session = cx.ex.open_session(format, Owner::Connection(cx.conn.index()), cx.source);
     if !push_only {
-        let scope = HandlerScope {
-            session: Some(session),
-            writer: framing.writer(envelope),
-            envelope,
-            request: Some(cx.request),
-            service,
-            ..HandlerScope::default()
-        };
-        cx.ex.call_app(scope, cx.out, |app, ctx| app.opened(ctx, session, envelope));
+        let writer = framing.writer(envelope);
+        message::open(cx.ex, scope_of(session, writer, envelope, service, Some(cx.request)), cx.out);
     }
     cx.ex.subscribe_feeds(session, feeds);
     *cx.session = Some(session);

@@ -7,6 +7,7 @@ use crate::executor::{Effect, Executor, PollAnswer};
 use crate::identity::End;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::protocols::client::{ActiveTransport, TransportStatus};
+use crate::protocols::clients::TableEntry;
 use smallvec::SmallVec;
 use std::time::Duration;
 use stentor_wire::engineio::Version;
@@ -212,11 +213,5 @@ impl Client {
     fn linger(&mut self, ex: &mut Executor) {
         self.state.due_at = ex.millis().after(ex.options().limits.close_timeout);
         ex.push(Effect::ArmClient(self.state.id));
-    }
-
-    /// Nobody finds the client any more.
-    pub(super) fn remove(&mut self, ex: &mut Executor) {
-        self.state.removed = true;
-        ex.push(Effect::RemoveClient(self.state.id));
     }
 }

@@ -22,8 +22,7 @@ pub(crate) use requests::{handle_body, handle_request};
 use super::client::{ActiveTransport, ClientState};
 use super::clients::TableEntry;
 use super::socketio::SocketIo;
-use crate::encode::Format;
-use crate::encode::{EngineWriter, FrameTarget};
+use crate::encode::{EngineWriter, Format, FrameTarget};
 use crate::executor::{Executor, Feeds, PollAnswer};
 use crate::identity::{ClientId, ClientKind, Sid};
 use crate::message::Envelope;
@@ -115,6 +114,10 @@ impl TableEntry for Client {
     fn state_mut(&mut self) -> &mut ClientState {
         &mut self.state
     }
+
+    fn attachment_bytes(&self) -> usize {
+        self.socketio().map_or(0, SocketIo::held_bytes)
+    }
 }
 
 /// What a client takes with it to another core. Its sockets are still to come, and its timers begin anew.
@@ -188,23 +191,6 @@ impl Client {
     /// they missed.
     fn format(&self, recovers: bool) -> Format {
         Format::engine_io(self.writer(), self.envelope(), recovers && self.version == Version::V4)
-    }
-
-    /// Bytes of a packet with missing attachments.
-    pub(crate) fn attachment_bytes(&self) -> usize {
-        self.socketio().map_or(0, SocketIo::held_bytes)
-    }
-
-    /// Takes all waiting records.
-    pub(crate) fn take_queue(&mut self) -> Vec<u8> {
-        let attachments = self.attachment_bytes();
-        self.state.take_queue(attachments)
-    }
-
-    /// Charges the memory that the client holds now. Returns the increase in bytes.
-    pub(crate) fn charge(&mut self, ex: &Executor) -> usize {
-        let attachments = self.attachment_bytes();
-        self.state.charge(&ex.shared.ledger, attachments)
     }
 
     /// Whether the client polls, and hasn't ended.

@@ -1,13 +1,15 @@
 //! The packets of a client, and what is written to it.
 
 use super::{ApplicationProtocol, Client, Poll, Probe, payload};
-use crate::app::{HandlerScope, Message, Sent};
+use crate::app::{Message, Sent};
 use crate::encode::{BINARY, EngineWriter, FrameTarget, Writer, records};
 use crate::executor::{Effect, Executor, PollAnswer};
-use crate::identity::End;
+use crate::identity::{End, Service};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use crate::protocols::client::{ActiveTransport, Next, POLL_BYTES_MAX, POLL_FRAMES_MAX};
+use crate::protocols::clients::TableEntry;
+use crate::protocols::message::{deliver, scope_of};
 use crate::protocols::socketio::{self, SocketIo};
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -155,22 +157,8 @@ impl Client {
             Data::Text(text) => Message::Text(text),
             Data::Binary(bytes) => Message::Binary(bytes),
         };
-        let asked = ex.actions.len();
-        let writer = Writer::Engine(engine);
-        let scope =
-            HandlerScope { session: Some(session), writer, envelope, request, ..HandlerScope::default() };
-        ex.call_app(scope, out, |app, ctx| app.message(ctx, session, message));
-        Next::if_continues(!ex.asks_to_close(asked, session))
-    }
-
-    /// Charges the memory that the client holds now, after its own input. Ends it if it grows to more than a small input
-    /// while memory is short.
-    pub(super) fn weigh(&mut self, ex: &mut Executor) {
-        let grown = self.charge(ex);
-        if grown > 0 && !self.state.ended && ex.is_too_large_now(self.state.holding.bytes()) {
-            ex.metrics().inputs_refused.add(1);
-            ex.end_client(self.state.id, End::Because(Disconnect::Overloaded));
-        }
+        let scope = scope_of(session, Writer::Engine(engine), envelope, Service::default(), request);
+        Next::if_continues(deliver(ex, scope, message, out))
     }
 
     /// Writes to the client outside the handling of its own messages.

@@ -1,7 +1,7 @@
 //! Requests to `/engine.io/` and `/socket.io/`.
 
 use super::{ApplicationProtocol, Client, Poll, Probe, payload};
-use crate::app::{Connect, Envelope, HandlerScope};
+use crate::app::{Connect, Envelope};
 use crate::encode::{Format, Writer};
 use crate::executor::budget::MESSAGE_BYTES;
 use crate::executor::{Effect, Feeds};
@@ -9,7 +9,8 @@ use crate::identity::{ClientId, End, Owner, Service, Sid};
 use crate::model::Disconnect;
 use crate::options::Options;
 use crate::protocols::client::{ActiveTransport, Next, TransportStatus};
-use crate::protocols::clients::ClientTable;
+use crate::protocols::clients::{ClientTable, TableEntry};
+use crate::protocols::message::{self, scope_of};
 use crate::protocols::profile::Upgraded;
 use crate::protocols::query::ConnectQuery;
 use crate::protocols::request::{
@@ -140,7 +141,7 @@ fn handshake(
     });
     let (feeds, raw) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return refuse(cx, RequestError::BadRequest, Some(&error.to_string())),
+        Err(error) => return refuse(cx, RequestError::BadRequest, Some(&error)),
     };
     let accepted = match query.transport {
         Transport::Polling => None,
@@ -231,14 +232,8 @@ fn open_session(
     let format = Format::engine_io(engine, envelope, false);
     let session = ex.open_session(format, Owner::Client(client.state.id), client.state.source);
     client.application = ApplicationProtocol::Plain { session, envelope };
-    let scope = HandlerScope {
-        session: Some(session),
-        writer: Writer::Engine(engine),
-        envelope,
-        request: Some(cx.request),
-        ..HandlerScope::default()
-    };
-    ex.call_app(scope, out, |app, ctx| app.opened(ctx, session, envelope));
+    let scope = scope_of(session, Writer::Engine(engine), envelope, Service::default(), Some(cx.request));
+    message::open(ex, scope, out);
     ex.subscribe_feeds(session, feeds);
 }
 

@@ -30,8 +30,7 @@ use stentor_wire::http1::{self, BodyDecoder, BodyKind, HeadScanner, Request};
 
 /// The response text for a request that is too large for the remaining memory.
 const MEMORY_SHORT: &str = "the server is short of memory; send it again later (limits.memory_bytes_max)";
-/// `Retry-After`, in seconds.
-const RETRY_AFTER_SECONDS: &str = "5";
+const RETRY_AFTER: (&str, &str) = ("Retry-After", "5");
 
 /// What a connection needs to handle requests.
 pub(crate) struct HttpContext<'a> {
@@ -406,7 +405,9 @@ impl Http {
                 }
                 if matches!(body, BodyKind::Length(bytes) if cx.ex.is_too_large_now(bytes as usize)) {
                     cx.ex.metrics().inputs_refused.add(1);
-                    return refuse_body(cx.ex, &request, out);
+                    let extra = [vec![RETRY_AFTER], cors(request.header_str("origin"))].concat();
+                    write_error(cx.ex, out, 503, &extra, MEMORY_SHORT);
+                    return Step::End;
                 }
                 if expects_continue {
                     out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -541,9 +542,14 @@ impl Http {
 
 /// Answers with an error; the connection ends, because what follows can't be trusted.
 fn bad_request(ex: &Executor, out: &mut Vec<u8>, status: u16, why: &str) -> Step {
-    ex.metrics().request_errors.add(1);
-    text(out, ResponseOptions::LAST, status, &[], why);
+    write_error(ex, out, status, &[], why);
     Step::End
+}
+
+/// Appends the last response of a connection.
+fn write_error(ex: &Executor, out: &mut Vec<u8>, status: u16, extra: &[(&str, &str)], why: &str) {
+    ex.metrics().request_errors.add(1);
+    text(out, ResponseOptions::LAST, status, extra, why);
 }
 
 /// Answers a request whose body is larger than it may be: 413 without a body, as Engine.IO's clients expect.
@@ -554,17 +560,7 @@ fn too_large(ex: &Executor, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
     Step::End
 }
 
-/// Answers 503 to a request whose body is too large for the remaining memory.
-fn refuse_body(ex: &Executor, request: &Request<'_>, out: &mut Vec<u8>) -> Step {
-    ex.metrics().request_errors.add(1);
-    let mut extra = vec![("Retry-After", RETRY_AFTER_SECONDS)];
-    extra.extend(cors(request.header_str("origin")));
-    text(out, ResponseOptions::LAST, 503, &extra, MEMORY_SHORT);
-    Step::End
-}
-
 /// Appends the response to an incomplete request while memory is short.
 pub(crate) fn write_memory_short(ex: &Executor, out: &mut Vec<u8>) {
-    ex.metrics().request_errors.add(1);
-    text(out, ResponseOptions::LAST, 503, &[("Retry-After", RETRY_AFTER_SECONDS)], MEMORY_SHORT);
+    write_error(ex, out, 503, &[RETRY_AFTER], MEMORY_SHORT);
 }

@@ -1,9 +1,8 @@
 //! What is due on an HTTP connection.
 
-use super::{Http, Waiting};
+use super::{Http, Waiting, write_error};
 use crate::executor::Executor;
 use crate::protocols::client::TransportStatus;
-use crate::protocols::request::{ResponseOptions, text};
 
 /// What the core does after a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +54,12 @@ impl Http {
         }
         let is_busy = self.is_busy();
         match &mut self.waiting {
-            Some(waiting) if waiting.is_answered() => self.deadline = idle_deadline,
-            // The client's own timer says when it is over.
-            Some(Waiting::Poll(_) | Waiting::Receiver(_) | Waiting::Body(_)) => self.deadline = idle_deadline,
-            Some(Waiting::Page(_) | Waiting::Events(_)) => self.deadline = idle_deadline,
             Some(Waiting::Admission(_)) => {
                 let why = "no answer from the application in time (limits.request_timeout)";
-                return last_response(ex, out, 504, why);
+                write_error(ex, out, 504, &[], why);
+                return TimeoutOutcome::End;
             }
-            Some(Waiting::Document(awaited)) => {
+            Some(Waiting::Document(awaited)) if !awaited.answered => {
                 let (status, why) = match (awaited.is_unchanged(), ex.draining) {
                     (true, _) => (304, ""),
                     (false, true) => (503, "the server is shutting down"),
@@ -71,12 +67,14 @@ impl Http {
                 };
                 self.fail(ex, status, why, out);
             }
-            // A whole request is there, and is about to be handled.
+            // The timer of a client says when its request is over; a whole request is about to be handled.
+            Some(_) => self.deadline = idle_deadline,
             None if is_busy => self.deadline = idle_deadline,
             None if !self.begun || self.buffer.is_empty() => return TimeoutOutcome::End,
             None => {
                 let why = "the request headers did not arrive in time (limits.header_timeout)";
-                return last_response(ex, out, 408, why);
+                write_error(ex, out, 408, &[], why);
+                return TimeoutOutcome::End;
             }
         }
         TimeoutOutcome::Continue
@@ -92,10 +90,4 @@ impl Http {
         awaited.fail(status, why, ex.draining, out);
         self.deadline = ex.millis().after(ex.options().limits.idle_timeout);
     }
-}
-
-fn last_response(ex: &Executor, out: &mut Vec<u8>, status: u16, why: &str) -> TimeoutOutcome {
-    ex.metrics().request_errors.add(1);
-    text(out, ResponseOptions::LAST, status, &[], why);
-    TimeoutOutcome::End
 }

@@ -73,12 +73,7 @@ impl Waiting {
 
     /// Whether nobody waits any more once the client has finished sending: nobody polls who doesn't read.
     pub(crate) fn ends_with_input(&self) -> bool {
-        match self {
-            Self::Poll(poll) => !poll.answered,
-            Self::Receiver(receiver) => !receiver.answered,
-            Self::Events(events) => !events.answered,
-            Self::Document(_) | Self::Page(_) | Self::Admission(_) | Self::Body(_) => false,
-        }
+        matches!(self, Self::Poll(_) | Self::Receiver(_) | Self::Events(_)) && !self.is_answered()
     }
 
     /// The connection ends after the response.

@@ -2,8 +2,7 @@
 
 use super::{Carrier, Input, Next, Socket, SocketIo};
 use crate::app::{Admission, Envelope, HandlerScope, Hello};
-use crate::encode::Format;
-use crate::encode::{EngineWriter, Writer};
+use crate::encode::{EngineWriter, Format, Writer};
 use crate::executor::Executor;
 use crate::identity::{Owner, Sid};
 use crate::model::{CoreId, Room};

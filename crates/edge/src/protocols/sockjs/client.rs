@@ -1,16 +1,15 @@
 //! A client's messages, its heartbeats, and its end.
 
-use super::Receiver;
-use crate::app::{Envelope, HandlerScope, Message, Sent};
+use super::{Receiver, messages};
+use crate::app::{Envelope, HandlerScope, Sent};
 use crate::encode::{FrameTarget, Writer};
-use crate::executor::budget::MESSAGE_BYTES;
 use crate::executor::{Effect, Executor};
-use crate::identity::Service;
-use crate::identity::{ClientKind, End, Sid};
+use crate::identity::{ClientKind, End, Service, Sid};
 use crate::millis::Millis;
 use crate::model::{Disconnect, SessionId};
 use crate::protocols::client::{ActiveTransport, ClientState, TransportStatus};
 use crate::protocols::clients::TableEntry;
+use crate::protocols::message::scope_of;
 use stentor_wire::http1::Request;
 use stentor_wire::sockjs::{Close, Error, Frame, Messages};
 
@@ -50,16 +49,6 @@ impl Client {
         Self { state, service, envelope, session: None, push_only, closed: None }
     }
 
-    /// Takes all waiting records.
-    pub(super) fn take_queue(&mut self) -> Vec<u8> {
-        self.state.take_queue(0)
-    }
-
-    /// Charges the memory that the client holds now. Returns the increase in bytes.
-    pub(crate) fn charge(&mut self, ex: &Executor) -> usize {
-        self.state.charge(&ex.shared.ledger, 0)
-    }
-
     /// Later receivers are told these words, once the client has ended.
     pub(crate) fn say_when_closed(&mut self, code: u16, reason: &str) {
         self.closed = Some(Box::new((code, reason.into())));
@@ -74,7 +63,7 @@ impl Client {
     pub(super) fn handle_messages(
         &mut self,
         ex: &mut Executor,
-        mut messages: Messages<'_>,
+        messages: Messages<'_>,
         request: &Request<'_>,
     ) -> Option<(usize, usize)> {
         let send_buffer_bytes_max = ex.options().limits.send_buffer_bytes_max;
@@ -84,42 +73,11 @@ impl Client {
             return None;
         }
         let mut queue = self.take_queue();
-        let asked = ex.actions.len();
-        let (mut delivered, mut scratch) = (0, String::new());
-        let mut left = None;
-        loop {
-            let is_much = ex.published_much() || queue.len() > send_buffer_bytes_max || ex.budget.is_used();
-            if delivered > 0
-                && is_much
-                && !messages.is_empty()
-                && let Some(rest) = messages.rest()
-            {
-                left = Some((rest.len(), messages.len()));
-                break;
-            }
-            let Some(text) = messages.next_in(&mut scratch) else { break };
-            delivered += 1;
-            ex.budget.count(text.len() + MESSAGE_BYTES);
-            let scope = HandlerScope {
-                session: Some(session),
-                writer: Writer::SockJs(FrameTarget::Poll),
-                envelope: self.envelope,
-                request: Some(request),
-                service: self.service,
-                ..HandlerScope::default()
-            };
-            ex.call_app(scope, &mut queue, |app, ctx| app.message(ctx, session, Message::Text(text)));
-            if ex.asks_to_close(asked, session) {
-                break;
-            }
-        }
-        ex.metrics().messages.add(delivered);
+        let writer = Writer::SockJs(FrameTarget::Poll);
+        let scope = scope_of(session, writer, self.envelope, self.service, Some(request));
+        let rest = messages::deliver(ex, scope, messages, &mut queue, send_buffer_bytes_max);
         self.state.queue = queue;
-        let grown = self.charge(ex);
-        if grown > 0 && ex.is_too_large_now(self.state.holding.bytes()) {
-            ex.metrics().inputs_refused.add(1);
-            ex.end_client(self.state.id, End::Because(Disconnect::Overloaded));
-        }
+        self.weigh(ex);
         // Nobody has come for so much.
         if self.state.transport == ActiveTransport::None
             && self.state.queue.len() > ex.options().limits.send_buffer_bytes_max
@@ -128,7 +86,7 @@ impl Client {
             return None;
         }
         ex.push(Effect::FlushClient(self.state.id));
-        left
+        rest.unwrap_or_default().map(|(text, messages)| (text.len(), messages))
     }
 
     /// Sends a message, outside the handling of the client's own messages.
@@ -236,11 +194,6 @@ impl Client {
             }
             _ => {}
         }
-    }
-
-    fn remove(&mut self, ex: &mut Executor) {
-        self.state.removed = true;
-        ex.push(Effect::RemoveClient(self.state.id));
     }
 }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Over WebSocket a session lives and ends with its connection, whatever its id: only the messages differ from those of
-//! a plain one ([`websocket`]), and the heartbeats are WebSocket's. Over HTTP a session is a [`Client`], named by a digest
+//! a plain one ([`messages`]), and the heartbeats are WebSocket's. Over HTTP a session is a [`Client`], named by a digest
 //! under the node's seed of prefix, key and session id, all of which its client chose: so ids of any form cost the same,
 //! spread evenly, and name the core that owns the session. Requests that arrive elsewhere are handed over.
 //!
@@ -19,20 +19,22 @@
 //! Deliberately absent: hixie-76 (see [`stentor_wire::sockjs`]).
 
 mod client;
+mod messages;
 mod receiver;
-pub(crate) mod websocket;
 
 pub(crate) use client::Client;
+pub(crate) use messages::{Refusal, Rest, handle_message, resume};
 pub(crate) use receiver::Receiver;
 
-use crate::app::{Connect, Envelope, HandlerScope};
+use crate::app::{Connect, Envelope};
 use crate::encode::{Format, FrameTarget, Writer};
 use crate::executor::{Effect, Feeds};
 use crate::identity::{ClientId, Owner, Service, Sid};
 use crate::model::{Key, KeyError, Policy};
 use crate::options;
 use crate::protocols::client::ActiveTransport;
-use crate::protocols::clients::ClientTable;
+use crate::protocols::clients::{ClientTable, TableEntry};
+use crate::protocols::message::{self, scope_of};
 use crate::protocols::profile::Framing;
 use crate::protocols::request::{
     BufferedRequest, RequestContext, RequestOutcome, ResponseOptions, borrowed, key_of_path, write_piece,
@@ -63,18 +65,6 @@ struct Exchange<'a> {
     key: Option<Key>,
 }
 
-/// How the end of an answer is known.
-enum Length {
-    /// There is no body.
-    Nothing,
-    Bytes(usize),
-    Chunks,
-    /// By the end of the connection.
-    End,
-    /// Whoever goes on with the head says it.
-    Later,
-}
-
 impl Exchange<'_> {
     /// The headers of a good answer.
     fn headers<'r>(&self, cx: &RequestContext<'r>) -> Vec<Header<'r>> {
@@ -83,34 +73,27 @@ impl Exchange<'_> {
         headers
     }
 
+    /// `length` tells how the end of the answer is known, unless the connection does.
     fn write_head(
         &self,
         cx: &RequestContext<'_>,
         out: &mut Vec<u8>,
         status: u16,
         headers: &[(&str, &str)],
-        length: &Length,
+        length: Option<(&str, &str)>,
     ) {
-        let (cookie, bytes);
-        let keep_alive = cx.options.keep_alive && !matches!(length, Length::End);
+        let cookie;
         let mut all: Vec<(&str, &str)> = headers.to_vec();
         let is_typed = headers.iter().any(|(name, _)| *name == "Content-Type");
         if is_typed && !headers.iter().any(|(name, _)| *name == "X-Content-Type-Options") {
             all.push(("X-Content-Type-Options", "nosniff"));
         }
-        all.push(("Connection", if keep_alive { "keep-alive" } else { "close" }));
+        all.push(("Connection", if cx.options.keep_alive { "keep-alive" } else { "close" }));
         if self.settings.jsessionid && self.resource.has_cookie() {
             cookie = answer::jsessionid(cx.request.header_str("cookie"));
             all.push(("Set-Cookie", &cookie));
         }
-        match length {
-            Length::Bytes(n) => {
-                bytes = n.to_string();
-                all.push(("Content-Length", &bytes));
-            }
-            Length::Chunks => all.push(("Transfer-Encoding", "chunked")),
-            Length::Nothing | Length::End | Length::Later => {}
-        }
+        all.extend(length);
         http1::write_response_head(out, status, &all);
     }
 
@@ -122,9 +105,10 @@ impl Exchange<'_> {
         headers: &[Header<'_>],
         body: &[u8],
     ) -> Outcome {
-        let length = if matches!(status, 204 | 304) { Length::Nothing } else { Length::Bytes(body.len()) };
+        let length = body.len().to_string();
+        let length = (!matches!(status, 204 | 304)).then_some(("Content-Length", &*length));
         let mut out = std::mem::take(cx.out);
-        self.write_head(cx, &mut out, status, headers, &length);
+        self.write_head(cx, &mut out, status, headers, length);
         out.extend_from_slice(body);
         *cx.out = out;
         cx.answered()
@@ -166,9 +150,10 @@ impl Exchange<'_> {
         let wrapping = Wrapping::of(transport)?;
         let is_poll = matches!(transport, Transport::Xhr | Transport::Jsonp);
         let chunked = !is_poll && cx.request.version() == Version::Http11;
+        cx.options.keep_alive &= is_poll || chunked;
         let mut receiver = Receiver {
             client,
-            keep_alive: cx.options.keep_alive && (is_poll || chunked),
+            keep_alive: cx.options.keep_alive,
             wrapping,
             chunked,
             limit: ResponseLimit::new(transport, self.settings.response_bytes_max),
@@ -181,13 +166,9 @@ impl Exchange<'_> {
             // What nginx understands: frames aren't to wait for more.
             headers.push(("X-Accel-Buffering", "no"));
         }
-        let length = match (is_poll, chunked) {
-            (true, _) => Length::Later,
-            (false, true) => Length::Chunks,
-            (false, false) => Length::End,
-        };
         let mut head = Vec::with_capacity(384);
-        self.write_head(cx, &mut head, 200, &headers, &length);
+        let length = chunked.then_some(("Transfer-Encoding", "chunked"));
+        self.write_head(cx, &mut head, 200, &headers, length);
         if is_poll {
             // The length is the last header.
             head.truncate(head.len() - 2);
@@ -338,12 +319,12 @@ fn receive(
     ex.push(Effect::ArmClient(id));
     if client.state.transport != ActiveTransport::None {
         receiver.refuse(out, Close::ANOTHER_CONNECTION);
-        return Outcome::Answered { keep_alive: receiver.keep_alive };
+        return cx.answered();
     }
     if client.state.ended {
         client.state.due_at = now.after(delay);
         receiver.last_words(client, ex, out);
-        return Outcome::Answered { keep_alive: receiver.keep_alive };
+        return cx.answered();
     }
     if let Some(session) = client.session {
         ex.set_format(session, Format::sockjs(receiver.wrapping, client.envelope));
@@ -395,15 +376,9 @@ fn open(
     let session = ex.open_session(Format::sockjs(wrapping, envelope), Owner::Client(id), cx.source);
     client.session = Some(session);
     if !push_only {
-        let scope = HandlerScope {
-            session: Some(session),
-            writer: Writer::SockJs(FrameTarget::Poll),
-            envelope,
-            request: Some(cx.request),
-            service,
-            ..HandlerScope::default()
-        };
-        ex.call_app(scope, &mut client.state.queue, |app, ctx| app.opened(ctx, session, envelope));
+        let writer = Writer::SockJs(FrameTarget::Poll);
+        let scope = scope_of(session, writer, envelope, service, Some(cx.request));
+        message::open(ex, scope, &mut client.state.queue);
         client.charge(ex);
     }
     let (keys, options) = (exchange.key.iter().cloned().collect(), Policy::Latest.into());

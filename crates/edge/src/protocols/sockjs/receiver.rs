@@ -6,6 +6,7 @@ use crate::executor::{Executor, SEND_BYTES_MAX, SEND_FRAMES_MAX};
 use crate::identity::ClientId;
 use crate::model::Frame;
 use crate::protocols::client::{POLL_BYTES_MAX, POLL_FRAMES_MAX};
+use crate::protocols::clients::TableEntry;
 use crate::protocols::request::write_piece;
 use stentor_wire::http1;
 use stentor_wire::sockjs::{self, ResponseLimit, Wrapping};

@@ -3,17 +3,17 @@
 
 use super::client::{Next, TransportStatus};
 use super::clients::ClientTable;
-use super::message::MessageContext;
+use super::message::{deliver, scope_of};
 use super::profile::{Framing, Pinging, SocketProfile, Upgraded};
 use super::{engineio, primus, sockjs};
-use crate::app::{Action, Envelope, Message};
+use crate::app::{Action, Envelope, HandlerScope, Message};
 use crate::encode::{Writer, frame};
 use crate::executor::budget::MESSAGE_BYTES;
 use crate::executor::{Effect, Executor};
 use crate::identity::{ClientId, End};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
-use stentor_wire::sockjs::{Close, Wrapping};
+use stentor_wire::sockjs::{Close, Error, Messages, Wrapping};
 use stentor_wire::ws::{self, Event, Kind, Opcode};
 
 /// A ping without payload, as a server sends it (RFC 6455, 5.5.2).
@@ -23,21 +23,15 @@ const PING: [u8; 2] = [0x89, 0];
 #[derive(Default)]
 pub(crate) struct Unread {
     bytes: Vec<u8>,
-    /// Data before that.
-    rest: Option<RestOfFrame>,
+    /// Remaining SockJS messages of the frame before that.
+    rest: sockjs::Rest<String>,
 }
 
 impl Unread {
     fn held_bytes(&self) -> usize {
-        let rest = self.rest.as_ref().map_or(0, |rest| rest.text.capacity());
+        let rest = self.rest.as_ref().map_or(0, |(text, _)| text.capacity());
         size_of::<Self>() + self.bytes.capacity() + rest
     }
-}
-
-/// Remaining SockJS messages of one WebSocket frame.
-pub(crate) struct RestOfFrame {
-    pub(crate) text: String,
-    pub(crate) messages: usize,
 }
 
 /// What a message leaves behind.
@@ -45,7 +39,7 @@ enum Handled {
     Continue,
     Stop,
     /// The share of the turn is used: these messages of the frame remain.
-    Rest(RestOfFrame),
+    Rest((String, usize)),
     /// The client moves to another core, where this frame is handled again.
     Again(Vec<u8>),
 }
@@ -163,8 +157,9 @@ impl WebSocket {
         self.alive_at = now;
     }
 
-    fn message_context(&self, session: SessionId) -> MessageContext {
-        MessageContext { session, profile: self.profile, envelope: self.envelope }
+    #[inline]
+    fn scope(&self, session: SessionId) -> HandlerScope<'static> {
+        scope_of(session, self.writer(), self.envelope, self.profile.service, None)
     }
 
     /// Handles received bytes; what answers them is appended to `out`. Input that would cause more answers or
@@ -202,35 +197,25 @@ impl WebSocket {
                     }
                     let handled = match (self.client, cx.session) {
                         (Some(client), _) => {
-                            let mut context = FrameContext { ex: cx.ex, clients: cx.clients, conn: cx.conn };
-                            context.handle_frame(client, kind, message, out)
+                            handle_frame(cx.ex, cx.clients, cx.conn, client, kind, message, out)
                         }
                         (None, Some(session)) if self.profile.push_only => {
                             cx.ex.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
                             Handled::Stop
                         }
                         (None, Some(session)) => {
-                            let context = self.message_context(session);
+                            let scope = self.scope(session);
                             match &mut self.profile.framing {
                                 Framing::Plain => {
                                     messages += 1;
                                     let message =
                                         kind.text(message).map_or(Message::Binary(message), Message::Text);
-                                    Handled::if_continues(context.deliver(
-                                        cx.ex,
-                                        Writer::WebSocket,
-                                        message,
-                                        out,
-                                    ))
+                                    Handled::if_continues(deliver(cx.ex, scope, message, out))
                                 }
                                 Framing::SockJs => {
-                                    match sockjs::websocket::handle_message(
-                                        cx.ex, context, kind, message, out,
-                                    ) {
+                                    match sockjs::handle_message(cx.ex, scope, kind, message, out) {
                                         Ok(None) => Handled::Continue,
-                                        Ok(Some((text, messages))) => {
-                                            Handled::Rest(RestOfFrame { text, messages })
-                                        }
+                                        Ok(Some(rest)) => Handled::Rest(rest),
                                         Err(error) => {
                                             self.refuse_sockjs(cx, error);
                                             Handled::Stop
@@ -238,7 +223,7 @@ impl WebSocket {
                                     }
                                 }
                                 Framing::Primus(pinging) => Handled::if_continues(primus::handle_message(
-                                    cx.ex, context, pinging, kind, message, out,
+                                    cx.ex, scope, session, pinging, kind, message, out,
                                 )),
                             }
                         }
@@ -292,11 +277,11 @@ impl WebSocket {
     pub(crate) fn resume_input(&mut self, cx: &mut SocketContext<'_>, out: &mut Vec<u8>) -> InputOutcome {
         let Some(mut unread) = self.unread.take() else { return InputOutcome::default() };
         if let (Some(rest), Some(session)) = (unread.rest.take(), cx.session) {
-            let context = self.message_context(session);
-            match sockjs::websocket::resume(cx.ex, context, &rest.text, rest.messages, out) {
+            let messages = Messages::resume(&rest.0, rest.1);
+            match sockjs::resume(cx.ex, self.scope(session), messages, out) {
                 Ok(None) => {}
-                Ok(Some((text, messages))) => {
-                    unread.rest = Some(RestOfFrame { text, messages });
+                Ok(rest) => {
+                    unread.rest = rest;
                     self.unread = Some(unread);
                     return InputOutcome { closed: false, waits: true, yields: true };
                 }
@@ -310,11 +295,11 @@ impl WebSocket {
     }
 
     /// The messages on a WebSocket can't be understood: it ends, without a frame of SockJS, as in sockjs-node.
-    fn refuse_sockjs(&mut self, cx: &mut SocketContext<'_>, error: sockjs::websocket::Refusal) {
-        if error == sockjs::websocket::Refusal::Broken {
+    fn refuse_sockjs(&mut self, cx: &mut SocketContext<'_>, error: sockjs::Refusal) {
+        if error == sockjs::Refusal::Broken {
             self.profile.framing = Framing::Plain;
-            let (code, reason) = sockjs::websocket::BROKEN;
-            cx.ex.push(Effect::CloseSocket { conn: cx.conn, code, reason });
+            let (conn, code, reason) = (cx.conn, Error::CLOSE_CODE, Error::CLOSE_REASON);
+            cx.ex.push(Effect::CloseSocket { conn, code, reason });
         }
     }
 
@@ -434,31 +419,31 @@ impl Handled {
     }
 }
 
-/// For a frame of a client.
-struct FrameContext<'a> {
-    ex: &'a mut Executor,
-    clients: &'a mut ClientTable<engineio::Client>,
+/// Handles a frame of a client.
+#[inline]
+fn handle_frame(
+    ex: &mut Executor,
+    clients: &mut ClientTable<engineio::Client>,
     conn: ConnId,
-}
-
-impl FrameContext<'_> {
-    #[inline]
-    fn handle_frame(&mut self, id: ClientId, kind: Kind, data: &[u8], out: &mut Vec<u8>) -> Handled {
-        let Some(client) = self.clients.get_mut(id) else {
-            self.ex.push(Effect::CloseSocket { conn: self.conn, code: 1000, reason: "" });
-            return Handled::Stop;
-        };
-        match client.handle_frame(self.ex, self.conn, kind, data, out) {
-            Next::Continue => Handled::Continue,
-            Next::Stop => Handled::Stop,
-            Next::Migrate(core) => {
-                // As the client sent it, but for the mask.
-                let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
-                let mut frame = Vec::with_capacity(data.len() + 14);
-                ws::encode(&mut frame, opcode, data, false, Some([0; 4]));
-                self.ex.push(Effect::MigrateClient(id, core));
-                Handled::Again(frame)
-            }
+    id: ClientId,
+    kind: Kind,
+    data: &[u8],
+    out: &mut Vec<u8>,
+) -> Handled {
+    let Some(client) = clients.get_mut(id) else {
+        ex.push(Effect::CloseSocket { conn, code: 1000, reason: "" });
+        return Handled::Stop;
+    };
+    match client.handle_frame(ex, conn, kind, data, out) {
+        Next::Continue => Handled::Continue,
+        Next::Stop => Handled::Stop,
+        Next::Migrate(core) => {
+            // As the client sent it, but for the mask.
+            let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
+            let mut frame = Vec::with_capacity(data.len() + 14);
+            ws::encode(&mut frame, opcode, data, false, Some([0; 4]));
+            ex.push(Effect::MigrateClient(id, core));
+            Handled::Again(frame)
         }
     }
 }
