@@ -1,12 +1,12 @@
 //! A raw HTTP client: it sends what it is told, well-formed or not, and reads answers strictly.
 
-use super::PATIENCE;
+use super::Stream;
 use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use stentor_wire::http1::{BodyDecoder, BodyKind, HeadScanner, Limits, parse_response};
 
 pub(crate) struct Http {
-    stream: TcpStream,
+    stream: Stream,
     buffer: Vec<u8>,
 }
 
@@ -31,21 +31,17 @@ impl Response {
 
 impl Http {
     pub(crate) fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect(addr).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self { stream, buffer: Vec::new() }
+        Self { stream: Stream::connect(addr).unwrap(), buffer: Vec::new() }
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.stream.tcp()
     }
 
     /// The stream, of which nothing is read and kept.
     pub(crate) fn into_stream(self) -> TcpStream {
         assert!(self.buffer.is_empty());
-        self.stream
+        self.stream.into_tcp()
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -71,7 +67,12 @@ impl Http {
     }
 
     pub(crate) fn finish_sending(&mut self) {
-        self.stream.shutdown(Shutdown::Write).unwrap();
+        self.stream.tcp().shutdown(Shutdown::Write).unwrap();
+    }
+
+    /// Reads what there is, past the answers.
+    pub(crate) fn read(&mut self, bytes: &mut [u8]) -> usize {
+        super::read(&mut self.stream, bytes).unwrap()
     }
 
     /// Reads more; false at the end of the stream.

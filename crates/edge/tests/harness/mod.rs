@@ -7,12 +7,15 @@
 
 pub(crate) mod http;
 pub(crate) mod io;
+mod simulated;
+mod stream;
 pub(crate) mod ws;
 
 #[allow(unused_imports)] // As above.
 pub(crate) use http::{Http, Response};
 #[allow(unused_imports)]
 pub(crate) use io::{Io, Packet, VERSIONS, WAYS, Way};
+pub(crate) use stream::Stream;
 #[allow(unused_imports)]
 pub(crate) use ws::{Seen, Ws};
 
@@ -91,6 +94,17 @@ impl Server {
         Self::with_app(cores, None, set)
     }
 
+    /// A node on the virtual clock of this thread.
+    pub(crate) fn simulated(cores: usize, set: impl FnOnce(&mut Options)) -> Self {
+        let mut options = Options { cores, ..Options::default() };
+        set(&mut options);
+        let control = Arc::new(Control::default());
+        let recovers = options.engine.recovery.is_some();
+        let (plane, addr) = simulated::start(cores, options, control.clone());
+        let (levels, versions) = (Mutex::default(), Mutex::default());
+        Self { node: None, plane, control, levels, versions, recovers, addr }
+    }
+
     /// A node with an application of the test's.
     pub(crate) fn with_app(cores: usize, app: Option<AppFactory>, set: impl FnOnce(&mut Options)) -> Self {
         let mut options = Options { listen: ([127, 0, 0, 1], 0).into(), cores, ..Options::default() };
@@ -131,8 +145,8 @@ impl Server {
         let key = Key::parse(key).unwrap();
         let deadline = Instant::now() + PATIENCE;
         let mut levels = self.levels.lock().unwrap();
-        let mut calls = self.control.calls.lock().unwrap();
         loop {
+            let calls = self.control.calls.lock().unwrap();
             levels
                 .extend(self.plane.take_wanted().into_iter().map(|Wanted { key, wanted, .. }| (key, wanted)));
             if levels.get(&key).copied().unwrap_or(false) == level {
@@ -140,7 +154,12 @@ impl Server {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{key} never became wanted = {level}");
-            calls = self.control.called.wait_timeout(calls, left).unwrap().0;
+            if self.node.is_some() {
+                drop(self.control.called.wait_timeout(calls, left).unwrap());
+            } else {
+                drop(calls);
+                simulated::advance();
+            }
         }
     }
 
@@ -221,14 +240,14 @@ impl Server {
 
     /// Waits until a figure is what `holds` says.
     pub(crate) fn until_metric(&self, name: &str, holds: impl Fn(u64) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = now() + PATIENCE;
         loop {
             let value = self.metric(name);
             if holds(value) {
                 return;
             }
-            assert!(Instant::now() < deadline, "{name} stayed at {value}");
-            std::thread::sleep(Duration::from_millis(1));
+            assert!(now() < deadline, "{name} stayed at {value}");
+            pause();
         }
     }
 
@@ -292,10 +311,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        let Some(node) = self.node.take() else { return simulated::stop() };
         self.plane.drain(Duration::ZERO);
-        if let Some(node) = self.node.take()
-            && let Err(error) = node.join()
-        {
+        if let Err(error) = node.join() {
             // Twice would abort, and hide the first.
             assert!(std::thread::panicking(), "{error}");
         }
@@ -304,9 +322,20 @@ impl Drop for Server {
 
 /// Waits until something is so, where nothing tells when.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        assert!(now() < deadline, "waited in vain for {what}");
+        pause();
+    }
+}
+
+/// The time that passes for the node.
+pub(crate) fn now() -> Instant {
+    simulated::now().unwrap_or_else(Instant::now)
+}
+
+fn pause() {
+    if !simulated::advance() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -341,7 +370,9 @@ pub(crate) fn on_one_and_three(test: impl Fn(usize)) {
 
 /// Makes a client slow. That it is slow enough for what the test wants to show, the test checks.
 pub(crate) fn pace(duration: Duration) {
-    std::thread::sleep(duration);
+    if !simulated::pass(duration) {
+        std::thread::sleep(duration);
+    }
 }
 
 impl Server {

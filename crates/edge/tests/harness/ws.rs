@@ -1,6 +1,6 @@
 //! A WebSocket client on the client role of `stentor-wire`, which can misbehave as well.
 
-use super::PATIENCE;
+use super::Stream;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
@@ -24,7 +24,7 @@ pub(crate) enum Seen {
 }
 
 pub(crate) struct Ws {
-    stream: TcpStream,
+    stream: Stream,
     connection: Connection,
     shared: Shared,
     seen: VecDeque<Seen>,
@@ -52,10 +52,7 @@ impl Ws {
         deflate: bool,
         glued: &[u8],
     ) -> Result<Self, u16> {
-        let mut stream = TcpStream::connect(addr).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
+        let mut stream = Stream::connect(addr).unwrap();
         let handshake = handshake::ClientHandshake::new([7; 16], deflate);
         let mut request = Vec::new();
         handshake.write_request(&mut request, &addr.to_string(), target, headers);
@@ -66,9 +63,10 @@ impl Ws {
 
     /// Reads the answer to a handshake that was sent over `stream`. Without `handshake` it isn't checked.
     pub(crate) fn answered(
-        mut stream: TcpStream,
+        stream: impl Into<Stream>,
         handshake: Option<&handshake::ClientHandshake>,
     ) -> Result<Self, u16> {
+        let mut stream = stream.into();
         let limits = Limits::default();
         let mut scanner = HeadScanner::default();
         let mut buffer = Vec::new();
@@ -105,7 +103,7 @@ impl Ws {
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
-        &self.stream
+        self.stream.tcp()
     }
 
     fn feed(&mut self, input: &mut [u8]) {
@@ -151,9 +149,7 @@ impl Ws {
 
     /// Opens a WebSocket, unless the server closes the connection at once.
     pub(crate) fn open_if_accepted(addr: SocketAddr, target: &str, deflate: bool) -> std::io::Result<Self> {
-        let mut stream = TcpStream::connect(addr)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut stream = Stream::connect(addr)?;
         let handshake = handshake::ClientHandshake::new([7; 16], deflate);
         let mut request = Vec::new();
         handshake.write_request(&mut request, &addr.to_string(), target, &[]);

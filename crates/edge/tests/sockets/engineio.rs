@@ -6,7 +6,6 @@
 use crate::harness::io::{packets, post};
 use crate::harness::{
     Http, Io, PATIENCE, Packet, Response, Seen, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three,
-    with_more_time,
 };
 use fastrand::Rng;
 use serde_json::json;
@@ -278,29 +277,30 @@ fn nothing_is_lost_or_doubled_while_a_client_moves_to_a_websocket() {
 #[test]
 fn an_upgrade_that_comes_to_nothing_leaves_the_session_polled() {
     on_one_and_three(|cores| {
-        with_more_time(Duration::from_millis(50), |time| {
-            let server = with(cores, App::Echo, |options| {
-                options.engine.upgrade_timeout = time;
-            });
-            let mut io = Io::engine(&server, Way::Polling);
-            // Silence, another message than the probe, and the end of the connection.
-            assert_eq!(io.begin_upgrade().expect_close().0, 1000);
-            let mut ws = io.begin_upgrade();
-            ws.send_text("4hello");
-            assert_eq!(ws.expect_close().0, 1000);
-            let mut ws = io.begin_upgrade();
-            ws.send_text("5");
-            assert_eq!(ws.expect_close().0, 1000);
-            let mut ws = io.begin_upgrade();
-            ws.send_text("2probe");
-            assert_eq!(ws.next_text(), "3probe");
-            // Two at once: the first one counts.
-            assert_eq!(io.begin_upgrade().expect_close().0, 1000);
-            drop(ws);
-            io.send("4polled");
-            io.expect("4polled");
-            io.cut();
+        let time = Duration::from_secs(1);
+        let server = Server::simulated(cores, |options| {
+            options.app = App::Echo;
+            options.heartbeat.interval = HOUR;
+            options.engine.upgrade_timeout = time;
         });
+        let mut io = Io::engine(&server, Way::Polling);
+        // Silence, another message than the probe, and the end of the connection.
+        assert_eq!(io.begin_upgrade().expect_close().0, 1000);
+        let mut ws = io.begin_upgrade();
+        ws.send_text("4hello");
+        assert_eq!(ws.expect_close().0, 1000);
+        let mut ws = io.begin_upgrade();
+        ws.send_text("5");
+        assert_eq!(ws.expect_close().0, 1000);
+        let mut ws = io.begin_upgrade();
+        ws.send_text("2probe");
+        assert_eq!(ws.next_text(), "3probe");
+        // Two at once: the first one counts.
+        assert_eq!(io.begin_upgrade().expect_close().0, 1000);
+        drop(ws);
+        io.send("4polled");
+        io.expect("4polled");
+        io.cut();
     });
 }
 
@@ -951,26 +951,25 @@ fn the_server_pings_clients_of_version_4_and_ends_those_that_dont_answer() {
             io.send("1");
         }
         check_empty(&server);
-        with_more_time(Duration::from_millis(25), |time| {
-            let server = Server::start(cores, heartbeats(time, time));
-            for way in WAYS {
-                let mut io = Io::engine(&server, way);
-                io.ignore_pings();
-                let before = server.disconnects("heartbeat_timeout");
-                io.expect_ping();
-                if way == Way::Polling {
-                    crate::harness::until("the end of a silent client", || {
-                        server.disconnects("heartbeat_timeout") > before
-                    });
-                    check_gone(&server, &io.target("polling"));
-                } else {
-                    // Without a Close frame, so that it reconnects.
-                    assert_eq!(io.expect_end(), 1006);
-                }
-                assert_eq!(server.disconnects("heartbeat_timeout"), before + 1);
+        let time = Duration::from_secs(1);
+        let server = Server::simulated(cores, heartbeats(time, time));
+        for way in WAYS {
+            let mut io = Io::engine(&server, way);
+            io.ignore_pings();
+            let before = server.disconnects("heartbeat_timeout");
+            io.expect_ping();
+            if way == Way::Polling {
+                crate::harness::until("the end of a silent client", || {
+                    server.disconnects("heartbeat_timeout") > before
+                });
+                check_gone(&server, &io.target("polling"));
+            } else {
+                // Without a Close frame, so that it reconnects.
+                assert_eq!(io.expect_end(), 1006);
             }
-            check_empty(&server);
-        });
+            assert_eq!(server.disconnects("heartbeat_timeout"), before + 1);
+        }
+        check_empty(&server);
     });
 }
 
@@ -989,23 +988,22 @@ fn clients_of_version_3_ping_and_who_doesnt_is_ended() {
             let code = io.expect_end();
             assert!(code == 1002 || code == 400, "{code}");
         }
-        with_more_time(Duration::from_millis(25), |time| {
-            let server = Server::start(cores, heartbeats(time, time));
-            for way in WAYS {
-                let before = server.disconnects("heartbeat_timeout");
-                let mut io = Io::open(server.addr, "/engine.io/", Version::V3, way, "");
-                if way == Way::Polling {
-                    crate::harness::until("the end of a silent client", || {
-                        server.disconnects("heartbeat_timeout") > before
-                    });
-                    check_gone(&server, &io.target("polling"));
-                } else {
-                    // Without a Close frame, so that it reconnects.
-                    assert_eq!(io.expect_end(), 1006);
-                }
+        let time = Duration::from_secs(1);
+        let server = Server::simulated(cores, heartbeats(time, time));
+        for way in WAYS {
+            let before = server.disconnects("heartbeat_timeout");
+            let mut io = Io::open(server.addr, "/engine.io/", Version::V3, way, "");
+            if way == Way::Polling {
+                crate::harness::until("the end of a silent client", || {
+                    server.disconnects("heartbeat_timeout") > before
+                });
+                check_gone(&server, &io.target("polling"));
+            } else {
+                // Without a Close frame, so that it reconnects.
+                assert_eq!(io.expect_end(), 1006);
             }
-            check_empty(&server);
-        });
+        }
+        check_empty(&server);
     });
 }
 

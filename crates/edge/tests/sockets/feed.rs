@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use crate::harness::{Http, PATIENCE, Server, on_one_and_three, with_more_time};
+use crate::harness::{Http, PATIENCE, Server, on_one_and_three};
 use std::time::{Duration, Instant};
 use stentor_edge::{FeedUpdate, Origins};
 use stentor_hub::{Document, FeedState, Requester};
@@ -211,19 +211,18 @@ fn a_key_that_ended_without_a_document_is_answered_404() {
 
 #[test]
 fn an_upstream_that_does_not_answer_in_time_is_told_504() {
-    with_more_time(Duration::from_millis(50), |time| {
-        let server = Server::start(3, |options| options.limits.request_timeout = time);
-        let mut http = server.http();
-        for key in ["a", "b", "c", "d"] {
-            let answer = http.get(&format!("/feed/{key}"));
-            assert_eq!((answer.status, answer.header("connection")), (504, "keep-alive"));
-            assert_eq!(answer.header("cache-control"), "no-store");
-            server.wait_wanted(key, false);
-        }
-        assert_eq!(http.get("/healthz").status, 200);
-        server.document("a", "1");
-        assert_eq!(http.get("/feed/a").text(), "1");
-    });
+    let time = Duration::from_millis(50);
+    let server = Server::simulated(3, |options| options.limits.request_timeout = time);
+    let mut http = server.http();
+    for key in ["a", "b", "c", "d"] {
+        let answer = http.get(&format!("/feed/{key}"));
+        assert_eq!((answer.status, answer.header("connection")), (504, "keep-alive"));
+        assert_eq!(answer.header("cache-control"), "no-store");
+        server.wait_wanted(key, false);
+    }
+    assert_eq!(http.get("/healthz").status, 200);
+    server.document("a", "1");
+    assert_eq!(http.get("/feed/a").text(), "1");
 }
 
 #[test]
@@ -257,18 +256,17 @@ fn entity_tags_and_head() {
 #[test]
 fn wait_holds_the_answer_until_there_is_another_version() {
     on_one_and_three(|cores| {
-        with_more_time(Duration::from_millis(100), |time| {
-            let server = Server::start(cores, |options| options.limits.request_timeout = time);
-            let mut http = server.http();
-            server.document("k", "1");
-            let tag = http.get("/feed/k").header("etag").to_owned();
-            // Nothing new: as soon as the time is over, and the client asks again.
-            let answer = http.get(&format!("/feed/k?wait={}", tag.replace('"', "%22")));
-            assert_eq!((answer.status, answer.header("etag")), (304, &*tag));
-            let bare = tag.trim_matches('"');
-            assert_eq!(http.get(&format!("/feed/k?wait={bare}")).status, 304);
-            assert_eq!(http.get("/feed/k?wait=other").text(), "1");
-        });
+        let time = Duration::from_millis(100);
+        let server = Server::simulated(cores, |options| options.limits.request_timeout = time);
+        let mut http = server.http();
+        server.document("k", "1");
+        let tag = http.get("/feed/k").header("etag").to_owned();
+        // Nothing new: as soon as the time is over, and the client asks again.
+        let answer = http.get(&format!("/feed/k?wait={}", tag.replace('"', "%22")));
+        assert_eq!((answer.status, answer.header("etag")), (304, &*tag));
+        let bare = tag.trim_matches('"');
+        assert_eq!(http.get(&format!("/feed/k?wait={bare}")).status, 304);
+        assert_eq!(http.get("/feed/k?wait=other").text(), "1");
     });
     on_one_and_three(|cores| {
         let server = Server::start(cores, |_| {});

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
 use crate::harness::ws::frame;
-use crate::harness::{Http, Server, Ws, on_one_and_three, pace, with_more_time};
-use std::io::{ErrorKind, Read, Write};
-use std::time::{Duration, Instant};
+use crate::harness::{Http, Server, Ws, now, on_one_and_three, pace};
+use std::io::{ErrorKind, Write};
+use std::time::Duration;
 use stentor_edge::{App, FeedUpdate, Options, StaticRoute};
 use stentor_wire::ws::Opcode;
 
@@ -363,71 +363,63 @@ fn a_request_may_come_in_any_pieces() {
 
 #[test]
 fn a_head_that_does_not_end_is_answered_408() {
-    with_more_time(Duration::from_millis(100), |time| {
-        let server = Server::start(1, |options| options.limits.header_timeout = time);
-        let mut http = server.http();
-        http.send("GET / HTTP/1.1\r\nHost:");
-        assert_eq!(http.response().status, 408);
-        http.expect_end();
-        // Nothing at all is answered by nothing.
-        let mut http = server.http();
-        http.expect_end();
-        // A byte now and then doesn't help.
-        let mut http = server.http();
-        http.send("GET / HTTP/1.1\r\nHost: a\r\n");
-        http.stream().set_read_timeout(Some(Duration::from_millis(10))).unwrap();
-        let mut first = [0; 12];
-        let status = loop {
-            if !http.send_if_open("X") {
-                break Vec::new();
-            }
-            match http.stream().read_exact(&mut first) {
-                Ok(()) => break first.to_vec(),
-                Err(error) => assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)),
-            }
-        };
-        assert_eq!(String::from_utf8_lossy(&status), "HTTP/1.1 408");
-        server.check_empty();
-        server.check_serves();
-    });
+    let time = Duration::from_millis(100);
+    let server = Server::simulated(1, |options| options.limits.header_timeout = time);
+    let mut http = server.http();
+    http.send("GET / HTTP/1.1\r\nHost:");
+    assert_eq!(http.response().status, 408);
+    http.expect_end();
+    // Nothing at all is answered by nothing.
+    let mut http = server.http();
+    http.expect_end();
+    // A byte now and then doesn't help.
+    let mut http = server.http();
+    http.send("GET / HTTP/1.1\r\nHost: a\r\n");
+    let errors = server.metric("request_errors");
+    while server.metric("request_errors") == errors {
+        http.send("X");
+        pace(time / 10);
+    }
+    assert_eq!(http.response().status, 408);
+    http.expect_end();
+    server.check_empty();
+    server.check_serves();
 }
 
 #[test]
 fn a_later_head_has_its_time_from_its_first_byte() {
-    with_more_time(Duration::from_millis(100), |time| {
-        // Longer than a test may take: if the time-out is that of an idle connection, nothing comes.
-        let idle = Duration::from_secs(3600);
-        let server = Server::start(1, |options| {
-            options.limits.idle_timeout = idle;
-            options.limits.header_timeout = time;
-        });
-        let mut http = server.http();
-        http.send(format!("{GET}GET /"));
-        assert_eq!(http.response().status, 200);
-        assert_eq!(http.response().status, 408);
-        http.expect_end();
-        let mut http = server.http();
-        assert_eq!(http.get("/healthz").status, 200);
-        http.send("GET /");
-        assert_eq!(http.response().status, 408);
-        http.expect_end();
+    let time = Duration::from_millis(100);
+    // Longer than a test may take: if the time-out is that of an idle connection, nothing comes.
+    let idle = Duration::from_secs(3600);
+    let server = Server::simulated(1, |options| {
+        options.limits.idle_timeout = idle;
+        options.limits.header_timeout = time;
     });
+    let mut http = server.http();
+    http.send(format!("{GET}GET /"));
+    assert_eq!(http.response().status, 200);
+    assert_eq!(http.response().status, 408);
+    http.expect_end();
+    let mut http = server.http();
+    assert_eq!(http.get("/healthz").status, 200);
+    http.send("GET /");
+    assert_eq!(http.response().status, 408);
+    http.expect_end();
 }
 
 #[test]
 fn an_idle_connection_is_ended_without_a_word() {
-    with_more_time(Duration::from_millis(50), |time| {
-        let server = Server::start(1, |options| options.limits.idle_timeout = time);
-        let mut http = server.http();
-        assert_eq!(http.get("/healthz").status, 200);
-        http.expect_end();
-        // Nor may a body take for ever.
-        let mut http = server.http();
-        http.send("POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
-        assert_eq!(http.response().status, 405);
-        http.expect_end();
-        server.check_empty();
-    });
+    let time = Duration::from_millis(50);
+    let server = Server::simulated(1, |options| options.limits.idle_timeout = time);
+    let mut http = server.http();
+    assert_eq!(http.get("/healthz").status, 200);
+    http.expect_end();
+    // Nor may a body take for ever.
+    let mut http = server.http();
+    http.send("POST /healthz HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n");
+    assert_eq!(http.response().status, 405);
+    http.expect_end();
+    server.check_empty();
 }
 
 #[test]
@@ -509,31 +501,30 @@ fn requests_before_a_handshake_are_answered_before_it() {
 /// A client that reads slowly, but reads, gets a large answer in full; one that doesn't read at all is let go.
 #[test]
 fn slow_is_not_dead() {
-    with_more_time(Duration::from_millis(500), |time| {
-        let server = Server::start(1, |options| {
-            with_pages(options);
-            options.limits.idle_timeout = time;
-            options.limits.close_timeout = time;
-        });
-        for connection in ["keep-alive", "close"] {
-            let request = format!("GET /huge HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n");
-            let mut dead = server.http();
-            dead.send(&request);
-            let mut slow = server.http();
-            slow.send(&request);
-            let begun = Instant::now();
-            let mut bytes = vec![0; 256 * 1024];
-            let mut left: usize = 32 << 20;
-            while left > 0 {
-                let n = crate::harness::read(&mut slow.stream(), &mut bytes).unwrap();
-                assert!(n > 0, "{connection}: cut off with {left} bytes left after {:?}", begun.elapsed());
-                left = left.saturating_sub(n);
-                pace(time / 50);
-            }
-            assert!(begun.elapsed() > time, "too fast to show anything");
-            drop(slow);
-            server.until_metric("connections", |connections| connections == 0);
-            drop(dead);
-        }
+    let time = Duration::from_millis(500);
+    let server = Server::simulated(1, |options| {
+        with_pages(options);
+        options.limits.idle_timeout = time;
+        options.limits.close_timeout = time;
     });
+    for connection in ["keep-alive", "close"] {
+        let request = format!("GET /huge HTTP/1.1\r\nHost: a\r\nConnection: {connection}\r\n\r\n");
+        let mut dead = server.http();
+        dead.send(&request);
+        let mut slow = server.http();
+        slow.send(&request);
+        let begun = now();
+        let mut bytes = vec![0; 256 * 1024];
+        let mut left: usize = 32 << 20;
+        while left > 0 {
+            let n = slow.read(&mut bytes);
+            assert!(n > 0, "{connection}: cut off with {left} bytes left after {:?}", (now() - begun));
+            left = left.saturating_sub(n);
+            pace(time / 50);
+        }
+        assert!((now() - begun) > time, "too fast to show anything");
+        drop(slow);
+        server.until_metric("connections", |connections| connections == 0);
+        drop(dead);
+    }
 }

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use crate::harness::{Seen, Server, Ws, on_one_and_three, with_more_time};
+use crate::harness::{Seen, Server, Ws, on_one_and_three};
 use serde_json::{Value, json};
 use std::time::Duration;
 use stentor_edge::{App, Heartbeat};
@@ -127,38 +127,36 @@ fn feeds_by_resource_id() {
 
 #[test]
 fn pings_both_ways_round() {
-    with_more_time(Duration::from_millis(50), |time| {
-        let server = Server::start(1, |options| {
-            options.app = App::Echo;
-            options.primus.ping_interval = time;
-            options.heartbeat = Heartbeat { interval: time * 6 / 5, timeout: time * 6 / 5 };
-        });
-        let ping = |seen: &Value| {
-            seen.as_str().unwrap().strip_prefix("primus::ping::").unwrap().parse::<u64>().unwrap()
-        };
-        // Version 7 and 8: pinged at a fixed pace, and ended when it doesn't answer.
-        let mut ws = connect(&server, "");
-        let mut last = 0;
-        for _ in 0..5 {
-            let time = ping(&ws.next_json());
-            assert!(time >= last);
-            last = time;
-            say(&mut ws, &json!(format!("primus::pong::{time}")));
-        }
-        ping(&ws.next_json());
-        // 4503: it may come back, and isn't told not to.
-        assert_eq!(ws.expect_close().0, 4503);
-        // Up to version 6: it pings, and is never pinged.
-        let mut old = connect(&server, "");
-        for n in 0..20 {
-            say(&mut old, &json!(format!("primus::ping::{n}")));
-            old.expect_json(json!(format!("primus::pong::{n}")));
-            crate::harness::pace(time * 2 / 5);
-        }
-        assert_eq!(old.expect_close().0, 4503);
-        // A WebSocket's own ping is no part of it.
-        assert_eq!(connect(&server, "").fence(), Vec::<Seen>::new());
+    let time = Duration::from_millis(50);
+    let server = Server::simulated(1, |options| {
+        options.app = App::Echo;
+        options.primus.ping_interval = time;
+        options.heartbeat = Heartbeat { interval: time * 6 / 5, timeout: time * 6 / 5 };
     });
+    let ping =
+        |seen: &Value| seen.as_str().unwrap().strip_prefix("primus::ping::").unwrap().parse::<u64>().unwrap();
+    // Version 7 and 8: pinged at a fixed pace, and ended when it doesn't answer.
+    let mut ws = connect(&server, "");
+    let mut last = 0;
+    for _ in 0..5 {
+        let time = ping(&ws.next_json());
+        assert!(time >= last);
+        last = time;
+        say(&mut ws, &json!(format!("primus::pong::{time}")));
+    }
+    ping(&ws.next_json());
+    // 4503: it may come back, and isn't told not to.
+    assert_eq!(ws.expect_close().0, 4503);
+    // Up to version 6: it pings, and is never pinged.
+    let mut old = connect(&server, "");
+    for n in 0..20 {
+        say(&mut old, &json!(format!("primus::ping::{n}")));
+        old.expect_json(json!(format!("primus::pong::{n}")));
+        crate::harness::pace(time * 2 / 5);
+    }
+    assert_eq!(old.expect_close().0, 4503);
+    // A WebSocket's own ping is no part of it.
+    assert_eq!(connect(&server, "").fence(), Vec::<Seen>::new());
 }
 
 #[test]

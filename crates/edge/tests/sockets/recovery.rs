@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use crate::harness::{Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
+use crate::harness::{Io, Packet, Server, WAYS, Way, on_one_and_three};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use fastrand::Rng;
@@ -17,17 +17,21 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// `join` joins a room; `echo` comes back.
 fn server_with(cores: usize, recovery: Recovery, set: impl FnOnce(&mut Options)) -> Server {
     Server::start(cores, |options| {
-        options.app = App::Rooms;
-        options.heartbeat.interval = HOUR;
-        options.engine.recovery = Some(recovery);
-        options.rooms.namespaces = vec!["/n".into()];
-        let join = vec![Template::parse("{}").unwrap()];
-        options.rooms.rules = vec![
-            Rule { event: "join".into(), join, ack: true, ..Rule::default() },
-            Rule { event: "echo".into(), echo: true, ack: true, ..Rule::default() },
-        ];
+        recovers(options, recovery);
         set(options);
     })
+}
+
+fn recovers(options: &mut Options, recovery: Recovery) {
+    options.app = App::Rooms;
+    options.heartbeat.interval = HOUR;
+    options.engine.recovery = Some(recovery);
+    options.rooms.namespaces = vec!["/n".into()];
+    let join = vec![Template::parse("{}").unwrap()];
+    options.rooms.rules = vec![
+        Rule { event: "join".into(), join, ack: true, ..Rule::default() },
+        Rule { event: "echo".into(), echo: true, ack: true, ..Rule::default() },
+    ];
 }
 
 fn server(cores: usize) -> Server {
@@ -425,17 +429,16 @@ fn who_leaves_or_breaks_the_protocol_isnt_kept() {
 
 #[test]
 fn as_many_are_kept_as_may_be() {
-    with_more_time(Duration::from_millis(300), |time| {
-        let recovery = Recovery { sessions_max: 2, age_max: time, ..Recovery::default() };
-        let server = server_with(1, recovery, |_| {});
-        let clients: Vec<_> = (0..5).map(|_| member(&server, Way::Socket)).collect();
-        clients.into_iter().for_each(|(io, _)| io.cut());
-        server.until_metric("engineio_sessions", |clients| clients == 0);
-        server.until_metric("socketio_recovery_sockets", |suspended| suspended == 2);
-        server.until_metric("sessions", |sessions| sessions == 2);
-        server.until_metric("socketio_recovery_sockets", |suspended| suspended == 0);
-        server.check_empty();
-    });
+    let time = Duration::from_millis(300);
+    let recovery = Recovery { sessions_max: 2, age_max: time, ..Recovery::default() };
+    let server = Server::simulated(1, |options| recovers(options, recovery));
+    let clients: Vec<_> = (0..5).map(|_| member(&server, Way::Socket)).collect();
+    clients.into_iter().for_each(|(io, _)| io.cut());
+    server.until_metric("engineio_sessions", |clients| clients == 0);
+    server.until_metric("socketio_recovery_sockets", |suspended| suspended == 2);
+    server.until_metric("sessions", |sessions| sessions == 2);
+    server.until_metric("socketio_recovery_sockets", |suspended| suspended == 0);
+    server.check_empty();
 }
 
 // ---- several cores ----

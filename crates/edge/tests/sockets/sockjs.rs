@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use crate::harness::{Http, Response, Seen, Server, on_one_and_three, until, with_more_time};
+use crate::harness::{Http, Response, Seen, Server, on_one_and_three, until};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
@@ -212,40 +212,39 @@ fn long_bodies_are_taken_in_turns() {
 #[test]
 fn feeds_by_their_key() {
     on_one_and_three(|cores| {
-        with_more_time(BRIEF, |time| {
-            let server = Server::start(cores, |options| options.sockjs[0].disconnect_delay = time);
-            server.document("a/b", r#"{"n":1}"#);
-            let mut down = stream(&server, "/sockjs/feed/a/b/0/s", "xhr_streaming");
-            assert_eq!(down.next_chunk(), "o\n");
-            assert_eq!(down.next_chunk(), "a[\"{\\\"n\\\":1}\"]\n");
-            let mut ws = server.ws("/sockjs/feed/a/b/0/s/websocket");
-            assert_eq!((ws.next_text(), ws.next_text()), ("o".into(), r#"a["{\"n\":1}"]"#.into()));
-            let mut http = server.http();
-            assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "o\n");
-            assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "a[\"{\\\"n\\\":1}\"]\n");
-            server.document("a/b", "2");
-            assert_eq!(down.next_chunk(), "a[\"2\"]\n");
-            assert_eq!(ws.next_text(), r#"a["2"]"#);
-            // The same id under another key, or under none, is another session; and nothing is accepted.
-            assert_eq!(poll(&mut http, "/sockjs/feed/a/c/0/s"), "o\n");
-            assert_eq!(poll(&mut http, "/sockjs/0/s"), "o\n");
-            assert_eq!(send(&mut http, "/sockjs/feed/a/b/0/s", r#"["x"]"#), 204);
-            assert_eq!(down.next_chunk(), "c[4400,\"this connection accepts no messages\"]\n");
-            assert_eq!(down.chunk(), None);
-            ws.send_text(r#"["x"]"#);
-            assert_eq!(ws.next_text(), r#"c[4400,"this connection accepts no messages"]"#);
-            assert_eq!(ws.expect_close().0, 4400);
-            let mut lost = stream(&server, "/sockjs/feed/gone/0/l", "xhr_streaming");
-            assert_eq!(lost.next_chunk(), "o\n");
-            server.wait_wanted("gone", true);
-            server.state("gone", FeedState::NotFound, "404");
-            assert_eq!(lost.next_chunk(), "c[4404,\"there is no such feed\"]\n");
-            assert_eq!(http.get("/sockjs/feed/a%2fb/0/s/eventsource").status, 400);
-            drop((down, ws, http, lost));
-            server.until_metric("sockjs_sessions", |sessions| sessions == 0);
-            server.until_metric("sessions", |sessions| sessions == 0);
-            server.check_balance();
-        });
+        let time = Duration::from_secs(1);
+        let server = Server::simulated(cores, |options| options.sockjs[0].disconnect_delay = time);
+        server.document("a/b", r#"{"n":1}"#);
+        let mut down = stream(&server, "/sockjs/feed/a/b/0/s", "xhr_streaming");
+        assert_eq!(down.next_chunk(), "o\n");
+        assert_eq!(down.next_chunk(), "a[\"{\\\"n\\\":1}\"]\n");
+        let mut ws = server.ws("/sockjs/feed/a/b/0/s/websocket");
+        assert_eq!((ws.next_text(), ws.next_text()), ("o".into(), r#"a["{\"n\":1}"]"#.into()));
+        let mut http = server.http();
+        assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "o\n");
+        assert_eq!(poll(&mut http, "/sockjs/feed/a/b/0/p"), "a[\"{\\\"n\\\":1}\"]\n");
+        server.document("a/b", "2");
+        assert_eq!(down.next_chunk(), "a[\"2\"]\n");
+        assert_eq!(ws.next_text(), r#"a["2"]"#);
+        // The same id under another key, or under none, is another session; and nothing is accepted.
+        assert_eq!(poll(&mut http, "/sockjs/feed/a/c/0/s"), "o\n");
+        assert_eq!(poll(&mut http, "/sockjs/0/s"), "o\n");
+        assert_eq!(send(&mut http, "/sockjs/feed/a/b/0/s", r#"["x"]"#), 204);
+        assert_eq!(down.next_chunk(), "c[4400,\"this connection accepts no messages\"]\n");
+        assert_eq!(down.chunk(), None);
+        ws.send_text(r#"["x"]"#);
+        assert_eq!(ws.next_text(), r#"c[4400,"this connection accepts no messages"]"#);
+        assert_eq!(ws.expect_close().0, 4400);
+        let mut lost = stream(&server, "/sockjs/feed/gone/0/l", "xhr_streaming");
+        assert_eq!(lost.next_chunk(), "o\n");
+        server.wait_wanted("gone", true);
+        server.state("gone", FeedState::NotFound, "404");
+        assert_eq!(lost.next_chunk(), "c[4404,\"there is no such feed\"]\n");
+        assert_eq!(http.get("/sockjs/feed/a%2fb/0/s/eventsource").status, 400);
+        drop((down, ws, http, lost));
+        server.until_metric("sockjs_sessions", |sessions| sessions == 0);
+        server.until_metric("sessions", |sessions| sessions == 0);
+        server.check_balance();
     });
 }
 
@@ -583,14 +582,13 @@ fn survives(server: &Server) {
 }
 
 fn attacked(attack: impl Fn(&Server)) {
-    with_more_time(BRIEF, |time| {
-        let server = Server::start(1, |options| {
-            options.app = App::Echo;
-            options.sockjs[0].disconnect_delay = time;
-        });
-        attack(&server);
-        survives(&server);
+    let time = Duration::from_secs(1);
+    let server = Server::simulated(1, |options| {
+        options.app = App::Echo;
+        options.sockjs[0].disconnect_delay = time;
     });
+    attack(&server);
+    survives(&server);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
 use crate::harness::ws::frame;
-use crate::harness::{Seen, Server, Ws, meet, with_more_time};
+use crate::harness::{Seen, Server, Ws, meet};
 use serde_json::json;
 use std::time::Duration;
 use stentor_edge::{App, Options, Origins};
@@ -109,38 +109,37 @@ fn ws_2020_0443_and_cve_2022_42975_origins_are_compared_by_label() {
 
 #[test]
 fn cve_2026_62389_endless_continuations() {
-    with_more_time(Duration::from_millis(100), |time| {
-        let server = Server::start(1, |options| {
-            options.app = App::Echo;
-            options.limits.fragments_max = 10_000;
-            options.limits.message_timeout = time;
-            options.limits.close_timeout = time;
-        });
-        for payload in [&b""[..], b"x"] {
-            // As many as the server takes.
-            let errors = server.metric("protocol_errors");
-            let mut ws = server.ws("/ws");
-            ws.send_frame(Opcode::Text, b"", false, false);
-            let many = frame(Opcode::Continuation, payload, false, false).repeat(1000);
-            while ws.send_if_open(&many) {}
-            // A reset may have taken the close frame with it.
-            while !matches!(ws.next(), Seen::Closed(1009, _) | Seen::End) {}
-            assert_eq!(server.metric("protocol_errors"), errors + 1);
-            // Few, but without an end.
-            let mut ws = server.ws("/ws");
-            ws.send_frame(Opcode::Text, b"", false, false);
-            loop {
-                ws.send_if_open(&frame(Opcode::Continuation, payload, false, false));
-                ws.send_if_open(&frame(Opcode::Ping, b"", true, false));
-                match ws.next() {
-                    Seen::Pong(_) => {}
-                    Seen::Closed(code, _) => break assert!(code == 4504 || code == 1009, "{code}"),
-                    other => panic!("{other:?}"),
-                }
+    let time = Duration::from_millis(100);
+    let server = Server::simulated(1, |options| {
+        options.app = App::Echo;
+        options.limits.fragments_max = 10_000;
+        options.limits.message_timeout = time;
+        options.limits.close_timeout = time;
+    });
+    for payload in [&b""[..], b"x"] {
+        // As many as the server takes.
+        let errors = server.metric("protocol_errors");
+        let mut ws = server.ws("/ws");
+        ws.send_frame(Opcode::Text, b"", false, false);
+        let many = frame(Opcode::Continuation, payload, false, false).repeat(1000);
+        while ws.send_if_open(&many) {}
+        // A reset may have taken the close frame with it.
+        while !matches!(ws.next(), Seen::Closed(1009, _) | Seen::End) {}
+        assert_eq!(server.metric("protocol_errors"), errors + 1);
+        // Few, but without an end.
+        let mut ws = server.ws("/ws");
+        ws.send_frame(Opcode::Text, b"", false, false);
+        loop {
+            ws.send_if_open(&frame(Opcode::Continuation, payload, false, false));
+            ws.send_if_open(&frame(Opcode::Ping, b"", true, false));
+            match ws.next() {
+                Seen::Pong(_) => {}
+                Seen::Closed(code, _) => break assert!(code == 4504 || code == 1009, "{code}"),
+                other => panic!("{other:?}"),
             }
         }
-        survives(&server);
-    });
+    }
+    survives(&server);
 }
 
 #[test]

@@ -3,21 +3,21 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use crate::harness::{Io, Packet, Server, WAYS, Way, on_one_and_three, with_more_time};
+use crate::harness::{Io, Packet, Server, WAYS, Way, on_one_and_three};
 use serde_json::json;
 use std::time::Duration;
-use stentor_edge::App;
+use stentor_edge::{App, Options};
 use stentor_wire::engineio::Version;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TWO_ATTACHMENTS: &str = r#"452-["x",{"_placeholder":true,"num":0},{"_placeholder":true,"num":1}]"#;
 
-fn start(cores: usize, message_timeout: Duration) -> Server {
-    Server::start(cores, |options| {
+fn settings(message_timeout: Duration) -> impl Fn(&mut Options) {
+    move |options| {
         options.app = App::Echo;
         options.heartbeat.interval = HOUR;
         options.limits.message_timeout = message_timeout;
-    })
+    }
 }
 
 /// A connected client that lacks one attachment of two.
@@ -32,7 +32,7 @@ fn unfinished(server: &Server, version: Version, way: Way) -> Io {
 #[test]
 fn attachments_that_never_come_end_the_session() {
     on_one_and_three(|cores| {
-        let server = start(cores, Duration::from_millis(100));
+        let server = Server::start(cores, settings(Duration::from_millis(100)));
         for (ended, (way, version)) in
             WAYS.map(|way| [(way, Version::V4), (way, Version::V3)]).iter().flatten().enumerate()
         {
@@ -52,25 +52,22 @@ fn attachments_that_never_come_end_the_session() {
 /// time ends nothing.
 #[test]
 fn the_time_of_a_packet_is_its_own() {
-    with_more_time(Duration::from_millis(500), |time| {
-        let server = start(1, time);
-        for way in WAYS {
-            let mut whole = unfinished(&server, Version::V4, way);
-            whole.send_binary(&[1; 10]);
-            assert!(whole.next_text().starts_with("452-"));
-            assert_eq!(
-                [whole.next(), whole.next()],
-                [Packet::Binary(vec![0; 1_000]), Packet::Binary(vec![1; 10])]
-            );
-            let before = server.disconnects("message_timeout");
-            let mut late = unfinished(&server, Version::V4, way);
-            crate::harness::until("the end of the session", || {
-                server.disconnects("message_timeout") > before
-            });
-            late.expect_end();
-            assert_eq!(server.disconnects("message_timeout"), before + 1);
-            whole.send(r#"42["still here"]"#);
-            assert_eq!(whole.event(), json!(["still here"]));
-        }
-    });
+    let time = Duration::from_millis(500);
+    let server = Server::simulated(1, settings(time));
+    for way in WAYS {
+        let mut whole = unfinished(&server, Version::V4, way);
+        whole.send_binary(&[1; 10]);
+        assert!(whole.next_text().starts_with("452-"));
+        assert_eq!(
+            [whole.next(), whole.next()],
+            [Packet::Binary(vec![0; 1_000]), Packet::Binary(vec![1; 10])]
+        );
+        let before = server.disconnects("message_timeout");
+        let mut late = unfinished(&server, Version::V4, way);
+        crate::harness::until("the end of the session", || server.disconnects("message_timeout") > before);
+        late.expect_end();
+        assert_eq!(server.disconnects("message_timeout"), before + 1);
+        whole.send(r#"42["still here"]"#);
+        assert_eq!(whole.event(), json!(["still here"]));
+    }
 }

@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
 use crate::harness::ws::frame;
-use crate::harness::{Http, Seen, Server, Ws, meet, on_one_and_three, pace, with_more_time};
+use crate::harness::{Http, Seen, Server, Ws, meet, now, on_one_and_three, pace};
 use serde_json::json;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stentor_edge::{App, Options};
 use stentor_hub::{Document, FeedState};
 use stentor_wire::ws::{Deflater, Opcode};
@@ -242,83 +242,80 @@ fn pings_are_answered_at_once_and_pongs_ignored() {
 
 #[test]
 fn a_message_that_does_not_end_in_time_ends_the_session() {
-    with_more_time(Duration::from_millis(50), |time| {
-        let server = Server::start(1, |options| {
-            echo(options);
-            options.limits.message_timeout = time;
-        });
-        let check = |bytes: &[u8]| {
-            let mut ws = server.ws("/ws");
-            ws.send_raw(bytes);
-            let (code, reason) = ws.expect_close();
-            assert_eq!((code, &*reason), (4504, "the message was not complete in time"));
-        };
-        check(&frame(Opcode::Text, b"never", true, false)[..8]);
-        check(&frame(Opcode::Text, b"never", true, false)[..1]);
-        check(&frame(Opcode::Text, b"never", false, false));
-        assert_eq!(server.disconnects("message_timeout"), 3);
-        // Signs of life don't help: pings are no part of the message.
-        let mut ws = server.ws("/ws");
-        ws.send_frame(Opcode::Text, b"never", false, false);
-        let code = loop {
-            ws.send_if_open(&frame(Opcode::Ping, b"", true, false));
-            match ws.next() {
-                Seen::Pong(_) => {}
-                Seen::Closed(code, _) => break code,
-                other => panic!("{other:?}"),
-            }
-        };
-        assert_eq!(code, 4504);
-        server.check_empty();
+    let time = Duration::from_millis(50);
+    let server = Server::simulated(1, |options| {
+        echo(options);
+        options.limits.message_timeout = time;
     });
+    let check = |bytes: &[u8]| {
+        let mut ws = server.ws("/ws");
+        ws.send_raw(bytes);
+        let (code, reason) = ws.expect_close();
+        assert_eq!((code, &*reason), (4504, "the message was not complete in time"));
+    };
+    check(&frame(Opcode::Text, b"never", true, false)[..8]);
+    check(&frame(Opcode::Text, b"never", true, false)[..1]);
+    check(&frame(Opcode::Text, b"never", false, false));
+    assert_eq!(server.disconnects("message_timeout"), 3);
+    // Signs of life don't help: pings are no part of the message.
+    let mut ws = server.ws("/ws");
+    ws.send_frame(Opcode::Text, b"never", false, false);
+    let code = loop {
+        ws.send_if_open(&frame(Opcode::Ping, b"", true, false));
+        match ws.next() {
+            Seen::Pong(_) => {}
+            Seen::Closed(code, _) => break code,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(code, 4504);
+    server.check_empty();
 }
 
 /// The time runs for each message, also where each read ends in the middle of the next one.
 #[test]
 fn a_stream_of_messages_may_last() {
-    with_more_time(Duration::from_millis(200), |time| {
-        let server = Server::start(1, |options| {
-            echo(options);
-            options.limits.message_timeout = time;
-        });
-        let mut ws = server.ws("/ws");
-        let message = frame(Opcode::Text, b"message", true, false);
-        let (head, tail) = message.split_at(5);
-        ws.send_raw(head);
-        let begun = Instant::now();
-        while begun.elapsed() < time * 4 {
-            ws.send_raw(&[tail, head].concat());
-            assert_eq!(ws.next_text(), "message");
-        }
+    let time = Duration::from_millis(200);
+    let server = Server::simulated(1, |options| {
+        echo(options);
+        options.limits.message_timeout = time;
     });
+    let mut ws = server.ws("/ws");
+    let message = frame(Opcode::Text, b"message", true, false);
+    let (head, tail) = message.split_at(5);
+    ws.send_raw(head);
+    let begun = now();
+    while (now() - begun) < time * 4 {
+        ws.send_raw(&[tail, head].concat());
+        assert_eq!(ws.next_text(), "message");
+    }
 }
 
 #[test]
 fn a_silent_client_is_asked_and_then_let_go() {
     on_one_and_three(|cores| {
-        with_more_time(Duration::from_millis(100), |time| {
-            let server = Server::start(cores, |options| {
-                echo(options);
-                options.heartbeat.interval = time / 4;
-                options.heartbeat.timeout = time;
-                // If the timer of the handshake were the next one to fire, nothing would come.
-                options.limits.header_timeout = HOUR;
-            });
-            let mut dead = server.ws("/ws");
-            dead.ignore_pings();
-            let (code, reason) = dead.expect_close();
-            assert_eq!((code, &*reason), (4503, "the heartbeat was not answered"));
-            // Who answers stays.
-            let mut alive = server.ws("/ws");
-            for _ in 0..10 {
-                assert_eq!(alive.next(), Seen::Ping);
-            }
-            alive.send_text("here");
-            while alive.next() != Seen::Text("here".into()) {}
-            assert_eq!(server.disconnects("heartbeat_timeout"), 1);
-            drop(alive);
-            server.check_empty();
+        let time = Duration::from_millis(100);
+        let server = Server::simulated(cores, |options| {
+            echo(options);
+            options.heartbeat.interval = time / 4;
+            options.heartbeat.timeout = time;
+            // If the timer of the handshake were the next one to fire, nothing would come.
+            options.limits.header_timeout = HOUR;
         });
+        let mut dead = server.ws("/ws");
+        dead.ignore_pings();
+        let (code, reason) = dead.expect_close();
+        assert_eq!((code, &*reason), (4503, "the heartbeat was not answered"));
+        // Who answers stays.
+        let mut alive = server.ws("/ws");
+        for _ in 0..10 {
+            assert_eq!(alive.next(), Seen::Ping);
+        }
+        alive.send_text("here");
+        while alive.next() != Seen::Text("here".into()) {}
+        assert_eq!(server.disconnects("heartbeat_timeout"), 1);
+        drop(alive);
+        server.check_empty();
     });
 }
 
@@ -339,30 +336,29 @@ fn pings_dont_wait_for_the_end_of_patience() {
 /// A client that takes longer for a document than heartbeats last is alive while it reads.
 #[test]
 fn a_slow_reader_is_alive_while_it_reads() {
-    with_more_time(Duration::from_millis(400), |time| {
-        let server = Server::start(1, |options| {
-            options.heartbeat.interval = time;
-            options.heartbeat.timeout = time;
-        });
-        let document =
-            Document { body: vec![b'd'; 32 << 20].into(), json: false, content_type: "text/plain".into() };
-        server.update("big", stentor_edge::FeedUpdate::Document(document));
-        let mut http = server.http();
-        http.send(handshake("/ws/big", ""));
-        assert_eq!(http.response().status, 101);
-        let begun = Instant::now();
-        let mut bytes = vec![0; 256 * 1024];
-        let mut left: usize = (32 << 20) + 10;
-        // Some may have come with the handshake, so a little may be missing at the end.
-        while left > 1 << 20 {
-            let n = crate::harness::read(&mut http.stream(), &mut bytes).unwrap();
-            assert!(n > 0, "cut off with {left} bytes left after {:?}", begun.elapsed());
-            left -= n;
-            pace(time / 26);
-        }
-        assert!(begun.elapsed() > 2 * time, "too fast to show anything");
-        assert_eq!(server.disconnects("heartbeat_timeout"), 0);
+    let time = Duration::from_millis(400);
+    let server = Server::simulated(1, |options| {
+        options.heartbeat.interval = time;
+        options.heartbeat.timeout = time;
     });
+    let document =
+        Document { body: vec![b'd'; 32 << 20].into(), json: false, content_type: "text/plain".into() };
+    server.update("big", stentor_edge::FeedUpdate::Document(document));
+    let mut http = server.http();
+    http.send(handshake("/ws/big", ""));
+    assert_eq!(http.response().status, 101);
+    let begun = now();
+    let mut bytes = vec![0; 256 * 1024];
+    let mut left: usize = (32 << 20) + 10;
+    // Some may have come with the handshake, so a little may be missing at the end.
+    while left > 1 << 20 {
+        let n = http.read(&mut bytes);
+        assert!(n > 0, "cut off with {left} bytes left after {:?}", (now() - begun));
+        left -= n;
+        pace(time / 26);
+    }
+    assert!((now() - begun) > 2 * time, "too fast to show anything");
+    assert_eq!(server.disconnects("heartbeat_timeout"), 0);
 }
 
 #[test]

@@ -1,0 +1,75 @@
+//! The socket of a client: a real one, or one of a simulation.
+
+use super::{PATIENCE, simulated};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Simulated(simulated::Stream),
+}
+
+impl Stream {
+    /// Connects to the simulation of this thread, or else to `addr`.
+    pub(crate) fn connect(addr: SocketAddr) -> io::Result<Self> {
+        if let Some(stream) = simulated::Stream::connect() {
+            return Ok(Self::Simulated(stream));
+        }
+        let stream = TcpStream::connect(addr)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self::Tcp(stream))
+    }
+
+    /// The real one.
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Simulated(_) => panic!("this needs a real socket"),
+        }
+    }
+
+    pub(crate) fn into_tcp(self) -> TcpStream {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Simulated(_) => panic!("this needs a real socket"),
+        }
+    }
+
+    /// As `read`, but leaves what it reads.
+    pub(crate) fn peek(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.peek(bytes),
+            Self::Simulated(stream) => stream.read(bytes, true),
+        }
+    }
+}
+
+impl From<TcpStream> for Stream {
+    fn from(stream: TcpStream) -> Self {
+        Self::Tcp(stream)
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(bytes),
+            Self::Simulated(stream) => stream.read(bytes, false),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Simulated(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
