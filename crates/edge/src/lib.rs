@@ -2,6 +2,20 @@
 //!
 //! [`Node::start`] opens the listeners and starts a thread per core; [`DataPlane`] is the control plane's
 //! handle on them. A core knows no async runtime and takes no lock that another core holds for long.
+//!
+//! # Types of other crates
+//!
+//! Public items name these types of the crates below, so that applications and the control plane speak of the same rooms,
+//! feeds and sessions as the hub. A test compares the table with the code.
+//!
+//! | crate | types | for |
+//! |---|---|---|
+//! | `hub` | `Room`, `RoomError`, `Rooms`, `Topic`, `Key` | what is subscribed and published to |
+//! | `hub` | `Body`, `Data`, `Document`, `Patch`, `FeedState`, `Emit` | what is published |
+//! | `hub` | `SessionId`, `Policy`, `SubscribeOptions`, `Position`, `SubscribeError`, `Disconnect`, `Notice` | sessions in [`Application`] and [`Context`] |
+//! | `hub` | `CoreId`, `Requester`, `HistoryLimits`, `Hub`, `Encoder` | [`Core`], [`AppFactory`], [`Wanted`] and [`Rooms`] |
+//! | `wire` | `Request` | the request in [`Application`] and [`Context`] |
+//! | `driver` | `Driver` | [`Core`] and [`simulated`], which run over every driver |
 
 mod app;
 mod core;

@@ -211,3 +211,58 @@ fn files_are_short() {
         }
     }
 }
+
+/// The public part of a module's code: items, fields, variants and signatures.
+fn public(code: &str) -> String {
+    let (mut found, mut lines) = (String::new(), code.lines());
+    while let Some(line) = lines.next() {
+        let item = line.trim_start();
+        if !item.starts_with("pub ") || item.starts_with("pub use") {
+            continue;
+        }
+        // An initial value isn't part of the type.
+        found.push_str(item.split(" = ").next().unwrap());
+        found.push('\n');
+        let is_open = |kind: &str| item.starts_with(kind) && line.ends_with('{');
+        let indent = line.len() - item.len();
+        let mut rest = lines.clone().take_while(|line| !line.starts_with(&format!("{:indent$}}}", "")));
+        if is_open("pub enum") || is_open("pub trait") {
+            found.extend(rest.map(|line| format!("{line}\n")));
+        } else if item.contains("fn ") && !line.ends_with(['{', ';', '}', ',']) {
+            let end = rest.position(|line| line.ends_with(['{', ';'])).map_or(0, |at| at + 1);
+            found.extend(lines.clone().take(end).map(|line| format!("{line}\n")));
+        }
+    }
+    found
+}
+
+#[test]
+fn public_items_of_edge_name_only_documented_types_of_other_crates() {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let names = |text: &str| -> BTreeSet<String> {
+        let names = text.split(|c| !is_name(c)).filter(|name| name.starts_with(char::is_uppercase));
+        names.map(str::to_owned).collect()
+    };
+    let mut found = BTreeSet::new();
+    for code in modules("edge").values() {
+        let public = public(code);
+        for krate in ["hub", "wire", "driver"] {
+            let path = format!("stentor_{krate}::");
+            for import in code.split(&format!("\nuse {path}")).skip(1) {
+                let imported = names(import.split(';').next().unwrap());
+                let used = names(&public).into_iter().filter(|name| imported.contains(name));
+                found.extend(used.map(|name| format!("{krate} {name}")));
+            }
+            let named = public.split(&path).skip(1).filter_map(|rest| rest.split(|c| !is_name(c)).next());
+            found.extend(named.map(|name| format!("{krate} {name}")));
+        }
+    }
+    let text = fs::read_to_string(source("edge").join("lib.rs")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("//! | `"));
+    let documented = rows.flat_map(|row| {
+        let (krate, types) = row.split_once("` | ").unwrap();
+        let types = types.split(" | ").next().unwrap().split('`').skip(1).step_by(2);
+        types.map(|name| format!("{krate} {name}")).collect::<Vec<_>>()
+    });
+    assert_eq!(found, documented.collect(), "the table in crates/edge/src/lib.rs is out of date");
+}
