@@ -220,8 +220,9 @@ fn public(code: &str) -> String {
         if !item.starts_with("pub ") || item.starts_with("pub use") {
             continue;
         }
-        // An initial value isn't part of the type.
-        found.push_str(item.split(" = ").next().unwrap());
+        // Neither an initial value nor a private field is part of the type.
+        let visible = item.split(" = ").next().unwrap().split("(pub(crate)").next();
+        found.push_str(visible.unwrap());
         found.push('\n');
         let is_open = |kind: &str| item.starts_with(kind) && line.ends_with('{');
         let indent = line.len() - item.len();

@@ -21,7 +21,7 @@ pub(crate) use ws::{Seen, Ws};
 
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::io::{Read, Write as _};
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -337,27 +337,6 @@ pub(crate) fn now() -> Instant {
 fn pause() {
     if !simulated::advance() {
         std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Runs a test in which the client has to act before the server's `time` is over, with more of it where a busy machine was
-/// slower than that: what is broken fails however much time there is. What only fails now and then might be either, so
-/// whoever reads what the tests say is told of every attempt that failed.
-pub(crate) fn with_more_time(first: Duration, test: impl Fn(Duration)) {
-    let mut time = first;
-    while let Err(cause) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(time))) {
-        let longer = time * 5;
-        if longer > PATIENCE {
-            std::panic::resume_unwind(cause);
-        }
-        let thread = std::thread::current();
-        let name = thread.name().unwrap_or_default();
-        let texts =
-            (cause.downcast_ref::<String>().map(String::as_str), cause.downcast_ref::<&str>().copied());
-        let why = texts.0.or(texts.1).unwrap_or_default();
-        // Not by a macro, whose text is kept back unless the test fails in the end.
-        let _ = writeln!(std::io::stderr(), "{name} failed with {time:?}, once more with {longer:?}: {why}");
-        time = longer;
     }
 }
 

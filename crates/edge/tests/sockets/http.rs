@@ -375,8 +375,8 @@ fn a_head_that_does_not_end_is_answered_408() {
     // A byte now and then doesn't help.
     let mut http = server.http();
     http.send("GET / HTTP/1.1\r\nHost: a\r\n");
-    let errors = server.metric("request_errors");
-    while server.metric("request_errors") == errors {
+    let errors = server.metric("http_request_errors");
+    while server.metric("http_request_errors") == errors {
         http.send("X");
         pace(time / 10);
     }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
 
-use crate::harness::{Io, Packet, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three, with_more_time};
+use crate::harness::{Io, Packet, Server, VERSIONS, WAYS, Way, Ws, on_one_and_three};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -399,24 +399,22 @@ fn who_breaks_the_protocol_is_disconnected() {
 #[test]
 fn who_connects_to_nothing_is_disconnected() {
     on_one_and_three(|cores| {
-        with_more_time(Duration::from_millis(30), |time| {
-            let server = puppet(cores, |options| {
-                options.engine.connect_timeout = time;
-                options.limits.close_timeout = HOUR;
-            });
-            for way in WAYS {
-                let mut io = open(&server, Version::V4, way);
-                let code = io.expect_end();
-                let expect = if way == Way::Polling { 0 } else { Disconnect::NotConnected.code() };
-                assert_eq!(code, expect);
-                let mut io = open(&server, Version::V4, way);
-                io.connect("", json!(null));
-                io.send("41");
-                assert_eq!(io.expect_end(), expect, "nor who leaves all");
-            }
-            assert_eq!(server.disconnects("not_connected"), 6);
-            check_empty(&server);
+        let server = Server::simulated(cores, |options| {
+            options.engine.connect_timeout = Duration::from_secs(1);
+            options.limits.close_timeout = HOUR;
         });
+        for way in WAYS {
+            let mut io = open(&server, Version::V4, way);
+            let code = io.expect_end();
+            let expect = if way == Way::Polling { 0 } else { Disconnect::NotConnected.code() };
+            assert_eq!(code, expect);
+            let mut io = open(&server, Version::V4, way);
+            io.connect("", json!(null));
+            io.send("41");
+            assert_eq!(io.expect_end(), expect, "nor who leaves all");
+        }
+        assert_eq!(server.disconnects("not_connected"), 6);
+        check_empty(&server);
     });
 }
 
