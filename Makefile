@@ -44,6 +44,7 @@ clippy:
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 
 lint: clippy
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --quiet --workspace --no-deps --document-private-items
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --log-level error check bans licenses sources; \
 	  else scripts/check-dependencies; fi
 

@@ -66,7 +66,7 @@ impl Sleeper {
         self.0.0.eventfd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Whether the driver may sleep now; not if it has been woken since the last [`Sleeper::awake`].
+    /// Whether the driver may sleep now; not if it has been woken since the last [`Sleeper::end_sleep`].
     pub(crate) fn may_sleep(&self) -> bool {
         let state = &self.0.0.state;
         state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -77,7 +77,7 @@ impl Sleeper {
         self.0.0.state.swap(AWAKE, Ordering::AcqRel) == NOTIFIED
     }
 
-    /// Whether a waker was used since the last [`Sleeper::awake`].
+    /// Whether a waker was used since the last [`Sleeper::end_sleep`].
     #[cfg(test)]
     pub(crate) fn is_notified(&self) -> bool {
         self.0.0.state.load(Ordering::Acquire) == NOTIFIED

@@ -56,7 +56,7 @@ const SOCKET_TAG: u64 = 1 << 62;
 /// Prefixes that SockJS may be served at.
 pub const SOCKJS_PREFIXES_MAX: usize = 64;
 
-/// Which of [`Options::sockjs`] or [`Options::protocols`] a client came in by, if by any.
+/// Which of [`Options::sockjs`](crate::Options::sockjs) or [`Options::protocols`](crate::Options::protocols) a client came in by, if by any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Service(u8);
 

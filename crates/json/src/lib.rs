@@ -12,11 +12,11 @@
 //! | task | functions |
 //! |---|---|
 //! | check, find the end of a value | [`check`], [`value_end`], [`depth`] |
-//! | follow every value | [`scan`] with a [`Visitor`] |
+//! | follow every value | [`scan()`] with a [`Visitor`] |
 //! | cut into parts | [`elements`], [`members`], [`member`], [`string_member`] |
-//! | read strings | [`RawString`], [`string`], [`unescape`], [`string_is`] |
+//! | read strings | [`RawString`], [`string()`], [`unescape`], [`string_is`] |
 //! | write strings | [`write_string`], [`write_escaped`] |
-//! | remove whitespace | [`minify`], [`minify_to`] |
+//! | remove whitespace | [`minify()`], [`minify_to`] |
 //!
 //! Decisions:
 //! * The scanner accepts what `JSON.parse` accepts: numbers of any size, duplicate names, escaped halves of surrogate

@@ -125,7 +125,7 @@ impl UringDriver {
     /// A driver with the usual [`UringOptions`], for the thread that first waits with it.
     ///
     /// # Errors
-    /// The kernel's, where io_uring is missing, forbidden or too old ([`crate::probe`] says it in words), or
+    /// The kernel's, where io_uring is missing, forbidden or too old ([`crate::probe()`] says it in words), or
     /// where there are no descriptors or no memory left.
     ///
     /// # Panics

@@ -184,7 +184,7 @@ impl<'a> Context<'a> {
         self.prefix
     }
 
-    /// Names the request that [`Application::connect`] is called for, for a later [`Context::admit`].
+    /// Names the request that [`Application::connect`](crate::Application::connect) is called for, for a later [`Context::admit`].
     pub fn request_id(&self) -> Option<RequestId> {
         self.scope.pending
     }
@@ -275,7 +275,7 @@ impl<'a> Context<'a> {
         self.actions.push(Action::Send { session, what: Sent::Event { name, json, attachments, ack } });
     }
 
-    /// The same, and [`Application::acked`] is called with `token` when the client has answered, or with nothing when
+    /// The same, and [`Application::acked`](crate::Application::acked) is called with `token` when the client has answered, or with nothing when
     /// it has not within `timeout`.
     pub fn emit_with_ack(
         &mut self,
@@ -314,7 +314,7 @@ impl<'a> Context<'a> {
     }
 
     /// Makes a session of this core a member of a room, because the application wants it so: the
-    /// [`Authorizer`](crate::Authorizer) isn't asked.
+    /// [`Authorizer`] isn't asked.
     ///
     /// # Errors
     /// If a limit is reached.
@@ -370,7 +370,7 @@ impl<'a> Context<'a> {
         Emit::default().except_session(self.core.core, session)
     }
 
-    /// Calls [`Application::timer`] with `token` after `duration`.
+    /// Calls [`Application::timer`](crate::Application::timer) with `token` after `duration`.
     pub fn after(&mut self, duration: Duration, token: u64) {
         self.actions.push(Action::After { at: self.core.now + duration, service: self.scope.service, token });
     }
