@@ -189,13 +189,17 @@ for (const browser of browserNames) {
       assert.equal(await page.evaluate(() => window.errors[0].code), 'origin_refused');
     });
 
-    test('a server that is absent, or allows the origin, is not reported as refusing it', async (t) => {
+    test('a server that is absent, allows the origin, or is behind a proxy that fails, is not reported as refusing it', async (t) => {
       const api = await upstream(t);
       api.documents.set('page', (_, response) => response.writeHead(200, { 'Content-Type': 'text/html' }).end('<p>elsewhere</p>'));
       const server = await serve(t, { config: `[origins]\nallow = ["${api.url}"]\n` });
       // Without WebSockets, the transport fails although the origin is allowed.
       const between = await proxy(t, server.http, { refuses: (head) => /upgrade: websocket/i.test(head) });
-      for (const url of ['http://127.0.0.1:9', between.url]) {
+      // A proxy's own error page, which no page of another origin may read.
+      const broken = http.createServer((_, response) => response.writeHead(403, { 'Content-Type': 'text/html' }).end('<p>blocked</p>'));
+      await new Promise((resolve) => { broken.listen(0, '127.0.0.1', resolve); });
+      t.after(() => broken.close());
+      for (const url of ['http://127.0.0.1:9', between.url, `http://127.0.0.1:${broken.address().port}`]) {
         const { page, until } = await connected(t, browser, `${api.url}/page`, url, 'websocket');
         await until(() => window.states.filter((state) => state === 'waiting').length > 3);
         assert.deepEqual(await page.evaluate(() => window.errors), []);

@@ -198,13 +198,12 @@ export class Connection extends Emitter {
   };
 
   /**
-   * Reports it if the server refuses the page's origin. Browsers hide the reason from WebSockets and from `fetch` across origins.
-   * A POST always carries the origin. Status 0: the server has answered, but this page may not read the answer.
+   * Reports it if the server refuses the page's origin. Browsers hide the reason from WebSockets. A POST always carries the
+   * origin. A page of another origin can read the server's 403, but not the error page of a proxy.
    */
   #checkOrigin() {
-    const post = (mode) => fetch(new URL('sse', this.#base), { method: 'POST', mode });
-    post().catch(() => post('no-cors')).then(({ status }) => {
-      if (status && status !== 403) return;
+    fetch(new URL('sse', this.#base), { method: 'POST' }).then(({ status }) => {
+      if (status !== 403) return;
       emit(this, 'error', new StentorError('origin_refused', `the server refuses ${location.origin}: see [origins] allow`, true));
     }, () => {});
   }

@@ -265,7 +265,11 @@ fn refuse_origin(cx: &mut RequestContext<'_>) -> Outcome {
              [origins] allow = [\"{origin}\"]"
         );
     }
-    cx.refuse(403, &[("Vary", "Origin")], "this origin may not connect ([origins] allow)")
+    // The JavaScript client sends a POST to find out why it can't connect, so its page may read the response. Transports can't
+    // read theirs, and retry.
+    let asks = cx.request.method() == "POST";
+    let extra = cors(cx.request.header_str("origin").filter(|_| asks));
+    cx.refuse(403, &extra, "this origin may not connect ([origins] allow)")
 }
 
 /// Answers a request for a path that isn't the server's own: the application may have a page.
