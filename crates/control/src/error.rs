@@ -1,11 +1,11 @@
-//! Why the control plane doesn't start. For people: each message names the setting to change.
+//! Why the control plane doesn't start. Each message names the setting to change.
 
 use std::net::SocketAddr;
 
 /// Why the control plane doesn't start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A setting has a value that can't be.
+    /// A setting has an invalid value.
     #[error("{name}: {message}")]
     Setting {
         /// The field's path in [`Options`](crate::Options), e.g. `feeds.upstreams.scores.url`; a configuration has its own
@@ -23,7 +23,7 @@ pub enum Error {
         /// The address asked for.
         listen: SocketAddr,
     },
-    /// The admin port's address can't be had.
+    /// The admin port can't listen at its address.
     #[error("admin.listen (--admin): can't listen on {listen}: {source}")]
     Listen {
         /// The address asked for.

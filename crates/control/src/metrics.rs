@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 use stentor_edge::{DataPlane, Metric, MetricKind};
 
-/// What Prometheus is told the text is.
+/// The `Content-Type` of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Labels of a fetch.

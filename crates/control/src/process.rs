@@ -1,9 +1,9 @@
-//! What the kernel says of this process: proc(5).
+//! The kernel's statistics of this process: proc(5).
 
 use std::io;
 use std::time::Duration;
 
-/// A look at the process.
+/// Statistics of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcessStats {
     pub(crate) resident_bytes: usize,
@@ -12,7 +12,7 @@ pub(crate) struct ProcessStats {
     pub(crate) descriptors_max: usize,
 }
 
-/// Looks. Reads files in `/proc`: may take a while where there are very many descriptors.
+/// Reads files in `/proc`, which takes long if very many descriptors are open.
 pub(crate) fn stats() -> io::Result<ProcessStats> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     let (cpu_ticks, resident_pages) = parse_stat(&stat).ok_or(io::ErrorKind::InvalidData)?;

@@ -422,7 +422,7 @@ impl PushedDocuments {
                     table.bytes = rest + new;
                     return Ok(());
                 }
-                // None goes for what doesn't fit anyhow.
+                // Nothing is evicted for a document that doesn't fit anyway.
                 if (rest - table.idle_bytes).checked_add(new).is_none_or(|sum| sum > most) {
                     return Err(PushError::NoRoom);
                 }

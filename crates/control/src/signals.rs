@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use stentor_edge::{Busy, CommandError, ControlPlane, DataPlane, Done, Publish};
+use stentor_edge::{Busy, CommandError, ControlPlane, Done};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
@@ -64,22 +64,6 @@ impl ControlPlane for Signals {
 /// Waits until the sender says true, or is gone.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
-}
-
-/// Publishes, waiting for room for `busy_timeout` at the most. `on_wait` is called once if it has to wait.
-pub(crate) async fn publish(
-    data_plane: &dyn DataPlane,
-    signals: &Signals,
-    busy_timeout: Duration,
-    message: Publish,
-    on_wait: impl FnOnce(),
-) -> Result<(), Busy> {
-    if data_plane.publish(message.clone()).is_ok() {
-        return Ok(());
-    }
-    on_wait();
-    let deadline = Instant::now() + busy_timeout;
-    signals.when_space(Some(deadline), || data_plane.publish(message.clone())).await
 }
 
 /// Sends a command to the data plane and waits for its answer. While an inbox is full, retries for `busy_timeout` and

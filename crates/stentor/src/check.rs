@@ -1,6 +1,6 @@
-//! `stentor check FILE`: what is wrong with a configuration file, or what it changes; and `stentor keys`.
+//! `stentor check FILE` prints the mistakes in a configuration file, or its changes; `stentor keys` prints the reference.
 //!
-//! It looks at the file alone, not at the environment: the answer is the same on every machine.
+//! It reads the file only, not the environment: the result is the same on every machine.
 
 use crate::cli::CheckArgs;
 use crate::config::section::Section;
@@ -22,7 +22,7 @@ pub(crate) fn keys() -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the file changes, its feeds, rules and prefixes of SockJS, and what is likely not meant. No secrets.
+/// The file's changes, feeds, rules, prefixes of SockJS, and warnings. No secrets.
 fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     let mut text = format!("{name} is valid.\n");
     let changed = config.changed();
@@ -63,7 +63,7 @@ fn summary(name: &str, config: &Config, warnings: &[String]) -> String {
     text
 }
 
-/// The tables of a list, each below its name, which is the value of the key `named`. Nothing where there are none.
+/// The tables of a list, each below its name, which is the value of the key `named`. Nothing if there are none.
 fn tables<T: Section + Default>(
     text: &mut String,
     title: &str,
@@ -80,7 +80,7 @@ fn tables<T: Section + Default>(
     }
 }
 
-/// What a table has other than by default, besides the keys `told`.
+/// The values of a table that aren't defaults, except the keys `told`.
 fn rows<T: Section + Default>(text: &mut String, table: &T, told: &[&str]) {
     let defaults = T::default().show();
     for row in table.show().into_iter().filter(|row| !defaults.contains(row) && !told.contains(&row.0)) {

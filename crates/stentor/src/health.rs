@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Time to connect, and longest silence after that.
 const TIME_MAX: Duration = Duration::from_secs(2);
-/// What is read of an answer: more than its first line.
+/// Bytes read of a response: more than its first line.
 const LINE_BYTES_MAX: u64 = 256;
 
 #[allow(clippy::print_stdout, reason = "the answer is what was asked for")]

@@ -1,8 +1,7 @@
 //! The stentor binary: command line, configuration, and the wiring of the two planes.
 //!
-//! What it is made of: [`cli`] says what can be asked; [`config`] what can be configured, [`wiring`] maps
-//! that to the planes' options and starts them; [`serve`] runs them until a signal comes ([`lifecycle`]),
-//! with the client's [`library`] for browsers;
+//! [`cli`] defines the commands, [`config`] reads the configuration, [`wiring`] starts the planes, [`serve`] runs them until a
+//! signal comes ([`lifecycle`]), with the client's [`library`] for browsers;
 //! [`mod@reference`] prints the pages that are generated from code;
 //! [`demo`] runs them on an upstream of its own, whose matches come from [`simulation`].
 

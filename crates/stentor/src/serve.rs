@@ -40,7 +40,7 @@ pub(crate) fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
-/// Runs `work` on the control plane's runtime. What is still running afterwards is not waited for.
+/// Runs `work` on the control plane's runtime. It doesn't wait for tasks that are still running afterwards.
 pub(crate) fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(CONTROL_THREADS)

@@ -14,7 +14,7 @@ use stentor_edge::{CoreFailed, DataPlane, Node, StartError, Started, StaticRoute
 
 /// A server that listens.
 pub(crate) struct Launched {
-    /// What the data plane has become.
+    /// Address, driver and cores of the data plane.
     pub(crate) started: Started,
     pub(crate) plane: Arc<dyn DataPlane>,
     pub(crate) control: Control,

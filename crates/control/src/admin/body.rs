@@ -58,7 +58,7 @@ pub(super) async fn next_chunk(body: &mut Body, deadline: Instant) -> Result<Opt
 
 /// Reads the rest of a body that was refused, so that its sender gets to see why.
 pub(super) async fn discard(mut body: Body, refusal: &Refusal) {
-    // Whoever was too slow isn't waited for again.
+    // A slow client is not waited for again.
     if refusal.reason == reason::TIMEOUT {
         return;
     }

@@ -1,4 +1,4 @@
-//! Who may talk to the admin port: programs on this machine, or whoever holds the token; never a web page.
+//! Access to the admin port: programs on this machine, or clients with the token; never a web page.
 //!
 //! A page in somebody's browser can send requests to loopback. It can't leave out `Origin` where its requests have
 //! effects, it can't send a JSON content type across origins without asking first, and if its name was pointed
@@ -38,7 +38,7 @@ pub(super) fn check<B>(
         return Err(Refusal::new(reason::ORIGIN, "requests from web pages (with an Origin) are refused"));
     }
     match &options.token {
-        // Whether the process is well is no secret, and those who ask rarely can send tokens.
+        // Health is no secret, and health checks rarely can send tokens.
         Some(token) if request.uri().path() != "/healthz" && !has_token(headers, token) => Err(Refusal::new(
             reason::TOKEN,
             "send the token of server.admin_token as Authorization: Bearer TOKEN",

@@ -42,7 +42,7 @@ impl Lines {
         Ok(Some(done))
     }
 
-    /// What came after the last line's end.
+    /// The bytes after the last line's end.
     pub(super) fn rest(&self) -> &[u8] {
         &self.begun
     }

@@ -1,7 +1,7 @@
 //! The admin port: HTTP/1.1 on its own address, loopback by default.
 //!
 //! [`api`] declares every operation. Every request passes [`guard`] first. What a client can hold is bounded: connections,
-//! bytes and time of headers, bytes and time of a message, time without reading its answer.
+//! bytes and time of headers, bytes and time of a message, time without reading the response.
 
 pub mod api;
 mod body;
@@ -42,14 +42,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// Bytes of a request's head, and of a body read at once, at the most.
+/// Maximum bytes of a request's headers, and of a body read at once.
 const HEAD_BYTES_MAX: usize = 64 << 10;
-/// Fields of a request's head, at the most.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
 /// After an error of accept (no descriptors left) it is tried again after this time.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct State {
     pub(crate) options: AdminOptions,
     pub(crate) data_plane: Arc<dyn DataPlane>,
@@ -97,7 +97,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// A JSON answer. What it is made of always serialises: it has strings for names and finite numbers.
+/// A JSON response. Its values always serialise: their names are strings and their numbers finite.
 fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     let mut text = serde_json::to_vec(value).unwrap_or_default();
     text.push(b'\n');
@@ -121,7 +121,7 @@ fn router(state: Arc<State>) -> Router {
         .with_state(state)
 }
 
-/// Serves until told to stop; then lets requests under way end, within `shutdown_timeout`.
+/// Serves until `stop` is set. Requests in progress may then end within `shutdown_timeout`.
 pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(state.options.connections_max));
     let router = TowerToHyperService::new(router(state.clone()));
@@ -151,7 +151,7 @@ pub(crate) async fn serve(listener: TcpListener, state: Arc<State>, mut stop: wa
     }
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };
-    // Whoever isn't done by then is cut off with the set.
+    // Dropping the set cuts off the rest.
     let _ = tokio::time::timeout(state.options.shutdown_timeout, all).await;
 }
 
@@ -171,7 +171,7 @@ impl Drop for Counted {
     }
 }
 
-/// Says why, if that fits into the socket, and closes.
+/// Refuses a connection, with the reason if it fits into the socket.
 fn turn_away(stream: &TcpStream, state: &State) {
     let refusal =
         Refusal::new(reason::TOO_MANY_CONNECTIONS, "too many connections (admin_limits.connections_max)");

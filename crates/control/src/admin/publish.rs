@@ -12,7 +12,6 @@
 use super::body::{discard, media_type, next_chunk, read_whole};
 use super::lines::Lines;
 use super::{Refusal, State, json, reason};
-use crate::signals;
 use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{HeaderMap, Response, StatusCode};
@@ -130,10 +129,12 @@ async fn publish_lines(state: &State, body: &mut Body, progress: &mut Progress) 
 }
 
 async fn send(state: &State, message: Publish, progress: &mut Progress) -> Result<(), Refusal> {
-    let on_wait = || _ = state.metrics.mailbox_waits.inc();
-    let sent =
-        signals::publish(&*state.data_plane, &state.signals, state.options.busy_timeout, message, on_wait);
-    sent.await.map_err(|_| busy())?;
+    let attempt = || state.data_plane.publish(message.clone());
+    if attempt().is_err() {
+        state.metrics.mailbox_waits.inc();
+        let deadline = Instant::now() + state.options.busy_timeout;
+        state.signals.when_space(Some(deadline), attempt).await.map_err(|_| busy())?;
+    }
     state.metrics.publications.inc();
     progress.published += 1;
     Ok(())

@@ -1,9 +1,9 @@
 //! `PUT /api/v1/feeds/KEY` and `DELETE /api/v1/feeds/KEY`: a backend pushes documents into a feed.
 //!
-//! The body is the document, perhaps in gzip or Brotli, and `Content-Type` says what it is: what calls itself JSON must be
-//! JSON. Answered `{"changed":true}`, or `false` where the document has the same value as the last. `DELETE` ends the
-//! feed: its subscribers are told that it is lost. With `?sequence=N` either is refused where a higher number was there
-//! before. docs/feeds.md, "Pushing", has it for people.
+//! The body is the document, possibly in gzip or Brotli. A document with a JSON `Content-Type` must be JSON. The response is
+//! `{"changed":true}`, or `false` if the document has the same value as the last one. `DELETE` ends the feed: its subscribers
+//! receive `not_found`. With `?sequence=N`, either is refused if a higher number came before. docs/feeds.md, "Pushing",
+//! describes it for users.
 
 use super::body::{discard, percent_decoded, read_whole};
 use super::{Refusal, State, json, reason};
@@ -61,7 +61,7 @@ async fn put(state: &State, uri: &Uri, headers: &HeaderMap, body: &mut Body) -> 
         Refusal::new(reason::CONTENT_ENCODING, message)
     })?;
     let bytes_max = state.pushed_documents.document_bytes_max();
-    // Where no length is declared, room for the largest. What is declared is held to by the HTTP library.
+    // Without a declared length, room for the largest document. The HTTP library enforces a declared length.
     let length = hyper::body::Body::size_hint(body).exact().and_then(|length| usize::try_from(length).ok());
     let length = length.unwrap_or(bytes_max);
     let room = state.pushed_documents.room_for(length.min(bytes_max)).await.map_err(refusal)?;

@@ -49,7 +49,7 @@ impl KeyPattern {
         }
     }
 
-    /// What the placeholders are called; `None`: there can be none.
+    /// The names of the placeholders; `None` for a prefix.
     pub(crate) fn names(&self) -> Option<&[String]> {
         match self {
             Self::Prefix(_) => None,
@@ -61,7 +61,7 @@ impl KeyPattern {
         self.values(key).is_some()
     }
 
-    /// What the placeholders stand for in this key, if it is one of these. At least one byte each.
+    /// The values of the placeholders in this key, if the pattern matches it. At least one byte each.
     pub(crate) fn values<'k>(&self, key: &'k Key) -> Option<Vec<&'k str>> {
         let mut rest = Some(key.as_str());
         let segments = match self {

@@ -27,12 +27,12 @@ pub(crate) use url::UrlTemplate;
 use crate::options::{PushedKeys, UpstreamOptions};
 use stentor_hub::Key;
 
-/// What is wrong with an upstream's keys or URL. Whoever wrote the configuration erred.
+/// A mistake in an upstream's keys or URL, made by the author of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteError {
     /// Which field of [`UpstreamOptions`]: `prefix`, `key` or `url`.
     pub field: &'static str,
-    /// What is wrong, for people. Never shows what a URL's query or user information holds.
+    /// The mistake, for humans. Never shows the query or the user information of a URL.
     pub text: String,
 }
 
@@ -77,7 +77,7 @@ impl Route {
     }
 }
 
-/// Says to which of several upstreams a key belongs.
+/// Finds the upstream of a key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes(Vec<(usize, KeyPattern)>);
 

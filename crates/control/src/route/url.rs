@@ -30,7 +30,7 @@ enum Part {
 
 impl UrlTemplate {
     /// `names`: the key's placeholders; `Some(None)`: it has a prefix, so the whole key is appended to the path;
-    /// `None`: what is wrong with the key is told already.
+    /// `None`: the key is wrong, which is reported already.
     pub(super) fn new(url: &str, names: Option<Option<&[String]>>) -> Result<Self, RouteError> {
         parse(url, names).map_err(|text| RouteError { field: "url", text })
     }

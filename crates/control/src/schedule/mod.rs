@@ -87,7 +87,7 @@ impl Entry {
     }
 
     /// Whether it is worth a fetch: a key without a document that nobody waits for isn't. Of a lost key nobody can be
-    /// seen to wait, since who asks for it is let go at once.
+    /// seen to wait, because subscriptions to it end at once.
     fn is_active(&self) -> bool {
         self.wanted || self.asked || self.kept.is_some()
     }
@@ -382,7 +382,7 @@ impl Scheduler {
         }
     }
 
-    /// The next thing to tell the data plane, in order.
+    /// The next update for the data plane, in order.
     pub fn poll_event(&mut self) -> Option<(Key, FeedUpdate)> {
         self.events.pop_front()
     }
@@ -413,7 +413,7 @@ fn state_update(state: FeedState, reason: &Arc<str>) -> FeedUpdate {
     FeedUpdate::State { state, reason: reason.clone() }
 }
 
-/// What follows every good answer.
+/// The changes that follow every successful fetch.
 fn succeed(
     options: &FeedsOptions,
     entry: &mut Entry,

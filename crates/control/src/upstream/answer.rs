@@ -1,4 +1,4 @@
-//! What an answer's head says: RFC 9110 (validators, Retry-After, Location), RFC 9111 (Cache-Control, Age).
+//! Headers of a response: RFC 9110 (validators, Retry-After, Location), RFC 9111 (Cache-Control, Age).
 
 use crate::schedule::{Freshness, Validators};
 use hyper::Uri;
@@ -8,13 +8,13 @@ use std::time::{Duration, SystemTime};
 
 /// A validator longer than this isn't worth sending back.
 const VALIDATOR_BYTES_MAX: usize = 1024;
-/// A media type longer than this is none.
+/// A longer media type is ignored.
 const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
 /// More of a host's name isn't shown (RFC 1035, 2.3.4: there is no longer one).
 const HOST_CHARS_MAX: usize = 255;
 
-/// What to send back next time.
+/// The validators for the next request.
 pub(super) fn validators(headers: &HeaderMap) -> Validators {
     let take = |name| {
         let value: Option<&HeaderValue> = headers.get(name);
@@ -46,7 +46,7 @@ pub(super) fn freshness(headers: &HeaderMap, ends_on_zero: bool) -> Freshness {
     }
 }
 
-/// Whole seconds, perhaps negative; too large a number is the largest.
+/// Whole seconds, possibly negative. A number that is too large becomes the largest.
 fn seconds(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -105,7 +105,7 @@ pub(crate) enum Coding {
 /// How the body is compressed: in one way at the most.
 ///
 /// # Errors
-/// What it says, if that is something else than may be sent here.
+/// The field, if it names another coding or several.
 pub(crate) fn coding(headers: &HeaderMap) -> Result<Coding, String> {
     let mut found = Coding::Identity;
     for field in headers.get_all(header::CONTENT_ENCODING) {

@@ -19,7 +19,7 @@ const LARGE_WINDOW: u8 = 0x11;
 /// Takes `body` out of its coding.
 ///
 /// # Errors
-/// It has more than `bytes_max` bytes then, or it isn't what it says. Whoever sent it erred.
+/// The sender erred: the body is longer than `bytes_max` when inflated, or its coding is broken.
 pub(super) fn decode(coding: Coding, body: Vec<u8>, bytes_max: usize) -> Result<Vec<u8>, Failure> {
     match coding {
         Coding::Identity => Ok(body),

@@ -2,7 +2,7 @@
 //!
 //! The work (inflating, checking, comparing) is done on tokio's blocking pool, as many at once as there are
 //! processors, so that memory for inflated bodies and parsed ones is bounded by that number, not by the fetches in
-//! flight. What is kept between two versions is the text; it is parsed again for each comparison.
+//! flight. The text is kept between two versions and parsed again for each comparison.
 
 use super::answer::{Coding, is_json};
 use super::decode::decode;
@@ -43,7 +43,7 @@ pub(crate) struct ProcessedDocument {
     pub(crate) patch: Option<Patch>,
 }
 
-/// Compares documents whose objects in arrays are told apart by members of these names first.
+/// A differ that identifies objects in arrays by members of these names first.
 pub(crate) fn differ(identity: &[String]) -> Arc<Differ> {
     let options = delta::Options { identity: identity.to_vec(), ..delta::Options::default() };
     let random = RandomState::new();

@@ -156,7 +156,7 @@ impl Upstream {
         received: &mut usize,
     ) -> Result<Vec<u8>, Failure> {
         let bytes_max = self.options.document_bytes_max;
-        // What is declared is believed where it is too much, and not relied on where it isn't.
+        // A declared length may refuse the body. The received bytes are counted in any case.
         if body.size_hint().lower() > u64::try_from(bytes_max).unwrap_or(u64::MAX) {
             return Err(Failure::TooLarge(bytes_max));
         }

@@ -31,7 +31,7 @@ use std::time::Duration;
 use stentor_delta::Differ;
 use stentor_hub::Key;
 
-/// Bytes of an answer's head, at the most.
+/// Maximum bytes of a response's headers.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// An idle connection is given up after this time. Shorter than most servers' own, so that few requests meet a
 /// connection that is just being closed.
@@ -111,7 +111,7 @@ impl Upstream {
         self.url.fill(key, &self.pattern.values(key)?)
     }
 
-    /// Says where documents come from.
+    /// Logs where documents come from.
     pub(crate) fn log(&self) {
         let UpstreamOptions { prefix, key, poll_interval, .. } = &self.options;
         let url = self.url.shown();

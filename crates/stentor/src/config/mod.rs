@@ -4,8 +4,7 @@
 //! declared in [`schema`], once; [`mod@file`] and [`environment`] read them, [`rules`] checks what concerns
 //! several of them, [`options`] has what they set ([`Config::options`]), [`mod@reference`] writes docs/configuration.md.
 //!
-//! All mistakes are reported at once, each with its place, except that a file which isn't TOML is only
-//! told so. It deliberately doesn't use serde: that stops at the first mistake and can't say where a
+//! All mistakes are reported at once, each with its place. For a file that isn't TOML, only that is reported. It deliberately doesn't use serde: that stops at the first mistake and can't say where a
 //! value came from.
 //!
 //! Invariant: a [`Config`] that [`Sources::load`] returned has every value within its range.
@@ -283,7 +282,7 @@ pub(crate) struct Sources {
     problems: Vec<Problem>,
     /// The environment, where it was read: headers may name its variables.
     variables: Option<HashMap<String, String>>,
-    /// What isn't wrong, but likely not meant.
+    /// Values that are valid, but likely not meant.
     warnings: Vec<String>,
 }
 

@@ -33,8 +33,7 @@ fn admin_beyond_loopback(sources: &mut Sources) {
     sources.problem(sources.location("server", "admin"), text);
 }
 
-/// Clients and the admin API can't have one address both. Told here, since "address in use" would send whoever reads it
-/// after another process.
+/// Clients and the admin API can't share an address. Checked here, because "address in use" would suggest another process.
 fn two_ports(sources: &mut Sources) {
     let (clients, admin) = (sources.config.server.listen, sources.config.server.admin);
     let overlap = clients.ip() == admin.ip() || clients.ip().is_unspecified() || admin.ip().is_unspecified();
@@ -64,7 +63,7 @@ fn feeds(sources: &mut Sources) {
     for (n, feed) in feeds.iter_mut().enumerate() {
         let location = |sources: &Sources, key| sources.location(&format!("feeds[{n}]"), key);
         let mut wrong = |key, text: Option<String>| {
-            // A required key that isn't there has been told already.
+            // A missing required key has been reported already.
             if let (Some(text), true) = (text, location(sources, key) != SourceLocation::Default) {
                 sources.problem(location(sources, key), format!("{key} in [[feeds]]: {text}"));
             }

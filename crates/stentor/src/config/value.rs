@@ -119,7 +119,7 @@ impl Setting for Duration {
     }
 }
 
-/// Splits `25s` or `25 s` into the number and its unit. A fraction is none: `1500ms` says it.
+/// Splits `25s` or `25 s` into the number and its unit. Fractions are not supported: write `1500ms`.
 fn split_unit(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let end = text.find(|c: char| !c.is_ascii_digit())?;

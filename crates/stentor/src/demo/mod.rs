@@ -82,7 +82,7 @@ fn reachable(mut addr: SocketAddr) -> SocketAddr {
     addr
 }
 
-/// Time since 1970, as documents tell it.
+/// Time since 1970, as in documents.
 fn wall_clock() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }

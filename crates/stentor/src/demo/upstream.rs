@@ -7,7 +7,7 @@
 //! | `/replay` | recorded versions, from when it is first asked for | as recorded |
 //!
 //! A match has a new version each second. It is made when it is first asked for, and says when that was
-//! (`generated_ms`), so that whoever shows it knows how long it was under way. `ETag` is per version,
+//! (`generated_ms`), so that a page can show how long it was under way. `ETag` is per version,
 //! `Cache-Control: max-age=1` says when to come back; a replay leaves the pace to the feed's interval.
 
 use super::replay::Replay;
@@ -118,7 +118,7 @@ impl DemoUpstream {
         keys
     }
 
-    /// A world that panicked half-way in a tick is still a world.
+    /// Locks the world, also after a panic in a tick.
     fn lock(&self) -> MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }

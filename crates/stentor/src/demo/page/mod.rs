@@ -1,7 +1,7 @@
 //! The demo's page: HTML with its style, and the modules that it loads from here; nothing from elsewhere.
 //!
 //! Its own policy, in a `meta` element, allows scripts of this server and exactly the one style in it, by hash; a test
-//! compares, and says the new hash when the style was changed. What a build would put together stays apart: each module is
+//! compares, and prints the new hash when the style was changed. There is no build: each module is
 //! served as it is written. Two of the transports need other client libraries: `--libraries` says where they are. The page
 //! shows why a transport is disabled. The documents that the page links to are served as text, under their names in the
 //! repository.
