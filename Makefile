@@ -1,5 +1,5 @@
 # The commands of this project: `make run` starts the demo, `make check` runs the quick tests, `make test` runs every test.
-.PHONY: run check test package setup clippy lint rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench
+.PHONY: run check test package setup setup-clients clippy lint programs rust-test uring-test delta-test sanitize fuzz-build package-test client-test live-fuzz attack bench
 
 # `make run PORT=9000` sets the demo's port. The admin port is the next one, unless ADMIN_PORT is set.
 PORT ?= 8000
@@ -22,14 +22,15 @@ package:
 # Cargo uses all cores, independently of make's jobs.
 CARGO = env -u MAKEFLAGS -u MFLAGS cargo
 
-# Targets that others need run first, in this order, also with `make --jobs`. The client tests mostly wait and the others mostly
-# compile, so both run in parallel. The output of each appears when it has ended.
-ifndef SIDE_BY_SIDE
-.NOTPARALLEL:
-endif
-test: setup lint rust-test uring-test
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target SIDE_BY_SIDE=yes client-test delta-test sanitize fuzz-build package-test
-	@$(MAKE) --no-print-directory live-fuzz
+# What only compiles gives way to tests, which mostly wait.
+NICE = nice -n 10
+
+# The tests' dependencies are installed while Rust compiles. Then the longest tests begin first. What each target prints appears
+# when it has ended.
+test:
+	@scripts/setup-tests system
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=2 setup-clients lint programs
+	@$(MAKE) --no-print-directory --output-sync=target --jobs=3 client-test rust-test package-test uring-test live-fuzz sanitize fuzz-build delta-test
 
 # The inner loop: unit tests and simulations, under two minutes after a change to one crate.
 check: clippy
@@ -38,6 +39,9 @@ check: clippy
 # Installs missing dependencies of the tests.
 setup:
 	scripts/setup-tests
+
+setup-clients:
+	scripts/setup-tests clients
 
 clippy:
 	$(CARGO) fmt --all --check
@@ -48,48 +52,49 @@ lint: clippy
 	@if command -v cargo-deny >/dev/null; then $(CARGO) deny --log-level error check bans licenses sources; \
 	  else scripts/check-dependencies; fi
 
-rust-test:
-	$(CARGO) test --quiet --workspace
+# All programs of the workspace, and its tests. Built as one: a package that is chosen by name would be built once more, upon
+# dependencies with fewer features.
+programs:
+	$(CARGO) build --quiet --workspace --bins --examples --tests
+
+rust-test: programs
+	scripts/run-tests
 
 # The data plane's tests over real sockets again, on io_uring if it works. (Without the variable: epoll.)
-uring-test:
-	$(CARGO) test --quiet --workspace --tests --config 'target."cfg(all())".runner = "scripts/on-io-uring"'
+uring-test: programs
+	scripts/run-tests --io-uring
 
 # Other implementations of JSON Patch apply ours.
-delta-test:
+delta-test: programs
 	env -u MAKEFLAGS -u MFLAGS tests/delta/run
 
 # The island of unsafe code under AddressSanitizer, which needs a nightly compiler.
 sanitize:
 	@if $(CARGO) +nightly --version >/dev/null 2>&1; then \
 	  RUSTFLAGS=-Zsanitizer=address CARGO_TARGET_DIR=target/asan \
-	    $(CARGO) +nightly test --quiet --package stentor-driver --target x86_64-unknown-linux-gnu; \
+	    $(NICE) $(CARGO) +nightly test --quiet --package stentor-driver --target x86_64-unknown-linux-gnu; \
 	else echo "sanitize: skipped, there is no nightly compiler"; fi
 
 # Builds the fuzz targets. To run them, see fuzz/README.md.
 fuzz-build:
-	CARGO_TARGET_DIR=target/fuzz $(CARGO) build --quiet --manifest-path fuzz/Cargo.toml
+	CARGO_TARGET_DIR=target/fuzz $(NICE) $(CARGO) build --quiet --manifest-path fuzz/Cargo.toml
 
 # The packages as their users install them, with binaries that are quicker to build, and the Kubernetes manifests.
 package-test: export PACKAGE_PROFILE = demo
 package-test: export PACKAGE_OUTPUT = $(abspath $(or $(CARGO_TARGET_DIR),target)/package-test)
 package-test: export CARGO_PROFILE_DEMO_OPT_LEVEL = 0
-package-test:
-	$(CARGO) build --quiet --package stentor
-	@scripts/package >/dev/null; status=$$?; \
+package-test: programs
+	@$(NICE) scripts/package >/dev/null; status=$$?; \
 	  case $$status in 0) tests=tests/package ;; 77) tests=tests/package/kubernetes.test.mjs ;; *) exit $$status ;; esac; \
 	  node --test --test-timeout=300000 $$tests
 
 # Real clients against the binary.
-client-test:
-	$(CARGO) build --quiet --package stentor --package stentor-lab
-	$(CARGO) build --quiet --workspace --example conformance
+client-test: programs
 	cd tests/clients && npm test --silent
 
 # Mutated sessions of all protocols, 30 s on each driver: see docs/attacks.md.
 FUZZ_SECONDS = 30
-live-fuzz:
-	$(CARGO) build --quiet --package stentor --package stentor-attack
+live-fuzz: programs
 	target/debug/stentor-attack fuzz --binary target/debug/stentor --seconds $(FUZZ_SECONDS) --seed 1
 
 # The attacks one by one, with a table of the measurements: see docs/attacks.md.

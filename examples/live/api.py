@@ -66,8 +66,9 @@ class Api(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", PORT), Api)
     print(f"http://127.0.0.1:{PORT}/match/8", flush=True)
     try:
-        ThreadingHTTPServer(("127.0.0.1", PORT), Api).serve_forever()
+        server.serve_forever()
     except KeyboardInterrupt:
         pass
