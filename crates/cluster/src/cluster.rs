@@ -21,11 +21,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stentor_edge::{Broadcast, Broker, Busy, Command, DataPlane, Done, Metric};
 use stentor_hub::{Rooms, Topic};
 use tokio::sync::{Notify, watch};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
+
+/// A data plane without room is tried again after this time, if not before.
+const SPACE_RETRY: Duration = Duration::from_millis(100);
 
 /// What a node has to know of its cluster.
 #[derive(Clone)]
@@ -297,7 +300,8 @@ impl Cluster {
             Frame::Message(message) => {
                 count(&self.counters.received);
                 while plane.receive(message.clone()) == Err(Busy) {
-                    self.space.notified().await;
+                    // An inbox that drains may send no signal.
+                    let _ = timeout(SPACE_RETRY, self.space.notified()).await;
                 }
             }
             Frame::Question { id, question } => self.answer(sender, id, question, plane),

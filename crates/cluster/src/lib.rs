@@ -20,6 +20,6 @@ mod surveys;
 
 pub use cluster::{Cluster, Options};
 pub use node_id::NodeId;
-pub use plane::ClusterPlane;
+pub use plane::{ClusterPlane, alone};
 pub use registry::{HEARTBEAT_INTERVAL, NODE_TTL, NODES_MAX, NodeRecord};
 pub use surveys::SURVEY_TIMEOUT;

@@ -1,6 +1,8 @@
 //! The data plane of a node in a cluster, as the control plane sees it: commands for sessions reach those of all nodes.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Options};
+use crate::engine::Limits;
+use crate::engine::memory::Memory;
 use crate::frame::{Answered, Question, Selector, Task};
 use crate::surveys::Surveyed;
 use crate::{NodeId, NodeRecord};
@@ -83,6 +85,14 @@ impl ClusterPlane {
             Err(error) => done.answer(Err(error)),
         })
     }
+}
+
+/// The data plane of a node that is the only one of its cluster, to show what a node of a cluster measures.
+pub fn alone(local: Arc<dyn DataPlane>) -> ClusterPlane {
+    let node = NodeId::draw();
+    let (engine, events) = Memory::default().connect(node, Limits::default());
+    let options = Options { name: String::new(), advertise: None, secret: None, version: String::new() };
+    ClusterPlane::new(local, Cluster::new(node, options, Arc::new(engine), &events, 0))
 }
 
 impl CommandInbox for ClusterPlane {

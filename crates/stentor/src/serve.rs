@@ -64,8 +64,8 @@ pub(crate) async fn serve(
     let file_descriptors_max = raise_descriptor_limit();
     // Before anything listens, so that a signal never meets its default action.
     let signals = lifecycle::signals().context("can't install signal handlers")?;
-    let Launched { started, plane, mut control, ended } =
-        wiring::launch(config, routes, vec![log.dropped_lines()])?;
+    let Launched { started, plane, mut control, member, ended } =
+        wiring::launch(config, routes, vec![log.dropped_lines()]).await?;
     tracing::info!(
         listen = %started.addr,
         admin = %control.admin_addr(),
@@ -101,6 +101,9 @@ pub(crate) async fn serve(
         lifecycle::run(plane, ended, control.failed(), signals, config.server.shutdown_timeout).await;
     if matches!(outcome, Outcome::Drained | Outcome::TimedOut) {
         control.shutdown().await;
+    }
+    if let Some(member) = member {
+        member.leave().await;
     }
     Ok(outcome.into())
 }

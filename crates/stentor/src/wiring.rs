@@ -3,6 +3,7 @@
 //! Both planes start here: the data plane first, because the control plane holds its handle. The [`Signals`] come before
 //! both, because both use them.
 
+use crate::cluster::{self, Member};
 use crate::config::Config;
 use crate::config::options::Options;
 use std::io;
@@ -18,6 +19,8 @@ pub(crate) struct Launched {
     pub(crate) started: Started,
     pub(crate) plane: Arc<dyn DataPlane>,
     pub(crate) control: Control,
+    /// Its place in a cluster, if it is one of several nodes.
+    pub(crate) member: Option<Member>,
     /// Completes when the data plane has ended, or a core of it has failed.
     pub(crate) ended: Pin<Box<dyn Future<Output = Result<(), CoreFailed>> + Send>>,
 }
@@ -41,19 +44,29 @@ fn cannot_listen(flag: &str, addr: SocketAddr, error: &io::Error) -> anyhow::Err
 
 /// Starts both planes; returns when they listen. `counters` are shown in `/metrics`. Called within the control plane's
 /// runtime.
-pub(crate) fn launch(
+pub(crate) async fn launch(
     config: &Config,
     routes: Vec<StaticRoute>,
     counters: Vec<ProcessCounter>,
 ) -> anyhow::Result<Launched> {
-    let Options { edge, control, driver, .. } = config.options();
+    let Options { edge, control, driver, cluster, .. } = config.options();
     let signals = Signals::new();
-    let node = Node::start(stentor_edge::Options { routes, ..edge }, driver, signals.clone(), None);
+    let joining = cluster::connect(cluster).await?;
+    let broker = joining.as_ref().map(|joining| joining.broker());
+    let observer = joining.as_ref().map_or(signals.clone() as _, |joining| joining.observe(signals.clone()));
+    let node = Node::start(stentor_edge::Options { routes, broker, ..edge }, driver, observer, None);
     let node = node.map_err(|error| match error {
         StartError::Listen(addr, error) => cannot_listen("--listen", addr, &error),
         other => other.into(),
     })?;
-    let (started, plane) = (node.started().clone(), node.plane());
+    let started = node.started().clone();
+    let (plane, member) = match joining {
+        Some(joining) => {
+            let (plane, member) = joining.start(node.plane());
+            (plane, Some(member))
+        }
+        None => (node.plane(), None),
+    };
     let runtime = tokio::runtime::Handle::current();
     let options = stentor_control::Options { counters, ..control };
     let control = Control::start(&runtime, options, plane.clone(), signals);
@@ -68,7 +81,7 @@ pub(crate) fn launch(
             Ok(())
         })
     });
-    Ok(Launched { started, plane, control, ended })
+    Ok(Launched { started, plane, control, member, ended })
 }
 
 #[cfg(test)]

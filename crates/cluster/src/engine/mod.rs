@@ -15,9 +15,13 @@
 //!
 //! An answer [`EngineError::Unavailable`] leaves open whether the request had an effect.
 
+mod address;
+mod connect;
 mod events;
 pub mod memory;
 
+pub use address::{Address, Kind};
+pub use connect::{ConnectError, ConnectOptions, Connected, connect};
 pub use events::{EventReceiver, EventSender, EventsWaiting, events};
 
 use crate::NodeId;

@@ -9,7 +9,7 @@ use super::commands::{disconnect, emit, join, leave, rooms, sessions};
 use super::publish::publish;
 use super::push::push;
 use super::reason::{COMMAND_REASONS, DELETE_REASONS, INTERNAL, PUBLISH_REASONS, PUT_REASONS, ROOMS_REASONS};
-use super::status::{healthz, show_metrics, status};
+use super::status::{healthz, nodes, show_metrics, status};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ const COMMAND: Operation = Operation {
 };
 
 /// Every operation.
-pub static OPERATIONS: [Operation; 12] = [
+pub static OPERATIONS: [Operation; 13] = [
     Operation {
         path: "/api/v1/publish",
         summary: "Publish messages to rooms",
@@ -197,6 +197,17 @@ pub static OPERATIONS: [Operation; 12] = [
         responses: &[(200, json("Status", "The status."))],
         reasons: &[],
         handler: || get(status),
+        ..COMMAND
+    },
+    Operation {
+        method: "GET",
+        path: "/api/v1/nodes",
+        summary: "List the nodes of the cluster",
+        description: "Lists the nodes that are alive. A node that ends without notice is listed for another ten seconds. The list of a node \
+                      without `[cluster]` is empty. [cluster.md](cluster.md) describes clusters.",
+        responses: &[(200, json("Nodes", "The nodes."))],
+        reasons: &[],
+        handler: || get(nodes),
         ..COMMAND
     },
     Operation {

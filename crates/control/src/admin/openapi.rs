@@ -230,6 +230,11 @@ fn schemas() -> Value {
 fn other_schemas() -> Value {
     let count = json!({"type": "integer", "minimum": 0});
     let text = json!({"type": "string"});
+    let missing_nodes = json!({
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Names of nodes of the cluster that didn't answer in time. Absent if there is none.",
+    });
     let object = |properties: Value| {
         let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).cloned().collect();
         json!({"type": "object", "required": required, "properties": properties, "additionalProperties": false})
@@ -269,17 +274,24 @@ fn other_schemas() -> Value {
             "properties": {
                 "sessions": count,
                 "refused": {"type": "integer", "minimum": 1, "description": "Sessions that couldn't join a room. Absent if there is none."},
+                "missing_nodes": missing_nodes,
             },
         },
-        "Sessions": object(json!({
-            "sessions": {"type": "array", "maxItems": SESSIONS_LISTED_MAX, "items": object(json!({
-                "id": {"$ref": "#/components/schemas/SessionId"},
-                "protocol": {"enum": ["websocket", "primus", "engineio", "socketio", "sockjs"]},
-                "rooms": {"type": "array", "items": text},
-            }))},
-            "count": {"type": "integer", "minimum": 0, "description": "All sessions, listed or not."},
-            "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
-        })),
+        "Sessions": {
+            "type": "object",
+            "required": ["sessions", "count", "truncated"],
+            "additionalProperties": false,
+            "properties": {
+                "sessions": {"type": "array", "maxItems": SESSIONS_LISTED_MAX, "items": object(json!({
+                    "id": {"$ref": "#/components/schemas/SessionId"},
+                    "protocol": {"enum": ["websocket", "primus", "engineio", "socketio", "sockjs"]},
+                    "rooms": {"type": "array", "items": text},
+                }))},
+                "count": {"type": "integer", "minimum": 0, "description": "All sessions, listed or not."},
+                "truncated": {"type": "boolean", "description": "Whether there are more than listed."},
+                "missing_nodes": missing_nodes,
+            },
+        },
         "Rooms": {
             "type": "object",
             "required": ["rooms"],
@@ -287,8 +299,25 @@ fn other_schemas() -> Value {
             "properties": {
                 "rooms": {"type": "array", "items": object(json!({"name": text, "sessions": count}))},
                 "next": {"type": "string", "description": "The `after` of the next page. Absent if there is none."},
+                "missing_nodes": missing_nodes,
             },
         },
+        "Nodes": object(json!({
+            "nodes": {"type": "array", "items": {
+                "type": "object",
+                "required": ["id", "name", "version", "uptime_seconds", "connections", "this"],
+                "additionalProperties": false,
+                "properties": {
+                    "id": {"type": "string", "description": "Drawn at the node's start."},
+                    "name": {"type": "string", "description": "`cluster.node`."},
+                    "version": text,
+                    "address": {"type": "string", "description": "`cluster.advertise`. Absent if it isn't set."},
+                    "uptime_seconds": count,
+                    "connections": {"type": "integer", "minimum": 0, "description": "Connections of clients, a few seconds ago."},
+                    "this": {"type": "boolean", "description": "Whether it is the node that answers."},
+                },
+            }},
+        })),
         "Changed": object(json!({
             "changed": {"type": "boolean", "description": "`false`: the value equals the last one."},
         })),

@@ -6,9 +6,11 @@ use axum::body::Body;
 use axum::extract::State as Shared;
 use axum::http::{Response, StatusCode, header};
 use axum::response::IntoResponse;
+use serde::Serialize;
 use serde_json::json as object;
 use std::sync::Arc;
 use std::time::SystemTime;
+use stentor_edge::NodeInfo;
 
 pub(super) async fn healthz(Shared(state): Shared<Arc<State>>) -> Response<Body> {
     if state.data_plane.is_ready() {
@@ -28,6 +30,33 @@ pub(super) async fn show_metrics(Shared(state): Shared<Arc<State>>) -> Response<
         Ok(Ok(text)) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         _ => Refusal::new(reason::INTERNAL, "can't write the metrics").into_response(),
     }
+}
+
+#[derive(Serialize)]
+struct Node {
+    id: String,
+    name: String,
+    version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+    uptime_seconds: u64,
+    connections: usize,
+    this: bool,
+}
+
+pub(super) async fn nodes(Shared(state): Shared<Arc<State>>) -> Response<Body> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let node = |node: NodeInfo| Node {
+        id: node.id,
+        name: node.name,
+        version: node.version,
+        address: node.address,
+        uptime_seconds: now.saturating_sub(node.started_at_seconds),
+        connections: node.connections,
+        this: node.is_this,
+    };
+    let nodes: Vec<Node> = state.data_plane.nodes().into_iter().map(node).collect();
+    json(StatusCode::OK, &object!({ "nodes": nodes }))
 }
 
 pub(super) async fn status(Shared(state): Shared<Arc<State>>) -> Response<Body> {

@@ -27,8 +27,8 @@ pub(crate) use self::environment::CONFIG_FILE as CONFIG_VARIABLE;
 
 use self::options::Options;
 use self::schema::{
-    AdminLimits, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule, Server, SockJs,
-    SocketIo,
+    AdminLimits, Cluster, Deflate, Feed, FeedsLimits, Heartbeat, Limits, Origins, Rooms, Rule, Server,
+    SockJs, SocketIo,
 };
 use self::section::{KeyInfo, Section};
 use self::setting::Raw;
@@ -116,6 +116,7 @@ config! {
     rules: Vec<Rule>,
     sockjs: Vec<SockJs>,
     deflate: Deflate,
+    cluster: Cluster,
     feeds: Vec<Feed>,
     feeds_limits: FeedsLimits,
 }

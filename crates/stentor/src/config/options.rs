@@ -1,9 +1,22 @@
 //! The options that the keys set. A key's default is that of its field.
 
 use std::time::Duration;
+use stentor_cluster::engine::Address;
 use stentor_control::UpstreamOptions;
 use stentor_edge::{DriverChoice, Recovery, SockJs};
 use stentor_hub::HistoryLimits;
+
+/// What `[cluster]` sets.
+#[cfg_attr(test, derive(Debug))]
+pub(crate) struct ClusterOptions {
+    /// `None`: the node is alone.
+    pub(crate) engine: Option<Address>,
+    pub(crate) node: Option<String>,
+    pub(crate) secret: Option<String>,
+    pub(crate) advertise: Option<String>,
+    pub(crate) prefix: String,
+    pub(crate) wait: bool,
+}
 
 /// Everything that keys set. Only tests print it: it has secrets.
 #[cfg_attr(test, derive(Debug))]
@@ -11,6 +24,7 @@ pub(crate) struct Options {
     pub(crate) edge: stentor_edge::Options,
     pub(crate) control: stentor_control::Options,
     pub(crate) driver: DriverChoice,
+    pub(crate) cluster: ClusterOptions,
     /// The history of every room.
     pub(crate) history: HistoryLimits,
     /// Applies if `age_max` isn't zero.
@@ -29,6 +43,14 @@ impl Default for Options {
             edge: stentor_edge::Options::default(),
             control: stentor_control::Options::default(),
             driver: DriverChoice::default(),
+            cluster: ClusterOptions {
+                engine: None,
+                node: None,
+                secret: None,
+                advertise: None,
+                prefix: "stentor:".into(),
+                wait: false,
+            },
             history: HistoryLimits {
                 publications_max: 0,
                 bytes_max: 1 << 20,

@@ -5,7 +5,7 @@
 
 use super::section::section;
 use super::setting::{choice, fields};
-use super::value::{Bytes, Headers, Origin, Token};
+use super::value::{Bytes, EngineUrl, Headers, Origin, Token};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -355,6 +355,26 @@ section! {
         disconnect_delay: Duration, in ms(100)..=HOUR;
         /// Messages in one request body.
         messages_max: usize, in 1..=10_000_000;
+    }
+}
+
+section! {
+    /// Several nodes that share rooms and sessions, over an engine that carries messages between them: docs/cluster.md.
+    [cluster] Cluster => (cluster) {
+        /// URL of the engine: `redis://[user:password@]host:port[/database]`, or `rediss://` for TLS. Empty: this node is alone.
+        /// Set it in the environment if it has a password.
+        engine: EngineUrl;
+        /// The node's name in the logs and answers of all nodes. Empty: the host name.
+        node: String;
+        /// A text of at least 16 bytes that all nodes share. Messages that don't prove it are refused, so that whoever else
+        /// may write to the engine can't speak for a node. Set it in the environment, not in the file.
+        secret: Token;
+        /// Where other nodes reach this one: `host:port`. They show it to operators.
+        advertise: String;
+        /// How the names of channels and keys in the engine begin. Clusters on the same engine need different prefixes.
+        prefix: String;
+        /// Whether the server waits at its start until the engine can be reached. If not, it ends with an error.
+        wait: bool;
     }
 }
 

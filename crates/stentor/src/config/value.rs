@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+use stentor_cluster::engine::Address;
 use stentor_control::{TOKEN_BYTES_MIN, upstream_header};
 use stentor_edge::{Hosts, Origins, Template};
 use toml::de::DeValue;
@@ -19,6 +20,7 @@ fields! {
         path -> path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
     Token => Option<String>: token -> token.0.as_ref().map(|token| token.reveal().into()),
         token -> Token(token.clone().map(Secret::new));
+    EngineUrl => Option<Address>: url -> url.0.clone(), address -> EngineUrl(address.clone());
     Headers => Vec<(String, String)>:
         headers -> headers.0.iter().map(|(name, value)| (name.clone(), value.reveal().into())).collect(),
         headers -> Headers(headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone()))).collect());
@@ -168,6 +170,30 @@ impl Setting for Token {
 
     fn show(&self) -> String {
         if self.0.is_some() { Secret::SHOWN.into() } else { "none".into() }
+    }
+}
+
+/// The URL of a cluster's engine, if there is one. Its password is not shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EngineUrl(pub(crate) Option<Address>);
+
+// Only settings with a range are ever compared.
+impl PartialOrd for EngineUrl {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        (self == other).then_some(std::cmp::Ordering::Equal)
+    }
+}
+
+impl Setting for EngineUrl {
+    const UNIT: &'static str = "text";
+
+    fn read(raw: Raw<'_>) -> Result<Self, String> {
+        let text = raw.text().ok_or_else(|| raw.mismatch(r#"a URL such as "redis://127.0.0.1:6379""#))?;
+        if text.is_empty() { Ok(Self(None)) } else { Address::parse(text).map(|address| Self(Some(address))) }
+    }
+
+    fn show(&self) -> String {
+        self.0.as_ref().map_or_else(|| r#""""#.into(), |address| format!("\"{address}\""))
     }
 }
 

@@ -4,6 +4,7 @@ use super::sentence;
 use crate::logging;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::sync::Arc;
 use stentor_control::{Signals, sample_metrics};
 
 const HEAD: &str = "\
@@ -21,7 +22,7 @@ Prometheus.
 ";
 
 /// Metrics to alert on, with the condition.
-const ALERTS: [(&str, &str); 19] = [
+const ALERTS: [(&str, &str); 22] = [
     ("process_open_fds", "above 80 % of `process_max_fds`"),
     ("process_resident_memory_bytes", "above 80 % of the container's limit"),
     ("stentor_connections", "above 80 % of `limits.connections_max` or of your capacity"),
@@ -39,21 +40,26 @@ const ALERTS: [(&str, &str); 19] = [
     ("stentor_feed_fetch_seconds", "p99 near the `timeout` of the feed"),
     ("stentor_feed_waiting_keys", "above 0 for minutes"),
     ("stentor_admin_publish_refusals_total", "the reason `busy` rises"),
+    ("stentor_cluster_engine_up", "0"),
+    ("stentor_cluster_frames_refused_total", "any increase"),
+    ("stentor_cluster_nodes", "below the number of nodes that you run"),
     ("stentor_mailbox_waits_total", "a constant rise"),
     ("stentor_log_lines_dropped_total", "any increase"),
 ];
 
 /// The tables, with the prefixes of their metrics. A metric is in the first table that fits.
-const SECTIONS: [(&str, &[&str]); 5] = [
+const SECTIONS: [(&str, &[&str]); 6] = [
     ("Process", &["process_", "stentor_log_"]),
     ("Memory", &["stentor_memory_"]),
     ("Feeds", &["stentor_feed_"]),
     ("Admin port", &["stentor_admin_", "stentor_inbox_", "stentor_mailbox_waits"]),
+    ("Cluster, if `[cluster]` has an engine", &["stentor_cluster_"]),
     ("Clients and deliveries", &[""]),
 ];
 
 pub(super) fn markdown() -> anyhow::Result<String> {
     let data_plane = stentor_edge::idle(stentor_edge::Options::default(), Signals::new());
+    let data_plane = Arc::new(stentor_cluster::alone(data_plane));
     let text = sample_metrics(data_plane, vec![logging::dropped_lines(|| 0)])?;
     let metrics = parse(&text);
     let mut page = String::from(HEAD);

@@ -1,0 +1,96 @@
+//! The address of an engine, as it is configured.
+
+use std::fmt;
+
+/// Which kind of engine a URL names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `redis://` or `rediss://`.
+    Redis,
+}
+
+/// The URL of an engine. It is displayed without the password in it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Address {
+    kind: Kind,
+    url: String,
+}
+
+impl Address {
+    /// Checks the scheme of a URL; an engine checks the rest when it connects.
+    ///
+    /// # Errors
+    /// What is wrong, for people, without the password.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err("expected a URL such as `redis://127.0.0.1:6379`".into());
+        };
+        let kind = match scheme {
+            "redis" | "rediss" => Kind::Redis,
+            other => {
+                return Err(format!(
+                    "there is no engine `{other}://`; expected `redis://` or, for TLS, `rediss://`"
+                ));
+            }
+        };
+        if rest.is_empty() || rest.starts_with('/') || rest.contains(char::is_whitespace) {
+            return Err(format!("the URL `{scheme}://…` names no host"));
+        }
+        Ok(Self { kind, url: text.into() })
+    }
+
+    /// Which kind of engine it names.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The whole URL, with the password.
+    pub fn reveal(&self) -> &str {
+        &self.url
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.url.split_once("://"), self.url.rsplit_once('@')) {
+            (Some((scheme, _)), Some((_, host))) => write!(f, "{scheme}://…@{host}"),
+            _ => f.write_str(&self.url),
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Address({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        for (url, shown) in [
+            ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
+            ("rediss://user:pa@ss@host:1/2", "rediss://…@host:1/2"),
+            ("redis://:secret@host", "redis://…@host"),
+        ] {
+            let address = Address::parse(url).map(|address| address.to_string());
+            assert_eq!(address.as_deref(), Ok(shown));
+        }
+    }
+
+    #[test]
+    fn other_urls_are_refused_with_a_reason() {
+        for (url, reason) in [
+            ("127.0.0.1:6379", "expected a URL"),
+            ("mysql://host", "no engine `mysql://`"),
+            ("redis://", "names no host"),
+            ("redis:///0", "names no host"),
+        ] {
+            let error = Address::parse(url).err().unwrap_or_default();
+            assert!(error.contains(reason), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A node's place in a cluster: from the configuration to a member that runs, and leaves.
+
+use crate::config::options::ClusterOptions;
+use anyhow::Context;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use stentor_cluster::engine::{ConnectOptions, EventReceiver, Limits, connect as connect_engine};
+use stentor_cluster::{Cluster, ClusterPlane, NodeId, Options};
+use stentor_edge::{Broker, ControlPlane, DataPlane};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// Time for telling the other nodes that this one leaves.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A node that is connected to its engine, and has no data plane yet.
+pub(crate) struct Joining {
+    cluster: Arc<Cluster>,
+    events: EventReceiver,
+}
+
+/// A node of a cluster.
+pub(crate) struct Member {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+/// Connects the node to its engine, if it has one.
+pub(crate) async fn connect(options: ClusterOptions) -> anyhow::Result<Option<Joining>> {
+    let ClusterOptions { engine, node: name, secret, advertise, prefix, wait } = options;
+    let Some(address) = engine else { return Ok(None) };
+    let node = NodeId::draw();
+    let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
+    let options = ConnectOptions { prefix, wait, limits: Limits::default() };
+    let (engine, events) = connect_engine(node, &address, options)
+        .await
+        .with_context(|| format!("can't join the cluster at {address} ([cluster] engine)"))?;
+    tracing::info!(engine = %address, node = name, id = %node, "joined the cluster");
+    if secret.is_none() {
+        tracing::warn!(
+            "the cluster has no secret: whoever can write to its engine can send messages to clients; set secret in [cluster] \
+             (or STENTOR_CLUSTER_SECRET)"
+        );
+    }
+    let options = Options {
+        name,
+        advertise,
+        secret: secret.map(|secret| secret.into_bytes().into()),
+        version: env!("CARGO_PKG_VERSION").into(),
+    };
+    let started_at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let cluster = Cluster::new(node, options, engine, &events, started_at.as_secs());
+    Ok(Some(Joining { cluster, events }))
+}
+
+/// Passes the data plane's signals on to the control plane and to the cluster.
+struct Observers {
+    control: Arc<dyn ControlPlane>,
+    cluster: Arc<Cluster>,
+}
+
+impl ControlPlane for Observers {
+    fn wanted(&self) {
+        self.control.wanted();
+    }
+
+    fn space(&self) {
+        self.control.space();
+        self.cluster.space();
+    }
+}
+
+impl Joining {
+    /// What hands the data plane's messages to other nodes.
+    pub(crate) fn broker(&self) -> Arc<dyn Broker> {
+        self.cluster.clone()
+    }
+
+    /// The observer of the data plane, where `control` alone would be.
+    pub(crate) fn observe(&self, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
+        Arc::new(Observers { control, cluster: self.cluster.clone() })
+    }
+
+    /// Joins the data plane with the cluster. Returns the data plane as the control plane is to see it.
+    pub(crate) fn start(self, plane: Arc<dyn DataPlane>) -> (Arc<dyn DataPlane>, Member) {
+        let (stop, stopped) = watch::channel(false);
+        let task = tokio::spawn(self.cluster.clone().run(self.events, plane.clone(), stopped));
+        (Arc::new(ClusterPlane::new(plane, self.cluster)), Member { stop, task })
+    }
+}
+
+impl Member {
+    /// Tells the other nodes that this one leaves.
+    pub(crate) async fn leave(self) {
+        let _ = self.stop.send(true);
+        let _ = tokio::time::timeout(LEAVE_TIMEOUT, self.task).await;
+    }
+}
