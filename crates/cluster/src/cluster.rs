@@ -11,9 +11,9 @@
 
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
+use crate::finish::Finish;
 use crate::frame::{AnswerError, Answered, Frame, Frames, Question, Task};
 use crate::metrics::{Counters, Gauges, count};
-use crate::plane::Finish;
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::surveys::{Surveyed, Surveys};
 use bytes::Bytes;

@@ -11,6 +11,7 @@
 
 mod cluster;
 pub mod engine;
+mod finish;
 pub mod frame;
 mod metrics;
 mod node_id;

@@ -3,61 +3,16 @@
 use crate::cluster::{Cluster, Options};
 use crate::engine::Limits;
 use crate::engine::memory::Memory;
+use crate::finish::Finish;
 use crate::frame::{Answered, Question, Selector, Task};
-use crate::surveys::Surveyed;
 use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, Command, CommandInbox, Concerned, DataPlane, Done, FeedUpdate, Histogram, Metric,
-    NodeInfo, Publish, RoomList, RoomsQuery, SessionList, Target, Wanted,
+    Broadcast, Busy, Command, CommandInbox, DataPlane, Done, FeedUpdate, Histogram, Metric, NodeInfo,
+    Publish, RoomList, RoomsQuery, Target, Wanted,
 };
 use stentor_hub::Key;
-
-/// Who waits for the result of a survey.
-pub(crate) enum Finish {
-    Concerned(Done<Concerned>),
-    Sessions { limit: usize, done: Done<SessionList> },
-    Rooms { limit: usize, done: Done<RoomList> },
-}
-
-impl Finish {
-    /// Adds the answers up.
-    pub(crate) fn answer(self, result: Surveyed<Answered>, name_of: impl Fn(NodeId) -> String) {
-        let Surveyed { answers, missing } = result;
-        let missing_nodes: Vec<String> = missing.into_iter().map(name_of).collect();
-        match self {
-            Self::Concerned(done) => {
-                let mut sum = Concerned { missing_nodes, ..Concerned::default() };
-                for answer in answers {
-                    if let Answered::Concerned(concerned) = answer {
-                        sum.merge(concerned);
-                    }
-                }
-                done.answer(Ok(sum));
-            }
-            Self::Sessions { limit, done } => {
-                let mut sum = SessionList::default();
-                sum.missing_nodes = missing_nodes;
-                for answer in answers {
-                    if let Answered::Sessions(list) = answer {
-                        sum.merge(list, limit);
-                    }
-                }
-                done.answer(Ok(sum));
-            }
-            Self::Rooms { limit, done } => {
-                let mut sum = RoomList { missing_nodes, ..RoomList::default() };
-                for answer in answers {
-                    if let Answered::Rooms(list) = answer {
-                        sum.merge(list, limit);
-                    }
-                }
-                done.answer(Ok(sum));
-            }
-        }
-    }
-}
 
 /// A node's data plane, with the sessions of the other nodes.
 pub struct ClusterPlane {
