@@ -24,6 +24,26 @@ const CRATES: [(&str, &[&str]); 8] = [
 /// Crates whose modules are checked for cycles.
 const ACYCLIC: [&str; 8] = ["json", "delta", "wire", "hub", "driver", "edge", "control", "stentor"];
 
+/// Loops of Rust tests that look again after a while, because nothing tells when: the file, and what for. At most
+/// [`RETRIES_MAX`]; a test that waits for its own timing instead fails on a busy machine.
+const RETRIES: [(&str, &str); 3] = [
+    ("edge/tests/harness/mod.rs", "cores publish metrics at the end of a turn, without a word"),
+    ("edge/tests/feed_memory.rs", "the allocator's figures change without a word"),
+    ("stentor/tests/process/mod.rs", "the metrics of a process are only there to be scraped"),
+];
+const RETRIES_MAX: usize = 5;
+
+/// Other places of Rust tests that let time pass: the file, and who is slow there.
+const SLOW: [(&str, &str); 7] = [
+    ("cluster/tests/nodes.rs", "nobody: the clock is virtual"),
+    ("control/tests/feeds.rs", "an upstream that answers late"),
+    ("control/tests/feeds.rs", "an upstream that sends byte by byte"),
+    ("edge/tests/harness/mod.rs", "a client"),
+    ("lab/tests/server/mod.rs", "a server that stalls, which the lab has to notice"),
+    ("stentor/tests/fair_fetches.rs", "an API"),
+    ("stentor/tests/serve.rs", "a process that releases the address late"),
+];
+
 fn source(krate: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(krate).join("src")
 }
@@ -51,7 +71,7 @@ fn code(path: &Path) -> String {
 fn modules(krate: &str) -> BTreeMap<String, String> {
     let (root, mut found) = (source(krate), Vec::new());
     files(&root, &mut found);
-    let is_test = |path: &PathBuf| path.components().any(|part| part.as_os_str() == "tests");
+    let is_test = |path: &PathBuf| path.strip_prefix(&root).unwrap().iter().any(|part| part == "tests");
     found.retain(|path| !is_test(path) && !path.ends_with("tests.rs"));
     let named = found.iter().map(|path| {
         let relative = path.strip_prefix(&root).unwrap().with_extension("");
@@ -266,4 +286,31 @@ fn public_items_of_edge_name_only_documented_types_of_other_crates() {
         types.map(|name| format!("{krate} {name}")).collect::<Vec<_>>()
     });
     assert_eq!(found, documented.collect(), "the table in crates/edge/src/lib.rs is out of date");
+}
+
+#[test]
+fn tests_wait_for_events_and_not_for_time() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap();
+    let mut found = Vec::new();
+    files(&crates, &mut found);
+    let mut sleeps = Vec::new();
+    for path in found {
+        let name = path.strip_prefix(&crates).unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        let tests = match name.split_once("/src/") {
+            Some((_, inside)) if !inside.contains("tests") => {
+                text.split_once("\nmod tests {").map(|(_, tests)| tests)
+            }
+            _ if name.contains("/examples/") || name.ends_with("structure.rs") => None,
+            _ => Some(&*text),
+        };
+        let lines = tests.unwrap_or_default().lines().map(|line| line.split("//").next().unwrap());
+        let count = lines.filter(|line| line.contains("::sleep(") || line.contains(" sleep(")).count();
+        sleeps.extend(vec![name.to_owned(); count]);
+    }
+    let mut listed: Vec<_> = RETRIES.iter().chain(&SLOW).map(|(file, _)| (*file).to_owned()).collect();
+    sleeps.sort();
+    listed.sort();
+    assert_eq!(sleeps, listed, "wait for an event: CONTRIBUTING.md, Rules");
+    assert!(RETRIES.len() <= RETRIES_MAX);
 }
