@@ -29,7 +29,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 impl<E: Encoder> Hub<E> {
-    pub(crate) fn publish(
+    /// Publishes a message to a room, from this core. In a room with history, a volatile message gets no position
+    /// and isn't kept; with `external_positions`, no message does. If the room has no members and the home core knows too
+    /// many topics, nothing is kept.
+    pub fn handle_publish(
         &mut self,
         now: Instant,
         room: &Room,
@@ -58,7 +61,12 @@ impl<E: Encoder> Hub<E> {
         self.topics.remove_if_idle(index);
     }
 
-    pub(crate) fn publish_to_several(
+    /// Publishes a message to the members of one room or of several, from this core. Each session receives it once.
+    /// It is one publication, and reaches each core once. For one room it is the same as [`Hub::handle_publish`].
+    ///
+    /// Among several rooms, those with history don't keep it: it has no position, and no order relative to their
+    /// own messages. For a member of several of the rooms, the policy of the first one counts.
+    pub fn handle_emit(
         &mut self,
         now: Instant,
         rooms: &Rooms,
@@ -66,6 +74,9 @@ impl<E: Encoder> Hub<E> {
         data: Data,
         options: Emit,
     ) {
+        if let Some(room) = rooms.only() {
+            return self.handle_publish(now, room, event, data, options);
+        }
         let mut cores = CoreSet::default();
         let mut has_members = false;
         for room in rooms.iter() {

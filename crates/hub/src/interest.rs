@@ -73,7 +73,9 @@ impl<E: Encoder> Hub<E> {
             Dispatch::PublishToSeveral { rooms, publication, options } => {
                 self.deliver_to_several(now, &rooms, &publication, &options);
             }
-            Dispatch::Submit { room, event, data, options } => self.publish(now, &room, event, data, options),
+            Dispatch::Submit { room, event, data, options } => {
+                self.handle_publish(now, &room, event, data, options)
+            }
             Dispatch::History { room, history } => self.handle_awaited(&room, &history),
             Dispatch::Gap { room } => self.handle_gap(&room),
         }

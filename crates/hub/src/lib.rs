@@ -10,7 +10,7 @@
 //! | `interest`, `dispatch`, `outgoing` | which cores have members of which topics, and the messages between cores |
 //! | `broadcast`, `feed`, `recipients` | the path of a publication |
 //! | `cluster` | what other nodes have ordered |
-//! | `topics`, `session`, `subscription` | the tables |
+//! | `topics`, `session`, `subscription`, `subscriptions` | the tables |
 //! | `delivery`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
 //! | `publication`, `version_lag` | publications, their encodings, and patches from earlier versions |
@@ -49,6 +49,7 @@ mod session;
 mod session_id;
 mod shard;
 mod subscription;
+mod subscriptions;
 mod suspension;
 mod topic;
 mod topics;

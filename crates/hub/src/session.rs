@@ -1,8 +1,4 @@
-//! Sessions of one shard and their subscriptions. Their deliveries are in [`crate::delivery`].
-//!
-//! **Invariants.** A subscription's slot belongs to one topic until nothing waits in it, and is reused only then,
-//! so that each pending delivery is handled by its own policy. Slots in use, including those that wait to be
-//! emptied, are at most `subscriptions_max`.
+//! Sessions of one shard. Their subscriptions are in [`crate::subscriptions`], their deliveries in [`crate::delivery`].
 
 use crate::budget::Counters;
 use crate::chunks::Chunks;
@@ -17,18 +13,17 @@ use crate::publication::{FORMATS_MAX, FormatId};
 use crate::publication_arena::{PublicationArena, PublicationRef};
 use crate::rates::Rates;
 use crate::session_id::SessionId;
-use crate::subscription::{Flags, Member, NO_TOPIC, Policy, SubscribeOptions, Subscription};
+use crate::subscription::{Flags, Member, Subscription};
 use crate::version_lag::UNKNOWN;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
-use std::time::Duration;
 
 /// Size of an entry in a topic's list of members, at the usual load between two doublings.
 const MEMBER_BYTES: usize = size_of::<Member>() * 3 / 2;
 
 /// Capacity for subscriptions outside of the session struct.
-fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
+pub(crate) fn spilled(subscriptions: &SmallVec<[Subscription; 1]>) -> usize {
     if subscriptions.spilled() { subscriptions.capacity() } else { 0 }
 }
 
@@ -94,7 +89,7 @@ pub(crate) struct Sessions<E: Encoder> {
     /// Sum of all `queue_bytes`.
     pub(crate) queue_bytes: usize,
     /// Capacity for subscriptions outside of the session structs.
-    spilled: usize,
+    pub(crate) spilled: usize,
 }
 
 impl<E: Encoder> Sessions<E> {
@@ -243,80 +238,10 @@ impl<E: Encoder> Sessions<E> {
         (session.queue_bytes, session.queue_bytes_in_flight) = (0, 0);
     }
 
-    /// Changes the format of a session. What waits is enqueued again, oldest first; what the new format doesn't
-    /// support is dropped.
-    pub(crate) fn set_format(&mut self, id: SessionId, format: FormatId) {
-        assert!(usize::from(format.0) < FORMATS_MAX, "formats are numbered below {FORMATS_MAX}");
-        let Some(session) = self.alive_mut(id).filter(|session| session.format != format) else { return };
-        session.format = format;
-        self.drop_unsupported_delayed(id.index, format);
-        let session = &mut self.slots[id.index as usize];
-        if session.outbox.waiting == 0 {
-            return;
-        }
-        let outbox = std::mem::take(&mut session.outbox);
-        let mut waiting = Vec::with_capacity(outbox.waiting as usize);
-        for entry in outbox.iter() {
-            let subscription = &mut session.subscriptions[entry.subscription as usize];
-            subscription.waiting = 0;
-            let newest = std::mem::replace(&mut subscription.newest, PublicationRef::NONE);
-            let state = std::mem::replace(&mut subscription.state, PublicationRef::NONE);
-            let publication_ref = [entry.publication_ref, newest, state]
-                .into_iter()
-                .filter(|publication_ref| !publication_ref.is_none());
-            waiting.extend(publication_ref.map(|publication_ref| (entry.subscription, publication_ref)));
-        }
-        debug_assert_eq!(waiting.len(), outbox.waiting as usize);
-        let in_flight = session.queue_bytes_in_flight;
-        self.queue_bytes -= (std::mem::replace(&mut session.queue_bytes, in_flight) - in_flight) as usize;
-        self.counters.pending -= waiting.len() as u64;
-        for (subscription, publication_ref) in waiting {
-            self.enqueue_again(Member { session: id.index, subscription }, publication_ref);
-        }
-    }
-
-    /// Drops delayed states that a format doesn't support. Documents are encoded when they are taken.
-    fn drop_unsupported_delayed(&mut self, index: u32, format: FormatId) {
-        for (slot, subscription) in (0..).zip(&mut self.slots[index as usize].subscriptions) {
-            let state = subscription.state;
-            let is_delayed = subscription.flags.has(Flags::DELAYED) && !state.is_none();
-            if !is_delayed || self.arena.bytes(state, format).is_some() {
-                continue;
-            }
-            self.arena.release(state);
-            subscription.state = PublicationRef::NONE;
-            subscription.waiting -= 1;
-            self.counters.pending -= 1;
-            self.counters.dropped_on_disconnect += 1;
-            if subscription.waiting == 0 {
-                subscription.flags.set(Flags::DELAYED, false);
-                self.rates.cancel_delay(Member { session: index, subscription: slot });
-            }
-        }
-    }
-
     /// A session is sent something that isn't at its position in the log.
     pub(crate) fn reorder(&mut self, index: u32) {
         self.slots[index as usize].reorder();
         self.join_positions.reorder(index, self.log.next());
-    }
-
-    /// Puts back into an outbox what was taken out of it, in the session's format.
-    fn enqueue_again(&mut self, member: Member, publication_ref: PublicationRef) {
-        let session = &self.slots[member.session as usize];
-        let policy = session.subscriptions[member.subscription as usize].policy_now();
-        let bytes = if session.state != SessionState::Open {
-            None
-        } else if policy == Policy::Latest && self.arena.is_document(publication_ref) {
-            Some(0)
-        } else {
-            self.arena.bytes(publication_ref, session.format)
-        };
-        match bytes {
-            Some(bytes) => self.enqueue(member, publication_ref, bytes),
-            None => self.counters.dropped_on_disconnect += 1,
-        }
-        self.arena.release(publication_ref);
     }
 
     pub(crate) fn alive(&self, id: SessionId) -> Option<&Session> {
@@ -331,156 +256,6 @@ impl<E: Encoder> Sessions<E> {
         SessionId { index: member.session, generation: self.slots[member.session as usize].generation }
     }
 
-    /// The subscription of a session to a topic.
-    pub(crate) fn find(&self, id: SessionId, topic: u32) -> Option<Member> {
-        let slot = self.alive(id)?.subscriptions.iter().position(|s| s.topic == topic)?;
-        Some(Member { session: id.index, subscription: slot as u32 })
-    }
-
-    /// All subscriptions of a session.
-    pub(crate) fn members(&self, id: SessionId) -> Vec<Member> {
-        let subscriptions = self.alive(id).map_or(0, |s| s.subscriptions.len());
-        (0..subscriptions as u32).map(|subscription| Member { session: id.index, subscription }).collect()
-    }
-
-    pub(crate) fn subscription(&self, member: Member) -> &Subscription {
-        &self.slots[member.session as usize].subscriptions[member.subscription as usize]
-    }
-
-    /// Whether a subscription waits for the home core's answer, so that the session is no member yet.
-    pub(crate) fn is_pending(&self, member: Member) -> bool {
-        self.subscription(member).flags.has(Flags::PENDING)
-    }
-
-    pub(crate) fn subscription_mut(&mut self, member: Member) -> &mut Subscription {
-        &mut self.slots[member.session as usize].subscriptions[member.subscription as usize]
-    }
-
-    /// How many slots of a session are in use.
-    pub(crate) fn subscription_count(&self, id: SessionId) -> usize {
-        let in_use = |s: &&Subscription| !s.is_free() && !s.flags.has(Flags::DIRECT);
-        self.alive(id).map_or(0, |s| s.subscriptions.iter().filter(in_use).count())
-    }
-
-    /// The slot in which waits what is sent to a session alone: under `Queue`, and free again when nothing waits.
-    pub(crate) fn direct(&mut self, id: SessionId) -> Option<Member> {
-        let found = self
-            .alive(id)?
-            .subscriptions
-            .iter()
-            .position(|s| s.flags.has(Flags::DIRECT) && s.topic == NO_TOPIC);
-        if let Some(slot) = found {
-            return Some(Member { session: id.index, subscription: slot as u32 });
-        }
-        let member = self.subscribe(id, NO_TOPIC, Policy::Queue.into())?;
-        self.subscription_mut(member).flags.set(Flags::DIRECT, true);
-        Some(member)
-    }
-
-    /// Gives a session a slot for a topic.
-    pub(crate) fn subscribe(&mut self, id: SessionId, topic: u32, terms: SubscribeOptions) -> Option<Member> {
-        let session = self.alive_mut(id)?;
-        let fresh = Subscription {
-            topic,
-            member: 0,
-            newest: PublicationRef::NONE,
-            state: PublicationRef::NONE,
-            waiting: 0,
-            behind: UNKNOWN,
-            policy: terms.policy,
-            flags: Flags::default(),
-        };
-        let (slot, was_rated) = match session.subscriptions.iter().position(Subscription::is_free) {
-            Some(slot) => {
-                let old = std::mem::replace(&mut session.subscriptions[slot], fresh);
-                (slot, old.flags.has(Flags::RATED))
-            }
-            None => {
-                let before = spilled(&session.subscriptions);
-                session.subscriptions.push(fresh);
-                let (slot, after) = (session.subscriptions.len() - 1, spilled(&session.subscriptions));
-                self.spilled += after - before;
-                (slot, false)
-            }
-        };
-        let member = Member { session: id.index, subscription: slot as u32 };
-        if was_rated {
-            self.rates.forget(member);
-        }
-        self.subscription_mut(member).flags.set(Flags::NO_DELTAS, !terms.deltas);
-        self.set_rate(member, terms.interval);
-        Some(member)
-    }
-
-    /// Changes a feed's subscription. If its policy changes, what waits is conflated with what the caller enqueues
-    /// next. Returns whether the caller has to enqueue something.
-    pub(crate) fn set_terms_of_feed(&mut self, member: Member, terms: SubscribeOptions) -> bool {
-        let subscription = self.subscription_mut(member);
-        subscription.flags.set(Flags::NO_DELTAS, !terms.deltas);
-        let old = std::mem::replace(&mut subscription.policy, terms.policy);
-        let mut loses = false;
-        if old != terms.policy && subscription.waiting > 0 {
-            // The version that the session has is known only under `Latest`, and before its first document.
-            if old != Policy::Latest && !subscription.flags.has(Flags::AWAITS_FIRST) {
-                subscription.behind = UNKNOWN;
-            }
-            self.conflate(member);
-            loses = true;
-        }
-        if terms.policy == Policy::Latest {
-            self.subscription_mut(member).flags.set(Flags::AWAITS_FIRST, false);
-        }
-        self.set_rate(member, terms.interval);
-        loses
-    }
-
-    /// A member of a feed starts over, `behind` versions behind. Until it has taken a document, only the newest
-    /// waits.
-    pub(crate) fn begin(&mut self, member: Member, behind: u16) {
-        let subscription = self.subscription_mut(member);
-        if subscription.policy == Policy::Latest {
-            return;
-        }
-        let begins = behind > 0;
-        if begins && !subscription.flags.has(Flags::AWAITS_FIRST) {
-            self.conflate(member);
-        }
-        self.subscription_mut(member).flags.set(Flags::AWAITS_FIRST, begins);
-    }
-
-    /// Conflates what waits for a subscription with something newer.
-    fn conflate(&mut self, member: Member) {
-        for publication_ref in self.take_out(member) {
-            self.arena.release(publication_ref);
-            self.counters.conflated += 1;
-        }
-    }
-
-    /// Sets the minimum interval of a subscription. The new interval applies to what an earlier one delays.
-    fn set_rate(&mut self, member: Member, interval: Duration) {
-        let subscription = self.subscription_mut(member);
-        if !subscription.flags.has(Flags::RATED) && interval.is_zero() {
-            return;
-        }
-        let delayed = subscription.flags.has(Flags::DELAYED);
-        subscription.flags.set(Flags::RATED, !interval.is_zero());
-        self.rates.cancel_delay(member);
-        self.rates.set(member, interval);
-        if delayed && !self.rates.delay(member) {
-            self.queue_marker(member);
-        }
-    }
-
-    /// Queues what was delayed in the outbox.
-    pub(crate) fn queue_marker(&mut self, member: Member) {
-        let session = &mut self.slots[member.session as usize];
-        let subscription = &mut session.subscriptions[member.subscription as usize];
-        subscription.flags.set(Flags::DELAYED, false);
-        session.outbox.push(Entry::marker(member.subscription));
-        session.outbox.waiting += subscription.waiting;
-        self.list(member.session);
-    }
-
     /// Marks a session as ready.
     pub(crate) fn list(&mut self, index: u32) {
         let session = &mut self.slots[index as usize];
@@ -488,85 +263,6 @@ impl<E: Encoder> Sessions<E> {
             session.is_listed = true;
             self.ready.push_back(SessionId { index, generation: session.generation });
         }
-    }
-
-    /// Changes the policy of a room's subscription, also for what waits. A change to or from `Latest` keeps only
-    /// the newest of it, at the end of the outbox.
-    pub(crate) fn set_policy(&mut self, member: Member, policy: Policy) {
-        let subscription = self.subscription_mut(member);
-        let old = std::mem::replace(&mut subscription.policy, policy);
-        let waiting = subscription.waiting;
-        if old == policy || waiting == 0 {
-            return;
-        }
-        if old != Policy::Latest && policy != Policy::Latest {
-            self.slots[member.session as usize].outbox.policy_changed();
-            return;
-        }
-        let (mut newest, mut state) = (None, None);
-        let taken_out = self.take_out(member);
-        if taken_out.iter().any(|publication_ref| self.arena.is_recoverable(*publication_ref)) {
-            self.reorder(member.session);
-        }
-        for publication_ref in taken_out {
-            let older = if self.arena.is_state(publication_ref) {
-                [state.replace(publication_ref), None]
-            } else {
-                [newest.replace(publication_ref), state.take()]
-            };
-            for older in older.into_iter().flatten() {
-                self.arena.release(older);
-                self.counters.conflated += 1;
-            }
-        }
-        for publication_ref in [newest, state].into_iter().flatten() {
-            self.enqueue_again(member, publication_ref);
-        }
-    }
-
-    /// Frees a subscription's slot and drops what waits in it.
-    pub(crate) fn unsubscribe(&mut self, member: Member) {
-        self.subscription_mut(member).topic = NO_TOPIC;
-        for publication_ref in self.take_out(member) {
-            self.arena.release(publication_ref);
-            self.counters.dropped_on_disconnect += 1;
-        }
-        self.set_rate(member, Duration::ZERO);
-    }
-
-    /// Removes all that waits from a subscription, oldest first. The caller releases each, and counts it as
-    /// something else than pending.
-    fn take_out(&mut self, member: Member) -> Vec<PublicationRef> {
-        let session = &mut self.slots[member.session as usize];
-        let subscription = &mut session.subscriptions[member.subscription as usize];
-        if subscription.waiting == 0 {
-            return Vec::new();
-        }
-        let mut out = Vec::with_capacity(subscription.waiting as usize);
-        let mut bytes = 0;
-        session.outbox.take_out(member.subscription, |entry: Entry| {
-            if !entry.is_marker() {
-                bytes += entry.bytes;
-                out.push(entry.publication_ref);
-            }
-        });
-        for newest in [&mut subscription.newest, &mut subscription.state] {
-            let newest = std::mem::replace(newest, PublicationRef::NONE);
-            if !newest.is_none() {
-                out.push(newest);
-            }
-        }
-        debug_assert_eq!(out.len(), subscription.waiting as usize);
-        session.outbox.waiting -= subscription.queued();
-        self.counters.pending -= u64::from(subscription.waiting);
-        subscription.waiting = 0;
-        if subscription.flags.has(Flags::DELAYED) {
-            subscription.flags.set(Flags::DELAYED, false);
-            self.rates.cancel_delay(member);
-        }
-        session.queue_bytes -= bytes;
-        self.queue_bytes -= bytes as usize;
-        out
     }
 }
 

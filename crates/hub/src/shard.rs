@@ -6,7 +6,7 @@
 use crate::budget::{Counters, Footprint, LiveBytes};
 use crate::cluster::Awaiting;
 use crate::disconnect::Disconnect;
-use crate::dispatch::{CORES_MAX, CoreId, Emit};
+use crate::dispatch::{CORES_MAX, CoreId};
 use crate::encoder::Encoder;
 use crate::history::{HistoryLimits, HistoryStats};
 use crate::ids::Ids;
@@ -20,7 +20,7 @@ use crate::session::Sessions;
 use crate::session_id::SessionId;
 use crate::subscription::{Flags, Member, Policy, SubscribeOptions};
 use crate::suspension::Suspended;
-use crate::topic::{Key, Room, Rooms, Topic};
+use crate::topic::{Key, Room, Topic};
 use crate::topics::{Seeded, Topics};
 use crate::version_lag::UNKNOWN;
 use std::collections::{HashMap, VecDeque};
@@ -112,41 +112,27 @@ impl<E: Encoder> Hub<E> {
     /// # Panics
     /// If `core` isn't below `cores`, or `cores` isn't within 1 to [`CORES_MAX`].
     pub fn new(options: Options, encoder: E) -> Self {
-        let Options {
-            core,
-            cores,
-            seed,
-            send_buffer_bytes_max,
-            subscriptions_max,
-            topics_max,
-            room_history,
-            external_positions,
-            patches,
-            feed_interval_min,
-            recovery,
-            reports_rooms,
-            live,
-        } = options;
-        assert!(core < cores && cores <= CORES_MAX);
-        let log = Log::new(recovery, live.clone());
+        assert!(options.core < options.cores && options.cores <= CORES_MAX);
+        let Options { core, cores, seed, .. } = options;
+        let log = Log::new(options.recovery, options.live.clone());
         Self {
             core,
             cores,
-            subscriptions_max,
-            feed_interval_min,
-            external_positions,
-            live,
-            sessions: Sessions::new(encoder, send_buffer_bytes_max, log),
-            topics: Topics::new(core, cores, seed, topics_max, room_history, external_positions, patches),
+            subscriptions_max: options.subscriptions_max,
+            feed_interval_min: options.feed_interval_min,
+            external_positions: options.external_positions,
+            sessions: Sessions::new(encoder, options.send_buffer_bytes_max, log),
             outgoing: Outbound::new(cores, seed),
             changed_topics: VecDeque::new(),
-            reports_rooms,
+            reports_rooms: options.reports_rooms,
             awaiting: Awaiting::default(),
             requesters: VecDeque::new(),
             notices: VecDeque::new(),
             suspended: HashMap::with_hasher(Seeded(seed)),
             recipients: Recipients::default(),
             ids: Ids::new(core, seed),
+            live: options.live.clone(),
+            topics: Topics::new(options),
         }
     }
 
@@ -282,39 +268,6 @@ impl<E: Encoder> Hub<E> {
         self.leave(member);
         self.sessions.unsubscribe(member);
         true
-    }
-
-    /// Publishes a message to a room, from this core. In a room with history, a volatile message gets no position
-    /// and isn't kept; with `external_positions`, no message does. If the room has no members and the home core knows too
-    /// many topics, nothing is kept.
-    pub fn handle_publish(
-        &mut self,
-        now: Instant,
-        room: &Room,
-        event: Option<Arc<str>>,
-        data: Data,
-        options: Emit,
-    ) {
-        self.publish(now, room, event, data, options);
-    }
-
-    /// Publishes a message to the members of one room or of several, from this core. Each session receives it once.
-    /// It is one publication, and reaches each core once. For one room it is the same as [`Hub::handle_publish`].
-    ///
-    /// Among several rooms, those with history don't keep it: it has no position, and no order relative to their
-    /// own messages. For a member of several of the rooms, the policy of the first one counts.
-    pub fn handle_emit(
-        &mut self,
-        now: Instant,
-        rooms: &Rooms,
-        event: Option<Arc<str>>,
-        data: Data,
-        options: Emit,
-    ) {
-        match rooms.only() {
-            Some(room) => self.publish(now, room, event, data, options),
-            None => self.publish_to_several(now, rooms, event, data, options),
-        }
     }
 
     /// Sends a message to sessions of this core, in order with their other deliveries, under [`Policy::Queue`]. Unless it

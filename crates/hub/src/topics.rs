@@ -3,8 +3,9 @@
 use crate::dispatch::{CoreId, CoreSet, Current};
 use crate::history::{History, HistoryLimits, HistoryPart, HistoryStats, Replay};
 use crate::paged_slab::PagedSlab;
-use crate::patches::{PatchLimits, Patches};
+use crate::patches::Patches;
 use crate::publication::{Epoch, Position, Publication};
+use crate::shard::Options;
 use crate::subscription::Member;
 use crate::topic::{Room, Topic};
 use std::collections::{BTreeSet, HashMap};
@@ -139,12 +140,7 @@ impl<F> TopicState<F> {
 
 /// The table of topics.
 pub(crate) struct Topics<F> {
-    core: CoreId,
-    cores: usize,
-    seed: [u64; 2],
-    topics_max: usize,
-    room_history: Vec<(String, HistoryLimits)>,
-    external_positions: bool,
+    options: Options,
     slots: PagedSlab<TopicState<F>>,
     by_name: HashMap<Topic, u32, Seeded>,
     /// Topics with history.
@@ -169,29 +165,16 @@ fn shared_text_bytes(text: &str) -> usize {
 }
 
 impl<F> Topics<F> {
-    pub(crate) fn new(
-        core: CoreId,
-        cores: usize,
-        seed: [u64; 2],
-        topics_max: usize,
-        room_history: Vec<(String, HistoryLimits)>,
-        external_positions: bool,
-        patches: PatchLimits,
-    ) -> Self {
+    pub(crate) fn new(options: Options) -> Self {
         Self {
-            core,
-            cores,
-            seed,
-            topics_max,
-            room_history,
-            external_positions,
             slots: PagedSlab::new(),
-            by_name: HashMap::with_hasher(Seeded(seed)),
+            by_name: HashMap::with_hasher(Seeded(options.seed)),
             with_past: BTreeSet::new(),
-            patches: Patches::new(patches),
+            patches: Patches::new(options.patches),
             epochs: 0,
             bytes: 0,
             refuses_topics: false,
+            options,
         }
     }
 
@@ -227,14 +210,14 @@ impl<F> Topics<F> {
     }
 
     pub(crate) fn core_of(&self, topic: &Topic) -> CoreId {
-        core_of(self.seed, self.cores, topic)
+        core_of(self.options.seed, self.options.cores, topic)
     }
 
     fn history_of(&self, room: &Room) -> Option<HistoryLimits> {
         if room.is_all_members() {
             return None;
         }
-        let matching = self.room_history.iter().filter(|(prefix, _)| room.name().starts_with(prefix));
+        let matching = self.options.room_history.iter().filter(|(prefix, _)| room.name().starts_with(prefix));
         let longest = matching.max_by_key(|(prefix, _)| prefix.len());
         longest.map(|(_, limits)| *limits).filter(|limits| limits.publications_max > 0)
     }
@@ -257,19 +240,19 @@ impl<F> Topics<F> {
         if let Some(index) = self.find(topic) {
             return Some(index);
         }
-        if self.refuses_topics || self.count() >= self.topics_max {
+        if self.refuses_topics || self.count() >= self.options.topics_max {
             return None;
         }
         let home = self.home_of(topic);
-        let stream = (home == Some(self.core)).then(|| {
+        let stream = (home == Some(self.options.core)).then(|| {
             self.epochs += 1;
-            let drawn = Seeded(self.seed).hash_one((self.epochs, topic)) as u32;
+            let drawn = Seeded(self.options.seed).hash_one((self.epochs, topic)) as u32;
             let newest = Position { epoch: Epoch(drawn.max(1).into()), offset: 0 };
             let limits = match topic {
                 Topic::Room(room) => self.history_of(room),
                 Topic::Feed(_) => None,
             };
-            let is_known = !(self.external_positions && limits.is_some());
+            let is_known = !(self.options.external_positions && limits.is_some());
             Box::new(StreamState { newest, is_known, history: limits.map(History::new) })
         });
         let state = TopicState {
@@ -311,7 +294,7 @@ impl<F> Topics<F> {
     /// The next position in a topic with its home here, unless other nodes assign it.
     pub(crate) fn next_position(&mut self, index: u32) -> Option<Position> {
         let stream = self.slots.get_mut(index as usize)?.stream.as_mut()?;
-        if self.external_positions && stream.history.is_some() {
+        if self.options.external_positions && stream.history.is_some() {
             return None;
         }
         stream.newest.offset += 1;
@@ -330,7 +313,7 @@ impl<F> Topics<F> {
     /// Forgets the history of a room with its home here, if other nodes assign its positions.
     pub(crate) fn forget_external(&mut self, index: u32) {
         let Some(stream) = self.slots.get_mut(index as usize).and_then(|t| t.stream.as_mut()) else { return };
-        if self.external_positions
+        if self.options.external_positions
             && let Some(history) = &mut stream.history
         {
             history.restart(0);
