@@ -248,11 +248,6 @@ impl<'o> PayloadEncoder<'o> {
         self.len() + self.part(packet).bytes(self.format, self.is_empty())
     }
 
-    /// Bytes that the body would have with this packet, given as the content of a text message (`4hello`).
-    pub fn len_with_encoded(&self, packet: &str) -> usize {
-        self.len() + self.encoded_part(packet).bytes(self.format, self.is_empty())
-    }
-
     /// Adds a packet.
     pub fn push(&mut self, packet: &Packet<'_>) {
         self.push_part(&self.part(packet));

@@ -1,6 +1,7 @@
 //! Finding and parsing heads (RFC 9112 sections 2 to 6). httparse does the grammar; what decides framing is done here.
 
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 
 use super::list::{tokens, trim};
 use super::{BodyKind, Error};
@@ -87,62 +88,32 @@ pub struct Headers<'b> {
 
 impl<'b> Headers<'b> {
     /// Name and value of each header.
-    pub fn iter(self) -> HeaderIter<'b> {
-        HeaderIter { rest: self.lines }
+    pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b [u8])> {
+        self.lines().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, trim(value))))
+    }
+
+    /// Names, and values with the spaces around them.
+    fn lines(self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> {
+        let mut rest = self.lines;
+        std::iter::from_fn(move || {
+            let end = memchr::memchr(b'\n', rest)?;
+            let (line, next) = (&rest[..end], &rest[end + 1..]);
+            rest = next;
+            let colon = line.iter().position(|&byte| byte == b':')?;
+            let value = &line[colon + 1..];
+            Some((&line[..colon], value.strip_suffix(b"\r").unwrap_or(value)))
+        })
     }
 
     /// The values of all headers of this name.
     pub fn all<'n>(self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
-        let mut lines = self.iter();
-        std::iter::from_fn(move || {
-            loop {
-                let (other, value) = lines.next_line()?;
-                if other.eq_ignore_ascii_case(name.as_bytes()) {
-                    return Some(trim(value));
-                }
-            }
-        })
+        let named = self.lines().filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
+        named.map(|(_, value)| trim(value))
     }
 
     /// True if a header of this name, read as a comma-separated list, has this token (without regard to case).
     pub fn list_has(self, name: &str, token: &str) -> bool {
         self.all(name).any(|value| tokens(value).any(|other| other.eq_ignore_ascii_case(token)))
-    }
-}
-
-impl<'b> IntoIterator for Headers<'b> {
-    type Item = (&'b str, &'b [u8]);
-    type IntoIter = HeaderIter<'b>;
-
-    fn into_iter(self) -> HeaderIter<'b> {
-        self.iter()
-    }
-}
-
-/// Iterator of [`Headers`].
-#[derive(Debug, Clone)]
-pub struct HeaderIter<'b> {
-    rest: &'b [u8],
-}
-
-impl<'b> HeaderIter<'b> {
-    /// The next name, and its value with the spaces around it.
-    fn next_line(&mut self) -> Option<(&'b [u8], &'b [u8])> {
-        let end = memchr::memchr(b'\n', self.rest)?;
-        let line = &self.rest[..end];
-        self.rest = &self.rest[end + 1..];
-        let colon = line.iter().position(|&byte| byte == b':')?;
-        let value = &line[colon + 1..];
-        Some((&line[..colon], value.strip_suffix(b"\r").unwrap_or(value)))
-    }
-}
-
-impl<'b> Iterator for HeaderIter<'b> {
-    type Item = (&'b str, &'b [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let (name, value) = self.next_line()?;
-        Some((str::from_utf8(name).ok()?, trim(value)))
     }
 }
 
@@ -154,6 +125,12 @@ pub struct Request<'b> {
     path: &'b str,
     query: &'b str,
     authority: &'b str,
+    message: Message<'b>,
+}
+
+/// What requests and responses have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'b> {
     headers: Headers<'b>,
     framing: Framing,
 }
@@ -165,6 +142,55 @@ struct Framing {
     keep_alive: bool,
     chunked: bool,
     length: Option<u64>,
+}
+
+impl<'b> Message<'b> {
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.framing.version
+    }
+
+    /// All headers.
+    pub fn headers(&self) -> Headers<'b> {
+        self.headers
+    }
+
+    /// The value of the first header of this name.
+    pub fn header(&self, name: &str) -> Option<&'b [u8]> {
+        self.headers.all(name).next()
+    }
+
+    /// The value of the first header of this name, if it is UTF-8.
+    pub fn header_str(&self, name: &str) -> Option<&'b str> {
+        self.header(name).and_then(|value| str::from_utf8(value).ok())
+    }
+
+    /// True if the connection takes another request after this message (RFC 9112 section 9.3), unless its body runs until
+    /// close.
+    pub fn keep_alive(&self) -> bool {
+        self.framing.keep_alive
+    }
+
+    /// True if `Connection` lists this token.
+    pub fn connection_has(&self, token: &str) -> bool {
+        self.headers.list_has("connection", token)
+    }
+}
+
+impl<'b> Deref for Request<'b> {
+    type Target = Message<'b>;
+
+    fn deref(&self) -> &Message<'b> {
+        &self.message
+    }
+}
+
+impl<'b> Deref for Response<'b> {
+    type Target = Message<'b>;
+
+    fn deref(&self) -> &Message<'b> {
+        &self.message
+    }
 }
 
 impl<'b> Request<'b> {
@@ -193,36 +219,6 @@ impl<'b> Request<'b> {
         self.authority
     }
 
-    /// The version.
-    pub fn version(&self) -> Version {
-        self.framing.version
-    }
-
-    /// All headers.
-    pub fn headers(&self) -> Headers<'b> {
-        self.headers
-    }
-
-    /// The value of the first header of this name.
-    pub fn header(&self, name: &str) -> Option<&'b [u8]> {
-        self.headers.all(name).next()
-    }
-
-    /// The value of the first header of this name, if it is UTF-8.
-    pub fn header_str(&self, name: &str) -> Option<&'b str> {
-        self.header(name).and_then(|value| str::from_utf8(value).ok())
-    }
-
-    /// True if the peer would send another request on this connection (RFC 9112 section 9.3).
-    pub fn keep_alive(&self) -> bool {
-        self.framing.keep_alive
-    }
-
-    /// True if `Connection` lists this token.
-    pub fn connection_has(&self, token: &str) -> bool {
-        self.headers.list_has("connection", token)
-    }
-
     /// True if the peer waits for `100 Continue` before it sends the body (RFC 9110 section 10.1.1).
     pub fn expects_continue(&self) -> bool {
         self.framing.version == Version::Http11
@@ -244,44 +240,13 @@ impl<'b> Request<'b> {
 #[derive(Debug, Clone, Copy)]
 pub struct Response<'b> {
     status: u16,
-    headers: Headers<'b>,
-    framing: Framing,
+    message: Message<'b>,
 }
 
-impl<'b> Response<'b> {
+impl Response<'_> {
     /// The status, 100 to 999.
     pub fn status(&self) -> u16 {
         self.status
-    }
-
-    /// The version.
-    pub fn version(&self) -> Version {
-        self.framing.version
-    }
-
-    /// All headers.
-    pub fn headers(&self) -> Headers<'b> {
-        self.headers
-    }
-
-    /// The value of the first header of this name.
-    pub fn header(&self, name: &str) -> Option<&'b [u8]> {
-        self.headers.all(name).next()
-    }
-
-    /// The value of the first header of this name, if it is UTF-8.
-    pub fn header_str(&self, name: &str) -> Option<&'b str> {
-        self.header(name).and_then(|value| str::from_utf8(value).ok())
-    }
-
-    /// True if the connection takes another request after this response, unless its body runs until close.
-    pub fn keep_alive(&self) -> bool {
-        self.framing.keep_alive
-    }
-
-    /// True if `Connection` lists this token.
-    pub fn connection_has(&self, token: &str) -> bool {
-        self.headers.list_has("connection", token)
     }
 
     /// How the body's end is known (RFC 9112 section 6.3). `to_head`: the request's method was HEAD.
@@ -321,7 +286,8 @@ pub fn parse_request<'b>(head: &'b [u8], limits: &Limits) -> Result<Request<'b>,
     };
     let Target { authority, path, query } = split_target(method, target)?;
     let authority = authority.unwrap_or(host);
-    Ok(Request { method, target, path, query, authority, headers: Headers { lines }, framing })
+    let message = Message { headers: Headers { lines }, framing };
+    Ok(Request { method, target, path, query, authority, message })
 }
 
 /// Parses one complete response head, as [`HeadScanner`] delimits it.
@@ -338,7 +304,7 @@ pub fn parse_response<'b>(head: &'b [u8], limits: &Limits) -> Result<Response<'b
     complete(outcome, head.len(), Error::BadStatusLine)?;
     let status = parsed.code.filter(|&code| code >= 100).ok_or(Error::BadStatusLine)?;
     let (framing, _) = Framing::read(version(parsed.version)?, parsed.headers)?;
-    Ok(Response { status, headers: Headers { lines }, framing })
+    Ok(Response { status, message: Message { headers: Headers { lines }, framing } })
 }
 
 /// Checks that every line ends with CRLF and that the head ends where its first empty line does (empty lines before
@@ -469,16 +435,11 @@ fn transfer_coding(value: &[u8]) -> Result<Coding, Error> {
 
 /// One decimal number below 2^63; no sign, no list.
 fn decimal(value: &[u8]) -> Result<u64, Error> {
-    if value.is_empty() || value.len() > 19 {
+    // Also what can't overflow: 19 digits fit into 64 bits.
+    if value.is_empty() || value.len() > 19 || !value.iter().all(u8::is_ascii_digit) {
         return Err(Error::BadContentLength);
     }
-    let mut number = 0u64;
-    for &byte in value {
-        if !byte.is_ascii_digit() {
-            return Err(Error::BadContentLength);
-        }
-        number = number * 10 + u64::from(byte - b'0');
-    }
+    let number = value.iter().fold(0, |number: u64, digit| number * 10 + u64::from(digit - b'0'));
     if number <= i64::MAX as u64 { Ok(number) } else { Err(Error::BadContentLength) }
 }
 

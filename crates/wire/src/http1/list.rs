@@ -22,32 +22,9 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
 }
 
 /// The elements of a comma-separated list of tokens, trimmed; empty elements and those that are no token are skipped.
-pub fn tokens(value: &[u8]) -> Tokens<'_> {
-    Tokens { rest: value }
-}
-
-/// Iterator of [`tokens`].
-#[derive(Debug, Clone)]
-pub struct Tokens<'b> {
-    rest: &'b [u8],
-}
-
-impl<'b> Iterator for Tokens<'b> {
-    type Item = &'b str;
-
-    fn next(&mut self) -> Option<&'b str> {
-        while !self.rest.is_empty() {
-            let end = memchr::memchr(b',', self.rest).unwrap_or(self.rest.len());
-            let element = trim(&self.rest[..end]);
-            self.rest = &self.rest[(end + 1).min(self.rest.len())..];
-            if is_token(element)
-                && let Ok(text) = str::from_utf8(element)
-            {
-                return Some(text);
-            }
-        }
-        None
-    }
+pub fn tokens(value: &[u8]) -> impl Iterator<Item = &str> {
+    let elements = value.split(|byte| *byte == b',').map(trim);
+    elements.filter(|element| is_token(element)).filter_map(|token| str::from_utf8(token).ok())
 }
 
 /// Splits at `separator`, but not inside a quoted string (RFC 9110 section 5.6.4); elements are trimmed, may be empty.

@@ -20,14 +20,13 @@ mod write;
 pub use body::{BodyDecoder, BodyKind, CHUNK_EXTENSION_BYTES_MAX, Decoded, TRAILER_BYTES_MAX};
 pub use error::Error;
 pub use head::{
-    HeadScanner, HeaderIter, Headers, Limits, Request, Response, Version, parse_request, parse_response,
+    HeadScanner, Headers, Limits, Message, Request, Response, Version, parse_request, parse_response,
 };
-pub use list::{Tokens, tokens};
+pub use list::tokens;
 pub(crate) use list::{is_token, split_unquoted, trim};
-pub use query::{QueryPairs, percent_decode, query_pairs};
-pub use write::{
-    reason_phrase, write_chunk, write_header, write_last_chunk, write_request_head, write_response_head,
-};
+pub use query::{percent_decode, query_pairs};
+pub(crate) use write::write_headers;
+pub use write::{write_chunk, write_header, write_last_chunk, write_request_head, write_response_head};
 
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,24 @@ fn escaped(bytes: &[u8]) -> Option<u8> {
     }
 }
 
+/// The bytes that `text` stands for, and whether every `%` in it is followed by two hexadecimal digits. One that isn't
+/// stands for itself.
+fn decode(text: &str, plus: u8) -> (Vec<u8>, bool) {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let (mut at, mut is_sound) = (0, true);
+    while at < bytes.len() {
+        let byte = escaped(&bytes[at..]);
+        decoded.push(match bytes[at] {
+            b'+' => plus,
+            other => byte.unwrap_or(other),
+        });
+        is_sound &= bytes[at] != b'%' || byte.is_some();
+        at += if byte.is_some() { 3 } else { 1 };
+    }
+    (decoded, is_sound)
+}
+
 /// Decodes percent-encoding exactly once, strictly: for paths and what is taken from them.
 ///
 /// # Errors
@@ -23,19 +41,9 @@ pub fn percent_decode(text: &str) -> Result<Cow<'_, str>, Error> {
     if !text.contains('%') {
         return Ok(Cow::Borrowed(text));
     }
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at] == b'%' {
-            decoded.push(escaped(&bytes[at..]).ok_or(Error::BadPercentEncoding)?);
-            at += 3;
-        } else {
-            decoded.push(bytes[at]);
-            at += 1;
-        }
-    }
-    String::from_utf8(decoded).map(Cow::Owned).map_err(|_| Error::BadPercentEncoding)
+    let (decoded, is_sound) = decode(text, b'+');
+    let decoded = String::from_utf8(decoded).ok().filter(|_| is_sound);
+    decoded.map(Cow::Owned).ok_or(Error::BadPercentEncoding)
 }
 
 /// Decodes one name or value as `URLSearchParams` does: `+` is a space, a broken escape stands for itself, broken
@@ -44,49 +52,17 @@ fn form_decode(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|byte| byte == b'%' || byte == b'+') {
         return Cow::Borrowed(text);
     }
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        match (bytes[at], escaped(&bytes[at..])) {
-            (b'+', _) => decoded.push(b' '),
-            (_, Some(byte)) => {
-                decoded.push(byte);
-                at += 2;
-            }
-            (byte, None) => decoded.push(byte),
-        }
-        at += 1;
-    }
-    Cow::Owned(match String::from_utf8(decoded) {
-        Ok(text) => text,
-        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    })
+    let (decoded, _) = decode(text, b' ');
+    Cow::Owned(
+        String::from_utf8(decoded)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+    )
 }
 
 /// The pairs of a query (without `?`), decoded once, in order, as `URLSearchParams` reads them.
-pub fn query_pairs(query: &str) -> QueryPairs<'_> {
-    QueryPairs { rest: query }
-}
-
-/// Iterator of [`query_pairs`].
-#[derive(Debug, Clone)]
-pub struct QueryPairs<'b> {
-    rest: &'b str,
-}
-
-impl<'b> Iterator for QueryPairs<'b> {
-    type Item = (Cow<'b, str>, Cow<'b, str>);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while !self.rest.is_empty() {
-            let (pair, rest) = self.rest.split_once('&').unwrap_or((self.rest, ""));
-            self.rest = rest;
-            if !pair.is_empty() {
-                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-                return Some((form_decode(name), form_decode(value)));
-            }
-        }
-        None
-    }
+pub fn query_pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (form_decode(name), form_decode(value))
+    })
 }

@@ -3,7 +3,7 @@
 use super::list::is_token;
 
 /// The usual reason phrase of a status, `""` if there is none.
-pub fn reason_phrase(status: u16) -> &'static str {
+fn reason_phrase(status: u16) -> &'static str {
     match status {
         100 => "Continue",
         101 => "Switching Protocols",
@@ -68,6 +68,11 @@ pub fn write_response_head(out: &mut Vec<u8>, status: u16, headers: &[(&str, &st
     out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
     out.extend_from_slice(reason_phrase(status).as_bytes());
     out.extend_from_slice(b"\r\n");
+    write_headers(out, headers);
+}
+
+/// Appends the headers and the empty line.
+pub(crate) fn write_headers(out: &mut Vec<u8>, headers: &[(&str, &str)]) {
     for (name, value) in headers {
         write_header(out, name, value);
     }
@@ -82,10 +87,7 @@ pub fn write_request_head(out: &mut Vec<u8>, method: &str, target: &str, headers
     out.push(b' ');
     out.extend(target.bytes().filter(u8::is_ascii_graphic));
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    for (name, value) in headers {
-        write_header(out, name, value);
-    }
-    out.extend_from_slice(b"\r\n");
+    write_headers(out, headers);
 }
 
 /// Appends `data` as one chunk of a chunked body. Nothing for empty data: an empty chunk would end the body.

@@ -113,11 +113,6 @@ impl FrameDecoder {
 /// Appends what a client sends: the body of an `xhr_send`, or a WebSocket message.
 pub fn write_messages(out: &mut Vec<u8>, messages: &[&str]) {
     out.push(b'[');
-    for (at, text) in messages.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        Wrapping::WebSocket.write_message(out, text);
-    }
+    Wrapping::WebSocket.write_joined(out, messages);
     out.push(b']');
 }

@@ -67,23 +67,14 @@ impl Wrapping {
         }
     }
 
+    /// What any frame begins with.
     fn before(self) -> &'static str {
-        match self {
-            Wrapping::WebSocket | Wrapping::Xhr => "",
-            Wrapping::EventSource => "data: ",
-            Wrapping::HtmlFile => "<script>\np(\"",
-            Wrapping::Jsonp => "(\"",
-        }
+        self.head().trim_end_matches("a[")
     }
 
+    /// What any frame ends with.
     fn after(self) -> &'static str {
-        match self {
-            Wrapping::WebSocket => "",
-            Wrapping::Xhr => "\n",
-            Wrapping::EventSource => "\r\n\r\n",
-            Wrapping::HtmlFile => "\");\n</script>\r\n",
-            Wrapping::Jsonp => "\");\r\n",
-        }
+        self.tail().trim_start_matches(']')
     }
 
     fn escaping(self) -> Escaping {
@@ -127,27 +118,30 @@ impl Wrapping {
         write_escaped(out, text, self.escaping());
     }
 
+    /// Appends messages, joined by commas.
+    pub(super) fn write_joined(self, out: &mut Vec<u8>, messages: &[&str]) {
+        for (at, text) in messages.iter().enumerate() {
+            if at > 0 {
+                out.push(b',');
+            }
+            self.write_message(out, text);
+        }
+    }
+
     /// Appends a frame.
     pub fn write(self, out: &mut Vec<u8>, frame: &Frame<'_>) {
         match frame {
             Frame::Messages(messages) => {
                 out.extend_from_slice(self.head().as_bytes());
-                for (at, text) in messages.iter().enumerate() {
-                    if at > 0 {
-                        out.push(b',');
-                    }
-                    self.write_message(out, text);
-                }
+                self.write_joined(out, messages);
                 out.extend_from_slice(self.tail().as_bytes());
             }
             Frame::Open => self.write_plain(out, "o"),
             Frame::Heartbeat => self.write_plain(out, "h"),
             Frame::Close(Close { code, reason }) => {
-                out.extend_from_slice(self.before().as_bytes());
-                out.extend_from_slice(format!("c[{code},").as_bytes());
+                out.extend_from_slice(format!("{}c[{code},", self.before()).as_bytes());
                 self.write_message(out, reason);
-                out.push(b']');
-                out.extend_from_slice(self.after().as_bytes());
+                out.extend_from_slice(self.tail().as_bytes());
             }
         }
     }

@@ -10,7 +10,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::deflate::{DeflateOptions, Negotiated, WINDOW_BITS};
 use crate::http1::{
-    self, BodyKind, Headers, Request, Response, Version, is_token, split_unquoted, tokens, trim, write_header,
+    self, BodyKind, Headers, Request, Response, Version, is_token, split_unquoted, tokens, trim,
+    write_header, write_headers,
 };
 
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -110,10 +111,7 @@ impl Accepted {
             }
             out.extend_from_slice(b"\r\n");
         }
-        for (name, value) in extra_headers {
-            write_header(out, name, value);
-        }
-        out.extend_from_slice(b"\r\n");
+        write_headers(out, extra_headers);
     }
 }
 

@@ -2,9 +2,9 @@ use super::*;
 use RequestError::{BadHandshakeMethod, BadRequest, UnknownTransport, UnsupportedVersion};
 
 /// Version, transport, sid, jsonp, base64.
-type Seen<'s> = (Version, Transport, Option<&'s str>, Option<u32>, bool);
+type Observed<'s> = (Version, Transport, Option<&'s str>, Option<u32>, bool);
 
-fn check(query: &str, expect: Result<Seen<'_>, RequestError>) {
+fn check(query: &str, expect: Result<Observed<'_>, RequestError>) {
     let request = Request::parse(query);
     let seen = request.as_ref().map(|request| {
         (request.version, request.transport, request.sid.as_deref(), request.jsonp, request.base64)

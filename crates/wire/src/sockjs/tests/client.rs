@@ -2,22 +2,22 @@ use super::*;
 
 /// A frame that owns its text.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Seen {
+pub(super) enum Observed {
     Open,
     Heartbeat,
     Messages(Vec<String>),
     Close(u16, String),
 }
 
-impl From<ServerFrame<'_>> for Seen {
-    fn from(frame: ServerFrame<'_>) -> Seen {
+impl From<ServerFrame<'_>> for Observed {
+    fn from(frame: ServerFrame<'_>) -> Observed {
         match frame {
-            ServerFrame::Open => Seen::Open,
-            ServerFrame::Heartbeat => Seen::Heartbeat,
+            ServerFrame::Open => Observed::Open,
+            ServerFrame::Heartbeat => Observed::Heartbeat,
             ServerFrame::Messages(messages) => {
-                Seen::Messages(messages.map(|text| text.into_owned()).collect())
+                Observed::Messages(messages.map(|text| text.into_owned()).collect())
             }
-            ServerFrame::Close { code, reason } => Seen::Close(code, reason.into_owned()),
+            ServerFrame::Close { code, reason } => Observed::Close(code, reason.into_owned()),
         }
     }
 }
@@ -25,7 +25,7 @@ impl From<ServerFrame<'_>> for Seen {
 pub(super) fn decode<'b>(
     frame_bytes_max: usize,
     pieces: impl IntoIterator<Item = &'b [u8]>,
-) -> (Vec<Seen>, Option<Error>) {
+) -> (Vec<Observed>, Option<Error>) {
     let mut decoder = FrameDecoder::new(frame_bytes_max, Limits::default());
     let mut seen = Vec::new();
     for piece in pieces {
@@ -35,7 +35,7 @@ pub(super) fn decode<'b>(
                 Ok(received) => {
                     assert!(received.consumed > 0 && received.consumed <= piece.len() - at);
                     at += received.consumed;
-                    seen.extend(received.frame.map(Seen::from));
+                    seen.extend(received.frame.map(Observed::from));
                 }
                 Err(error) => return (seen, Some(error)),
             }
@@ -46,17 +46,18 @@ pub(super) fn decode<'b>(
 
 #[test]
 fn frames_are_decoded() {
-    fn check(text: &str, expect: Option<Seen>) {
-        assert_eq!(ServerFrame::parse(text, &Limits::default()).ok().map(Seen::from), expect, "{text:?}");
+    fn check(text: &str, expect: Option<Observed>) {
+        assert_eq!(ServerFrame::parse(text, &Limits::default()).ok().map(Observed::from), expect, "{text:?}");
     }
-    let messages = |texts: &[&str]| Some(Seen::Messages(texts.iter().map(|&text| text.to_owned()).collect()));
-    check("o", Some(Seen::Open));
-    check("h", Some(Seen::Heartbeat));
+    let messages =
+        |texts: &[&str]| Some(Observed::Messages(texts.iter().map(|&text| text.to_owned()).collect()));
+    check("o", Some(Observed::Open));
+    check("h", Some(Observed::Heartbeat));
     check("a[]", messages(&[]));
     check(r#"a["a","\u0062"]"#, messages(&["a", "b"]));
     check(r#"m"a""#, messages(&["a"]));
-    check(r#"c[3000,"Go away!"]"#, Some(Seen::Close(3000, "Go away!".into())));
-    check(r#"c[ 1000 , "\n" ] "#, Some(Seen::Close(1000, "\n".into())));
+    check(r#"c[3000,"Go away!"]"#, Some(Observed::Close(3000, "Go away!".into())));
+    check(r#"c[ 1000 , "\n" ] "#, Some(Observed::Close(1000, "\n".into())));
     for bad in [
         "",
         "x",
@@ -87,7 +88,7 @@ fn frames_are_decoded() {
 
 #[test]
 fn streams_may_be_split_anywhere() {
-    fn check(stream: &[u8], expect: &[Seen], error: Option<Error>) {
+    fn check(stream: &[u8], expect: &[Observed], error: Option<Error>) {
         let expect = (expect.to_vec(), error);
         assert_eq!(decode(3000, [stream]), expect);
         assert_eq!(decode(3000, stream.chunks(1)), expect);
@@ -98,14 +99,14 @@ fn streams_may_be_split_anywhere() {
     let prelude = [&[b'h'; 2048][..], b"\n"].concat();
     let tail = "o\na[\"x\u{e4}\",\"\\n\"]\n\nh\nc[3000,\"Go away!\"]\na[\"cut o";
     let frames = [
-        Seen::Open,
-        Seen::Messages(vec!["x\u{e4}".into(), "\n".into()]),
-        Seen::Heartbeat,
-        Seen::Close(3000, "Go away!".into()),
+        Observed::Open,
+        Observed::Messages(vec!["x\u{e4}".into(), "\n".into()]),
+        Observed::Heartbeat,
+        Observed::Close(3000, "Go away!".into()),
     ];
     check(&[&prelude, tail.as_bytes()].concat(), &frames, None);
-    check(b"o\nx\no\n", &[Seen::Open], Some(Error::BadFrame));
-    check(b"o\na[\"\xff\"]\no\n", &[Seen::Open], Some(Error::BadFrame));
-    check(&[b"o\n", &[b'h'; 3001][..], b"\n"].concat(), &[Seen::Open], Some(Error::FrameTooBig));
-    check(&[b"o\n", &[b'h'; 3000][..], b"\nh\n"].concat(), &[Seen::Open, Seen::Heartbeat], None);
+    check(b"o\nx\no\n", &[Observed::Open], Some(Error::BadFrame));
+    check(b"o\na[\"\xff\"]\no\n", &[Observed::Open], Some(Error::BadFrame));
+    check(&[b"o\n", &[b'h'; 3001][..], b"\n"].concat(), &[Observed::Open], Some(Error::FrameTooBig));
+    check(&[b"o\n", &[b'h'; 3000][..], b"\nh\n"].concat(), &[Observed::Open, Observed::Heartbeat], None);
 }

@@ -1,6 +1,6 @@
 //! A client and a server: what one writes the other reads.
 
-use super::client::{Seen, decode};
+use super::client::{Observed, decode};
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -43,15 +43,15 @@ proptest! {
         let borrowed = borrowed(&texts);
         for wrapping in Wrapping::ALL {
             for (frame, expect) in [
-                (Frame::Open, Seen::Open),
-                (Frame::Heartbeat, Seen::Heartbeat),
-                (Frame::Messages(&borrowed), Seen::Messages(texts.clone())),
-                (Frame::Close(Close { code, reason: &reason }), Seen::Close(code, reason.clone())),
+                (Frame::Open, Observed::Open),
+                (Frame::Heartbeat, Observed::Heartbeat),
+                (Frame::Messages(&borrowed), Observed::Messages(texts.clone())),
+                (Frame::Close(Close { code, reason: &reason }), Observed::Close(code, reason.clone())),
             ] {
                 let mut out = Vec::new();
                 wrapping.write(&mut out, &frame);
                 let text = unwrapped(wrapping, str::from_utf8(&out).unwrap());
-                let seen = ServerFrame::parse(&text, &Limits::default()).map(Seen::from);
+                let seen = ServerFrame::parse(&text, &Limits::default()).map(Observed::from);
                 prop_assert_eq!(seen, Ok(expect));
             }
         }
@@ -64,7 +64,7 @@ proptest! {
         for texts in &frames {
             Wrapping::Xhr.write(&mut out, &Frame::Messages(&borrowed(texts)));
         }
-        let expect: Vec<Seen> = frames.into_iter().map(Seen::Messages).collect();
+        let expect: Vec<Observed> = frames.into_iter().map(Observed::Messages).collect();
         prop_assert_eq!(decode(4096, out.chunks(size)), (expect, None));
     }
 

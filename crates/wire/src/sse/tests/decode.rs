@@ -3,7 +3,7 @@ use super::*;
 fn check_bounded(
     event_bytes_max: usize,
     stream: &[u8],
-    expect: &[Seen],
+    expect: &[Observed],
     error: Option<Error>,
     last_id: &str,
 ) {
@@ -18,7 +18,7 @@ fn check_bounded(
 }
 
 /// The stream with each kind of line end, if it has LF only.
-fn check(stream: &str, expect: &[Seen], last_id: &str) {
+fn check(stream: &str, expect: &[Observed], last_id: &str) {
     check_bounded(1000, stream.as_bytes(), expect, None, last_id);
     if !stream.contains('\r') {
         check_bounded(1000, stream.replace('\n', "\r").as_bytes(), expect, None, last_id);
@@ -43,7 +43,7 @@ fn examples_of_the_standard_are_decoded() {
     check(
         ": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
         &[
-            Seen::Comment("test stream".into()),
+            Observed::Comment("test stream".into()),
             seen("message", "first event", "1"),
             message("second event"),
             message(" third event"),
@@ -65,11 +65,11 @@ fn fields_are_decoded() {
     check("id: a\0b\ndata: x\n\n", &[message("x")], "");
     check(
         "retry: 1500\nretry: +1\nretry: 1x\nretry:\nretry: 99999999999999999999\n",
-        &[Seen::Retry(Duration::from_millis(1500))],
+        &[Observed::Retry(Duration::from_millis(1500))],
         "",
     );
     check("Data: a\n data: b\nfoo: c\nfoo\n\n", &[], "");
-    check(":\n:a\n: b\n:  c\n", &["", "a", "b", " c"].map(|text| Seen::Comment(text.into())), "");
+    check(":\n:a\n: b\n:  c\n", &["", "a", "b", " c"].map(|text| Observed::Comment(text.into())), "");
     check("data: a:b: c\n\n", &[message("a:b: c")], "");
     check("\n\n\n\n", &[], "");
     check("event: a\nevent: b\nevent\ndata: x\n\n", &[message("x")], "");

@@ -9,31 +9,31 @@ use std::time::Duration;
 
 /// What a stream has brought, owned.
 #[derive(Debug, Clone, PartialEq)]
-enum Seen {
+enum Observed {
     Event { event: String, data: String, id: String },
     Comment(String),
     Retry(Duration),
 }
 
-impl From<Decoded<'_>> for Seen {
-    fn from(decoded: Decoded<'_>) -> Seen {
+impl From<Decoded<'_>> for Observed {
+    fn from(decoded: Decoded<'_>) -> Observed {
         match decoded {
             Decoded::Event { event, data, id } => seen(event, data, id),
-            Decoded::Comment(text) => Seen::Comment(text.to_owned()),
-            Decoded::Retry(delay) => Seen::Retry(delay),
+            Decoded::Comment(text) => Observed::Comment(text.to_owned()),
+            Decoded::Retry(delay) => Observed::Retry(delay),
         }
     }
 }
 
-fn seen(event: &str, data: &str, id: &str) -> Seen {
-    Seen::Event { event: event.to_owned(), data: data.to_owned(), id: id.to_owned() }
+fn seen(event: &str, data: &str, id: &str) -> Observed {
+    Observed::Event { event: event.to_owned(), data: data.to_owned(), id: id.to_owned() }
 }
 
 /// What comes of the pieces of a stream, the error it ends with, and the last id.
 fn decode<'b>(
     event_bytes_max: usize,
     pieces: impl IntoIterator<Item = &'b [u8]>,
-) -> (Vec<Seen>, Option<Error>, String) {
+) -> (Vec<Observed>, Option<Error>, String) {
     let mut decoder = Decoder::new(event_bytes_max);
     let mut all = Vec::new();
     for piece in pieces {
@@ -43,7 +43,7 @@ fn decode<'b>(
                 Ok(received) => {
                     assert!(received.consumed > 0 && received.consumed <= piece.len() - at);
                     at += received.consumed;
-                    all.extend(received.decoded.map(Seen::from));
+                    all.extend(received.decoded.map(Observed::from));
                 }
                 Err(error) => return (all, Some(error), decoder.last_event_id().to_owned()),
             }

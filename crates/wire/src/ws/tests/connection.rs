@@ -1,19 +1,19 @@
 use super::*;
 
-fn text(text: &str) -> Seen {
-    Seen::Text(text.to_owned())
+fn text(text: &str) -> Observed {
+    Observed::Text(text.to_owned())
 }
 
 /// What a server without compression sees and answers when a client sends these frames.
-fn check(frames: &[(u8, &[u8])], expect: &[Seen], transmit: &[Vec<u8>]) {
+fn check(frames: &[(u8, &[u8])], expect: &[Observed], transmit: &[Vec<u8>]) {
     let bytes: Vec<u8> = frames.iter().flat_map(|(first, payload)| client_frame(*first, payload)).collect();
     let side = run(Role::Server, None, Limits::default(), &bytes);
     assert_eq!(side.seen, expect, "{frames:?}");
     assert_eq!(side.transmit, transmit.concat(), "{frames:?}");
 }
 
-fn violates(frames: &[(u8, &[u8])], before: &[Seen], error: Error) {
-    check(frames, &[before, &[Seen::Violation(error)]].concat(), &[close_frame(error.close_code())]);
+fn violates(frames: &[(u8, &[u8])], before: &[Observed], error: Error) {
+    check(frames, &[before, &[Observed::Violation(error)]].concat(), &[close_frame(error.close_code())]);
 }
 
 #[test]
@@ -25,18 +25,18 @@ fn an_idle_connection_takes_24_bytes() {
 fn messages_of_every_length_are_received() {
     check(&[(0x81, b"")], &[text("")], &[]);
     check(&[(0x81, b"hello"), (0x81, b"world")], &[text("hello"), text("world")], &[]);
-    check(&[(0x82, &[0xff; 200])], &[Seen::Binary(vec![0xff; 200])], &[]);
-    check(&[(0x82, &[1; 125])], &[Seen::Binary(vec![1; 125])], &[]);
-    check(&[(0x82, &[1; 126])], &[Seen::Binary(vec![1; 126])], &[]);
-    check(&[(0x82, &[1; 65_535])], &[Seen::Binary(vec![1; 65_535])], &[]);
-    check(&[(0x82, &[1; 65_536])], &[Seen::Binary(vec![1; 65_536])], &[]);
+    check(&[(0x82, &[0xff; 200])], &[Observed::Binary(vec![0xff; 200])], &[]);
+    check(&[(0x82, &[1; 125])], &[Observed::Binary(vec![1; 125])], &[]);
+    check(&[(0x82, &[1; 126])], &[Observed::Binary(vec![1; 126])], &[]);
+    check(&[(0x82, &[1; 65_535])], &[Observed::Binary(vec![1; 65_535])], &[]);
+    check(&[(0x82, &[1; 65_536])], &[Observed::Binary(vec![1; 65_536])], &[]);
 }
 
 #[test]
 fn fragments_are_joined() {
     check(&[(0x01, b"he"), (0x00, b"l"), (0x80, b"lo")], &[text("hello")], &[]);
     check(&[(0x01, b""), (0x00, b""), (0x80, b"")], &[text("")], &[]);
-    check(&[(0x02, b"a"), (0x80, b""), (0x81, b"b")], &[Seen::Binary(b"a".into()), text("b")], &[]);
+    check(&[(0x02, b"a"), (0x80, b""), (0x81, b"b")], &[Observed::Binary(b"a".into()), text("b")], &[]);
     // A character may be cut by fragments, but not by the message's end.
     check(&[(0x01, b"\xc3"), (0x80, b"\xa4")], &[text("\u{e4}")], &[]);
     check(&[(0x01, b"\xf0"), (0x00, b"\x9f\x98"), (0x80, b"\x80!")], &[text("\u{1f600}!")], &[]);
@@ -45,12 +45,12 @@ fn fragments_are_joined() {
     // Control frames in the middle are dealt with at once.
     check(
         &[(0x01, b"a"), (0x89, b"p"), (0x00, b"b"), (0x8a, b"q"), (0x80, b"c")],
-        &[Seen::Ping, Seen::Pong(b"q".into()), text("abc")],
+        &[Observed::Ping, Observed::Pong(b"q".into()), text("abc")],
         &[server_frame(Opcode::Pong, b"p")],
     );
     check(
         &[(0x01, b"a"), (0x88, b"\x03\xe8bye"), (0x80, b"b")],
-        &[Seen::Closed(1000, "bye".into())],
+        &[Observed::Closed(1000, "bye".into())],
         &[server_frame(Opcode::Close, b"\x03\xe8bye")],
     );
     violates(&[(0x80, b"a")], &[], Error::UnexpectedContinuation);
@@ -62,9 +62,9 @@ fn fragments_are_joined() {
 
 #[test]
 fn control_frames_are_answered() {
-    check(&[(0x89, b"")], &[Seen::Ping], &[server_frame(Opcode::Pong, b"")]);
-    check(&[(0x89, &[7; 125])], &[Seen::Ping], &[server_frame(Opcode::Pong, &[7; 125])]);
-    check(&[(0x8a, b"unasked")], &[Seen::Pong(b"unasked".into())], &[]);
+    check(&[(0x89, b"")], &[Observed::Ping], &[server_frame(Opcode::Pong, b"")]);
+    check(&[(0x89, &[7; 125])], &[Observed::Ping], &[server_frame(Opcode::Pong, &[7; 125])]);
+    check(&[(0x8a, b"unasked")], &[Observed::Pong(b"unasked".into())], &[]);
     violates(&[(0x89, &[7; 126])], &[], Error::ControlTooLong);
     violates(&[(0x88, &[7; 70_000])], &[], Error::ControlTooLong);
     violates(&[(0x09, b"a"), (0x80, b"b")], &[], Error::ControlFragmented);
@@ -81,23 +81,23 @@ fn reserved_bits_and_opcodes() {
         let mut bytes = client_frame(0x81, b"a");
         bytes.extend_from_slice(&[0x80 | opcode, 0x80, 0, 0, 0, 0]);
         let side = run(Role::Server, None, Limits::default(), &bytes);
-        assert_eq!(side.seen, [text("a"), Seen::Violation(Error::ReservedOpcode)]);
+        assert_eq!(side.seen, [text("a"), Observed::Violation(Error::ReservedOpcode)]);
     }
 }
 
 #[test]
 fn close_frames_are_echoed() {
-    check(&[(0x88, b"")], &[Seen::Closed(1005, String::new())], &[server_frame(Opcode::Close, b"")]);
+    check(&[(0x88, b"")], &[Observed::Closed(1005, String::new())], &[server_frame(Opcode::Close, b"")]);
     violates(&[(0x88, b"\x03")], &[], Error::BadClosePayload);
     violates(&[(0x88, b"\x03\xe8\xff")], &[], Error::BadUtf8);
     let reason = "\u{e4}".repeat(61) + "!";
     let payload = [b"\x0b\xb8", reason.as_bytes()].concat();
-    check(&[(0x88, &payload)], &[Seen::Closed(3000, reason)], &[server_frame(Opcode::Close, &payload)]);
+    check(&[(0x88, &payload)], &[Observed::Closed(3000, reason)], &[server_frame(Opcode::Close, &payload)]);
     for code in
         [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 1014, 3000, 3999, 4000, 4999]
     {
         let payload = u16::to_be_bytes(code);
-        check(&[(0x88, &payload)], &[Seen::Closed(code, String::new())], &[close_frame(code)]);
+        check(&[(0x88, &payload)], &[Observed::Closed(code, String::new())], &[close_frame(code)]);
     }
     for code in [0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65_535] {
         violates(&[(0x88, &u16::to_be_bytes(code))], &[], Error::BadCloseCode);
@@ -105,7 +105,7 @@ fn close_frames_are_echoed() {
     // Nothing after a close counts.
     check(
         &[(0x88, b"\x03\xe8"), (0x81, b"a"), (0x89, b""), (0xf1, b"")],
-        &[Seen::Closed(1000, String::new())],
+        &[Observed::Closed(1000, String::new())],
         &[close_frame(1000)],
     );
 }
@@ -124,7 +124,7 @@ fn our_own_close_waits_for_the_peers() {
     side.feed(&client_frame(0x81, b"late"));
     side.feed(&client_frame(0x89, b"late"));
     side.feed(&client_frame(0x88, b"\x11\x30"));
-    assert_eq!(side.seen, [text("late"), Seen::Ping, Seen::Closed(4400, String::new())]);
+    assert_eq!(side.seen, [text("late"), Observed::Ping, Observed::Closed(4400, String::new())]);
     side.connection.close(1000, "", &mut side.transmit);
     assert_eq!(side.transmit.len(), length);
     assert!(side.connection.is_closed());
@@ -132,7 +132,7 @@ fn our_own_close_waits_for_the_peers() {
     let mut side = Side::server();
     side.connection.close(1001, "", &mut side.transmit);
     side.feed(&client_frame(0xf1, b""));
-    assert_eq!(side.seen, [Seen::Violation(Error::ReservedBits)]);
+    assert_eq!(side.seen, [Observed::Violation(Error::ReservedBits)]);
     assert_eq!(side.transmit, close_frame(1001));
 
     for code in [0, 1005, 1006, 1015, 2999, 5000] {
@@ -145,9 +145,9 @@ fn our_own_close_waits_for_the_peers() {
 #[test]
 fn masks_are_required_of_clients_only() {
     let side = run(Role::Server, None, Limits::default(), &server_frame(Opcode::Text, b"a"));
-    assert_eq!(side.seen, [Seen::Violation(Error::Unmasked)]);
+    assert_eq!(side.seen, [Observed::Violation(Error::Unmasked)]);
     let side = run(Role::Client, None, Limits::default(), &client_frame(0x81, b"a"));
-    assert_eq!(side.seen, [Seen::Violation(Error::Masked)]);
+    assert_eq!(side.seen, [Observed::Violation(Error::Masked)]);
     let side = run(Role::Client, None, Limits::default(), &server_frame(Opcode::Text, b"a"));
     assert_eq!(side.seen, [text("a")]);
     // A mask of zeros is a mask.
@@ -166,7 +166,7 @@ fn a_client_masks_its_answers() {
     server.feed(&client.transmit);
     assert_eq!(
         server.seen,
-        [Seen::Pong(b"one".into()), Seen::Pong(b"two".into()), Seen::Closed(1000, "done".into())]
+        [Observed::Pong(b"one".into()), Observed::Pong(b"two".into()), Observed::Closed(1000, "done".into())]
     );
     assert_ne!(client.connection.next_mask(), client.connection.next_mask());
     assert_eq!(server.connection.next_mask(), None);
@@ -184,7 +184,7 @@ fn invalid_utf8_is_reported_at_once() {
             side.feed(&frame[at..header + good.len()]);
             assert_eq!(side.seen, [], "{good:x?} {bad:x}");
             side.feed(&frame[header + good.len()..header + good.len() + 1]);
-            assert_eq!(side.seen, [Seen::Violation(Error::BadUtf8)], "{good:x?} {bad:x}");
+            assert_eq!(side.seen, [Observed::Violation(Error::BadUtf8)], "{good:x?} {bad:x}");
         }
     }
     check(b"", 0xff);
@@ -207,7 +207,7 @@ fn invalid_headers_are_reported_at_once() {
         side.feed(&bytes[..bytes.len() - 1]);
         assert_eq!(side.seen, [], "{bytes:x?}");
         side.feed(&bytes[bytes.len() - 1..]);
-        assert_eq!(side.seen, [Seen::Violation(error)], "{bytes:x?}");
+        assert_eq!(side.seen, [Observed::Violation(error)], "{bytes:x?}");
         assert_eq!(side.connection.held_bytes(), 0);
     }
     check(&[0xb1, 0x80], Error::ReservedBits);
@@ -232,28 +232,31 @@ fn lengths_in_more_bytes_than_needed_are_accepted() {
 #[test]
 fn limits_are_enforced() {
     let limits = Limits { message_bytes_max: 10, fragments_max: 3 };
-    let check = |frames: &[(u8, &[u8])], expect: &[Seen]| {
+    let check = |frames: &[(u8, &[u8])], expect: &[Observed]| {
         let bytes: Vec<u8> =
             frames.iter().flat_map(|(first, payload)| client_frame(*first, payload)).collect();
         assert_eq!(run(Role::Server, None, limits, &bytes).seen, expect, "{frames:?}");
     };
-    check(&[(0x82, &[1; 10])], &[Seen::Binary(vec![1; 10])]);
-    check(&[(0x82, &[1; 11])], &[Seen::Violation(Error::MessageTooBig)]);
-    check(&[(0x02, &[1; 10]), (0x80, b"")], &[Seen::Binary(vec![1; 10])]);
-    check(&[(0x02, &[1; 10]), (0x80, b"1")], &[Seen::Violation(Error::MessageTooBig)]);
-    check(&[(0x02, &[1; 4]), (0x00, &[1; 4]), (0x80, b"123")], &[Seen::Violation(Error::MessageTooBig)]);
-    check(&[(0x02, b""), (0x00, b""), (0x80, b"")], &[Seen::Binary(vec![])]);
-    check(&[(0x02, b""), (0x00, b""), (0x00, b""), (0x80, b"")], &[Seen::Violation(Error::TooManyFragments)]);
+    check(&[(0x82, &[1; 10])], &[Observed::Binary(vec![1; 10])]);
+    check(&[(0x82, &[1; 11])], &[Observed::Violation(Error::MessageTooBig)]);
+    check(&[(0x02, &[1; 10]), (0x80, b"")], &[Observed::Binary(vec![1; 10])]);
+    check(&[(0x02, &[1; 10]), (0x80, b"1")], &[Observed::Violation(Error::MessageTooBig)]);
+    check(&[(0x02, &[1; 4]), (0x00, &[1; 4]), (0x80, b"123")], &[Observed::Violation(Error::MessageTooBig)]);
+    check(&[(0x02, b""), (0x00, b""), (0x80, b"")], &[Observed::Binary(vec![])]);
+    check(
+        &[(0x02, b""), (0x00, b""), (0x00, b""), (0x80, b"")],
+        &[Observed::Violation(Error::TooManyFragments)],
+    );
     // Control frames have their own limit and are no fragments.
     let ping: (u8, &[u8]) = (0x89, &[1; 20]);
     check(
         &[(0x02, &[1; 9]), ping, ping, ping, ping, (0x80, b"")],
-        &[Seen::Ping, Seen::Ping, Seen::Ping, Seen::Ping, Seen::Binary(vec![1; 9])],
+        &[Observed::Ping, Observed::Ping, Observed::Ping, Observed::Ping, Observed::Binary(vec![1; 9])],
     );
     // The next message counts anew.
     check(
         &[(0x02, &[1; 10]), (0x80, b""), (0x02, &[1; 10]), (0x80, b"")],
-        &[Seen::Binary(vec![1; 10]), Seen::Binary(vec![1; 10])],
+        &[Observed::Binary(vec![1; 10]), Observed::Binary(vec![1; 10])],
     );
 }
 
@@ -268,7 +271,7 @@ fn fragments_cost_no_memory_each() {
     assert!(side.connection.is_mid_message());
     assert!(side.connection.held_bytes() <= 2 * 65_536 + 256, "{}", side.connection.held_bytes());
     side.feed(&client_frame(0x80, b"x"));
-    assert_eq!(side.seen, [Seen::Binary(vec![b'x'; 65_536])]);
+    assert_eq!(side.seen, [Observed::Binary(vec![b'x'; 65_536])]);
     assert_eq!((side.connection.is_mid_message(), side.connection.held_bytes()), (false, 0));
 }
 
@@ -310,7 +313,7 @@ fn masks_in_pieces() {
             side.feed(&frame[..first]);
             side.feed(&frame[first..second]);
             side.feed(&frame[second..]);
-            assert_eq!(side.seen, [Seen::Binary(payload.clone())]);
+            assert_eq!(side.seen, [Observed::Binary(payload.clone())]);
         }
     }
 }

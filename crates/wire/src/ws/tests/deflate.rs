@@ -68,7 +68,7 @@ fn examples_of_the_rfc_inflate() {
     let frames =
         [client_frame(0x41, &[0xf2, 0x48, 0xcd]), client_frame(0x80, &[0xc9, 0xc9, 0x07, 0x00])].concat();
     let side = run(Role::Server, Some(DEFLATE), Limits::default(), &frames);
-    assert_eq!(side.seen, [Seen::Text("Hello".into())]);
+    assert_eq!(side.seen, [Observed::Text("Hello".into())]);
 }
 
 /// A window of 512 bytes is one, at every level.
@@ -147,7 +147,7 @@ fn final_blocks_are_accepted() {
 
 #[test]
 fn compressed_messages_are_received() {
-    let check = |frames: &[(u8, &[u8])], expect: &[Seen]| {
+    let check = |frames: &[(u8, &[u8])], expect: &[Observed]| {
         let bytes: Vec<u8> =
             frames.iter().flat_map(|(first, payload)| client_frame(*first, payload)).collect();
         let limits = Limits { message_bytes_max: 20, ..Limits::default() };
@@ -157,20 +157,20 @@ fn compressed_messages_are_received() {
     let hello = deflater.deflate(b"hello", 15).to_vec();
     let bad_text = deflater.deflate(b"hell\xff", 15).to_vec();
     let bomb = deflater.deflate(&[b'x'; 21], 15).to_vec();
-    let text = Seen::Text("hello".into());
+    let text = Observed::Text("hello".into());
     check(&[(0xc1, &hello), (0xc1, &hello)], &[text.clone(), text.clone()]);
-    check(&[(0xc2, &bad_text)], &[Seen::Binary(b"hell\xff".into())]);
-    check(&[(0xc1, &bad_text)], &[Seen::Violation(Error::BadUtf8)]);
-    check(&[(0xc1, &bomb)], &[Seen::Violation(Error::MessageTooBig)]);
-    check(&[(0x42, &bomb[..2]), (0x80, &bomb[2..])], &[Seen::Violation(Error::MessageTooBig)]);
-    check(&[(0xc2, &[0; 21])], &[Seen::Violation(Error::MessageTooBig)]);
-    check(&[(0xc2, b"\xff\xff")], &[Seen::Violation(Error::BadDeflate)]);
+    check(&[(0xc2, &bad_text)], &[Observed::Binary(b"hell\xff".into())]);
+    check(&[(0xc1, &bad_text)], &[Observed::Violation(Error::BadUtf8)]);
+    check(&[(0xc1, &bomb)], &[Observed::Violation(Error::MessageTooBig)]);
+    check(&[(0x42, &bomb[..2]), (0x80, &bomb[2..])], &[Observed::Violation(Error::MessageTooBig)]);
+    check(&[(0xc2, &[0; 21])], &[Observed::Violation(Error::MessageTooBig)]);
+    check(&[(0xc2, b"\xff\xff")], &[Observed::Violation(Error::BadDeflate)]);
     check(
         &[(0x41, &hello[..1]), (0x89, b""), (0x00, &hello[1..2]), (0x80, &hello[2..]), (0x81, b"plain")],
-        &[Seen::Ping, text.clone(), Seen::Text("plain".into())],
+        &[Observed::Ping, text.clone(), Observed::Text("plain".into())],
     );
-    check(&[(0xc1, b"\x00"), (0xc1, b"")], &[Seen::Text("".into()), Seen::Text("".into())]);
+    check(&[(0xc1, b"\x00"), (0xc1, b"")], &[Observed::Text("".into()), Observed::Text("".into())]);
     // RSV1 belongs to a message's first frame.
-    check(&[(0x41, &hello[..1]), (0xc0, &hello[1..])], &[Seen::Violation(Error::ReservedBits)]);
-    check(&[(0xc9, b"")], &[Seen::Violation(Error::ReservedBits)]);
+    check(&[(0x41, &hello[..1]), (0xc0, &hello[1..])], &[Observed::Violation(Error::ReservedBits)]);
+    check(&[(0xc9, b"")], &[Observed::Violation(Error::ReservedBits)]);
 }

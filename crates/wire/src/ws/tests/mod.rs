@@ -14,7 +14,7 @@ const DEFLATE: Negotiated = Negotiated { server_max_window_bits: 15, client_max_
 
 /// An event that owns its bytes.
 #[derive(Debug, Clone, PartialEq)]
-enum Seen {
+enum Observed {
     Text(String),
     Binary(Vec<u8>),
     Ping,
@@ -23,17 +23,19 @@ enum Seen {
     Violation(Error),
 }
 
-impl From<Event<'_>> for Seen {
-    fn from(event: Event<'_>) -> Seen {
+impl From<Event<'_>> for Observed {
+    fn from(event: Event<'_>) -> Observed {
         match event {
-            Event::Message { kind: Kind::Text, data } => Seen::Text(str::from_utf8(data).unwrap().to_owned()),
-            Event::Message { kind: Kind::Binary, data } => Seen::Binary(data.to_vec()),
-            Event::Ping => Seen::Ping,
-            Event::Pong(data) => Seen::Pong(data.to_vec()),
-            Event::Closed { code, reason, error: None } => Seen::Closed(code, reason.to_owned()),
+            Event::Message { kind: Kind::Text, data } => {
+                Observed::Text(str::from_utf8(data).unwrap().to_owned())
+            }
+            Event::Message { kind: Kind::Binary, data } => Observed::Binary(data.to_vec()),
+            Event::Ping => Observed::Ping,
+            Event::Pong(data) => Observed::Pong(data.to_vec()),
+            Event::Closed { code, reason, error: None } => Observed::Closed(code, reason.to_owned()),
             Event::Closed { code, reason, error: Some(error) } => {
                 assert_eq!((code, reason), (error.close_code(), ""));
-                Seen::Violation(error)
+                Observed::Violation(error)
             }
         }
     }
@@ -43,7 +45,7 @@ struct Side {
     connection: Connection,
     shared: Shared,
     transmit: Vec<u8>,
-    seen: Vec<Seen>,
+    seen: Vec<Observed>,
     /// Bytes that are inflated in one call; then whole messages are delivered in every second call only.
     step_bytes: Option<usize>,
 }
@@ -72,7 +74,7 @@ impl Side {
             let received = self.connection.receive(&mut self.shared, &mut input[at..], &mut self.transmit);
             assert!((received.consumed > 0 || was_paused) && received.consumed <= end - at);
             at += received.consumed;
-            self.seen.extend(received.event.map(Seen::from));
+            self.seen.extend(received.event.map(Observed::from));
         }
     }
 }

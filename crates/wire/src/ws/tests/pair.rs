@@ -79,21 +79,21 @@ proptest! {
         for (message, cuts, deflates) in &messages {
             bytes.extend(write(&mut sender.connection, &mut deflater, message, cuts, *deflates));
             if matches!(message, Sent::Text(_) | Sent::Binary(_)) {
-                expect.extend(cuts.iter().map(|_| Seen::Ping));
-                pongs.extend(cuts.iter().map(|_| Seen::Pong(b"between".into())));
+                expect.extend(cuts.iter().map(|_| Observed::Ping));
+                pongs.extend(cuts.iter().map(|_| Observed::Pong(b"between".into())));
             }
             expect.push(match message.clone() {
-                Sent::Text(text) => Seen::Text(text),
-                Sent::Binary(data) => Seen::Binary(data),
-                Sent::Pong(data) => Seen::Pong(data),
+                Sent::Text(text) => Observed::Text(text),
+                Sent::Binary(data) => Observed::Binary(data),
+                Sent::Pong(data) => Observed::Pong(data),
                 Sent::Ping(data) => {
-                    pongs.push(Seen::Pong(data));
-                    Seen::Ping
+                    pongs.push(Observed::Pong(data));
+                    Observed::Ping
                 }
             });
         }
         sender.connection.close(4321, "done", &mut bytes);
-        expect.push(Seen::Closed(4321, "done".into()));
+        expect.push(Observed::Closed(4321, "done".into()));
         let mut rest = &bytes[..];
         for length in pieces.iter().cycle() {
             let (now, later) = rest.split_at((*length).min(rest.len()));
@@ -107,7 +107,7 @@ proptest! {
         prop_assert!(receiver.connection.is_closed() && !receiver.connection.is_mid_message());
         // And back.
         sender.feed(&receiver.transmit);
-        pongs.push(Seen::Closed(4321, "done".into()));
+        pongs.push(Observed::Closed(4321, "done".into()));
         prop_assert_eq!(&sender.seen, &pongs);
         prop_assert!(sender.connection.is_closed());
     }
