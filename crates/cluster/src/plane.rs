@@ -9,8 +9,8 @@ use crate::{NodeId, NodeRecord};
 use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Busy, Command, CommandInbox, DataPlane, Done, FeedUpdate, Histogram, Metric, NodeInfo,
-    Publish, RoomList, RoomsQuery, Target, Wanted,
+    Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Histogram, Metric, NodeInfo,
+    Publish, RoomList, RoomsQuery, Target, Ticket, Wanted,
 };
 use stentor_hub::Key;
 
@@ -58,6 +58,10 @@ impl CommandInbox for ClusterPlane {
 
     fn receive(&self, message: Broadcast) -> Result<(), Busy> {
         self.local.receive(message)
+    }
+
+    fn decide(&self, ticket: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {
+        self.local.decide(ticket, answer)
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {

@@ -225,6 +225,10 @@ impl CommandInbox for Counting {
         Ok(())
     }
 
+    fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
+        Ok(())
+    }
+
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
         match update {
             FeedUpdate::Document(_) | FeedUpdate::Patched(..) => {

@@ -28,6 +28,10 @@ impl CommandInbox for Counting {
         Ok(())
     }
 
+    fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
+        Ok(())
+    }
+
     fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
         Ok(())
     }

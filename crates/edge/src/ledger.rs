@@ -46,10 +46,12 @@ pub(crate) enum Class {
     Inboxes,
     /// Messages for other nodes that the broker hasn't taken.
     Broker,
+    /// Open questions to the authorizer.
+    Decisions,
 }
 
 impl Class {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Connections,
         Self::Sessions,
         Self::Subscriptions,
@@ -63,6 +65,7 @@ impl Class {
         Self::PollRecords,
         Self::Inboxes,
         Self::Broker,
+        Self::Decisions,
     ];
 
     /// The label in metrics.
@@ -81,6 +84,7 @@ impl Class {
             Self::PollRecords => "poll_records",
             Self::Inboxes => "inboxes",
             Self::Broker => "broker",
+            Self::Decisions => "decisions",
         }
     }
 }

@@ -155,6 +155,11 @@ figures! {
     command_yields: Counter = "command_yields",
     /// Times that a core freed memory because limits.memory_bytes_max was reached or nearly so.
     overloads: Counter = "memory_overloads",
+    /// Questions to the authorizer whose answers are not known yet.
+    decisions_pending: Gauge = "decisions_pending",
+    /// Questions to the authorizer that were refused: too many were open (limits.decisions_max), or no answer came in time
+    /// (limits.decision_timeout).
+    decisions_unanswered: Counter = "decisions_unanswered",
     /// Large messages and bodies refused because the memory budget was nearly used up.
     inputs_refused: Counter = "memory_inputs_refused",
 }

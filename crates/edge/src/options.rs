@@ -94,6 +94,10 @@ with_defaults! {
         /// Distinct live bytes of the process: frames, history, documents. Beyond it history is forgotten, then
         /// the slowest sessions end.
         pub memory_bytes_max: usize = 1 << 30,
+        /// Questions to the authorizer per core whose answers aren't known yet. Further ones are refused.
+        pub decisions_max: usize = 10_000,
+        /// From a question to the authorizer to its answer.
+        pub decision_timeout: Duration = Duration::from_secs(5),
         /// Messages from the control plane queued for a core.
         pub inbox_messages_max: usize = 16_384,
         /// Bytes of messages of the control plane that wait for a core.

@@ -164,6 +164,10 @@ impl CommandInbox for FakePlane {
         Ok(())
     }
 
+    fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
+        Ok(())
+    }
+
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
         if self.is_busy() {
             return Err(Busy);

@@ -1,15 +1,15 @@
 //! What the handlers of an application may do.
 
-use super::Outlet;
 use super::actions::{Acks, Action, Sent};
 use super::{Ack, Arguments, Connect, Envelope, Message, NotPublished, NotSubscribed, RequestId};
+use super::{Outlet, Questions, Refused};
 use crate::encode::Writer;
 use crate::encode::{Formats, json_string};
 use crate::identity::Owner;
 use crate::identity::Service;
 use crate::ledger::Pressure;
 use crate::millis::Millis;
-use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question};
+use crate::ports::{Access, PublicId};
 use crate::recovery::RecoverableSockets;
 use crate::tracked::Tracked;
 use bytes::Bytes;
@@ -36,27 +36,12 @@ pub(crate) struct CoreContext {
     pub(crate) pressure: Pressure,
     /// Publications refused because of it.
     pub(crate) refusals: Cell<u64>,
-    /// `None`: clients may do everything.
-    pub(crate) authorizer: Option<Arc<dyn Authorizer>>,
 }
 
 impl CoreContext {
     /// The public id of a session of this core.
     pub(crate) fn public_id(&self, session: SessionId) -> PublicId {
         PublicId::of(self.seed, self.core, session)
-    }
-
-    /// Asks whether a client may do something. Every permission of clients is decided here. Before it is connected, it has
-    /// no session.
-    #[inline]
-    pub(crate) fn authorize(&self, session: Option<SessionId>, access: Access<'_>) -> Result<(), Denial> {
-        let Some(authorizer) = &self.authorizer else { return Ok(()) };
-        let session = session.map(|session| self.public_id(session));
-        match authorizer.authorize(&Question { session, principal: None, access }) {
-            Decision::Allow => Ok(()),
-            Decision::Deny(denial) => Err(denial),
-            Decision::Pending => Err(Denial::UNAVAILABLE),
-        }
     }
 
     /// Counts a publication refused because the process is above its memory budget.
@@ -77,6 +62,8 @@ pub(crate) struct HandlerScope<'a> {
     pub(crate) pending: Option<RequestId>,
     pub(crate) client: Option<&'a str>,
     pub(crate) service: Service,
+    /// The handler is called again if the client's message waits for a permission.
+    pub(crate) waits: bool,
 }
 
 impl Default for HandlerScope<'_> {
@@ -89,6 +76,7 @@ impl Default for HandlerScope<'_> {
             pending: None,
             client: None,
             service: Service::default(),
+            waits: false,
         }
     }
 }
@@ -105,6 +93,7 @@ pub struct Context<'a> {
     pub(crate) actions: &'a mut Vec<Action>,
     pub(crate) core: &'a CoreContext,
     pub(crate) outlet: &'a mut Outlet,
+    pub(crate) questions: &'a mut Questions,
     /// Approximate number of bytes that the handler has published: its connection may have to wait for other cores.
     pub(crate) published_bytes: usize,
 }
@@ -124,19 +113,6 @@ pub(crate) fn take_at_once(hub: &mut Hub<Formats>, session: SessionId, out: &mut
     if !is_in_flight {
         hub.handle_sent(session);
     }
-}
-
-/// Subscribes a session as its client requests, if it may: the one gate for applications and protocols.
-pub(crate) fn subscribe(
-    core: &CoreContext,
-    hub: &mut Hub<Formats>,
-    session: SessionId,
-    topic: &Topic,
-    options: impl Into<SubscribeOptions>,
-    since: Option<Position>,
-) -> Result<(), NotSubscribed> {
-    core.authorize(Some(session), Access::Subscribe(topic)).map_err(NotSubscribed::Denied)?;
-    hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
 }
 
 impl<'a> Context<'a> {
@@ -333,7 +309,19 @@ impl<'a> Context<'a> {
         options: impl Into<SubscribeOptions>,
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
-        subscribe(self.core, self.hub, session, topic, options, since)
+        self.authorize(session, Access::Subscribe(topic))?;
+        self.hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
+    }
+
+    fn authorize(&mut self, session: SessionId, access: Access<'_>) -> Result<(), Refused> {
+        let core = self.core;
+        self.questions.authorize(core.now, || Some(core.public_id(session)), access, self.scope.waits)
+    }
+
+    /// Whether the message that is being handled waits for a permission. Nobody is answered then: the handler is called
+    /// again with the message.
+    pub fn awaits_decision(&self) -> bool {
+        self.scope.waits && self.questions.awaits_decision()
     }
 
     /// Ends a subscription and says whether there was one.
@@ -358,7 +346,7 @@ impl<'a> Context<'a> {
             return Err(NotPublished::Overloaded);
         }
         if let Some(session) = self.scope.session {
-            self.core.authorize(Some(session), Access::Publish(room)).map_err(NotPublished::Denied)?;
+            self.authorize(session, Access::Publish(room))?;
         }
         self.published_bytes += data.len() + ENVELOPE_BYTES;
         self.outlet.publish(self.hub, self.core.now, room, (event, data), how);

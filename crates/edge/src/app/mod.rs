@@ -11,6 +11,7 @@ mod chat;
 mod context;
 mod echo;
 mod outlet;
+mod questions;
 mod refused;
 mod rooms;
 mod rules;
@@ -25,10 +26,9 @@ pub use crate::message::{Arguments, Envelope, Message};
 pub use context::Context;
 
 pub(crate) use actions::{Acks, Action, Sent};
-pub(crate) use context::{
-    AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, HandlerScope, subscribe, take_at_once,
-};
+pub(crate) use context::{AT_ONCE_BYTES_MAX, CoreContext, ENVELOPE_BYTES, HandlerScope, take_at_once};
 pub(crate) use outlet::Outlet;
+pub(crate) use questions::{Feeds, Questions, Refused};
 
 use bytes::Bytes;
 use std::time::Duration;
@@ -150,7 +150,7 @@ pub trait Application {
     /// rooms that it was in, whatever it says of itself now.
     fn joined(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _hello: &Hello<'_>, _id: &str) {}
 
-    /// A Socket.IO client has sent an event.
+    /// A Socket.IO client has sent an event. It is called again as [`Self::message`] is.
     fn event(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _event: &Event<'_>) {}
 
     /// A client has answered an event of [`Context::emit_with_ack`], or not in time.
@@ -169,7 +169,8 @@ pub trait Application {
     /// A plain session has begun.
     fn opened(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _envelope: Envelope) {}
 
-    /// A client has sent a message.
+    /// A client has sent a message. If it waits for a permission ([`Context::awaits_decision`]), this is called again with
+    /// the same message when the decision is there: ask before you act, and don't answer before you know.
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>);
 
     /// A session has to be told about one of its subscriptions.

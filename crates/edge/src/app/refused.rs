@@ -1,5 +1,6 @@
 //! Why a client's request isn't carried out.
 
+use super::Refused;
 use crate::ports::Denial;
 use stentor_hub::SubscribeError;
 
@@ -10,6 +11,8 @@ pub enum NotPublished {
     Overloaded,
     /// The client may not publish to this room.
     Denied(Denial),
+    /// It isn't known yet: the message waits, and is handled again ([`crate::Context::awaits_decision`]).
+    Pending,
 }
 
 impl NotPublished {
@@ -21,6 +24,7 @@ impl NotPublished {
                 Denial { retry: true, ..Denial::new("overloaded", message) }
             }
             Self::Denied(denial) => denial,
+            Self::Pending => Denial::UNAVAILABLE,
         }
     }
 }
@@ -32,6 +36,26 @@ pub enum NotSubscribed {
     Limit(SubscribeError),
     /// The client may not subscribe to this topic.
     Denied(Denial),
+    /// It isn't known yet: the message waits, and is handled again ([`crate::Context::awaits_decision`]).
+    Pending,
+}
+
+impl From<Refused> for NotPublished {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Denied(denial) => Self::Denied(denial),
+            Refused::Pending => Self::Pending,
+        }
+    }
+}
+
+impl From<Refused> for NotSubscribed {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Denied(denial) => Self::Denied(denial),
+            Refused::Pending => Self::Pending,
+        }
+    }
 }
 
 impl NotSubscribed {
@@ -40,6 +64,7 @@ impl NotSubscribed {
         match self {
             Self::Limit(error) => limit_reached(error),
             Self::Denied(denial) => denial,
+            Self::Pending => Denial::UNAVAILABLE,
         }
     }
 }

@@ -263,6 +263,9 @@ impl Application for RoomsApp {
             }
         };
         let result = parsed.and_then(|incoming| self.handle(ctx, session, &incoming));
+        if ctx.awaits_decision() {
+            return;
+        }
         // Who asked for bodies only gets no answers either.
         if ctx.envelope() == Envelope::Raw {
             if result.is_err() {
@@ -306,7 +309,9 @@ impl Application for RoomsApp {
             // As in Socket.IO, an event that means nothing is passed over, and not acknowledged.
             _ => return,
         };
-        if let Some(ack) = event.ack {
+        if let Some(ack) = event.ack
+            && !ctx.awaits_decision()
+        {
             let answer = match result {
                 Ok(()) => DONE.to_owned(),
                 Err(refusal) => failed(&refusal),

@@ -45,6 +45,9 @@ impl Rule {
     pub(super) fn follow(&self, ctx: &mut Context<'_>, session: SessionId, event: &Event<'_>) {
         let namespace = ctx.namespace().unwrap_or("/").to_owned();
         let result = self.try_follow(ctx, session, event, &namespace);
+        if ctx.awaits_decision() {
+            return;
+        }
         if self.echo && result.is_ok() {
             ctx.emit(session, event.name, event.arguments);
         }

@@ -79,6 +79,7 @@ impl<D: Driver> Core<D> {
                     outlet.publish(hub, context.now, &room, (event, data), Emit::default());
                 }
                 ControlCommand::Receive(message) => self.receive(message),
+                ControlCommand::Decide(number, answer) => self.ex.questions.decide(number, answer),
                 ControlCommand::Feed(key, update) => self.update_feed(&key, update),
             }
             shared.ledger.taken_in(bytes);

@@ -279,6 +279,7 @@ impl<D: Driver> Core<D> {
 
     pub(super) fn drop_connection(&mut self, index: usize) {
         let Some(conn) = self.table.remove(index) else { return };
+        self.ex.questions.forget(conn.id);
         if let Some(timer) = conn.timer {
             self.driver.timer_cancel(timer);
         }

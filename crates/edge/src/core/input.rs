@@ -42,7 +42,9 @@ impl<D: Driver> Core<D> {
             conn: id,
             session: conn.session,
         };
+        cx.ex.questions.set_asker(Some(id));
         let outcome = socket.handle_input(&mut cx, data, &mut self.cork);
+        self.ex.questions.set_asker(None);
         // Most messages are whole, and what answers them leaves at once: without this shorter way, an echo takes 10 %
         // more instructions.
         let is_usual = outcome == websocket::InputOutcome::default()
@@ -90,6 +92,9 @@ impl<D: Driver> Core<D> {
         if let Some(client) = client {
             self.arm_client(client);
         }
+        if outcome.undecided {
+            self.hold(index, Held::DECISION);
+        }
         if outcome.waits {
             self.hold(index, Held::INPUT);
             if outcome.yields {
@@ -122,15 +127,22 @@ impl<D: Driver> Core<D> {
         let dispatches = self.ex.dispatches();
         let mut out = std::mem::take(&mut self.cork);
         let departed = &self.departed;
+        let conn = *id;
+        self.ex.questions.set_asker(Some(conn));
         let mut cx = HttpContext {
             ex: &mut self.ex,
             engineio: &mut self.engineio,
             sockjs: &mut self.sockjs,
             departed: &|sid| departed.core_of(sid),
-            conn: *id,
+            conn,
             session,
         };
-        match run(&mut connection.http, &mut cx, &mut out) {
+        let outcome = run(&mut connection.http, &mut cx, &mut out);
+        self.ex.questions.set_asker(None);
+        if self.ex.questions.is_waiting(conn) {
+            self.hold(index, Held::DECISION);
+        }
+        match outcome {
             InputOutcome::Continue(progress) => self.after_http_input(index, progress, dispatches, out),
             InputOutcome::End => {
                 self.table.requested(index);
@@ -197,6 +209,18 @@ impl<D: Driver> Core<D> {
         }
     }
 
+    /// The permission that something on a connection waited for is there.
+    pub(super) fn resume_decided(&mut self, conn: ConnId) {
+        let Some(index) = self.table.index_of(conn) else { return };
+        self.has_changed = true;
+        self.ex.resume_feeds(conn);
+        self.release(index, Held::DECISION);
+        if let Some(http) = self.table.get_mut(index).and_then(Conn::http) {
+            http.handle_decision();
+        }
+        self.revisit.push_back(index);
+    }
+
     /// Nothing is in flight, and what the connection waited for has happened: it is free for the next request.
     fn http_ready(&mut self, index: usize) {
         let Some(conn) = self.table.get_mut(index) else { return };
@@ -228,7 +252,7 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get_mut(index) else { return };
         let (id, session, held) = (conn.id, conn.session, conn.held);
         match &mut conn.machine {
-            _ if held.has(Held::TURN) => {}
+            _ if held.has(Held::TURN) || held.has(Held::DECISION) => {}
             Machine::Http(_) if held.has(Held::CORES) => {}
             Machine::Http(_) => self.http_ready(index),
             Machine::WebSocket(socket) if held.has(Held::REPLIES) || held.has(Held::CORES) => {
@@ -247,7 +271,9 @@ impl<D: Driver> Core<D> {
                     conn: id,
                     session,
                 };
+                cx.ex.questions.set_asker(Some(id));
                 let outcome = socket.resume_input(&mut cx, &mut out);
+                self.ex.questions.set_asker(None);
                 self.after_socket_input(index, outcome, dispatches, out);
             }
             Machine::Closing { .. } => {}

@@ -333,10 +333,13 @@ impl<D: Driver> Core<D> {
         self.driver.timer_set(self.ex.context.now + TICK, TICK_TOKEN);
         self.ex.hub.handle_tick(self.ex.context.now);
         self.ex.expire_suspended();
+        self.ex.questions.expire(self.ex.context.now);
         if self.ex.context.core == 0 && self.ex.shared.ledger.pressure() < Pressure::Full {
             self.ex.shared.tell_space();
         }
         self.ex.metrics().publications_refused.set(self.ex.context.refusals.get());
+        self.ex.metrics().decisions_pending.set(self.ex.questions.open() as u64);
+        self.ex.metrics().decisions_unanswered.set(self.ex.questions.unanswered);
         #[cfg(debug_assertions)]
         self.check_holdings();
         self.release_unused_memory();
@@ -359,6 +362,7 @@ impl<D: Driver> Core<D> {
         self.ex.hub.is_quiet()
             && self.ex.effects.is_empty()
             && self.ex.actions.is_empty()
+            && self.ex.questions.is_quiet()
             && self.revisit.is_empty()
             && self.left.is_empty()
     }
@@ -370,6 +374,8 @@ impl<D: Driver> Core<D> {
                 self.handle_notice(&notice);
             } else if let Some((session, _, why)) = self.ex.hub.poll_terminating() {
                 self.disconnect(session, why);
+            } else if let Some(conn) = self.ex.questions.poll_decided() {
+                self.resume_decided(conn);
             } else if !self.ex.effects.is_empty() {
                 self.carry_out_effects();
             } else if !self.ex.actions.is_empty() {

@@ -186,8 +186,8 @@ impl<D: Driver> Core<D> {
                 self.driver.finish(id, linger);
                 return;
             }
-            // It is queued already.
-            _ if held.has(Held::TURN) => {}
+            // It is queued already, or will be.
+            _ if held.has(Held::TURN) || held.has(Held::DECISION) => {}
             Machine::Http(connection) => {
                 let http = &connection.http;
                 if let Some(Waiting::Body(_)) = http.waits_for() {

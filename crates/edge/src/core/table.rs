@@ -97,6 +97,8 @@ impl Held {
     pub(super) const INPUT: Self = Self(4);
     /// It has used its share of a turn, and is queued for the next.
     pub(super) const TURN: Self = Self(8);
+    /// What its client asked for waits for a decision ([`crate::app::Questions`]).
+    pub(super) const DECISION: Self = Self(16);
 
     #[inline]
     pub(super) fn is_none(self) -> bool {
@@ -109,7 +111,7 @@ impl Held {
 
     /// Whether its client may have sent data that we haven't read because we paused reading.
     pub(super) fn is_ours(self) -> bool {
-        self.has(Self::CORES) || self.has(Self::TURN)
+        self.has(Self::CORES) || self.has(Self::TURN) || self.has(Self::DECISION)
     }
 
     pub(super) fn set(&mut self, reason: Self) {

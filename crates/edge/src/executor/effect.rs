@@ -3,15 +3,7 @@
 use crate::identity::{ClientId, End};
 use std::time::Instant;
 use stentor_driver::ConnId;
-use stentor_hub::{CoreId, Key};
-
-pub(crate) use stentor_hub::SubscribeOptions;
-
-/// Feeds that a client asks for in its first request.
-pub(crate) struct Feeds {
-    pub(crate) keys: Vec<Key>,
-    pub(crate) options: SubscribeOptions,
-}
+use stentor_hub::CoreId;
 
 /// The answer to a poll of Engine.IO.
 #[derive(Debug)]

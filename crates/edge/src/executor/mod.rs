@@ -12,11 +12,13 @@ pub(crate) mod budget;
 mod effect;
 mod recovery;
 
-pub(crate) use effect::{Effect, Feeds, PollAnswer, SubscribeOptions};
+pub(crate) use crate::app::Feeds;
+pub(crate) use effect::{Effect, PollAnswer};
+pub(crate) use stentor_hub::SubscribeOptions;
 
 use crate::app::{
     Acks, Action, Application, Arguments, Context, CoreContext, HandlerScope, NotSubscribed, Outlet,
-    take_at_once,
+    Questions, Refused, take_at_once,
 };
 use crate::encode::{FeedEvents, Format, Formats};
 use crate::identity::Service;
@@ -25,7 +27,7 @@ use crate::ledger::Pressure;
 use crate::metrics::CoreMetrics;
 use crate::millis::{Clock, Millis};
 use crate::options::Options;
-use crate::ports::{Access, Denial};
+use crate::ports::Access;
 use crate::recovery::RecoverableSockets;
 use crate::shared::Shared;
 use crate::tracked::Tracked;
@@ -34,7 +36,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stentor_driver::Frame;
+use stentor_driver::{ConnId, Frame};
 use stentor_hub::{CoreId, Disconnect, Hub, Position, Publication, SessionId, SubscribeError, Topic};
 
 /// Largest input that is accepted while memory is short.
@@ -67,6 +69,7 @@ pub(crate) struct Executor {
     pub(crate) sids: Sids,
     pub(crate) recovery: RecoverableSockets,
     pub(crate) outlet: Outlet,
+    pub(crate) questions: Questions,
     pub(crate) budget: Budget,
     /// Approximate number of bytes published since sessions were last sent their deliveries.
     pub(crate) published_bytes: usize,
@@ -96,7 +99,6 @@ impl Executor {
             json_depth_max: options.limits.json_depth_max,
             pressure: Pressure::None,
             refusals: Cell::new(0),
-            authorizer: options.authorizer.clone(),
         };
         let turn_bytes_max = options.limits.turn_bytes_max;
         let published_bytes_max = options.limits.send_buffer_bytes_max / 4;
@@ -110,6 +112,12 @@ impl Executor {
             effects: VecDeque::new(),
             sids: Sids::default(),
             recovery: RecoverableSockets::default(),
+            questions: Questions::new(
+                options.authorizer.clone(),
+                core,
+                &options.limits,
+                shared.ledger.clone(),
+            ),
             outlet: Outlet::new(options.broker.clone(), shared.ledger.clone()),
             budget: Budget::new(turn_bytes_max),
             published_bytes: 0,
@@ -204,24 +212,60 @@ impl Executor {
         options: impl Into<SubscribeOptions>,
         since: Option<Position>,
     ) -> Result<(), NotSubscribed> {
-        crate::app::subscribe(&self.context, &mut self.hub, session, topic, options, since)
+        let Self { questions, context, hub, .. } = self;
+        questions.authorize(
+            context.now,
+            || Some(context.public_id(session)),
+            Access::Subscribe(topic),
+            true,
+        )?;
+        hub.handle_subscribe(session, topic, options, since).map_err(NotSubscribed::Limit)
     }
 
     /// Asks whether a client may connect to a namespace.
     ///
     /// # Errors
-    /// Why not.
-    pub(crate) fn authorize_connect(&self, namespace: &str) -> Result<(), Denial> {
-        self.context.authorize(None, Access::Connect { namespace })
+    /// Why not, or that it isn't known yet.
+    pub(crate) fn authorize_connect(&mut self, namespace: &str) -> Result<(), Refused> {
+        self.questions.authorize(self.context.now, || None, Access::Connect { namespace }, true)
     }
 
-    /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible.
-    pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { keys, options }: Feeds) {
-        for key in keys {
-            if let Err(error) = self.subscribe(session, &Topic::Feed(key), options, None) {
-                self.actions.push(Action::Close { session, why: disconnect_for(&error) });
-                break;
+    /// Subscribes a session to the feeds of its first request, and closes it if that isn't possible. Where it isn't known
+    /// yet whether it may, it is subscribed later, and what its client sends waits.
+    pub(crate) fn subscribe_feeds(&mut self, session: SessionId, Feeds { mut keys, options }: Feeds) {
+        let mut refused = None;
+        keys.retain(|key| {
+            if refused.is_some() {
+                return false;
             }
+            match self.subscribe(session, &Topic::Feed(key.clone()), options, None) {
+                Ok(()) => false,
+                Err(NotSubscribed::Pending) => true,
+                Err(error) => {
+                    refused = Some(error);
+                    false
+                }
+            }
+        });
+        if let Some(error) = refused {
+            self.actions.push(Action::Close { session, why: disconnect_for(&error) });
+        } else if !keys.is_empty() {
+            let client = match self.hub.tag(session).map(Owner::of_tag) {
+                Some(Owner::Client(client)) => Some(client),
+                Some(Owner::Socket(slot)) => self.recovery.client_of(slot),
+                Some(Owner::Connection(_)) | None => None,
+            };
+            self.questions.keep_feeds(session, Feeds { keys, options }, client);
+        }
+    }
+
+    /// Subscribes a session to the feeds that have waited for a decision on a connection.
+    pub(crate) fn resume_feeds(&mut self, conn: ConnId) {
+        if let Some((session, feeds)) = self.questions.take_feeds(conn) {
+            self.questions.set_asker(Some(conn));
+            self.subscribe_feeds(session, feeds);
+            self.questions.settle();
+            self.questions.set_asker(None);
         }
     }
 
@@ -335,6 +379,7 @@ impl Executor {
             actions: &mut self.actions,
             core: &self.context,
             outlet: &mut self.outlet,
+            questions: &mut self.questions,
             published_bytes: 0,
         };
         let result = call(&mut **app, &mut ctx);
@@ -352,6 +397,7 @@ fn disconnect_for(error: &NotSubscribed) -> Disconnect {
             Disconnect::Overloaded
         }
         // It may be allowed soon: the client reconnects.
+        NotSubscribed::Pending => Disconnect::Overloaded,
         NotSubscribed::Denied(denial) if denial.retry => Disconnect::Overloaded,
         NotSubscribed::Denied(_) => Disconnect::NotAllowed,
     }

@@ -4,7 +4,7 @@ use super::PublicId;
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use stentor_hub::{Room, Topic};
+use stentor_hub::{CoreId, Room, Topic};
 
 /// Who a session acts for, as an issuer has confirmed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,9 +33,18 @@ pub enum Access<'a> {
     History(&'a Topic),
 }
 
+/// Names a question, for an answer that comes later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    pub(crate) core: CoreId,
+    pub(crate) number: u64,
+}
+
 /// A question to the [`Authorizer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
+    /// Names the question in [`CommandInbox::decide`](super::CommandInbox::decide).
+    pub ticket: Ticket,
     /// The session that asks. Before a client is connected, there is none.
     pub session: Option<PublicId>,
     /// Who it acts for. `None`: anonymous.
@@ -51,8 +60,11 @@ pub enum Decision {
     Allow,
     /// The client may not.
     Deny(Denial),
-    /// It isn't known yet: the answer follows as a command. Where the data plane can't wait, it refuses with
-    /// [`Denial::UNAVAILABLE`], and the client may try again.
+    /// It isn't known yet: the answer follows by [`CommandInbox::decide`](super::CommandInbox::decide), within
+    /// `limits.decision_timeout`. Until then the client's message or request waits, and so does what the client sends
+    /// after it. Clients are refused with [`Denial::UNAVAILABLE`], and may try again, if no answer comes in time, if too many
+    /// questions are open (`limits.decisions_max`), or if an application asks where nothing can wait: in another handler
+    /// than [`Application::message`](crate::Application::message) and [`Application::event`](crate::Application::event).
     Pending,
 }
 

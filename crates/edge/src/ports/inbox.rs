@@ -9,7 +9,7 @@
 //! Publications and updates of feeds don't wait for these commands, so a caller that depends on the effect of a command
 //! waits for its answer.
 
-use super::{Broadcast, PublicId};
+use super::{Broadcast, Denial, PublicId, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{
@@ -400,6 +400,14 @@ pub trait CommandInbox: Send + Sync {
     /// # Errors
     /// The core's inbox is full or the memory budget is used up; nothing was delivered.
     fn receive(&self, message: Broadcast) -> Result<(), Busy>;
+
+    /// Answers a question to the [`Authorizer`](super::Authorizer) that was
+    /// [`Decision::Pending`](super::Decision::Pending). No effect if the client has gone, the time is over, or the question
+    /// has been answered.
+    ///
+    /// # Errors
+    /// The core's inbox is full; nothing was answered.
+    fn decide(&self, ticket: Ticket, answer: Result<(), Denial>) -> Result<(), Busy>;
 
     /// Sends news of a feed to its home core. News of one key keep their order.
     ///

@@ -6,7 +6,7 @@ mod broker;
 mod inbox;
 mod session_id;
 
-pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question};
+pub use authorizer::{Access, Authorizer, Decision, Denial, Principal, Question, Ticket};
 pub use broker::{Broadcast, Broker};
 pub(crate) use inbox::Named;
 pub use inbox::{

@@ -52,6 +52,8 @@ pub(crate) enum Next {
     Stop,
     /// The client moves to another core, where this packet is handled again.
     Migrate(CoreId),
+    /// This packet is handled again when it is known whether the client may do what it asks for.
+    Wait,
 }
 
 impl Next {

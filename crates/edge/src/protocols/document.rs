@@ -145,11 +145,12 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Key) -> RequestOu
     let session = cx.ex.open_session(Format::Body, Owner::Connection(cx.conn.index()), cx.source);
     if let Err(error) = cx.ex.subscribe(session, &Topic::Feed(key), Policy::Latest, None) {
         cx.ex.close_session(session);
-        cx.count_error();
         let (status, why) = match error {
+            NotSubscribed::Pending => return RequestOutcome::Admission(None),
             NotSubscribed::Limit(_) => (503, TOO_MANY_TOPICS.into()),
             NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
         };
+        cx.count_error();
         awaited.fail(status, &why, cx.ex.draining, cx.out);
         return cx.answered();
     }

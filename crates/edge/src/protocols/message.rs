@@ -1,5 +1,6 @@
 //! What the application is told of a plain session, and its messages on their way there.
 
+use super::client::Next;
 use crate::app::{Envelope, HandlerScope, Message};
 use crate::encode::Writer;
 use crate::executor::Executor;
@@ -26,16 +27,26 @@ pub(crate) fn open(ex: &mut Executor, scope: HandlerScope<'_>, out: &mut Vec<u8>
     }
 }
 
-/// Passes a message to the application. Returns whether what follows it is handled.
+/// Passes a message to the application.
 #[inline]
 pub(crate) fn deliver(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
     message: Message<'_>,
     out: &mut Vec<u8>,
-) -> bool {
-    let Some(session) = scope.session else { return false };
+) -> Next {
+    let Some(session) = scope.session else { return Next::Stop };
     let asked = ex.actions.len();
+    let scope = HandlerScope { waits: true, ..scope };
     ex.call_app(scope, out, |app, ctx| app.message(ctx, session, message));
-    !ex.asks_to_close(asked, session)
+    after_handler(ex, asked, session)
+}
+
+/// What happens after the application has handled a message of a session; `asked`: how many actions there were before.
+#[inline]
+pub(crate) fn after_handler(ex: &mut Executor, asked: usize, session: SessionId) -> Next {
+    if ex.questions.settle() {
+        return Next::Wait;
+    }
+    Next::if_continues(!ex.asks_to_close(asked, session))
 }

@@ -6,6 +6,7 @@
 //! value again. Pings leave at a fixed pace, whatever else is sent: clients count on that. A client that pings itself
 //! (up to version 6) is only answered.
 
+use super::client::Next;
 use super::message::deliver;
 use super::profile::Pinging;
 use super::request::{RequestContext, RequestOutcome, cors};
@@ -49,7 +50,7 @@ pub(crate) fn handle_spec_request<W>(cx: &mut RequestContext<'_>) -> RequestOutc
     cx.answer(200, "application/json", &cors(cx.allow_origin()), &body)
 }
 
-/// Handles a message on a WebSocket. Returns whether what follows it is handled.
+/// Handles a message on a WebSocket.
 pub(crate) fn handle_message(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
@@ -58,19 +59,19 @@ pub(crate) fn handle_message(
     kind: Kind,
     data: &[u8],
     out: &mut Vec<u8>,
-) -> bool {
+) -> Next {
     let Some(text) = kind.text(data) else { return fault(ex, session) };
     match primus::from_client(text) {
-        FromClient::Pong(_) | FromClient::Unknown => true,
+        FromClient::Pong(_) | FromClient::Unknown => Next::Continue,
         FromClient::Ping(text) => {
             write(out, |out| primus::write_pong(out, text));
             *pinging = Pinging::Theirs;
-            true
+            Next::Continue
         }
         FromClient::AskId => {
             let id = ex.context.public_id(session).to_string();
             write(out, |out| primus::write_id(out, &id));
-            true
+            Next::Continue
         }
         FromClient::Message(text) => {
             if json::check(text).is_err() {
@@ -88,8 +89,8 @@ pub(crate) fn handle_message(
     }
 }
 
-fn fault(ex: &mut Executor, session: SessionId) -> bool {
+fn fault(ex: &mut Executor, session: SessionId) -> Next {
     ex.metrics().protocol_errors.add(1);
     ex.actions.push(Action::Close { session, why: Disconnect::ProtocolError });
-    false
+    Next::Stop
 }

@@ -1,7 +1,7 @@
 //! What becomes of an HTTP request, and the answers that HTTP clients get.
 
 use super::profile::Upgraded;
-use crate::app::{Connect, Envelope, HandlerScope, RequestId};
+use crate::app::{Connect, Envelope, HandlerScope, Refused, RequestId};
 use crate::encode::ERROR_BYTES_MAX;
 use crate::executor::Executor;
 use crate::identity::{ClientId, Service, Sid};
@@ -17,11 +17,12 @@ pub(crate) enum RequestOutcome<W> {
     Upgraded(Upgraded),
     /// It waits.
     Waiting(W),
-    /// It waits for [`crate::app::Context::admit`], and is looked at again then. The client will have this id.
+    /// It waits for [`crate::app::Context::admit`] or for a permission, and is handled again then. If the application decides,
+    /// the client will have this id.
     Admission(Option<Sid>),
     /// Its body is needed, up to so many bytes.
     Body { bytes_max: usize },
-    /// The rest of its body is handled after what it has published has left.
+    /// The rest of its body is handled later: after what it has published has left, or when a permission is there.
     Rest,
     /// It belongs to another core.
     Move(CoreId),
@@ -176,9 +177,13 @@ impl<'a> RequestContext<'a> {
         if let Some(admission) = self.admission.take() {
             return admission.0;
         }
-        if let Err(denial) = self.ex.authorize_connect("/") {
-            let status = status_of(&denial);
-            return Connect::Refuse { status, message: denial.message.into_owned() };
+        match self.ex.authorize_connect("/") {
+            Ok(()) => {}
+            Err(Refused::Pending) => return Connect::Pending,
+            Err(Refused::Denied(denial)) => {
+                let status = status_of(&denial);
+                return Connect::Refuse { status, message: denial.message.into_owned() };
+            }
         }
         let request = self.request;
         let pending = Some(RequestId(self.conn));

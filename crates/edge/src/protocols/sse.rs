@@ -182,11 +182,15 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
     let seen: Vec<(Key, Option<Position>)> = seen.collect();
     let format = if seen.len() == 1 { Format::EventsOfOne } else { Format::EventsOfSeveral };
     let session = cx.ex.open_session(format, Owner::Connection(cx.conn.index()), cx.source);
+    let mut is_undecided = false;
     for (key, seen) in &seen {
         let topic = Topic::Feed(key.clone());
         let Err(error) = cx.ex.subscribe(session, &topic, subscription, *seen) else { continue };
-        cx.ex.close_session(session);
         let (status, why) = match error {
+            NotSubscribed::Pending => {
+                is_undecided = true;
+                continue;
+            }
             NotSubscribed::Limit(SubscribeError::TooManySubscriptions) => {
                 (400, "more feeds than a session may have (limits.subscriptions_max)".into())
             }
@@ -194,8 +198,13 @@ pub(crate) fn handle_request(cx: &mut RequestContext<'_>, key: Option<Key>) -> R
             NotSubscribed::Limit(SubscribeError::TooManyColdKeys) => (429, TOO_MANY_COLD_KEYS.into()),
             NotSubscribed::Denied(denial) => (status_of(&denial), denial.message),
         };
+        cx.ex.close_session(session);
         cx.options = options;
         return cx.refuse(status, &extra, &why);
+    }
+    if is_undecided {
+        cx.ex.close_session(session);
+        return RequestOutcome::Admission(None);
     }
     *cx.session = Some(session);
     let settings = cx.ex.options().sse;

@@ -7,7 +7,8 @@ use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
-    Broadcast, Busy, Command, CommandInbox, Done, FeedUpdate, Publish, RoomList, RoomsQuery, Target,
+    Broadcast, Busy, Command, CommandInbox, Denial, Done, FeedUpdate, Publish, RoomList, RoomsQuery, Target,
+    Ticket,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,6 +27,8 @@ pub(crate) enum ControlCommand {
     Publish(Publish),
     /// From another node.
     Receive(Broadcast),
+    /// The answer to a question, by the number of its ticket.
+    Decide(u64, Result<(), Denial>),
     Feed(Key, FeedUpdate),
     Task(Box<Task>),
 }
@@ -40,7 +43,7 @@ impl ControlCommand {
             Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
                 document.body.len() + patch.operations.len()
             }
-            Self::Feed(..) => 0,
+            Self::Feed(..) | Self::Decide(..) => 0,
         }
     }
 }
@@ -431,6 +434,11 @@ impl CommandInbox for Shared {
         // As for a publication of this node, so that both keep their order.
         let core = core_of(self.seed, self.cores, &Topic::Room(message.rooms.first().clone()));
         self.inboxes[core].put(ControlCommand::Receive(message)).map_err(|_| Busy)
+    }
+
+    fn decide(&self, Ticket { core, number }: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {
+        let Some(inbox) = self.inboxes.get(core) else { return Ok(()) };
+        inbox.put(ControlCommand::Decide(number, answer)).map_err(|_| Busy)
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {

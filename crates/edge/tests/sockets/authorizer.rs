@@ -5,6 +5,7 @@
 use crate::harness::{Io, Server, Way, on_one_and_three};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use stentor_edge::{Access, Authorizer, Decision, Denial, Options, PublicId, Question, Rule, Template};
 use stentor_hub::Topic;
 
@@ -38,6 +39,8 @@ fn guarded(authorizer: &Arc<ByName>) -> impl FnOnce(&mut Options) {
     move |options| {
         options.authorizer = Some(authorizer);
         options.rooms.publish = true;
+        // Nobody answers later.
+        options.limits.decision_timeout = Duration::from_millis(1);
         let rule = |event: &str| Rule { event: event.into(), ack: true, ..Rule::default() };
         let first = || vec![Template::parse("{}").unwrap()];
         options.rooms.rules =

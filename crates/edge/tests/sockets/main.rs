@@ -12,6 +12,7 @@ mod chat;
 mod commands;
 mod compatibility;
 mod custom_protocol;
+mod decisions;
 mod deltas;
 mod drain;
 mod engineio;

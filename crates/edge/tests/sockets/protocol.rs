@@ -61,6 +61,8 @@ fn the_limits_are_those_of_the_code() {
         feed_interval_min: _,
         connections_max,
         memory_bytes_max,
+        decisions_max: _,
+        decision_timeout: _,
         // Between our own threads; clients don't meet them.
         inbox_messages_max: _,
         inbox_bytes_max: _,

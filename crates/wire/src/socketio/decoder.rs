@@ -87,6 +87,11 @@ impl Decoder {
         Ok(None)
     }
 
+    /// Takes back a packet that can't be handled now: its last attachment is due again.
+    pub fn put_back(&mut self, packet: Assembled<'_>) {
+        self.pending = Some(packet.pending);
+    }
+
     /// True while an attachment is due: the caller then limits its time.
     pub fn is_mid_packet(&self) -> bool {
         self.pending.is_some()

@@ -158,7 +158,7 @@ impl Client {
             Data::Binary(bytes) => Message::Binary(bytes),
         };
         let scope = scope_of(session, Writer::Engine(engine), envelope, Service::default(), request);
-        Next::if_continues(deliver(ex, scope, message, out))
+        deliver(ex, scope, message, out)
     }
 
     /// Writes to the client outside the handling of its own messages.

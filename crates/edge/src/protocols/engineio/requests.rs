@@ -286,6 +286,9 @@ fn packets(
 ) -> Outcome {
     let BufferedRequest { body: buffered_body, done, begun, migrates, .. } = buffered;
     client.state.alive_at = cx.ex.millis();
+    if cx.ex.questions.waits_for_earlier(client.state.id) {
+        return Outcome::Rest;
+    }
     let mut form = None;
     let body = match query.jsonp {
         Some(_) if begun.is_none() => match engineio::decode_jsonp_form(buffered_body) {
@@ -309,7 +312,7 @@ fn packets(
         let ex = &mut *cx.ex;
         ex.budget.count(read - *done);
         *done = read;
-        let is_much = ex.budget.is_used() || ex.published_much();
+        let is_much = ex.budget.is_used() || ex.published_much() || ex.questions.awaits_decision();
         if is_much && packets > 0 && decoder.bytes_left() > 0 {
             outcome = Some(Outcome::Rest);
             break;
@@ -321,6 +324,11 @@ fn packets(
         match client.handle_packet(ex, &packet, Some(cx.request), &mut queue) {
             Next::Continue => {}
             Next::Stop => break,
+            Next::Wait => {
+                ex.questions.hold_client(client.state.id);
+                outcome = Some(Outcome::Rest);
+                break;
+            }
             Next::Migrate(core) => {
                 outcome = Some(Outcome::Move(core));
                 break;

@@ -251,6 +251,12 @@ impl Http {
         true
     }
 
+    /// The permission that something on this connection waited for is there.
+    pub(crate) fn handle_decision(&mut self) {
+        self.waiting.take_if(|waiting| matches!(waiting, Waiting::Admission(_)));
+        self.stalled = true;
+    }
+
     /// Nothing is in flight, and what the connection waited for has happened: it continues.
     pub(crate) fn handle_ready(&mut self, cx: &mut HttpContext<'_>, out: &mut Vec<u8>) -> InputOutcome {
         self.stalled = false;
@@ -304,7 +310,8 @@ impl Http {
         let mut progress = Progress::default();
         let mut at = 0;
         loop {
-            if (cx.ex.budget.is_used() || out.len() > replies_bytes_max) && at < input.len() {
+            let is_much = cx.ex.budget.is_used() || out.len() > replies_bytes_max;
+            if (is_much || cx.ex.questions.awaits_decision()) && at < input.len() {
                 self.stalled = true;
                 break;
             }
@@ -392,6 +399,7 @@ impl Http {
             }
             _ => cx.ex.metrics().requests.add(1),
         }
+        cx.ex.questions.settle();
         self.admission = None;
         self.begun = false;
         self.stays = false;

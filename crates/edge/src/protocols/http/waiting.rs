@@ -20,7 +20,7 @@ pub(crate) enum Waiting {
     Events(Box<Events>),
     /// The time for the rest of a page.
     Page(Box<DelayedBody>),
-    /// [`crate::app::Context::admit`], for a client that will have this id.
+    /// [`crate::app::Context::admit`], for a client that will have this id; or a permission.
     Admission(Option<Sid>),
     /// A turn for the rest of the body: what the first of it has published leaves first.
     Body(Box<BufferedRequest>),

@@ -1,7 +1,7 @@
 //! Connecting to a namespace.
 
 use super::{Carrier, Input, Next, Socket, SocketIo};
-use crate::app::{Admission, Envelope, HandlerScope, Hello};
+use crate::app::{Admission, Envelope, HandlerScope, Hello, Refused};
 use crate::encode::{EngineWriter, Format, Writer};
 use crate::executor::Executor;
 use crate::identity::{Owner, Sid};
@@ -67,10 +67,14 @@ impl SocketIo {
             request: input.request,
             ..HandlerScope::default()
         };
-        if let Err(denial) = ex.authorize_connect(namespace) {
-            let data = denial_data(&denial);
-            refuse(engine, namespace, &denial.message, Some(&data), out);
-            return Next::Continue;
+        match ex.authorize_connect(namespace) {
+            Ok(()) => {}
+            Err(Refused::Pending) => return Next::Wait,
+            Err(Refused::Denied(denial)) => {
+                let data = denial_data(&denial);
+                refuse(engine, namespace, &denial.message, Some(&data), out);
+                return Next::Continue;
+            }
         }
         match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &hello)) {
             Admission::Accept => {}

@@ -14,6 +14,7 @@ mod connect;
 pub(crate) use connect::id_of_version_3;
 
 use super::client::{ClientState, Next};
+use super::message::after_handler;
 use crate::app::{AT_ONCE_BYTES_MAX, Ack, Arguments, Envelope, Event, HandlerScope};
 use crate::encode::{EngineWriter, Writer};
 use crate::executor::{Executor, Feeds};
@@ -158,14 +159,11 @@ impl SocketIo {
             Some((decoder, until)) => (decoder, Some(until)),
             None => (Decoder::new(carrier.engine.version.into(), Role::Server), None),
         };
-        let assembled;
+        let mut assembled = None;
         let decoded = match data {
             Data::Text(text) => decoder.text(text, &limits),
             Data::Binary(bytes) => match decoder.binary(bytes, &limits) {
-                Ok(Some(whole)) => {
-                    assembled = whole;
-                    Ok(Some(assembled.packet()))
-                }
+                Ok(Some(whole)) => Ok(Some(assembled.insert(whole).packet())),
                 Ok(None) => Ok(None),
                 Err(error) => Err(error),
             },
@@ -176,6 +174,12 @@ impl SocketIo {
             Ok(None) => Next::Continue,
             Err(_) => fault(ex, carrier.client),
         };
+        if next == Next::Wait
+            && let Some(whole) = assembled
+        {
+            // Its last attachment comes again.
+            decoder.put_back(whole);
+        }
         if decoder.is_mid_packet() {
             // As for a fragmented WebSocket message, the time limit starts with the first part.
             let until = until.unwrap_or_else(|| ex.millis().after(ex.options().limits.message_timeout));
@@ -197,7 +201,11 @@ impl SocketIo {
                 // Clients of protocol 4 authenticate with the namespace's query, as in socket.io 4.
                 let auth = query.map(connect::object_of_query);
                 let payload = payload.or(auth.as_deref());
-                return self.handle_connect(ex, input, namespace, payload, query, out);
+                let next = self.handle_connect(ex, input, namespace, payload, query, out);
+                if next != Next::Wait {
+                    ex.questions.settle();
+                }
+                return next;
             }
             (Some(socket), body) => (socket.session, body),
             (None, _) => return fault(ex, input.carrier.client),
@@ -207,6 +215,7 @@ impl SocketIo {
             writer: Writer::SocketIo { engine: input.carrier.engine, namespace },
             envelope: Envelope::SocketIo,
             request: input.request,
+            waits: matches!(body, Body::Event(_)),
             ..HandlerScope::default()
         };
         let asked = ex.actions.len();
@@ -233,7 +242,7 @@ impl SocketIo {
             }
             Body::Connect { .. } | Body::ConnectError { .. } => return fault(ex, input.carrier.client),
         }
-        Next::if_continues(!ex.asks_to_close(asked, session))
+        after_handler(ex, asked, session)
     }
 
     /// The client leaves a namespace; its connection stays.

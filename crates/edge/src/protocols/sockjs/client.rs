@@ -58,12 +58,13 @@ impl Client {
         self.state.due_at
     }
 
-    /// Passes the messages of a body to the application. If the connection has used its share of the turn, returns the
+    /// Passes the messages of a body of this size to the application. If they can't all be handled now, returns the
     /// number of remaining bytes at the end of the body, and of remaining messages.
     pub(super) fn handle_messages(
         &mut self,
         ex: &mut Executor,
         messages: Messages<'_>,
+        payload_bytes: usize,
         request: &Request<'_>,
     ) -> Option<(usize, usize)> {
         let send_buffer_bytes_max = ex.options().limits.send_buffer_bytes_max;
@@ -76,6 +77,9 @@ impl Client {
         let writer = Writer::SockJs(FrameTarget::Poll);
         let scope = scope_of(session, writer, self.envelope, self.service, Some(request));
         let rest = messages::deliver(ex, scope, messages, &mut queue, send_buffer_bytes_max);
+        if ex.questions.awaits_decision() {
+            ex.questions.hold_client(self.state.id);
+        }
         self.state.queue = queue;
         self.weigh(ex);
         // Nobody has come for so much.
@@ -86,7 +90,7 @@ impl Client {
             return None;
         }
         ex.push(Effect::FlushClient(self.state.id));
-        rest.unwrap_or_default().map(|(text, messages)| (text.len(), messages))
+        rest.unwrap_or_default().map(|(rest, messages)| (rest.map_or(payload_bytes, str::len), messages))
     }
 
     /// Sends a message, outside the handling of the client's own messages.

@@ -3,6 +3,7 @@
 use crate::app::{HandlerScope, Message};
 use crate::executor::Executor;
 use crate::executor::budget::MESSAGE_BYTES;
+use crate::protocols::client::Next;
 use crate::protocols::message;
 use stentor_wire::sockjs::{self, Error, Limits, Messages};
 use stentor_wire::ws::Kind;
@@ -30,48 +31,50 @@ pub(crate) fn handle_message(
     let options = scope.service.place().and_then(|place| ex.options().sockjs.get(place));
     let limits = Limits { messages_max: options.map_or(1, |options| options.messages_max) };
     let text = kind.text(data).ok_or(Error::NotText);
-    let Ok(messages) = text.and_then(|text| sockjs::parse_websocket(text, &limits)) else {
+    let parsed = text.and_then(|text| Ok((text, sockjs::parse_websocket(text, &limits)?)));
+    let Ok((text, messages)) = parsed else {
         ex.metrics().protocol_errors.add(1);
         return Err(Refusal::Broken);
     };
-    resume(ex, scope, messages, out)
+    resume(ex, scope, text, messages, out)
 }
 
-/// Continues with the messages of a WebSocket message.
+/// Continues with the messages of a WebSocket message, all of which are in `text`.
 pub(crate) fn resume(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
+    text: &str,
     messages: Messages<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Rest<String>, Refusal> {
     let replies_bytes_max = ex.options().limits.replies_bytes_max;
     let rest = deliver(ex, scope, messages, out, replies_bytes_max)?;
-    Ok(rest.map(|(text, messages)| (text.to_owned(), messages)))
+    Ok(rest.map(|(rest, messages)| (rest.unwrap_or(text).to_owned(), messages)))
 }
 
-/// Passes messages to the application, until the share of the turn is used or `out` is longer than this.
+/// Passes messages to the application, until the share of the turn is used, `out` is longer than this, or one waits for a
+/// permission. The rest is `None` if that is the first one.
 pub(super) fn deliver<'m>(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
     mut messages: Messages<'m>,
     out: &mut Vec<u8>,
     out_bytes_max: usize,
-) -> Result<Rest<&'m str>, Refusal> {
+) -> Result<Rest<Option<&'m str>>, Refusal> {
     let (mut scratch, mut delivered) = (String::new(), 0);
     let result = loop {
+        let rest = Some((messages.rest(), messages.len()));
         let is_much = ex.budget.is_used() || out.len() > out_bytes_max || ex.published_much();
-        if delivered > 0
-            && is_much
-            && !messages.is_empty()
-            && let Some(rest) = messages.rest()
-        {
-            break Ok(Some((rest, messages.len())));
+        if delivered > 0 && is_much && !messages.is_empty() {
+            break Ok(rest);
         }
-        let Some(text) = messages.next_in(&mut scratch) else { break Ok(None) };
+        let Some(message) = messages.next_in(&mut scratch) else { break Ok(None) };
         delivered += 1;
-        ex.budget.count(text.len() + MESSAGE_BYTES);
-        if !message::deliver(ex, scope, Message::Text(text), out) {
-            break Err(Refusal::Closed);
+        ex.budget.count(message.len() + MESSAGE_BYTES);
+        match message::deliver(ex, scope, Message::Text(message), out) {
+            Next::Continue => {}
+            Next::Wait | Next::Migrate(_) => break Ok(rest),
+            Next::Stop => break Err(Refusal::Closed),
         }
     };
     ex.metrics().messages.add(delivered);

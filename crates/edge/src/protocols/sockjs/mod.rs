@@ -420,9 +420,12 @@ pub(crate) fn handle_body(
         Ok(messages) => messages,
         Err(error) => return exchange.fail(cx, error),
     };
-    if let Some((rest_bytes, left)) = client.handle_messages(cx.ex, messages, request) {
+    if cx.ex.questions.waits_for_earlier(client.state.id) {
+        return Outcome::Rest;
+    }
+    let payload_bytes = payload.as_ref().map_or(0, |payload| payload.len());
+    if let Some((rest_bytes, left)) = client.handle_messages(cx.ex, messages, payload_bytes, request) {
         let payload = payload.unwrap_or_default();
-        let payload_bytes = payload.len();
         if let Cow::Owned(payload) = payload {
             *body = payload;
         }

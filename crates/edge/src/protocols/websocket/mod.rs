@@ -40,7 +40,7 @@ enum Handled {
     Stop,
     /// The share of the turn is used: these messages of the frame remain.
     Rest((String, usize)),
-    /// The client moves to another core, where this frame is handled again.
+    /// This frame is handled again: on another core, or when a permission is there.
     Again(Vec<u8>),
 }
 
@@ -63,6 +63,8 @@ pub(crate) struct InputOutcome {
     pub(crate) waits: bool,
     /// It waits for the next turn.
     pub(crate) yields: bool,
+    /// It waits for a permission.
+    pub(crate) undecided: bool,
 }
 
 /// A WebSocket connection.
@@ -180,7 +182,8 @@ impl WebSocket {
         let (mut ended, mut outcome) = (false, InputOutcome::default());
         while at < data.len() || is_paused {
             outcome.yields = cx.ex.budget.is_used();
-            if outcome.yields || out.len() > replies_bytes_max || cx.ex.published_much() {
+            let is_much = outcome.yields || out.len() > replies_bytes_max || cx.ex.published_much();
+            if is_much || cx.ex.questions.awaits_decision() {
                 self.unread = Some(Box::new(Unread { bytes: data[at..].to_vec(), rest: None }));
                 break;
             }
@@ -208,9 +211,9 @@ impl WebSocket {
                             match &mut self.profile.framing {
                                 Framing::Plain => {
                                     messages += 1;
-                                    let message =
+                                    let typed =
                                         kind.text(message).map_or(Message::Binary(message), Message::Text);
-                                    Handled::if_continues(deliver(cx.ex, scope, message, out))
+                                    Handled::of(deliver(cx.ex, scope, typed, out), kind, message)
                                 }
                                 Framing::SockJs => {
                                     match sockjs::handle_message(cx.ex, scope, kind, message, out) {
@@ -222,9 +225,12 @@ impl WebSocket {
                                         }
                                     }
                                 }
-                                Framing::Primus(pinging) => Handled::if_continues(primus::handle_message(
-                                    cx.ex, scope, session, pinging, kind, message, out,
-                                )),
+                                Framing::Primus(pinging) => {
+                                    let next = primus::handle_message(
+                                        cx.ex, scope, session, pinging, kind, message, out,
+                                    );
+                                    Handled::of(next, kind, message)
+                                }
                             }
                         }
                         (None, None) => Handled::Stop,
@@ -262,6 +268,7 @@ impl WebSocket {
         }
         cx.ex.budget.count(cx.shared.take_stepped_bytes());
         cx.ex.metrics().messages.add(messages);
+        outcome.undecided = cx.ex.questions.awaits_decision();
         outcome.waits = self.unread.is_some();
         outcome.yields &= outcome.waits;
         if ended || !self.ws.is_mid_message() {
@@ -278,12 +285,13 @@ impl WebSocket {
         let Some(mut unread) = self.unread.take() else { return InputOutcome::default() };
         if let (Some(rest), Some(session)) = (unread.rest.take(), cx.session) {
             let messages = Messages::resume(&rest.0, rest.1);
-            match sockjs::resume(cx.ex, self.scope(session), messages, out) {
+            match sockjs::resume(cx.ex, self.scope(session), &rest.0, messages, out) {
                 Ok(None) => {}
                 Ok(rest) => {
                     unread.rest = rest;
                     self.unread = Some(unread);
-                    return InputOutcome { closed: false, waits: true, yields: true };
+                    let undecided = cx.ex.questions.awaits_decision();
+                    return InputOutcome { closed: false, waits: true, yields: true, undecided };
                 }
                 Err(error) => {
                     self.refuse_sockjs(cx, error);
@@ -414,8 +422,22 @@ impl WebSocket {
 }
 
 impl Handled {
-    fn if_continues(continues: bool) -> Self {
-        if continues { Self::Continue } else { Self::Stop }
+    /// What a message leaves behind that was handled so far.
+    #[inline]
+    fn of(next: Next, kind: Kind, message: &[u8]) -> Self {
+        match next {
+            Next::Continue => Self::Continue,
+            Next::Stop => Self::Stop,
+            Next::Wait | Next::Migrate(_) => Self::again(kind, message),
+        }
+    }
+
+    /// A message is handled again, in a frame as the client sent it, but for the mask.
+    fn again(kind: Kind, message: &[u8]) -> Self {
+        let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
+        let mut frame = Vec::with_capacity(message.len() + 14);
+        ws::encode(&mut frame, opcode, message, false, Some([0; 4]));
+        Self::Again(frame)
     }
 }
 
@@ -434,16 +456,14 @@ fn handle_frame(
         ex.push(Effect::CloseSocket { conn, code: 1000, reason: "" });
         return Handled::Stop;
     };
-    match client.handle_frame(ex, conn, kind, data, out) {
-        Next::Continue => Handled::Continue,
-        Next::Stop => Handled::Stop,
-        Next::Migrate(core) => {
-            // As the client sent it, but for the mask.
-            let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
-            let mut frame = Vec::with_capacity(data.len() + 14);
-            ws::encode(&mut frame, opcode, data, false, Some([0; 4]));
-            ex.push(Effect::MigrateClient(id, core));
-            Handled::Again(frame)
-        }
+    if ex.questions.waits_for_earlier(id) {
+        return Handled::again(kind, data);
     }
+    let next = client.handle_frame(ex, conn, kind, data, out);
+    match next {
+        Next::Migrate(core) => ex.push(Effect::MigrateClient(id, core)),
+        Next::Wait => ex.questions.hold_client(id),
+        Next::Continue | Next::Stop => {}
+    }
+    Handled::of(next, kind, data)
 }

@@ -1,0 +1,351 @@
+//! Permissions: the questions to the authorizer, and those of them whose answers aren't known yet.
+//!
+//! The connection on which a client asked waits: the message or request that needs the answer is kept with its input, nothing
+//! that follows is read, and it is handled again when all of its answers are there. The answers are known until then, so the
+//! authorizer isn't asked twice. What waits for one of several connections of a client makes the others wait as well.
+//!
+//! ```text
+//!  handled ── Pending ──► waits ── decided, or the deadline ──► handled again ──► answers forgotten
+//!                           └──── the connection ends ──► forgotten
+//! ```
+//!
+//! **Bounds.** `limits.decisions_max` open questions per core, and `limits.decision_timeout` for each. Beyond them, the
+//! answer is [`Denial::UNAVAILABLE`].
+
+use crate::identity::ClientId;
+use crate::ledger::{Class, Ledger};
+use crate::options::Limits;
+use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question, Ticket};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stentor_driver::ConnId;
+use stentor_hub::{CoreId, Key, Room, SessionId, SubscribeOptions, Topic};
+
+/// Approximate size of an open question.
+const QUESTION_BYTES: usize = 512;
+
+/// Feeds that a client asks for in its first request.
+pub(crate) struct Feeds {
+    pub(crate) keys: Vec<Key>,
+    pub(crate) options: SubscribeOptions,
+}
+
+/// Why a client may not do something now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Denied(Denial),
+    /// It isn't known yet. Its message or request waits.
+    Pending,
+}
+
+/// An [`Access`] that outlives its call.
+#[derive(PartialEq, Eq)]
+enum Asked {
+    Connect(Box<str>),
+    Subscribe(Topic),
+    Publish(Room),
+    Presence(Topic),
+    History(Topic),
+}
+
+impl Asked {
+    fn of(access: Access<'_>) -> Self {
+        match access {
+            Access::Connect { namespace } => Self::Connect(namespace.into()),
+            Access::Subscribe(topic) => Self::Subscribe(topic.clone()),
+            Access::Publish(room) => Self::Publish(room.clone()),
+            Access::Presence(topic) => Self::Presence(topic.clone()),
+            Access::History(topic) => Self::History(topic.clone()),
+        }
+    }
+
+    fn is(&self, access: Access<'_>) -> bool {
+        match (self, access) {
+            (Self::Connect(asked), Access::Connect { namespace }) => **asked == *namespace,
+            (Self::Subscribe(asked), Access::Subscribe(topic))
+            | (Self::Presence(asked), Access::Presence(topic))
+            | (Self::History(asked), Access::History(topic)) => asked == topic,
+            (Self::Publish(asked), Access::Publish(room)) => asked == room,
+            _ => false,
+        }
+    }
+}
+
+/// A question that wasn't answered at once.
+struct Deferred {
+    asked: Asked,
+    /// The number of its ticket.
+    number: u64,
+    answer: Option<Result<(), Denial>>,
+}
+
+/// What a connection waits for, or has been answered.
+#[derive(Default)]
+struct Waiting {
+    questions: Vec<Deferred>,
+    /// Feeds that a session is subscribed to when it is known whether it may.
+    feeds: Option<(SessionId, Feeds)>,
+    /// The client whose messages wait.
+    client: Option<ClientId>,
+    /// Other connections with messages of this client.
+    others: Vec<ConnId>,
+    /// It is one of those others.
+    follows: bool,
+}
+
+impl Waiting {
+    fn is_open(&self) -> bool {
+        self.follows || self.questions.iter().any(|question| question.answer.is_none())
+    }
+}
+
+/// One core's questions.
+pub(crate) struct Questions {
+    /// `None`: clients may do everything.
+    authorizer: Option<Arc<dyn Authorizer>>,
+    core: CoreId,
+    /// The number of the last ticket. None is used twice.
+    last: u64,
+    /// The connection whose input is being handled.
+    asker: Option<ConnId>,
+    /// The connection that asked each open question.
+    open: HashMap<u64, ConnId>,
+    /// Deadlines of questions, answered or not, earliest first.
+    deadlines: VecDeque<(Instant, u64)>,
+    waiting: HashMap<ConnId, Waiting>,
+    /// Where the messages of clients wait.
+    clients: HashMap<ClientId, ConnId>,
+    /// Connections that needn't wait any more.
+    decided: VecDeque<ConnId>,
+    open_max: usize,
+    timeout: Duration,
+    /// Questions that weren't answered in time or had no place.
+    pub(crate) unanswered: u64,
+    ledger: Arc<Ledger>,
+}
+
+impl Questions {
+    pub(crate) fn new(
+        authorizer: Option<Arc<dyn Authorizer>>,
+        core: CoreId,
+        limits: &Limits,
+        ledger: Arc<Ledger>,
+    ) -> Self {
+        Self {
+            authorizer,
+            core,
+            last: 0,
+            asker: None,
+            open: HashMap::new(),
+            deadlines: VecDeque::new(),
+            waiting: HashMap::new(),
+            clients: HashMap::new(),
+            decided: VecDeque::new(),
+            open_max: limits.decisions_max,
+            timeout: limits.decision_timeout,
+            unanswered: 0,
+            ledger,
+        }
+    }
+
+    /// The input of this connection is handled from now on; of none, if it is `None`.
+    #[inline]
+    pub(crate) fn set_asker(&mut self, conn: Option<ConnId>) {
+        self.asker = conn;
+    }
+
+    /// Asks whether a client may do something: every permission of clients is decided here. `waits`: the client's message
+    /// or request can wait for the answer.
+    #[inline]
+    pub(crate) fn authorize(
+        &mut self,
+        now: Instant,
+        session: impl FnOnce() -> Option<PublicId>,
+        access: Access<'_>,
+        waits: bool,
+    ) -> Result<(), Refused> {
+        if self.authorizer.is_none() {
+            return Ok(());
+        }
+        self.ask(now, session(), access, waits)
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        session: Option<PublicId>,
+        access: Access<'_>,
+        waits: bool,
+    ) -> Result<(), Refused> {
+        let Some(authorizer) = &self.authorizer else { return Ok(()) };
+        let asker = self.asker.filter(|_| waits);
+        let known = asker.and_then(|conn| self.waiting.get(&conn)).and_then(|waiting| {
+            waiting
+                .questions
+                .iter()
+                .find(|question| question.asked.is(access))
+                .map(|question| &question.answer)
+        });
+        match known {
+            Some(Some(answer)) => return answer.clone().map_err(Refused::Denied),
+            Some(None) => return Err(Refused::Pending),
+            None => {}
+        }
+        self.last += 1;
+        let (number, principal) = (self.last, None);
+        let ticket = Ticket { core: self.core, number };
+        match authorizer.authorize(&Question { ticket, session, principal, access }) {
+            Decision::Allow => return Ok(()),
+            Decision::Deny(denial) => return Err(Refused::Denied(denial)),
+            Decision::Pending => {}
+        }
+        let Some(conn) = asker.filter(|_| self.open.len() < self.open_max) else {
+            self.unanswered += 1;
+            return Err(Refused::Denied(Denial::UNAVAILABLE));
+        };
+        self.ledger.adjust(Class::Decisions, 0, QUESTION_BYTES);
+        self.open.insert(number, conn);
+        self.deadlines.push_back((now + self.timeout, number));
+        let waiting = self.waiting.entry(conn).or_default();
+        waiting.questions.push(Deferred { asked: Asked::of(access), number, answer: None });
+        Err(Refused::Pending)
+    }
+
+    /// Open questions.
+    pub(crate) fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether the connection whose input is being handled waits for an answer.
+    #[inline]
+    pub(crate) fn awaits_decision(&self) -> bool {
+        !self.waiting.is_empty() && self.asker.is_some_and(|conn| self.is_waiting(conn))
+    }
+
+    pub(crate) fn is_waiting(&self, conn: ConnId) -> bool {
+        self.waiting.get(&conn).is_some_and(Waiting::is_open)
+    }
+
+    /// A message or request has been handled: if its answers were there, they are forgotten. Returns whether it waits, and
+    /// is to be handled again.
+    #[inline]
+    pub(crate) fn settle(&mut self) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        let Some(conn) = self.asker else { return false };
+        let waits = self.is_waiting(conn);
+        if !waits {
+            self.forget(conn);
+        }
+        waits
+    }
+
+    /// The feeds of a session are subscribed to when all answers are there. Other connections of `client` wait until then.
+    pub(crate) fn keep_feeds(&mut self, session: SessionId, feeds: Feeds, client: Option<ClientId>) {
+        if let Some(waiting) = self.asker.and_then(|conn| self.waiting.get_mut(&conn)) {
+            waiting.feeds = Some((session, feeds));
+        }
+        client.into_iter().for_each(|client| self.hold_client(client));
+    }
+
+    /// The feeds that wait on a connection.
+    pub(crate) fn take_feeds(&mut self, conn: ConnId) -> Option<(SessionId, Feeds)> {
+        self.waiting.get_mut(&conn)?.feeds.take()
+    }
+
+    /// Messages of a client wait on the connection that asks.
+    pub(crate) fn hold_client(&mut self, client: ClientId) {
+        let Some(conn) = self.asker else { return };
+        if let Some(waiting) = self.waiting.get_mut(&conn) {
+            waiting.client = Some(client);
+            self.clients.entry(client).or_insert(conn);
+        }
+    }
+
+    /// Whether earlier messages of a client wait on another connection. Then this one waits for them.
+    #[inline]
+    pub(crate) fn waits_for_earlier(&mut self, client: ClientId) -> bool {
+        !self.clients.is_empty() && self.follow(client)
+    }
+
+    fn follow(&mut self, client: ClientId) -> bool {
+        let (Some(conn), Some(first)) = (self.asker, self.clients.get(&client).copied()) else {
+            return false;
+        };
+        if conn == first {
+            return false;
+        }
+        if let Some(waiting) = self.waiting.get_mut(&first)
+            && !waiting.others.contains(&conn)
+        {
+            waiting.others.push(conn);
+        }
+        self.waiting.entry(conn).or_default().follows = true;
+        true
+    }
+
+    /// The answer to a question has come. Those to other questions, to none, and second ones have no effect.
+    pub(crate) fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
+        let Some(conn) = self.open.remove(&number) else { return };
+        self.ledger.adjust(Class::Decisions, QUESTION_BYTES, 0);
+        let Some(waiting) = self.waiting.get_mut(&conn) else { return };
+        if let Some(question) = waiting.questions.iter_mut().find(|question| question.number == number) {
+            question.answer = Some(answer);
+        }
+        if !waiting.is_open() {
+            self.decided.push_back(conn);
+        }
+    }
+
+    /// Refuses what has waited for too long.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some((at, number)) = self.deadlines.front().copied() {
+            let is_open = self.open.contains_key(&number);
+            if is_open && at > now {
+                break;
+            }
+            self.deadlines.pop_front();
+            self.unanswered += u64::from(is_open);
+            self.decide(number, Err(Denial::UNAVAILABLE));
+        }
+    }
+
+    /// A connection has ended, or what it asked for has been done.
+    pub(crate) fn forget(&mut self, conn: ConnId) {
+        let Some(waiting) = self.waiting.remove(&conn) else { return };
+        for Deferred { number, .. } in waiting.questions {
+            if self.open.remove(&number).is_some() {
+                self.ledger.adjust(Class::Decisions, QUESTION_BYTES, 0);
+            }
+        }
+        if let Some(client) = waiting.client
+            && self.clients.get(&client) == Some(&conn)
+        {
+            self.clients.remove(&client);
+        }
+        for other in waiting.others {
+            if self.waiting.remove(&other).is_some() {
+                self.decided.push_back(other);
+            }
+        }
+    }
+
+    /// The next connection that needn't wait any more.
+    pub(crate) fn poll_decided(&mut self) -> Option<ConnId> {
+        self.decided.pop_front()
+    }
+
+    /// Whether no connection waits for [`Self::poll_decided`].
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.decided.is_empty()
+    }
+}
+
+impl Drop for Questions {
+    fn drop(&mut self) {
+        self.ledger.adjust(Class::Decisions, self.open.len() * QUESTION_BYTES, 0);
+    }
+}
