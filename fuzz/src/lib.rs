@@ -64,7 +64,7 @@ fn head<'b>(bytes: &'b [u8], cuts: &[u8], limits: &Limits) -> Option<&'b [u8]> {
 fn check_headers(headers: Headers<'_>, head: &[u8]) {
     let lines = head.iter().filter(|&&byte| byte == b'\n').count();
     let mut count = 0;
-    for (name, value) in headers {
+    for (name, value) in headers.iter() {
         assert!(!name.is_empty() && !name.contains([' ', '\t', ':', '\r', '\n', '\0']));
         assert!(!value.iter().any(|byte| b"\r\n\0".contains(byte)));
         assert_eq!(headers.all(name).next(), headers.all(&name.to_ascii_uppercase()).next());
