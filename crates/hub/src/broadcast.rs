@@ -97,7 +97,7 @@ impl<E: Encoder> Hub<E> {
         let publication = self.make(body, options.volatile);
         for core in cores.iter() {
             let (rooms, publication, options) = (rooms.clone(), publication.clone(), options.clone());
-            self.outgoing.push(core, Dispatch::PublishToSeveral { rooms, publication, options });
+            self.outgoing.push(core, Dispatch::PublishToSeveral(rooms, publication, options));
         }
         self.deliver_to_several(now, rooms, &publication, &options);
     }
@@ -120,7 +120,7 @@ impl<E: Encoder> Hub<E> {
         let Some(state) = self.topics.at(index) else { return };
         for core in state.interested.iter() {
             let (topic, publication, options) = (state.topic.clone(), publication.clone(), options.clone());
-            self.outgoing.push(core, Dispatch::Publish { topic, publication, options });
+            self.outgoing.push(core, Dispatch::Publish(topic, publication, options));
         }
     }
 

@@ -135,7 +135,7 @@ impl<E: Encoder> Hub<E> {
         if newest.epoch == Epoch::NONE {
             return;
         }
-        self.relay_all(index, || Dispatch::Gap { room: room.clone() });
+        self.relay_all(index, || Dispatch::Gap(room.clone()));
         self.handle_gap(room);
     }
 
@@ -155,7 +155,7 @@ impl<E: Encoder> Hub<E> {
     fn share_history(&mut self, index: u32, room: &Room) {
         let Some(history) = self.topics.at(index).and_then(|state| state.history()) else { return };
         let history = Arc::new(history);
-        self.relay_all(index, || Dispatch::History { room: room.clone(), history: history.clone() });
+        self.relay_all(index, || Dispatch::History(room.clone(), history.clone()));
         self.handle_awaited(room, &history);
     }
 

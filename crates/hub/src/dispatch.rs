@@ -89,48 +89,18 @@ pub enum Dispatch<F> {
     },
     /// From the home core: it knows the history of a room now, which it didn't when it answered with
     /// [`Replay::Unknown`].
-    History {
-        /// The room.
-        room: Room,
-        /// Its history.
-        history: Arc<HistoryPart<F>>,
-    },
+    History(Room, Arc<HistoryPart<F>>),
     /// From the home core: members of a room missed publications.
-    Gap {
-        /// The room.
-        room: Room,
-    },
-    /// The sender knows too many topics to accept this one. Answers a `Join` (with its session), or an `Interest`:
+    Gap(Room),
+    /// The sender knows too many topics to accept this one. Answers a `Join`, with its session, or an `Interest`:
     /// then the receiver's members would miss what the sender's core publishes.
-    Refused {
-        /// The topic.
-        topic: Topic,
-        /// The session that asked, for a `Join`.
-        session: Option<SessionId>,
-    },
+    Refused(Topic, Option<SessionId>),
     /// To the home core: the sender has no members left.
-    Leave {
-        /// The topic.
-        topic: Topic,
-    },
+    Leave(Topic),
     /// For the receiver's members.
-    Publish {
-        /// The topic.
-        topic: Topic,
-        /// The publication.
-        publication: Arc<Publication<F>>,
-        /// Its options.
-        options: Emit,
-    },
+    Publish(Topic, Arc<Publication<F>>, Emit),
     /// For the receiver's members of several rooms, once for each.
-    PublishToSeveral {
-        /// The rooms.
-        rooms: Rooms,
-        /// The publication.
-        publication: Arc<Publication<F>>,
-        /// Its options.
-        options: Emit,
-    },
+    PublishToSeveral(Rooms, Arc<Publication<F>>, Emit),
     /// To the home core of a room with history: assign a position and broadcast it.
     Submit {
         /// The room.
@@ -154,8 +124,7 @@ impl<F> Dispatch<F> {
             all.iter().map(|publication| publication.body().len() + DISPATCH_BYTES).sum::<usize>()
         };
         let carried = match self {
-            Self::Publish { publication, options, .. }
-            | Self::PublishToSeveral { publication, options, .. } => {
+            Self::Publish(_, publication, options) | Self::PublishToSeveral(_, publication, options) => {
                 publication.body().len() + options.bytes()
             }
             Self::Submit { data, options, .. } => data.len() + options.bytes(),
@@ -163,12 +132,12 @@ impl<F> Dispatch<F> {
                 let newest = current.snapshot.as_ref().map_or(0, |newest| newest.body().len());
                 newest + if let Replay::Messages(missed) = replay { publications(missed) } else { 0 }
             }
-            Self::History { history, .. } => publications(&history.messages),
+            Self::History(_, history) => publications(&history.messages),
             Self::Interest { .. }
             | Self::Join { .. }
-            | Self::Refused { .. }
-            | Self::Leave { .. }
-            | Self::Gap { .. } => 0,
+            | Self::Refused(..)
+            | Self::Leave(..)
+            | Self::Gap(..) => 0,
         };
         DISPATCH_BYTES + carried
     }

@@ -51,7 +51,7 @@ impl<E: Encoder> Hub<E> {
                 self.outgoing.answered(from);
                 self.handle_joined(&topic, session, since, replay, current);
             }
-            Dispatch::Refused { topic, session } => {
+            Dispatch::Refused(topic, session) => {
                 if session.is_some() {
                     self.outgoing.answered(from);
                 }
@@ -60,24 +60,24 @@ impl<E: Encoder> Hub<E> {
                     self.outgoing.resend_interest(from, room);
                 }
             }
-            Dispatch::Leave { topic } => {
+            Dispatch::Leave(topic) => {
                 let Some(index) = self.topics.find(&topic) else { return };
                 if let Some(state) = self.topics.at_mut(index) {
                     state.interested.set(from, false);
                 }
                 self.release_if_unused(index);
             }
-            Dispatch::Publish { topic, publication, options } => {
+            Dispatch::Publish(topic, publication, options) => {
                 self.handle_broadcast(now, &topic, &publication, &options);
             }
-            Dispatch::PublishToSeveral { rooms, publication, options } => {
+            Dispatch::PublishToSeveral(rooms, publication, options) => {
                 self.deliver_to_several(now, &rooms, &publication, &options);
             }
             Dispatch::Submit { room, event, data, options } => {
                 self.handle_publish(now, &room, event, data, options)
             }
-            Dispatch::History { room, history } => self.handle_awaited(&room, &history),
-            Dispatch::Gap { room } => self.handle_gap(&room),
+            Dispatch::History(room, history) => self.handle_awaited(&room, &history),
+            Dispatch::Gap(room) => self.handle_gap(&room),
         }
     }
 
@@ -156,7 +156,7 @@ impl<E: Encoder> Hub<E> {
                 state.current = Current::default();
                 if state.joined {
                     state.joined = false;
-                    self.outgoing.push(home, Dispatch::Leave { topic: state.topic.clone() });
+                    self.outgoing.push(home, Dispatch::Leave(state.topic.clone()));
                 }
             }
             Some(_) => {
@@ -191,7 +191,7 @@ impl<E: Encoder> Hub<E> {
             }
             self.release_if_unused(index);
         } else if has_members {
-            self.outgoing.push(from, Dispatch::Refused { topic, session: None });
+            self.outgoing.push(from, Dispatch::Refused(topic, None));
         }
     }
 
@@ -204,7 +204,7 @@ impl<E: Encoder> Hub<E> {
         since: Option<Position>,
     ) {
         let Some(index) = self.topics.find_or_insert(&topic) else {
-            self.outgoing.push(from, Dispatch::Refused { topic, session: Some(session) });
+            self.outgoing.push(from, Dispatch::Refused(topic, Some(session)));
             return;
         };
         // A core that follows a feed knows as much of it as its home core, so it decides what to send.

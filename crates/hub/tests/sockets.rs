@@ -714,7 +714,7 @@ fn ids_differ_between_cores_and_are_kept_in_transit() {
     let mut ids = Vec::new();
     for core in [0, 1, 0, 1] {
         node.publish(core, &a, "x");
-        if let Some(Dispatch::Publish { publication, .. }) = node.hubs[1].outgoing(0).messages().next() {
+        if let Some(Dispatch::Publish(_, publication, _)) = node.hubs[1].outgoing(0).messages().next() {
             ids.push(publication.id());
         }
         node.run_until_idle();

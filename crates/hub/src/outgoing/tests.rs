@@ -54,7 +54,7 @@ fn interest_is_resent_after_a_refusal() {
 fn a_message_that_couldnt_be_passed_on_stays_first() {
     let mut outbound: Outbound<()> = Outbound::new(2, [1, 2]);
     let [a, b] = ["a", "b"].map(|name| Room::plain(name).unwrap());
-    outbound.push(1, Dispatch::Leave { topic: a.clone().into() });
+    outbound.push(1, Dispatch::Leave(a.clone().into()));
     outbound.set_level(1, &a, true);
     outbound.set_level(1, &b, true);
     let first = outbound.to(1).pop_front().unwrap();

@@ -504,7 +504,7 @@ impl World {
                 let topic = self.topic_named(topic);
                 self.shadow.answered(topic, to, *session, false);
             }
-            Dispatch::Refused { topic, session } => {
+            Dispatch::Refused(topic, session) => {
                 self.log(format!("{from} → {to}: refused {session:?}, {topic:?}"));
                 let topic = self.topic_named(topic);
                 match session {
@@ -512,14 +512,14 @@ impl World {
                     None => self.shadow.interest_refused(topic, to),
                 }
             }
-            Dispatch::History { .. } | Dispatch::Gap { .. } => unreachable!("no other node"),
-            Dispatch::Leave { topic } => {
+            Dispatch::History(..) | Dispatch::Gap(_) => unreachable!("no other node"),
+            Dispatch::Leave(topic) => {
                 self.log(format!("{from} → {to}: leave {topic:?}"));
                 let topic = self.topic_named(topic);
                 assert_eq!(self.shadow.topics[topic].home, Some(to));
                 assert!(self.shadow.topics[topic].at[to].interested.remove(&from), "left twice");
             }
-            Dispatch::Publish { topic, publication, options: how } => {
+            Dispatch::Publish(topic, publication, how) => {
                 let said = Said::of(publication.body());
                 self.log(format!("{from} → {to}: {said:?} to {topic:?}"));
                 let expect = self.shadow.spreading[from][to].pop_front().expect("nothing was to come");
@@ -527,7 +527,7 @@ impl World {
                 assert_eq!((&said, how), (&expect.thing.said, &expect.how.emit));
                 self.shadow.arrives(self.now, to, &expect);
             }
-            Dispatch::PublishToSeveral { rooms, publication, options: how } => {
+            Dispatch::PublishToSeveral(rooms, publication, how) => {
                 let said = Said::of(publication.body());
                 self.log(format!("{from} → {to}: {said:?} to {rooms:?}"));
                 let expect = self.shadow.spreading[from][to].pop_front().expect("nothing was to come");
@@ -558,7 +558,7 @@ impl World {
         self.hubs[to].handle_dispatch(self.now, from, dispatch);
         if !noted {
             let refused = self.hubs[to].outgoing(from).messages().next_back();
-            assert!(matches!(refused, Some(Dispatch::Refused { session: None, .. })));
+            assert!(matches!(refused, Some(Dispatch::Refused(_, None))));
         }
         true
     }
