@@ -50,23 +50,6 @@ impl Walk<'_> {
         for (i, _) in stays.iter().enumerate().rev().filter(|(_, stays)| !**stays) {
             self.writer.remove(Token::Index(from + i), limit)?;
         }
-        self.place(plan, olds, news, from, limit)?;
-        for &(i, j) in &plan.pairs {
-            let at = Token::Index(from + j as usize);
-            self.below(at, olds[i as usize], news[j as usize], limit)?;
-        }
-        Ok(())
-    }
-
-    /// Adds and moves.
-    fn place(
-        &mut self,
-        plan: &Plan,
-        olds: &[NodeId],
-        news: &[NodeId],
-        from: usize,
-        limit: usize,
-    ) -> Result<(), TooLong> {
         let mut row = Row::default();
         if plan.kept.contains(&false) {
             self.work.charge(olds.len() + plan.pairs.len() * 16);
@@ -89,6 +72,10 @@ impl Walk<'_> {
                     self.writer.add(at, self.new.raw(new), limit)?;
                 }
             }
+        }
+        for &(i, j) in &plan.pairs {
+            let at = Token::Index(from + j as usize);
+            self.below(at, olds[i as usize], news[j as usize], limit)?;
         }
         Ok(())
     }

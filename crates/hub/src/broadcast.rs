@@ -243,7 +243,7 @@ impl<E: Encoder> Hub<E> {
         let topics: SmallVec<[u32; 4]> = topics.iter().copied().filter(has_members).collect();
         if !topics.is_empty() {
             let except_topics = self.excepted_topics(options);
-            self.sessions.log.push(now, publication, &topics, except_topics, options);
+            self.sessions.log.push(now, publication, &topics, except_topics, &options.except, None);
         }
     }
 

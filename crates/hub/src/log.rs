@@ -9,7 +9,7 @@
 //! therefore counts only if it is older than the entry: its topic's number can't have been reused since.
 
 use crate::budget::{Charge, LiveBytes};
-use crate::dispatch::{Emit, Exceptions};
+use crate::dispatch::Exceptions;
 use crate::publication::Publication;
 use crate::session_id::SessionId;
 use smallvec::SmallVec;
@@ -96,24 +96,8 @@ impl<F> Log<F> {
         self.first + self.entries.len() as LogIndex
     }
 
-    /// Logs what is about to be delivered to members of topics.
+    /// Logs what is about to be delivered: to members of topics, or `to` one session.
     pub(crate) fn push(
-        &mut self,
-        now: Instant,
-        publication: &Arc<Publication<F>>,
-        topics: &[u32],
-        except_topics: Box<[u32]>,
-        options: &Emit,
-    ) {
-        self.keep(now, publication, topics, except_topics, &options.except, None);
-    }
-
-    /// Logs what is about to be sent to one session.
-    pub(crate) fn push_to(&mut self, now: Instant, publication: &Arc<Publication<F>>, to: SessionId) {
-        self.keep(now, publication, &[], Box::default(), &Exceptions::default(), Some(to));
-    }
-
-    fn keep(
         &mut self,
         now: Instant,
         publication: &Arc<Publication<F>>,

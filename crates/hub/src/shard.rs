@@ -6,7 +6,7 @@
 use crate::budget::{Counters, Footprint, LiveBytes};
 use crate::cluster::Awaiting;
 use crate::disconnect::Disconnect;
-use crate::dispatch::{CORES_MAX, CoreId};
+use crate::dispatch::{CORES_MAX, CoreId, Exceptions};
 use crate::encoder::Encoder;
 use crate::history::{HistoryLimits, HistoryStats};
 use crate::ids::Ids;
@@ -287,7 +287,8 @@ impl<E: Encoder> Hub<E> {
         for session in sessions {
             let Some(member) = self.sessions.direct(*session) else { continue };
             if publication.is_recoverable() {
-                self.sessions.log.push_to(now, &publication, *session);
+                let except = Exceptions::default();
+                self.sessions.log.push(now, &publication, &[], Box::default(), &except, Some(*session));
             }
             self.sessions.fan_out(&[member], &publication, volatile, None);
         }

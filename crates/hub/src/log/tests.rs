@@ -23,7 +23,7 @@ impl Rig {
         let room = Room::plain("r").unwrap();
         let body = Body::Message { room, event: None, data, position: None };
         let publication = Publication::new(id, true, body, &self.live);
-        self.log.push(self.now, &publication, &[0], Box::default(), &Emit::default());
+        self.log.push(self.now, &publication, &[0], Box::default(), &Exceptions::default(), None);
     }
 
     fn since(&self, index: LogIndex) -> Option<Vec<(LogIndex, u64)>> {
