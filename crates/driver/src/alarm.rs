@@ -48,10 +48,9 @@ impl Alarm {
         Ok(())
     }
 
-    /// Moves the clock to `now`: what was set for before has rung.
-    #[inline]
-    pub(crate) fn advance(&mut self, now: Instant) {
-        self.rings_at = self.rings_at.filter(|at| *at > now);
+    /// The kernel has reported that it rang.
+    pub(crate) fn rang(&mut self) {
+        self.rings_at = None;
     }
 }
 

@@ -162,7 +162,8 @@ impl Kernel for Epoll {
         for edge in &self.edges {
             let key = Key::from_bits(edge.data.u64());
             match key.index {
-                WAKER_INDEX | ALARM_INDEX => {} // they only end the wait
+                WAKER_INDEX => {} // it only ends the wait
+                ALARM_INDEX => self.alarm.rang(),
                 LISTENER_INDEX => {
                     if let Some(listener) = self.listeners.list.get_mut(key.generation as usize) {
                         listener.ready = true;
@@ -184,7 +185,6 @@ impl Kernel for Epoll {
             }
         }
         self.edges.clear();
-        self.alarm.advance(turn.now);
     }
 
     fn listen(&mut self, addr: SocketAddr, options: &ListenOptions) -> io::Result<SocketAddr> {

@@ -190,23 +190,19 @@ impl<K: Kernel> EventLoop<K> {
             return Some(Event::Woken);
         }
         loop {
-            if let Some(conn) = self.turn.current.take()
-                && let Some(event) = self.step(conn)
-            {
+            let (conn, was_queued) = match self.turn.current.take() {
+                Some(conn) => (conn, false),
+                None if self.turn.queue_left == 0 => break,
+                None => {
+                    self.turn.queue_left -= 1;
+                    (self.turn.queue.pop_front()?, true)
+                }
+            };
+            if let Some(event) = self.step(conn, was_queued) {
                 if !matches!(event, Event::Received { .. }) {
                     self.turn.current = Some(conn);
                 }
                 return Some(event);
-            }
-            if self.turn.queue_left == 0 {
-                break;
-            }
-            self.turn.queue_left -= 1;
-            if let Some(conn) = self.turn.queue.pop_front()
-                && let Some(connection) = self.turn.connections.get_mut(conn.0)
-            {
-                connection.state.queued = false;
-                self.turn.current = Some(conn);
             }
         }
         // The rare ones are not inlined: what they need of the stack, each call would set up.
@@ -224,9 +220,11 @@ impl<K: Kernel> EventLoop<K> {
     }
 
     /// The next event of the connection that is being stepped: after [`Event::Received`] there is none in this turn.
-    fn step(&mut self, conn: ConnId) -> Option<Event> {
+    /// `was_queued`: it has just been taken from the queue.
+    fn step(&mut self, conn: ConnId, was_queued: bool) -> Option<Event> {
         let Self { turn, kernel } = self;
         let connection = turn.connections.get_mut(conn.0)?;
+        connection.state.queued &= !was_queued;
         match connection.state.phase {
             Phase::Connecting => return self.step_connecting(conn),
             Phase::Open => {}

@@ -58,7 +58,6 @@ impl Kernel for Uring {
 
     fn record(&mut self, turn: &mut Turn<Socket>) {
         self.record_completions(turn, self.events_per_turn);
-        self.alarm.advance(turn.now);
     }
 
     fn has_events(&mut self) -> bool {

@@ -238,7 +238,10 @@ impl Uring {
             Token::Ignored | Token::Installed(_) => {}
             // These two only end the wait.
             Token::Waker => self.waker_polled = completion.more,
-            Token::Alarm => self.alarm_polled = completion.more,
+            Token::Alarm => {
+                self.alarm_polled = completion.more;
+                self.alarm.rang();
+            }
             Token::Listener(nth) => self.record_listener(nth, completion.more),
             Token::Send(flight) => {
                 if let Some(conn) = self.flights.complete(flight, completion.result()) {

@@ -89,26 +89,31 @@ pub struct Headers<'b> {
 impl<'b> Headers<'b> {
     /// Name and value of each header.
     pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b [u8])> {
-        self.lines().filter_map(|(name, value)| Some((str::from_utf8(name).ok()?, trim(value))))
+        self.lines().filter_map(|line| {
+            let colon = memchr::memchr(b':', line)?;
+            Some((str::from_utf8(&line[..colon]).ok()?, trim(&line[colon + 1..])))
+        })
     }
 
-    /// Names, and values with the spaces around them.
-    fn lines(self) -> impl Iterator<Item = (&'b [u8], &'b [u8])> {
+    /// Lines without their ends.
+    fn lines(self) -> impl Iterator<Item = &'b [u8]> {
         let mut rest = self.lines;
         std::iter::from_fn(move || {
             let end = memchr::memchr(b'\n', rest)?;
             let (line, next) = (&rest[..end], &rest[end + 1..]);
             rest = next;
-            let colon = line.iter().position(|&byte| byte == b':')?;
-            let value = &line[colon + 1..];
-            Some((&line[..colon], value.strip_suffix(b"\r").unwrap_or(value)))
+            Some(line.strip_suffix(b"\r").unwrap_or(line))
         })
     }
 
     /// The values of all headers of this name.
     pub fn all<'n>(self, name: &'n str) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
-        let named = self.lines().filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
-        named.map(|(_, value)| trim(value))
+        // A request's headers are looked through some twenty times, so the colon isn't searched for in each: that took 12 %
+        // of the instructions of a connection that opens and closes.
+        self.lines().filter_map(|line| {
+            let (other, value) = line.split_at_checked(name.len())?;
+            other.eq_ignore_ascii_case(name.as_bytes()).then(|| value.strip_prefix(b":").map(trim))?
+        })
     }
 
     /// True if a header of this name, read as a comma-separated list, has this token (without regard to case).
