@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use stentor_edge::{
     Broadcast, Busy, Command, CommandInbox, DataPlane, Denial, Done, FeedUpdate, Histogram, Metric, NodeInfo,
-    Publish, RoomList, RoomsQuery, Target, Ticket, Wanted,
+    Publish, RoomList, RoomUpdate, RoomsQuery, Target, Ticket, Wanted,
 };
-use stentor_hub::Key;
+use stentor_hub::{Key, Room};
 
 /// A node's data plane, with the sessions of the other nodes.
 pub struct ClusterPlane {
@@ -58,6 +58,10 @@ impl CommandInbox for ClusterPlane {
 
     fn receive(&self, message: Broadcast) -> Result<(), Busy> {
         self.local.receive(message)
+    }
+
+    fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
+        self.local.update_room(room, update)
     }
 
     fn decide(&self, ticket: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {

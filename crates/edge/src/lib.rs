@@ -60,6 +60,6 @@ pub use plane::{
 pub use ports::{
     Access, Authorizer, Broadcast, Broker, Busy, Command, CommandError, CommandInbox, Concerned, Decision,
     Denial, Done, FeedUpdate, LIST_BYTES_MAX, Principal, PublicId, Publish, Question, ROOMS_LISTED_MAX,
-    RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target, Ticket,
+    RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target, Ticket,
 };
 pub use rule::{Rooms, Rule, Template, TemplateError};

@@ -164,6 +164,10 @@ impl CommandInbox for FakePlane {
         Ok(())
     }
 
+    fn update_room(&self, _: &stentor_hub::Room, _: stentor_edge::RoomUpdate) -> Result<(), Busy> {
+        Ok(())
+    }
+
     fn decide(&self, _: stentor_edge::Ticket, _: Result<(), stentor_edge::Denial>) -> Result<(), Busy> {
         Ok(())
     }

@@ -94,6 +94,8 @@ pub struct Context<'a> {
     pub(crate) core: &'a CoreContext,
     pub(crate) outlet: &'a mut Outlet,
     pub(crate) questions: &'a mut Questions,
+    /// Messages that the handler has published to rooms that the engine orders.
+    pub(crate) submitted: u32,
     /// Approximate number of bytes that the handler has published: its connection may have to wait for other cores.
     pub(crate) published_bytes: usize,
 }
@@ -349,6 +351,12 @@ impl<'a> Context<'a> {
             self.authorize(session, Access::Publish(room))?;
         }
         self.published_bytes += data.len() + ENVELOPE_BYTES;
+        if self.outlet.is_ordered_elsewhere(self.hub, room, &how) {
+            self.submitted += 1;
+            let outlet = &mut *self.outlet;
+            let submit = |ticket| outlet.submit(room, (event, data), &how, ticket);
+            return Ok(self.questions.submit(self.core.now, self.submitted, self.scope.waits, submit)?);
+        }
         self.outlet.publish(self.hub, self.core.now, room, (event, data), how);
         Ok(())
     }

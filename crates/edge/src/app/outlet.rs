@@ -2,18 +2,28 @@
 
 use crate::encode::Formats;
 use crate::ledger::{Class, Ledger};
-use crate::ports::{Broadcast, Broker, Busy, PublicId};
+use crate::ports::{Broadcast, Broker, Busy, PublicId, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-use stentor_hub::{Data, Emit, Hub, Room, Rooms};
+use stentor_hub::{Data, Emit, Hub, Room, Rooms, Topic};
+
+/// How a message is handed to the broker.
+#[derive(Clone, Copy)]
+enum Kind {
+    Plain,
+    /// To a room that the engine orders. The publisher waits for the answer to the ticket, if there is one.
+    Ordered(Option<Ticket>),
+}
 
 /// Publishes for one core. Messages for which the broker has no room wait here, in order, charged to the ledger. While
 /// there are any, the core doesn't read from connections that publish, so each adds at most what it had sent before.
 pub(crate) struct Outlet {
     /// `None`: there are no other nodes.
     broker: Option<Arc<dyn Broker>>,
-    waiting: VecDeque<Broadcast>,
+    waiting: VecDeque<(Broadcast, Kind)>,
+    /// The engine orders rooms with history.
+    orders_history: bool,
     /// Whether any waited after the last call of [`Self::retry`].
     waited: bool,
     /// Messages for the broker since the start.
@@ -23,7 +33,8 @@ pub(crate) struct Outlet {
 
 impl Outlet {
     pub(crate) fn new(broker: Option<Arc<dyn Broker>>, ledger: Arc<Ledger>) -> Self {
-        Self { broker, waiting: VecDeque::new(), waited: false, count: 0, ledger }
+        let orders_history = broker.as_ref().is_some_and(|broker| broker.orders_history());
+        Self { broker, orders_history, waiting: VecDeque::new(), waited: false, count: 0, ledger }
     }
 
     /// Publishes a message of this node to a room.
@@ -52,29 +63,56 @@ impl Outlet {
         how: Emit,
         except: &[PublicId],
     ) {
-        let Some(broker) = &self.broker else { return hub.handle_emit(now, rooms, event, data, how) };
-        let message = Broadcast {
-            rooms: rooms.clone(),
-            except_rooms: how.excepted_rooms().to_vec(),
-            except_sessions: except.to_vec(),
-            event: event.clone(),
-            data: data.clone(),
-            volatile: how.volatile,
-        };
+        if self.broker.is_none() {
+            return hub.handle_emit(now, rooms, event, data, how);
+        }
+        let mut message = message(rooms.clone(), event.clone(), data.clone(), &how);
+        message.except_sessions = except.to_vec();
+        if rooms.only().is_some_and(|room| self.is_ordered_elsewhere(hub, room, &how)) {
+            return self.pass_on(message, Kind::Ordered(None));
+        }
         hub.handle_emit(now, rooms, event, data, how);
+        self.pass_on(message, Kind::Plain);
+    }
+
+    /// Whether a message gets its position from the engine: then it isn't delivered here before it comes back.
+    #[inline]
+    pub(crate) fn is_ordered_elsewhere(&self, hub: &Hub<Formats>, room: &Room, how: &Emit) -> bool {
+        self.orders_history && !how.volatile && hub.home_of(&Topic::Room(room.clone())).is_some()
+    }
+
+    /// Hands the broker a message to a room that the engine orders.
+    pub(crate) fn submit(
+        &mut self,
+        room: &Room,
+        (event, data): (Option<Arc<str>>, Data),
+        how: &Emit,
+        ticket: Option<Ticket>,
+    ) {
+        self.pass_on(message(room.clone().into(), event, data, how), Kind::Ordered(ticket));
+    }
+
+    fn pass_on(&mut self, message: Broadcast, kind: Kind) {
         self.count += 1;
-        if !self.waiting.is_empty() || broker.publish(&message) == Err(Busy) {
+        if !self.waiting.is_empty() || self.hand_over(&message, kind) == Err(Busy) {
             self.ledger.adjust(Class::Broker, 0, message.bytes());
-            self.waiting.push_back(message);
+            self.waiting.push_back((message, kind));
+        }
+    }
+
+    fn hand_over(&self, message: &Broadcast, kind: Kind) -> Result<(), Busy> {
+        match (&self.broker, kind) {
+            (Some(broker), Kind::Plain) => broker.publish(message),
+            (Some(broker), Kind::Ordered(ticket)) => broker.publish_with_history(message, ticket),
+            (None, _) => Ok(()),
         }
     }
 
     /// Passes on what waits for the broker, as far as it has room. Returns whether messages have begun or ceased to wait
     /// since the last call.
     pub(crate) fn retry(&mut self) -> bool {
-        let Some(broker) = &self.broker else { return false };
-        while let Some(message) = self.waiting.front()
-            && broker.publish(message).is_ok()
+        while let Some((message, kind)) = self.waiting.front()
+            && self.hand_over(message, *kind).is_ok()
         {
             self.ledger.adjust(Class::Broker, message.bytes(), 0);
             self.waiting.pop_front();
@@ -99,9 +137,14 @@ impl Outlet {
     }
 }
 
+fn message(rooms: Rooms, event: Option<Arc<str>>, data: Data, how: &Emit) -> Broadcast {
+    let (except_rooms, except_sessions) = (how.excepted_rooms().to_vec(), Vec::new());
+    Broadcast { rooms, except_rooms, except_sessions, event, data, volatile: how.volatile }
+}
+
 impl Drop for Outlet {
     fn drop(&mut self) {
-        for message in &self.waiting {
+        for (message, _) in &self.waiting {
             self.ledger.adjust(Class::Broker, message.bytes(), 0);
         }
     }

@@ -16,12 +16,19 @@ use crate::identity::ClientId;
 use crate::ledger::{Class, Ledger};
 use crate::options::Limits;
 use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question, Ticket};
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stentor_driver::ConnId;
 use stentor_hub::{CoreId, Key, Room, SessionId, SubscribeOptions, Topic};
 
+/// The engine hasn't said in time whether it has a message.
+const OUTCOME_UNKNOWN: Denial = Denial {
+    code: Cow::Borrowed("unavailable"),
+    message: Cow::Borrowed("it isn't known whether this was published; try again later"),
+    retry: true,
+};
 /// Approximate size of an open question.
 const QUESTION_BYTES: usize = 512;
 
@@ -47,6 +54,8 @@ enum Asked {
     Publish(Room),
     Presence(Topic),
     History(Topic),
+    /// A message to a room that the engine orders: which one of those that the handler has published.
+    Submit(u32),
 }
 
 impl Asked {
@@ -204,12 +213,48 @@ impl Questions {
             self.unanswered += 1;
             return Err(Refused::Denied(Denial::UNAVAILABLE));
         };
+        self.defer(now, conn, Asked::of(access), number);
+        Err(Refused::Pending)
+    }
+
+    /// Asks the engine to take message number `ordinal` of a handler, by `submit`, which gets a ticket if the client's message
+    /// can wait for the answer.
+    pub(crate) fn submit(
+        &mut self,
+        now: Instant,
+        ordinal: u32,
+        waits: bool,
+        submit: impl FnOnce(Option<Ticket>),
+    ) -> Result<(), Refused> {
+        let Some(conn) = self.asker.filter(|_| waits) else {
+            submit(None);
+            return Ok(());
+        };
+        let asked = Asked::Submit(ordinal);
+        let known = self.waiting.get(&conn).into_iter().flat_map(|waiting| &waiting.questions);
+        if let Some(known) = known.into_iter().find(|question| question.asked == asked) {
+            return known
+                .answer
+                .clone()
+                .map_or(Err(Refused::Pending), |answer| answer.map_err(Refused::Denied));
+        }
+        if self.open.len() >= self.open_max {
+            self.unanswered += 1;
+            return Err(Refused::Denied(OUTCOME_UNKNOWN));
+        }
+        self.last += 1;
+        let number = self.last;
+        self.defer(now, conn, asked, number);
+        submit(Some(Ticket { core: self.core, number }));
+        Err(Refused::Pending)
+    }
+
+    /// A connection waits for the answer to a question.
+    fn defer(&mut self, now: Instant, conn: ConnId, asked: Asked, number: u64) {
         self.ledger.adjust(Class::Decisions, 0, QUESTION_BYTES);
         self.open.insert(number, conn);
         self.deadlines.push_back((now + self.timeout, number));
-        let waiting = self.waiting.entry(conn).or_default();
-        waiting.questions.push(Deferred { asked: Asked::of(access), number, answer: None });
-        Err(Refused::Pending)
+        self.waiting.entry(conn).or_default().questions.push(Deferred { asked, number, answer: None });
     }
 
     /// Open questions.
@@ -308,8 +353,16 @@ impl Questions {
             }
             self.deadlines.pop_front();
             self.unanswered += u64::from(is_open);
-            self.decide(number, Err(Denial::UNAVAILABLE));
+            self.refuse(number);
         }
+    }
+
+    fn refuse(&mut self, number: u64) {
+        let waiting = self.open.get(&number).and_then(|conn| self.waiting.get(conn));
+        let question =
+            waiting.and_then(|waiting| waiting.questions.iter().find(|question| question.number == number));
+        let is_submit = question.is_some_and(|question| matches!(question.asked, Asked::Submit(_)));
+        self.decide(number, Err(if is_submit { OUTCOME_UNKNOWN } else { Denial::UNAVAILABLE }));
     }
 
     /// A connection has ended, or what it asked for has been done.

@@ -9,7 +9,9 @@ use super::table::Machine;
 use crate::app::ENVELOPE_BYTES;
 use crate::executor::Executor;
 use crate::identity::{ClientKind, Owner, Sid};
-use crate::ports::{Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, Publish, SessionInfo, Target};
+use crate::ports::{
+    Broadcast, Concerned, FeedUpdate, LIST_BYTES_MAX, Named, Publish, RoomUpdate, SessionInfo, Target,
+};
 use crate::protocols::clients::TableEntry;
 use crate::protocols::engineio::ApplicationProtocol;
 use crate::protocols::profile::Framing;
@@ -19,7 +21,7 @@ use crate::shared::tasks::{RoomsTask, SessionsTask, Task, Work};
 use std::collections::VecDeque;
 use std::mem;
 use stentor_driver::Driver;
-use stentor_hub::{Disconnect, Emit, FeedState, Key, Policy, SessionId, Tally, Topic};
+use stentor_hub::{Disconnect, Emit, FeedState, Key, Policy, Room, SessionId, Tally, Topic};
 use stentor_wire::engineio::Version;
 
 /// Work on tasks per turn. A step is a member of a room that is visited (about 50 ns).
@@ -79,6 +81,7 @@ impl<D: Driver> Core<D> {
                     outlet.publish(hub, context.now, &room, (event, data), Emit::default());
                 }
                 ControlCommand::Receive(message) => self.receive(message),
+                ControlCommand::Room(room, update) => self.update_room(&room, update),
                 ControlCommand::Decide(number, answer) => self.ex.questions.decide(number, answer),
                 ControlCommand::Feed(key, update) => self.update_feed(&key, update),
             }
@@ -101,6 +104,17 @@ impl<D: Driver> Core<D> {
         }
         self.ex.published_bytes += data.len() + ENVELOPE_BYTES;
         self.ex.hub.handle_emit(self.ex.context.now, &rooms, event, data, how);
+    }
+
+    fn update_room(&mut self, room: &Room, update: RoomUpdate) {
+        self.ex.published_bytes += update.bytes() + ENVELOPE_BYTES;
+        let (hub, now) = (&mut self.ex.hub, self.ex.context.now);
+        match update {
+            RoomUpdate::Message { position, event, data } => {
+                hub.handle_positioned(now, room, position, event, data, Emit::default());
+            }
+            RoomUpdate::History { after, messages } => hub.handle_history(now, room, after, messages),
+        }
     }
 
     fn update_feed(&mut self, key: &Key, update: FeedUpdate) {

@@ -380,6 +380,7 @@ impl Executor {
             core: &self.context,
             outlet: &mut self.outlet,
             questions: &mut self.questions,
+            submitted: 0,
             published_bytes: 0,
         };
         let result = call(&mut **app, &mut ctx);

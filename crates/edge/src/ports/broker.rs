@@ -3,7 +3,7 @@
 //! What other nodes publish enters through [`CommandInbox::receive`](super::CommandInbox::receive), and isn't passed on
 //! again.
 
-use super::{Busy, PublicId};
+use super::{Busy, PublicId, Ticket};
 use std::fmt;
 use std::sync::Arc;
 use stentor_hub::{Data, Room, Rooms, Topic};
@@ -46,6 +46,23 @@ pub trait Broker: fmt::Debug + Send + Sync {
     /// and doesn't read from those who publish meanwhile; [`CommandInbox::publish`](super::CommandInbox::publish) and
     /// [`Command::Emit`](super::Command::Emit) are refused.
     fn publish(&self, message: &Broadcast) -> Result<(), Busy>;
+
+    /// Whether the engine orders rooms with history, for all nodes. Then messages to a single room with history, except
+    /// volatile ones, leave by [`Self::publish_with_history`] instead, and members here receive them when they come back:
+    /// [`CommandInbox::update_room`](super::CommandInbox::update_room). Asked at the start of the node.
+    fn orders_history(&self) -> bool {
+        false
+    }
+
+    /// A message to one room with history leaves this node, to get its position from the engine. With a ticket, its
+    /// publisher waits until [`CommandInbox::decide`](super::CommandInbox::decide) says that the engine has it, or why not;
+    /// after `limits.decision_timeout` it is refused with `unavailable`, and the outcome is unknown.
+    ///
+    /// # Errors
+    /// [`Busy`], as for [`Self::publish`].
+    fn publish_with_history(&self, _message: &Broadcast, _ticket: Option<Ticket>) -> Result<(), Busy> {
+        Ok(())
+    }
 
     /// Whether this node has subscribers of a topic. A level, not an event: changes that are undone within a turn aren't
     /// reported, and all calls for a topic come from one core, so the last one counts. Between two calls that a room has

@@ -13,7 +13,8 @@ use super::{Broadcast, Denial, PublicId, Ticket};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{
-    CoreId, Data, Document, FeedState, Key, Patch, Requester, Room, RoomError, Rooms, SessionId,
+    CoreId, Data, Document, FeedState, HistoryMessage, Key, Patch, Position, Requester, Room, RoomError,
+    Rooms, SessionId,
 };
 
 /// A message for a room.
@@ -49,6 +50,38 @@ pub enum FeedUpdate {
     /// (`limits.cold_keys_max`). Ends the subscription of this session only. Sent to the session's core, not to the
     /// key's home core.
     Refuse(Requester),
+}
+
+/// News of a room with history that the engine orders ([`super::Broker::orders_history`]).
+#[derive(Clone, Debug)]
+pub enum RoomUpdate {
+    /// The next message. Offsets grow, and no message is left out; if one may be missing, send [`Self::History`] instead.
+    Message {
+        /// Its position.
+        position: Position,
+        /// The event's name, if it has one.
+        event: Option<Arc<str>>,
+        /// The content.
+        data: Data,
+    },
+    /// All messages that followed a position, oldest first. The first news of a room that gets subscribers, and what closes
+    /// a gap.
+    History {
+        /// The position; offset 0 of [`Epoch::NONE`](stentor_hub::Epoch::NONE) if the room never had a message.
+        after: Position,
+        /// The messages.
+        messages: Vec<HistoryMessage>,
+    },
+}
+
+impl RoomUpdate {
+    /// Approximate size.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Message { data, .. } => data.len(),
+            Self::History { messages, .. } => messages.iter().map(|message| message.data.len()).sum(),
+        }
+    }
 }
 
 /// The inbox is full. Wait for [`crate::ControlPlane::space`], then try again.
@@ -401,8 +434,16 @@ pub trait CommandInbox: Send + Sync {
     /// The core's inbox is full or the memory budget is used up; nothing was delivered.
     fn receive(&self, message: Broadcast) -> Result<(), Busy>;
 
+    /// Sends news of a room with history to its home core, which delivers them at their positions. News of one room keep their
+    /// order.
+    ///
+    /// # Errors
+    /// The inbox of the home core is full; nothing was sent.
+    fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy>;
+
     /// Answers a question to the [`Authorizer`](super::Authorizer) that was
-    /// [`Decision::Pending`](super::Decision::Pending). No effect if the client has gone, the time is over, or the question
+    /// [`Decision::Pending`](super::Decision::Pending), or says whether the engine has a message
+    /// ([`Broker::publish_with_history`](super::Broker::publish_with_history)). No effect if the client has gone, the time is over, or the question
     /// has been answered.
     ///
     /// # Errors

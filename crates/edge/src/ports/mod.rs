@@ -11,6 +11,7 @@ pub use broker::{Broadcast, Broker};
 pub(crate) use inbox::Named;
 pub use inbox::{
     Busy, Command, CommandError, CommandInbox, Concerned, Done, FeedUpdate, LIST_BYTES_MAX, Publish,
-    ROOMS_LISTED_MAX, RoomList, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList, Target,
+    ROOMS_LISTED_MAX, RoomList, RoomUpdate, RoomsQuery, SESSIONS_LISTED_MAX, SessionInfo, SessionList,
+    Target,
 };
 pub use session_id::PublicId;

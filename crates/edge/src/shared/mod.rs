@@ -7,15 +7,15 @@ use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
 use crate::ports::{
-    Broadcast, Busy, Command, CommandInbox, Denial, Done, FeedUpdate, Publish, RoomList, RoomsQuery, Target,
-    Ticket,
+    Broadcast, Busy, Command, CommandInbox, Denial, Done, FeedUpdate, Publish, RoomList, RoomUpdate,
+    RoomsQuery, Target, Ticket,
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use stentor_driver::Waker;
-use stentor_hub::{CoreId, Key, Requester, Topic, core_of};
+use stentor_hub::{CoreId, Key, Requester, Room, Topic, core_of};
 use stentor_wire::sockjs::answer::Iframe;
 use tasks::Task;
 
@@ -27,6 +27,7 @@ pub(crate) enum ControlCommand {
     Publish(Publish),
     /// From another node.
     Receive(Broadcast),
+    Room(Room, RoomUpdate),
     /// The answer to a question, by the number of its ticket.
     Decide(u64, Result<(), Denial>),
     Feed(Key, FeedUpdate),
@@ -39,6 +40,7 @@ impl ControlCommand {
             Self::Task(task) => task.bytes(),
             Self::Publish(message) => message.data.len(),
             Self::Receive(message) => message.bytes(),
+            Self::Room(_, update) => update.bytes(),
             Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
             Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
                 document.body.len() + patch.operations.len()
@@ -280,7 +282,7 @@ impl Shared {
             subscriptions_max: limits.subscriptions_max,
             topics_max: limits.topics_max,
             room_history: self.options.rooms.history.clone(),
-            external_positions: false,
+            external_positions: self.options.broker.as_ref().is_some_and(|broker| broker.orders_history()),
             patches: stentor_hub::PatchLimits {
                 patches_max: limits.feed_patches_max,
                 bytes_max: limits.feed_patches_bytes_max,
@@ -434,6 +436,11 @@ impl CommandInbox for Shared {
         // As for a publication of this node, so that both keep their order.
         let core = core_of(self.seed, self.cores, &Topic::Room(message.rooms.first().clone()));
         self.inboxes[core].put(ControlCommand::Receive(message)).map_err(|_| Busy)
+    }
+
+    fn update_room(&self, room: &Room, update: RoomUpdate) -> Result<(), Busy> {
+        let core = core_of(self.seed, self.cores, &Topic::Room(room.clone()));
+        self.inboxes[core].put(ControlCommand::Room(room.clone(), update)).map_err(|_| Busy)
     }
 
     fn decide(&self, Ticket { core, number }: Ticket, answer: Result<(), Denial>) -> Result<(), Busy> {

@@ -11,15 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use stentor_edge::{
-    Broadcast, Broker, Busy, Command, CommandError, Concerned, Done, Options, Publish, Rule, Target, Template,
+    Broadcast, Broker, Busy, Command, CommandError, Concerned, Denial, Done, Options, Publish, RoomUpdate,
+    Rule, Target, Template, Ticket,
 };
-use stentor_hub::{Data, HistoryLimits, Key, Room, Rooms, Topic};
+use stentor_hub::{Data, Epoch, HistoryLimits, Key, Position, Room, Rooms, Topic};
 
 /// Takes down what it is given.
 #[derive(Debug, Default)]
 struct Recorder {
     published: Mutex<Vec<Broadcast>>,
     levels: Mutex<HashMap<Topic, bool>>,
+    /// Messages to rooms with history, with their tickets.
+    ordered: Mutex<Vec<(Broadcast, Option<Ticket>)>>,
+    orders_history: AtomicBool,
     is_busy: AtomicBool,
 }
 
@@ -29,6 +33,18 @@ impl Broker for Recorder {
             return Err(Busy);
         }
         self.published.lock().unwrap().push(message.clone());
+        Ok(())
+    }
+
+    fn orders_history(&self) -> bool {
+        self.orders_history.load(Ordering::SeqCst)
+    }
+
+    fn publish_with_history(&self, message: &Broadcast, ticket: Option<Ticket>) -> Result<(), Busy> {
+        if self.is_busy.load(Ordering::SeqCst) {
+            return Err(Busy);
+        }
+        self.ordered.lock().unwrap().push((message.clone(), ticket));
         Ok(())
     }
 
@@ -65,7 +81,11 @@ impl Recorder {
 }
 
 fn node(cores: usize, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
-    let recorder = Arc::new(Recorder::default());
+    node_with(cores, Recorder::default(), set)
+}
+
+fn node_with(cores: usize, recorder: Recorder, set: impl FnOnce(&mut Options)) -> (Server, Arc<Recorder>) {
+    let recorder = Arc::new(recorder);
     let broker = recorder.clone();
     let server = Server::start(cores, move |options| {
         options.broker = Some(broker);
@@ -293,5 +313,74 @@ fn a_busy_broker_loses_nothing() {
         server.until_metric("broker_waiting_messages", |waiting| waiting == 0);
         server.until_metric("memory_bytes{broker}", |bytes| bytes == 0);
         server.until_metric("connections_paused", |paused| paused == 0);
+    });
+}
+
+/// A room with history that the engine orders: a message is delivered when it comes back, and its publisher waits for the
+/// engine's word.
+#[test]
+fn the_engine_orders_rooms_with_history() {
+    on_one_and_three(|cores| {
+        let recorder = Recorder { orders_history: true.into(), ..Recorder::default() };
+        let (server, recorder) = node_with(cores, recorder, |_| {});
+        let room = Room::plain("h").unwrap();
+        let mut clients = server.ws_on_each_core("/ws");
+        for ws in &mut clients {
+            ws.next_json();
+            ws.ask(json!({"type": "subscribe", "room": "h"}));
+        }
+        until("interest", || recorder.subscribed().contains(&Topic::Room(room.clone())));
+        let after = Position { epoch: Epoch::NONE, offset: 0 };
+        server.plane().update_room(&room, RoomUpdate::History { after, messages: Vec::new() }).unwrap();
+        let taken = || {
+            let mut taken = None;
+            until("a message", || {
+                taken = recorder.ordered.lock().unwrap().pop();
+                taken.is_some()
+            });
+            taken.unwrap()
+        };
+        // Three messages of one client: the second isn't handled before the engine has the first.
+        for id in 1..=3 {
+            clients[0].send_json(json!({"type": "publish", "room": "h", "data": id, "id": id}));
+        }
+        let (message, ticket) = taken();
+        assert_eq!((message.rooms, message.data), (room.clone().into(), Data::Json("1".into())));
+        server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
+        clients[0].expect_json(json!({"type": "ok", "id": 1}));
+        let refused = Denial { retry: true, ..Denial::new("unavailable", "the engine is away") };
+        server.plane().decide(taken().1.unwrap(), Err(refused)).unwrap();
+        let expect = json!({"type": "error", "id": 2, "code": "unavailable", "message": "the engine is away", "retry": true});
+        clients[0].expect_json(expect);
+        // A busy engine's message waits, and its publisher with it.
+        let (message, ticket) = taken();
+        server.plane().decide(ticket.unwrap(), Ok(())).unwrap();
+        clients[0].expect_json(json!({"type": "ok", "id": 3}));
+        recorder.is_busy.store(true, Ordering::SeqCst);
+        clients[1].send_json(json!({"type": "publish", "room": "h", "data": 4, "id": 4}));
+        server.until_metric("broker_waiting_messages", |waiting| waiting == 1);
+        recorder.is_busy.store(false, Ordering::SeqCst);
+        server.plane().decide(taken().1.unwrap(), Ok(())).unwrap();
+        clients[1].expect_json(json!({"type": "ok", "id": 4}));
+        // Nobody waits for a message of the control plane.
+        server.publish("h", "5");
+        assert_eq!(taken().1, None);
+        // Nothing was delivered yet. What comes back is, in the engine's order, and once.
+        let positioned = |offset, data: &Data| {
+            let position = Position { epoch: Epoch(7), offset };
+            let update = RoomUpdate::Message { position, event: None, data: data.clone() };
+            server.plane().update_room(&room, update).unwrap();
+        };
+        positioned(1, &message.data);
+        positioned(1, &message.data);
+        positioned(2, &Data::Json("1".into()));
+        for ws in &mut clients {
+            for (offset, data) in [(1, 3), (2, 1)] {
+                let message = ws.next_json();
+                assert_eq!([&message["offset"], &message["data"]], [&json!(offset), &json!(data)]);
+            }
+        }
+        assert_eq!(recorder.published(), [""; 0]);
+        server.until_metric("decisions_pending", |pending| pending == 0);
     });
 }
