@@ -3,7 +3,7 @@
 //! A page can make its own name resolve to this server's address (DNS rebinding). Its requests then have an `Origin`
 //! that equals their `Host`, so they look like requests of the server's own pages. A list of names refuses them.
 
-use crate::origin::split_port;
+use crate::origin::{is_name, split_port};
 use std::fmt;
 
 /// The names of the server. Empty: any name.
@@ -58,16 +58,6 @@ impl Hosts {
         self.0
             .iter()
             .any(|host| host.name.eq_ignore_ascii_case(name) && (host.port.is_none() || host.port == port))
-    }
-}
-
-fn is_name(name: &str) -> bool {
-    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => {
-            !name.is_empty()
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
-        }
     }
 }
 

@@ -51,16 +51,9 @@ struct Parsed<'a> {
 fn parse(origin: &str) -> Option<Parsed<'_>> {
     let (scheme, rest) = origin.split_once("://")?;
     let (host, port) = split_port(rest)?;
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
-    let bracketed = host.starts_with('[') && host.ends_with(']') && host.len() > 2;
-    let fits = if bracketed {
-        host[1..host.len() - 1].bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.')
-    } else {
-        !host.is_empty() && host.bytes().all(plain)
-    };
     let scheme_fits =
         !scheme.is_empty() && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
-    (fits && scheme_fits).then_some(Parsed { scheme, host, port: port.or(default_port(scheme)) })
+    (is_name(host) && scheme_fits).then_some(Parsed { scheme, host, port: port.or(default_port(scheme)) })
 }
 
 fn default_port(scheme: &str) -> Option<u16> {
@@ -81,6 +74,17 @@ pub(crate) fn split_port(authority: &str) -> Option<(&str, Option<u16>)> {
             Some((host, Some(port[1..].parse().ok()?)))
         }
         None => Some((authority, None)),
+    }
+}
+
+/// Whether this is a name, or an address of version 4, or one of version 6 in brackets.
+pub(crate) fn is_name(name: &str) -> bool {
+    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => {
+            !name.is_empty()
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+        }
     }
 }
 

@@ -152,7 +152,7 @@ impl<D: Driver> Core<D> {
     fn respond(&mut self, conn: ConnId, write: impl FnOnce(&mut Self, &mut Waiting, &mut Vec<u8>)) {
         let Some(index) = self.table.index_of(conn) else { return };
         let Some(waiting) =
-            self.table.get_mut(index).and_then(Conn::http).and_then(|http| http.take_waiting())
+            self.table.get_mut(index).and_then(Conn::http).and_then(|http| http.waiting.take())
         else {
             return;
         };
@@ -166,9 +166,9 @@ impl<D: Driver> Core<D> {
         let idle_deadline = self.ex.millis().after(self.ex.options().limits.idle_timeout);
         let Some(conn) = self.table.get_mut(index) else { return };
         let Some(http) = conn.http() else { return };
-        http.put_back(waiting);
+        http.waiting = Some(waiting);
         if answered {
-            http.set_deadline(idle_deadline);
+            http.deadline = idle_deadline;
         }
         if !out.is_empty() {
             conn.replies.get_or_insert_default().append(&mut out);

@@ -236,12 +236,12 @@ impl<D: Driver> Core<D> {
         match &mut conn.machine {
             // Nobody polls who doesn't read.
             Machine::Http(connection)
-                if connection.http.waits_for().is_some_and(Waiting::ends_with_input) =>
+                if connection.http.waiting.as_ref().is_some_and(Waiting::ends_with_input) =>
             {
                 self.abort(index);
             }
             Machine::Http(connection) => {
-                connection.http.handle_finished();
+                connection.http.finished = true;
                 self.serve(index, &mut []);
             }
             // Without a close frame before, it is gone.
@@ -255,7 +255,7 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get_mut(index) else { return };
         if let Some(client) = conn.client() {
             let answered = matches!(&conn.machine, Machine::Http(connection)
-                if connection.http.waits_for().is_some_and(Waiting::is_answered));
+                if connection.http.waiting.as_ref().is_some_and(Waiting::is_answered));
             let (id, unsent) = (conn.id, answered && conn.in_flight);
             return self.client_connection_lost(id, client, unsent);
         }
@@ -288,7 +288,7 @@ impl<D: Driver> Core<D> {
     /// Ends an SSE stream, if there is one, so that its client reconnects.
     pub(super) fn cut_events(&mut self, index: usize) {
         let Some(http) = self.table.get_mut(index).and_then(Conn::http) else { return };
-        if matches!(http.waits_for(), Some(Waiting::Events(events)) if !events.answered) {
+        if matches!(&http.waiting, Some(Waiting::Events(events)) if !events.answered) {
             self.end(index);
         }
     }
@@ -315,9 +315,7 @@ impl<D: Driver> Core<D> {
                         self.disconnect(session, Disconnect::Shutdown);
                     }
                 }
-                Machine::Http(connection)
-                    if matches!(connection.http.waits_for(), Some(Waiting::Events(_))) =>
-                {
+                Machine::Http(connection) if matches!(&connection.http.waiting, Some(Waiting::Events(_))) => {
                     self.cut_events(index);
                 }
                 // Nothing is under way that it could be wanted for: closed without waiting for the peer, since browsers

@@ -180,8 +180,7 @@ impl<D: Driver> Core<D> {
 
     /// A connection speaks WebSocket from now on; `rest` is what followed its handshake.
     fn upgraded(&mut self, index: usize, socket: WebSocket, mut rest: Vec<u8>, out: Vec<u8>) {
-        let is_finished =
-            self.table.get_mut(index).and_then(Conn::http).is_some_and(|http| http.has_finished());
+        let is_finished = self.table.get_mut(index).and_then(Conn::http).is_some_and(|http| http.finished);
         let due = socket.poll_timeout(&self.ex);
         self.table.set_machine(index, Machine::WebSocket(socket));
         let Some(conn) = self.table.get_mut(index) else { return };
@@ -228,7 +227,7 @@ impl<D: Driver> Core<D> {
             return;
         }
         let Some(http) = conn.http() else { return };
-        if let Some(core) = http.moving_to() {
+        if let Some(core) = http.moving.take() {
             return self.move_connection(index, core);
         }
         self.run_http(index, |http, cx, out| http.handle_ready(cx, out));

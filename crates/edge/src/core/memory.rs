@@ -132,7 +132,7 @@ impl<D: Driver> Core<D> {
         let Some(conn) = self.table.get(index) else { return };
         // A request that is still arriving can be answered.
         let can_answer = !conn.in_flight
-            && matches!(&conn.machine, Machine::Http(connection) if connection.http.waits_for().is_none());
+            && matches!(&conn.machine, Machine::Http(connection) if connection.http.waiting.is_none());
         if can_answer {
             let mut out = Vec::new();
             write_memory_short(&self.ex, &mut out);

@@ -106,7 +106,7 @@ impl<D: Driver> Core<D> {
                     (None, Some(session)) => take(&mut self.ex, session, &mut self.frames),
                     (None, None) => {}
                 },
-                Machine::Http(connection) => match (connection.http.waiting(), conn.session) {
+                Machine::Http(connection) => match (connection.http.waiting.as_mut(), conn.session) {
                     (Some(Waiting::Receiver(receiver)), _) => {
                         if let Some(client) = self.sockjs.get_mut(receiver.client)
                             && client.state().transport == ActiveTransport::Stream(conn_id)
@@ -190,11 +190,11 @@ impl<D: Driver> Core<D> {
             _ if held.has(Held::TURN) || held.has(Held::DECISION) => {}
             Machine::Http(connection) => {
                 let http = &connection.http;
-                if let Some(Waiting::Body(_)) = http.waits_for() {
+                if let Some(Waiting::Body(_)) = &http.waiting {
                     self.next_turn.push(index);
                 } else if http.is_ready() {
                     self.revisit.push_back(index);
-                } else if http.is_stalled() {
+                } else if http.stalled {
                     self.leave(index);
                 }
             }

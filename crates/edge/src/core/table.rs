@@ -158,7 +158,7 @@ impl Conn {
     pub(super) fn client(&self) -> Option<ClientId> {
         match &self.machine {
             Machine::WebSocket(socket) => socket.client(),
-            Machine::Http(connection) => connection.http.waits_for()?.client(),
+            Machine::Http(connection) => connection.http.waiting.as_ref()?.client(),
             Machine::Closing { .. } => None,
         }
     }

@@ -5,12 +5,12 @@ use super::content::{Plain, content, raw, v1};
 use super::events::event;
 use super::format::{Content, EngineContent, Format};
 use super::json::{json_string, json_value};
+use super::session::write_primus;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use stentor_driver::{Frame, Meter};
 use stentor_hub::{Body, Data, Encoder, FormatId, Publication};
-use stentor_wire::primus;
 use stentor_wire::socketio::{self, Head};
 use stentor_wire::sockjs::{self, Wrapping};
 use stentor_wire::ws::{self, Deflater, Opcode};
@@ -109,14 +109,9 @@ impl Formats {
                 (plain, is_json)
             }
         };
-        let text = plain.text();
-        let mut message = Vec::with_capacity(text.len() + 16);
-        if is_json {
-            (!primus::is_reserved(&text)).then(|| primus::write_message(&mut message, &text))?;
-        } else {
-            (!text.starts_with(primus::PREFIX)).then(|| primus::write_text(&mut message, &text))?;
-        }
-        Some(Frame::shared(&[&ws::server_header(Opcode::Text, message.len(), false), &message], &self.meter))
+        let mut bytes = Vec::new();
+        write_primus(&mut bytes, &plain.text(), is_json);
+        (!bytes.is_empty()).then(|| Frame::shared(&[&bytes], &self.meter))
     }
 
     /// One chunk of an answer over HTTP/1.1.

@@ -54,6 +54,15 @@ fn websocket_message(out: &mut Vec<u8>, message: Message<'_>) {
     ws::encode(out, opcode, bytes, false, None);
 }
 
+/// A message of Primus: nothing where clients would take it for the protocol's own.
+pub(super) fn write_primus(out: &mut Vec<u8>, text: &str, is_json: bool) {
+    if is_json && !primus::is_reserved(text) {
+        frame(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
+    } else if !is_json && !text.starts_with(primus::PREFIX) {
+        frame(out, Opcode::Text, text.len() + 2, |out| primus::write_text(out, text));
+    }
+}
+
 impl Writer<'_> {
     /// A message of a plain session; for Socket.IO the event `message` with one string, or with bytes.
     #[inline]
@@ -81,21 +90,11 @@ impl Writer<'_> {
             (Self::SockJs(FrameTarget::Poll), Message::Text(text)) => {
                 record(out, TEXT, |out| out.extend_from_slice(text.as_bytes()));
             }
-            (Self::SockJs(_), Message::Binary(bytes)) => {
+            (Self::SockJs(_) | Self::Primus { .. }, Message::Binary(bytes)) => {
                 self.message(out, Message::Text(&STANDARD.encode(bytes)));
             }
-            (Self::Primus { is_value: true }, Message::Text(text)) if json::check(text).is_ok() => {
-                if !primus::is_reserved(text) {
-                    frame(out, Opcode::Text, text.len(), |out| primus::write_message(out, text));
-                }
-            }
-            (Self::Primus { .. }, Message::Text(text)) => {
-                if !text.starts_with(primus::PREFIX) {
-                    frame(out, Opcode::Text, text.len() + 2, |out| primus::write_text(out, text));
-                }
-            }
-            (Self::Primus { .. }, Message::Binary(bytes)) => {
-                self.message(out, Message::Text(&STANDARD.encode(bytes)));
+            (Self::Primus { is_value }, Message::Text(text)) => {
+                write_primus(out, text, is_value && json::check(text).is_ok());
             }
             (Self::SocketIo { .. }, Message::Text(text)) => {
                 let json = json_string(text);

@@ -34,7 +34,6 @@ pub(crate) enum ActiveTransport {
 }
 
 impl ActiveTransport {
-    /// The connection, if there is one.
     pub(crate) fn conn(self) -> Option<ConnId> {
         match self {
             Self::None => None,
@@ -57,7 +56,6 @@ pub(crate) enum Next {
 }
 
 impl Next {
-    /// [`Self::Continue`] if `continues`.
     pub(crate) fn if_continues(continues: bool) -> Self {
         if continues { Self::Continue } else { Self::Stop }
     }

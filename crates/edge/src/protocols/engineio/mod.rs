@@ -149,30 +149,24 @@ impl Client {
         }
     }
 
-    /// The sessions of this client.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.application.sessions()
     }
 
     pub(crate) fn socketio(&self) -> Option<&SocketIo> {
-        match &self.application {
-            ApplicationProtocol::SocketIo(io) => Some(io),
-            ApplicationProtocol::None | ApplicationProtocol::Plain { .. } => None,
-        }
+        if let ApplicationProtocol::SocketIo(io) = &self.application { Some(io) } else { None }
     }
 
     pub(crate) fn socketio_mut(&mut self) -> Option<&mut SocketIo> {
-        match &mut self.application {
-            ApplicationProtocol::SocketIo(io) => Some(io),
-            ApplicationProtocol::None | ApplicationProtocol::Plain { .. } => None,
-        }
+        if let ApplicationProtocol::SocketIo(io) = &mut self.application { Some(io) } else { None }
     }
 
     /// How publications and messages of plain sessions are written.
     pub(crate) fn envelope(&self) -> Envelope {
-        match &self.application {
-            ApplicationProtocol::Plain { envelope, .. } => *envelope,
-            ApplicationProtocol::None | ApplicationProtocol::SocketIo(_) => Envelope::SocketIo,
+        if let ApplicationProtocol::Plain { envelope, .. } = self.application {
+            envelope
+        } else {
+            Envelope::SocketIo
         }
     }
 

@@ -106,20 +106,21 @@ pub(crate) struct Http {
     /// A request's body that is arriving.
     body: Option<Receiving>,
     /// When the head has to be there, the body to end, the next request to begin, or what is awaited to come.
-    deadline: Millis,
+    pub(crate) deadline: Millis,
     /// The deadline is that of a head.
     begun: bool,
-    waiting: Option<Waiting>,
+    /// What a request waits for.
+    pub(crate) waiting: Option<Waiting>,
     /// The application's decision about the request at the front of the buffer.
     admission: Option<Box<(Connect, Option<Sid>)>>,
     /// The request at the front of the buffer belongs to this core; what is in flight is awaited.
-    moving: Option<CoreId>,
+    pub(crate) moving: Option<CoreId>,
     /// The connection can't be moved: another core had no room for it.
     stays: bool,
     /// Requests wait in the buffer until the responses to earlier ones are read.
-    stalled: bool,
-    /// The client has finished sending: after the pending responses, the connection ends.
-    finished: bool,
+    pub(crate) stalled: bool,
+    /// The client has finished sending: after the pending responses, the connection ends (RFC 9112, 9.6).
+    pub(crate) finished: bool,
 }
 
 fn http_limits(limits: &Limits) -> http1::Limits {
@@ -161,25 +162,6 @@ impl Http {
         !self.is_busy() && self.buffer.is_empty()
     }
 
-    /// What a request waits for.
-    pub(crate) fn waiting(&mut self) -> Option<&mut Waiting> {
-        self.waiting.as_mut()
-    }
-
-    /// Takes out what a request waits for, to answer it. To be put back with [`Self::put_back`].
-    pub(crate) fn take_waiting(&mut self) -> Option<Waiting> {
-        self.waiting.take()
-    }
-
-    pub(crate) fn put_back(&mut self, waiting: Waiting) {
-        self.waiting = Some(waiting);
-    }
-
-    /// The same, to look at.
-    pub(crate) fn waits_for(&self) -> Option<&Waiting> {
-        self.waiting.as_ref()
-    }
-
     /// Whether the connection ends now, since nothing is left to answer.
     pub(crate) fn is_finished(&self, draining: bool) -> bool {
         !self.is_busy() && (self.finished || draining && self.buffer.is_empty())
@@ -189,15 +171,6 @@ impl Http {
     pub(crate) fn is_ready(&self) -> bool {
         let answered = self.waiting.as_ref().is_some_and(Waiting::is_answered);
         answered || self.moving.is_some() || self.admission.is_some() && self.waiting.is_none()
-    }
-
-    pub(crate) fn is_stalled(&self) -> bool {
-        self.stalled
-    }
-
-    /// The core that the request at the front belongs to.
-    pub(crate) fn moving_to(&mut self) -> Option<CoreId> {
-        self.moving.take()
     }
 
     /// Takes what is needed to continue on another core.
@@ -224,23 +197,9 @@ impl Http {
         self.deadline
     }
 
-    pub(crate) fn set_deadline(&mut self, deadline: Millis) {
-        self.deadline = deadline;
-    }
-
     /// The server shuts down: a request that waits gets its response by then.
     pub(crate) fn handle_drain(&mut self, last_responses: Millis) {
         self.deadline = self.deadline.earlier(last_responses);
-    }
-
-    /// Whether the client has finished sending.
-    pub(crate) fn has_finished(&self) -> bool {
-        self.finished
-    }
-
-    /// The client has finished sending. It may still read its responses (RFC 9112, 9.6).
-    pub(crate) fn handle_finished(&mut self) {
-        self.finished = true;
     }
 
     /// The application has decided about a request that waited for it. Returns whether there was one.
@@ -264,15 +223,13 @@ impl Http {
         if let Some(Waiting::Body(buffered)) =
             self.waiting.take_if(|waiting| matches!(waiting, Waiting::Body(_)))
         {
-            let step = self.handle_body(cx, buffered, 0, out, &mut progress);
-            if !matches!(step, Step::Next(_)) {
-                return match step {
-                    Step::End | Step::Upgraded(..) => InputOutcome::End,
-                    Step::Next(_) | Step::Pause(_) => {
-                        progress.waits = true;
-                        InputOutcome::Continue(progress)
-                    }
-                };
+            match self.handle_body(cx, buffered, 0, out, &mut progress) {
+                Step::Next(_) => {}
+                Step::Pause(_) => {
+                    progress.waits = true;
+                    return InputOutcome::Continue(progress);
+                }
+                Step::End | Step::Upgraded(..) => return InputOutcome::End,
             }
         } else if let Some(waiting) = self.waiting.take_if(|waiting| waiting.is_answered()) {
             self.deadline = cx.ex.millis().after(cx.ex.options().limits.idle_timeout);

@@ -43,13 +43,11 @@ impl SocketIo {
     ) -> Next {
         let Carrier { client, sid, source, engine } = input.carrier;
         if self.sockets.len() >= ex.options().engine.namespaces_max {
-            refuse(engine, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
-            return Next::Continue;
+            return refuse(engine, namespace, "Too many namespaces (socketio.namespaces_max)", None, out);
         }
         // Longer ones can't have rooms.
         let Ok(room) = Room::all_members(namespace) else {
-            refuse(engine, namespace, "Invalid namespace", None, out);
-            return Next::Continue;
+            return refuse(engine, namespace, "Invalid namespace", None, out);
         };
         let auth = payload.unwrap_or("{}");
         let recovers = ex.options().engine.recovery.is_some() && engine.version == Version::V4;
@@ -72,19 +70,14 @@ impl SocketIo {
             Err(Refused::Pending) => return Next::Wait,
             Err(Refused::Denied(denial)) => {
                 let data = denial_data(&denial);
-                refuse(engine, namespace, &denial.message, Some(&data), out);
-                return Next::Continue;
+                return refuse(engine, namespace, &denial.message, Some(&data), out);
             }
         }
         match ex.notify_app(scope, |app, ctx| app.connect_namespace(ctx, &hello)) {
             Admission::Accept => {}
-            Admission::Unknown => {
-                refuse(engine, namespace, "Invalid namespace", None, out);
-                return Next::Continue;
-            }
+            Admission::Unknown => return refuse(engine, namespace, "Invalid namespace", None, out),
             Admission::Refuse { message, data } => {
-                refuse(engine, namespace, &message, data.as_deref(), out);
-                return Next::Continue;
+                return refuse(engine, namespace, &message, data.as_deref(), out);
             }
         }
         let format = Format::engine_io(engine, Envelope::SocketIo, recovers);
@@ -152,11 +145,18 @@ pub(crate) fn id_of_version_3(sid: &str, namespace: &str) -> String {
 }
 
 /// Tells a client that it isn't connected to a namespace.
-fn refuse(engine: EngineWriter, namespace: &str, message: &str, data: Option<&str>, out: &mut Vec<u8>) {
+fn refuse(
+    engine: EngineWriter,
+    namespace: &str,
+    message: &str,
+    data: Option<&str>,
+    out: &mut Vec<u8>,
+) -> Next {
     engine.packet(out, namespace.len() + message.len() + 32, |out| {
         out.push(b'4');
         socketio::write_connect_error(out, engine.version.into(), namespace, message, data);
     });
+    Next::Continue
 }
 
 /// A query as a JSON object of strings, with arrays for repeated names, as Node's `querystring` parses it.

@@ -86,7 +86,6 @@ impl SocketIo {
         Self { unfinished: None, sockets: SmallVec::new(), connect_until, feeds, stays: false }
     }
 
-    /// Whether nothing has happened yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.sockets.is_empty() && self.unfinished.is_none()
     }
@@ -103,7 +102,6 @@ impl SocketIo {
         self.sockets.iter().find(|socket| socket.namespace() == namespace)
     }
 
-    /// Sets the feeds of the handshake's query.
     pub(crate) fn set_feeds(&mut self, feeds: Feeds) {
         self.feeds = (!feeds.keys.is_empty()).then(|| feeds.into());
     }
@@ -135,7 +133,6 @@ impl SocketIo {
         self.unfinished.as_ref().is_some_and(|(_, until)| !now.is_before(*until))
     }
 
-    /// Sets the deadline for the missing attachments.
     pub(crate) fn extend_packet(&mut self, until: Millis) {
         if let Some((_, current)) = &mut self.unfinished {
             *current = until;

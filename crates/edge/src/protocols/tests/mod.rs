@@ -127,7 +127,7 @@ fn engineio_polls_pings_and_gives_up() {
     );
     let mut out = Vec::new();
     if let Machine::Http(http) = &mut polls.machine
-        && let Some(crate::protocols::http::Waiting::Poll(poll)) = http.waiting()
+        && let Some(crate::protocols::http::Waiting::Poll(poll)) = &mut http.waiting
     {
         assert!(rig.engineio.get_mut(id).unwrap().answer_poll(&mut rig.ex, poll, &mut out));
     }

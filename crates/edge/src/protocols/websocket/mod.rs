@@ -127,7 +127,6 @@ impl WebSocket {
         self.profile.framing.writer(self.envelope)
     }
 
-    /// Whether input waits.
     #[inline]
     pub(crate) fn has_unread(&self) -> bool {
         self.unread.is_some()
