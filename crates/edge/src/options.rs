@@ -1,4 +1,4 @@
-//! What the data plane can be told.
+//! The options of the data plane.
 
 use crate::app::Application;
 use crate::encode::CUSTOM_PROTOCOLS_MAX;
@@ -238,7 +238,7 @@ with_defaults! {
         pub response_bytes_max: usize = ResponseLimit::STREAMING_BYTES,
         /// How long a waiting request is left without a sign of life.
         pub heartbeat: Duration = Duration::from_secs(25),
-        /// For how long a session lives without a request that waits; and for how long it is told how it ended.
+        /// For how long a session lives without a request that waits; and for how long the server reports how it ended.
         pub disconnect_delay: Duration = Duration::from_secs(5),
         /// Messages in one body or WebSocket message. Clients put everything that they have to say into one.
         pub messages_max: usize = 100_000,
@@ -281,7 +281,7 @@ with_defaults! {
     /// Server-Sent Events. Comments are sent every [`Heartbeat::interval`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Sse {
-        /// How long clients wait before they come back, in the mean: each is told another time, from half of it on.
+        /// How long clients wait before they come back, in the mean: each receives another time, from half of it on.
         pub retry: Duration = Duration::from_secs(3),
         /// How long those wait for whose feeds there are none. They ask again for ever.
         pub retry_lost: Duration = Duration::from_secs(60),
@@ -331,7 +331,7 @@ impl CustomProtocol {
 }
 
 with_defaults! {
-    /// Everything that the data plane can be told.
+    /// The options of the data plane.
     #[derive(Clone, Debug)]
     pub struct Options {
         /// Where clients connect. Port 0 picks one.

@@ -146,7 +146,7 @@ pub trait Application {
         if hello.namespace == "/" { Admission::Accept } else { Admission::Unknown }
     }
 
-    /// A Socket.IO client has connected to a namespace, and been told so; `id` is its socket's. One that is `recovered` is in the
+    /// A Socket.IO client has connected to a namespace, and been notified; `id` is its socket's. One that is `recovered` is in the
     /// rooms that it was in, whatever it says of itself now.
     fn joined(&mut self, _ctx: &mut Context<'_>, _session: SessionId, _hello: &Hello<'_>, _id: &str) {}
 
@@ -173,7 +173,7 @@ pub trait Application {
     /// the same message when the decision is there: ask before you act, and don't answer before you know.
     fn message(&mut self, ctx: &mut Context<'_>, session: SessionId, message: Message<'_>);
 
-    /// A session has to be told about one of its subscriptions.
+    /// Something has happened to a subscription of a session.
     fn notice(&mut self, _ctx: &mut Context<'_>, _notice: &Notice) {}
 
     /// A session has ended.

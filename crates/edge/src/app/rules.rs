@@ -1,5 +1,5 @@
 //! Follows rules: a rule joins, leaves, broadcasts, echoes and acknowledges, in this order. If no template of a room has a
-//! value, nothing of the rule is done, and the client is told if it asked for an acknowledgement.
+//! value, nothing of the rule is done, and the client is notified if it asked for an acknowledgement.
 
 use super::{Context, Event};
 use crate::encode::json_error_text;

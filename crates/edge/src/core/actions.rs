@@ -147,7 +147,7 @@ impl<D: Driver> Core<D> {
             return;
         }
         let Some((envelope, _)) = self.profile_of(owner) else { return };
-        // A client that gets bodies only can be told by closing only; its pending deliveries have been left out.
+        // A client that receives bodies only is notified by closing only; its pending deliveries have been left out.
         match notice {
             Notice::NotFound { .. } if envelope == Envelope::Raw => {
                 self.disconnect(session, Disconnect::NotFound)

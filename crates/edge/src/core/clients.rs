@@ -253,7 +253,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// Removes a client, and tells the core that its id names if that is another one.
+    /// Removes a client, and notifies the core that its id names, if that is another one.
     pub(super) fn remove_client(&mut self, id: ClientId) {
         let removed = match id.kind() {
             ClientKind::EngineIo => {

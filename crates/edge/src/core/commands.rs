@@ -56,7 +56,7 @@ impl<D: Driver> Core<D> {
     }
 
     /// Takes the commands that have arrived, to be carried out after the mail of this turn: whoever gave them may know of
-    /// members on other cores, of whom this core is told by mail.
+    /// members on other cores, which this core learns by mail.
     pub(super) fn take_commands(&mut self) {
         if self.has_commands() {
             self.tasks.received = self.ex.shared.inboxes[self.ex.context.core].take().unwrap_or_default();

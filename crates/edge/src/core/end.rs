@@ -293,7 +293,7 @@ impl<D: Driver> Core<D> {
         }
     }
 
-    /// The node shuts down: no new connections, and each client is told when to reconnect. Requests that wait for
+    /// The node shuts down: no new connections, and each client is notified when to reconnect. Requests that wait for
     /// something get half of the time, then an answer.
     pub(super) fn drain(&mut self) {
         let Some(until) = self.ex.shared.drain_until() else { return };

@@ -68,7 +68,7 @@ pub enum Decision {
     Pending,
 }
 
-/// Why a client may not do something, as it is told.
+/// Why a client may not do something, as it is reported to the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
     /// For programs: lowercase words joined by `_`.

@@ -232,7 +232,7 @@ pub(crate) struct Shared {
     drain_until: Mutex<Option<Instant>>,
     draining: AtomicBool,
     kernel_full: AtomicBool,
-    /// A publication was refused for want of memory, and `space` hasn't been told since.
+    /// A publication was refused for want of memory, and [`ControlPlane::space`] hasn't been called since.
     refused_for_memory: AtomicBool,
     /// Cores where messages wait for the broker.
     behind_broker: AtomicUsize,
