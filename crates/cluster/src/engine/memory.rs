@@ -3,8 +3,8 @@
 //! [`Bus`] is the engine's server without time, tasks or chance of its own, so that a simulation can drive it.
 
 use super::{
-    Answer, Channel, Engine, EngineError, Event, EventReceiver, EventSender, FeedLog, History, Lease, Limits,
-    PAYLOAD_BYTES_MAX, Reply, Request, Version, events,
+    Answer, Channel, Engine, EngineError, Event, EventReceiver, EventSender, FEED_CHANGES_BYTES_MAX,
+    FEED_CHANGES_MAX, FeedLog, History, Lease, Limits, PAYLOAD_BYTES_MAX, Reply, Request, Version, events,
 };
 use crate::NodeId;
 use bytes::Bytes;
@@ -232,6 +232,10 @@ impl Bus {
                 *log = Some(FeedLog { term: lease.term, base_position: position, base, changes: Vec::new() });
             }
             (None, Some(log)) => {
+                let bytes: usize = log.changes.iter().map(|(_, change)| change.len()).sum();
+                if log.changes.len() >= FEED_CHANGES_MAX || bytes + change.len() > FEED_CHANGES_BYTES_MAX {
+                    return Err(EngineError::Refused("the feed's log is full; store a base".into()));
+                }
                 log.term = lease.term;
                 log.changes.push((position, change.clone()));
             }
@@ -278,6 +282,11 @@ impl Memory {
         server.nodes.insert(node, sender);
         drop(server);
         (MemoryEngine { memory: self.clone(), node }, receiver)
+    }
+
+    /// Forgets everything but the connections, as a server that starts again without its data.
+    pub fn forget(&self) {
+        self.server().bus.forget();
     }
 
     fn server(&self) -> MutexGuard<'_, Server> {

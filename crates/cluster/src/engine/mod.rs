@@ -38,6 +38,10 @@ pub const PROBE_INTERVAL: Duration = Duration::from_secs(2);
 pub const SILENCE_MAX: Duration = Duration::from_secs(6);
 /// Maximum size of a payload.
 pub const PAYLOAD_BYTES_MAX: usize = 16 << 20;
+/// Maximum number of changes that a feed's log keeps after its base.
+pub const FEED_CHANGES_MAX: usize = 1_024;
+/// Maximum size of these changes together.
+pub const FEED_CHANGES_BYTES_MAX: usize = 16 << 20;
 
 /// Bounds of what an engine holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,6 +216,8 @@ pub enum Request {
         lease: Lease,
     },
     /// Stores a version of a feed and publishes its change. Answered by [`Reply::Done`], or [`EngineError::Fenced`].
+    /// [`EngineError::Refused`]: the log has no base, or is as long as it may be ([`FEED_CHANGES_MAX`],
+    /// [`FEED_CHANGES_BYTES_MAX`]); store the version with a base.
     StoreVersion {
         /// The feed.
         key: Key,
@@ -299,6 +305,8 @@ pub trait Engine: Send + Sync {
     /// be missed. To its own [`Channel::Node`] and to [`Channel::Nodes`], a node is always subscribed.
     fn set_interest(&self, channel: Channel, is_interested: bool);
 
-    /// Makes a request. Requests of one node about one topic take effect in the order of the calls.
+    /// Makes a request. Requests of one node about one topic take effect in the order of the calls; a [`Request::History`] or
+    /// [`Request::LoadFeed`] may wait until the interest in its topic is established, so that what the answer lacks arrives as a
+    /// message.
     fn request(&self, request: Request) -> Answer;
 }

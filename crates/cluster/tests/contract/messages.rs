@@ -1,0 +1,128 @@
+//! Messages and interest.
+
+use crate::{Fixture, Node, room, sleep_ms};
+use bytes::Bytes;
+use std::time::Duration;
+use stentor_cluster::engine::{Channel, EngineError, Event, Limits, PAYLOAD_BYTES_MAX};
+use stentor_hub::Room;
+
+pub(crate) async fn messages_of_a_node_arrive_in_order_also_at_itself(fixture: &impl Fixture) {
+    let (mut a, mut b) = (Node::connect(fixture).await, Node::connect(fixture).await);
+    let r = room("r");
+    a.join(&r).await;
+    b.join(&r).await;
+    let channels: [Channel; 2] = [r.into(), Channel::Nodes];
+    for i in 0..1_000_usize {
+        a.publish(channels[i % 2].clone(), i.to_string().as_bytes());
+    }
+    for node in [&mut a, &mut b] {
+        for i in 0..1_000_usize {
+            let expected = (channels[i % 2].clone(), None, Bytes::from(i.to_string()));
+            assert_eq!(node.message().await, expected);
+        }
+    }
+    a.publish(Channel::Node(b.id), b"for b");
+    a.publish(Channel::Nodes, b"for all");
+    assert_eq!(b.message().await.2, "for b");
+    assert_eq!(b.message().await.2, "for all");
+    assert_eq!(a.message().await.2, "for all");
+}
+
+pub(crate) async fn interest_is_a_level(fixture: &impl Fixture) {
+    let mut node = Node::connect(fixture).await;
+    let (r, other) = (room("r"), room("other"));
+    for i in 0..1_001 {
+        node.engine.set_interest(r.clone().into(), i % 2 == 0);
+    }
+    node.join(&r).await;
+    node.publish(other.clone(), b"nobody's");
+    node.publish(r.clone(), b"wanted");
+    assert_eq!(node.message().await.2, "wanted");
+
+    for i in 0..1_001 {
+        node.engine.set_interest(r.clone().into(), i % 2 == 1);
+    }
+    for _ in 0..100 {
+        sleep_ms(20).await;
+        node.publish(r.clone(), b"late");
+        node.publish(Channel::Nodes, b"end");
+        let mut was_delivered = false;
+        while node.message().await.2 != "end" {
+            was_delivered = true;
+        }
+        if !was_delivered {
+            return;
+        }
+    }
+    panic!("messages arrive although the interest has ended");
+}
+
+pub(crate) async fn payloads_of_any_size_up_to_the_maximum(fixture: &impl Fixture) {
+    let mut node = Node::connect(fixture).await;
+    let bytes: Vec<u8> = (0..=255).collect();
+    for payload in [vec![], b":".to_vec(), b"1:2:3".to_vec(), bytes, vec![b'x'; PAYLOAD_BYTES_MAX]] {
+        // The largest one waits until the queue is empty.
+        while node.engine.publish(Channel::Nodes, payload.clone().into()) == Err(EngineError::Full) {
+            sleep_ms(1).await;
+        }
+        let received = node.message().await.2;
+        assert!(received == payload, "{} bytes became {}", payload.len(), received.len());
+    }
+    let too_large = node.engine.publish(Channel::Nodes, vec![0; PAYLOAD_BYTES_MAX + 1].into());
+    assert!(matches!(too_large, Err(EngineError::Refused(_))), "{too_large:?}");
+}
+
+/// Names that mean something to an engine, and pairs that would be one name if they were joined carelessly.
+fn names() -> Vec<Room> {
+    let names =
+        ["a b", "*", "a*", ">", "a.b", "line\nbreak\r\n", "ümlaut 🦀", "{}", "}", "{a}b", "a:b", "$1", "%"];
+    let namespaces = ["/", "/#", "/a#b", "/ ", "/{x}", "/a:1"];
+    let mut rooms: Vec<_> =
+        namespaces.iter().flat_map(|ns| names.iter().map(|name| Room::new(ns, name).unwrap())).collect();
+    for (namespace, name) in [("/ab", "c"), ("/a", "bc"), ("/a:", "b"), ("/a", ":b"), ("1:/", "a")] {
+        rooms.push(Room::new(namespace, name).unwrap());
+    }
+    rooms.push(Room::new(&"n".repeat(256), &"é".repeat(128)).unwrap());
+    rooms.push(Room::all_members("/").unwrap());
+    rooms
+}
+
+pub(crate) async fn names_are_arbitrary(fixture: &impl Fixture) {
+    let mut node = Node::connect(fixture).await;
+    let rooms = names();
+    for r in &rooms {
+        node.join(r).await;
+    }
+    for (i, r) in rooms.iter().enumerate() {
+        node.publish(r.clone(), i.to_string().as_bytes());
+    }
+    for (i, r) in rooms.iter().enumerate() {
+        assert_eq!(node.message().await, (r.clone().into(), None, i.to_string().into()));
+    }
+    for r in &rooms {
+        assert_eq!(node.append(r, "first").await.offset, 1, "{r:?}");
+        assert_eq!(node.message().await.0, r.clone().into());
+    }
+}
+
+pub(crate) async fn a_slow_node_sees_a_lost_connection(fixture: &impl Fixture) {
+    let limits = Limits { events_max: 10, ..Limits::default() };
+    let mut slow = Node::with(fixture, limits).await;
+    let mut quick = Node::connect(fixture).await;
+    for i in 0..100 {
+        quick.publish(Channel::Nodes, i.to_string().as_bytes());
+    }
+    for i in 0..100 {
+        assert_eq!(quick.message().await.2, i.to_string());
+    }
+    // What arrives at the one has been sent to the other.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(matches!(slow.event().await, Event::Disconnected { .. }));
+    assert_eq!(slow.event().await, Event::Connected);
+    let mut last = slow.message().await.2;
+    while last != "99" {
+        last = slow.message().await.2;
+    }
+    quick.publish(Channel::Nodes, b"on time");
+    assert_eq!(slow.message().await.2, "on time");
+}

@@ -1,0 +1,157 @@
+//! Rooms with history.
+
+use crate::{Fixture, KEEP, Node, START, room, sleep_ms};
+use bytes::Bytes;
+use std::time::Duration;
+use stentor_cluster::engine::{Reply, Request};
+use stentor_hub::{HistoryLimits, Position};
+
+pub(crate) async fn offsets_are_consecutive_from_one(fixture: &impl Fixture) {
+    let (a, b) = (Node::connect(fixture).await, Node::connect(fixture).await);
+    let r = room("r");
+    assert_eq!(a.head(&r).await, None);
+    let first = a.append(&r, "1").await;
+    assert_eq!(first.offset, 1);
+    for offset in 2..20 {
+        let node = if offset % 2 == 0 { &b } else { &a };
+        assert_eq!(node.append(&r, "x").await, Position { offset, ..first });
+    }
+    // Without waiting for answers.
+    let appends: Vec<_> = (0..200)
+        .map(|_| Request::Append {
+            room: r.clone(),
+            payload: "y".into(),
+            idempotency_key: None,
+            limits: KEEP,
+        })
+        .map(|append| a.engine.request(append))
+        .collect();
+    for (i, append) in appends.into_iter().enumerate() {
+        assert_eq!(append.await, Ok(Reply::Position(Position { offset: 20 + i as u64, ..first })));
+    }
+    let other = room("other");
+    assert_eq!(b.append(&other, "1").await.offset, 1);
+    let rooms = vec![other.clone(), room("none"), r];
+    let Reply::Heads(heads) = b.request(Request::Heads { rooms }).await else { panic!() };
+    assert_eq!(
+        heads.iter().map(|head| head.map(|head| head.offset)).collect::<Vec<_>>(),
+        [Some(1), None, Some(219)]
+    );
+}
+
+pub(crate) async fn appended_messages_arrive_with_their_positions(fixture: &impl Fixture) {
+    let (mut a, mut b) = (Node::connect(fixture).await, Node::connect(fixture).await);
+    let r = room("r");
+    a.join(&r).await;
+    b.join(&r).await;
+    let first = a.append(&r, "1").await;
+    let second = b.append(&r, "").await;
+    for node in [&mut a, &mut b] {
+        assert_eq!(node.message().await, (r.clone().into(), Some(first), "1".into()));
+        assert_eq!(node.message().await, (r.clone().into(), Some(second), "".into()));
+    }
+}
+
+pub(crate) async fn history_is_read_from_a_position(fixture: &impl Fixture) {
+    let node = Node::connect(fixture).await;
+    let r = room("r");
+    assert_eq!(node.history(&r, START, 10).await, (None, vec![], true));
+    let mut head = START;
+    for payload in ["1", "2", "3", "4"] {
+        head = node.append(&r, payload).await;
+    }
+    let all: Vec<Bytes> = ["1", "2", "3", "4"].map(Bytes::from).to_vec();
+    let at = |offset| Position { offset, ..head };
+    let check = async |since, messages_max, messages: &[Bytes], truncated| {
+        let history = node.history(&r, since, messages_max).await;
+        assert_eq!(history, (Some(head), messages.to_vec(), truncated), "{since:?}");
+    };
+    check(at(0), 10, &all, false).await;
+    check(at(0), 3, &all[..3], false).await;
+    check(at(2), 10, &all[2..], false).await;
+    check(at(4), 10, &[], false).await;
+    // Another epoch, and a position that there isn't yet.
+    check(START, 10, &all, true).await;
+    check(at(5), 10, &all, true).await;
+    check(START, 2, &all[..2], true).await;
+}
+
+pub(crate) async fn history_is_trimmed_by_each_limit(fixture: &impl Fixture) {
+    let node = Node::connect(fixture).await;
+    for (name, limits, kept) in [
+        ("messages", HistoryLimits { publications_max: 2, ..KEEP }, &["ccc", "dd"][..]),
+        ("bytes", HistoryLimits { bytes_max: 7, ..KEEP }, &["ccc", "dd"]),
+        ("age", HistoryLimits { age_max: Duration::from_millis(300), ..KEEP }, &["dd"]),
+        ("none", HistoryLimits { publications_max: 0, ..KEEP }, &[]),
+        ("larger", HistoryLimits { bytes_max: 1, ..KEEP }, &[]),
+    ] {
+        let r = room(name);
+        for payload in ["a", "bbb", "ccc"] {
+            node.append_with(&r, payload, None, limits).await;
+        }
+        if name == "age" {
+            sleep_ms(400).await;
+        }
+        let head = node.append_with(&r, "dd", None, limits).await;
+        assert_eq!(head.offset, 4);
+        let expected: Vec<Bytes> = kept.iter().map(|payload| Bytes::from(*payload)).collect();
+        let since = |offset| Position { offset, ..head };
+        assert_eq!(node.history(&r, since(0), 10).await, (Some(head), expected.clone(), true), "{name}");
+        let oldest = 4 - kept.len() as u64;
+        assert_eq!(node.history(&r, since(oldest), 10).await, (Some(head), expected, false), "{name}");
+    }
+}
+
+pub(crate) async fn an_idempotency_key_has_one_effect(fixture: &impl Fixture) {
+    let (mut a, b) = (Node::connect(fixture).await, Node::connect(fixture).await);
+    let (r, other) = (room("r"), room("other"));
+    a.join(&r).await;
+    let first = a.append_with(&r, "first", Some("k"), KEEP).await;
+    assert_eq!(b.append_with(&r, "again", Some("k"), KEEP).await, first);
+    assert_eq!(b.append_with(&other, "elsewhere", Some("k"), KEEP).await.offset, 1);
+    let second = a.append_with(&r, "second", Some("k2"), KEEP).await;
+    assert_eq!(second.offset, 2);
+    assert_eq!(a.append_with(&r, "again", Some("k"), KEEP).await, first);
+    assert_eq!(a.message().await.2, "first");
+    assert_eq!(a.message().await.2, "second");
+    assert_eq!(a.head(&r).await, Some(second));
+}
+
+pub(crate) async fn a_server_without_its_data_begins_another_epoch(fixture: &impl Fixture) {
+    let before = Node::connect(fixture).await;
+    let r = room("r");
+    let old = before.append(&r, "old").await;
+    fixture.forget().await;
+    drop(before);
+    let node = Node::connect(fixture).await;
+    let new = node.append(&r, "new").await;
+    assert_eq!(new.offset, 1);
+    assert_ne!(new.epoch, old.epoch);
+    assert_eq!(node.history(&r, old, 10).await, (Some(new), vec!["new".into()], true));
+}
+
+pub(crate) async fn what_a_history_lacks_arrives_as_a_message(fixture: &impl Fixture) {
+    let (writer, mut reader) = (Node::connect(fixture).await, Node::connect(fixture).await);
+    for i in 0..50 {
+        let r = room(&i.to_string());
+        let append =
+            || Request::Append { room: r.clone(), payload: "x".into(), idempotency_key: None, limits: KEEP };
+        let first = writer.engine.request(append());
+        reader.engine.set_interest(r.clone().into(), true);
+        let read =
+            reader.engine.request(Request::History { room: r.clone(), since: START, messages_max: 10 });
+        let second = writer.engine.request(append());
+        let (first, read, second) = tokio::join!(first, read, second);
+        let (Ok(Reply::History(read)), Ok(Reply::Position(last))) = (read, second) else { panic!() };
+        assert!(first.is_ok());
+        let mut head = read.head.map_or(0, |head| head.offset);
+        while head < last.offset {
+            let (channel, position, _) = reader.message().await;
+            let position = position.unwrap();
+            if channel == r.clone().into() && position.offset > head {
+                assert_eq!(position.offset, head + 1);
+                head = position.offset;
+            }
+        }
+    }
+}
