@@ -113,11 +113,11 @@ url = "${origin.url}/"
 `,
   });
   const { admin } = server;
-  const [publish, emit, join, leave, disconnect, sessions, rooms, put, remove, status, metrics, health] =
+  const [publish, emit, join, leave, disconnect, sessions, rooms, put, remove, status, nodes, metrics, health] =
     ['POST /api/v1/publish', 'POST /api/v1/emit', 'POST /api/v1/join', 'POST /api/v1/leave', 'POST /api/v1/disconnect',
-      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /metrics', 'GET /healthz']
+      'POST /api/v1/sessions', 'GET /api/v1/rooms', 'PUT /api/v1/feeds/{key}', 'DELETE /api/v1/feeds/{key}', 'GET /api/v1/status', 'GET /api/v1/nodes', 'GET /metrics', 'GET /healthz']
       .map((name) => operations.find((operation) => operation.name === name));
-  assert.equal(operations.length, 12);
+  assert.equal(operations.length, 13);
   const seen = new Map(operations.map(({ name }) => [name, new Set()]));
   const provoke = async (operation, expect, key, options) => {
     const target = key?.startsWith('?') ? operation.template + key : operation.template.replace('{key}', key ?? 'a');
@@ -222,6 +222,7 @@ url = "${origin.url}/"
   await within(fetch(`${server.http}/feed/fetched/a`), 'an answer');
   const { text: state } = await provoke(status, '200');
   assert.equal(JSON.parse(state).upstreams[0].last_failure.key, 'fetched/a');
+  assert.deepEqual(await answered(nodes, '200'), { nodes: [] });
   await provoke(metrics, '200');
   await provoke(health, '200', null, { token: null });
 
