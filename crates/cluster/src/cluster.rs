@@ -11,8 +11,9 @@
 
 use crate::NodeId;
 use crate::engine::{Channel, Engine, EngineError, Event, EventReceiver, EventsWaiting, Reply};
+use crate::feeds::{Answer, Feeds, Output, Ticket};
 use crate::finish::Finish;
-use crate::frame::{AnswerError, Answered, Frame, Frames, Question, Task};
+use crate::frame::{AnswerError, Answered, FeedVersion, Frame, Frames, Question, Task};
 use crate::metrics::{Counters, Gauges, count};
 use crate::registry::{Change, NodeRecord, Registry};
 use crate::surveys::{Surveyed, Surveys};
@@ -20,11 +21,14 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use stentor_edge::{Broadcast, Broker, Busy, Command, DataPlane, Done, Metric};
-use stentor_hub::{Rooms, Topic};
+use stentor_edge::{
+    Broadcast, Broker, Busy, Command, ControlPlane, DataPlane, Done, FeedUpdate, Metric, Wanted,
+};
+use stentor_hub::{Key, Position, Rooms, Topic};
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
 
 /// A data plane without room is tried again after this time, if not before.
@@ -48,6 +52,9 @@ struct State {
     registry: Registry,
     surveys: Surveys<Answered>,
     finishes: HashMap<u64, Finish>,
+    feeds: Feeds,
+    /// What the control plane hasn't taken: which keys it is to fetch.
+    to_fetch: Vec<Wanted>,
 }
 
 /// One node's part of its cluster.
@@ -62,6 +69,9 @@ pub struct Cluster {
     space: Notify,
     /// A survey has begun, or has got an answer.
     surveyed: Notify,
+    /// The data plane's subscribers have changed, or the control plane has news of feeds.
+    fed: Notify,
+    control: OnceLock<Arc<dyn ControlPlane>>,
     started_at_seconds: u64,
     waiting: EventsWaiting,
 }
@@ -83,7 +93,13 @@ impl Cluster {
     ) -> Arc<Self> {
         let frames = Frames::new(node, options.secret.as_deref());
         let registry = Registry::new(node, tokio::time::Instant::now().into_std());
-        let state = State { registry, surveys: Surveys::default(), finishes: HashMap::new() };
+        let state = State {
+            registry,
+            surveys: Surveys::default(),
+            finishes: HashMap::new(),
+            feeds: Feeds::new(node),
+            to_fetch: Vec::new(),
+        };
         Arc::new(Self {
             node,
             options,
@@ -93,6 +109,8 @@ impl Cluster {
             counters: Counters::default(),
             space: Notify::new(),
             surveyed: Notify::new(),
+            fed: Notify::new(),
+            control: OnceLock::new(),
             started_at_seconds,
             waiting: events.waiting(),
         })
@@ -103,21 +121,38 @@ impl Cluster {
         self.node
     }
 
-    /// The data plane has room for messages again.
-    pub fn space(&self) {
-        self.space.notify_one();
+    /// The observer of the data plane, in place of `control`, which learns what this node does alone, or for all.
+    pub fn observe(self: &Arc<Self>, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
+        // A second one would be a bug of the node's start.
+        assert!(self.control.set(control).is_ok());
+        self.clone()
+    }
+
+    /// Which keys the control plane is to fetch, or no more.
+    pub(crate) fn take_to_fetch(&self) -> Vec<Wanted> {
+        std::mem::take(&mut self.state().to_fetch)
+    }
+
+    /// The control plane has news of a feed. Returns the news if they are for this node alone.
+    pub(crate) fn update_feed(&self, key: &Key, update: FeedUpdate) -> Option<FeedUpdate> {
+        let now = tokio::time::Instant::now().into_std();
+        let own = self.state().feeds.handle_update(now, key, update);
+        self.fed.notify_one();
+        own
     }
 
     /// The figures of this node's part.
     pub fn metrics(&self) -> Vec<Metric> {
         let now = tokio::time::Instant::now().into_std();
-        let registry = &self.state().registry;
+        let state = &*self.state();
+        let registry = &state.registry;
         let age = registry.age(now).unwrap_or_default().as_secs();
         self.counters.metrics(&Gauges {
             nodes: registry.nodes().len(),
             unreadable_records: registry.unreadable(),
             registry_age_seconds: usize::try_from(age).unwrap_or(usize::MAX),
             inbox_bytes: self.waiting.bytes(),
+            feeds: state.feeds.stats(),
         })
     }
 
@@ -203,6 +238,7 @@ impl Cluster {
             () = stopped(&mut stop) => {}
             () = self.handle_events(events, &plane) => {}
             () = self.keep_time(&plane) => {}
+            () = self.keep_feeds(&plane) => {}
         }
         let leave = self.state().registry.leave();
         // The others notice without it, later.
@@ -245,6 +281,78 @@ impl Cluster {
         }
     }
 
+    /// Shares feeds with the other nodes.
+    async fn keep_feeds(&self, plane: &Arc<dyn DataPlane>) {
+        let mut requests = JoinSet::new();
+        loop {
+            let now = tokio::time::Instant::now().into_std();
+            let timeout = {
+                let state = &mut *self.state();
+                for wanted in plane.take_wanted() {
+                    state.feeds.handle_wanted(now, wanted);
+                }
+                state.feeds.handle_timeout(now);
+                state.feeds.poll_timeout()
+            };
+            while let Some(output) = { self.state().feeds.poll_output() } {
+                self.carry_out(output, plane, &mut requests).await;
+            }
+            tokio::select! {
+                Some(answered) = requests.join_next() => {
+                    let Ok((ticket, key, reply)) = answered else { continue };
+                    let answer = Answer::of(reply, |payload| self.decode_version(&key, payload));
+                    self.state().feeds.handle_reply(tokio::time::Instant::now().into_std(), ticket, answer);
+                }
+                () = self.fed.notified() => {}
+                () = sleep_until(timeout.unwrap_or(now).into()), if timeout.is_some() => {}
+            }
+        }
+    }
+
+    async fn carry_out(&self, output: Output, plane: &Arc<dyn DataPlane>, requests: &mut JoinSet<FeedReply>) {
+        match output {
+            Output::Request(ticket, request) => {
+                let key = request.key().clone();
+                let request = request.encode(|key, version| {
+                    self.frames.encode(&Channel::from(key.clone()), &Frame::Version(version))
+                });
+                let answer = self.engine.request(request);
+                requests.spawn(async move { (ticket, key, answer.await) });
+            }
+            Output::Publish(key, change) => {
+                // If the engine has no room, followers see the state with the next version.
+                let _ = self.send(Channel::from(key), &Frame::State(change));
+            }
+            Output::Control(wanted) => {
+                self.state().to_fetch.push(wanted);
+                if let Some(control) = self.control.get() {
+                    control.wanted();
+                }
+            }
+            Output::Plane(key, update) => {
+                while plane.update_feed(&key, update.clone()) == Err(Busy) {
+                    self.wait_for_space().await;
+                }
+            }
+        }
+    }
+
+    fn decode_version(&self, key: &Key, payload: &Bytes) -> Option<FeedVersion> {
+        match self.frames.decode(&Channel::from(key.clone()), payload) {
+            Ok((_, Frame::Version(version))) => Some(version),
+            Ok(_) => None,
+            Err(error) => {
+                self.counters.count_refused(error);
+                None
+            }
+        }
+    }
+
+    async fn wait_for_space(&self) {
+        // An inbox that drains may send no signal.
+        let _ = timeout(SPACE_RETRY, self.space.notified()).await;
+    }
+
     fn record(&self, plane: &dyn DataPlane) -> NodeRecord {
         NodeRecord {
             name: self.options.name.clone(),
@@ -274,13 +382,20 @@ impl Cluster {
 
     async fn handle_event(self: &Arc<Self>, event: Event, plane: &Arc<dyn DataPlane>) {
         match event {
-            Event::Message { channel, payload, .. } => match self.frames.decode(&channel, &payload) {
+            Event::Message { channel, position, payload } => match self.frames.decode(&channel, &payload) {
                 Ok((sender, _)) if sender == self.node => {}
+                Ok((_, frame @ (Frame::Version(_) | Frame::State(_)))) => {
+                    if let Channel::Topic(Topic::Feed(key)) = &channel {
+                        self.handle_feed(key, position, frame);
+                    }
+                }
                 Ok((sender, frame)) => self.handle_frame(sender, frame, plane).await,
                 Err(error) => self.counters.count_refused(error),
             },
             Event::Connected => {
                 self.counters.is_connected.store(1, Ordering::Relaxed);
+                self.state().feeds.handle_connected(tokio::time::Instant::now().into_std());
+                self.fed.notify_one();
                 tracing::info!("the cluster's engine is connected");
             }
             Event::Disconnected { reason } => {
@@ -295,13 +410,24 @@ impl Cluster {
         }
     }
 
+    /// News of a feed from the node that fetches it.
+    fn handle_feed(&self, key: &Key, position: Option<Position>, frame: Frame) {
+        let now = tokio::time::Instant::now().into_std();
+        let feeds = &mut self.state().feeds;
+        match (frame, position) {
+            (Frame::Version(version), Some(position)) => feeds.handle_version(now, key, position, &version),
+            (Frame::State(change), _) => feeds.handle_state(key, change),
+            _ => {}
+        }
+        self.fed.notify_one();
+    }
+
     async fn handle_frame(self: &Arc<Self>, sender: NodeId, frame: Frame, plane: &Arc<dyn DataPlane>) {
         match frame {
             Frame::Message(message) => {
                 count(&self.counters.received);
                 while plane.receive(message.clone()) == Err(Busy) {
-                    // An inbox that drains may send no signal.
-                    let _ = timeout(SPACE_RETRY, self.space.notified()).await;
+                    self.wait_for_space().await;
                 }
             }
             Frame::Question { id, question } => self.answer(sender, id, question, plane),
@@ -309,6 +435,7 @@ impl Cluster {
                 self.state().surveys.handle_answer(id, sender, answer.ok());
                 self.surveyed.notify_one();
             }
+            Frame::Version(_) | Frame::State(_) => {}
         }
     }
 
@@ -325,6 +452,23 @@ impl Cluster {
                 Some(command) => plane.command(selector.to_target(), command),
                 None => tracing::debug!("a question without rooms"),
             },
+        }
+    }
+}
+
+/// What a request about a feed has brought.
+type FeedReply = (Ticket, Key, Result<Reply, EngineError>);
+
+impl ControlPlane for Cluster {
+    fn wanted(&self) {
+        self.fed.notify_one();
+    }
+
+    fn space(&self) {
+        // Both tasks may wait.
+        self.space.notify_waiters();
+        if let Some(control) = self.control.get() {
+            control.space();
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod cluster;
 pub mod engine;
+mod feeds;
 mod finish;
 pub mod frame;
 mod metrics;

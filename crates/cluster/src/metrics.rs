@@ -1,5 +1,6 @@
 //! What a node counts about its cluster.
 
+use crate::feeds::FeedStats;
 use crate::frame::FrameError;
 use std::sync::atomic::{AtomicU64, Ordering};
 use stentor_edge::{Metric, MetricKind};
@@ -26,6 +27,7 @@ pub(crate) struct Gauges {
     pub(crate) unreadable_records: usize,
     pub(crate) registry_age_seconds: usize,
     pub(crate) inbox_bytes: usize,
+    pub(crate) feeds: FeedStats,
 }
 
 /// Adds one.
@@ -49,6 +51,12 @@ impl Counters {
             help,
             kind,
             samples: vec![(Vec::new(), counter.load(Ordering::Relaxed))],
+        };
+        let total = |name, help, value: u64| Metric {
+            name,
+            help,
+            kind: MetricKind::Counter,
+            samples: vec![(Vec::new(), value)],
         };
         let gauge = |name, help, value: usize| Metric {
             name,
@@ -84,6 +92,22 @@ impl Counters {
                 gauges.inbox_bytes,
             ),
             one("cluster_topics", "Topics with subscribers on this node.", Gauge, &self.interest),
+            gauge("cluster_leases", "Feeds that this node fetches for all nodes.", gauges.feeds.leases),
+            gauge(
+                "cluster_followed_feeds",
+                "Feeds with subscribers on this node that another node fetches, or nobody yet.",
+                gauges.feeds.followed,
+            ),
+            total(
+                "cluster_feed_resyncs",
+                "How often what the engine keeps of a feed was read again, because a version was missed.",
+                gauges.feeds.resyncs,
+            ),
+            total(
+                "cluster_leases_lost",
+                "How often this node had to leave a feed to another one, or couldn't renew its lease.",
+                gauges.feeds.lost_leases,
+            ),
             one("cluster_messages_sent", "Messages to rooms published to other nodes.", Counter, &self.sent),
             one(
                 "cluster_messages_received",

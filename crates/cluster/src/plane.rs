@@ -69,7 +69,10 @@ impl CommandInbox for ClusterPlane {
     }
 
     fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
-        self.local.update_feed(key, update)
+        match self.cluster.update_feed(key, update) {
+            Some(own) => self.local.update_feed(key, own),
+            None => Ok(()),
+        }
     }
 
     fn command(&self, target: Target, command: Command) {
@@ -120,7 +123,7 @@ impl CommandInbox for ClusterPlane {
 
 impl DataPlane for ClusterPlane {
     fn take_wanted(&self) -> Vec<Wanted> {
-        self.local.take_wanted()
+        self.cluster.take_to_fetch()
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -9,10 +9,10 @@ use stentor_cluster::engine::memory::Memory;
 use stentor_cluster::engine::{Channel, Engine, Event, Limits};
 use stentor_cluster::{Cluster, ClusterPlane, HEARTBEAT_INTERVAL, NODE_TTL, NodeId, Options, SURVEY_TIMEOUT};
 use stentor_edge::{
-    Broadcast, Broker, Busy, Command, CommandInbox, Concerned, DataPlane, Done, FeedUpdate, Histogram,
-    Metric, PublicId, Publish, RoomList, RoomsQuery, SessionInfo, SessionList, Target, Wanted,
+    Broadcast, Broker, Busy, Command, CommandInbox, Concerned, ControlPlane, DataPlane, Done, FeedUpdate,
+    Histogram, Metric, PublicId, Publish, RoomList, RoomsQuery, SessionInfo, SessionList, Target, Wanted,
 };
-use stentor_hub::{Data, Key, Room, Rooms, Topic};
+use stentor_hub::{Data, Document, FeedState, Key, Patch, Room, Rooms, Topic};
 use tokio::sync::{oneshot, watch};
 
 /// A data plane with some sessions, which notes what it is asked for.
@@ -24,6 +24,9 @@ struct Plane {
     /// How many calls of `receive` are refused.
     busy: Mutex<usize>,
     is_silent: Mutex<bool>,
+    wanted: Mutex<Vec<Wanted>>,
+    /// What subscribers of feeds have, as versions, or states.
+    shown: Mutex<Vec<String>>,
     kept: Mutex<Vec<Command>>,
 }
 
@@ -50,7 +53,15 @@ impl CommandInbox for Plane {
         Ok(())
     }
 
-    fn update_feed(&self, _: &Key, _: FeedUpdate) -> Result<(), Busy> {
+    fn update_feed(&self, key: &Key, update: FeedUpdate) -> Result<(), Busy> {
+        let shown = match update {
+            FeedUpdate::At { position, document, patches } => {
+                let body = String::from_utf8(document.body.to_vec()).unwrap();
+                format!("{key} {} {body} {patches:?}", position.offset)
+            }
+            other => format!("{key} {other:?}"),
+        };
+        self.shown.lock().unwrap().push(shown);
         Ok(())
     }
 
@@ -105,7 +116,7 @@ impl CommandInbox for Plane {
 
 impl DataPlane for Plane {
     fn take_wanted(&self) -> Vec<Wanted> {
-        Vec::new()
+        std::mem::take(&mut *self.wanted.lock().unwrap())
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -156,6 +167,18 @@ impl Node {
 
     fn join(&self, room: &str) {
         self.cluster.set_interest(&Topic::Room(Room::plain(room).unwrap()), true);
+    }
+
+    /// The node's clients subscribe to a feed, or no client does any more.
+    fn want(&self, key: &Key, wanted: bool) {
+        self.cluster.set_interest(&Topic::Feed(key.clone()), wanted);
+        let wanted = Wanted { key: key.clone(), wanted, requesters: Vec::new() };
+        self.plane.wanted.lock().unwrap().push(wanted);
+        self.cluster.wanted();
+    }
+
+    fn shown(&self) -> Vec<String> {
+        std::mem::take(&mut *self.plane.shown.lock().unwrap())
     }
 
     fn received(&self) -> Vec<Broadcast> {
@@ -354,4 +377,55 @@ async fn a_node_that_does_not_answer_is_named() {
     assert_eq!(answer.await.unwrap().unwrap().missing_nodes, ["b".to_owned()]);
     assert!(begun.elapsed() < SURVEY_TIMEOUT);
     drop(c);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_node_fetches_a_feed_and_all_nodes_show_it() {
+    let (_memory, [a, b, c]) = three().await;
+    let key = Key::parse("game/1").unwrap();
+    let document = |body: &'static str| Document {
+        body: Bytes::from_static(body.as_bytes()),
+        json: true,
+        content_type: "application/json".into(),
+    };
+    for node in [&a, &b, &c] {
+        node.want(&key, true);
+        pass(Duration::from_millis(1)).await;
+    }
+    let fetching =
+        |node: &Node| node.all.take_wanted().into_iter().map(|wanted| wanted.wanted).collect::<Vec<_>>();
+    assert_eq!([&a, &b, &c].map(fetching), [vec![true], vec![], vec![]]);
+    a.all.update_feed(&key, FeedUpdate::Document(document("[1]"))).unwrap();
+    pass(Duration::from_millis(1)).await;
+    let patch = Patch { base: document("[1]").body, operations: Bytes::from_static(b"[op]") };
+    a.all.update_feed(&key, FeedUpdate::Patched(document("[1,2]"), patch)).unwrap();
+    let stale = FeedUpdate::State { state: FeedState::Stale, reason: "slow".into() };
+    pass(Duration::from_millis(1)).await;
+    a.all.update_feed(&key, stale.clone()).unwrap();
+    pass(Duration::from_millis(1)).await;
+    let expect =
+        ["game/1 1 [1] []".to_owned(), r#"game/1 2 [1,2] [b"[op]"]"#.to_owned(), format!("game/1 {stale:?}")];
+    for node in [&a, &b, &c] {
+        assert_eq!(node.shown(), expect);
+    }
+    // Who comes late has it at once, and who fetched leaves it to another.
+    c.want(&key, false);
+    pass(Duration::from_millis(1)).await;
+    c.want(&key, true);
+    a.want(&key, false);
+    pass(Duration::from_secs(10)).await;
+    assert!(c.shown().iter().any(|shown| shown.starts_with("game/1 2 [1,2]")));
+    assert_eq!(fetching(&a), [false]);
+    assert_eq!([&b, &c].map(fetching).concat(), [true]);
+    assert_eq!(a.metric("cluster_leases") + b.metric("cluster_leases") + c.metric("cluster_leases"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_node_fetches_for_nobody_else_stays_with_it() {
+    let (_memory, [a, b, _c]) = three().await;
+    let key = Key::parse("pushed").unwrap();
+    let update = FeedUpdate::State { state: FeedState::NotFound, reason: "none".into() };
+    a.all.update_feed(&key, update.clone()).unwrap();
+    pass(Duration::from_millis(1)).await;
+    assert_eq!((a.shown(), b.shown()), (vec![format!("pushed {update:?}")], vec![]));
 }

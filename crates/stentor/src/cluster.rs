@@ -53,23 +53,6 @@ pub(crate) async fn connect(options: ClusterOptions) -> anyhow::Result<Option<Jo
     Ok(Some(Joining { cluster, events }))
 }
 
-/// Passes the data plane's signals on to the control plane and to the cluster.
-struct Observers {
-    control: Arc<dyn ControlPlane>,
-    cluster: Arc<Cluster>,
-}
-
-impl ControlPlane for Observers {
-    fn wanted(&self) {
-        self.control.wanted();
-    }
-
-    fn space(&self) {
-        self.control.space();
-        self.cluster.space();
-    }
-}
-
 impl Joining {
     /// What hands the data plane's messages to other nodes.
     pub(crate) fn broker(&self) -> Arc<dyn Broker> {
@@ -78,7 +61,7 @@ impl Joining {
 
     /// The observer of the data plane, where `control` alone would be.
     pub(crate) fn observe(&self, control: Arc<dyn ControlPlane>) -> Arc<dyn ControlPlane> {
-        Arc::new(Observers { control, cluster: self.cluster.clone() })
+        self.cluster.observe(control)
     }
 
     /// Joins the data plane with the cluster. Returns the data plane as the control plane is to see it.

@@ -59,6 +59,8 @@ pub struct Bus {
     claims: HashMap<Arc<str>, (NodeId, Instant)>,
     /// From which epochs and tokens are counted on.
     drawn: u64,
+    /// From when on terms are counted, as those of other engines are by their clock: also after [`Bus::forget`], they grow.
+    began: Option<Instant>,
     deliveries: VecDeque<(NodeId, Event)>,
 }
 
@@ -211,11 +213,13 @@ impl Bus {
 
     fn acquire(&mut self, now: Instant, key: Key, term_seen: u64, ttl: Duration) -> Option<Lease> {
         let token = self.draw();
+        let began = *self.began.get_or_insert(now);
+        let clock = u64::try_from(now.saturating_duration_since(began).as_micros()).unwrap_or(u64::MAX);
         let feed = self.feeds.entry(key).or_default();
         if feed.holder.is_some_and(|(_, until)| until > now) {
             return None;
         }
-        feed.term = feed.term.max(term_seen) + 1;
+        feed.term = (feed.term.max(term_seen) + 1).max(clock);
         let lease = Lease { term: feed.term, token };
         feed.holder = Some((lease, now + ttl));
         Some(lease)

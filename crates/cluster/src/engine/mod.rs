@@ -226,7 +226,8 @@ pub enum Request {
         /// The version.
         version: Version,
     },
-    /// Reads what is kept of a feed. Answered by [`Reply::Feed`].
+    /// Reads what is kept of a feed. Answered by [`Reply::Feed`]; `None` also if versions may have been lost, as by a failover to a
+    /// replica that lagged.
     LoadFeed {
         /// The feed.
         key: Key,

@@ -6,8 +6,10 @@
 
 mod codec;
 mod survey;
+mod version;
 
 pub use survey::{Answered, Question, Selector, Task};
+pub use version::{DOCUMENT_BYTES_MAX, FeedStateChange, FeedVersion};
 
 use crate::NodeId;
 use crate::engine::{Channel, PAYLOAD_BYTES_MAX};
@@ -73,6 +75,10 @@ pub enum Frame {
         /// `Err`: the node couldn't, because it was short of memory, or stopped.
         answer: Result<Answered, AnswerError>,
     },
+    /// A version of a feed.
+    Version(FeedVersion),
+    /// A change of a feed's state.
+    State(FeedStateChange),
 }
 
 /// Why a node has no answer.
@@ -101,6 +107,8 @@ impl Frames {
             Frame::Message(_) => 0,
             Frame::Question { .. } => 1,
             Frame::Answer { .. } => 2,
+            Frame::Version(_) => 3,
+            Frame::State(_) => 4,
         });
         w.u64(self.node.0);
         match frame {
@@ -113,6 +121,8 @@ impl Frames {
                 w.u64(*id);
                 w.option(answer.as_ref().ok(), Writer::answer);
             }
+            Frame::Version(version) => w.version(version),
+            Frame::State(change) => w.state(change),
         }
         if let Some(tag) = self.mac(channel, &w.0) {
             w.0.extend_from_slice(&tag.finalize().into_bytes()[..TAG_BYTES]);
@@ -145,6 +155,8 @@ impl Frames {
             0 => Frame::Message(r.message()?),
             1 => Frame::Question { id: r.u64()?, question: r.question()? },
             2 => Frame::Answer { id: r.u64()?, answer: r.option(Reader::answer)?.ok_or(AnswerError) },
+            3 => Frame::Version(r.version()?),
+            4 => Frame::State(r.state()?),
             _ => return Err(FrameError::Malformed),
         };
         r.end()?;
@@ -240,18 +252,22 @@ impl Reader {
         Ok(Broadcast { rooms, except_rooms, except_sessions, event, data, volatile })
     }
 
+    fn utf8(&mut self) -> Result<Bytes, FrameError> {
+        let bytes = self.bytes()?;
+        match std::str::from_utf8(&bytes) {
+            Ok(_) => Ok(bytes),
+            Err(_) => Err(FrameError::Malformed),
+        }
+    }
+
     fn content(&mut self) -> Result<Content, FrameError> {
         let event = self.option(Self::text)?;
         let volatile = self.flag()?;
-        let utf8 = |bytes: Bytes| match std::str::from_utf8(&bytes) {
-            Ok(_) => Ok(bytes),
-            Err(_) => Err(FrameError::Malformed),
-        };
         let data = match self.u8()? {
-            0 => Data::Json(utf8(self.bytes()?)?),
-            1 => Data::Text(utf8(self.bytes()?)?),
+            0 => Data::Json(self.utf8()?),
+            1 => Data::Text(self.utf8()?),
             2 => Data::Binary(self.bytes()?),
-            3 => Data::Arguments { json: utf8(self.bytes()?)?, attachments: self.list(Self::bytes)?.into() },
+            3 => Data::Arguments { json: self.utf8()?, attachments: self.list(Self::bytes)?.into() },
             _ => return Err(FrameError::Malformed),
         };
         Ok(Content { event, data, volatile })

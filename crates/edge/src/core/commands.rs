@@ -128,6 +128,10 @@ impl<D: Driver> Core<D> {
                 self.ex.published_bytes += patch.operations.len() + ENVELOPE_BYTES;
                 self.ex.hub.handle_document(key, FeedState::Live, document, Some(patch));
             }
+            FeedUpdate::At { position, document, patches } => {
+                self.ex.published_bytes += document.body.len() + ENVELOPE_BYTES;
+                self.ex.hub.handle_document_at(key, position, FeedState::Live, document, &patches);
+            }
             FeedUpdate::State { state, reason } => self.ex.hub.handle_state(key, state, reason),
             FeedUpdate::Forget => self.ex.hub.handle_forget(key),
             FeedUpdate::Refuse(requester) => self.ex.hub.handle_refusal(requester.session, key),

@@ -10,6 +10,7 @@
 //! waits for its answer.
 
 use super::{Broadcast, Denial, PublicId, Ticket};
+use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use stentor_hub::{
@@ -29,12 +30,22 @@ pub struct Publish {
 }
 
 /// News of a feed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeedUpdate {
     /// A new version. The feed is live from now on.
     Document(Document),
     /// The same, with the patch from the previous version. A core that has another previous version ignores the patch.
     Patched(Document, Patch),
+    /// A new version whose position another node of the cluster has assigned. The feed is live from now on. A version that
+    /// isn't newer than the newest one of its epoch has no effect.
+    At {
+        /// The position.
+        position: Position,
+        /// The document.
+        document: Document,
+        /// JSON Patches (RFC 6902) that lead to it, oldest first, from consecutive versions.
+        patches: Vec<Bytes>,
+    },
     /// The document stays as it is (or there never was one); the state changed.
     State {
         /// The new state. `NotFound` means that there is no such key: subscribers are notified and unsubscribed.

@@ -10,6 +10,7 @@ use crate::ports::{
     Broadcast, Busy, Command, CommandInbox, Denial, Done, FeedUpdate, Publish, RoomList, RoomUpdate,
     RoomsQuery, Target, Ticket,
 };
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -42,6 +43,9 @@ impl ControlCommand {
             Self::Receive(message) => message.bytes(),
             Self::Room(_, update) => update.bytes(),
             Self::Feed(_, FeedUpdate::Document(document)) => document.body.len(),
+            Self::Feed(_, FeedUpdate::At { document, patches, .. }) => {
+                document.body.len() + patches.iter().map(Bytes::len).sum::<usize>()
+            }
             Self::Feed(_, FeedUpdate::Patched(document, patch)) => {
                 document.body.len() + patch.operations.len()
             }
