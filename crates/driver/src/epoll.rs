@@ -7,12 +7,14 @@
 use crate::alarm::Alarm;
 use crate::backlog::{Backlog, Cursor, InFlight, Progress};
 use crate::buffer::Buffers;
+use crate::connection::{self, Phase};
 use crate::detached::TransferredSocket;
-use crate::event_loop::{Backend, Clock, EventLoop, Turn};
-use crate::kernel::{self, Kernel, Phase, Receipt};
+use crate::event_loop::{Backend, EventLoop};
+use crate::kernel::{Kernel, Receipt};
 use crate::listeners::Listeners;
 use crate::slab::{INDEX_MAX, Key};
 use crate::transmit::{transmit, transmit_bytes};
+use crate::turn::{Clock, Turn};
 use crate::waker::Sleeper;
 use crate::{Capacity, ConnId, Frame, ListenOptions, Meter, Options, descriptors, socket};
 use rustix::buffer::spare_capacity;
@@ -103,7 +105,7 @@ pub(crate) struct Socket {
     in_flight: InFlight,
 }
 
-type Connection = kernel::Connection<Socket>;
+type Connection = connection::Connection<Socket>;
 
 impl Epoll {
     /// Watches something that isn't a connection.

@@ -15,101 +15,17 @@
 //! paused, is in the queue or the one being stepped.
 
 use crate::backlog::Progress;
-use crate::buffer::Buffers;
+use crate::connection::{Connection, Phase};
 use crate::detached::DetachedConnection;
-use crate::kernel::{Connection, Kernel, Phase, Receipt};
-use crate::slab::Slab;
-use crate::wheel::Wheel;
+use crate::kernel::{Kernel, Receipt};
+use crate::turn::Turn;
 use crate::{
     Capacity, ConnId, Driver, Event, Frame, ListenOptions, Options, ReceiveBuffer, Sending, TimerId, Waker,
-    descriptors,
 };
 use rustix::io::Errno;
-use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
-
-/// What a driver waits for besides its connections.
-pub(crate) struct Clock {
-    timers: Wheel<u64>,
-    /// Ends of `finish`.
-    lingers: Wheel<ConnId>,
-    /// Until when nothing is accepted, after a failure.
-    accept_again_at: Option<Instant>,
-}
-
-impl Clock {
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { timers: Wheel::new(now), lingers: Wheel::new(now), accept_again_at: None }
-    }
-
-    /// When [`Clock::advance`] has something to do.
-    pub(crate) fn wakes(&self) -> [Option<Instant>; 3] {
-        [self.timers.next_wake(), self.lingers.next_wake(), self.accept_again_at]
-    }
-
-    #[inline]
-    fn advance(&mut self, now: Instant) {
-        self.accept_again_at = self.accept_again_at.filter(|at| *at > now);
-        self.timers.advance(now);
-        self.lingers.advance(now);
-    }
-}
-
-/// The state of one turn, and what it works on.
-pub(crate) struct Turn<S> {
-    pub(crate) now: Instant,
-    pub(crate) connections: Slab<Connection<S>>,
-    pub(crate) queue: VecDeque<ConnId>,
-    /// How many of the queue belong to this turn.
-    queue_left: usize,
-    /// The connection being stepped.
-    current: Option<ConnId>,
-    accepts_left: usize,
-    woken: bool,
-    buffers: Buffers,
-    options: Options,
-}
-
-impl<S> Turn<S> {
-    /// # Panics
-    /// If an option is below its minimum.
-    fn new(options: &Options, now: Instant) -> Self {
-        assert!(options.events_per_turn > 0 && options.accepts_per_turn > 0, "{options:?}");
-        Self {
-            now,
-            connections: Slab::new(),
-            queue: VecDeque::new(),
-            queue_left: 0,
-            current: None,
-            accepts_left: 0,
-            woken: false,
-            buffers: Buffers::new(options.receive_buffer_bytes),
-            options: Options {
-                accepts_per_turn: descriptors::accepts_per_turn(options.accepts_per_turn),
-                ..options.clone()
-            },
-        }
-    }
-
-    /// The connection, if it is alive for the caller: not where it is being finished.
-    #[inline]
-    fn open(&mut self, conn: ConnId) -> Option<&mut Connection<S>> {
-        let connection = self.connections.get_mut(conn.0)?;
-        (connection.state.phase != Phase::Finishing).then_some(connection)
-    }
-
-    /// Queues a connection unless it is queued already.
-    #[inline]
-    pub(crate) fn enqueue(&mut self, conn: ConnId) {
-        if let Some(connection) = self.connections.get_mut(conn.0)
-            && !std::mem::replace(&mut connection.state.queued, true)
-        {
-            self.queue.push_back(conn);
-        }
-    }
-}
 
 /// A driver: one kernel's part, and the part that all have in common.
 pub(crate) struct EventLoop<K: Kernel> {

@@ -2,7 +2,8 @@
 
 use crate::ListenOptions;
 use crate::buffer::Buffers;
-use crate::kernel::{Receipt, State};
+use crate::connection::State;
+use crate::kernel::Receipt;
 use rustix::io::Errno;
 use rustix::net::sockopt::{set_socket_linger, socket_error};
 use rustix::net::{RecvFlags, SocketFlags, acceptfrom_with, recv};

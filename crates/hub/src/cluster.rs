@@ -9,7 +9,7 @@
 //! ```
 //!
 //! While the history of a room is unknown, sessions join it, but nothing with a position is delivered. Sessions that
-//! named their position wait in [`Awaiting`], on their own core, for what followed it. So do sessions that named
+//! named their position wait in [`Awaiting`](crate::awaiting::Awaiting), on their own core, for what followed it. So do sessions that named
 //! their version of a feed whose document hasn't come from another node yet.
 //!
 //! **Invariant.** Within an epoch, a core delivers the messages of a room in order, each once, and never one after
@@ -20,9 +20,7 @@ use crate::encoder::Encoder;
 use crate::history::HistoryPart;
 use crate::publication::{Body, Data, Epoch, Position, Publication};
 use crate::shard::Hub;
-use crate::subscription::Member;
 use crate::topic::Room;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -171,37 +169,5 @@ impl<E: Encoder> Hub<E> {
     fn relay_all(&mut self, index: u32, dispatch: impl Fn() -> Dispatch<E::Frame>) {
         let interested = self.topics.at(index).map_or(CoreSet::default(), |state| state.interested);
         interested.iter().for_each(|core| self.outgoing.push(core, dispatch()));
-    }
-}
-
-/// The positions that clients named, of members that wait for what followed them. By topic, then by member.
-#[derive(Default)]
-pub(crate) struct Awaiting(BTreeMap<(u32, Member), Position>);
-
-impl Awaiting {
-    /// A member waits from `since` on; without it, it waits no longer.
-    pub(crate) fn set(&mut self, topic: u32, member: Member, since: Option<Position>) {
-        match since {
-            Some(since) => self.0.insert((topic, member), since),
-            None => self.0.remove(&(topic, member)),
-        };
-    }
-
-    pub(crate) fn contains(&self, topic: u32, member: Member) -> bool {
-        self.0.contains_key(&(topic, member))
-    }
-
-    /// Removes all members of a topic, in their order.
-    pub(crate) fn take_all(&mut self, topic: u32) -> Vec<(Member, Position)> {
-        if self.0.is_empty() {
-            return Vec::new();
-        }
-        let of_topic = (topic, Member::FIRST)..=(topic, Member::LAST);
-        self.0.extract_if(of_topic, |_, _| true).map(|((_, member), since)| (member, since)).collect()
-    }
-
-    /// Their approximate size.
-    pub(crate) fn bytes(&self) -> usize {
-        self.0.len() * size_of::<((u32, Member), Position)>() * 3 / 2
     }
 }

@@ -6,10 +6,10 @@
 //!
 //! | modules | contents |
 //! |---|---|
-//! | `shard`, `notice`, `select` | the interface: options, inputs, outputs |
+//! | `shard`, `options`, `notice`, `select` | the interface: options, inputs, outputs |
 //! | `interest`, `dispatch`, `outgoing` | which cores have members of which topics, and the messages between cores |
 //! | `broadcast`, `feed`, `recipients` | the path of a publication |
-//! | `cluster` | what other nodes have ordered |
+//! | `cluster`, `awaiting` | what other nodes have ordered |
 //! | `topics`, `session`, `subscription`, `subscriptions` | the tables |
 //! | `delivery`, `outbox`, `publication_arena`, `encoding_waiters`, `rates` | pending deliveries: the hot path |
 //! | `recovery`, `log`, `suspension`, `join_positions` | suspended sessions |
@@ -19,6 +19,7 @@
 //! `tests/model` checks all of it against a simple model.
 #![forbid(unsafe_code)]
 
+mod awaiting;
 mod broadcast;
 mod budget;
 mod chunks;
@@ -35,6 +36,7 @@ mod interest;
 mod join_positions;
 mod log;
 mod notice;
+mod options;
 mod outbox;
 mod outgoing;
 mod paged_slab;
@@ -64,6 +66,7 @@ pub use encoder::Encoder;
 pub use history::{HistoryLimits, HistoryPart, HistoryStats, Replay};
 pub use log::{LogStats, RECOVERY_ENTRY_BYTES, RecoveryLimits};
 pub use notice::{Notice, Requester, SubscribeError};
+pub use options::Options;
 pub use outgoing::Outgoing;
 pub use patches::{FeedStats, PatchLimits};
 pub use publication::{
@@ -73,7 +76,7 @@ pub use publication::{
 pub use recovery::ResumeError;
 pub use select::Selection;
 pub use session_id::SessionId;
-pub use shard::{Hub, Options};
+pub use shard::Hub;
 pub use subscription::{Policy, SubscribeOptions};
 pub use topic::{KEY_BYTES_MAX, Key, KeyError, ROOM_BYTES_MAX, Room, RoomError, Rooms, Topic};
 pub use topics::core_of;

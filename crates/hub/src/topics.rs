@@ -2,10 +2,10 @@
 
 use crate::dispatch::{CoreId, CoreSet, Current};
 use crate::history::{History, HistoryLimits, HistoryPart, HistoryStats, Replay};
+use crate::options::Options;
 use crate::paged_slab::PagedSlab;
 use crate::patches::Patches;
 use crate::publication::{Epoch, Position, Publication};
-use crate::shard::Options;
 use crate::subscription::Member;
 use crate::topic::{Room, Topic};
 use std::collections::{BTreeSet, HashMap};

@@ -6,11 +6,13 @@
 use super::network::{Network, Read};
 use crate::backlog::{Backlog, Cursor, InFlight, Progress};
 use crate::buffer::Buffers;
+use crate::connection;
 use crate::detached::TransferredSocket;
-use crate::event_loop::{Backend, Clock, EventLoop, Turn};
+use crate::event_loop::{Backend, EventLoop};
 use crate::frame::View;
-use crate::kernel::{self, Kernel, Receipt};
+use crate::kernel::{Kernel, Receipt};
 use crate::slab::Key;
+use crate::turn::{Clock, Turn};
 use crate::waker::Sleeper;
 use crate::{Capacity, ConnId, Frame, ListenOptions, Meter};
 use rustix::io::Errno;
@@ -83,7 +85,7 @@ pub(crate) struct Socket {
     in_flight: InFlight,
 }
 
-type Connection = kernel::Connection<Socket>;
+type Connection = connection::Connection<Socket>;
 
 impl Socket {
     fn new(key: Key) -> Self {

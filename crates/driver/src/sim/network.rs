@@ -5,8 +5,8 @@
 //! end, `incoming + in_transit <= receive_buffer_bytes`.
 
 use super::Options;
-use crate::event_loop::Clock;
 use crate::slab::{Key, Slab};
+use crate::turn::Clock;
 use crate::{ConnId, ListenOptions};
 use fastrand::Rng;
 use rustix::io::Errno;

@@ -6,10 +6,11 @@ use super::{
 };
 use crate::backlog::{Cursor, Progress};
 use crate::buffer::Buffers;
+use crate::connection::Phase;
 use crate::detached::TransferredSocket;
-use crate::event_loop::{Clock, Turn};
-use crate::kernel::{Kernel, Phase, Receipt};
+use crate::kernel::{Kernel, Receipt};
 use crate::transmit::{transmit, transmit_bytes};
+use crate::turn::{Clock, Turn};
 use crate::waker::Sleeper;
 use crate::{Capacity, ConnId, Frame, ListenOptions, socket};
 use rustix::io::Errno;

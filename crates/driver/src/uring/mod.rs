@@ -27,10 +27,11 @@ mod rings;
 mod token;
 
 use crate::alarm::Alarm;
-use crate::event_loop::{Backend, Clock, EventLoop, Turn};
+use crate::event_loop::{Backend, EventLoop};
 use crate::listeners::Listeners;
+use crate::turn::{Clock, Turn};
 use crate::waker::Sleeper;
-use crate::{ConnId, Options, descriptors, kernel as interface};
+use crate::{ConnId, Options, connection, descriptors};
 use flight::Flights;
 use receive::Receives;
 use ring::{Completion, Ring, Target};
@@ -119,7 +120,7 @@ pub(crate) struct Socket {
     receive: Option<OperationId>,
 }
 
-type Connection = interface::Connection<Socket>;
+type Connection = connection::Connection<Socket>;
 
 impl UringDriver {
     /// A driver with the usual [`UringOptions`], for the thread that first waits with it.

@@ -14,7 +14,6 @@
 
 use crate::identity::ClientId;
 use crate::ledger::{Class, Ledger};
-use crate::options::Limits;
 use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question, Ticket};
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -138,7 +137,8 @@ impl Questions {
     pub(crate) fn new(
         authorizer: Option<Arc<dyn Authorizer>>,
         core: CoreId,
-        limits: &Limits,
+        open_max: usize,
+        timeout: Duration,
         ledger: Arc<Ledger>,
     ) -> Self {
         Self {
@@ -151,8 +151,8 @@ impl Questions {
             waiting: HashMap::new(),
             clients: HashMap::new(),
             decided: VecDeque::new(),
-            open_max: limits.decisions_max,
-            timeout: limits.decision_timeout,
+            open_max,
+            timeout,
             unanswered: 0,
             ledger,
         }

@@ -115,7 +115,8 @@ impl Executor {
             questions: Questions::new(
                 options.authorizer.clone(),
                 core,
-                &options.limits,
+                options.limits.decisions_max,
+                options.limits.decision_timeout,
                 shared.ledger.clone(),
             ),
             outlet: Outlet::new(options.broker.clone(), shared.ledger.clone()),

@@ -1,0 +1,90 @@
+//! What the event loop and its kernel both work on: the clock, and the connections and their queue.
+
+use crate::buffer::Buffers;
+use crate::connection::{Connection, Phase};
+use crate::slab::Slab;
+use crate::wheel::Wheel;
+use crate::{ConnId, Options, descriptors};
+use std::collections::VecDeque;
+use std::time::Instant;
+
+/// What a driver waits for besides its connections.
+pub(crate) struct Clock {
+    pub(crate) timers: Wheel<u64>,
+    /// Ends of `finish`.
+    pub(crate) lingers: Wheel<ConnId>,
+    /// Until when nothing is accepted, after a failure.
+    pub(crate) accept_again_at: Option<Instant>,
+}
+
+impl Clock {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { timers: Wheel::new(now), lingers: Wheel::new(now), accept_again_at: None }
+    }
+
+    /// When [`Clock::advance`] has something to do.
+    pub(crate) fn wakes(&self) -> [Option<Instant>; 3] {
+        [self.timers.next_wake(), self.lingers.next_wake(), self.accept_again_at]
+    }
+
+    #[inline]
+    pub(crate) fn advance(&mut self, now: Instant) {
+        self.accept_again_at = self.accept_again_at.filter(|at| *at > now);
+        self.timers.advance(now);
+        self.lingers.advance(now);
+    }
+}
+
+/// The state of one turn, and what it works on.
+pub(crate) struct Turn<S> {
+    pub(crate) now: Instant,
+    pub(crate) connections: Slab<Connection<S>>,
+    pub(crate) queue: VecDeque<ConnId>,
+    /// How many of the queue belong to this turn.
+    pub(crate) queue_left: usize,
+    /// The connection being stepped.
+    pub(crate) current: Option<ConnId>,
+    pub(crate) accepts_left: usize,
+    pub(crate) woken: bool,
+    pub(crate) buffers: Buffers,
+    pub(crate) options: Options,
+}
+
+impl<S> Turn<S> {
+    /// # Panics
+    /// If an option is below its minimum.
+    pub(crate) fn new(options: &Options, now: Instant) -> Self {
+        assert!(options.events_per_turn > 0 && options.accepts_per_turn > 0, "{options:?}");
+        Self {
+            now,
+            connections: Slab::new(),
+            queue: VecDeque::new(),
+            queue_left: 0,
+            current: None,
+            accepts_left: 0,
+            woken: false,
+            buffers: Buffers::new(options.receive_buffer_bytes),
+            options: Options {
+                accepts_per_turn: descriptors::accepts_per_turn(options.accepts_per_turn),
+                ..options.clone()
+            },
+        }
+    }
+
+    /// The connection, if it is alive for the caller: not where it is being finished.
+    #[inline]
+    pub(crate) fn open(&mut self, conn: ConnId) -> Option<&mut Connection<S>> {
+        let connection = self.connections.get_mut(conn.0)?;
+        (connection.state.phase != Phase::Finishing).then_some(connection)
+    }
+
+    /// Queues a connection unless it is queued already.
+    #[inline]
+    pub(crate) fn enqueue(&mut self, conn: ConnId) {
+        if let Some(connection) = self.connections.get_mut(conn.0)
+            && !std::mem::replace(&mut connection.state.queued, true)
+        {
+            self.queue.push_back(conn);
+        }
+    }
+}
