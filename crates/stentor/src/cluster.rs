@@ -31,7 +31,7 @@ pub(crate) async fn connect(options: ClusterOptions) -> anyhow::Result<Option<Jo
     let Some(address) = engine else { return Ok(None) };
     let node = NodeId::draw();
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-    let options = ConnectOptions { prefix, wait, limits: Limits::default() };
+    let options = ConnectOptions { prefix, wait, ca_file: None, limits: Limits::default() };
     let (engine, events) = connect_engine(node, &address, options)
         .await
         .with_context(|| format!("can't join the cluster at {address} ([cluster] engine)"))?;

@@ -1,16 +1,20 @@
 //! From an address to a connected engine.
 
+use super::redis::Redis;
 use super::{Address, Engine, EventReceiver, Kind, Limits};
 use crate::NodeId;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// How names of channels and keys begin.
+    /// How names of channels and keys begin. Without braces.
     pub prefix: String,
     /// Whether to wait until the engine can be reached, instead of failing.
     pub wait: bool,
+    /// Certificates to trust, in PEM, if the engine speaks TLS. `None`: those of the system.
+    pub ca_file: Option<PathBuf>,
     /// Bounds of what is held.
     pub limits: Limits,
 }
@@ -32,8 +36,10 @@ pub async fn connect(
     address: &Address,
     options: ConnectOptions,
 ) -> Result<Connected, ConnectError> {
-    let _ = (node, options);
     match address.kind() {
-        Kind::Redis => Err(ConnectError("Redis isn't there yet".into())),
+        Kind::Redis => {
+            let (engine, events) = Redis::connect(node, address.reveal(), &options).await?;
+            Ok((Arc::new(engine), events))
+        }
     }
 }

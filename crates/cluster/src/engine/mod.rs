@@ -19,6 +19,7 @@ mod address;
 mod connect;
 mod events;
 pub mod memory;
+pub mod redis;
 
 pub use address::{Address, Kind};
 pub use connect::{ConnectError, ConnectOptions, Connected, connect};

@@ -1,10 +1,12 @@
 //! The contract of `Engine`, checked for each implementation. To add one, implement [`Fixture`] and list it in a module.
 
-#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+#![allow(clippy::unwrap_used, clippy::print_stderr)] // Tests may panic; clippy knows only functions marked as such.
 
 mod feeds;
 mod memory;
 mod messages;
+mod redis;
+mod redis_server;
 mod registry;
 mod rooms;
 

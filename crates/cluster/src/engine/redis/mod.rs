@@ -1,0 +1,296 @@
+//! An engine on Redis, 6.2 or newer.
+//!
+//! A node has three connections to the primary: one publishes, one makes requests, one receives. Each is replaced on its own. All
+//! state is changed by scripts (`scripts/`), each of which is one step. Messages are `:PAYLOAD`, or `EPOCH:OFFSET:PAYLOAD`.
+//!
+//! **Epochs.** Replication is asynchronous, so that a room's counter can go back in a failover, or when a server starts again. Epoch
+//! and counter are in one key, with the replication id of the primary that counted. A primary with another id begins a new epoch.
+//!
+//! Rooms expire a day after the last message's age limit, feeds a day after the last version or renewed lease.
+
+mod address;
+mod link;
+mod publisher;
+mod replies;
+mod requests;
+mod scripts;
+mod subscriber;
+
+mod names;
+
+use super::{
+    Answer, Channel, ConnectError, ConnectOptions, Engine, EngineError, EventReceiver, EventSender,
+    FEED_CHANGES_BYTES_MAX, FEED_CHANGES_MAX, Limits, PAYLOAD_BYTES_MAX, Request, events,
+};
+use crate::NodeId;
+use address::Server;
+use bytes::Bytes;
+use link::{Backoff, Link};
+use names::Names;
+use publisher::Outgoing;
+use redis::aio::AsyncPushSender;
+use requests::Requests;
+use scripts::{Call, Script};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use stentor_hub::Room;
+use subscriber::{Inbox, Interest};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+/// How long an idempotency key is kept.
+const IDEMPOTENCY_TTL: Duration = Duration::from_secs(300);
+/// How long a room without messages, or a feed that nobody fetches, is kept.
+const IDLE_TTL: Duration = Duration::from_secs(86_400);
+/// Redis counts milliseconds; longer times are this long.
+const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
+
+/// Why a connection is opened.
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    Publish,
+    Requests,
+    Subscribe,
+}
+
+/// What the connections have in common.
+struct Shared {
+    server: Server,
+    limits: Limits,
+    events: EventSender,
+    interest: Interest,
+    /// The channel over which the node proves that messages arrive.
+    probe: Arc<str>,
+    outgoing: Outgoing,
+    requests: Requests,
+    /// Which connections are lost, by [`Role`].
+    lost: Mutex<[bool; 3]>,
+}
+
+impl Shared {
+    /// Connects, however long it takes.
+    async fn connect(&self, role: Role, inbox: Option<&Arc<Shared>>) -> Link {
+        let mut backoff = Backoff::default();
+        loop {
+            let inbox = inbox.map(|shared| Inbox::begin(shared.clone()) as Arc<dyn AsyncPushSender>);
+            match Link::connect(&self.server, inbox).await {
+                Ok(link) => {
+                    self.restored(role);
+                    return link;
+                }
+                Err(reason) => self.lost(role, &reason),
+            }
+            backoff.wait().await;
+        }
+    }
+
+    /// A connection is lost, or can't be opened. Reported once per outage.
+    fn lost(&self, role: Role, reason: &str) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        if lost.iter().all(|is_lost| !is_lost) {
+            tracing::warn!(reason, "the connection to Redis is lost");
+        } else {
+            tracing::debug!(reason, ?role, "no connection to Redis");
+        }
+        lost[role as usize] = true;
+    }
+
+    fn restored(&self, role: Role) {
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_lost = std::mem::take(&mut lost[role as usize]);
+        if was_lost && lost.iter().all(|is_lost| !is_lost) {
+            tracing::info!("the connection to Redis is back");
+        }
+    }
+}
+
+/// A node's connection to Redis.
+pub struct Redis {
+    shared: Arc<Shared>,
+    names: Names,
+    /// They end with the engine.
+    _tasks: JoinSet<()>,
+}
+
+impl Redis {
+    /// Connects a node. `url` is `redis://[[user]:password@]host[:port][/db]`, or `rediss://` for TLS. Called within a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// What is wrong with the options; or, unless they say to wait, why the server can't be used. Without the password.
+    pub async fn connect(
+        node: NodeId,
+        url: &str,
+        options: &ConnectOptions,
+    ) -> Result<(Self, EventReceiver), ConnectError> {
+        let names =
+            Names::new(&options.prefix).ok_or_else(|| ConnectError("the prefix has braces".into()))?;
+        let server = Server::parse(url, options.ca_file.as_deref()).map_err(ConnectError)?;
+        let (events, receiver) = events(&options.limits);
+        let shared = Arc::new(Shared {
+            server,
+            limits: options.limits,
+            events,
+            interest: Interest::default(),
+            probe: names.probe(node).into(),
+            outgoing: Outgoing::default(),
+            requests: Requests::new(&options.limits),
+            lost: Mutex::default(),
+        });
+        let engine = Self { shared: shared.clone(), names, _tasks: JoinSet::new() };
+        for channel in [Channel::Node(node), Channel::Nodes] {
+            engine.set_interest(channel, true);
+        }
+        let first = match options.wait {
+            true => None,
+            false => {
+                let inbox = Inbox::begin(shared.clone());
+                Some(Link::connect(&shared.server, Some(inbox)).await.map_err(ConnectError)?)
+            }
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(publisher::run(shared.clone()));
+        tasks.spawn(requests::run(shared.clone()));
+        tasks.spawn(subscriber::run(shared, first));
+        Ok((Self { _tasks: tasks, ..engine }, receiver))
+    }
+
+    fn calls(&self, request: &Request) -> Vec<Call> {
+        let names = &self.names;
+        let room =
+            |script, room: &Room| Call::new(script, vec![names.room(room, ":head"), names.room(room, "")]);
+        let feed = |script, key| {
+            Call::new(script, vec![names.feed(key, ":lease"), names.feed(key, ""), names.feed(key, ":log")])
+        };
+        let call = match request {
+            Request::Append { room: to, payload, idempotency_key, limits } => {
+                let mut call = room(Script::Append, to)
+                    .text(names.channel(&to.clone().into()))
+                    .bytes(payload.clone())
+                    .text(limits.publications_max)
+                    .text(limits.bytes_max)
+                    .text(ms(limits.age_max))
+                    .text(ms(limits.age_max.min(TTL_MAX) + IDLE_TTL))
+                    .text(ms(IDEMPOTENCY_TTL));
+                if let Some(key) = idempotency_key {
+                    call.keys.push(names.room(to, &format!(":key:{key}")));
+                }
+                call
+            }
+            Request::History { room: of, since, messages_max } => {
+                room(Script::History, of).text(since.epoch.0).text(since.offset).text(messages_max)
+            }
+            Request::Heads { rooms } => return rooms.iter().map(|of| room(Script::Head, of)).collect(),
+            Request::AcquireLease { key, term_seen, ttl } => feed(Script::Acquire, key)
+                .text(fastrand::u64(1..))
+                .text(term_seen)
+                .text(ms(*ttl).max(1))
+                .text(ms(IDLE_TTL)),
+            Request::RenewLease { key, lease, ttl } => feed(Script::Renew, key)
+                .text(format_args!("{}:{}", lease.term, lease.token))
+                .text(ms(*ttl).max(1))
+                .text(ms(IDLE_TTL)),
+            Request::ReleaseLease { key, lease } => feed(Script::Renew, key)
+                .text(format_args!("{}:{}", lease.term, lease.token))
+                .text(0)
+                .text(ms(IDLE_TTL)),
+            Request::StoreVersion { key, lease, version } => {
+                let position = version.position;
+                let call = feed(Script::Store, key)
+                    .text(format_args!("{}:{}", lease.term, lease.token))
+                    .text(lease.term)
+                    .text(format_args!("{}:{}", position.epoch.0, position.offset))
+                    .text(names.channel(&key.clone().into()))
+                    .bytes(version.change.clone())
+                    .text(ms(IDLE_TTL))
+                    .text(FEED_CHANGES_MAX)
+                    .text(FEED_CHANGES_BYTES_MAX);
+                match &version.base {
+                    Some(base) => call.bytes(base.clone()),
+                    None => call,
+                }
+            }
+            Request::LoadFeed { key } => Call::new(Script::Load, vec![names.feed(key, ":log")]),
+            Request::Heartbeat { node, record, ttl } => Call::new(Script::Heartbeat, vec![names.nodes()])
+                .text(node)
+                .bytes(record.clone())
+                .text(ms(*ttl)),
+            Request::Claim { name, owner, ttl } => {
+                Call::new(Script::Claim, vec![names.claim(name)]).text(owner).text(ms(*ttl))
+            }
+        };
+        vec![call]
+    }
+
+    /// The channel whose interest has to be established before a request is answered, so that what the answer lacks arrives as a
+    /// message.
+    fn awaited(&self, request: &Request) -> Option<String> {
+        match request {
+            Request::History { room, .. } => Some(self.names.channel(&room.clone().into())),
+            Request::LoadFeed { key } => Some(self.names.channel(&key.clone().into())),
+            _ => None,
+        }
+    }
+}
+
+fn ms(time: Duration) -> u128 {
+    time.min(TTL_MAX * 2).as_millis()
+}
+
+impl Engine for Redis {
+    fn publish(&self, channel: Channel, payload: Bytes) -> Result<(), EngineError> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(too_large());
+        }
+        self.shared.outgoing.push(&self.shared.limits, self.names.channel(&channel), payload)
+    }
+
+    fn set_interest(&self, channel: Channel, is_interested: bool) {
+        self.shared.interest.set(self.names.channel(&channel), channel, is_interested);
+    }
+
+    fn request(&self, request: Request) -> Answer {
+        let largest = match &request {
+            Request::Append { payload, .. } => payload.len(),
+            Request::StoreVersion { version, .. } => {
+                version.change.len().max(version.base.as_ref().map_or(0, Bytes::len))
+            }
+            Request::Heartbeat { record, .. } => record.len(),
+            _ => 0,
+        };
+        if largest > PAYLOAD_BYTES_MAX {
+            return Box::pin(std::future::ready(Err(too_large())));
+        }
+        let calls = self.calls(&request);
+        let permits = match self.shared.requests.permits(&calls) {
+            Ok(permits) => permits,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        let deadline = Instant::now() + self.shared.limits.request_timeout;
+        let shared = self.shared.clone();
+        // Not within the answer, which may be awaited later or never: requests take effect in the order of the calls.
+        let (awaited, mut answer, calls) = match self.awaited(&request) {
+            Some(channel) => (Some(channel), None, Some(calls)),
+            None => (None, Some(shared.requests.push(calls)), None),
+        };
+        Box::pin(async move {
+            let _permits = permits;
+            let answered = timeout_at(deadline, async {
+                if let (Some(channel), Some(calls)) = (awaited, calls) {
+                    shared.interest.established(&channel).await;
+                    answer = Some(shared.requests.push(calls));
+                }
+                answer?.await.ok()
+            });
+            match answered.await {
+                Ok(Some(replies)) => replies::decode(&request, replies?),
+                Ok(None) => Err(EngineError::Unavailable("the connection was lost".into())),
+                Err(_) => Err(EngineError::Unavailable("it took too long".into())),
+            }
+        })
+    }
+}
+
+fn too_large() -> EngineError {
+    EngineError::Refused("the message is too large".into())
+}

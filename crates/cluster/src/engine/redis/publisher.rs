@@ -1,0 +1,116 @@
+//! Publishes messages, in order, in batches: while one is on its way, the next one gathers.
+
+use super::Shared;
+use super::link::Link;
+use crate::engine::{EngineError, Limits, PROBE_INTERVAL};
+use bytes::Bytes;
+use redis::{Pipeline, Value};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Messages of a batch.
+const BATCH_MESSAGES_MAX: usize = 512;
+/// Bytes of a batch, beyond its first message.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<(String, Bytes)>,
+    /// Of these and of the batch on its way.
+    count: usize,
+    bytes: usize,
+}
+
+/// What waits to be published.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    waiting: Mutex<Waiting>,
+    added: Notify,
+}
+
+impl Outgoing {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn push(&self, limits: &Limits, channel: String, payload: Bytes) -> Result<(), EngineError> {
+        let size = channel.len() + payload.len();
+        let mut waiting = self.waiting();
+        let is_full = waiting.count >= limits.outgoing_messages_max
+            || (waiting.count > 0 && waiting.bytes + size > limits.outgoing_bytes_max);
+        if is_full {
+            return Err(EngineError::Full);
+        }
+        waiting.count += 1;
+        waiting.bytes += size;
+        waiting.messages.push_back((channel, payload));
+        drop(waiting);
+        self.added.notify_one();
+        Ok(())
+    }
+
+    /// A batch, if anything waits: its commands, and its size in bytes.
+    fn take(&self) -> Option<(Pipeline, usize)> {
+        let mut waiting = self.waiting();
+        let (mut pipeline, mut bytes) = (Pipeline::new(), 0);
+        while pipeline.len() < BATCH_MESSAGES_MAX && bytes < BATCH_BYTES_MAX {
+            let Some((channel, payload)) = waiting.messages.pop_front() else { break };
+            bytes += channel.len() + payload.len();
+            // Without a position.
+            pipeline.cmd("PUBLISH").arg(channel).arg([b":", &payload[..]].concat());
+        }
+        (!pipeline.is_empty()).then_some((pipeline, bytes))
+    }
+
+    fn done(&self, batch: &Pipeline, bytes: usize) {
+        let mut waiting = self.waiting();
+        waiting.count -= batch.len();
+        waiting.bytes -= bytes;
+    }
+}
+
+/// Runs for as long as the engine. What is on its way when the connection is lost may be lost with it.
+pub(super) async fn run(shared: Arc<Shared>) {
+    loop {
+        let mut link = shared.connect(super::Role::Publish, None).await;
+        let reason = serve(&shared, &mut link).await;
+        shared.lost(super::Role::Publish, &reason);
+    }
+}
+
+async fn serve(shared: &Shared, link: &mut Link) -> String {
+    let outgoing = &shared.outgoing;
+    let mut probe = tokio::time::interval(PROBE_INTERVAL);
+    probe.reset();
+    // Reported once per connection.
+    let mut has_refused = false;
+    loop {
+        while let Some((batch, bytes)) = outgoing.take() {
+            let result = link.send(&batch).await;
+            outgoing.done(&batch, bytes);
+            match result {
+                Ok(replies) => {
+                    let refused = replies.into_iter().find_map(|reply| match reply {
+                        Value::ServerError(error) => Some(error.to_string()),
+                        _ => None,
+                    });
+                    if let Some(reason) = refused.filter(|_| !has_refused) {
+                        has_refused = true;
+                        tracing::warn!(reason, "Redis refuses messages");
+                    }
+                }
+                Err(reason) => return reason,
+            }
+        }
+        tokio::select! {
+            () = outgoing.added.notified() => {}
+            reason = link.closed() => return reason,
+            _ = probe.tick() => {
+                if let Err(reason) = link.check().await {
+                    return reason;
+                }
+            }
+        }
+    }
+}

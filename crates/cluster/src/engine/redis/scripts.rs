@@ -1,0 +1,89 @@
+//! What runs within the server, as one step each.
+
+use std::sync::LazyLock;
+
+/// A script by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Script {
+    Append,
+    History,
+    Head,
+    Acquire,
+    Renew,
+    Store,
+    Load,
+    Heartbeat,
+    Claim,
+}
+
+struct Source {
+    text: String,
+    sha1: String,
+}
+
+/// All scripts, in the order of [`Script`].
+static SOURCES: LazyLock<[Source; 9]> = LazyLock::new(|| {
+    let room = include_str!("scripts/room.lua");
+    [
+        [room, include_str!("scripts/append.lua")].concat(),
+        [room, include_str!("scripts/history.lua")].concat(),
+        [room, include_str!("scripts/head.lua")].concat(),
+        include_str!("scripts/acquire.lua").into(),
+        include_str!("scripts/renew.lua").into(),
+        include_str!("scripts/store.lua").into(),
+        "return redis.call('LRANGE', KEYS[1], 0, -1)".into(),
+        include_str!("scripts/heartbeat.lua").into(),
+        include_str!("scripts/claim.lua").into(),
+    ]
+    .map(|text| Source { sha1: sha1_smol::Sha1::from(&text).digest().to_string(), text })
+});
+
+impl Script {
+    /// Whether its first two arguments are the server's replication id and a new epoch.
+    fn is_about_room(self) -> bool {
+        matches!(self, Self::Append | Self::History | Self::Head)
+    }
+}
+
+/// A script with its keys and arguments.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) script: Script,
+    pub(super) keys: Vec<String>,
+    pub(super) arguments: Vec<bytes::Bytes>,
+}
+
+impl Call {
+    pub(super) fn new(script: Script, keys: Vec<String>) -> Self {
+        Self { script, keys, arguments: Vec::new() }
+    }
+
+    pub(super) fn text(mut self, argument: impl ToString) -> Self {
+        self.arguments.push(argument.to_string().into());
+        self
+    }
+
+    pub(super) fn bytes(mut self, argument: bytes::Bytes) -> Self {
+        self.arguments.push(argument);
+        self
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.keys.iter().map(String::len).chain(self.arguments.iter().map(bytes::Bytes::len)).sum()
+    }
+
+    /// The command, with the script's text if `with_text`, for a server that doesn't know it.
+    pub(super) fn command(&self, replication_id: &str, with_text: bool) -> redis::Cmd {
+        let source = &SOURCES[self.script as usize];
+        let mut command = redis::cmd(if with_text { "EVAL" } else { "EVALSHA" });
+        command.arg(if with_text { &source.text } else { &source.sha1 });
+        command.arg(self.keys.len()).arg(&self.keys);
+        if self.script.is_about_room() {
+            command.arg(replication_id).arg(fastrand::u64(1..1 << 53));
+        }
+        for argument in &self.arguments {
+            command.arg(&argument[..]);
+        }
+        command
+    }
+}

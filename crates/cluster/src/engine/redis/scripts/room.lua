@@ -1,0 +1,10 @@
+-- The start of each script about a room. KEYS: head, stream. ARGV: replication id, an epoch to begin if one is needed.
+-- The head has the epoch `e`, the newest offset `o`, the replication id `r` and the stream's size in bytes `b`.
+local head = redis.call('HMGET', KEYS[1], 'e', 'o', 'r', 'b')
+local function begin()
+  redis.call('HSET', KEYS[1], 'e', ARGV[2], 'o', '0', 'r', ARGV[1], 'b', '0')
+  redis.call('DEL', KEYS[2])
+  head = {ARGV[2], '0', ARGV[1], '0'}
+end
+-- Another primary, or this one after a restart: the newest messages may be lost.
+if head[1] and head[3] ~= ARGV[1] then begin() end

@@ -1,0 +1,260 @@
+//! The engine on Redis.
+
+use crate::redis_server::RedisServer;
+use crate::{Fixture, KEEP, Node, contract, room};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use stentor_cluster::NodeId;
+use stentor_cluster::engine::redis::Redis;
+use stentor_cluster::engine::{
+    ConnectOptions, Engine, EngineError, Event, EventReceiver, Limits, Request, SILENCE_MAX,
+};
+use stentor_hub::Position;
+
+fn options() -> ConnectOptions {
+    let limits = Limits { request_timeout: Duration::from_secs(10), ..Limits::default() };
+    ConnectOptions { prefix: "test:".into(), wait: false, ca_file: None, limits }
+}
+
+async fn connect(url: &str) -> Result<Node, String> {
+    connect_with(url, options()).await
+}
+
+async fn connect_with(url: &str, options: ConnectOptions) -> Result<Node, String> {
+    let id = NodeId::draw();
+    let (engine, events) = Redis::connect(id, url, &options).await.map_err(|error| error.to_string())?;
+    Ok(Node { id, engine: Arc::new(engine), events })
+}
+
+impl Fixture for RedisServer {
+    async fn connect(&self, node: NodeId, limits: Limits) -> (Arc<dyn Engine>, EventReceiver) {
+        let options = ConnectOptions { limits, ..options() };
+        let (engine, events) = Redis::connect(node, &self.url(), &options).await.unwrap();
+        (Arc::new(engine), events)
+    }
+
+    async fn forget(&self) {
+        self.stop();
+        self.run();
+    }
+}
+
+contract!(RedisServer::start(&[]));
+
+impl Node {
+    /// Waits until the connection is lost, and why; then until it is back.
+    async fn reconnected(&mut self) -> Arc<str> {
+        loop {
+            if let Event::Disconnected { reason } = self.event().await {
+                assert_eq!(self.event().await, Event::Connected);
+                return reason;
+            }
+        }
+    }
+
+    async fn receives(&mut self, name: &str) {
+        let key: Arc<str> = fastrand::u64(..).to_string().into();
+        let append = || Request::Append {
+            room: room(name),
+            payload: "again".into(),
+            idempotency_key: Some(key.clone()),
+            limits: KEEP,
+        };
+        // A request on a connection that was cut has an unknown outcome.
+        while let Err(error) = self.try_request(append()).await {
+            assert!(matches!(error, EngineError::Unavailable(_)), "{error}");
+        }
+        assert_eq!(self.message().await.2, "again");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_starts_again_begins_another_epoch_also_with_its_data() {
+    let Some(server) = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]) else {
+        return;
+    };
+    let mut node = Node::connect(&server).await;
+    let r = room("r");
+    node.join(&r).await;
+    let old = node.append_with(&r, "old", Some("key"), KEEP).await;
+    assert_eq!(node.message().await.2, "old");
+    server.stop();
+    server.run();
+    node.reconnected().await;
+    // Reading alone begins the epoch: a head never goes back within one.
+    let head = node.head(&r).await.unwrap();
+    assert!(head.epoch != old.epoch && head.offset == 0, "{head:?}");
+    assert_eq!(node.history(&r, old, 10).await, (Some(head), vec![], true));
+    assert_eq!(node.append_with(&r, "retried", Some("key"), KEEP).await, old, "the data is kept");
+    assert_eq!(node.append(&r, "new").await, Position { offset: 1, ..head });
+    assert_eq!(node.message().await.2, "new");
+}
+
+#[tokio::test]
+async fn what_is_published_during_an_outage_waits_within_bounds() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let limits =
+        Limits { outgoing_messages_max: 3, request_timeout: Duration::from_millis(300), ..Limits::default() };
+    let mut node = connect_with(&server.url(), ConnectOptions { limits, ..options() }).await.unwrap();
+    assert_eq!(node.event().await, Event::Connected);
+    node.join(&room("r")).await;
+    server.stop();
+    let Event::Disconnected { reason } = node.event().await else { panic!() };
+    assert_eq!(&*reason, "the connection was closed");
+    let published: Vec<_> =
+        (0..5).map(|i| node.engine.publish(room("r").into(), vec![b'0' + i].into())).collect();
+    assert_eq!(published, [Ok(()), Ok(()), Ok(()), Err(EngineError::Full), Err(EngineError::Full)]);
+    let asked = node.try_request(Request::Heads { rooms: vec![room("r")] }).await;
+    assert!(matches!(asked, Err(EngineError::Unavailable(_))), "{asked:?}");
+    server.run();
+    assert_eq!(node.event().await, Event::Connected);
+    // The connection that publishes may be back first: then some are published before the node is subscribed again.
+    while node.engine.publish(room("r").into(), "end".into()).is_err() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    while node.message().await.2 != "end" {}
+}
+
+#[tokio::test]
+async fn interest_is_established_again_after_the_connection_was_killed() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let mut node = Node::connect(&server).await;
+    let rooms: Vec<_> = (0..2_500).map(|i| room(&format!("r{i}"))).collect();
+    for r in &rooms {
+        node.engine.set_interest(r.clone().into(), true);
+    }
+    node.join(rooms.last().unwrap()).await;
+    for kind in ["pubsub", "normal"] {
+        server.command(&["CLIENT", "KILL", "TYPE", kind]);
+        if kind == "pubsub" {
+            assert_eq!(&*node.reconnected().await, "the connection was closed");
+        }
+        for r in rooms.iter().step_by(500) {
+            node.receives(r.name()).await;
+        }
+    }
+}
+
+/// Forwards connections to a server, and swallows what goes one way if it is told to.
+struct Proxy {
+    port: u16,
+    swallows: Arc<[AtomicBool; 2]>,
+}
+
+impl Proxy {
+    fn start(to: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let swallows: Arc<[AtomicBool; 2]> = Arc::default();
+        let shared = swallows.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                // A connection of its own is always sound: only those from before are cut.
+                shared.iter().for_each(|swallow| swallow.store(false, Ordering::Relaxed));
+                let (client, server) = (client.unwrap(), TcpStream::connect(("127.0.0.1", to)).unwrap());
+                let ways = [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)];
+                for (way, (mut from, mut to)) in ways.into_iter().enumerate() {
+                    let swallows = shared.clone();
+                    std::thread::spawn(move || {
+                        let mut buffer = [0; 4_096];
+                        let mut is_cut = false;
+                        while let Ok(length @ 1..) = from.read(&mut buffer) {
+                            is_cut |= swallows[way].load(Ordering::Relaxed);
+                            if !is_cut && to.write_all(&buffer[..length]).is_err() {
+                                return;
+                            }
+                        }
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self { port, swallows }
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_is_silent_in_one_direction_is_replaced() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    for way in [0, 1] {
+        let proxy = Proxy::start(server.port);
+        let mut node = connect(&format!("redis://127.0.0.1:{}", proxy.port)).await.unwrap();
+        assert_eq!(node.event().await, Event::Connected);
+        node.join(&room("r")).await;
+        let cut_at = Instant::now();
+        proxy.swallows[way].store(true, Ordering::Relaxed);
+        node.reconnected().await;
+        let took = cut_at.elapsed();
+        let most = SILENCE_MAX + Duration::from_secs(3);
+        assert!(took > Duration::from_secs(2) && took < most, "{took:?}");
+        node.receives("r").await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_wont_do_is_an_error() {
+    let Some(server) = RedisServer::start(&["--requirepass", "right"]) else { return };
+    let port = server.port;
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let http = other.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in other.incoming() {
+            let _ = stream.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    for (url, reason) in [
+        (format!("redis://127.0.0.1:{port}"), "refused the credentials"),
+        (format!("redis://:wrong@127.0.0.1:{port}"), "refused the credentials"),
+        (format!("redis://user:right@127.0.0.1:{port}"), "refused the credentials"),
+        (format!("redis://:wrong@127.0.0.1:{http}"), "doesn't speak Redis's protocol"),
+        ("redis://:wrong@127.0.0.1:1".into(), "refused"),
+        (format!("rediss://:right@127.0.0.1:{port}"), "no connection within 5 s"),
+    ] {
+        let error = connect(&url).await.err().unwrap();
+        assert!(error.contains(reason) && !error.contains("wrong"), "{url}: {error}");
+    }
+    assert!(connect(&format!("redis://:right@127.0.0.1:{port}")).await.is_ok());
+    server.command(&["-a", "right", "REPLICAOF", "127.0.0.1", "1"]);
+    let error = connect(&format!("redis://:right@127.0.0.1:{port}")).await.err().unwrap();
+    assert!(error.contains("isn't a primary"), "{error}");
+}
+
+#[tokio::test]
+async fn a_node_may_wait_for_the_server() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    server.stop();
+    let mut node = connect_with(&server.url(), ConnectOptions { wait: true, ..options() }).await.unwrap();
+    node.engine.set_interest(room("r").into(), true);
+    server.run();
+    assert_eq!(node.event().await, Event::Connected);
+    node.receives("r").await;
+}
+
+#[tokio::test]
+async fn a_full_server_refuses() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = Node::connect(&server).await;
+    let r = room("r");
+    let before = node.append(&r, "x").await;
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let append =
+        Request::Append { room: r.clone(), payload: "y".into(), idempotency_key: None, limits: KEEP };
+    let refused = node.try_request(append).await;
+    assert_eq!(refused, Err(EngineError::Refused("Redis is out of memory (maxmemory)".into())));
+    assert_eq!(node.head(&r).await, Some(before), "it had no effect");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(node.append(&r, "z").await.offset, 2);
+}
+
+#[tokio::test]
+async fn scripts_are_loaded_again_after_they_were_flushed() {
+    let Some(server) = RedisServer::start(&[]) else { return };
+    let node = Node::connect(&server).await;
+    for offset in 1..4 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        assert_eq!(node.append(&room("r"), "x").await.offset, offset);
+    }
+}

@@ -1,0 +1,86 @@
+//! A Redis server of its own for each test.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Runs `redis-server` on a free port, until it is dropped.
+pub(crate) struct RedisServer {
+    pub(crate) port: u16,
+    folder: TempDir,
+    arguments: Vec<String>,
+    child: Mutex<Option<Child>>,
+}
+
+impl RedisServer {
+    /// `None`, with a message, if Redis isn't installed.
+    pub(crate) fn start(arguments: &[&str]) -> Option<Self> {
+        let is_there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
+        if !is_there {
+            eprintln!("skipped: redis-server isn't installed");
+            return None;
+        }
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let server = Self {
+            port,
+            folder: tempfile::tempdir().unwrap(),
+            arguments: arguments.iter().map(ToString::to_string).collect(),
+            child: Mutex::new(None),
+        };
+        server.run();
+        Some(server)
+    }
+
+    /// Starts it again after [`Self::stop`], with the data that it has stored, if it stores any.
+    pub(crate) fn run(&self) {
+        let child = Command::new("redis-server")
+            .args([
+                "--port",
+                &self.port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+            ])
+            .arg("--dir")
+            .arg(self.folder.path())
+            .args(&self.arguments)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        *self.child.lock().unwrap() = Some(child);
+        let started = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(started.elapsed() < Duration::from_secs(10), "redis-server doesn't start");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills it.
+    pub(crate) fn stop(&self) {
+        if let Some(mut child) = self.child.lock().unwrap().take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// A command, and what it is answered with, as redis-cli shows it.
+    pub(crate) fn command(&self, arguments: &[&str]) -> String {
+        let output = Command::new("redis-cli").args(["-p", &self.port.to_string()]).args(arguments).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
