@@ -6,6 +6,7 @@ pub mod engineio;
 pub mod socketio;
 pub mod delta;
 mod json;
+pub mod redis_adapter;
 
 use stentor_wire::http1::{
     self, BodyDecoder, BodyKind, Error, HeadScanner, Headers, Limits, parse_request, parse_response,

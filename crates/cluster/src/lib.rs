@@ -4,6 +4,7 @@
 //! - [`Cluster`]: one node's part. It is the broker of the node's data plane; [`ClusterPlane`] is that data plane with the
 //!   sessions of all nodes, for the control plane.
 //! - [`frame`]: what nodes send each other.
+//! - [`socketio`]: what Socket.IO's own servers and emitters say to each other.
 //!
 //! State machines here are sans-I/O, as in the other crates. Only engines, and the task that joins them with a node, know
 //! tokio.
@@ -18,6 +19,7 @@ mod metrics;
 mod node_id;
 mod plane;
 mod registry;
+pub mod socketio;
 mod surveys;
 
 pub use cluster::{Cluster, Options};

@@ -18,7 +18,7 @@ const CRATES: [(&str, &[&str]); 8] = [
     ("hub", &["json", "delta"]),
     ("edge", &["json", "wire", "hub", "driver"]),
     ("control", &["json", "delta", "hub", "edge"]),
-    ("cluster", &["json", "delta", "hub", "edge"]),
+    ("cluster", &["json", "delta", "wire", "hub", "edge"]),
 ];
 
 /// Crates whose modules are checked for cycles.

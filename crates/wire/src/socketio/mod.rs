@@ -57,7 +57,9 @@ pub use encode::{
 };
 pub use error::Error;
 pub use packet::{Ack, Arguments, Attachments, Body, Event, Packet, RESERVED_EVENTS, Version};
-pub use placeholder::{Placeholder, Placeholders, placeholders, renumber_placeholders, write_placeholder};
+pub use placeholder::{
+    Placeholder, Placeholders, check_placeholders, placeholders, renumber_placeholders, write_placeholder,
+};
 
 #[cfg(test)]
 mod tests;

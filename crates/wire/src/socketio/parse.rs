@@ -89,7 +89,7 @@ pub(super) fn parse(
         Kind::Connect | Kind::ConnectError | Kind::Disconnect => layout.check_control(version, text)?,
     }
     if is_binary {
-        placeholder::check(&text[layout.payload.clone()], attachments)?;
+        placeholder::check_placeholders(&text[layout.payload.clone()], attachments)?;
     }
     Ok(layout)
 }

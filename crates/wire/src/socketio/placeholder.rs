@@ -15,7 +15,10 @@ pub struct Placeholder {
 }
 
 /// Checks that every placeholder in `list`, which is known to be JSON, names one of so many attachments.
-pub(super) fn check(list: &str, attachments: usize) -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error::BadPlaceholder`]: one doesn't, or has other members than it should.
+pub fn check_placeholders(list: &str, attachments: usize) -> Result<(), Error> {
     let mut scan = Placeholders { list, at: 0 };
     while let Some(placeholder) = scan.find()? {
         if placeholder.number >= attachments {

@@ -1,0 +1,71 @@
+//! Broadcasts of the classic adapter: `[uid, {type:2, data:[event, …], nsp}, {rooms, except, flags}]` in MessagePack.
+
+use super::content::{options, packet, write_options};
+use super::json_to_msgpack::to_msgpack;
+use super::payload::{Payload, list, name};
+use super::{Event, Flags, Selection, WireError};
+use bytes::Bytes;
+use rmp::Marker;
+use std::sync::Arc;
+use stentor_json as json;
+
+/// An event to rooms of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broadcast {
+    /// Who sent it: 6 characters for a server, and `emitter` for an emitter. A server ignores what it sent itself.
+    pub uid: Arc<str>,
+    /// The namespace. A receiver ignores a broadcast to another one than the channel's.
+    pub namespace: Arc<str>,
+    /// Which sockets receive it.
+    pub selection: Selection,
+    /// How it is sent.
+    pub flags: Flags,
+    /// The event.
+    pub event: Event,
+}
+
+/// The sender of a broadcast, without decoding the rest: most of what a server receives may be its own. `None`: see what
+/// [`Broadcast::decode`] says.
+pub fn sender(payload: &[u8]) -> Option<&str> {
+    let [0x92..=0x94, rest @ ..] = payload else { return None };
+    let (marker, rest) = rest.split_first()?;
+    let Marker::FixStr(len) = Marker::from_u8(*marker) else { return None };
+    str::from_utf8(rest.get(..usize::from(len))?).ok()
+}
+
+impl Broadcast {
+    /// Decodes a broadcast.
+    ///
+    /// # Errors
+    /// It isn't a broadcast of an event, or is beyond a limit.
+    pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
+        let payload = Payload::decode(payload)?;
+        let mut parts = json::elements(list(payload.text()?)?);
+        let (uid, event, selection) = match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(uid), Some(event), Some(selection), None) => (uid, event, selection),
+            (Some(_), Some(_), None, None) => return Err(WireError::Obsolete),
+            _ => return Err(WireError::Malformed),
+        };
+        if !selection.starts_with(['{', '[']) {
+            return Err(WireError::Malformed);
+        }
+        let (event, namespace) = packet(&payload, Some(event))?;
+        let (selection, flags) = options(Some(selection))?;
+        Ok(Self { uid: name(uid)?, namespace, selection, flags, event })
+    }
+
+    /// The payload.
+    ///
+    /// # Errors
+    /// It is too large or too deep, or the data isn't [arguments](stentor_hub::Data::Arguments).
+    pub fn encode(&self) -> Result<Bytes, WireError> {
+        let mut out = vec![b'['];
+        json::write_string(&mut out, &self.uid);
+        out.push(b',');
+        let attachments = self.event.write_packet(&mut out, Some(&self.namespace))?;
+        out.push(b',');
+        write_options(&mut out, &self.selection, Some(self.flags));
+        out.push(b']');
+        to_msgpack(&out, attachments)
+    }
+}

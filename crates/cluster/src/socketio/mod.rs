@@ -1,0 +1,93 @@
+//! What Socket.IO's own servers and emitters say to each other over Redis, so that Stentor shares rooms with them.
+//!
+//! | module | follows |
+//! |---|---|
+//! | [`channels`], [`Broadcast`], [`Request`], [`Response`] | `@socket.io/redis-adapter` 8, `createAdapter`; `@socket.io/redis-emitter` and its ports to other languages |
+//! | [`python`] | `python-socketio` from 5.14 on, `RedisManager` |
+//!
+//! There is no specification. `crates/cluster/tests/golden` has what the packages publish.
+//!
+//! Codecs only: no I/O, and no decision about what a message may do. MessagePack and JSON are decoded alike: MessagePack
+//! becomes JSON text with placeholders first.
+//!
+//! Invariants: nothing from outside panics. What a message takes decoded is bounded: the text is at most six times as
+//! long as the payload, plus 40 bytes for each of [`ATTACHMENTS_MAX`] attachments; there are at most [`ROOMS_MAX`] rooms
+//! or [`LIST_MAX`] items of an answer.
+
+mod broadcast;
+pub mod channels;
+mod content;
+mod json_to_msgpack;
+mod msgpack_to_json;
+mod payload;
+pub mod python;
+mod request;
+mod response;
+
+pub use broadcast::{Broadcast, sender};
+pub use content::{Event, Flags, Selection};
+pub use request::{Request, RequestBody, Target};
+pub use response::{RemoteSession, Response, ResponseBody, SessionDetails};
+
+use crate::engine::PAYLOAD_BYTES_MAX;
+
+/// Maximum number of rooms that a message names, and of rooms that it excludes.
+pub const ROOMS_MAX: usize = 4096;
+/// Maximum number of sessions or rooms in an answer.
+pub const LIST_MAX: usize = 100_000;
+/// Maximum number of attachments of a message.
+pub const ATTACHMENTS_MAX: usize = 1000;
+
+/// Why a payload was refused. Its sender is at fault, except for [`TooLarge`](Self::TooLarge) when encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// It is neither JSON nor MessagePack, or a part that it needs is missing or of another type.
+    #[error("the message is malformed")]
+    Malformed,
+    /// It is larger than 16 MiB, or would be.
+    #[error("the message is larger than {PAYLOAD_BYTES_MAX} bytes")]
+    TooLarge,
+    /// Its values are nested too deep.
+    #[error("the message is nested deeper than {} levels", stentor_json::DEPTH_MAX)]
+    TooDeep,
+    /// It has too many rooms, sessions or attachments.
+    #[error("the message names too many rooms, sessions or attachments")]
+    TooMany,
+    /// It is a broadcast of two elements, as packages before 2015 sent it: without a sender.
+    #[error("the message has the format of socket.io-redis before version 1.0; update its sender")]
+    Obsolete,
+    /// It is Python's pickle.
+    #[error("the message is pickled, as python-socketio before version 5.14 does; update its sender")]
+    Pickle,
+    /// It is neither an event nor a request that is known.
+    #[error("the message is of an unknown type")]
+    UnknownType,
+    /// Its event has a name that clients refuse.
+    #[error("the message is an event with a reserved name")]
+    ReservedEvent,
+    /// An object in it says that it stands for an attachment that isn't there.
+    #[error("a placeholder in the message is malformed")]
+    BadPlaceholder,
+}
+
+impl WireError {
+    /// For a metric.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Malformed | Self::BadPlaceholder => "malformed",
+            Self::TooLarge | Self::TooDeep | Self::TooMany => "too_large",
+            Self::Obsolete | Self::Pickle => "obsolete",
+            Self::UnknownType => "unknown_type",
+            Self::ReservedEvent => "reserved_event",
+        }
+    }
+}
+
+impl From<stentor_json::Error> for WireError {
+    fn from(error: stentor_json::Error) -> Self {
+        match error {
+            stentor_json::Error::TooDeep(_) => Self::TooDeep,
+            _ => Self::Malformed,
+        }
+    }
+}

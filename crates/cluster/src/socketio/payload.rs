@@ -1,0 +1,141 @@
+//! Payloads as JSON text, and the parts of that text.
+
+use super::msgpack_to_json::to_json;
+use super::{ROOMS_MAX, WireError};
+use crate::engine::PAYLOAD_BYTES_MAX;
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use stentor_hub::Data;
+use stentor_json as json;
+use stentor_wire::socketio::check_placeholders;
+
+/// A payload: JSON text and what its placeholders stand for.
+pub(super) struct Payload {
+    text: Bytes,
+    attachments: Vec<Bytes>,
+}
+
+impl Payload {
+    /// Decodes JSON, if it begins with `{`, and MessagePack otherwise.
+    pub(super) fn decode(payload: &Bytes) -> Result<Self, WireError> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(WireError::TooLarge);
+        }
+        if payload.first() == Some(&b'{') {
+            json::check(str::from_utf8(payload).map_err(|_| WireError::Malformed)?)?;
+            return Ok(Self { text: payload.clone(), attachments: Vec::new() });
+        }
+        let (text, attachments) = to_json(payload)?;
+        Ok(Self { text: text.into(), attachments })
+    }
+
+    pub(super) fn text(&self) -> Result<&str, WireError> {
+        str::from_utf8(&self.text).map_err(|_| WireError::Malformed)
+    }
+
+    /// A part of the text, without copying it.
+    pub(super) fn slice(&self, part: &str) -> Bytes {
+        self.text.slice_ref(part.as_bytes())
+    }
+
+    /// Values, joined by commas, as the arguments of an event. They are a part of the text.
+    pub(super) fn arguments(&self, list: &str) -> Result<Data, WireError> {
+        arguments(self.slice(list), self.attachments.clone())
+    }
+}
+
+/// Values, joined by commas, with attachments.
+pub(super) fn arguments(list: Bytes, attachments: Vec<Bytes>) -> Result<Data, WireError> {
+    let text = str::from_utf8(&list).map_err(|_| WireError::Malformed)?;
+    check_placeholders(text, attachments.len()).map_err(|_| WireError::BadPlaceholder)?;
+    Ok(Data::Arguments { json: list, attachments: attachments.into() })
+}
+
+/// What an object's members say. Null and `[]`, which PHP has for an empty object, are as an object without members.
+pub(super) fn members<'a, T: Deserialize<'a> + Default>(value: Option<&'a str>) -> Result<T, WireError> {
+    match value {
+        None | Some("null" | "[]") => Ok(T::default()),
+        Some(object) if object.starts_with('{') => {
+            serde_json::from_str(object).map_err(|_| WireError::Malformed)
+        }
+        Some(_) => Err(WireError::Malformed),
+    }
+}
+
+/// The text of a member that may be missing.
+pub(super) fn raw(value: Option<&RawValue>) -> Option<&str> {
+    value.map(RawValue::get)
+}
+
+/// The values of an array, as text joined by commas.
+pub(super) fn list(array: &str) -> Result<&str, WireError> {
+    let list = array.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    list.map(str::trim_ascii).ok_or(WireError::Malformed)
+}
+
+/// A name: a string, or an integer, which JavaScript takes as well.
+pub(super) fn name(value: &str) -> Result<Arc<str>, WireError> {
+    if value.starts_with('"') {
+        return json::string(value).map(Arc::from).ok_or(WireError::Malformed);
+    }
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit()) && digits.len() < 20;
+    if is_integer { Ok(value.into()) } else { Err(WireError::Malformed) }
+}
+
+/// A name that may be missing.
+pub(super) fn optional_name(value: Option<&RawValue>) -> Result<Option<Arc<str>>, WireError> {
+    raw(value).map(name).transpose()
+}
+
+/// A name that has to be there.
+pub(super) fn required_name(value: Option<&RawValue>) -> Result<Arc<str>, WireError> {
+    name(raw(value).ok_or(WireError::Malformed)?)
+}
+
+/// The namespace. Without one it is `/`.
+pub(super) fn namespace(value: Option<&RawValue>) -> Result<Arc<str>, WireError> {
+    Ok(optional_name(value)?.unwrap_or_else(|| "/".into()))
+}
+
+/// Names: in an array, one of them alone, or none: null, an empty string, or nothing at all.
+pub(super) fn names(value: Option<&RawValue>) -> Result<Vec<Arc<str>>, WireError> {
+    names_up_to(value, ROOMS_MAX)
+}
+
+/// So many names at most.
+pub(super) fn names_up_to(value: Option<&RawValue>, names_max: usize) -> Result<Vec<Arc<str>>, WireError> {
+    match raw(value) {
+        None | Some("null" | "\"\"") => Ok(Vec::new()),
+        Some(array) if array.starts_with('[') => items(array, names_max, name),
+        Some(other) => Ok(vec![name(other)?]),
+    }
+}
+
+/// The items of an array.
+pub(super) fn items<T>(
+    array: &str,
+    items_max: usize,
+    mut item: impl FnMut(&str) -> Result<T, WireError>,
+) -> Result<Vec<T>, WireError> {
+    let mut items = Vec::new();
+    for element in json::elements(list(array)?) {
+        if items.len() == items_max {
+            return Err(WireError::TooMany);
+        }
+        items.push(item(element)?);
+    }
+    Ok(items)
+}
+
+/// A number without sign and fraction.
+pub(super) fn number(value: Option<&RawValue>) -> Result<u64, WireError> {
+    raw(value).and_then(|digits| digits.parse().ok()).ok_or(WireError::Malformed)
+}
+
+/// Whether JavaScript takes the value for true.
+pub(super) fn is_truthy(value: Option<&RawValue>) -> bool {
+    !matches!(raw(value), None | Some("false" | "null" | "0" | "\"\""))
+}

@@ -1,0 +1,247 @@
+//! Requests of the classic adapter: JSON, or MessagePack where there may be binary data.
+//!
+//! Redis counts every subscriber of the request channel, so that each MUST answer what
+//! [`is_answered`](Request::is_answered) says, also if it has nothing to tell: callers wait 5 seconds otherwise.
+
+use super::content::{
+    encode, event, options, packet, write_name, write_names, write_options, write_plain, write_text,
+};
+use super::payload::{self, Payload, is_truthy, names, optional_name, raw, required_name};
+use super::{Event, Flags, Selection, WireError};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+/// What a server or an emitter asks of all servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Who asks. Emitters don't say it in most requests.
+    pub uid: Option<Arc<str>>,
+    /// What the answers have to repeat.
+    pub id: Option<Arc<str>>,
+    /// What is asked.
+    pub body: RequestBody,
+}
+
+/// Which sockets a request is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Those selected.
+    Selection(Selection),
+    /// The one with this id. Only the server that has it answers. (Adapters before 7.)
+    Session(Arc<str>),
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestBody {
+    /// Which sockets are in these rooms? (Adapters before 7.)
+    Sessions {
+        /// None: all sockets.
+        rooms: Vec<Arc<str>>,
+    },
+    /// Which rooms are there?
+    Rooms,
+    /// Sockets join rooms.
+    Join {
+        /// Which.
+        target: Target,
+        /// The rooms.
+        rooms: Vec<Arc<str>>,
+    },
+    /// Sockets leave rooms.
+    Leave {
+        /// Which.
+        target: Target,
+        /// The rooms.
+        rooms: Vec<Arc<str>>,
+    },
+    /// Sockets are disconnected.
+    Disconnect {
+        /// Which.
+        target: Target,
+        /// Whether their connections are closed as well.
+        close: bool,
+    },
+    /// Which sockets are there, with their rooms and data?
+    Fetch(Selection),
+    /// An event for the servers' own code. With an id, an answer is wanted.
+    ServerSideEmit(Event),
+    /// An event to sockets, which acknowledge it.
+    Broadcast {
+        /// The namespace.
+        namespace: Arc<str>,
+        /// Which sockets.
+        selection: Selection,
+        /// How.
+        flags: Flags,
+        /// The event.
+        event: Event,
+    },
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawRequest<'a> {
+    #[serde(borrow)]
+    uid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    opts: Option<&'a RawValue>,
+    #[serde(borrow)]
+    rooms: Option<&'a RawValue>,
+    #[serde(borrow)]
+    sid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    room: Option<&'a RawValue>,
+    #[serde(borrow)]
+    close: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    packet: Option<&'a RawValue>,
+}
+
+impl RawRequest<'_> {
+    fn selection(&self) -> Result<Selection, WireError> {
+        Ok(options(raw(self.opts))?.0)
+    }
+
+    fn target(&self) -> Result<Target, WireError> {
+        match self.opts {
+            Some(_) => Ok(Target::Selection(self.selection()?)),
+            None => Ok(Target::Session(required_name(self.sid)?)),
+        }
+    }
+
+    /// The rooms to join or leave.
+    fn rooms(&self) -> Result<Vec<Arc<str>>, WireError> {
+        if self.opts.is_some() { names(self.rooms) } else { Ok(vec![required_name(self.room)?]) }
+    }
+}
+
+impl Request {
+    /// Decodes a request.
+    ///
+    /// # Errors
+    /// It isn't a known request, or is beyond a limit.
+    pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
+        let payload = Payload::decode(payload)?;
+        let request: RawRequest<'_> = payload::members(Some(payload.text()?))?;
+        let body = match payload::number(request.kind)? {
+            0 => RequestBody::Sessions { rooms: names(request.rooms)? },
+            1 => RequestBody::Rooms,
+            2 => RequestBody::Join { target: request.target()?, rooms: request.rooms()? },
+            3 => RequestBody::Leave { target: request.target()?, rooms: request.rooms()? },
+            4 => RequestBody::Disconnect { target: request.target()?, close: is_truthy(request.close) },
+            5 => RequestBody::Fetch(request.selection()?),
+            6 => RequestBody::ServerSideEmit(event(&payload, request.data)?),
+            7 => {
+                let (event, namespace) = packet(&payload, raw(request.packet))?;
+                let (selection, flags) = options(raw(request.opts))?;
+                RequestBody::Broadcast { namespace, selection, flags, event }
+            }
+            _ => return Err(WireError::UnknownType),
+        };
+        let request = Self { uid: optional_name(request.uid)?, id: optional_name(request.request_id)?, body };
+        // What every server has to answer needs an id for the answers.
+        match request.body {
+            RequestBody::ServerSideEmit(_) => Ok(request),
+            _ if request.is_answered() && request.id.is_none() => Err(WireError::Malformed),
+            _ => Ok(request),
+        }
+    }
+
+    /// Whether every server has to answer it.
+    pub fn is_answered(&self) -> bool {
+        match &self.body {
+            RequestBody::Sessions { .. }
+            | RequestBody::Rooms
+            | RequestBody::Fetch(_)
+            | RequestBody::Broadcast { .. } => true,
+            RequestBody::ServerSideEmit(_) => self.id.is_some(),
+            RequestBody::Join { .. } | RequestBody::Leave { .. } | RequestBody::Disconnect { .. } => false,
+        }
+    }
+
+    /// The payload.
+    ///
+    /// # Errors
+    /// It is too large or too deep, or the data isn't [arguments](stentor_hub::Data::Arguments).
+    pub fn encode(&self) -> Result<Bytes, WireError> {
+        let mut out = vec![b'{'];
+        if let Some(uid) = &self.uid {
+            write_text(&mut out, "uid", uid);
+        }
+        if let Some(id) = &self.id {
+            write_text(&mut out, "requestId", id);
+        }
+        write_plain(&mut out, "type", self.body.kind());
+        let mut attachments: &[Bytes] = &[];
+        match &self.body {
+            RequestBody::Sessions { rooms } => write_names(&mut out, "rooms", rooms),
+            RequestBody::Rooms => {}
+            RequestBody::Join { target, rooms } | RequestBody::Leave { target, rooms } => {
+                target.write(&mut out);
+                match (target, &rooms[..]) {
+                    (Target::Session(_), [room]) => write_text(&mut out, "room", room),
+                    (Target::Session(_), _) => return Err(WireError::Malformed),
+                    (Target::Selection(_), rooms) => write_names(&mut out, "rooms", rooms),
+                }
+            }
+            RequestBody::Disconnect { target, close } => {
+                target.write(&mut out);
+                write_plain(&mut out, "close", close);
+            }
+            RequestBody::Fetch(selection) => {
+                write_name(&mut out, "opts");
+                write_options(&mut out, selection, None);
+            }
+            RequestBody::ServerSideEmit(event) => {
+                write_name(&mut out, "data");
+                attachments = event.write(&mut out)?;
+            }
+            RequestBody::Broadcast { namespace, selection, flags, event } => {
+                write_name(&mut out, "packet");
+                attachments = event.write_packet(&mut out, Some(namespace))?;
+                write_name(&mut out, "opts");
+                write_options(&mut out, selection, Some(*flags));
+            }
+        }
+        out.push(b'}');
+        let is_msgpack = !attachments.is_empty() || matches!(self.body, RequestBody::Broadcast { .. });
+        encode(out, attachments, is_msgpack)
+    }
+}
+
+impl RequestBody {
+    /// The number of its type.
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Sessions { .. } => 0,
+            Self::Rooms => 1,
+            Self::Join { .. } => 2,
+            Self::Leave { .. } => 3,
+            Self::Disconnect { .. } => 4,
+            Self::Fetch(_) => 5,
+            Self::ServerSideEmit(_) => 6,
+            Self::Broadcast { .. } => 7,
+        }
+    }
+}
+
+impl Target {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Selection(selection) => {
+                write_name(out, "opts");
+                write_options(out, selection, None);
+            }
+            Self::Session(id) => write_text(out, "sid", id),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Answers of the classic adapter: JSON, or MessagePack where there may be binary data.
+
+use super::content::{encode, values, write_list, write_name, write_names, write_plain, write_text};
+use super::payload::{self, Payload, items, name, names_up_to, raw, required_name};
+use super::{LIST_MAX, WireError};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+use stentor_hub::Data;
+use stentor_json as json;
+
+/// The answer of a server to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The request's.
+    pub id: Arc<str>,
+    /// The answer.
+    pub body: ResponseBody,
+}
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResponseBody {
+    /// It is done: to requests for a single socket.
+    Done,
+    /// The sockets.
+    Sessions(Vec<RemoteSession>),
+    /// The rooms, including those of single sockets.
+    Rooms(Vec<Arc<str>>),
+    /// What the server's code answers to an event, as [arguments](Data::Arguments): one, or none. Null is none.
+    ServerSideEmit(Data),
+    /// How many clients of the server have been sent a broadcast.
+    ClientCount(u64),
+    /// What one of them acknowledged it with, as [arguments](Data::Arguments): one, or none. Null is none.
+    Acknowledged(Data),
+}
+
+/// A socket of another server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteSession {
+    /// Its id.
+    pub id: Arc<str>,
+    /// The rest, if the request was for it.
+    pub details: Option<SessionDetails>,
+}
+
+/// What is known of a socket of another server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionDetails {
+    /// How it connected, as JSON: `headers`, `time`, `address`, `xdomain`, `secure`, `issued`, `url`, `query`, `auth`.
+    pub handshake: Bytes,
+    /// Its rooms, including its own.
+    pub rooms: Vec<Arc<str>>,
+    /// What the application keeps with it, as JSON. Binary data in it isn't available.
+    pub data: Bytes,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawResponse<'a> {
+    #[serde(borrow)]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    sockets: Option<&'a RawValue>,
+    #[serde(borrow)]
+    rooms: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    client_count: Option<&'a RawValue>,
+    #[serde(borrow)]
+    packet: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+struct RawSession<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    handshake: Option<&'a RawValue>,
+    #[serde(borrow)]
+    rooms: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+/// Sockets, each by its id or with details.
+pub(super) fn sessions(payload: &Payload, array: &str) -> Result<Vec<RemoteSession>, WireError> {
+    let mut rooms_left = LIST_MAX;
+    items(array, LIST_MAX, |item| {
+        if !item.starts_with('{') {
+            return Ok(RemoteSession { id: name(item)?, details: None });
+        }
+        let session: RawSession<'_> = payload::members(Some(item))?;
+        let rooms = names_up_to(session.rooms, rooms_left)?;
+        rooms_left -= rooms.len();
+        let part = |value| raw(value).map_or_else(|| Bytes::from_static(b"{}"), |part| payload.slice(part));
+        let details = SessionDetails { handshake: part(session.handshake), rooms, data: part(session.data) };
+        Ok(RemoteSession { id: required_name(session.id)?, details: Some(details) })
+    })
+}
+
+pub(super) fn write_sessions(out: &mut Vec<u8>, sessions: &[RemoteSession]) {
+    write_name(out, "sockets");
+    write_list(out, sessions, |out, RemoteSession { id, details }| {
+        let Some(SessionDetails { handshake, rooms, data }) = details else {
+            return json::write_string(out, id);
+        };
+        out.push(b'{');
+        write_text(out, "id", id);
+        write_name(out, "handshake");
+        out.extend_from_slice(handshake);
+        write_names(out, "rooms", rooms);
+        write_name(out, "data");
+        out.extend_from_slice(data);
+        out.push(b'}');
+    });
+}
+
+/// Writes a member that is missing if there is no value. Returns the attachments.
+pub(super) fn write_value<'a>(
+    out: &mut Vec<u8>,
+    name: &str,
+    data: &'a Data,
+) -> Result<&'a [Bytes], WireError> {
+    let (values, attachments) = values(data)?;
+    // More than one would be other members.
+    if let Some(value) = json::elements(values).next() {
+        write_name(out, name);
+        out.extend_from_slice(value.as_bytes());
+    }
+    Ok(attachments)
+}
+
+impl Response {
+    /// Decodes an answer.
+    ///
+    /// # Errors
+    /// It isn't a known answer, or is beyond a limit.
+    pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
+        let payload = Payload::decode(payload)?;
+        let response: RawResponse<'_> = payload::members(Some(payload.text()?))?;
+        let kind = response.kind.map(|kind| payload::number(Some(kind))).transpose()?;
+        let body = match kind {
+            None => match (raw(response.sockets), response.rooms) {
+                (Some(sockets), _) => ResponseBody::Sessions(sessions(&payload, sockets)?),
+                (None, Some(rooms)) => ResponseBody::Rooms(names_up_to(Some(rooms), LIST_MAX)?),
+                (None, None) => ResponseBody::Done,
+            },
+            Some(6) => {
+                ResponseBody::ServerSideEmit(payload.arguments(raw(response.data).unwrap_or_default())?)
+            }
+            Some(8) => ResponseBody::ClientCount(payload::number(response.client_count)?),
+            Some(9) => {
+                ResponseBody::Acknowledged(payload.arguments(raw(response.packet).unwrap_or_default())?)
+            }
+            Some(_) => return Err(WireError::UnknownType),
+        };
+        Ok(Self { id: required_name(response.request_id)?, body })
+    }
+
+    /// The payload.
+    ///
+    /// # Errors
+    /// It is too large or too deep, or the data isn't [arguments](Data::Arguments).
+    pub fn encode(&self) -> Result<Bytes, WireError> {
+        let mut out = vec![b'{'];
+        let kind = match self.body {
+            ResponseBody::ServerSideEmit(_) => Some(6),
+            ResponseBody::ClientCount(_) => Some(8),
+            ResponseBody::Acknowledged(_) => Some(9),
+            ResponseBody::Done | ResponseBody::Sessions(_) | ResponseBody::Rooms(_) => None,
+        };
+        if let Some(kind) = kind {
+            write_plain(&mut out, "type", kind);
+        }
+        write_text(&mut out, "requestId", &self.id);
+        let mut attachments: &[Bytes] = &[];
+        match &self.body {
+            ResponseBody::Done => {}
+            ResponseBody::Sessions(sessions) => write_sessions(&mut out, sessions),
+            ResponseBody::Rooms(rooms) => write_names(&mut out, "rooms", rooms),
+            ResponseBody::ServerSideEmit(data) => attachments = write_value(&mut out, "data", data)?,
+            ResponseBody::ClientCount(count) => write_plain(&mut out, "clientCount", count),
+            ResponseBody::Acknowledged(data) => attachments = write_value(&mut out, "packet", data)?,
+        }
+        out.push(b'}');
+        let is_msgpack = !attachments.is_empty() || kind == Some(9);
+        encode(out, attachments, is_msgpack)
+    }
+}

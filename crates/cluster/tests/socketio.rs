@@ -1,0 +1,482 @@
+//! The codecs of Socket.IO's wire: what its packages publish (`tests/golden`), and what they should never.
+
+#![allow(clippy::unwrap_used)] // Tests may panic; clippy knows only functions marked as such.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use stentor_cluster::socketio::channels::{Channel, Channels, PREFIX};
+use stentor_cluster::socketio::{
+    ATTACHMENTS_MAX, Broadcast, Event, Flags, LIST_MAX, ROOMS_MAX, RemoteSession, Request, RequestBody,
+    Response, ResponseBody, Selection, Target, WireError, python, sender,
+};
+use stentor_hub::Data;
+
+struct Vector {
+    name: String,
+    channel: String,
+    payload: Bytes,
+    meaning: Value,
+}
+
+fn golden(file: &str) -> Vec<Vector> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file);
+    let vectors: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert!(!vectors.is_empty());
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let vector = |vector: &Value| Vector {
+        name: format!("{file}: {}", text(&vector["name"])),
+        channel: text(&vector["channel"]),
+        payload: STANDARD.decode(text(&vector["payload"])).unwrap().into(),
+        meaning: vector["meaning"].clone(),
+    };
+    vectors.iter().map(vector).collect()
+}
+
+/// What the vectors have for arguments.
+fn arguments(data: &Data) -> (Value, Value) {
+    let Data::Arguments { json, attachments } = data else { panic!("{data:?}") };
+    let values = serde_json::from_str(&format!("[{}]", str::from_utf8(json).unwrap())).unwrap();
+    (values, attachments.iter().map(|attachment| json!(STANDARD.encode(attachment))).collect())
+}
+
+fn expected_arguments(meaning: &Value) -> (Value, Value) {
+    let values = format!("[{}]", meaning["arguments"].as_str().unwrap());
+    (serde_json::from_str(&values).unwrap(), meaning["attachments"].clone())
+}
+
+fn names(value: &Value) -> Vec<Arc<str>> {
+    value.as_array().unwrap().iter().map(|name| name.as_str().unwrap().into()).collect()
+}
+
+fn selection(value: &Value) -> Selection {
+    Selection { rooms: names(&value["rooms"]), except: names(&value["except"]) }
+}
+
+fn check_event(vector: &Vector, meaning: &Value, event: &Event, flags: Option<Flags>) {
+    assert_eq!(Some(&*event.name), meaning["event"].as_str(), "{}", vector.name);
+    assert_eq!(arguments(&event.arguments), expected_arguments(meaning), "{}", vector.name);
+    let Some(flags) = flags else { return };
+    let expected = Flags {
+        volatile: meaning["flags"]["volatile"] == true,
+        compress: meaning["flags"]["compress"].as_bool(),
+        timeout_ms: meaning["flags"]["timeout"].as_u64(),
+        expect_single_response: meaning["flags"]["expectSingleResponse"] == true,
+    };
+    assert_eq!(flags, expected, "{}", vector.name);
+}
+
+/// Values that JSON doesn't have are sent as their text or as null.
+fn is_exact(vector: &Vector) -> bool {
+    !["dates", "not numbers"].iter().any(|name| vector.name.ends_with(name))
+}
+
+#[test]
+fn broadcasts_are_read_and_written_as_the_packages_do() {
+    for file in ["adapter.json", "emitter.json", "old-emitter.json"] {
+        for vector in golden(file) {
+            let Vector { name, channel, payload, meaning } = &vector;
+            let broadcast = Broadcast::decode(payload).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(Some(&*broadcast.uid), meaning["uid"].as_str(), "{name}");
+            assert_eq!(sender(payload), meaning["uid"].as_str(), "{name}");
+            assert_eq!(Some(&*broadcast.namespace), meaning["namespace"].as_str(), "{name}");
+            assert_eq!(broadcast.selection, selection(meaning), "{name}");
+            check_event(&vector, meaning, &broadcast.event, Some(broadcast.flags));
+
+            let channels = Channels::new(PREFIX, &broadcast.namespace);
+            assert_eq!(channels.broadcast(&broadcast.selection.rooms), *channel, "{name}");
+            let room = match &broadcast.selection.rooms[..] {
+                [room] => Some(&**room),
+                _ => None,
+            };
+            assert_eq!(channels.decode(channel.as_bytes()), Some(Channel::Broadcast { room }), "{name}");
+
+            let encoded = broadcast.encode().unwrap();
+            if file == "adapter.json" && is_exact(&vector) {
+                assert_eq!(encoded, *payload, "{name}");
+            }
+            assert_eq!(Broadcast::decode(&encoded), Ok(broadcast), "{name}");
+        }
+    }
+}
+
+fn check_request(vector: &Vector, meaning: &Value) {
+    let Vector { name, channel, payload, .. } = vector;
+    let request = Request::decode(payload).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(request.uid.as_deref(), meaning["uid"].as_str(), "{name}");
+    assert_eq!(request.id.as_deref(), meaning["id"].as_str(), "{name}");
+    let target = || Target::Selection(selection(&meaning["target"]));
+    let rooms = || names(&meaning["names"]);
+    let kind = match &request.body {
+        RequestBody::Sessions { .. } => 0,
+        RequestBody::Rooms => 1,
+        RequestBody::Join { target: found, rooms: joined } => {
+            assert_eq!((found, joined), (&target(), &rooms()), "{name}");
+            2
+        }
+        RequestBody::Leave { target: found, rooms: left } => {
+            assert_eq!((found, left), (&target(), &rooms()), "{name}");
+            3
+        }
+        RequestBody::Disconnect { target: found, close } => {
+            assert_eq!((found, Some(*close)), (&target(), meaning["close"].as_bool()), "{name}");
+            4
+        }
+        RequestBody::Fetch(found) => {
+            assert_eq!(*found, selection(meaning), "{name}");
+            5
+        }
+        RequestBody::ServerSideEmit(event) => {
+            check_event(vector, meaning, event, None);
+            6
+        }
+        RequestBody::Broadcast { namespace, selection: found, flags, event } => {
+            assert_eq!(Some(&**namespace), meaning["namespace"].as_str(), "{name}");
+            assert_eq!(*found, selection(meaning), "{name}");
+            check_event(vector, meaning, event, Some(*flags));
+            7
+        }
+    };
+    assert_eq!(meaning["type"], kind, "{name}");
+    assert_eq!(request.is_answered(), !meaning["id"].is_null(), "{name}");
+    assert_eq!(request.encode().unwrap(), *payload, "{name}");
+    let channels = Channels::new(PREFIX, "/");
+    assert_eq!(channels.decode(channel.as_bytes()), Some(Channel::Request), "{name}");
+}
+
+fn check_response(vector: &Vector, meaning: &Value) {
+    let Vector { name, channel, payload, .. } = vector;
+    let response = Response::decode(payload).unwrap_or_else(|error| panic!("{name}: {error}"));
+    assert_eq!(Some(&*response.id), meaning["id"].as_str(), "{name}");
+    match &response.body {
+        ResponseBody::Done => panic!("{name}"),
+        ResponseBody::Sessions(sessions) => {
+            assert_eq!(session_values(sessions), meaning["sockets"], "{name}")
+        }
+        ResponseBody::Rooms(rooms) => assert_eq!(*rooms, names(&meaning["rooms"]), "{name}"),
+        ResponseBody::ClientCount(count) => assert_eq!(meaning["clientCount"], *count, "{name}"),
+        ResponseBody::ServerSideEmit(data) | ResponseBody::Acknowledged(data) => {
+            assert_eq!(arguments(data), expected_arguments(meaning), "{name}");
+        }
+    }
+    assert_eq!(response.encode().unwrap(), *payload, "{name}");
+    assert_eq!(Channels::new(PREFIX, "/").decode(channel.as_bytes()), Some(Channel::Response), "{name}");
+}
+
+fn session_values(sessions: &[RemoteSession]) -> Value {
+    let value = |session: &RemoteSession| {
+        let details = session.details.as_ref().unwrap();
+        let rooms: Vec<&str> = details.rooms.iter().map(|room| &**room).collect();
+        let text = |bytes: &Bytes| str::from_utf8(bytes).unwrap().to_owned();
+        json!({"id": &*session.id, "rooms": rooms, "handshake": text(&details.handshake), "data": text(&details.data)})
+    };
+    sessions.iter().map(value).collect()
+}
+
+#[test]
+fn requests_and_answers_are_read_and_written_as_the_packages_do() {
+    for vector in golden("requests.json").iter().chain(&golden("emitter-requests.json")) {
+        match (&vector.meaning["request"], &vector.meaning["response"]) {
+            (Value::Null, response) => check_response(vector, response),
+            (request, _) => check_request(vector, request),
+        }
+    }
+}
+
+#[test]
+fn pythons_messages_are_read_and_written_as_the_package_does() {
+    for vector in golden("python.json") {
+        let Vector { name, channel, payload, meaning } = &vector;
+        assert_eq!(channel, python::CHANNEL);
+        let message = python::Message::decode(payload).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(Some(&*message.host), meaning["host"].as_str(), "{name}");
+        assert_eq!(Some(&*message.namespace), meaning["namespace"].as_str(), "{name}");
+        let is = |key: &str, value: &str| assert_eq!(meaning[key].as_str(), Some(value), "{name}");
+        match &message.action {
+            python::Action::Emit { selection, event, callback } => {
+                is("method", "emit");
+                assert_eq!(selection.rooms, names(&meaning["rooms"]), "{name}");
+                assert_eq!(selection.except, names(&meaning["skip"]), "{name}");
+                check_event(&vector, meaning, event, None);
+                let callback = callback.as_ref().map(|to| json!([&*to.room, &*to.namespace, to.id]));
+                assert_eq!(callback.unwrap_or_default(), meaning["callback"], "{name}");
+            }
+            python::Action::Callback { session, id, arguments: data } => {
+                is("method", "callback");
+                is("session", session);
+                assert_eq!(meaning["id"], *id, "{name}");
+                assert_eq!(arguments(data), expected_arguments(meaning), "{name}");
+            }
+            python::Action::Disconnect { session } => {
+                is("method", "disconnect");
+                is("session", session);
+            }
+            python::Action::EnterRoom { session, room } => {
+                is("method", "enter_room");
+                is("session", session);
+                is("room", room);
+            }
+            python::Action::LeaveRoom { session, room } => {
+                is("method", "leave_room");
+                is("session", session);
+                is("room", room);
+            }
+            python::Action::CloseRoom { room } => {
+                is("method", "close_room");
+                is("room", room);
+            }
+        }
+        let encoded = message.encode().unwrap();
+        let value = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+        assert_eq!(value(&encoded), value(payload), "{name}");
+    }
+}
+
+/// MessagePack of a few forms, by hand.
+fn text(text: &str) -> Vec<u8> {
+    [&[0xd9, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat()
+}
+
+/// A broadcast of event `e` with this data, and these options.
+fn broadcast(kind: &[u8], data: &[u8], options: &[u8]) -> Bytes {
+    let packet = [&[0x82], &*text("type"), kind, &text("data"), data].concat();
+    [&[0x93], &*text("emitter"), &packet, options].concat().into()
+}
+
+/// The JSON text of a broadcast's only argument.
+fn argument(value: &[u8]) -> Result<String, WireError> {
+    let payload = broadcast(&[2], &[&[0x92], &*text("e"), value].concat(), &[0x80]);
+    Broadcast::decode(&payload).map(|broadcast| match broadcast.event.arguments {
+        Data::Arguments { json, .. } => String::from_utf8(json.to_vec()).unwrap(),
+        other => panic!("{other:?}"),
+    })
+}
+
+#[test]
+fn values_are_those_that_clients_would_get_from_node() {
+    let check = |value: &[u8], expected: &str| {
+        assert_eq!(argument(value).as_deref(), Ok(expected), "{value:x?}");
+    };
+    check(&[0xcb, 0x40, 0x45, 0, 0, 0, 0, 0, 0], "42"); // A float64 that is an integer.
+    check(&[0xca, 0x3f, 0xc0, 0, 0], "1.5");
+    check(&[0xca, 0x7f, 0xc0, 0, 0], "null"); // NaN.
+    check(&[0xcb, 0x80, 0, 0, 0, 0, 0, 0, 0], "0"); // -0.
+    check(&[0xcf, 255, 255, 255, 255, 255, 255, 255, 255], "18446744073709551615");
+    check(&[0xd4, 0, 0], "null"); // Undefined.
+    check(&[0x82, 0xa1, b'a', 0xd4, 0, 0, 0xa1, b'b', 1], "{\"b\":1}");
+    check(&[0x82, 0xa1, b'b', 1, 0xa1, b'a', 0xd4, 0, 0], "{\"b\":1}");
+    check(&[0xd7, 0, 0, 0, 0, 0, 0, 0, 0, 1], "\"1970-01-01T00:00:00.001Z\""); // notepack 2.
+    check(&[0xd7, 0, 0x7f, 0, 0, 0, 0, 0, 0, 1], "null"); // Beyond what a date can be.
+    check(&[0xd6, 0xff, 0x65, 0x93, 0xf7, 0xd4], "\"2024-01-02T11:47:32.000Z\"");
+    check(&[0xc7, 1, 0, 9], "{\"_placeholder\":true,\"num\":0}"); // An ArrayBuffer.
+    check(&[0x82, 1, 2, 0xd0, 0xff, 3], "{\"1\":2,\"-1\":3}"); // PHP.
+    check(&[0xa2, 0xff, b'a'], "\"\u{fffd}a\"");
+}
+
+#[test]
+fn broadcasts_of_other_packages_are_tolerated() {
+    let data = [&[0x91], &*text("e")].concat();
+    let check = |options: &[u8], rooms: &[&str]| {
+        let decoded = Broadcast::decode(&broadcast(&[2], &data, options));
+        let decoded = decoded.unwrap_or_else(|error| panic!("{options:x?}: {error}"));
+        assert_eq!(decoded.selection.rooms, rooms.iter().map(|room| Arc::from(*room)).collect::<Vec<_>>());
+        assert_eq!((&*decoded.namespace, decoded.selection.except.len()), ("/", 0));
+        assert_eq!(decoded.flags, Flags::default());
+    };
+    check(&[0x80], &[]);
+    check(&[0x90], &[]);
+    check(&[&[0x82], &*text("rooms"), &[0xa0], &*text("flags"), &[0x90]].concat(), &[]);
+    check(&[&[0x82], &*text("rooms"), &[0xc0], &*text("other"), &[0x91, 0x80]].concat(), &[]);
+    check(&[&[0x81], &*text("rooms"), &*text("one")].concat(), &["one"]);
+    check(&[&[0x81], &*text("rooms"), &[0x92, 7, 0xcb, 0x40, 0x45, 0, 0, 0, 0, 0, 0]].concat(), &["7", "42"]);
+    // The type as a float, and the one of events with binary data before Socket.IO 3.
+    let float = [0xcb, 0x40, 0, 0, 0, 0, 0, 0, 0];
+    assert!(Broadcast::decode(&broadcast(&float, &data, &[0x80])).is_ok());
+    assert!(Broadcast::decode(&broadcast(&[5], &data, &[0x80])).is_ok());
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let check = |payload: Bytes, expected: WireError| {
+        assert_eq!(Broadcast::decode(&payload), Err(expected), "{payload:x?}");
+    };
+    let data = [&[0x91], &*text("e")].concat();
+    let packet = [&[0x82], &*text("type"), &[2], &*text("data"), &data].concat();
+    check([&[0x92], &*packet, &[0x80]].concat().into(), WireError::Obsolete);
+    check([&[0x91], &*packet].concat().into(), WireError::Malformed);
+    check([&[0x94], &*text("u"), &packet, &[0x80, 0x80]].concat().into(), WireError::Malformed);
+    check(broadcast(&[2], &data, &[0xc0]), WireError::Malformed);
+    check(broadcast(&[2], &[0x90], &[0x80]), WireError::Malformed);
+    check(broadcast(&[1], &data, &[0x80]), WireError::UnknownType);
+    check(broadcast(&[2], &[&[0x91], &*text("disconnect")].concat(), &[0x80]), WireError::ReservedEvent);
+    check([&broadcast(&[2], &data, &[0x80])[..], &[0]].concat().into(), WireError::Malformed);
+    check(Bytes::from_static(&[0x93, 0xdd, 0xff, 0xff, 0xff, 0xff]), WireError::Malformed);
+    check(Bytes::from(vec![0x91; 1 << 20]), WireError::TooDeep);
+    check(Bytes::from(vec![0xc0; (16 << 20) + 1]), WireError::TooLarge);
+    let rooms = [&[0xdd, 0, 1, 0, 0][..], &vec![0xa0; 1 << 16]].concat();
+    check(broadcast(&[2], &data, &[&[0x81], &*text("rooms"), &rooms].concat()), WireError::TooMany);
+    let attachments = [&[0xdc, 0x10, 0][..], &[0xc4, 0].repeat(0x1000)].concat();
+    check(broadcast(&[2], &[&[0x92], &*text("e"), &attachments].concat(), &[0x80]), WireError::TooMany);
+    // An object that isn't a placeholder must not become one.
+    let forged = [&[0x82], &*text("_placeholder"), &[0xc3], &*text("num"), &[5]].concat();
+    assert_eq!(argument(&forged), Err(WireError::BadPlaceholder));
+    assert_eq!(argument(&[0xd5, 9, 0, 0]), Err(WireError::Malformed)); // An unknown extension.
+    assert_eq!(argument(&[0xc1]), Err(WireError::Malformed));
+
+    let check = |text: &'static str, expected: WireError| {
+        assert_eq!(Request::decode(&Bytes::from_static(text.as_bytes())), Err(expected), "{text}");
+    };
+    check(r#"{"type":10}"#, WireError::UnknownType);
+    check(r#"{"uid":"a"}"#, WireError::Malformed);
+    check(r#"{"type":5,"opts":{"rooms":[],"except":[]}}"#, WireError::Malformed);
+    check(r#"{"type":2}"#, WireError::Malformed);
+    check(r#"{"type":6,"data":["e",{"_placeholder":true,"num":0}]}"#, WireError::BadPlaceholder);
+    check(r#"{"type":1,"requestId":"x""#, WireError::Malformed);
+
+    let check = |payload: &'static [u8], expected: WireError| {
+        assert_eq!(python::Message::decode(&Bytes::from_static(payload)), Err(expected));
+    };
+    check(b"\x80\x04\x95", WireError::Pickle);
+    check(br#"{"method":"shutdown","host_id":"h"}"#, WireError::UnknownType);
+    check(br#"{"method":"emit","event":"connect","data":[]}"#, WireError::ReservedEvent);
+    check(
+        br#"{"method":"emit","event":"e","data":[[{"_placeholder":true,"num":1}],"YQ=="],"binary":true}"#,
+        WireError::BadPlaceholder,
+    );
+    check(br#"{"method":"emit","event":"e","data":[[1],"?"],"binary":true}"#, WireError::Malformed);
+}
+
+#[test]
+fn old_requests_are_for_one_socket() {
+    let check = |text: &'static str, body: RequestBody| {
+        let payload = Bytes::from_static(text.as_bytes());
+        let request = Request::decode(&payload).unwrap();
+        assert_eq!((request.id.as_deref(), &request.body), (Some("i"), &body), "{text}");
+        assert_eq!(request.encode().unwrap(), payload);
+    };
+    let target = || Target::Session("s".into());
+    let rooms = || vec!["r".into()];
+    check(r#"{"requestId":"i","type":0,"rooms":["r"]}"#, RequestBody::Sessions { rooms: rooms() });
+    let text = r#"{"requestId":"i","type":2,"sid":"s","room":"r"}"#;
+    check(text, RequestBody::Join { target: target(), rooms: rooms() });
+    let text = r#"{"requestId":"i","type":3,"sid":"s","room":"r"}"#;
+    check(text, RequestBody::Leave { target: target(), rooms: rooms() });
+    let text = r#"{"requestId":"i","type":4,"sid":"s","close":true}"#;
+    check(text, RequestBody::Disconnect { target: target(), close: true });
+    let done = Bytes::from_static(br#"{"requestId":"i"}"#);
+    let response = Response::decode(&done).unwrap();
+    assert_eq!(response, Response { id: "i".into(), body: ResponseBody::Done });
+    assert_eq!(response.encode().unwrap(), done);
+}
+
+#[test]
+fn an_attachment_named_often_does_not_make_a_message_large() {
+    let placeholder = r#"{"_placeholder":true,"num":0}"#;
+    let json = vec![placeholder; 100].join(",");
+    let attachments = [Bytes::from(vec![0; 1 << 20])].into();
+    let arguments = Data::Arguments { json: json.into(), attachments };
+    let event = Event { name: "e".into(), arguments };
+    let broadcast = Broadcast {
+        uid: "u".into(),
+        namespace: "/".into(),
+        selection: Selection::default(),
+        flags: Flags::default(),
+        event,
+    };
+    assert_eq!(broadcast.encode(), Err(WireError::TooLarge));
+}
+
+#[test]
+fn channels_are_those_of_one_namespace() {
+    let channels = Channels::new("p", "/a*");
+    assert_eq!(channels.pattern(), "p#/a\\*#*");
+    let check = |channel: &[u8], expected| assert_eq!(channels.decode(channel), expected, "{channel:?}");
+    check(b"p#/a*#", Some(Channel::Broadcast { room: None }));
+    check(b"p#/a*#r#s#", Some(Channel::Broadcast { room: Some("r#s") }));
+    check(b"p#/a*#r", None);
+    check(b"p#/a*#\xff#", None);
+    check(b"p#/b#", None);
+    check(channels.request().as_bytes(), Some(Channel::Request));
+    check(channels.response().as_bytes(), Some(Channel::Response));
+    check(channels.response_to("u").as_bytes(), Some(Channel::Response));
+    check(b"p-request#/a*#x", None);
+}
+
+/// Decodes with every decoder what one is meant for, and checks that what comes out is bounded and can be written.
+fn decode_all(payload: &Bytes) -> usize {
+    let bounded = |event: &Event| {
+        let Data::Arguments { json, attachments } = &event.arguments else { panic!("{event:?}") };
+        assert!(json.len() <= 6 * payload.len() + 40 * attachments.len());
+        assert!(attachments.len() <= ATTACHMENTS_MAX);
+        assert!(stentor_json::check(&format!("[{}]", str::from_utf8(json).unwrap())).is_ok());
+    };
+    let mut decoded = 0;
+    if let Ok(broadcast) = Broadcast::decode(payload) {
+        bounded(&broadcast.event);
+        assert!(broadcast.selection.rooms.len() <= ROOMS_MAX);
+        let encoded = broadcast.encode().unwrap();
+        assert_eq!(Broadcast::decode(&encoded).as_ref(), Ok(&broadcast));
+        decoded += 1;
+    }
+    if let Ok(request) = Request::decode(payload) {
+        if let RequestBody::ServerSideEmit(event) | RequestBody::Broadcast { event, .. } = &request.body {
+            bounded(event);
+        }
+        assert!(Request::decode(&request.encode().unwrap()).is_ok());
+        decoded += 1;
+    }
+    if let Ok(response) = Response::decode(payload) {
+        if let ResponseBody::Sessions(sessions) = &response.body {
+            assert!(sessions.len() <= LIST_MAX);
+        }
+        assert!(Response::decode(&response.encode().unwrap()).is_ok());
+        decoded += 1;
+    }
+    if let Ok(message) = python::Message::decode(payload) {
+        if let python::Action::Emit { event, .. } = &message.action {
+            bounded(event);
+        }
+        assert!(python::Message::decode(&message.encode().unwrap()).is_ok());
+        decoded += 1;
+    }
+    let _ = (sender(payload), Channels::new(PREFIX, "/").decode(payload));
+    decoded
+}
+
+#[test]
+fn changed_payloads_do_no_harm() {
+    const FILES: [&str; 7] = [
+        "adapter.json",
+        "emitter.json",
+        "old-emitter.json",
+        "requests.json",
+        "emitter-requests.json",
+        "python.json",
+        "sharded.json",
+    ];
+    let vectors: Vec<_> = FILES.into_iter().flat_map(golden).collect();
+    for vector in &vectors {
+        for end in 0..vector.payload.len().min(300) {
+            assert_eq!(decode_all(&vector.payload.slice(..end)), 0, "{} up to {end}", vector.name);
+        }
+    }
+    let mut decoded = 0;
+    for seed in 0..20_000 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut payload = vectors[random.usize(..vectors.len())].payload.to_vec();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..payload.len());
+            match random.u8(..4) {
+                0 => payload[at] = random.u8(..),
+                1 => payload.insert(at, random.u8(..)),
+                2 if payload.len() > 1 => drop(payload.remove(at)),
+                _ => payload[at] ^= 1 << random.u8(..8),
+            }
+        }
+        decoded += decode_all(&payload.into());
+    }
+    assert!(decoded > 1000, "most payloads weren't even decoded");
+}
