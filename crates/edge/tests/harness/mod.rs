@@ -163,6 +163,22 @@ impl Server {
         }
     }
 
+    /// Forgets a feed at each report that it has no subscribers, as the control plane does, until no topic is left. There may
+    /// be one more: a core may still be asking for the feed for a session that has ended.
+    pub(crate) fn forget_unwanted(&self, key: &str) {
+        let feed = Key::parse(key).unwrap();
+        self.wait_wanted(key, false);
+        self.update(key, FeedUpdate::Forget);
+        self.levels.lock().unwrap().remove(&feed);
+        self.until_metric("topics", |topics| {
+            self.wait_wanted(key, false);
+            if self.levels.lock().unwrap().remove(&feed).is_some() {
+                self.update(key, FeedUpdate::Forget);
+            }
+            topics == 0
+        });
+    }
+
     /// How often the control plane was told that there is space.
     pub(crate) fn spaces(&self) -> u64 {
         self.control.calls.lock().unwrap().space
