@@ -1,7 +1,7 @@
 //! The engine on Redis.
 
 use crate::redis_server::RedisServer;
-use crate::{Fixture, KEEP, Node, contract, room};
+use crate::{Fixture, KEEP, Node, contract, room, sleep_ms};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -113,7 +113,7 @@ async fn what_is_published_during_an_outage_waits_within_bounds() {
     assert_eq!(node.event().await, Event::Connected);
     // The connection that publishes may be back first: then some are published before the node is subscribed again.
     while node.engine.publish(room("r").into(), "end".into()).is_err() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep_ms(10).await;
     }
     while node.message().await.2 != "end" {}
 }

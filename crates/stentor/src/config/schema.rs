@@ -154,6 +154,11 @@ section! {
         idle_timeout: Duration, in ms(100)..=HOUR;
         /// Time that a request waits for a document or an application's answer. It is then answered with 504.
         request_timeout: Duration, in ms(100)..=HOUR;
+        /// Time that a message waits for the answer whether the cluster's other nodes get it, or a client for the answer
+        /// whether it may do something. It is then refused with `unavailable`.
+        decision_timeout: Duration, in ms(100)..=HOUR;
+        /// Such answers that a core waits for. Further ones are refused with `unavailable`.
+        decisions_max: usize, in 1..=1_000_000;
         /// Time to close a connection. It is then reset.
         close_timeout: Duration, in ms(100)..=s(60);
         /// Encoded bytes queued for a session, for the policies `queue` and `drop_oldest`. Beyond it, `queue` ends the
