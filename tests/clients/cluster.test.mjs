@@ -1,10 +1,12 @@
 // Three nodes on a real Redis, with real clients on each: rooms, commands of the admin API, a node that dies, an engine that is away.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import test from 'node:test';
 import { io } from 'socket.io-client';
 import WebSocket from 'ws';
-import { event, inbox, introduced, run, serve, within } from './harness.mjs';
+import { applied, event, feedsFrom, inbox, introduced, run, serve, upstream, within } from './harness.mjs';
 import { missing, redis, until } from './redis.mjs';
 
 const skip = missing;
@@ -76,23 +78,21 @@ test('rooms span nodes, for every protocol and publisher', { skip }, async (t) =
   await once(plain, 'open');
   plain.send(JSON.stringify({ id: 1, type: 'subscribe', room: 'lobby' }));
   await messages.until((message) => message.type === 'ok');
-  // From each node, in order, once: to its own members and to those of the others, but not to the sender.
+  // From each node, in order, once: to its own members, the sender among them, and to those of the others.
   for (const [n, sender] of sockets.entries()) {
-    const others = sockets.filter((socket) => socket !== sender);
-    const last = others.map((socket) => new Promise((resolve) => socket.on('say', (data) => data.n === 99 && resolve())));
+    const last = sockets.map((socket) => new Promise((resolve) => socket.on('say', (data) => data.n === 99 && resolve())));
     for (let i = 0; i < 100; i++) sender.emit('say', { room: 'lobby', from: n, n: i });
     await within(Promise.all(last), `100 messages of client ${n}`);
-    for (const socket of others) {
+    for (const socket of sockets) {
       const numbers = socket.seen.filter(([name, data]) => name === 'say' && data.from === n).map(([, data]) => data.n);
       assert.deepEqual(numbers, Array.from({ length: 100 }, (_, i) => i));
     }
     await messages.until((message) => message.data?.from === n && message.data.n === 99);
   }
-  for (const socket of sockets) assert.equal(socket.seen.filter(([name]) => name === 'say').length, 200, 'nothing twice, nothing to its sender');
-  // Binary, from the backend of any node.
-  const binary = sockets.map((socket) => event(socket, 'news'));
+  for (const socket of sockets) assert.equal(socket.seen.filter(([name]) => name === 'say').length, 300, 'nothing twice');
+  const news = sockets.map((socket) => event(socket, 'news'));
   await post(servers[1], 'publish', { room: 'lobby', event: 'news', data: { text: 'Ä "quoted"' } });
-  for (const [data] of await Promise.all(binary)) assert.deepEqual(data, { text: 'Ä "quoted"' });
+  for (const [data] of await Promise.all(news)) assert.deepEqual(data, { text: 'Ä "quoted"' });
 });
 
 test('commands of the admin API concern the sessions of all nodes', { skip }, async (t) => {
@@ -169,13 +169,11 @@ test('strangers on the same engine are refused, and other clusters are apart', {
 test('an engine that is not there is a clear error, and no secret is in it', { skip }, async (t) => {
   const engine = await redis(t);
   const start = (url) => run('serve', '--listen', '127.0.0.1:0', '--admin', '127.0.0.1:0', '--config', url);
-  const { mkdtempSync, rmSync, writeFileSync } = await import('node:fs');
-  const { tmpdir } = await import('node:os');
   const folder = mkdtempSync(`${tmpdir()}/stentor-`);
   t.after(() => rmSync(folder, { recursive: true, force: true }));
   const wrong = [
     ['redis://127.0.0.1:1', /can't join the cluster at redis:\/\/127\.0\.0\.1:1/],
-    [`redis://:topsecret@127.0.0.1:${engine.port}`, /can't join the cluster at redis:\/\/…@127\.0\.0\.1/],
+    [`redis://nobody:topsecret@127.0.0.1:${engine.port}`, /can't join the cluster at redis:\/\/…@127\.0\.0\.1/],
     ['mysql://127.0.0.1', /there is no engine `mysql:\/\/`/],
   ];
   for (const [url, expected] of wrong) {
@@ -186,4 +184,53 @@ test('an engine that is not there is a clear error, and no secret is in it', { s
     assert.match(stderr, expected);
     assert.doesNotMatch(stdout + stderr, /topsecret/);
   }
+});
+
+test('one node fetches a feed for all, and another one when it dies', { skip }, async (t) => {
+  const engine = await redis(t);
+  const { documents, requests, url } = await upstream(t);
+  documents.set('game', { version: 1, filler: 'x'.repeat(2000) });
+  const servers = await Promise.all(['a', 'b', 'c'].map((name) => node(t, engine, name, feedsFrom(url))));
+  const follow = async (server) => {
+    const socket = new WebSocket(`${server.ws}/ws`);
+    t.after(() => socket.terminate());
+    const follower = { version: 0, deltas: 0, epochs: new Set(), positions: [] };
+    let value;
+    socket.on('message', (data) => {
+      const message = JSON.parse(data);
+      if (message.type === 'snapshot') value = message.data;
+      else if (message.type === 'delta') {
+        value = message.patch.reduce(applied, value);
+        follower.deltas += 1;
+      } else return;
+      assert.ok(value.version >= follower.version, 'the feed went back');
+      follower.version = value.version;
+      follower.epochs.add(message.epoch);
+      follower.positions.push(message.offset);
+    });
+    await once(socket, 'open');
+    socket.send(JSON.stringify({ id: 1, type: 'subscribe', feed: 'game', delta: true }));
+    return follower;
+  };
+  const followers = [];
+  for (const server of servers) followers.push(await follow(server));
+  await until('all have the document', () => followers.every(({ version }) => version === 1));
+  for (let version = 2; version <= 20; version++) {
+    documents.set('game', { version, filler: 'x'.repeat(2000) });
+    await until(`version ${version} everywhere`, () => followers.every((follower) => follower.version === version));
+  }
+  assert.deepEqual(followers.map(({ epochs }) => epochs.size), [1, 1, 1]);
+  assert.ok(followers.every(({ deltas }) => deltas >= 15), JSON.stringify(followers));
+  assert.deepEqual(followers[0].positions.slice(-5), followers[2].positions.slice(-5));
+  const leases = await Promise.all(servers.map((server) => metric(server, 'cluster_leases')));
+  assert.deepEqual([...leases].sort(), [0, 0, 1]);
+  // One fetch per interval for all nodes, not one for each.
+  const holder = leases.indexOf(1);
+  const fetched = await Promise.all(servers.map(async (server) => (await (await fetch(`${server.admin}/api/v1/status`)).json()).upstreams[0].fetches));
+  assert.ok(fetched.every((count, n) => n === holder || count === 0), JSON.stringify(fetched));
+  assert.equal(fetched[holder] <= requests.get('game'), true);
+  servers[holder].child.kill('SIGKILL');
+  documents.set('game', { version: 100, filler: 'x'.repeat(2000) });
+  await until('another node fetches it', () => followers.every(({ version }, n) => n === holder || version === 100));
+  assert.deepEqual(followers.map(({ epochs }) => epochs.size), [1, 1, 1], 'it goes on in the same epoch');
 });

@@ -27,11 +27,11 @@ pub(crate) struct Member {
 
 /// Connects the node to its engine, if it has one.
 pub(crate) async fn connect(options: ClusterOptions) -> anyhow::Result<Option<Joining>> {
-    let ClusterOptions { engine, node: name, secret, advertise, prefix, wait } = options;
+    let ClusterOptions { engine, node: name, secret, advertise, ca_file, prefix, wait } = options;
     let Some(address) = engine else { return Ok(None) };
     let node = NodeId::draw();
     let name = name.unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
-    let options = ConnectOptions { prefix, wait, ca_file: None, limits: Limits::default() };
+    let options = ConnectOptions { prefix, wait, ca_file, limits: Limits::default() };
     let (engine, events) = connect_engine(node, &address, options)
         .await
         .with_context(|| format!("can't join the cluster at {address} ([cluster] engine)"))?;

@@ -1,5 +1,6 @@
 //! The options that the keys set. A key's default is that of its field.
 
+use std::path::PathBuf;
 use std::time::Duration;
 use stentor_cluster::engine::Address;
 use stentor_control::UpstreamOptions;
@@ -14,6 +15,7 @@ pub(crate) struct ClusterOptions {
     pub(crate) node: Option<String>,
     pub(crate) secret: Option<String>,
     pub(crate) advertise: Option<String>,
+    pub(crate) ca_file: Option<PathBuf>,
     pub(crate) prefix: String,
     pub(crate) wait: bool,
 }
@@ -48,6 +50,7 @@ impl Default for Options {
                 node: None,
                 secret: None,
                 advertise: None,
+                ca_file: None,
                 prefix: "stentor:".into(),
                 wait: false,
             },

@@ -376,6 +376,8 @@ section! {
         secret: Token;
         /// Where other nodes reach this one: `host:port`. They show it to operators.
         advertise: String;
+        /// File with PEM certificates to trust for `rediss://`. Empty: the system's certificates.
+        ca_file: String;
         /// How the names of channels and keys in the engine begin. Clusters on the same engine need different prefixes.
         prefix: String;
         /// Whether the server waits at its start until the engine can be reached. If not, it ends with an error.
