@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use stentor_cluster::socketio::channels::Channels;
 use stentor_cluster::socketio::{
-    ATTACHMENTS_MAX, Broadcast, ROOMS_MAX, Request, Response, WireError, python, sender,
+    ATTACHMENTS_MAX, Broadcast, ROOMS_MAX, Request, Response, WireError, python, sender, sharded,
 };
 
 /// What is decoded can be written, and what is written reads the same. Only the limits may prevent that.
@@ -35,5 +35,6 @@ pub fn payloads(data: &[u8]) {
     }
     check(&payload, Request::decode, Request::encode);
     check(&payload, Response::decode, Response::encode);
+    check(&payload, sharded::Message::decode, sharded::Message::encode);
     check(&payload, python::Message::decode, python::Message::encode);
 }

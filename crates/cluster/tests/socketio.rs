@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stentor_cluster::socketio::channels::{Channel, Channels, PREFIX};
 use stentor_cluster::socketio::{
     ATTACHMENTS_MAX, Broadcast, Event, Flags, LIST_MAX, ROOMS_MAX, RemoteSession, Request, RequestBody,
-    Response, ResponseBody, Selection, Target, WireError, python, sender,
+    Response, ResponseBody, Selection, Target, WireError, python, sender, sharded,
 };
 use stentor_hub::Data;
 
@@ -235,6 +235,69 @@ fn pythons_messages_are_read_and_written_as_the_package_does() {
     }
 }
 
+#[test]
+fn the_sharded_adapters_messages_are_read_and_written_as_the_package_does() {
+    for vector in golden("sharded.json") {
+        let Vector { name, channel, payload, meaning } = &vector;
+        let message = sharded::Message::decode(payload).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let meaning = ["request", "response"].iter().find_map(|part| meaning.get(part)).unwrap_or(meaning);
+        assert_eq!(Some(&*message.uid), meaning["uid"].as_str(), "{name}");
+        assert_eq!(Some(&*message.namespace), meaning["namespace"].as_str(), "{name}");
+        match &message.body {
+            sharded::Body::Request { id, body } => {
+                assert_eq!(id.as_deref(), meaning["id"].as_str(), "{name}");
+                assert_eq!(message.channel(PREFIX, sharded::Mode::Dynamic), *channel, "{name}");
+                let target = || Target::Selection(selection(&meaning["target"]));
+                let kind = match body {
+                    RequestBody::Broadcast { selection: found, flags, event, .. } => {
+                        assert_eq!(*found, selection(meaning), "{name}");
+                        check_event(&vector, meaning, event, Some(*flags));
+                        3
+                    }
+                    RequestBody::Join { target: found, rooms } => {
+                        assert_eq!((found, rooms), (&target(), &names(&meaning["names"])), "{name}");
+                        4
+                    }
+                    RequestBody::Leave { target: found, rooms } => {
+                        assert_eq!((found, rooms), (&target(), &names(&meaning["names"])), "{name}");
+                        5
+                    }
+                    RequestBody::Disconnect { target: found, close } => {
+                        assert_eq!((found, Some(*close)), (&target(), meaning["close"].as_bool()), "{name}");
+                        6
+                    }
+                    RequestBody::Fetch(_) => 7,
+                    RequestBody::ServerSideEmit(event) => {
+                        check_event(&vector, meaning, event, None);
+                        9
+                    }
+                    other => panic!("{name}: {other:?}"),
+                };
+                assert_eq!(meaning.get("type").unwrap_or(&json!(3)), &json!(kind), "{name}");
+            }
+            sharded::Body::Response(response) => {
+                assert_eq!(Some(&*response.id), meaning["id"].as_str(), "{name}");
+                assert!(channel.starts_with(&format!("{PREFIX}#/#")) && channel.len() == 29, "{name}");
+                match &response.body {
+                    ResponseBody::Sessions(sessions) => {
+                        assert_eq!(session_values(sessions), meaning["sockets"], "{name}");
+                    }
+                    ResponseBody::ClientCount(count) => assert_eq!(meaning["clientCount"], *count, "{name}"),
+                    ResponseBody::ServerSideEmit(data) | ResponseBody::Acknowledged(data) => {
+                        assert_eq!(arguments(data), expected_arguments(meaning), "{name}");
+                    }
+                    other => panic!("{name}: {other:?}"),
+                }
+            }
+        }
+        assert_eq!(message.encode().unwrap(), *payload, "{name}");
+    }
+    let check = |mode: sharded::Mode, room: &str| mode.has_channel(room);
+    let session = "abcdefghijklmnopqrst";
+    assert!(check(sharded::Mode::Dynamic, "r") && !check(sharded::Mode::Dynamic, session));
+    assert!(check(sharded::Mode::DynamicPrivate, session) && !check(sharded::Mode::Static, "r"));
+}
+
 /// MessagePack of a few forms, by hand.
 fn text(text: &str) -> Vec<u8> {
     [&[0xd9, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat()
@@ -440,6 +503,10 @@ fn decode_all(payload: &Bytes) -> usize {
             bounded(event);
         }
         assert!(python::Message::decode(&message.encode().unwrap()).is_ok());
+        decoded += 1;
+    }
+    if let Ok(message) = sharded::Message::decode(payload) {
+        assert!(sharded::Message::decode(&message.encode().unwrap()).is_ok());
         decoded += 1;
     }
     let _ = (sender(payload), Channels::new(PREFIX, "/").decode(payload));

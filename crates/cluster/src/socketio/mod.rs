@@ -3,6 +3,7 @@
 //! | module | follows |
 //! |---|---|
 //! | [`channels`], [`Broadcast`], [`Request`], [`Response`] | `@socket.io/redis-adapter` 8, `createAdapter`; `@socket.io/redis-emitter` and its ports to other languages |
+//! | [`sharded`] | `@socket.io/redis-adapter` 8, `createShardedAdapter` |
 //! | [`python`] | `python-socketio` from 5.14 on, `RedisManager` |
 //!
 //! There is no specification. `crates/cluster/tests/golden` has what the packages publish.
@@ -23,6 +24,7 @@ mod payload;
 pub mod python;
 mod request;
 mod response;
+pub mod sharded;
 
 pub use broadcast::{Broadcast, sender};
 pub use content::{Event, Flags, Selection};

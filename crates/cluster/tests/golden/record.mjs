@@ -241,6 +241,7 @@ async function sharded(redis, [a, b]) {
   await add("join", [of(4, { target: some, names: ["n", "m"] })], () => target().socketsJoin(["n", "m"]));
   await add("leave", [of(5, { target: some, names: ["n"] })], () => target().socketsLeave("n"));
   await add("disconnect nobody", [of(6, { target: { rooms: ["nobody"], except: [] }, close: true })], () => a.io.in("nobody").disconnectSockets(true));
+  await sleep(100); // Until the other server has joined and left.
   await add("fetch", [of(7, some), response({ type: 8, sockets: [remote(only(b.io))] })], () => target().fetchSockets());
   await add("server-side emit", [() => ({ request: { uid, namespace: "/", id: null, type: 9, event: "greeting", ...content([1]) } })], () =>
     a.io.serverSideEmit("greeting", 1));

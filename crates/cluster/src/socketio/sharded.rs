@@ -1,0 +1,270 @@
+//! The sharded adapter: Redis's sharded publish and subscribe, from Redis 7 on. JSON, or MessagePack if there is binary
+//! data.
+//!
+//! | channel | content |
+//! |---|---|
+//! | `socket.io#/chat#` | requests and broadcasts |
+//! | `socket.io#/chat#ROOM#` | broadcasts to one room, depending on the [mode](Mode) |
+//! | `socket.io#/chat#UID#` | answers for one server |
+
+use super::content::{
+    encode, event, options, packet, write_name, write_names, write_options, write_plain, write_text,
+};
+use super::payload::{self, Payload, is_truthy, names, namespace, number, optional_name, raw, required_name};
+use super::response::{sessions, write_sessions, write_value};
+use super::{Flags, RequestBody, Response, ResponseBody, Selection, Target, WireError};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::sync::Arc;
+
+/// Which rooms have a channel of their own. All servers have to agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// None.
+    Static,
+    /// Those that aren't named as a socket may be: with 20 characters. This is what servers do by default.
+    #[default]
+    Dynamic,
+    /// All, including those of single sockets.
+    DynamicPrivate,
+}
+
+impl Mode {
+    /// Whether a room has a channel of its own.
+    pub fn has_channel(self, room: &str) -> bool {
+        match self {
+            Self::Static => false,
+            Self::Dynamic => room.encode_utf16().count() != 20,
+            Self::DynamicPrivate => true,
+        }
+    }
+}
+
+/// What one server tells others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who: 16 hexadecimal digits.
+    pub uid: Arc<str>,
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// What.
+    pub body: Body,
+}
+
+/// A request or an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A request, or a broadcast.
+    Request {
+        /// What the answers have to repeat. Without an id, no answer is wanted.
+        id: Option<Arc<str>>,
+        /// What is asked. There are no requests for sessions, rooms or a single socket.
+        body: RequestBody,
+    },
+    /// An answer. It has neither rooms, nor is it [`ResponseBody::Done`].
+    Response(Response),
+}
+
+#[derive(Default, Deserialize)]
+struct RawMessage<'a> {
+    #[serde(borrow)]
+    uid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    nsp: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawData<'a> {
+    #[serde(borrow)]
+    request_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    opts: Option<&'a RawValue>,
+    #[serde(borrow)]
+    rooms: Option<&'a RawValue>,
+    #[serde(borrow)]
+    close: Option<&'a RawValue>,
+    #[serde(borrow)]
+    packet: Option<&'a RawValue>,
+    #[serde(borrow)]
+    sockets: Option<&'a RawValue>,
+    #[serde(borrow)]
+    client_count: Option<&'a RawValue>,
+}
+
+impl RawData<'_> {
+    fn request(&self, kind: u64, namespace: &Arc<str>, payload: &Payload) -> Result<Body, WireError> {
+        let (selection, flags) = options(raw(self.opts))?;
+        let target = |selection| Target::Selection(selection);
+        let body = match kind {
+            3 => {
+                let (event, _) = packet(payload, raw(self.packet))?;
+                RequestBody::Broadcast { namespace: namespace.clone(), selection, flags, event }
+            }
+            4 => RequestBody::Join { target: target(selection), rooms: names(self.rooms)? },
+            5 => RequestBody::Leave { target: target(selection), rooms: names(self.rooms)? },
+            6 => RequestBody::Disconnect { target: target(selection), close: is_truthy(self.close) },
+            7 if self.request_id.is_none() => return Err(WireError::Malformed),
+            7 => RequestBody::Fetch(selection),
+            _ => RequestBody::ServerSideEmit(event(payload, self.packet)?),
+        };
+        Ok(Body::Request { id: optional_name(self.request_id)?, body })
+    }
+
+    fn response(&self, kind: u64, payload: &Payload) -> Result<Body, WireError> {
+        let value = || payload.arguments(raw(self.packet).unwrap_or_default());
+        let body = match kind {
+            8 => ResponseBody::Sessions(sessions(payload, raw(self.sockets).ok_or(WireError::Malformed)?)?),
+            10 => ResponseBody::ServerSideEmit(value()?),
+            11 => ResponseBody::ClientCount(number(self.client_count)?),
+            _ => ResponseBody::Acknowledged(value()?),
+        };
+        Ok(Body::Response(Response { id: required_name(self.request_id)?, body }))
+    }
+}
+
+impl Message {
+    /// Decodes a message.
+    ///
+    /// # Errors
+    /// It isn't a known message, or is beyond a limit.
+    pub fn decode(payload: &Bytes) -> Result<Self, WireError> {
+        let payload = Payload::decode(payload)?;
+        let message: RawMessage<'_> = payload::members(Some(payload.text()?))?;
+        let namespace = namespace(message.nsp)?;
+        let data: RawData<'_> = payload::members(raw(message.data))?;
+        let body = match number(message.kind)? {
+            kind @ (3..=7 | 9) => data.request(kind, &namespace, &payload)?,
+            kind @ (8 | 10..=12) => data.response(kind, &payload)?,
+            _ => return Err(WireError::UnknownType),
+        };
+        Ok(Self { uid: required_name(message.uid)?, namespace, body })
+    }
+
+    /// Where a request is published. For an answer, see [`answers`].
+    pub fn channel(&self, prefix: &str, mode: Mode) -> String {
+        let room = match &self.body {
+            Body::Request { id: None, body: RequestBody::Broadcast { selection, .. } } => {
+                match &selection.rooms[..] {
+                    [room] if mode.has_channel(room) => Some(room),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let all = format!("{prefix}#{}#", self.namespace);
+        room.map_or(all.clone(), |room| format!("{all}{room}#"))
+    }
+
+    /// The payload.
+    ///
+    /// # Errors
+    /// It is too large or too deep, the data isn't [arguments](stentor_hub::Data::Arguments), or the sharded adapter has no
+    /// such message.
+    pub fn encode(&self) -> Result<Bytes, WireError> {
+        let mut out = vec![b'{'];
+        let attachments = match &self.body {
+            Body::Request { id, body } => write_request(&mut out, id.as_deref(), body)?,
+            Body::Response(response) => write_response(&mut out, response)?,
+        };
+        out.push(b'}');
+        write_text(&mut out, "uid", &self.uid);
+        write_text(&mut out, "nsp", &self.namespace);
+        out.push(b'}');
+        encode(out, attachments, !attachments.is_empty())
+    }
+}
+
+/// The channel for answers to the requests of a server.
+pub fn answers(prefix: &str, namespace: &str, uid: &str) -> String {
+    format!("{prefix}#{namespace}#{uid}#")
+}
+
+/// Writes the type, and the data but for its closing brace. Returns the attachments.
+fn write_request<'a>(
+    out: &mut Vec<u8>,
+    id: Option<&str>,
+    body: &'a RequestBody,
+) -> Result<&'a [Bytes], WireError> {
+    let begin = |out: &mut Vec<u8>, kind: u8| {
+        write_plain(out, "type", kind);
+        write_name(out, "data");
+        out.push(b'{');
+    };
+    let write_id = |out: &mut Vec<u8>| {
+        if let Some(id) = id {
+            write_text(out, "requestId", id);
+        }
+    };
+    let write_opts = |out: &mut Vec<u8>, selection: &Selection, flags: Flags| {
+        write_name(out, "opts");
+        write_options(out, selection, Some(flags));
+    };
+    match body {
+        RequestBody::Broadcast { selection, flags, event, .. } => {
+            begin(out, 3);
+            write_name(out, "packet");
+            let attachments = event.write_packet(out, None)?;
+            write_id(out);
+            write_opts(out, selection, *flags);
+            return Ok(attachments);
+        }
+        RequestBody::Join { target: Target::Selection(selection), rooms } => {
+            begin(out, 4);
+            write_opts(out, selection, Flags::default());
+            write_names(out, "rooms", rooms);
+        }
+        RequestBody::Leave { target: Target::Selection(selection), rooms } => {
+            begin(out, 5);
+            write_opts(out, selection, Flags::default());
+            write_names(out, "rooms", rooms);
+        }
+        RequestBody::Disconnect { target: Target::Selection(selection), close } => {
+            begin(out, 6);
+            write_opts(out, selection, Flags::default());
+            write_plain(out, "close", close);
+        }
+        RequestBody::Fetch(selection) => {
+            begin(out, 7);
+            write_opts(out, selection, Flags::default());
+            write_id(out);
+        }
+        RequestBody::ServerSideEmit(event) => {
+            begin(out, 9);
+            write_id(out);
+            write_name(out, "packet");
+            return event.write(out);
+        }
+        _ => return Err(WireError::UnknownType),
+    }
+    Ok(&[])
+}
+
+/// Writes the type, and the data but for its closing brace. Returns the attachments.
+fn write_response<'a>(out: &mut Vec<u8>, response: &'a Response) -> Result<&'a [Bytes], WireError> {
+    let kind = match response.body {
+        ResponseBody::Sessions(_) => 8,
+        ResponseBody::ServerSideEmit(_) => 10,
+        ResponseBody::ClientCount(_) => 11,
+        ResponseBody::Acknowledged(_) => 12,
+        ResponseBody::Done | ResponseBody::Rooms(_) => return Err(WireError::UnknownType),
+    };
+    write_plain(out, "type", kind);
+    write_name(out, "data");
+    out.push(b'{');
+    write_text(out, "requestId", &response.id);
+    match &response.body {
+        ResponseBody::Sessions(sessions) => write_sessions(out, sessions),
+        ResponseBody::ClientCount(count) => write_plain(out, "clientCount", count),
+        ResponseBody::ServerSideEmit(data) | ResponseBody::Acknowledged(data) => {
+            return write_value(out, "packet", data);
+        }
+        ResponseBody::Done | ResponseBody::Rooms(_) => {}
+    }
+    Ok(&[])
+}
