@@ -399,8 +399,10 @@ impl Feeds {
             (Purpose::Store, Answer::Done) => self.handle_stored(now, &key),
             (Purpose::Store, Answer::Failed(EngineError::Fenced)) => self.lose(now, &key),
             (Purpose::Store, _) => {
-                // Whether it was stored is unknown: the log knows.
-                feed.storing = None;
+                // Whether it was stored is unknown: the log knows. If it was not, it is stored again.
+                let stored = feed.storing.take().map(|stored| (stored.newest.document, None));
+                feed.next = feed.next.take().or(stored);
+                feed.begin_log_anew();
                 self.resyncs += 1;
                 self.load(now, &key);
             }

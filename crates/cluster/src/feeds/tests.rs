@@ -352,6 +352,21 @@ fn states_reach_all_nodes() {
     }
 }
 
+#[test]
+fn a_version_whose_outcome_is_unknown_is_stored_again() {
+    let mut cluster = Cluster::new(2, 1);
+    (0..2).for_each(|index| cluster.want(index, true));
+    cluster.settle();
+    cluster.upstream = 2;
+    cluster.fetch(0);
+    cluster.is_up = false;
+    cluster.answer();
+    cluster.is_up = true;
+    cluster.pass(RETRY_DELAY);
+    cluster.settle();
+    assert_eq!((cluster.newest(0), cluster.newest(1)), (Some(2), Some(2)));
+}
+
 /// Subscribers come and go, nodes lose their connection, the engine is away, answers late or forgets everything. After the
 /// faults, every node with subscribers shows what the upstream has, and never did a feed go back.
 #[test]
