@@ -1,7 +1,8 @@
 //! What handlers asked for, what the hub reports, and the effects of machines.
 
+use super::Core;
 use super::table::{Conn, Machine};
-use super::{APP_TOKEN, Core};
+use super::timer::Timer;
 use crate::app::{Action, Application, Arguments, Context, Envelope, HandlerScope, Sent};
 use crate::executor::Effect;
 use crate::identity::Service;
@@ -109,7 +110,7 @@ impl<D: Driver> Core<D> {
 
     fn set_app_timer(&mut self, at: Instant, what: AppTimer) {
         let slot = self.app_timers.insert(what);
-        self.driver.timer_set(at, APP_TOKEN + slot as u64);
+        self.driver.timer_set(at, Timer::App(slot).token());
     }
 
     /// A timer of the application's side has fired.

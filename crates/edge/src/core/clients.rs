@@ -3,6 +3,7 @@
 use super::Core;
 use super::mail::CoreMessage;
 use super::table::Conn;
+use super::timer::Timer;
 use crate::executor::PollAnswer;
 use crate::identity::{ClientId, ClientKind, End};
 use crate::millis::Millis;
@@ -43,7 +44,7 @@ impl<D: Driver> Core<D> {
         }
         let now = self.ex.millis();
         let at = at.coarse(now);
-        let timer = self.driver.timer_set(self.ex.context.now + at.from(now), super::client_token(id));
+        let timer = self.driver.timer_set(self.ex.context.now + at.from(now), Timer::Client(id).token());
         self.keep_client_timer(id, Some(ClientTimer { id: timer, at }));
     }
 

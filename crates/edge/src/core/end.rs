@@ -10,8 +10,9 @@
 //! **Invariants.** A connection in the table has a timer from its beginning to its end, so that no state
 //! lasts for ever. Its session ends with the first step out of `Http` or `WebSocket`, and only once.
 
-use super::table::{Conn, Machine, token_of};
-use super::{Core, DRAINED_TOKEN};
+use super::Core;
+use super::table::{Conn, Machine};
+use super::timer::Timer;
 use crate::app::HandlerScope;
 use crate::identity::{ClientId, ClientKind, End, Owner};
 use crate::millis::Millis;
@@ -53,8 +54,8 @@ impl<D: Driver> Core<D> {
             self.driver.timer_cancel(timer);
         }
         let at = at.coarse(now);
-        let token = token_of(index, conn.serial);
-        conn.timer = Some(self.driver.timer_set(self.ex.context.now + at.from(now), token));
+        let timer = Timer::Connection { index, serial: conn.serial };
+        conn.timer = Some(self.driver.timer_set(self.ex.context.now + at.from(now), timer.token()));
         conn.timer_at = at;
     }
 
@@ -329,6 +330,6 @@ impl<D: Driver> Core<D> {
                 Machine::Closing { .. } => {}
             }
         }
-        self.driver.timer_set(until, DRAINED_TOKEN);
+        self.driver.timer_set(until, Timer::Drained.token());
     }
 }

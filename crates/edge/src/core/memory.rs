@@ -13,8 +13,9 @@
 //! any core. It stops when it has closed enough to cover the excess, if no memory were shared. Shared memory isn't
 //! freed, so each insufficient round doubles the amount that the next one may close.
 
+use super::Core;
 use super::table::{Conn, Machine};
-use super::{Core, RELIEF_TOKEN};
+use super::timer::Timer;
 use crate::executor::{Effect, SMALL_INPUT_BYTES};
 use crate::identity::{ClientId, End};
 use crate::ledger::{self, Ledger, Pressure};
@@ -180,7 +181,7 @@ impl<D: Driver> Core<D> {
         let short_since = *self.relief.short_since.get_or_insert(now);
         if self.relief.round_at.is_none_or(|at| now >= at) {
             self.relief.round_at = Some(now + ROUND_INTERVAL);
-            self.driver.timer_set(now + ROUND_INTERVAL, RELIEF_TOKEN);
+            self.driver.timer_set(now + ROUND_INTERVAL, Timer::Relief.token());
             let is_lasting = now.saturating_duration_since(short_since) >= SHORT_TIME_MAX;
             self.make_room(pressure == Pressure::Full || is_lasting);
         }

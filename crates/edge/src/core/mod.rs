@@ -21,12 +21,13 @@ mod memory;
 mod migration;
 mod send;
 mod table;
+mod timer;
 mod turn;
 
 pub(crate) use mail::Mailboxes;
 
 use crate::executor::{Apps, Executor};
-use crate::identity::{ClientId, Owner};
+use crate::identity::Owner;
 use crate::ledger::{Pressure, Report};
 use crate::protocols::clients::ClientTable;
 use crate::protocols::http::MovedRequest;
@@ -45,26 +46,13 @@ use stentor_driver::{ConnId, Driver, Event, Frame};
 use stentor_hub::{CoreId, Hub, Topic};
 use stentor_wire::ws;
 use table::Table;
+use timer::Timer;
 use turn::CpuSampler;
 
 /// Interval after which a full ring to another core, or a frame that another core encodes, is checked again.
 const CORES_RETRY: Duration = Duration::from_millis(1);
 /// How often limits that no event guards are looked at.
 const TICK: Duration = Duration::from_secs(1);
-/// The timer's token of the tick; connections' tokens are above 2⁶³, the application's between.
-const TICK_TOKEN: u64 = 0;
-/// The timer's token for the end of a drain's time: all that it does is to end a wait.
-const DRAINED_TOKEN: u64 = 1;
-/// The timer's token for what sessions get at their own rate: all that it does is to end a wait.
-const RATE_TOKEN: u64 = 2;
-/// The timer token for the next round of making room. The timer only ends a wait.
-const RELIEF_TOKEN: u64 = 3;
-const APP_TOKEN: u64 = 1 << 62;
-/// A timer's token that names a client.
-const CLIENT_TOKEN: u64 = 1 << 61;
-fn client_token(id: ClientId) -> u64 {
-    CLIENT_TOKEN | id.to_bits()
-}
 
 /// A connection that begins on this core, with what was read of it already.
 struct Incoming {
@@ -132,7 +120,7 @@ impl<D: Driver> Core<D> {
             message_bytes_max: shared.options.limits.message_bytes_max,
             fragments_max: shared.options.limits.fragments_max,
         };
-        driver.timer_set(now + TICK, TICK_TOKEN);
+        driver.timer_set(now + TICK, Timer::Tick.token());
         Self {
             driver,
             table: Table::default(),
@@ -258,7 +246,7 @@ impl<D: Driver> Core<D> {
         let Some(at) = self.ex.hub.poll_timeout() else { return };
         if self.rates_due.is_none_or(|due| at < due) {
             self.rates_due = Some(at);
-            self.driver.timer_set(at, RATE_TOKEN);
+            self.driver.timer_set(at, Timer::Rates.token());
         }
     }
 
@@ -304,33 +292,31 @@ impl<D: Driver> Core<D> {
                     self.forget(index);
                 }
             }
-            Event::Timer(token) => self.timer(token),
+            Event::Timer(token) => self.timer(Timer::of(token)),
             Event::Woken => self.has_mail = true,
             // The core opens no connections.
             Event::Connected(_) | Event::Received { .. } => {}
         }
     }
 
-    fn timer(&mut self, token: u64) {
-        match (table::named_by(token), token) {
-            (Some((index, serial)), _) => {
+    fn timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::Tick => self.tick(),
+            Timer::Drained | Timer::Relief => {}
+            // One that was overtaken by an earlier one does no harm.
+            Timer::Rates => self.rates_due = None,
+            Timer::App(slot) => self.app_due(slot),
+            Timer::Client(id) => self.client_due(id),
+            Timer::Connection { index, serial } => {
                 if self.table.get(index).is_some_and(|conn| conn.serial == serial) {
                     self.due(index);
                 }
-            }
-            (None, TICK_TOKEN) => self.tick(),
-            (None, DRAINED_TOKEN | RELIEF_TOKEN) => {}
-            // One that was overtaken by an earlier one does no harm.
-            (None, RATE_TOKEN) => self.rates_due = None,
-            (None, token) if token & APP_TOKEN != 0 => self.app_due((token - APP_TOKEN) as usize),
-            (None, token) => {
-                self.client_due(ClientId::of_bits(token ^ CLIENT_TOKEN));
             }
         }
     }
 
     fn tick(&mut self) {
-        self.driver.timer_set(self.ex.context.now + TICK, TICK_TOKEN);
+        self.driver.timer_set(self.ex.context.now + TICK, Timer::Tick.token());
         self.ex.hub.handle_tick(self.ex.context.now);
         self.ex.expire_suspended();
         self.ex.questions.expire(self.ex.context.now);

@@ -279,18 +279,6 @@ impl Table {
     }
 }
 
-/// A timer's token that names a connection.
-pub(super) fn token_of(index: usize, serial: u32) -> u64 {
-    CONNECTION_TOKEN | (u64::from(serial) << 31) | index as u64
-}
-
-/// The connection that a timer's token names: index and the serial number's low bits.
-pub(super) fn named_by(token: u64) -> Option<(usize, u32)> {
-    (token & CONNECTION_TOKEN != 0).then_some(((token & 0x7fff_ffff) as usize, (token >> 31) as u32))
-}
-
-const CONNECTION_TOKEN: u64 = 1 << 63;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,14 +286,5 @@ mod tests {
     #[test]
     fn an_idle_connection_takes_112_bytes() {
         assert!(size_of::<Option<Conn>>() <= 112, "{}", size_of::<Option<Conn>>());
-    }
-
-    #[test]
-    fn tokens_name_connections() {
-        for (index, serial) in [(0, 0), (1, u32::MAX), (0x7fff_ffff, 1), (0x7fff_ffff, u32::MAX)] {
-            assert_eq!(named_by(token_of(index, serial)), Some((index, serial)));
-        }
-        assert_eq!(named_by(0), None);
-        assert_eq!(named_by((1 << 62) + 7), None);
     }
 }

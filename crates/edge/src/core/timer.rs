@@ -1,0 +1,87 @@
+//! What the timers of a core are for, as the number that the driver keeps with each.
+
+use crate::identity::ClientId;
+
+/// What a timer is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timer {
+    /// Limits that no event guards.
+    Tick,
+    /// The end of a drain's time. The timer only ends a wait.
+    Drained,
+    /// Messages that sessions receive at a rate of their own.
+    Rates,
+    /// The next round of making room. The timer only ends a wait.
+    Relief,
+    /// What the application waits for, by its slot.
+    App(usize),
+    Client(ClientId),
+    /// A connection, by its index (31 bits) and serial number.
+    Connection {
+        index: usize,
+        serial: u32,
+    },
+}
+
+const APP: u64 = 1 << 61;
+/// Above the 61 bits of a client's number.
+const CLIENT: u64 = 1 << 62;
+const CONNECTION: u64 = 1 << 63;
+const INDEX_BITS: u32 = 31;
+
+impl Timer {
+    pub(super) fn token(self) -> u64 {
+        match self {
+            Self::Tick => 0,
+            Self::Drained => 1,
+            Self::Rates => 2,
+            Self::Relief => 3,
+            Self::App(slot) => APP | slot as u64,
+            Self::Client(id) => CLIENT | id.to_bits(),
+            Self::Connection { index, serial } => CONNECTION | u64::from(serial) << INDEX_BITS | index as u64,
+        }
+    }
+
+    /// The timer with this token. Only for tokens of [`Self::token`].
+    pub(super) fn of(token: u64) -> Self {
+        match token {
+            0 => Self::Tick,
+            1 => Self::Drained,
+            2 => Self::Rates,
+            3 => Self::Relief,
+            _ if token & CONNECTION != 0 => Self::Connection {
+                index: (token & ((1 << INDEX_BITS) - 1)) as usize,
+                serial: (token >> INDEX_BITS) as u32,
+            },
+            _ if token & CLIENT != 0 => Self::Client(ClientId::of_bits(token ^ CLIENT)),
+            _ => Self::App((token ^ APP) as usize),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::ClientKind;
+
+    #[test]
+    fn a_timer_is_found_by_its_token() {
+        let client = |index, serial| Timer::Client(ClientId::new(ClientKind::SockJs, index, serial));
+        let connection = |index, serial| Timer::Connection { index, serial };
+        let timers = [
+            Timer::Tick,
+            Timer::Drained,
+            Timer::Rates,
+            Timer::Relief,
+            Timer::App(0),
+            Timer::App(u32::MAX as usize),
+            client(0, 0),
+            client(u32::MAX as usize, u32::MAX),
+            connection(0, 0),
+            connection(0x7fff_ffff, u32::MAX),
+        ];
+        for timer in timers {
+            assert_eq!(Timer::of(timer.token()), timer);
+        }
+    }
+}
