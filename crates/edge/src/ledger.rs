@@ -3,7 +3,11 @@
 //! Shared frames and publications count themselves, once each, in a [`Meter`] and a [`LiveBytes`]. A core measures
 //! the memory of one connection or client whenever it may have changed, and keeps it in a [`Holding`], which
 //! subtracts it when its owner is dropped. Each core reports memory that is counted by number, such as sessions and
-//! rooms, once per turn in its [`Report`].
+//! rooms, once per turn in its [`Report`]. A queue with a bound of its own has one [`Charge`] for the bound and the ledger.
+//!
+//! Byte counts elsewhere bound something else than held memory: the pace of a turn (`published_bytes` and
+//! `revisited_bytes` of the core, [`crate::executor::budget`]), the backlog of one core with another (`mail_bytes`, whose
+//! publications count themselves), and the length of one answer (`SessionList::bytes`).
 //!
 //! **Invariant.** The bytes of a class are the sum over all live holdings and reports.
 
@@ -165,16 +169,6 @@ impl Ledger {
         self.bytes().saturating_sub(percent(self.bytes_max, RELIEVED_PERCENT))
     }
 
-    /// Counts a message from the control plane to a core.
-    pub(crate) fn sent(&self, bytes: usize) {
-        self.adjust(Class::Inboxes, 0, bytes);
-    }
-
-    /// A core handles that message: from now on its publications count themselves.
-    pub(crate) fn taken_in(&self, bytes: usize) {
-        self.adjust(Class::Inboxes, bytes, 0);
-    }
-
     /// Replaces the previous amount of a class.
     pub(crate) fn adjust(&self, class: Class, before: usize, now: usize) {
         // Wrapping, as a decrease is the addition of its two's complement.
@@ -188,6 +182,40 @@ impl Ledger {
 
 fn percent(bytes: usize, share: usize) -> usize {
     bytes / 100 * share
+}
+
+/// Bytes that a queue holds. They count towards the bound of the queue and in the ledger.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    ledger: Arc<Ledger>,
+    class: Class,
+    bytes: AtomicUsize,
+}
+
+impl Charge {
+    pub(crate) fn new(ledger: Arc<Ledger>, class: Class) -> Self {
+        Self { ledger, class, bytes: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.ledger.adjust(self.class, 0, bytes);
+    }
+
+    pub(crate) fn subtract(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.ledger.adjust(self.class, bytes, 0);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.ledger.adjust(self.class, self.bytes(), 0);
+    }
 }
 
 /// The classes that one connection or client can hold.

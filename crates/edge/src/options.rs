@@ -104,7 +104,7 @@ with_defaults! {
         pub inbox_bytes_max: usize = 64 << 20,
         /// Messages between each two cores that wait in their ring; what is beyond stays with the sender.
         pub mailbox_messages_max: usize = 4_096,
-        /// Size of the messages from the control plane queued for a core.
+        /// Bytes of those messages.
         pub mailbox_bytes_max: usize = 16 << 20,
     }
 }

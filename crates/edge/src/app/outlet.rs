@@ -1,7 +1,7 @@
 //! Where messages to rooms leave the core: to the members on this node, and to other nodes through the broker.
 
 use crate::encode::Formats;
-use crate::ledger::{Class, Ledger};
+use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{Broadcast, Broker, Busy, PublicId, Ticket};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,13 +28,14 @@ pub(crate) struct Outlet {
     waited: bool,
     /// Messages for the broker since the start.
     count: u64,
-    ledger: Arc<Ledger>,
+    charge: Charge,
 }
 
 impl Outlet {
     pub(crate) fn new(broker: Option<Arc<dyn Broker>>, ledger: Arc<Ledger>) -> Self {
+        let charge = Charge::new(ledger, Class::Broker);
         let orders_history = broker.as_ref().is_some_and(|broker| broker.orders_history());
-        Self { broker, orders_history, waiting: VecDeque::new(), waited: false, count: 0, ledger }
+        Self { broker, orders_history, waiting: VecDeque::new(), waited: false, count: 0, charge }
     }
 
     /// Publishes a message of this node to a room.
@@ -95,7 +96,7 @@ impl Outlet {
     fn pass_on(&mut self, message: Broadcast, kind: Kind) {
         self.count += 1;
         if !self.waiting.is_empty() || self.hand_over(&message, kind) == Err(Busy) {
-            self.ledger.adjust(Class::Broker, 0, message.bytes());
+            self.charge.add(message.bytes());
             self.waiting.push_back((message, kind));
         }
     }
@@ -114,7 +115,7 @@ impl Outlet {
         while let Some((message, kind)) = self.waiting.front()
             && self.hand_over(message, *kind).is_ok()
         {
-            self.ledger.adjust(Class::Broker, message.bytes(), 0);
+            self.charge.subtract(message.bytes());
             self.waiting.pop_front();
         }
         let waits = !self.waiting.is_empty();
@@ -140,12 +141,4 @@ impl Outlet {
 fn message(rooms: Rooms, event: Option<Arc<str>>, data: Data, how: &Emit) -> Broadcast {
     let (except_rooms, except_sessions) = (how.excepted_rooms().to_vec(), Vec::new());
     Broadcast { rooms, except_rooms, except_sessions, event, data, volatile: how.volatile }
-}
-
-impl Drop for Outlet {
-    fn drop(&mut self) {
-        for (message, _) in &self.waiting {
-            self.ledger.adjust(Class::Broker, message.bytes(), 0);
-        }
-    }
 }

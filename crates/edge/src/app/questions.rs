@@ -13,7 +13,7 @@
 //! answer is [`Denial::UNAVAILABLE`].
 
 use crate::identity::ClientId;
-use crate::ledger::{Class, Ledger};
+use crate::ledger::{Charge, Class, Ledger};
 use crate::ports::{Access, Authorizer, Decision, Denial, PublicId, Question, Ticket};
 use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
@@ -130,7 +130,7 @@ pub(crate) struct Questions {
     timeout: Duration,
     /// Questions that weren't answered in time or had no place.
     pub(crate) unanswered: u64,
-    ledger: Arc<Ledger>,
+    charge: Charge,
 }
 
 impl Questions {
@@ -154,7 +154,7 @@ impl Questions {
             open_max,
             timeout,
             unanswered: 0,
-            ledger,
+            charge: Charge::new(ledger, Class::Decisions),
         }
     }
 
@@ -251,7 +251,7 @@ impl Questions {
 
     /// A connection waits for the answer to a question.
     fn defer(&mut self, now: Instant, conn: ConnId, asked: Asked, number: u64) {
-        self.ledger.adjust(Class::Decisions, 0, QUESTION_BYTES);
+        self.charge.add(QUESTION_BYTES);
         self.open.insert(number, conn);
         self.deadlines.push_back((now + self.timeout, number));
         self.waiting.entry(conn).or_default().questions.push(Deferred { asked, number, answer: None });
@@ -334,7 +334,7 @@ impl Questions {
     /// The answer to a question has come. Those to other questions, to none, and second ones have no effect.
     pub(crate) fn decide(&mut self, number: u64, answer: Result<(), Denial>) {
         let Some(conn) = self.open.remove(&number) else { return };
-        self.ledger.adjust(Class::Decisions, QUESTION_BYTES, 0);
+        self.charge.subtract(QUESTION_BYTES);
         let Some(waiting) = self.waiting.get_mut(&conn) else { return };
         if let Some(question) = waiting.questions.iter_mut().find(|question| question.number == number) {
             question.answer = Some(answer);
@@ -370,7 +370,7 @@ impl Questions {
         let Some(waiting) = self.waiting.remove(&conn) else { return };
         for Deferred { number, .. } in waiting.questions {
             if self.open.remove(&number).is_some() {
-                self.ledger.adjust(Class::Decisions, QUESTION_BYTES, 0);
+                self.charge.subtract(QUESTION_BYTES);
             }
         }
         if let Some(client) = waiting.client
@@ -394,11 +394,5 @@ impl Questions {
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
         self.decided.is_empty()
-    }
-}
-
-impl Drop for Questions {
-    fn drop(&mut self) {
-        self.ledger.adjust(Class::Decisions, self.open.len() * QUESTION_BYTES, 0);
     }
 }

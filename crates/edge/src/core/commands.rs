@@ -85,7 +85,7 @@ impl<D: Driver> Core<D> {
                 ControlCommand::Decide(number, answer) => self.ex.questions.decide(number, answer),
                 ControlCommand::Feed(key, update) => self.update_feed(&key, update),
             }
-            shared.ledger.taken_in(bytes);
+            shared.inboxes[self.ex.context.core].carried_out(bytes);
             self.pump_if_much_was_published();
         }
         self.work_on_tasks();

@@ -2,7 +2,7 @@
 
 pub(crate) mod tasks;
 
-use crate::ledger::{Ledger, Pressure};
+use crate::ledger::{Charge, Class, Ledger, Pressure};
 use crate::metrics::{CoreMetrics, collect, histograms};
 use crate::options::Options;
 use crate::plane::{ControlPlane, DataPlane, Histogram, Metric, MetricKind, REQUESTERS_MAX, Wanted};
@@ -54,26 +54,7 @@ impl ControlCommand {
     }
 }
 
-#[derive(Default)]
-struct Queue {
-    commands: Vec<ControlCommand>,
-    /// Without those of tasks.
-    bytes: usize,
-}
-
-impl Queue {
-    fn push(&mut self, command: ControlCommand, bytes: usize, inbox: &Inbox) {
-        if let ControlCommand::Task(_) = command {
-            inbox.tasks.fetch_add(1, Ordering::Relaxed);
-            inbox.task_bytes.fetch_add(bytes, Ordering::Relaxed);
-        } else {
-            self.bytes += bytes;
-        }
-        self.commands.push(command);
-        inbox.ledger.sent(bytes);
-        inbox.waiting.store(self.commands.len(), Ordering::SeqCst);
-    }
-}
+type Queue = Vec<ControlCommand>;
 
 /// Maximum number of unfinished tasks per core.
 const TASKS_MAX: usize = 1_024;
@@ -82,11 +63,11 @@ const TASKS_MAX: usize = 1_024;
 pub(crate) struct Inbox {
     queue: Mutex<Queue>,
     waiting: AtomicUsize,
-    /// Tasks that aren't finished, whether the core has taken them or not, and their bytes.
+    /// Tasks that aren't finished, whether the core has taken them or not.
     tasks: AtomicUsize,
-    task_bytes: AtomicUsize,
+    /// Bytes of the commands that aren't carried out, whether the core has taken them or not.
+    charge: Charge,
     waker: OnceLock<Waker>,
-    ledger: Arc<Ledger>,
     messages_max: usize,
     bytes_max: usize,
 }
@@ -102,9 +83,8 @@ impl Inbox {
             queue: Mutex::default(),
             waiting: AtomicUsize::new(0),
             tasks: AtomicUsize::new(0),
-            task_bytes: AtomicUsize::new(0),
+            charge: Charge::new(ledger, Class::Inboxes),
             waker: OnceLock::new(),
-            ledger,
             messages_max,
             bytes_max,
         }
@@ -122,16 +102,24 @@ impl Inbox {
 
     /// Whether it has room for a command. One of any size fits into an empty inbox.
     fn has_room(&self, queue: &Queue, command: &ControlCommand, bytes: usize) -> bool {
-        let (tasks, task_bytes) =
-            (self.tasks.load(Ordering::Relaxed), self.task_bytes.load(Ordering::Relaxed));
+        let tasks = self.tasks.load(Ordering::Relaxed);
         if let ControlCommand::Task(_) = command
             && tasks >= TASKS_MAX
         {
             return false;
         }
-        let is_full = queue.commands.len() >= self.messages_max;
-        let has_bytes = queue.bytes + task_bytes + bytes <= self.bytes_max;
-        (!is_full && has_bytes) || (queue.commands.is_empty() && tasks == 0)
+        let is_full = queue.len() >= self.messages_max;
+        let has_bytes = self.charge.bytes() + bytes <= self.bytes_max;
+        (!is_full && has_bytes) || (queue.is_empty() && tasks == 0)
+    }
+
+    fn push(&self, queue: &mut Queue, command: ControlCommand, bytes: usize) {
+        if let ControlCommand::Task(_) = command {
+            self.tasks.fetch_add(1, Ordering::Relaxed);
+        }
+        queue.push(command);
+        self.charge.add(bytes);
+        self.waiting.store(queue.len(), Ordering::SeqCst);
     }
 
     /// Puts a command in, or gives it back if the inbox is full.
@@ -142,21 +130,25 @@ impl Inbox {
             if !self.has_room(&queue, &command, bytes) {
                 return Err(Box::new(command));
             }
-            queue.push(command, bytes, self);
+            self.push(&mut queue, command, bytes);
         }
         self.wake();
         Ok(())
     }
 
+    /// The core has carried out a command: its publications count themselves.
+    pub(crate) fn carried_out(&self, bytes: usize) {
+        self.charge.subtract(bytes);
+    }
+
     /// The core has finished a task.
     pub(crate) fn task_finished(&self, bytes: usize) {
         self.tasks.fetch_sub(1, Ordering::Relaxed);
-        self.task_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.ledger.taken_in(bytes);
+        self.charge.subtract(bytes);
     }
 
-    /// All waiting commands, or `None`. The ledger counts them until [`Ledger::taken_in`], tasks until
-    /// [`Inbox::task_finished`]. Never blocks.
+    /// All waiting commands, or `None`. They are charged until [`Inbox::carried_out`] or [`Inbox::task_finished`]. Never
+    /// blocks.
     pub(crate) fn take(&self) -> Option<Vec<ControlCommand>> {
         if self.is_empty() {
             return None;
@@ -168,13 +160,7 @@ impl Inbox {
             Err(TryLockError::WouldBlock) => return None,
         };
         self.waiting.store(0, Ordering::SeqCst);
-        queue.bytes = 0;
-        Some(std::mem::take(&mut queue.commands))
-    }
-
-    /// Bytes that wait.
-    fn bytes(&self) -> usize {
-        locked(&self.queue).bytes + self.task_bytes.load(Ordering::Relaxed)
+        Some(std::mem::take(&mut queue))
     }
 
     pub(crate) fn wake(&self) {
@@ -228,7 +214,8 @@ pub(crate) struct Shared {
     pub(crate) inboxes: Vec<Inbox>,
     /// Connections of each core.
     pub(crate) loads: Vec<AtomicUsize>,
-    /// Bytes of the messages in the rings between cores, by sender and receiver.
+    /// Bytes of the messages in the rings between cores, by sender and receiver. Not a charge: their publications count
+    /// themselves in the ledger.
     mail_bytes: Vec<AtomicUsize>,
     pub(crate) metrics: Vec<Arc<CoreMetrics>>,
     pub(crate) control: Arc<dyn ControlPlane>,
@@ -415,7 +402,7 @@ impl Shared {
                 while queues.next_if(|(of, _)| *of != core).is_some() {}
                 if let Some((_, queue)) = queues.peek_mut() {
                     let bytes = command.bytes();
-                    queue.push(command, bytes, &self.inboxes[core]);
+                    self.inboxes[core].push(queue, command, bytes);
                 }
             }
         }
@@ -502,7 +489,7 @@ impl DataPlane for Shared {
         ));
         let waiting = self.inboxes.iter().map(|inbox| inbox.waiting.load(Ordering::Relaxed)).sum();
         all.push(gauge("inbox_messages", "Messages from the control plane queued for a core.", waiting));
-        let waiting = self.inboxes.iter().map(Inbox::bytes).sum();
+        let waiting = self.inboxes.iter().map(|inbox| inbox.charge.bytes()).sum();
         all.push(gauge(
             "inbox_bytes",
             "Size of the messages from the control plane queued for a core.",
