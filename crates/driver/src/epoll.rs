@@ -165,11 +165,12 @@ impl Kernel for Epoll {
             let key = Key::from_bits(edge.data.u64());
             match key.index {
                 WAKER_INDEX => {} // it only ends the wait
-                ALARM_INDEX => self.alarm.rang(),
+                ALARM_INDEX => {
+                    self.alarm.rang();
+                    self.clock.needs_alarm();
+                }
                 LISTENER_INDEX => {
-                    if let Some(listener) = self.listeners.list.get_mut(key.generation as usize) {
-                        listener.ready = true;
-                    }
+                    self.listeners.set_ready(key.generation as usize);
                 }
                 _ => {
                     if let Some(Connection { state, .. }) = turn.connections.get_mut(key) {

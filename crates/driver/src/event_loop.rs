@@ -18,7 +18,7 @@ use crate::backlog::Progress;
 use crate::connection::{Connection, Phase};
 use crate::detached::DetachedConnection;
 use crate::kernel::{Kernel, Receipt};
-use crate::turn::Turn;
+use crate::turn::{Clock, Turn};
 use crate::{
     Capacity, ConnId, Driver, Event, Frame, ListenOptions, Options, ReceiveBuffer, Sending, TimerId, Waker,
 };
@@ -54,11 +54,7 @@ impl<K: Kernel> EventLoop<K> {
         if self.has_work() {
             return Ok(Some(Duration::ZERO));
         }
-        let earlier = |one: Option<Instant>, other: Option<Instant>| match (one, other) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        if let Some(first) = self.kernel.clock(|clock| clock.wakes().into_iter().fold(None, earlier)) {
+        if let Some(first) = self.kernel.clock(Clock::take_alarm) {
             self.kernel.set_alarm(first)?;
         }
         Ok(until.map(|until| until.saturating_duration_since(Instant::now())))
@@ -258,7 +254,10 @@ impl<K: Kernel> EventLoop<K> {
             Ok((conn, peer)) => Event::Accepted { conn, peer },
             Err(error) => {
                 let again_at = self.turn.now + self.turn.options.accept_pause;
-                self.kernel.clock(|clock| clock.accept_again_at = Some(again_at));
+                self.kernel.clock(|clock| {
+                    clock.accept_again_at = Some(again_at);
+                    clock.needs_alarm();
+                });
                 Event::AcceptFailed(error)
             }
         })
@@ -416,7 +415,12 @@ impl<B: Backend> Driver for B {
         // One too long to be added is for ever.
         let until = turn.now.checked_add(linger);
         let Some(connection) = turn.open(conn) else { return };
-        connection.linger = until.map(|until| kernel.clock(|clock| clock.lingers.set(until, conn)));
+        connection.linger = until.map(|until| {
+            kernel.clock(|clock| {
+                clock.needs_alarm();
+                clock.lingers.set(until, conn)
+            })
+        });
         let state = &mut connection.state;
         if state.phase == Phase::Connecting {
             // There is no peer to close in order.
@@ -471,7 +475,10 @@ impl<B: Backend> Driver for B {
     }
 
     fn timer_set(&mut self, at: Instant, token: u64) -> TimerId {
-        self.event_loop_mut().kernel.clock(|clock| clock.timers.set(at, token))
+        self.event_loop_mut().kernel.clock(|clock| {
+            clock.needs_alarm();
+            clock.timers.set(at, token)
+        })
     }
 
     fn timer_cancel(&mut self, timer: TimerId) {

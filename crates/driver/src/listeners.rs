@@ -11,12 +11,14 @@ pub(crate) struct Listeners {
     pub(crate) list: Vec<Listener>,
     /// The listener that is asked first; it rotates.
     first: usize,
+    /// Some listener may be ready.
+    are_ready: bool,
 }
 
 pub(crate) struct Listener {
     pub(crate) fd: OwnedFd,
     /// There may be a connection to accept.
-    pub(crate) ready: bool,
+    ready: bool,
 }
 
 impl Listeners {
@@ -26,9 +28,18 @@ impl Listeners {
         Ok(bound)
     }
 
+    /// There may be a connection to accept on listener `nth`. Returns whether it is there.
+    pub(crate) fn set_ready(&mut self, nth: usize) -> bool {
+        let Some(listener) = self.list.get_mut(nth) else { return false };
+        listener.ready = true;
+        self.are_ready = true;
+        true
+    }
+
     /// Whether there may be a connection to accept.
+    #[inline]
     pub(crate) fn are_ready(&self) -> bool {
-        self.list.iter().any(|listener| listener.ready)
+        self.are_ready
     }
 
     /// The next connection of any of them, in turns, so that a busy one doesn't use up the batch of all.
@@ -36,7 +47,10 @@ impl Listeners {
         loop {
             let count = self.list.len();
             let mut order = (0..count).map(|nth| (self.first + nth) % count);
-            let index = order.find(|index| self.list[*index].ready)?;
+            let Some(index) = order.find(|index| self.list[*index].ready) else {
+                self.are_ready = false;
+                return None;
+            };
             self.first = index + 1;
             let listener = &mut self.list[index];
             match socket::accept(listener.fd.as_fd()).transpose() {

@@ -15,16 +15,31 @@ pub(crate) struct Clock {
     pub(crate) lingers: Wheel<ConnId>,
     /// Until when nothing is accepted, after a failure.
     pub(crate) accept_again_at: Option<Instant>,
+    /// The alarm may ring too late for one of these.
+    needs_alarm: bool,
 }
 
 impl Clock {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { timers: Wheel::new(now), lingers: Wheel::new(now), accept_again_at: None }
+        Self { timers: Wheel::new(now), lingers: Wheel::new(now), accept_again_at: None, needs_alarm: false }
     }
 
     /// When [`Clock::advance`] has something to do.
     pub(crate) fn wakes(&self) -> [Option<Instant>; 3] {
         [self.timers.next_wake(), self.lingers.next_wake(), self.accept_again_at]
+    }
+
+    /// The alarm has rung, or something is to happen earlier than before.
+    #[inline]
+    pub(crate) fn needs_alarm(&mut self) {
+        self.needs_alarm = true;
+    }
+
+    /// When the alarm has to ring, unless it is set to that time or an earlier one. In most turns it is, and nothing has
+    /// to be compared.
+    #[inline]
+    pub(crate) fn take_alarm(&mut self) -> Option<Instant> {
+        if std::mem::take(&mut self.needs_alarm) { self.wakes().into_iter().flatten().min() } else { None }
     }
 
     #[inline]

@@ -242,6 +242,7 @@ impl Uring {
             Token::Alarm => {
                 self.alarm_polled = completion.more;
                 self.alarm.rang();
+                self.clock.needs_alarm();
             }
             Token::Listener(nth) => self.record_listener(nth, completion.more),
             Token::Send(flight) => {
@@ -289,11 +290,8 @@ impl Uring {
 
     fn record_listener(&mut self, nth: u32, more: bool) {
         let index = nth.wrapping_sub(self.listeners_closed) as usize;
-        if let Some(listener) = self.listeners.list.get_mut(index) {
-            listener.ready = true;
-            if !more {
-                self.poll_listener(index);
-            }
+        if self.listeners.set_ready(index) && !more {
+            self.poll_listener(index);
         }
     }
 

@@ -311,6 +311,9 @@ impl Ring {
     /// that is full ends the polls that find it so.
     pub(super) fn enter_for(&mut self, enough: usize, timeout: Option<Duration>) -> io::Result<()> {
         self.enter(timeout)?;
+        if !self.has_work() {
+            return Ok(());
+        }
         let enough = enough.min(self.io.completion().capacity() / 2);
         let mut told = self.aside.len() + self.io.completion().len();
         while self.has_work() && told < enough {
@@ -357,7 +360,7 @@ impl Ring {
         }
         into.extend(self.io.completion().take(max - aside).map(Completion::from));
         let is_installed = |token| matches!(Token::from_bits(token), Token::Installed(_));
-        if into[first..].iter().any(|completion| is_installed(completion.token)) {
+        if self.installs > 0 && into[first..].iter().any(|completion| is_installed(completion.token)) {
             // Nobody waits for it: it failed to be submitted when it was asked for.
             into.extract_if(first.., |completion| is_installed(completion.token))
                 .for_each(|completion| drop(completion.installed()));

@@ -207,18 +207,21 @@ impl Rings {
 
     /// See [`Ring::completions`]; each ring has an equal share of `max`, rounded up.
     pub(super) fn completions(&mut self, into: &mut Vec<Completion>, max: usize) {
+        if self.direct.is_empty() {
+            return self.main.completions(into, max);
+        }
         let share = max.div_ceil(1 + self.direct.len());
         self.all().for_each(|ring| ring.completions(into, share));
     }
 
     /// See [`Ring::has_completions`].
     pub(super) fn has_completions(&mut self) -> bool {
-        self.all().any(Ring::has_completions)
+        self.main.has_completions() || self.direct.iter_mut().any(|direct| direct.ring.has_completions())
     }
 
     /// See [`Ring::is_nearly_full`].
     pub(super) fn are_nearly_full(&mut self) -> bool {
-        self.all().any(Ring::is_nearly_full)
+        self.main.is_nearly_full() || self.direct.iter_mut().any(|direct| direct.ring.is_nearly_full())
     }
 
     /// See [`Ring::cancel_all`]. Afterwards nothing is open but what the connections hold.
