@@ -193,7 +193,8 @@ pub fn ws(role: Role, data: &[u8]) {
                 assert!(received.consumed > 0 && received.consumed <= end - at);
                 at += received.consumed;
                 seen.extend(received.event.map(|event| match event {
-                    Event::Message { kind, data } => {
+                    Event::Message(message) => {
+                        let (kind, data) = (message.kind(), message.bytes());
                         assert!(data.len() <= limits.message_bytes_max);
                         assert!(kind == Kind::Binary || str::from_utf8(data).is_ok());
                         Seen::Message(kind, data.to_vec())

@@ -15,13 +15,7 @@ pub enum Envelope {
 }
 
 /// A message as it came from a client, or goes to one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// Text in UTF-8.
-    Text(&'a str),
-    /// Bytes.
-    Binary(&'a [u8]),
-}
+pub use stentor_wire::ws::Message;
 
 /// The arguments of a Socket.IO event or acknowledgement, as they travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

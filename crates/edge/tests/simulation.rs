@@ -408,7 +408,7 @@ impl Simulation {
             let received = connection.receive(&mut self.shared, rest, &mut client.waiting);
             let consumed = received.consumed;
             match received.event {
-                Some(ws::Event::Message { data, .. }) => messages.push(data.to_vec()),
+                Some(ws::Event::Message(message)) => messages.push(message.bytes().to_vec()),
                 Some(ws::Event::Closed { code, error, .. }) => {
                     assert!(error.is_none(), "seed {}: the server broke the protocol", self.seed);
                     *self.closed_by_server.entry(code).or_default() += 1;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde::de::IgnoredAny;
 use stentor_wire::engineio::{self, Data, decode_message};
 use stentor_wire::socketio::{Body, Decoder, Limits, Role, Version};
-use stentor_wire::ws;
+use stentor_wire::ws::Kind;
 
 const CALLS: u32 = 100_000;
 
@@ -33,8 +33,8 @@ fn main() {
         let (mut scratch, limits) = (Vec::new(), Limits::default());
         let mut decoder = Decoder::new(Version::V5, Role::Server);
         time("WebSocket message to event, UTF-8 check included", || {
-            let bytes = black_box(message).as_bytes();
-            let packet = decode_message(engineio::Version::V4, ws::Kind::Text, bytes, &mut scratch);
+            let Some(message) = Kind::Text.message(black_box(message).as_bytes()) else { return };
+            let packet = decode_message(engineio::Version::V4, message, &mut scratch);
             let Ok(engineio::Packet { data: Data::Text(text), .. }) = packet else { return };
             let packet = decoder.text(text, &limits);
             let Ok(Some(Body::Event(event))) = packet.map(|packet| packet.map(|packet| packet.body)) else {

@@ -41,7 +41,7 @@ impl Victim {
             let received = self.connection.receive(&mut self.shared, &mut input[at..], &mut self.transmit);
             at += received.consumed;
             match received.event {
-                Some(Event::Message { .. }) => self.messages += 1,
+                Some(Event::Message(_)) => self.messages += 1,
                 Some(Event::Closed { error, .. }) => self.error = error,
                 _ => {}
             }

@@ -17,7 +17,7 @@ use crate::model::{Disconnect, SessionId};
 use std::time::Duration;
 use stentor_json as json;
 use stentor_wire::primus::{self, FromClient};
-use stentor_wire::ws::{Kind, Opcode};
+use stentor_wire::ws::Opcode;
 
 /// Where it is served.
 pub(crate) const PATH: &str = "/primus";
@@ -56,11 +56,10 @@ pub(crate) fn handle_message(
     scope: HandlerScope<'_>,
     session: SessionId,
     pinging: &mut Pinging,
-    kind: Kind,
-    data: &[u8],
+    message: Message<'_>,
     out: &mut Vec<u8>,
 ) -> Next {
-    let Some(text) = kind.text(data) else { return fault(ex, session) };
+    let Some(text) = message.text() else { return fault(ex, session) };
     match primus::from_client(text) {
         FromClient::Pong(_) | FromClient::Unknown => Next::Continue,
         FromClient::Ping(text) => {

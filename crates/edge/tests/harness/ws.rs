@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
 use stentor_wire::http1::{HeadScanner, Limits, parse_response};
-use stentor_wire::ws::{self, Connection, Deflater, Event, Kind, Opcode, Role, Shared, handshake};
+use stentor_wire::ws::{self, Connection, Deflater, Event, Message, Opcode, Role, Shared, handshake};
 
 const MASK: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 
@@ -113,10 +113,8 @@ impl Ws {
             let received = self.connection.receive(&mut self.shared, &mut input[at..], &mut answers);
             at += received.consumed;
             self.seen.extend(received.event.map(|event| match event {
-                Event::Message { kind: Kind::Text, data } => {
-                    Seen::Text(std::str::from_utf8(data).unwrap().to_owned())
-                }
-                Event::Message { kind: Kind::Binary, data } => Seen::Binary(data.to_vec()),
+                Event::Message(Message::Text(text)) => Seen::Text(text.to_owned()),
+                Event::Message(Message::Binary(data)) => Seen::Binary(data.to_vec()),
                 Event::Ping => Seen::Ping,
                 Event::Pong(data) => Seen::Pong(data.to_vec()),
                 Event::Closed { code, reason, error } => {

@@ -365,9 +365,7 @@ impl Simulation {
             let received = connection.receive(&mut self.shared, rest, &mut client.waiting);
             let consumed = received.consumed;
             match received.event {
-                Some(ws::Event::Message { data, .. }) => {
-                    texts.push(String::from_utf8(data.to_vec()).unwrap())
-                }
+                Some(ws::Event::Message(message)) => texts.push(message.text().unwrap().to_owned()),
                 Some(ws::Event::Closed { code, error, .. }) => {
                     assert!(error.is_none(), "seed {}: the server broke the protocol", self.seed);
                     assert_eq!(code, 4501, "seed {}", self.seed);

@@ -215,8 +215,8 @@ impl Serving {
         let mut messages = Vec::new();
         while !rest.is_empty() {
             let received = self.clients[index].ws.receive(&mut self.shared, rest, &mut Vec::new());
-            if let Some(ws::Event::Message { data, .. }) = received.event {
-                messages.push(data.to_vec());
+            if let Some(ws::Event::Message(message)) = received.event {
+                messages.push(message.bytes().to_vec());
             }
             let consumed = received.consumed;
             rest = &mut rest[consumed..];

@@ -116,21 +116,16 @@ impl<'a> Packet<'a> {
 /// old content is lost.
 ///
 /// # Errors
-/// [`Error::EmptyPacket`], [`Error::UnknownPacketKind`], [`Error::BinaryNotMessage`], [`Error::BadBase64`], and
-/// [`Error::BadUtf8`] for text that isn't.
+/// [`Error::EmptyPacket`], [`Error::UnknownPacketKind`], [`Error::BinaryNotMessage`], and [`Error::BadBase64`].
 #[inline]
 pub fn decode_message<'a>(
     version: Version,
-    kind: ws::Kind,
-    data: &'a [u8],
+    message: ws::Message<'a>,
     scratch: &'a mut Vec<u8>,
 ) -> Result<Packet<'a>, Error> {
-    match kind {
-        ws::Kind::Text => {
-            let text = simdutf8::basic::from_utf8(data).map_err(|_| Error::BadUtf8)?;
-            decode_text(version, text, scratch)
-        }
-        ws::Kind::Binary => decode_binary(version, data),
+    match message {
+        ws::Message::Text(text) => decode_text(version, text, scratch),
+        ws::Message::Binary(data) => decode_binary(version, data),
     }
 }
 

@@ -155,19 +155,16 @@ impl Connection {
     ) -> Received<'a> {
         // The common case first: one whole short frame with a whole message that is not compressed.
         if let Some((kind, start, end)) = self.simple_frame(shared, input) {
-            let head = &mut input[..end];
-            if self.role == Role::Server {
-                let (header, payload) = head.split_at_mut(start);
-                if let Some(mask) = header.last_chunk() {
-                    mask::apply(payload, *mask);
-                }
+            let input_bytes = input.len();
+            let (header, payload) = input[..end].split_at_mut(start);
+            if self.role == Role::Server
+                && let Some(mask) = header.last_chunk()
+            {
+                mask::apply(payload, *mask);
             }
-            if kind == Kind::Text && utf8::check(&head[start..]).is_err() {
-                return self.violation(Error::BadUtf8, input.len(), transmit);
-            }
-            return Received {
-                consumed: end,
-                event: Some(Event::Message { kind, data: &input[start..end] }),
+            return match kind.message(payload) {
+                Some(message) => Received { consumed: end, event: Some(Event::Message(message)) },
+                None => self.violation(Error::BadUtf8, input_bytes, transmit),
             };
         }
         self.receive_any(shared, input, transmit)
@@ -241,7 +238,10 @@ impl Connection {
         };
         let event = match outcome {
             Outcome::Nothing => None,
-            Outcome::Message(kind, place) => Some(Event::Message { kind, data: locate(place) }),
+            Outcome::Message(kind, place) => match kind.message(locate(place)) {
+                Some(message) => Some(Event::Message(message)),
+                None => return self.violation(Error::BadUtf8, input_bytes, transmit),
+            },
             Outcome::Ping => Some(Event::Ping),
             Outcome::Pong(place) => Some(Event::Pong(locate(place))),
             Outcome::Closed(code, place) => {
@@ -297,10 +297,10 @@ impl Connection {
                     if frame.fin && end - start == frame.left {
                         let payload = &input[start..end];
                         if !frame.rsv1 {
-                            return checked(kind, payload, PayloadRange::Input(start, end));
+                            return Ok(Outcome::Message(kind, PayloadRange::Input(start, end)));
                         }
                         return match shared.inflate_step(payload, None)? {
-                            Step::Inflated => inflated(shared, kind),
+                            Step::Inflated => Ok(Outcome::Message(kind, PayloadRange::Inflated)),
                             Step::Paused(inflating) => {
                                 let partial = self.partial.get_or_insert_default();
                                 partial.payload = payload.to_vec();
@@ -456,7 +456,7 @@ impl Connection {
             match shared.inflate_step(&partial.payload, inflating)? {
                 Step::Inflated => {
                     partial.payload = Vec::new();
-                    return inflated(shared, kind);
+                    return Ok(Outcome::Message(kind, PayloadRange::Inflated));
                 }
                 Step::Paused(inflating) => inflating,
             }
@@ -511,7 +511,9 @@ impl Connection {
                         if !is_sendable_code(code) {
                             return Err(Error::BadCloseCode);
                         }
-                        utf8::check(reason)?;
+                        if str::from_utf8(reason).is_err() {
+                            return Err(Error::BadUtf8);
+                        }
                         (code, reason)
                     }
                 };
@@ -559,20 +561,6 @@ impl PayloadRange {
             other => other,
         }
     }
-}
-
-/// The message that has just been inflated, checked.
-fn inflated(shared: &Shared, kind: Kind) -> Result<Outcome, Error> {
-    let data = shared.inflater.as_ref().map_or(&[][..], |inflater| inflater.inflated());
-    checked(kind, data, PayloadRange::Inflated)
-}
-
-/// A whole message, checked.
-fn checked(kind: Kind, data: &[u8], place: PayloadRange) -> Result<Outcome, Error> {
-    if kind == Kind::Text {
-        utf8::check(data)?;
-    }
-    Ok(Outcome::Message(kind, place))
 }
 
 /// True for a code that may be in a close frame (RFC 6455 section 7.4, and the registry: 1012 to 1014).

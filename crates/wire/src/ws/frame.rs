@@ -28,12 +28,50 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The text of a message of this kind, whose bytes were received as such. They are looked at once more: with
-    /// `simdutf8` that costs less than it would be worth to trust the caller.
-    pub fn text(self, data: &[u8]) -> Option<&str> {
+    /// A message of this kind; `None` for text that isn't UTF-8.
+    #[inline]
+    pub fn message(self, bytes: &[u8]) -> Option<Message<'_>> {
         match self {
-            Self::Text => simdutf8::basic::from_utf8(data).ok(),
-            Self::Binary => None,
+            Self::Text => simdutf8::basic::from_utf8(bytes).ok().map(Message::Text),
+            Self::Binary => Some(Message::Binary(bytes)),
+        }
+    }
+}
+
+/// A whole message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// UTF-8 text.
+    Text(&'a str),
+    /// Bytes.
+    Binary(&'a [u8]),
+}
+
+impl<'a> Message<'a> {
+    /// Whether it is text or binary.
+    #[inline]
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::Text(_) => Kind::Text,
+            Self::Binary(_) => Kind::Binary,
+        }
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Binary(bytes) => bytes,
+        }
+    }
+
+    /// Its text, if it is text.
+    #[inline]
+    pub fn text(self) -> Option<&'a str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Binary(_) => None,
         }
     }
 }

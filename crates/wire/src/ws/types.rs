@@ -1,7 +1,7 @@
 //! What a connection shares with others, and what it yields.
 
 use super::deflate::Inflater;
-use super::{Error, Kind};
+use super::{Error, Message};
 use std::sync::Arc;
 
 /// Which side of a connection this is: a client masks, a server does not.
@@ -113,13 +113,8 @@ pub struct Received<'a> {
 /// What a peer did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A whole message.
-    Message {
-        /// Text or binary.
-        kind: Kind,
-        /// The message, inflated; valid UTF-8 if it is text.
-        data: &'a [u8],
-    },
+    /// A whole message, inflated.
+    Message(Message<'a>),
     /// A ping; its pong is in the transmit buffer already.
     Ping,
     /// A pong, asked for or not.

@@ -11,9 +11,3 @@ pub(super) fn extend_valid(bytes: &[u8], valid: usize) -> Result<usize, Error> {
         Err(_) => Err(Error::BadUtf8),
     }
 }
-
-/// Checks complete text.
-#[inline]
-pub(super) fn check(bytes: &[u8]) -> Result<(), Error> {
-    if simdutf8::basic::from_utf8(bytes).is_ok() { Ok(()) } else { Err(Error::BadUtf8) }
-}

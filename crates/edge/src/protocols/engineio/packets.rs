@@ -15,7 +15,6 @@ use smallvec::SmallVec;
 use std::time::Duration;
 use stentor_wire::engineio::{self, Data, Packet, PacketKind, Version};
 use stentor_wire::http1::Request;
-use stentor_wire::ws::Kind;
 
 /// How often polls are released while a client moves to a WebSocket. Engine.IO does it as often.
 pub(super) const RELEASE_INTERVAL: Duration = Duration::from_millis(100);
@@ -26,8 +25,7 @@ impl Client {
         &mut self,
         ex: &mut Executor,
         conn: ConnId,
-        kind: Kind,
-        data: &[u8],
+        message: Message<'_>,
         out: &mut Vec<u8>,
     ) -> Next {
         let now = ex.millis();
@@ -36,7 +34,7 @@ impl Client {
             return Next::Stop;
         }
         let mut scratch = Vec::new();
-        let packet = engineio::decode_message(self.version, kind, data, &mut scratch);
+        let packet = engineio::decode_message(self.version, message, &mut scratch);
         if self.state.transport == ActiveTransport::WebSocket(conn) {
             self.state.alive_at = now;
             let Ok(packet) = packet else {

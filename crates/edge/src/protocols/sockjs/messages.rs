@@ -6,7 +6,6 @@ use crate::executor::budget::MESSAGE_BYTES;
 use crate::protocols::client::Next;
 use crate::protocols::message;
 use stentor_wire::sockjs::{self, Error, Limits, Messages};
-use stentor_wire::ws::Kind;
 
 /// Why nothing that follows is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +23,12 @@ pub(crate) type Rest<T> = Option<(T, usize)>;
 pub(crate) fn handle_message(
     ex: &mut Executor,
     scope: HandlerScope<'_>,
-    kind: Kind,
-    data: &[u8],
+    message: Message<'_>,
     out: &mut Vec<u8>,
 ) -> Result<Rest<String>, Refusal> {
     let options = scope.service.place().and_then(|place| ex.options().sockjs.get(place));
     let limits = Limits { messages_max: options.map_or(1, |options| options.messages_max) };
-    let text = kind.text(data).ok_or(Error::NotText);
+    let text = message.text().ok_or(Error::NotText);
     let parsed = text.and_then(|text| Ok((text, sockjs::parse_websocket(text, &limits)?)));
     let Ok((text, messages)) = parsed else {
         ex.metrics().protocol_errors.add(1);

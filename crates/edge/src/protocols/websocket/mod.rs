@@ -14,7 +14,7 @@ use crate::identity::{ClientId, End};
 use crate::millis::Millis;
 use crate::model::{ConnId, Disconnect, SessionId};
 use stentor_wire::sockjs::{Close, Error, Messages, Wrapping};
-use stentor_wire::ws::{self, Event, Kind, Opcode};
+use stentor_wire::ws::{self, Event, Opcode};
 
 /// A ping without payload, as a server sends it (RFC 6455, 5.5.2).
 const PING: [u8; 2] = [0x89, 0];
@@ -191,16 +191,14 @@ impl WebSocket {
             at += received.consumed;
             cx.ex.budget.count(received.consumed + MESSAGE_BYTES);
             match received.event {
-                Some(Event::Message { kind, data: message }) => {
+                Some(Event::Message(message)) => {
                     ended = true;
-                    if cx.ex.is_too_large_now(message.len()) {
+                    if cx.ex.is_too_large_now(message.bytes().len()) {
                         cx.ex.push(Effect::RefuseInput(cx.conn));
                         break;
                     }
                     let handled = match (self.client, cx.session) {
-                        (Some(client), _) => {
-                            handle_frame(cx.ex, cx.clients, cx.conn, client, kind, message, out)
-                        }
+                        (Some(client), _) => handle_frame(cx.ex, cx.clients, cx.conn, client, message, out),
                         (None, Some(session)) if self.profile.push_only => {
                             cx.ex.actions.push(Action::Close { session, why: Disconnect::NotAccepted });
                             Handled::Stop
@@ -210,25 +208,20 @@ impl WebSocket {
                             match &mut self.profile.framing {
                                 Framing::Plain => {
                                     messages += 1;
-                                    let typed =
-                                        kind.text(message).map_or(Message::Binary(message), Message::Text);
-                                    Handled::of(deliver(cx.ex, scope, typed, out), kind, message)
+                                    Handled::of(deliver(cx.ex, scope, message, out), message)
                                 }
-                                Framing::SockJs => {
-                                    match sockjs::handle_message(cx.ex, scope, kind, message, out) {
-                                        Ok(None) => Handled::Continue,
-                                        Ok(Some(rest)) => Handled::Rest(rest),
-                                        Err(error) => {
-                                            self.refuse_sockjs(cx, error);
-                                            Handled::Stop
-                                        }
+                                Framing::SockJs => match sockjs::handle_message(cx.ex, scope, message, out) {
+                                    Ok(None) => Handled::Continue,
+                                    Ok(Some(rest)) => Handled::Rest(rest),
+                                    Err(error) => {
+                                        self.refuse_sockjs(cx, error);
+                                        Handled::Stop
                                     }
-                                }
+                                },
                                 Framing::Primus(pinging) => {
-                                    let next = primus::handle_message(
-                                        cx.ex, scope, session, pinging, kind, message, out,
-                                    );
-                                    Handled::of(next, kind, message)
+                                    let next =
+                                        primus::handle_message(cx.ex, scope, session, pinging, message, out);
+                                    Handled::of(next, message)
                                 }
                             }
                         }
@@ -423,19 +416,20 @@ impl WebSocket {
 impl Handled {
     /// What a message leaves behind that was handled so far.
     #[inline]
-    fn of(next: Next, kind: Kind, message: &[u8]) -> Self {
+    fn of(next: Next, message: Message<'_>) -> Self {
         match next {
             Next::Continue => Self::Continue,
             Next::Stop => Self::Stop,
-            Next::Wait | Next::Migrate(_) => Self::again(kind, message),
+            Next::Wait | Next::Migrate(_) => Self::again(message),
         }
     }
 
     /// A message is handled again, in a frame as the client sent it, but for the mask.
-    fn again(kind: Kind, message: &[u8]) -> Self {
-        let opcode = if kind == Kind::Text { Opcode::Text } else { Opcode::Binary };
-        let mut frame = Vec::with_capacity(message.len() + 14);
-        ws::encode(&mut frame, opcode, message, false, Some([0; 4]));
+    fn again(message: Message<'_>) -> Self {
+        let opcode = if message.text().is_some() { Opcode::Text } else { Opcode::Binary };
+        let bytes = message.bytes();
+        let mut frame = Vec::with_capacity(bytes.len() + 14);
+        ws::encode(&mut frame, opcode, bytes, false, Some([0; 4]));
         Self::Again(frame)
     }
 }
@@ -447,8 +441,7 @@ fn handle_frame(
     clients: &mut ClientTable<engineio::Client>,
     conn: ConnId,
     id: ClientId,
-    kind: Kind,
-    data: &[u8],
+    message: Message<'_>,
     out: &mut Vec<u8>,
 ) -> Handled {
     let Some(client) = clients.get_mut(id) else {
@@ -456,13 +449,13 @@ fn handle_frame(
         return Handled::Stop;
     };
     if ex.questions.waits_for_earlier(id) {
-        return Handled::again(kind, data);
+        return Handled::again(message);
     }
-    let next = client.handle_frame(ex, conn, kind, data, out);
+    let next = client.handle_frame(ex, conn, message, out);
     match next {
         Next::Migrate(core) => ex.push(Effect::MigrateClient(id, core)),
         Next::Wait => ex.questions.hold_client(id),
         Next::Continue | Next::Stop => {}
     }
-    Handled::of(next, kind, data)
+    Handled::of(next, message)
 }

@@ -6,6 +6,7 @@ use stentor_wire::engineio::{self, Data, Open, Packet, PacketKind};
 use stentor_wire::primus::{self, FromServer};
 use stentor_wire::socketio::{self, Body, Decoder, Role};
 use stentor_wire::sockjs::{self, ServerFrame};
+use stentor_wire::ws;
 
 use super::{Fault, Protocol, bayeux, socketio06, socketio09};
 
@@ -102,8 +103,8 @@ impl Session {
             | Protocol::SocketIo2Polling => {
                 let version = self.protocol.engine().unwrap_or(engineio::Version::V4);
                 let mut scratch = Vec::new();
-                let kind = stentor_wire::ws::Kind::Text;
-                self.hear_packet(engineio::decode_message(version, kind, message, &mut scratch)?)
+                let message = ws::Kind::Text.message(message).ok_or(engineio::Error::BadUtf8)?;
+                self.hear_packet(engineio::decode_message(version, message, &mut scratch)?)
             }
         }
     }

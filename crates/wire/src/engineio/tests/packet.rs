@@ -4,7 +4,8 @@ use Error::{BadBase64, BadUtf8, BinaryNotMessage, EmptyPacket, UnknownPacketKind
 use Version::{V3, V4};
 
 fn decode(version: Version, kind: Kind, data: &[u8]) -> Result<Owned, Error> {
-    decode_message(version, kind, data, &mut b"old".to_vec()).map(Owned::from)
+    let message = kind.message(data).ok_or(Error::BadUtf8)?;
+    decode_message(version, message, &mut b"old".to_vec()).map(Owned::from)
 }
 
 fn check(version: Version, kind: Kind, data: impl AsRef<[u8]>, expect: Result<Owned, Error>) {
@@ -67,7 +68,7 @@ fn messages_are_decoded() {
 #[test]
 fn text_is_borrowed() {
     let (data, mut scratch) = (b"4hello".to_vec(), Vec::new());
-    let packet = decode_message(V4, Kind::Text, &data, &mut scratch).unwrap();
+    let packet = decode_message(V4, Kind::Text.message(&data).unwrap(), &mut scratch).unwrap();
     let Data::Text(text) = packet.data else { panic!() };
     assert_eq!(text.as_ptr(), data[1..].as_ptr());
     assert_eq!(scratch.capacity(), 0);

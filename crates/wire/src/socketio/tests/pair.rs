@@ -43,7 +43,7 @@ fn transfer(
         assert_eq!(seen_packet, None);
         let (mut sent, mut scratch) = (Vec::new(), Vec::new());
         let kind: Kind = encode_message(&mut sent, version, message, base64);
-        let packet = decode_message(version, kind, &sent, &mut scratch).unwrap();
+        let packet = decode_message(version, kind.message(&sent).unwrap(), &mut scratch).unwrap();
         assert_eq!(packet.kind, PacketKind::Message);
         seen_packet = match packet.data {
             Data::Text(text) => decoder.text(text, &Limits::default()).unwrap().map(|packet| seen(&packet)),

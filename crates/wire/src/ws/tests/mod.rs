@@ -26,10 +26,8 @@ enum Observed {
 impl From<Event<'_>> for Observed {
     fn from(event: Event<'_>) -> Observed {
         match event {
-            Event::Message { kind: Kind::Text, data } => {
-                Observed::Text(str::from_utf8(data).unwrap().to_owned())
-            }
-            Event::Message { kind: Kind::Binary, data } => Observed::Binary(data.to_vec()),
+            Event::Message(Message::Text(text)) => Observed::Text(text.to_owned()),
+            Event::Message(Message::Binary(data)) => Observed::Binary(data.to_vec()),
             Event::Ping => Observed::Ping,
             Event::Pong(data) => Observed::Pong(data.to_vec()),
             Event::Closed { code, reason, error: None } => Observed::Closed(code, reason.to_owned()),

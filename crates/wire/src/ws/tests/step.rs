@@ -16,7 +16,7 @@ fn receive(side: &mut Side, shared: &mut Shared, input: &[u8]) -> (usize, Option
     let mut input = input.to_vec();
     let received = side.connection.receive(shared, &mut input, &mut side.transmit);
     let message = received.event.map(|event| match event {
-        Event::Message { data, .. } => data.len(),
+        Event::Message(message) => message.bytes().len(),
         other => panic!("{other:?}"),
     });
     (received.consumed, message)
