@@ -292,7 +292,7 @@ impl<'a> Context<'a> {
     }
 
     /// Makes a session of this core a member of a room, because the application wants it so: the
-    /// [`Authorizer`] isn't asked.
+    /// [`Authorizer`](crate::ports::Authorizer) isn't asked.
     ///
     /// # Errors
     /// If a limit is reached.
